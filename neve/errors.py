@@ -1,0 +1,120 @@
+"""Everything Névé raises on purpose.
+
+NeveError
+├── UserError            wrong input; nothing was done
+│   ├── UnknownName          a column, table, spec, branch, property … that does not exist; names the nearest ones
+│   └── UnsupportedFeature   a feature this engine, or this format version, does not have
+├── TableError           the table cannot be read as it is written
+│   ├── CorruptFile          path, what was expected, what was found
+│   ├── MissingFile          a file the metadata names is not there
+│   └── LimitExceeded        which budget, its value, how to raise it
+└── CommitError
+    ├── CommitConflict       another writer got in the way; nothing landed
+    └── CommitUnknown        the commit may have landed; every file is kept
+
+Messages read: what failed, the values, then what to do. They carry no row data and no credentials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = [
+    "CommitConflict",
+    "CommitError",
+    "CommitUnknown",
+    "CorruptFile",
+    "LimitExceeded",
+    "MissingFile",
+    "NeveError",
+    "TableError",
+    "UnknownName",
+    "UnsupportedFeature",
+    "UserError",
+]
+
+
+class NeveError(Exception):
+    """The base of every error Névé raises on purpose."""
+
+
+class UserError(NeveError, ValueError):
+    """The input is wrong; nothing was done."""
+
+
+class UnknownName(UserError):
+    """A name that does not exist, with the nearest names that do.
+
+    >>> raise UnknownName("column", "regoin", ["region", "id"], "table db.sales")
+    Traceback (most recent call last):
+    neve.errors.UnknownName: Unknown column 'regoin' in table db.sales. Did you mean 'region'?
+    """
+
+    def __init__(self, kind: str, name: object, known: Iterable[object], where: str = "") -> None:
+        known = [str(k) for k in known]
+        near = get_close_matches(str(name), known, n=3, cutoff=0.6)
+        place = f" in {where}" if where else ""
+        super().__init__(f"Unknown {kind} {name!r}{place}. {_suggestion(near, known)}")
+        self.kind, self.name = kind, name
+
+
+class UnsupportedFeature(UserError):
+    """A feature that this engine, or this format version, does not have."""
+
+
+class TableError(NeveError):
+    """The table cannot be read as it is written."""
+
+
+class CorruptFile(TableError):
+    """A file whose bytes contradict its format or the metadata that names it."""
+
+    def __init__(self, path: str, expected: str, found: str) -> None:
+        super().__init__(f"Corrupt file {path}: expected {expected}, found {found}.")
+        self.path, self.expected, self.found = path, expected, found
+
+
+class MissingFile(TableError):
+    """A file the table's metadata names is not there."""
+
+    def __init__(self, path: str, named_by: str = "the table metadata") -> None:
+        super().__init__(f"Missing file {path}: {named_by} names it, but it is not there.")
+        self.path = path
+
+
+class LimitExceeded(TableError):
+    """A budget that protects memory or time was exceeded; the message says how to raise it."""
+
+    def __init__(self, what: str, limit: int | float, hint: str) -> None:
+        super().__init__(f"Limit exceeded: {what} is over {limit}. {hint}")
+        self.what, self.limit = what, limit
+
+
+class CommitError(NeveError):
+    """A commit did not succeed."""
+
+
+class CommitConflict(CommitError):
+    """Another writer got in the way. Nothing landed, and what was written for this commit is gone."""
+
+    def __init__(self, message: str, conflicts: Iterable[object] = ()) -> None:
+        super().__init__(message)
+        self.conflicts = tuple(conflicts)
+
+
+class CommitUnknown(CommitError):
+    """The commit may have landed. Every file is kept; look at the table before trying again."""
+
+    def __init__(self, message: str, location: str = "") -> None:
+        super().__init__(message)
+        self.location = location
+
+
+def _suggestion(near: list[str], known: list[str]) -> str:
+    if near:
+        return f"Did you mean {' or '.join(repr(n) for n in near)}?"
+    if not known:
+        return "There are none."
+    shown = ", ".join(repr(k) for k in known[:8])
+    return f"Known: {shown}{', …' if len(known) > 8 else ''}."

@@ -1,0 +1,156 @@
+"""What a partition is when a table has had several partition specs.
+
+A partition is always the pair of a spec and a tuple of that spec's own fields. The tuples of all specs are stored side by side
+in the *union tuple*: one nullable column per partition field, typed by the newest schema that still knows its source column.
+
+>>> PartitionKey(0, (19723,)) == PartitionKey(1, (19723,))
+False
+>>> PartitionKey(2, None)
+PartitionKey(spec_id=2, values=None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
+
+from neve.errors import TableError
+
+__all__ = ["PartitionKey", "Specs", "UnionField"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKey:
+    """A partition tuple together with the spec that gives it meaning; tuples of different specs never compare equal."""
+
+    spec_id: int
+    values: tuple[object, ...] | None  # None: the spec is unpartitioned
+
+    def __post_init__(self) -> None:
+        if self.values == ():
+            raise ValueError(f"spec {self.spec_id}: use None, not (), for an unpartitioned key")
+
+
+@dataclass(frozen=True, slots=True)
+class UnionField:
+    """One column of the union tuple: a partition field as every spec that has it sees it."""
+
+    column: str
+    field: NestedField
+    spec_ids: frozenset[int]
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The Arrow type of the column."""
+        return arrow_type(self.field.field_type)
+
+
+@dataclass(frozen=True)
+class Specs:
+    """All partition specs of a table, each with the types of its fields.
+
+    A field whose source column was dropped takes its type from the newest schema that still has the column, so manifests of old
+    specs stay readable and writable.
+    """
+
+    by_id: Mapping[int, PartitionSpec]
+    default_id: int
+    schemas: tuple[Schema, ...]  # the current schema first, then from the newest to the oldest
+
+    @classmethod
+    def of(cls, metadata: TableMetadata) -> Specs:
+        """The specs of a table as its metadata knows them."""
+        current = metadata.schema()
+        older = sorted((s for s in metadata.schemas if s.schema_id != current.schema_id), key=lambda s: -s.schema_id)
+        return cls({s.spec_id: s for s in metadata.specs().values()}, metadata.default_spec_id, (current, *older))
+
+    def __getitem__(self, spec_id: int) -> PartitionSpec:
+        try:
+            return self.by_id[spec_id]
+        except KeyError:
+            raise TableError(
+                f"Unknown partition spec {spec_id}: the table knows {sorted(self.by_id)}. "
+                "The file that names it was written for another table, or the metadata lost the spec."
+            ) from None
+
+    def require(self, spec_ids: Iterable[int], named_by: str) -> None:
+        """Refuse a spec id the table does not know, naming the file or manifest it came from."""
+        if unknown := sorted(set(spec_ids) - set(self.by_id)):
+            raise TableError(f"Unknown partition spec {unknown[0]} in {named_by}: the table knows {sorted(self.by_id)}.")
+
+    def is_unpartitioned(self, spec_id: int) -> bool:
+        """Whether a spec has no field that separates rows; dropped v1 fields stay behind as void and separate nothing."""
+        return all(isinstance(f.transform, VoidTransform) for f in self[spec_id].fields)
+
+    def schema_of(self, field: PartitionField) -> Schema | None:
+        """The newest schema that still has the source column of a partition field."""
+        return next((s for s in self.schemas if field.source_id in s._lazy_id_to_field), None)
+
+    def source_type(self, field: PartitionField) -> IcebergType:
+        """The type of a partition field's source column, also after the column was dropped."""
+        schema = self.schema_of(field)
+        return UnknownType() if schema is None else schema.find_field(field.source_id).field_type
+
+    def result_type(self, field: PartitionField) -> IcebergType:
+        """The type of a partition field's values."""
+        source = self.source_type(field)
+        return source if isinstance(source, UnknownType) else field.transform.result_type(source)
+
+    def partition_type(self, spec_id: int) -> StructType:
+        """The partition struct of one spec; every field is optional, as the format demands."""
+        fields = self[spec_id].fields
+        return StructType(*(NestedField(f.field_id, f.name, self.result_type(f), required=False) for f in fields))
+
+    @cached_property
+    def union(self) -> tuple[UnionField, ...]:
+        """The columns of the union tuple in the order of their field ids."""
+        holders: dict[str, dict[int, PartitionField]] = {}
+        for spec_id in sorted(self.by_id):
+            for field in self.by_id[spec_id].fields:
+                column = f"p{field.field_id}"
+                if not all(_same_meaning(other, field) for other in holders.get(column, {}).values()):
+                    column = f"{column}s{spec_id}"  # v1 writers gave one id to unrelated fields of different specs
+                holders.setdefault(column, {})[spec_id] = field
+        return tuple(sorted((self._union_field(c, h) for c, h in holders.items()), key=lambda u: (u.field.field_id, u.column)))
+
+    def _union_field(self, column: str, holders: Mapping[int, PartitionField]) -> UnionField:
+        newest = holders[max(holders)]
+        telling = next((f for f in holders.values() if not isinstance(f.transform, VoidTransform)), newest)
+        field = NestedField(newest.field_id, newest.name, self.result_type(telling), required=False)
+        return UnionField(column, field, frozenset(holders))
+
+    @cached_property
+    def _columns(self) -> dict[int, tuple[str, ...]]:
+        return {s: tuple(self._column_of(s, f.field_id) for f in spec.fields) for s, spec in self.by_id.items()}
+
+    def _column_of(self, spec_id: int, field_id: int) -> str:
+        return next(u.column for u in self.union if u.field.field_id == field_id and spec_id in u.spec_ids)
+
+    def columns(self, spec_id: int) -> tuple[str, ...]:
+        """The union columns that hold the tuple of one spec, in the order of its fields."""
+        self[spec_id]
+        return self._columns[spec_id]
+
+
+def arrow_type(iceberg_type: IcebergType) -> pa.DataType:
+    """The Arrow type a partition value of an Iceberg type is held in."""
+    if isinstance(iceberg_type, UnknownType):
+        return pa.null()
+    schema = schema_to_pyarrow(Schema(NestedField(1, "v", iceberg_type, required=False)), include_field_ids=False)
+    found = schema.field(0).type
+    plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.uuid(): pa.binary(16)}
+    return plain.get(found, found)
+
+
+def _same_meaning(one: PartitionField, other: PartitionField) -> bool:
+    void = isinstance(one.transform, VoidTransform) or isinstance(other.transform, VoidTransform)
+    return one.source_id == other.source_id and (void or one.transform == other.transform)

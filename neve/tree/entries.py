@@ -1,0 +1,266 @@
+"""The one shape every format version is read into: tracked files as Arrow columns.
+
+An `EntryTable` holds one row per tracked file, data or delete, of any format version. The partition is the union tuple (one nullable
+column per partition field of any spec) beside `spec_id`; the key of a partition is always the pair of both. A `Manifest` is one row of a
+manifest list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.model.partition import PartitionKey, Specs
+
+__all__ = [
+    "BOUNDS",
+    "CORE",
+    "COUNTS",
+    "DETAIL",
+    "Content",
+    "EntryTable",
+    "FieldSummary",
+    "Manifest",
+    "Status",
+]
+
+
+class Status(IntEnum):
+    """The state of an entry in its manifest."""
+
+    EXISTING = 0
+    ADDED = 1
+    DELETED = 2
+    REPLACED = 3
+    MODIFIED = 4
+
+
+class Content(IntEnum):
+    """What a tracked file holds."""
+
+    DATA = 0
+    POSITION_DELETES = 1
+    EQUALITY_DELETES = 2
+
+
+LIVE = (Status.EXISTING, Status.ADDED, Status.MODIFIED)
+
+COUNTS = pa.list_(pa.struct([pa.field("key", pa.int32(), False), pa.field("value", pa.int64(), False)]))
+BOUNDS = pa.list_(pa.struct([pa.field("key", pa.int32(), False), pa.field("value", pa.binary(), False)]))
+
+CORE = pa.schema(
+    [
+        pa.field("manifest", pa.int32()),  # ordinal of the manifest in the list that was read; -1: not in a manifest yet
+        pa.field("row", pa.int32()),  # position in that manifest, counted over all entries
+        pa.field("status", pa.int8()),
+        pa.field("snapshot_id", pa.int64()),
+        pa.field("sequence_number", pa.int64()),  # the data sequence number
+        pa.field("file_sequence_number", pa.int64()),
+        pa.field("first_row_id", pa.int64()),
+        pa.field("content", pa.int8()),
+        pa.field("file_path", pa.string()),
+        pa.field("file_format", pa.dictionary(pa.int8(), pa.string())),
+        pa.field("spec_id", pa.int32()),
+        pa.field("record_count", pa.int64()),
+        pa.field("file_size_in_bytes", pa.int64()),
+        pa.field("sort_order_id", pa.int32()),
+        pa.field("referenced_data_file", pa.string()),
+        pa.field("content_offset", pa.int64()),
+        pa.field("content_size_in_bytes", pa.int64()),
+        pa.field("equality_ids", pa.list_(pa.int32())),
+    ]
+)
+
+DETAIL = pa.schema(
+    [
+        pa.field("key_metadata", pa.binary()),
+        pa.field("split_offsets", pa.list_(pa.int64())),
+        pa.field("column_sizes", COUNTS),
+        pa.field("value_counts", COUNTS),
+        pa.field("null_value_counts", COUNTS),
+        pa.field("nan_value_counts", COUNTS),
+        pa.field("lower_bounds", BOUNDS),
+        pa.field("upper_bounds", BOUNDS),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSummary:
+    """The range of one partition field over all files of a manifest; bounds are serialised single values."""
+
+    contains_null: bool
+    contains_nan: bool | None
+    lower_bound: bytes | None
+    upper_bound: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One row of a manifest list: a manifest, what it holds and who wrote it."""
+
+    path: str
+    length: int
+    spec_id: int
+    is_deletes: bool
+    sequence_number: int
+    min_sequence_number: int
+    added_snapshot_id: int
+    added_files: int | None
+    existing_files: int | None
+    deleted_files: int | None
+    added_rows: int | None
+    existing_rows: int | None
+    deleted_rows: int | None
+    partitions: tuple[FieldSummary, ...] | None = None
+    key_metadata: bytes | None = None
+    first_row_id: int | None = None
+
+    @property
+    def may_hold_live_files(self) -> bool:
+        """Whether an entry may be live; v1 writers left the counts out."""
+        return self.added_files is None or self.existing_files is None or self.added_files + self.existing_files > 0
+
+
+@dataclass(frozen=True)
+class EntryTable:
+    """Tracked files as Arrow columns, with the specs that give their partitions meaning."""
+
+    columns: pa.Table
+    specs: Specs
+
+    @classmethod
+    def schema(cls, specs: Specs, detail: Iterable[str] = ()) -> pa.Schema:
+        """The Arrow schema of an entry table: the core columns, the union tuple, and the detail columns asked for."""
+        union = [pa.field(u.column, u.arrow_type) for u in specs.union]
+        return pa.schema([*CORE, *union, *(DETAIL.field(name) for name in detail)])
+
+    @classmethod
+    def empty(cls, specs: Specs, detail: Iterable[str] = ()) -> EntryTable:
+        """A table of no files."""
+        return cls(cls.schema(specs, detail).empty_table(), specs)
+
+    @classmethod
+    def from_columns(cls, columns: dict[str, Any], specs: Specs, rows: int, detail: Iterable[str] = ()) -> EntryTable:
+        """A table from the columns at hand; a column that is left out is null."""
+        schema = cls.schema(specs, detail)
+        arrays = [_fitted(columns.get(f.name), f.type, rows) for f in schema]
+        return cls(pa.Table.from_arrays(arrays, schema=schema), specs)
+
+    @classmethod
+    def concat(cls, tables: Sequence[EntryTable], specs: Specs) -> EntryTable:
+        """Several tables of the same specs as one; detail columns that only some have are null for the others."""
+        if not tables:
+            return cls.empty(specs)
+        if len(tables) == 1:
+            return tables[0]
+        columns = pa.concat_tables([t.columns for t in tables], promote_options="default").unify_dictionaries()
+        return cls(columns, specs)
+
+    def __len__(self) -> int:
+        return int(self.columns.num_rows)
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        return self.columns.column(name)
+
+    def numpy(self, name: str) -> np.ndarray[Any, Any]:
+        """A column without nulls as a NumPy array."""
+        return self[name].to_numpy()
+
+    def has(self, *names: str) -> bool:
+        """Whether the detail columns named were read."""
+        return all(name in self.columns.schema.names for name in names)
+
+    def filter(self, mask: Any) -> EntryTable:
+        """The files a boolean mask selects."""
+        return replace(self, columns=self.columns.filter(mask))
+
+    def take(self, rows: Any) -> EntryTable:
+        """The files at the given row numbers, in that order."""
+        return replace(self, columns=self.columns.take(pa.array(rows, pa.int64())))
+
+    def with_columns(self, **columns: Any) -> EntryTable:
+        """The same files with some columns replaced; a scalar or None fills the whole column."""
+        table = self.columns
+        for name, values in columns.items():
+            at = table.schema.get_field_index(name)
+            field = table.schema.field(at) if at >= 0 else DETAIL.field(name)
+            fitted = _fitted(values, field.type, len(self))
+            table = table.set_column(at, field, fitted) if at >= 0 else table.append_column(field, fitted)
+        return replace(self, columns=table)
+
+    def live(self) -> EntryTable:
+        """The files that are part of the table; DELETED and REPLACED entries are tombstones."""
+        status = self.numpy("status")
+        mask = np.isin(status, LIVE)
+        return self if mask.all() else self.filter(pa.array(mask))
+
+    def of_content(self, *contents: Content) -> EntryTable:
+        """The files of the given kinds."""
+        mask = np.isin(self.numpy("content"), contents)
+        return self if mask.all() else self.filter(pa.array(mask))
+
+    def spec_ids(self) -> list[int]:
+        """The specs the files were written under, in ascending order."""
+        return sorted(pc.unique(self["spec_id"]).to_pylist())
+
+    def by_spec(self) -> Iterator[tuple[int, EntryTable]]:
+        """The files of each spec, in ascending order of the spec id."""
+        ids = self.spec_ids()
+        if len(ids) == 1:
+            yield ids[0], self
+            return
+        for spec_id in ids:
+            yield spec_id, self.filter(pc.equal(self["spec_id"], spec_id))
+
+    def partition_codes(self) -> tuple[np.ndarray[Any, Any], EntryTable]:
+        """A number per file that is equal for files of one partition, and one file of each number, in ascending order.
+
+        Equal nulls of different specs get different numbers: the key is always the pair of spec and tuple.
+        """
+        names = ["spec_id", *(u.column for u in self.specs.union if not pa.types.is_null(u.arrow_type))]
+        codes = np.zeros(len(self), np.int64)
+        for name in names:
+            encoded = _codes(self[name])
+            codes = np.unique(codes * (int(encoded.max(initial=0)) + 1) + encoded, return_inverse=True)[1]
+        first = np.unique(codes, return_index=True)[1]
+        return codes, self.take(first)
+
+    def partition_key(self, row: int) -> PartitionKey:
+        """The partition of one file."""
+        spec_id = self["spec_id"][row].as_py()
+        if self.specs.is_unpartitioned(spec_id):
+            return PartitionKey(spec_id, None)
+        return PartitionKey(spec_id, tuple(self[c][row].as_py() for c in self.specs.columns(spec_id)))
+
+
+def _codes(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+    if isinstance(column.type, pa.FixedSizeBinaryType):
+        column = column.cast(pa.binary())
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _fitted(values: Any, kind: pa.DataType, rows: int) -> Any:
+    if values is None:
+        return pa.nulls(rows, kind)
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values if values.type == kind else _cast(values, kind)
+    if isinstance(values, np.ndarray):
+        return _cast(pa.array(values), kind)
+    if isinstance(values, list | tuple):
+        return pa.array(values, kind)
+    return pa.repeat(pa.scalar(values, kind.value_type if pa.types.is_dictionary(kind) else kind), rows).cast(kind)
+
+
+def _cast(values: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_dictionary(kind) and not pa.types.is_dictionary(values.type):
+        encoded = values.dictionary_encode()
+        return encoded.cast(kind)
+    return values.cast(kind)
