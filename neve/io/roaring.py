@@ -1,0 +1,211 @@
+"""The bytes of a 64-bit roaring bitmap, checked before a C library is allowed to believe them.
+
+Portable layout, little-endian: a count of 32-bit bitmaps, then for each a 4-byte key (the high half of its values, ascending) and the
+bitmap: cookie, descriptors (16-bit key, cardinality - 1), offsets, containers. A container holds the low 16 bits as a sorted array, as
+8,192 bytes of bits, or as runs. The library that decodes them trusts sorted keys, sorted values and honest counts, so wrong ones are
+found here. Every size is compared with the bytes that are left before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neve.errors import CorruptFile, LimitExceeded
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+MAX_KEY = 2**31 - 2  # positions are 63-bit, and the reference keeps one key in reserve
+MAX_BITMAPS = 65_536  # 2.8e14 rows: no data file has so many
+_NO_RUNS, _WITH_RUNS = 12_346, 12_347
+_OFFSETS_FROM = 4  # a bitmap with runs carries offsets only from this many containers on
+_ARRAY_MAX = 4_096
+_BITS_UNITS = 4_096  # a container of bits, in 16-bit units
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Untrusted bytes together with the place in a file they came from."""
+
+    data: bytes
+    path: str
+    offset: int = 0
+
+    def corrupt(self, at: int, expected: str, found: str) -> CorruptFile:
+        return CorruptFile(self.path, expected, f"{found} at byte {self.offset + at}")
+
+    def number(self, layout: str, at: int, what: str) -> int:
+        """One number in `struct` notation."""
+        size = struct.calcsize(layout)
+        if at + size > len(self.data):
+            raise self.corrupt(at, f"{what} of {size} bytes", f"{max(len(self.data) - at, 0)}")
+        return int(struct.unpack_from(layout, self.data, at)[0])
+
+    def column(self, dtype: str, count: int, at: int, what: str) -> NDArray[Any]:
+        """`count` numbers in a row, not copied."""
+        size = count * np.dtype(dtype).itemsize
+        if at + size > len(self.data):
+            raise self.corrupt(at, f"{what} of {size} bytes", f"{max(len(self.data) - at, 0)}")
+        return np.frombuffer(self.data, dtype, count, at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Containers:
+    """Containers of one 32-bit bitmap as columns; starts and sizes count the 16-bit units of `body`."""
+
+    source: Stretch
+    at: int  # byte position of the body
+    body: NDArray[np.uint16]
+    starts: Ints
+    cardinalities: Ints
+    is_run: Flags
+
+    def only(self, chosen: Flags) -> _Containers:
+        return replace(
+            self, starts=self.starts[chosen], cardinalities=self.cardinalities[chosen], is_run=self.is_run[chosen]
+        )
+
+    def corrupt(self, expected: str, found: str) -> CorruptFile:
+        return self.source.corrupt(self.at, expected, found)
+
+
+def checked_cardinality(source: Stretch) -> int:
+    """The number of values in a serialised 64-bit bitmap, after checking all of its structure."""
+    count, room = source.number("<Q", 0, "a bitmap count"), (len(source.data) - 8) // 12
+    if count > room:
+        raise source.corrupt(0, f"at most {room} bitmaps in {len(source.data)} bytes", f"{count}")
+    if count > MAX_BITMAPS:
+        raise LimitExceeded(f"{count} bitmaps in one deletion vector", MAX_BITMAPS, "No data file has so many rows.")
+    at, last, total = 8, -1, 0
+    for _ in range(count):
+        key = source.number("<I", at, "a bitmap key")
+        if not last < key <= MAX_KEY:
+            raise source.corrupt(at, f"a key above {last} and at most {MAX_KEY}", f"{key}")
+        at, cardinality = _check_bitmap(source, at + 4)
+        last, total = key, total + cardinality
+    if at != len(source.data):
+        raise source.corrupt(at, "the end of the bitmaps", f"{len(source.data) - at} more bytes")
+    return total
+
+
+def _check_bitmap(source: Stretch, at: int) -> tuple[int, int]:
+    """The end and the cardinality of the 32-bit bitmap at a byte position."""
+    descriptors_at, is_run, has_offsets = _header(source, at)
+    count = len(is_run)
+    if count == 0:
+        return descriptors_at, 0
+    descriptors = (
+        source.column("<u2", 2 * count, descriptors_at, "container descriptors").reshape(-1, 2).astype(np.int64)
+    )
+    if np.any(np.diff(descriptors[:, 0]) <= 0):
+        raise source.corrupt(descriptors_at, "container keys in ascending order", "one that is not")
+    offsets_at = descriptors_at + 4 * count
+    offsets = source.column("<u4", count, offsets_at, "container offsets").astype(np.int64) if has_offsets else None
+    body_at = offsets_at + (4 * count if has_offsets else 0)
+    body = source.column("<u2", (len(source.data) - body_at) // 2, body_at, "containers")
+    found = _Containers(source, body_at, body, np.zeros(count, dtype=np.int64), descriptors[:, 1] + 1, is_run)
+    found, end = _laid_out(found, None if offsets is None else offsets - (body_at - at))
+    _check_containers(found)
+    return body_at + 2 * end, int(found.cardinalities.sum())
+
+
+def _header(source: Stretch, at: int) -> tuple[int, Flags, bool]:
+    """Where the descriptors start, which containers hold runs, and whether offsets follow the descriptors."""
+    cookie = source.number("<I", at, "a roaring cookie")
+    if cookie == _NO_RUNS:
+        count = source.number("<I", at + 4, "a container count")
+        if count > 65_536:
+            raise source.corrupt(at + 4, "at most 65536 containers", f"{count}")
+        return at + 8, np.zeros(count, dtype=bool), True
+    if cookie & 0xFFFF != _WITH_RUNS:
+        raise source.corrupt(at, f"a roaring cookie, {_NO_RUNS} or {_WITH_RUNS},", f"{cookie}")
+    count = (cookie >> 16) + 1
+    flags = source.column("u1", (count + 7) // 8, at + 4, "run flags")
+    is_run = np.unpackbits(flags, bitorder="little")[:count].astype(bool)
+    return at + 4 + len(flags), is_run, count >= _OFFSETS_FROM
+
+
+def _laid_out(found: _Containers, offsets: Ints | None) -> tuple[_Containers, int]:
+    """The containers with their starts, and the end of the last; they must follow one another without gaps."""
+    starts, sizes = _walked(found) if offsets is None else _placed(found, offsets)
+    ends = starts + sizes
+    if starts[0] != 0 or np.any(ends[:-1] != starts[1:]):
+        raise found.corrupt("containers that follow one another", "a gap or an overlap between them")
+    if ends[-1] > len(found.body):
+        raise found.corrupt(f"{2 * int(ends[-1])} bytes of containers", f"{2 * len(found.body)}")
+    return replace(found, starts=starts), int(ends[-1])
+
+
+def _placed(found: _Containers, offsets: Ints) -> tuple[Ints, Ints]:
+    """Starts and sizes by the offsets stored in the bitmap, given in bytes from the start of the body."""
+    if np.any((offsets & 1 != 0) | (offsets < 0) | (offsets >> 1 >= len(found.body))):
+        raise found.corrupt(f"container offsets within {2 * len(found.body)} bytes", "one outside")
+    starts = offsets >> 1
+    return starts, np.where(found.is_run, 1 + 2 * found.body[starts].astype(np.int64), _plain_sizes(found))
+
+
+def _walked(found: _Containers) -> tuple[Ints, Ints]:
+    """Starts and sizes of at most three containers: a bitmap with more of them stores offsets."""
+    starts, sizes = found.starts.copy(), _plain_sizes(found)
+    for i in range(len(starts)):
+        starts[i] = starts[i - 1] + sizes[i - 1] if i else 0
+        if found.is_run[i]:
+            if starts[i] >= len(found.body):
+                raise found.corrupt("a run container", "the end of the bytes")
+            sizes[i] = 1 + 2 * int(found.body[starts[i]])
+    return starts, sizes
+
+
+def _plain_sizes(found: _Containers) -> Ints:
+    return np.where(found.cardinalities > _ARRAY_MAX, _BITS_UNITS, found.cardinalities)
+
+
+def _check_containers(found: _Containers) -> None:
+    is_bits = ~found.is_run & (found.cardinalities > _ARRAY_MAX)
+    is_array = ~found.is_run & ~is_bits
+    for chosen, check in ((found.is_run, _check_runs), (is_bits, _check_bits), (is_array, _check_arrays)):
+        if chosen.any():
+            check(found.only(chosen))
+
+
+def _check_arrays(found: _Containers) -> None:
+    values = found.body[_flat(found.starts, found.cardinalities)].astype(np.int64)
+    if np.any((np.diff(values) <= 0) & ~_opens(found.cardinalities)[1:]):
+        raise found.corrupt("values of an array container in ascending order", "one that is not")
+
+
+def _check_bits(found: _Containers) -> None:
+    rows = found.body[_flat(found.starts, np.full(len(found.starts), _BITS_UNITS))].reshape(-1, _BITS_UNITS)
+    if np.any(np.bitwise_count(rows).sum(axis=1, dtype=np.int64) != found.cardinalities):
+        raise found.corrupt("as many bits in a container as its descriptor says", "another number")
+
+
+def _check_runs(found: _Containers) -> None:
+    counts = found.body[found.starts].astype(np.int64)
+    if np.any(counts == 0):
+        raise found.corrupt("at least one run in a run container", "none")
+    runs = found.body[_flat(found.starts + 1, 2 * counts)].astype(np.int64).reshape(-1, 2)
+    firsts, lasts, opens = runs[:, 0], runs[:, 0] + runs[:, 1], _opens(counts)
+    # Runs that touch must have been written as one: the decoder relies on it.
+    if np.any(lasts > 0xFFFF) or np.any((firsts[1:] <= lasts[:-1] + 1) & ~opens[1:]):
+        raise found.corrupt("runs in ascending order, apart, below 65536", "one that is not")
+    if np.any(np.add.reduceat(lasts - firsts + 1, np.flatnonzero(opens)) != found.cardinalities):
+        raise found.corrupt("as many values in the runs of a container as its descriptor says", "another number")
+
+
+def _opens(lengths: Ints) -> Flags:
+    """For stretches laid end to end: which elements open a stretch. No stretch is empty."""
+    opens = np.zeros(int(lengths.sum()), dtype=bool)
+    opens[np.cumsum(lengths) - lengths] = True
+    return opens
+
+
+def _flat(starts: Ints, lengths: Ints) -> Ints:
+    """The indices of many stretches, laid end to end."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
