@@ -1,0 +1,55 @@
+# Two commands do everything on a machine that has Python 3.11+ and make:
+#   make demo   run the main job on the embedded lake
+#   make test   run the tests
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test lint check soak bench bench-metadata bench-scan lock lowest clean
+
+demo: $(READY)
+	$(BIN)/neve demo
+
+test: $(READY)
+	$(BIN)/pytest -q
+
+lint: $(READY)
+	$(BIN)/ruff check neve tests bench
+	$(BIN)/ruff format --check neve tests bench
+	$(BIN)/mypy
+
+check: lint test
+
+soak: $(READY)
+	$(BIN)/pytest -q -m soak
+
+bench: bench-metadata bench-scan
+
+bench-metadata: $(READY)
+	$(BIN)/python -m bench.metadata
+
+bench-scan: $(READY)
+	$(BIN)/python -m bench.scan
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] < (3, 14) else "Névé needs Python 3.11 to 3.13; set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	touch $(READY)
+
+# Pin everything anew for all platforms and Python versions.
+lock:
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --extra dev pyproject.toml -o requirements.lock
+	echo 'uv' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate - -o requirements-uv.lock
+
+# The tests on the lowest versions pyproject.toml claims, in an environment of their own.
+lowest: $(READY)
+	$(BIN)/uv venv --quiet --clear --python $(PYTHON) .venv-lowest
+	$(BIN)/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct -e '.[dev]'
+	.venv-lowest/bin/pytest -q
+
+clean:
+	rm -rf $(VENV) .venv-lowest .pytest_cache .mypy_cache .ruff_cache lake
