@@ -1,0 +1,1 @@
+"""Névé: an Apache Iceberg table engine for tables that have lived."""

@@ -1,0 +1,1 @@
+"""Bytes: Avro, Puffin, deletion vectors, paths and files."""

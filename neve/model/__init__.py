@@ -1,0 +1,1 @@
+"""What a table is: values over PyIceberg's schemas, specs and metadata."""

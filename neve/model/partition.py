@@ -1,7 +1,8 @@
 """What a partition is when a table has had several partition specs.
 
-A partition is always the pair of a spec and a tuple of that spec's own fields. The tuples of all specs are stored side by side
-in the *union tuple*: one nullable column per partition field, typed by the newest schema that still knows its source column.
+A partition is always the pair of a spec and a tuple of that spec's own fields. The tuples of all specs are stored side
+by side in the *union tuple*: one nullable column per partition field, typed by the newest schema that still knows its
+source column.
 
 >>> PartitionKey(0, (19723,)) == PartitionKey(1, (19723,))
 False
@@ -58,8 +59,8 @@ class UnionField:
 class Specs:
     """All partition specs of a table, each with the types of its fields.
 
-    A field whose source column was dropped takes its type from the newest schema that still has the column, so manifests of old
-    specs stay readable and writable.
+    A field whose source column was dropped takes its type from the newest schema that still has the column, so
+    manifests of old specs stay readable and writable.
     """
 
     by_id: Mapping[int, PartitionSpec]
@@ -85,7 +86,8 @@ class Specs:
     def require(self, spec_ids: Iterable[int], named_by: str) -> None:
         """Refuse a spec id the table does not know, naming the file or manifest it came from."""
         if unknown := sorted(set(spec_ids) - set(self.by_id)):
-            raise TableError(f"Unknown partition spec {unknown[0]} in {named_by}: the table knows {sorted(self.by_id)}.")
+            known = sorted(self.by_id)
+            raise TableError(f"Unknown partition spec {unknown[0]} in {named_by}: the table knows {known}.")
 
     def is_unpartitioned(self, spec_id: int) -> bool:
         """Whether a spec has no field that separates rows; dropped v1 fields stay behind as void and separate nothing."""
@@ -120,7 +122,9 @@ class Specs:
                 if not all(_same_meaning(other, field) for other in holders.get(column, {}).values()):
                     column = f"{column}s{spec_id}"  # v1 writers gave one id to unrelated fields of different specs
                 holders.setdefault(column, {})[spec_id] = field
-        return tuple(sorted((self._union_field(c, h) for c, h in holders.items()), key=lambda u: (u.field.field_id, u.column)))
+        return tuple(
+            sorted((self._union_field(c, h) for c, h in holders.items()), key=lambda u: (u.field.field_id, u.column))
+        )
 
     def _union_field(self, column: str, holders: Mapping[int, PartitionField]) -> UnionField:
         newest = holders[max(holders)]

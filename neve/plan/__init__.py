@@ -1,0 +1,1 @@
+"""Pure planning: entry tables in, plans and statistics out."""

@@ -1,0 +1,1 @@
+"""The data plane: reading and writing rows."""

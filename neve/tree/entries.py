@@ -1,8 +1,8 @@
 """The one shape every format version is read into: tracked files as Arrow columns.
 
-An `EntryTable` holds one row per tracked file, data or delete, of any format version. The partition is the union tuple (one nullable
-column per partition field of any spec) beside `spec_id`; the key of a partition is always the pair of both. A `Manifest` is one row of a
-manifest list.
+An `EntryTable` holds one row per tracked file, data or delete, of any format version. The partition is the union tuple
+(one nullable column per partition field of any spec) beside `spec_id`; the key of a partition is always the pair of
+both. A `Manifest` is one row of a manifest list.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,9 @@ BOUNDS = pa.list_(pa.struct([pa.field("key", pa.int32(), False), pa.field("value
 
 CORE = pa.schema(
     [
-        pa.field("manifest", pa.int32()),  # ordinal of the manifest in the list that was read; -1: not in a manifest yet
+        pa.field(
+            "manifest", pa.int32()
+        ),  # ordinal of the manifest in the list that was read; -1: not in a manifest yet
         pa.field("row", pa.int32()),  # position in that manifest, counted over all entries
         pa.field("status", pa.int8()),
         pa.field("snapshot_id", pa.int64()),
@@ -247,9 +250,19 @@ def _codes(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
 
 
+@lru_cache(maxsize=64)
+def _many_nulls(kind: pa.DataType, capacity: int) -> pa.Array:
+    return pa.nulls(capacity, kind)
+
+
+def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
+    """Nulls that share their memory with all others of the type: most optional columns of most files are null."""
+    return _many_nulls(kind, 1 << max(rows - 1, 0).bit_length()).slice(0, rows)
+
+
 def _fitted(values: Any, kind: pa.DataType, rows: int) -> Any:
     if values is None:
-        return pa.nulls(rows, kind)
+        return _nulls(kind, rows)
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values if values.type == kind else _cast(values, kind)
     if isinstance(values, np.ndarray):

@@ -1,0 +1,53 @@
+"""PyIceberg's data files as entries: the currency of interop with code that speaks PyIceberg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from pyiceberg.manifest import DataFile
+
+from neve.model.partition import Specs
+from neve.tree.entries import CORE, DETAIL, EntryTable, Status
+
+__all__ = ["entries_of"]
+
+_MAPS = {f.name for f in DETAIL} - {"key_metadata", "split_offsets"}
+_NOT_OF_FILE = {"manifest", "row", "status", "snapshot_id", "sequence_number", "file_sequence_number", "spec_id"}
+
+
+def entries_of(files: Iterable[DataFile], specs: Specs) -> EntryTable:
+    """New files as ADDED entries; a v1 file that names no spec counts as spec 0."""
+    files = list(files)
+    spec_ids = [_spec_id(f) for f in files]
+    for file, spec_id in zip(files, spec_ids, strict=True):
+        specs.require([spec_id], f"file {file.file_path}")
+    names = [f.name for f in CORE if f.name not in _NOT_OF_FILE] + DETAIL.names
+    columns: dict[str, Any] = {name: [_plain(name, getattr(f, name, None)) for f in files] for name in names}
+    columns["file_format"] = [str(f.file_format.value) for f in files]
+    columns["content"] = [int(f.content or 0) for f in files]
+    columns["spec_id"] = spec_ids
+    columns |= {u.column: [None] * len(files) for u in specs.union}
+    for at, (file, spec_id) in enumerate(zip(files, spec_ids, strict=True)):
+        for position, column in enumerate(specs.columns(spec_id)):
+            columns[column][at] = _partition_value(file.partition[position])
+    columns |= {"manifest": -1, "row": -1, "status": int(Status.ADDED)}
+    return EntryTable.from_columns(columns, specs, len(files), DETAIL.names)
+
+
+def _spec_id(file: DataFile) -> int:
+    try:
+        return int(file.spec_id)
+    except AttributeError:
+        return 0
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name in _MAPS and value is not None:
+        return [{"key": k, "value": v} for k, v in value.items()]
+    return value
+
+
+def _partition_value(value: Any) -> Any:
+    return value.bytes if isinstance(value, UUID) else value

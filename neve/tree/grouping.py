@@ -1,0 +1,43 @@
+"""Files by partition spec: a manifest holds files of one spec, so everything that is written is grouped first.
+
+Groups come in ascending order of the spec id, so two runs over the same files number their manifests alike.
+"""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+from pyiceberg.table.metadata import TableMetadata
+
+from neve.errors import UnknownName
+from neve.tree.entries import EntryTable
+
+__all__ = ["group_entries_by_spec", "group_files_by_spec", "validate_added_data_files"]
+
+FIRST_SPEC = 0
+"""The spec of a v1 file that names none."""
+
+
+def group_files_by_spec(files: EntryTable) -> dict[int, EntryTable]:
+    """The files of each spec; a file that names no spec counts as spec 0."""
+    return dict(_with_spec(files).by_spec()) if len(files) else {}
+
+
+def group_entries_by_spec(entries: EntryTable) -> dict[int, EntryTable]:
+    """The entries of each spec, tombstones included, in the order they came."""
+    return group_files_by_spec(entries)
+
+
+def validate_added_data_files(metadata: TableMetadata, files: EntryTable) -> None:
+    """Refuse a file whose spec the table does not know; any spec it does know is as good as the default one."""
+    known = sorted(spec.spec_id for spec in metadata.partition_specs)
+    files = _with_spec(files)
+    for spec_id in files.spec_ids():
+        if spec_id not in known:
+            first = files.filter(pc.equal(files["spec_id"], spec_id))["file_path"][0].as_py()
+            raise UnknownName("partition spec", spec_id, known, f"file {first}")
+
+
+def _with_spec(files: EntryTable) -> EntryTable:
+    if not files["spec_id"].null_count:
+        return files
+    return files.with_columns(spec_id=pc.fill_null(files["spec_id"], FIRST_SPEC))

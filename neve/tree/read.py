@@ -1,0 +1,219 @@
+"""The seam in: manifest lists and manifests of any version become manifests and entry tables.
+
+Values a writer left to be inherited (snapshot id, sequence numbers, first row id) are filled in here, so nothing above
+this module needs to know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from os import cpu_count
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from neve.errors import CorruptFile, TableError
+from neve.io.avro import AvroHeader, Projection, decode, read_header
+from neve.io.files import read_all
+from neve.model.partition import Specs
+from neve.tree.entries import CORE, DETAIL, EntryTable, FieldSummary, Manifest, Status
+
+__all__ = ["manifests_of", "read_entries", "read_list", "read_manifest"]
+
+_ENTRY_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
+_FILE_COLUMNS = tuple(f.name for f in CORE if f.name not in {"manifest", "row", "spec_id", *_ENTRY_COLUMNS})
+_LIST_COUNTS = ("added_files", "existing_files", "deleted_files", "added_rows", "existing_rows", "deleted_rows")
+
+
+def manifests_of(io: FileIO, metadata: TableMetadata, snapshot: Snapshot | None) -> tuple[Manifest, ...]:
+    """The manifests of a snapshot in the order of its manifest list; none for a table without a snapshot."""
+    if snapshot is None:
+        return ()
+    inline: Sequence[str] | None = getattr(snapshot, "manifest_paths", None)
+    if inline is not None:
+        return tuple(_inline_manifest(io, path, snapshot) for path in inline)
+    found = read_list(io, snapshot.manifest_list)
+    Specs.of(metadata).require((m.spec_id for m in found), f"manifest list {snapshot.manifest_list}")
+    return found
+
+
+def read_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
+    """The rows of a manifest list of any version."""
+    batch, _ = decode(read_all(io, path), path)
+    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    for name in ("manifest_path", "manifest_length", "partition_spec_id"):
+        if name not in columns:
+            raise CorruptFile(path, f"a manifest list with the field {name}", f"the fields {sorted(columns)}")
+    absent = [None] * batch.num_rows
+    zero = [0] * batch.num_rows
+    counts = [columns.get(f"{name}_count") or columns.get(_old_name(name), absent) for name in _LIST_COUNTS]
+    rows = zip(
+        columns["manifest_path"],
+        columns["manifest_length"],
+        columns["partition_spec_id"],
+        [bool(c) for c in columns.get("content", zero)],
+        columns.get("sequence_number", zero),
+        columns.get("min_sequence_number", zero),
+        columns.get("added_snapshot_id", absent),
+        *counts,
+        [_summaries(p) for p in columns.get("partitions", absent)],
+        columns.get("key_metadata", absent),
+        columns.get("first_row_id", absent),
+        strict=True,
+    )
+    return tuple(Manifest(*row) for row in rows)
+
+
+def read_entries(
+    io: FileIO, manifests: Sequence[Manifest], specs: Specs, *, detail: Collection[str] = (), live_only: bool = False
+) -> EntryTable:
+    """The entries of some manifests as one table, tombstones included unless only live ones are asked for.
+
+    `detail` names the columns to read beyond the core (statistics, split offsets, key metadata). The column `manifest`
+    holds the ordinal of the manifest in the sequence given.
+    """
+
+    def one(numbered: tuple[int, Manifest]) -> EntryTable:
+        entries = read_manifest(io, numbered[1], specs, ordinal=numbered[0], detail=detail)
+        return entries.live() if live_only else entries
+
+    if len(manifests) < 2:
+        tables = [one(m) for m in enumerate(manifests)]
+    else:
+        # decoding and inflating run outside the interpreter lock
+        with ThreadPoolExecutor(min(len(manifests), (cpu_count() or 1) + 2)) as pool:
+            tables = list(pool.map(one, enumerate(manifests)))
+    return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _in_order(detail))
+
+
+def read_manifest(
+    io: FileIO, manifest: Manifest, specs: Specs, *, ordinal: int = 0, detail: Collection[str] = ()
+) -> EntryTable:
+    """The entries of one manifest, with everything inherited from its row in the manifest list filled in."""
+    specs.require([manifest.spec_id], f"manifest {manifest.path}")
+    batch, header = decode(read_all(io, manifest.path), manifest.path, _projection(tuple(sorted(detail))))
+    return _entries(batch, header, manifest, specs, ordinal, _in_order(detail))
+
+
+@cache
+def _projection(detail: tuple[str, ...]) -> Projection:
+    files = (*_FILE_COLUMNS, "partition", *detail)
+    return Projection(frozenset([*_ENTRY_COLUMNS, *(f"data_file.{name}" for name in files)]))
+
+
+def _in_order(detail: Collection[str]) -> list[str]:
+    return [name for name in DETAIL.names if name in set(detail)]
+
+
+def _entries(
+    batch: pa.RecordBatch, header: AvroHeader, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
+) -> EntryTable:
+    rows = batch.num_rows
+    if "data_file" not in batch.schema.names or "status" not in batch.schema.names:
+        raise CorruptFile(manifest.path, "a manifest of data_file entries", f"the fields {batch.schema.names}")
+    files = _fields(batch.column("data_file"))
+    columns: dict[str, Any] = {name: files[name] for name in (*_FILE_COLUMNS, *detail) if name in files}
+    columns |= {name: batch.column(name) for name in _ENTRY_COLUMNS if name in batch.schema.names}
+    columns |= _partition(files.get("partition"), manifest, specs)
+    columns["manifest"] = np.full(rows, ordinal, np.int32)
+    columns["row"] = np.arange(rows, dtype=np.int32)
+    columns["spec_id"] = np.full(rows, manifest.spec_id, np.int32)
+    columns["file_format"] = pc.utf8_upper(files["file_format"])
+    if "content" not in files:
+        columns["content"] = np.full(rows, int(manifest.is_deletes), np.int8)  # v1 knows data files only
+    return EntryTable.from_columns(columns | _inherited(columns, manifest), specs, rows, detail)
+
+
+def _fields(struct: pa.StructArray) -> dict[str, pa.Array]:
+    return {field.name: struct.field(i) for i, field in enumerate(struct.type)}
+
+
+def _partition(tuples: pa.StructArray | None, manifest: Manifest, specs: Specs) -> dict[str, pa.Array]:
+    """The columns of the manifest's own spec, found by field id; a file from before field ids is taken by position."""
+    spec = specs[manifest.spec_id]
+    names = specs.columns(manifest.spec_id)
+    if tuples is None or not names:
+        return {}
+    by_id = {_field_id(field): tuples.field(i) for i, field in enumerate(tuples.type)}
+    if None in by_id or not {f.field_id for f in spec.fields} & set(by_id):
+        by_id = {f.field_id: tuples.field(i) for i, f in enumerate(spec.fields[: tuples.type.num_fields])}
+    types = {u.column: u.arrow_type for u in specs.union}
+    return {
+        name: _partition_column(by_id[field.field_id], types[name], manifest)
+        for name, field in zip(names, spec.fields, strict=True)
+        if field.field_id in by_id
+    }
+
+
+def _field_id(field: pa.Field) -> int | None:
+    raw = (field.metadata or {}).get(b"field-id")
+    return None if raw is None else int(raw)
+
+
+def _partition_column(values: pa.Array, kind: pa.DataType, manifest: Manifest) -> pa.Array:
+    if pa.types.is_null(kind):
+        return pa.nulls(len(values))
+    try:
+        return values if values.type == kind else values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise CorruptFile(manifest.path, f"partition values of type {kind}", f"{values.type} ({e})") from e
+
+
+def _inherited(columns: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
+    status = columns["status"].to_numpy()
+    # A manifest numbered 0 comes from v1: everything in it is as old as the table.
+    may_inherit = pa.array(np.full(len(status), True) if manifest.sequence_number == 0 else status == Status.ADDED)
+    number = pa.scalar(manifest.sequence_number, pa.int64())
+    numbers = {
+        name: pc.if_else(pc.and_(pc.is_null(values), may_inherit), number, values)
+        for name in ("sequence_number", "file_sequence_number")
+        for values in [columns.get(name, pa.nulls(len(status), pa.int64()))]
+    }
+    snapshot_ids = columns.get("snapshot_id", pa.nulls(len(status), pa.int64()))
+    if manifest.added_snapshot_id is not None:
+        snapshot_ids = pc.fill_null(snapshot_ids, manifest.added_snapshot_id)
+    return numbers | {"snapshot_id": snapshot_ids, "first_row_id": _first_row_ids(columns, status, manifest)}
+
+
+def _first_row_ids(columns: dict[str, Any], status: np.ndarray[Any, Any], manifest: Manifest) -> pa.Array | None:
+    """Row ids are handed out in file order to the entries that have none; tombstones take no part."""
+    if manifest.is_deletes or manifest.first_row_id is None:
+        return None
+    stated = columns.get("first_row_id")
+    unset = np.full(len(status), True) if stated is None else stated.is_null().to_numpy(zero_copy_only=False)
+    waiting = unset & (status != Status.DELETED)
+    taken = np.where(waiting, columns["record_count"].to_numpy(), 0)
+    assigned = pa.array(manifest.first_row_id + np.cumsum(taken) - taken, pa.int64(), mask=~waiting)
+    return assigned if stated is None else pc.coalesce(stated, assigned)
+
+
+def _summaries(rows: list[dict[str, Any]] | None) -> tuple[FieldSummary, ...] | None:
+    if rows is None:
+        return None
+    return tuple(
+        FieldSummary(r["contains_null"], r.get("contains_nan"), r.get("lower_bound"), r.get("upper_bound"))
+        for r in rows
+    )
+
+
+def _old_name(count: str) -> str:
+    """The name the first writers gave a count: `added_data_files_count` for `added_files_count`."""
+    return f"{count.replace('_files', '_data_files')}_count"
+
+
+def _inline_manifest(io: FileIO, path: str, snapshot: Snapshot) -> Manifest:
+    """A manifest that a v1 snapshot names directly; what a manifest list would say comes from its own header."""
+    data = read_all(io, path)
+    header = read_header(data, path)
+    try:
+        spec_id = int(header.metadata.get("partition-spec-id", b"0"))
+    except ValueError:
+        raise TableError(f"Manifest {path} names no partition spec that is a number.") from None
+    return Manifest(path, len(data), spec_id, False, 0, 0, snapshot.snapshot_id, *[None] * 6)

@@ -1,0 +1,309 @@
+"""The seam out: entry tables become manifests, manifests become a manifest list.
+
+A manifest holds one kind of file (data or deletes) of one partition spec, whatever mix it is asked to write. The order
+is fixed: data before deletes, specs ascending, so two runs over the same files write the same manifests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
+
+from neve.errors import TableError
+from neve.io.avro import encode
+from neve.io.files import write_new
+from neve.model.partition import Specs
+from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
+from neve.tree.schemas import entry_schema, list_schema
+
+__all__ = ["UNASSIGNED", "ManifestContext", "assign_row_ids", "encode_manifest", "write_list", "write_manifests"]
+
+UNASSIGNED = -1
+"""A sequence number that the commit will assign when it writes the manifest list."""
+
+_V1_BLOCK_SIZE = 64 << 20  # v1 requires the field; readers ignore it
+
+
+@dataclass(frozen=True)
+class ManifestContext:
+    """What manifests of one commit share: the table, the snapshot they belong to, and where they go."""
+
+    metadata: TableMetadata
+    specs: Specs
+    snapshot_id: int
+    new_path: Callable[[], str]
+    target_bytes: int = 8 << 20
+    codec: str = "deflate"
+
+    @property
+    def format_version(self) -> int:
+        """The version of the table the manifests are written for."""
+        return int(self.metadata.format_version)
+
+    @cached_property
+    def schemas(self) -> dict[int, dict[str, Any]]:
+        """The Avro schema of a manifest of each spec."""
+        return {s: entry_schema(self.format_version, self.specs.partition_type(s)) for s in self.specs.by_id}
+
+    def header(self, spec_id: int, is_deletes: bool) -> dict[str, bytes]:
+        """The key-value pairs at the head of a manifest."""
+        schema = telling_schema(self.specs, spec_id)
+        fields = [f.model_dump(by_alias=True, mode="json") for f in self.specs[spec_id].fields]
+        pairs = {
+            "schema": schema.model_dump_json(),
+            "schema-id": str(schema.schema_id),
+            "partition-spec": json.dumps(fields),
+            "partition-spec-id": str(spec_id),
+            "format-version": str(self.format_version),
+            **({"content": "deletes" if is_deletes else "data"} if self.format_version > 1 else {}),
+        }
+        return {key: value.encode() for key, value in pairs.items()}
+
+
+def telling_schema(specs: Specs, spec_id: int) -> Schema:
+    """The newest schema that knows the most source columns of a spec; readers type the partition by it."""
+    sources = [f.source_id for f in specs[spec_id].fields]
+    return max(specs.schemas, key=lambda s: sum(i in s._lazy_id_to_field for i in sources))
+
+
+def write_manifests(io: FileIO, entries: EntryTable, context: ManifestContext) -> list[Manifest]:
+    """Write entries to manifests, one or more per kind and spec, and return their rows for the manifest list."""
+    return [m for group in _groups(entries, context) for m in _write_group(io, group, context)]
+
+
+def _groups(entries: EntryTable, context: ManifestContext) -> Iterator[EntryTable]:
+    if not len(entries):
+        return
+    context.specs.require(entries.spec_ids(), "the files to write")
+    for contents in ((Content.DATA,), (Content.POSITION_DELETES, Content.EQUALITY_DELETES)):
+        if len(kind := entries.of_content(*contents)):
+            for _, group in kind.by_spec():
+                yield group
+
+
+def _write_group(io: FileIO, group: EntryTable, context: ManifestContext) -> Iterator[Manifest]:
+    data = encode_manifest(group, context)
+    pieces = min(len(group), -(-len(data) // max(context.target_bytes, 1)))
+    if pieces <= 1 or len(data) < context.target_bytes * 5 // 4:
+        yield publish(io, data, group, context)
+        return
+    for rows in np.array_split(np.arange(len(group)), pieces):
+        piece = group.take(rows)
+        yield publish(io, encode_manifest(piece, context), piece, context)
+
+
+def publish(io: FileIO, data: bytes, entries: EntryTable, context: ManifestContext) -> Manifest:
+    """Store an encoded manifest and describe it as a row of a manifest list."""
+    path = context.new_path()
+    write_new(io, path, data)
+    return _describe(path, len(data), entries, context)
+
+
+def encode_manifest(entries: EntryTable, context: ManifestContext) -> bytes:
+    """Entries of one kind and one spec as the bytes of a manifest."""
+    spec_id, is_deletes = _only_spec(entries), bool(entries["content"][0].as_py())
+    schema = context.schemas[spec_id]
+    header = context.header(spec_id, is_deletes)
+    return encode(_record_batch(entries, schema, spec_id), schema, header, context.codec)
+
+
+def _only_spec(entries: EntryTable) -> int:
+    ids = entries.spec_ids()
+    if len(ids) != 1:
+        raise TableError(f"A manifest holds files of one partition spec, but was given files of specs {ids}.")
+    return ids[0]
+
+
+def _record_batch(entries: EntryTable, schema: dict[str, Any], spec_id: int) -> pa.RecordBatch:
+    rows = len(entries)
+    file_fields = next(f for f in schema["fields"] if f["name"] == "data_file")["type"]["fields"]
+    arrays = [_file_column(field, entries, spec_id, rows) for field in file_fields]
+    files = pa.StructArray.from_arrays(arrays, names=[f["name"] for f in file_fields])
+    outer = [f["name"] for f in schema["fields"] if f["name"] != "data_file"]
+    columns = [_whole(entries[name].cast(pa.int32()) if name == "status" else entries[name]) for name in outer]
+    return pa.RecordBatch.from_arrays([*columns, files], names=[*outer, "data_file"])
+
+
+def _file_column(field: dict[str, Any], entries: EntryTable, spec_id: int, rows: int) -> pa.Array:
+    name = field["name"]
+    if name == "partition":
+        return _tuple(entries, spec_id, [f["name"] for f in field["type"]["fields"]], rows)
+    if name == "block_size_in_bytes":
+        return pa.repeat(pa.scalar(_V1_BLOCK_SIZE, pa.int64()), rows)
+    if name in DETAIL.names and not entries.has(name):
+        return pa.nulls(rows, DETAIL.field(name).type)
+    column = _whole(entries[name])
+    if name == "file_format":
+        return column.cast(pa.string())
+    return column.cast(pa.int32()) if name == "content" else column
+
+
+def _tuple(entries: EntryTable, spec_id: int, names: list[str], rows: int) -> pa.StructArray:
+    if not names:
+        return pa.StructArray.from_buffers(pa.struct([]), rows, [None])
+    columns = [_whole(entries[c]) for c in entries.specs.columns(spec_id)]
+    return pa.StructArray.from_arrays(columns, names=names)
+
+
+def _whole(column: Any) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _describe(path: str, length: int, entries: EntryTable, context: ManifestContext) -> Manifest:
+    status, counts = entries.numpy("status"), entries.numpy("record_count")
+    files = np.bincount(status, minlength=5)
+    rows = np.bincount(status, weights=counts, minlength=5).astype(np.int64)
+    live_numbers = entries["sequence_number"].filter(pa.array(status != Status.DELETED))
+    oldest = pc.min(live_numbers).as_py()
+    spec_id = _only_spec(entries)
+    return Manifest(
+        path=path,
+        length=length,
+        spec_id=spec_id,
+        is_deletes=bool(entries["content"][0].as_py()),
+        sequence_number=UNASSIGNED,
+        min_sequence_number=UNASSIGNED if oldest is None else oldest,
+        added_snapshot_id=context.snapshot_id,
+        added_files=int(files[Status.ADDED]),
+        existing_files=int(files[Status.EXISTING]),
+        deleted_files=int(files[Status.DELETED]),
+        added_rows=int(rows[Status.ADDED]),
+        existing_rows=int(rows[Status.EXISTING]),
+        deleted_rows=int(rows[Status.DELETED]),
+        partitions=_partition_summaries(entries, spec_id),
+    )
+
+
+def _partition_summaries(entries: EntryTable, spec_id: int) -> tuple[FieldSummary, ...]:
+    fields = entries.specs.partition_type(spec_id).fields
+    columns = entries.specs.columns(spec_id)
+    return tuple(_summary(entries[c], f) for c, f in zip(columns, fields, strict=True))
+
+
+def _summary(column: pa.ChunkedArray, field: NestedField) -> FieldSummary:
+    floating = isinstance(field.field_type, FloatType | DoubleType)
+    nan = pc.fill_null(pc.is_nan(column), False) if floating else None
+    values = column.drop_null() if nan is None else column.filter(pc.invert(nan)).drop_null()
+    bounds = pc.min_max(values) if len(values) else {"min": pa.scalar(None), "max": pa.scalar(None)}
+    lower, upper = (_single_value(bounds[end], field) for end in ("min", "max"))
+    return FieldSummary(column.null_count > 0, bool(pc.any(nan).as_py()) if nan is not None else False, lower, upper)
+
+
+def _single_value(value: pa.Scalar, field: NestedField) -> bytes | None:
+    if not value.is_valid:
+        return None
+    if pa.types.is_date32(value.type):
+        value = value.cast(pa.int32())
+    elif pa.types.is_temporal(value.type):
+        value = value.cast(pa.int64())
+    return to_bytes(cast(PrimitiveType, field.field_type), value.as_py())
+
+
+def assign_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
+    """Give every data manifest that has none a range of row ids, and return the first id still free.
+
+    Also a manifest of carried entries needs one: readers ignore the ids of its entries otherwise.
+    """
+    assigned = list(manifests)
+    for at, manifest in enumerate(manifests):
+        if not manifest.is_deletes and manifest.first_row_id is None:
+            assigned[at] = replace(manifest, first_row_id=next_row_id)
+            next_row_id += (manifest.added_rows or 0) + (manifest.existing_rows or 0)
+    return assigned, next_row_id
+
+
+def write_list(
+    io: FileIO,
+    path: str,
+    manifests: Sequence[Manifest],
+    *,
+    format_version: int,
+    snapshot_id: int,
+    parent_snapshot_id: int | None,
+    sequence_number: int,
+    first_row_id: int | None = None,
+    codec: str = "deflate",
+) -> None:
+    """Write the manifest list of a snapshot; manifests of this commit take the snapshot's sequence number."""
+    schema = list_schema(format_version)
+    pairs = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
+        "format-version": str(format_version),
+        **({"sequence-number": str(sequence_number)} if format_version > 1 else {}),
+        **({"first-row-id": str(first_row_id)} if first_row_id is not None else {}),
+    }
+    batch = _list_batch([_numbered(m, sequence_number) for m in manifests], [f["name"] for f in schema["fields"]])
+    write_new(io, path, encode(batch, schema, {k: v.encode() for k, v in pairs.items()}, codec))
+
+
+def _numbered(manifest: Manifest, sequence_number: int) -> Manifest:
+    if manifest.sequence_number != UNASSIGNED:
+        return manifest
+    oldest = sequence_number if manifest.min_sequence_number == UNASSIGNED else manifest.min_sequence_number
+    return replace(manifest, sequence_number=sequence_number, min_sequence_number=oldest)
+
+
+_SUMMARY_TYPE = pa.struct(
+    [
+        ("contains_null", pa.bool_()),
+        ("contains_nan", pa.bool_()),
+        ("lower_bound", pa.binary()),
+        ("upper_bound", pa.binary()),
+    ]
+)
+
+_LIST_COLUMNS: dict[str, tuple[pa.DataType, Callable[[Manifest], Any]]] = {
+    "manifest_path": (pa.string(), lambda m: m.path),
+    "manifest_length": (pa.int64(), lambda m: m.length),
+    "partition_spec_id": (pa.int32(), lambda m: m.spec_id),
+    "content": (pa.int32(), lambda m: int(m.is_deletes)),
+    "sequence_number": (pa.int64(), lambda m: m.sequence_number),
+    "min_sequence_number": (pa.int64(), lambda m: m.min_sequence_number),
+    "added_snapshot_id": (pa.int64(), lambda m: m.added_snapshot_id),
+    "added_files_count": (pa.int32(), lambda m: m.added_files),
+    "existing_files_count": (pa.int32(), lambda m: m.existing_files),
+    "deleted_files_count": (pa.int32(), lambda m: m.deleted_files),
+    "added_rows_count": (pa.int64(), lambda m: m.added_rows),
+    "existing_rows_count": (pa.int64(), lambda m: m.existing_rows),
+    "deleted_rows_count": (pa.int64(), lambda m: m.deleted_rows),
+    "key_metadata": (pa.binary(), lambda m: m.key_metadata),
+    "first_row_id": (pa.int64(), lambda m: m.first_row_id),
+}
+
+
+def _list_batch(manifests: Sequence[Manifest], names: Sequence[str]) -> pa.RecordBatch:
+    def column(name: str) -> pa.Array:
+        if name == "partitions":
+            return _summaries_array([m.partitions for m in manifests])
+        kind, value = _LIST_COLUMNS[name]
+        return pa.array([value(m) for m in manifests], kind)
+
+    return pa.RecordBatch.from_arrays([column(n) for n in names], names=list(names))
+
+
+def _summaries_array(all_of: Sequence[tuple[FieldSummary, ...] | None]) -> pa.Array:
+    offsets: list[int] = [0]
+    flat: list[FieldSummary] = []
+    for summaries in all_of:
+        flat.extend(summaries or ())
+        offsets.append(len(flat))
+    fields = ("contains_null", "contains_nan", "lower_bound", "upper_bound")
+    columns = [pa.array([getattr(s, f) for s in flat], _SUMMARY_TYPE.field(f).type) for f in fields]
+    items = pa.StructArray.from_arrays(columns, fields=list(_SUMMARY_TYPE))
+    mask = pa.array([s is None for s in all_of])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=mask)
