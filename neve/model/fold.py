@@ -1,0 +1,329 @@
+"""Apply table updates to table metadata, once and without copying what does not change.
+
+`fold` is what a commit does to metadata. It follows the rules of the Java library (its `TableMetadata.Builder`) where
+they are stricter or kinder than PyIceberg's: parents of expired snapshots stay linked, the snapshot log loses
+everything before a gap, removing what is already gone is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import singledispatch
+from typing import Any
+
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START
+from pyiceberg.table import update as iceberg
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.table.snapshots import SnapshotLogEntry
+
+from neve.errors import UnsupportedFeature, UserError
+from neve.model.draft import Draft, now_ms
+from neve.model.metadata import VERSIONS, Ref, TableMetadata, check_has_scheme
+from neve.model.properties import properties_of
+
+__all__ = ["fold", "now_ms"]
+
+
+def fold(
+    base: TableMetadata,
+    updates: Iterable[Any],
+    previous_location: str | None = None,
+    now: Callable[[], int] = now_ms,
+) -> TableMetadata:
+    """The metadata after the updates; `base` itself when they change nothing.
+
+    `previous_location` is the metadata file of `base`; it goes to the metadata log.
+    Raises UserError when an update cannot be applied to this table.
+    """
+    draft = Draft(base, now)
+    for update in updates:
+        _apply(update, draft)
+    return draft.finished(previous_location)
+
+
+@singledispatch
+def _apply(update: Any, draft: Draft) -> None:
+    raise UnsupportedFeature(f"Table update {getattr(update, 'action', type(update).__name__)!r} is not supported.")
+
+
+@_apply.register
+def _assign_uuid(update: iceberg.AssignUUIDUpdate, draft: Draft) -> None:
+    if update.uuid != draft["table_uuid"]:
+        draft["table_uuid"] = update.uuid
+
+
+@_apply.register
+def _set_location(update: iceberg.SetLocationUpdate, draft: Draft) -> None:
+    if draft.version >= 4:
+        check_has_scheme(update.location)
+    if update.location != draft["location"]:
+        draft["location"] = update.location
+
+
+@_apply.register
+def _upgrade(update: iceberg.UpgradeFormatVersionUpdate, draft: Draft) -> None:
+    if update.format_version not in VERSIONS:
+        raise UserError(f"Format version {update.format_version} is not supported; this engine knows 1 to 4.")
+    if update.format_version < draft.version:
+        raise UserError(f"Cannot downgrade a version {draft.version} table to version {update.format_version}.")
+    if update.format_version == draft.version:
+        return
+    if update.format_version >= 4:
+        check_has_scheme(draft["location"])
+    if draft.version < 2:
+        draft["last_sequence_number"] = 0
+    if draft.version < 3 <= update.format_version:
+        draft["next_row_id"] = 0
+    draft["format_version"] = update.format_version
+
+
+@_apply.register
+def _set_properties(update: iceberg.SetPropertiesUpdate, draft: Draft) -> None:
+    properties = {**draft["properties"], **update.updates}
+    if properties != draft["properties"]:
+        properties_of(update.updates).check()
+        draft["properties"] = properties
+
+
+@_apply.register
+def _remove_properties(update: iceberg.RemovePropertiesUpdate, draft: Draft) -> None:
+    gone = set(update.removals)
+    if not gone.isdisjoint(draft["properties"]):
+        draft["properties"] = {key: value for key, value in draft["properties"].items() if key not in gone}
+
+
+@_apply.register
+def _add_schema(update: iceberg.AddSchemaUpdate, draft: Draft) -> None:
+    schema = update.schema_
+    try:
+        schema.check_format_version_compatibility(draft.version)
+    except ValueError as e:
+        raise UserError(f"Schema does not fit format version {draft.version}: {e}") from e
+    schemas = draft["schemas"]
+    same = next((known for known in schemas if known == schema), None)
+    if same is None:
+        if any(known.schema_id == schema.schema_id for known in schemas):
+            schema = schema.model_copy(update={"schema_id": max(known.schema_id for known in schemas) + 1})
+        draft["schemas"] = [*schemas, schema]
+        draft["last_column_id"] = max(draft["last_column_id"], schema.highest_field_id)
+    draft.last_added["schema"] = (same or schema).schema_id
+
+
+@_apply.register
+def _set_current_schema(update: iceberg.SetCurrentSchemaUpdate, draft: Draft) -> None:
+    schema_id = _resolved(update.schema_id, "schema", draft)
+    if all(schema.schema_id != schema_id for schema in draft["schemas"]):
+        raise UserError(f"Cannot make schema {schema_id} current: the table has no such schema.")
+    if schema_id != draft["current_schema_id"]:
+        draft["current_schema_id"] = schema_id
+
+
+@_apply.register
+def _add_spec(update: iceberg.AddPartitionSpecUpdate, draft: Draft) -> None:
+    specs = draft["partition_specs"]
+    same_id = next((known for known in specs if known.spec_id == update.spec.spec_id), None)
+    if same_id is not None and same_id != update.spec:
+        raise UserError(f"Cannot add partition spec {update.spec.spec_id}: the table has another one with that id.")
+    if same_id is None:
+        draft["partition_specs"] = [*specs, update.spec]
+        highest = draft["last_partition_id"] or PARTITION_FIELD_ID_START - 1
+        draft["last_partition_id"] = max([highest, *(field.field_id for field in update.spec.fields)])
+    draft.last_added["spec"] = update.spec.spec_id
+
+
+@_apply.register
+def _set_default_spec(update: iceberg.SetDefaultSpecUpdate, draft: Draft) -> None:
+    spec_id = _resolved(update.spec_id, "spec", draft)
+    if all(spec.spec_id != spec_id for spec in draft["partition_specs"]):
+        raise UserError(f"Cannot make partition spec {spec_id} the default: the table has no such spec.")
+    if spec_id != draft["default_spec_id"]:
+        draft["default_spec_id"] = spec_id
+
+
+@_apply.register
+def _add_sort_order(update: iceberg.AddSortOrderUpdate, draft: Draft) -> None:
+    orders = draft["sort_orders"]
+    same_id = next((known for known in orders if known.order_id == update.sort_order.order_id), None)
+    if same_id is not None and same_id != update.sort_order:
+        raise UserError(f"Cannot add sort order {same_id.order_id}: the table has another one with that id.")
+    if same_id is None:
+        draft["sort_orders"] = [*orders, update.sort_order]
+    draft.last_added["order"] = update.sort_order.order_id
+
+
+@_apply.register
+def _set_default_sort_order(update: iceberg.SetDefaultSortOrderUpdate, draft: Draft) -> None:
+    order_id = _resolved(update.sort_order_id, "order", draft)
+    if order_id != 0 and all(order.order_id != order_id for order in draft["sort_orders"]):
+        raise UserError(f"Cannot make sort order {order_id} the default: the table has no such order.")
+    if order_id != draft["default_sort_order_id"]:
+        draft["default_sort_order_id"] = order_id
+
+
+@_apply.register
+def _add_snapshot(update: iceberg.AddSnapshotUpdate, draft: Draft) -> None:
+    snapshot = update.snapshot
+    if snapshot.snapshot_id in draft.snapshots.positions:
+        raise UserError(f"Cannot add snapshot {snapshot.snapshot_id}: the table has one with that id.")
+    if draft.version >= 2:
+        _advance_sequence_number(snapshot, draft)
+    if draft.version >= 3:
+        _advance_row_ids(snapshot, draft)
+    draft["snapshots"] = draft.snapshots.added(snapshot, draft.version)
+    draft["last_updated_ms"] = snapshot.timestamp_ms
+    draft.added_snapshots.add(snapshot.snapshot_id)
+
+
+def _advance_sequence_number(snapshot: IcebergSnapshot, draft: Draft) -> None:
+    number, last = snapshot.sequence_number, draft["last_sequence_number"]
+    if number is None or number <= last:
+        raise UserError(
+            f"Cannot add snapshot {snapshot.snapshot_id}: its sequence number {number} is not above the table's {last}."
+        )
+    draft["last_sequence_number"] = number
+
+
+def _advance_row_ids(snapshot: IcebergSnapshot, draft: Draft) -> None:
+    first, added, following = snapshot.first_row_id, snapshot.added_rows, draft["next_row_id"]
+    if first is None or added is None or added < 0:
+        raise UserError(
+            f"Cannot add snapshot {snapshot.snapshot_id}: version {draft.version} needs first-row-id and added-rows, "
+            f"not {first} and {added}."
+        )
+    if first < following:
+        raise UserError(
+            f"Cannot add snapshot {snapshot.snapshot_id}: its first-row-id {first} is below "
+            f"the table's next-row-id {following}."
+        )
+    draft["next_row_id"] = first + added
+
+
+@_apply.register
+def _set_ref(update: iceberg.SetSnapshotRefUpdate, draft: Draft) -> None:
+    ref = _ref(update)
+    existing = draft["refs"].get(update.ref_name)
+    if existing == ref:
+        return
+    if ref.snapshot_id not in draft.snapshots.positions:
+        raise UserError(
+            f"Cannot set {update.ref_name!r} to snapshot {ref.snapshot_id}: the table has no such snapshot."
+        )
+    if existing is not None and existing.snapshot_ref_type != ref.snapshot_ref_type:
+        raise UserError(
+            f"Cannot make {update.ref_name!r} a {ref.snapshot_ref_type}: it is a {existing.snapshot_ref_type}."
+        )
+    draft["refs"] = {**draft["refs"], update.ref_name: ref}
+    if update.ref_name == MAIN_BRANCH:
+        _move_main(ref, draft)
+
+
+def _ref(update: iceberg.SetSnapshotRefUpdate) -> Ref:
+    if update.ref_name == MAIN_BRANCH and update.type != SnapshotRefType.BRANCH:
+        raise UserError("Cannot make 'main' a tag: it is the branch readers see.")
+    try:
+        return Ref.model_validate(
+            {
+                "snapshot-id": update.snapshot_id,
+                "type": update.type,
+                "min-snapshots-to-keep": update.min_snapshots_to_keep,
+                "max-snapshot-age-ms": update.max_snapshot_age_ms,
+                "max-ref-age-ms": update.max_ref_age_ms,
+            }
+        )
+    except (ValueError, ValidationError) as e:
+        raise UserError(f"Cannot set {update.ref_name!r}: {e}") from e
+
+
+def _move_main(ref: Ref, draft: Draft) -> None:
+    if ref.snapshot_id == draft["current_snapshot_id"]:
+        return  # only the retention of main changed
+    if ref.snapshot_id not in draft.added_snapshots:
+        draft["last_updated_ms"] = max(draft.now(), draft["last_updated_ms"])
+    draft["current_snapshot_id"] = ref.snapshot_id
+    entry = SnapshotLogEntry.model_validate({"snapshot-id": ref.snapshot_id, "timestamp-ms": draft["last_updated_ms"]})
+    draft["snapshot_log"] = [*draft["snapshot_log"], entry]
+
+
+@_apply.register
+def _remove_snapshots(update: iceberg.RemoveSnapshotsUpdate, draft: Draft) -> None:
+    gone = draft.snapshots.positions.keys() & set(update.snapshot_ids)
+    if not gone:
+        return
+    draft["snapshots"] = draft.snapshots.without(gone)
+    draft.removed_snapshots = True
+    for name in ("statistics", "partition_statistics"):
+        draft[name] = [file for file in draft[name] if file.snapshot_id not in gone]
+    for name, ref in draft["refs"].items():
+        if ref.snapshot_id in gone:
+            _drop_ref(name, draft)
+
+
+@_apply.register
+def _remove_ref(update: iceberg.RemoveSnapshotRefUpdate, draft: Draft) -> None:
+    if update.ref_name in draft["refs"]:
+        _drop_ref(update.ref_name, draft)
+
+
+def _drop_ref(name: str, draft: Draft) -> None:
+    draft["refs"] = {kept: ref for kept, ref in draft["refs"].items() if kept != name}
+    if name == MAIN_BRANCH:
+        draft["current_snapshot_id"] = None
+        draft["snapshot_log"] = []
+
+
+@_apply.register
+def _set_statistics(update: iceberg.SetStatisticsUpdate, draft: Draft) -> None:
+    _replace_statistics("statistics", update.statistics.snapshot_id, [update.statistics], draft)
+
+
+@_apply.register
+def _remove_statistics(update: iceberg.RemoveStatisticsUpdate, draft: Draft) -> None:
+    _replace_statistics("statistics", update.snapshot_id, [], draft)
+
+
+@_apply.register
+def _set_partition_statistics(update: iceberg.SetPartitionStatisticsUpdate, draft: Draft) -> None:
+    _replace_statistics(
+        "partition_statistics", update.partition_statistics.snapshot_id, [update.partition_statistics], draft
+    )
+
+
+@_apply.register
+def _remove_partition_statistics(update: iceberg.RemovePartitionStatisticsUpdate, draft: Draft) -> None:
+    _replace_statistics("partition_statistics", update.snapshot_id, [], draft)
+
+
+def _replace_statistics(name: str, snapshot_id: int, files: list[Any], draft: Draft) -> None:
+    replaced = [file for file in draft[name] if file.snapshot_id != snapshot_id] + files
+    if replaced != draft[name]:
+        draft[name] = replaced
+
+
+@_apply.register
+def _remove_specs(update: iceberg.RemovePartitionSpecsUpdate, draft: Draft) -> None:
+    if draft["default_spec_id"] in update.spec_ids:
+        raise UserError(f"Cannot remove partition spec {draft['default_spec_id']}: it is the default.")
+    _keep("partition_specs", [spec for spec in draft["partition_specs"] if spec.spec_id not in update.spec_ids], draft)
+
+
+@_apply.register
+def _remove_schemas(update: iceberg.RemoveSchemasUpdate, draft: Draft) -> None:
+    if draft["current_schema_id"] in update.schema_ids:
+        raise UserError(f"Cannot remove schema {draft['current_schema_id']}: it is the current one.")
+    _keep("schemas", [schema for schema in draft["schemas"] if schema.schema_id not in update.schema_ids], draft)
+
+
+def _keep(name: str, kept: list[Any], draft: Draft) -> None:
+    if len(kept) != len(draft[name]):
+        draft[name] = kept
+
+
+def _resolved(asked: int, kind: str, draft: Draft) -> int:
+    """The id an update means; -1 stands for the one added before it."""
+    if asked != -1:
+        return asked
+    if kind not in draft.last_added:
+        raise UserError(f"Cannot use the last added {kind}: this commit adds none.")
+    return draft.last_added[kind]

@@ -1,0 +1,296 @@
+"""Table metadata of format versions 1 to 4: read, written, and made new.
+
+PyIceberg's models are the base, subclassed where they lose something: version 3 can be written, version 4 exists,
+keys nobody here knows survive a commit, snapshots stay raw until looked at, and metadata of old writers is
+completed the way the Java library completes it. Bytes are not trusted: size, depth and shape are checked first.
+"""
+
+from __future__ import annotations
+
+import gzip
+import time
+import uuid
+import zlib
+from collections.abc import Callable
+from typing import Any, Literal, Self, TypeAlias, cast
+
+from pydantic import ConfigDict, Field, ValidationError, field_serializer, field_validator
+from pydantic_core import from_json
+from pyiceberg.exceptions import ValidationError as IcebergValidationError
+from pyiceberg.partitioning import PartitionSpec, assign_fresh_partition_spec_ids
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table import metadata as iceberg
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
+from pyiceberg.table.statistics import BlobMetadata, PartitionStatisticsFile, StatisticsFile
+from pyiceberg.typedef import IcebergBaseModel
+
+from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature, UserError
+from neve.model.completion import completed
+from neve.model.snapshots import Snapshot, Snapshots
+
+__all__ = [
+    "MAX_METADATA_BYTES",
+    "VERSIONS",
+    "MetadataV1",
+    "MetadataV2",
+    "MetadataV3",
+    "MetadataV4",
+    "TableMetadata",
+    "adopt",
+    "check_has_scheme",
+    "from_object",
+    "new_metadata",
+    "parse",
+    "serialise",
+]
+
+MAX_METADATA_BYTES = 512 << 20
+"""Metadata larger than this, after decompression, is refused."""
+
+_KEEP_UNKNOWN = ConfigDict(extra="allow", populate_by_name=True, frozen=True)
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_SUFFIXES = (".gz.metadata.json", ".metadata.json.gz")
+
+
+class Ref(SnapshotRef):
+    """A branch or tag that keeps keys it does not know."""
+
+    model_config = _KEEP_UNKNOWN
+
+
+class Blob(BlobMetadata):
+    """A blob of a statistics file, of any type (PyIceberg knows two)."""
+
+    model_config = _KEEP_UNKNOWN
+    type: str  # type: ignore[assignment]
+
+
+class Statistics(StatisticsFile):
+    """A statistics file that keeps keys it does not know."""
+
+    model_config = _KEEP_UNKNOWN
+    blob_metadata: list[Blob] = Field(alias="blob-metadata")  # type: ignore[assignment]
+
+
+class PartitionStatistics(PartitionStatisticsFile):
+    """A partition statistics file that keeps keys it does not know."""
+
+    model_config = _KEEP_UNKNOWN
+
+
+class _Kept(iceberg.TableMetadataCommonFields):
+    """What all versions share: unknown keys are kept, snapshots are lazy, a deep copy copies no snapshot."""
+
+    model_config = _KEEP_UNKNOWN
+    refs: dict[str, Ref] = Field(default_factory=dict)  # type: ignore[assignment]
+    statistics: list[Statistics] = Field(default_factory=list)  # type: ignore[assignment]
+    partition_statistics: list[PartitionStatistics] = Field(  # type: ignore[assignment]
+        alias="partition-statistics", default_factory=list
+    )
+
+    @field_validator("snapshots", mode="plain")
+    @classmethod
+    def _lazy_snapshots(cls, value: Any) -> Snapshots:
+        return Snapshots.of(value or ())
+
+    @field_serializer("snapshots")
+    def serialize_snapshots(self, snapshots: Any) -> Any:
+        return self.lazy_snapshots.rows
+
+    @property
+    def lazy_snapshots(self) -> Snapshots:
+        """The snapshots by their own type: `by_id` without a walk, `rows` without objects."""
+        return Snapshots.of(self.snapshots)
+
+    def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
+        return self.lazy_snapshots.by_id(snapshot_id)
+
+    def model_copy(self, *, update: Any = None, deep: bool = False) -> Self:
+        # Everything inside is frozen; PyIceberg asks for deep copies only to protect its containers.
+        copied = super().model_copy(update=update)
+        if deep:
+            for name, value in copied.__dict__.items():
+                if type(value) in (list, dict):
+                    copied.__dict__[name] = value.copy()
+        return copied
+
+
+class MetadataV1(_Kept, iceberg.TableMetadataV1):
+    """Version 1: one current schema and spec, with or without the later lists."""
+
+
+class MetadataV2(_Kept, iceberg.TableMetadataV2):
+    """Version 2: sequence numbers and row-level deletes."""
+
+
+class MetadataV3(_Kept, iceberg.TableMetadataV3):
+    """Version 3: row lineage, deletion vectors, defaults."""
+
+    def model_dump_json(  # type: ignore[override]
+        self, exclude_none: bool = True, exclude: Any = None, by_alias: bool = True, **kwargs: Any
+    ) -> str:
+        """JSON text; PyIceberg refuses to write version 3."""
+        return IcebergBaseModel.model_dump_json(
+            self, exclude_none=exclude_none, exclude=exclude, by_alias=by_alias, **kwargs
+        )
+
+
+class MetadataV4(MetadataV3):
+    """Version 4: snapshots may name a root manifest."""
+
+    format_version: Literal[4] = Field(alias="format-version", default=4)  # type: ignore[assignment]
+
+
+TableMetadata: TypeAlias = MetadataV1 | MetadataV2 | MetadataV3 | MetadataV4
+VERSIONS: dict[int, type[TableMetadata]] = {1: MetadataV1, 2: MetadataV2, 3: MetadataV3, 4: MetadataV4}
+
+
+def parse(raw: bytes, path: str, limit: int = MAX_METADATA_BYTES) -> TableMetadata:
+    """Table metadata from the bytes of a metadata file, compressed or not.
+
+    Raises CorruptFile naming the path, LimitExceeded, or UnsupportedFeature for a version from the future.
+    """
+    text = _decompress(raw, path, limit) if raw[:2] == _GZIP_MAGIC else raw
+    if len(text) > limit:
+        raise _too_large(path, limit)
+    try:
+        found = from_json(text, allow_inf_nan=False)
+    except ValueError as e:
+        raise CorruptFile(path, "table metadata as JSON", str(e)) from e
+    return from_object(found, path)
+
+
+def from_object(found: Any, path: str) -> TableMetadata:
+    """Table metadata from a parsed JSON object; `path` says where it came from. The object is not kept."""
+    if not isinstance(found, dict) or type(found.get("format-version")) is not int:
+        raise CorruptFile(path, "a JSON object with a format-version", _shown(found))
+    version = found["format-version"]
+    if version not in VERSIONS:
+        raise UnsupportedFeature(f"Format version {version} of {path} is not supported; this engine knows 1 to 4.")
+    try:
+        return _validated(VERSIONS[version], completed(dict(found), version, path))
+    except ValidationError as e:
+        first = e.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CorruptFile(path, "valid table metadata", f"{where}: {first['msg']}") from e
+    except (ValueError, TypeError, KeyError, IcebergValidationError, RecursionError) as e:
+        raise CorruptFile(path, "valid table metadata", str(e) or type(e).__name__) from e
+
+
+def adopt(metadata: Any, path: str = "") -> TableMetadata:
+    """The same metadata in this module's types; PyIceberg's own are converted, ours are returned as they are."""
+    if isinstance(metadata, _Kept):
+        return cast(TableMetadata, metadata)
+    return from_object(IcebergBaseModel.model_dump(metadata, mode="json"), path or metadata.location)
+
+
+def serialise(metadata: TableMetadata, path: str = "") -> bytes:
+    """The bytes of a metadata file; compressed when the file name says so."""
+    text = metadata.model_dump_json().encode()
+    return gzip.compress(text, compresslevel=6, mtime=0) if path.endswith(_GZIP_SUFFIXES) else text
+
+
+def new_metadata(
+    schema: Schema,
+    spec: PartitionSpec,
+    sort_order: SortOrder,
+    location: str,
+    properties: dict[str, str],
+    format_version: int,
+    now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+) -> TableMetadata:
+    """Metadata of a table that does not exist yet, with fresh ids for schema, spec and sort order."""
+    if format_version not in VERSIONS:
+        raise UserError(f"Format version {format_version} cannot be created; use 1, 2, 3 or 4.")
+    try:
+        schema.check_format_version_compatibility(format_version)
+    except ValueError as e:
+        raise UserError(f"Schema does not fit format version {format_version}: {e}") from e
+    if format_version >= 4:
+        check_has_scheme(location)
+    fresh = assign_fresh_schema_ids(schema)
+    fresh_spec = assign_fresh_partition_spec_ids(spec, schema, fresh)
+    order = assign_fresh_sort_order_ids(sort_order, schema, fresh)
+    found: dict[str, Any] = {
+        "format-version": format_version,
+        "table-uuid": str(uuid.uuid4()),
+        "location": location,
+        "last-sequence-number": 0,
+        "last-updated-ms": now(),
+        "last-column-id": fresh.highest_field_id,
+        "schema": fresh.model_dump(mode="json"),
+        "schemas": [fresh.model_dump(mode="json")],
+        "current-schema-id": fresh.schema_id,
+        "partition-spec": [field.model_dump(mode="json") for field in fresh_spec.fields],
+        "partition-specs": [fresh_spec.model_dump(mode="json")],
+        "default-spec-id": fresh_spec.spec_id,
+        "last-partition-id": fresh_spec.last_assigned_field_id,
+        "sort-orders": [order.model_dump(mode="json")],
+        "default-sort-order-id": order.order_id,
+        "properties": properties,
+        "next-row-id": 0,
+    }
+    return from_object({key: found[key] for key in found if key not in _NOT_IN[format_version]}, location)
+
+
+_NOT_IN = {
+    1: {"last-sequence-number", "next-row-id"},
+    2: {"schema", "partition-spec", "next-row-id"},
+    3: {"schema", "partition-spec"},
+    4: {"schema", "partition-spec"},
+}
+
+
+def check_has_scheme(location: str) -> None:
+    """Version 4 resolves paths against the location, which therefore must be a URI."""
+    if ":" not in location.split("/", 1)[0]:
+        raise UserError(f"Location {location!r} of a version 4 table needs a URI scheme, as in 'file:///lake/db/t'.")
+
+
+def _validated(kind: type[TableMetadata], found: dict[str, Any]) -> TableMetadata:
+    last_partition_id = found["last-partition-id"]  # PyIceberg's version 1 replaces it by what the specs still use
+    metadata = kind.model_validate(found)
+    iceberg.check_schemas(metadata)
+    iceberg.check_partition_specs(metadata)
+    iceberg.check_sort_orders(metadata)
+    _check_refs(metadata)
+    if metadata.last_partition_id != last_partition_id:
+        metadata = metadata.model_copy(update={"last_partition_id": last_partition_id})
+    return metadata
+
+
+def _check_refs(metadata: TableMetadata) -> None:
+    known = metadata.lazy_snapshots.positions
+    current = metadata.current_snapshot_id
+    if current is not None and current not in known:
+        raise ValueError(f"current-snapshot-id {current} is not among the snapshots")
+    for name, ref in metadata.refs.items():
+        if ref.snapshot_id not in known:
+            raise ValueError(f"ref {name!r} names snapshot {ref.snapshot_id}, which is not among the snapshots")
+    main = metadata.refs.get("main")
+    if (main.snapshot_id if main else None) != current:
+        raise ValueError(
+            f"current-snapshot-id is {current}, but branch main is at {main.snapshot_id if main else None}"
+        )
+
+
+def _decompress(raw: bytes, path: str, limit: int) -> bytes:
+    inflate = zlib.decompressobj(wbits=31)
+    try:
+        text = inflate.decompress(raw, limit + 1)
+    except zlib.error as e:
+        raise CorruptFile(path, "gzip data", str(e)) from e
+    if len(text) > limit:
+        raise _too_large(path, limit)
+    if not inflate.eof:
+        raise CorruptFile(path, "complete gzip data", f"a stream that ends after {len(raw)} bytes")
+    return text
+
+
+def _too_large(path: str, limit: int) -> LimitExceeded:
+    return LimitExceeded(f"the size of {path}", limit, "Expire snapshots, or pass a larger limit to parse.")
+
+
+def _shown(found: object) -> str:
+    return f"an object with keys {sorted(found)[:8]}" if isinstance(found, dict) else type(found).__name__

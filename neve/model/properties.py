@@ -1,0 +1,307 @@
+"""Every table property this engine honours, once: name, default, what it accepts, what it means.
+
+>>> properties = TableProperties({"commit.retry.num-retries": "7"})
+>>> properties.commit_retries, properties.target_file_size
+(7, 536870912)
+>>> TableProperties({"gc.enabled": "maybe"}).gc_enabled
+Traceback (most recent call last):
+neve.errors.UserError: Property 'gc.enabled' is 'maybe'; it must be true or false.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, overload
+
+from neve.errors import UserError
+
+__all__ = ["PROPERTIES", "MetricsMode", "Property", "TableProperties", "properties_of"]
+
+T = TypeVar("T")
+_METRICS_COLUMN = "write.metadata.metrics.column."
+
+
+@dataclass(frozen=True, slots=True)
+class Accepts(Generic[T]):
+    """What a property accepts: how its text becomes a value, and the words for it in errors and docs."""
+
+    parse: Callable[[str], T]  # raises ValueError
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Property(Generic[T]):
+    """One table property; as a class attribute of TableProperties it reads its value."""
+
+    name: str
+    default: T
+    accepts: Accepts[T]
+    meaning: str
+
+    def value(self, text: str | None) -> T:
+        """The value of the property when the table says `text`; None is the default."""
+        if text is None:
+            return self.default
+        try:
+            return self.accepts.parse(text)
+        except ValueError:
+            raise UserError(f"Property {self.name!r} is {text!r}; it must be {self.accepts.words}.") from None
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Property[T]: ...
+    @overload
+    def __get__(self, instance: TableProperties, owner: type) -> T: ...
+    def __get__(self, instance: TableProperties | None, owner: type) -> Property[T] | T:
+        return self if instance is None else self.value(instance.values.get(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsMode:
+    """How much is recorded about a column: nothing, counts, or bounds too, whole or cut to a length."""
+
+    counts: bool
+    bounds: bool
+    length: int | None = None  # None: bounds are kept whole
+
+    @classmethod
+    def parse(cls, text: str) -> MetricsMode:
+        """From Iceberg's words: none, counts, truncate(n), full."""
+        known = {"none": cls(False, False), "counts": cls(True, False), "full": cls(True, True)}
+        word = text.strip().lower()
+        if word in known:
+            return known[word]
+        found = re.fullmatch(r"truncate\(\s*([1-9][0-9]{0,8})\s*\)", word)
+        if found is None:
+            raise ValueError(text)
+        return cls(True, True, int(found[1]))
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "false": False}[text.strip().lower()]
+
+
+def _whole(lowest: int, words: str) -> Accepts[int]:
+    def parse(text: str) -> int:
+        number = int(text.strip())
+        if number < lowest:
+            raise ValueError(text)
+        return number
+
+    return Accepts(parse, words)
+
+
+def _one_of(*choices: str) -> Accepts[str]:
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in choices:
+            raise ValueError(text)
+        return word
+
+    return Accepts(parse, f"one of {', '.join(choices)}")
+
+
+def _optional(accepts: Accepts[T]) -> Accepts[T | None]:
+    return Accepts(accepts.parse, accepts.words)
+
+
+def _key_error_is_value_error(parse: Callable[[str], T]) -> Callable[[str], T]:
+    def parsed(text: str) -> T:
+        try:
+            return parse(text)
+        except KeyError:
+            raise ValueError(text) from None
+
+    return parsed
+
+
+_BOOLEAN = Accepts(_key_error_is_value_error(_boolean), "true or false")
+_COUNT = _whole(0, "a whole number, 0 or more")
+_POSITIVE = _whole(1, "a whole number, 1 or more")
+_TEXT: Accepts[str | None] = Accepts(str, "text")
+_METRICS = Accepts(MetricsMode.parse, "none, counts, truncate(length) or full")
+_MODE = _one_of("copy-on-write", "merge-on-read")
+_ISOLATION = _one_of("serializable", "snapshot")
+_DISTRIBUTION = _optional(_one_of("none", "hash", "range"))
+_FILE_FORMAT = _one_of("parquet", "orc", "avro")
+_PARQUET_CODEC = _one_of("zstd", "gzip", "snappy", "lz4", "brotli", "lzo", "uncompressed")
+_KIB, _MIB = 1 << 10, 1 << 20
+_DAY_MS = 24 * 60 * 60 * 1000
+_FOREVER = (1 << 63) - 1
+
+
+def _metrics_override(name: str) -> Property[MetricsMode | None]:
+    return Property(name, None, _optional(_METRICS), "Statistics kept of one column.")
+
+
+@dataclass(frozen=True, slots=True)
+class TableProperties:
+    """The properties of a table, read by name. A bad value raises UserError when it is read, or in `check`."""
+
+    values: Mapping[str, str]
+
+    def check(self) -> None:
+        """Refuse the first property whose value cannot be used."""
+        for name, text in self.values.items():
+            if name in PROPERTIES:
+                PROPERTIES[name].value(text)
+            elif name.startswith(_METRICS_COLUMN):
+                _metrics_override(name).value(text)
+
+    def metrics_mode_of(self, column: str) -> MetricsMode | None:
+        """The mode asked for this column by name; None: the default applies."""
+        name = _METRICS_COLUMN + column
+        return _metrics_override(name).value(self.values.get(name))
+
+    format_version = Property("format-version", 2, _whole(1, "1, 2, 3 or 4"), "Format version of a new table.")
+    name_mapping = Property("schema.name-mapping.default", None, _TEXT, "Field ids by name, for files without ids.")
+    gc_enabled = Property("gc.enabled", True, _BOOLEAN, "Whether maintenance may delete files of this table.")
+
+    # --- writing data ---
+    file_format = Property("write.format.default", "parquet", _FILE_FORMAT, "Format of new data files.")
+    target_file_size = Property(
+        "write.target-file-size-bytes", 512 * _MIB, _POSITIVE, "Size at which a data file is closed and the next begun."
+    )
+    delete_target_file_size = Property(
+        "write.delete.target-file-size-bytes", 64 * _MIB, _POSITIVE, "Size at which a delete file is closed."
+    )
+    distribution_mode = Property(
+        "write.distribution-mode",
+        None,
+        _DISTRIBUTION,
+        "How rows meet before writing: none, hash by partition, range by order.",
+    )
+    delete_distribution_mode = Property(
+        "write.delete.distribution-mode", None, _DISTRIBUTION, "The same for what DELETE writes; unset: hash."
+    )
+    update_distribution_mode = Property(
+        "write.update.distribution-mode", None, _DISTRIBUTION, "The same for what UPDATE writes; unset: hash."
+    )
+    merge_distribution_mode = Property(
+        "write.merge.distribution-mode", None, _DISTRIBUTION, "The same for what MERGE writes; unset: hash."
+    )
+    fanout = Property(
+        "write.spark.fanout.enabled",
+        False,
+        _BOOLEAN,
+        "Keep a file open for every partition instead of sorting by partition.",
+    )
+    data_path = Property("write.data.path", None, _TEXT, "Where data files go; unset: data/ in the table location.")
+    metadata_path = Property("write.metadata.path", None, _TEXT, "Where metadata goes; unset: metadata/ there.")
+    object_storage = Property(
+        "write.object-storage.enabled", False, _BOOLEAN, "Spread data files over hashed prefixes of the data path."
+    )
+    object_storage_partitioned_paths = Property(
+        "write.object-storage.partitioned-paths", True, _BOOLEAN, "Keep partition values in hashed data paths."
+    )
+    partition_summary_limit = Property(
+        "write.summary.partition-limit", 0, _COUNT, "Partitions up to which a snapshot summary lists each changed one."
+    )
+    wap_enabled = Property("write.wap.enabled", False, _BOOLEAN, "Stage commits under a write-audit-publish id.")
+
+    # --- Parquet ---
+    parquet_codec = Property("write.parquet.compression-codec", "zstd", _PARQUET_CODEC, "Compression of data files.")
+    parquet_level = Property(
+        "write.parquet.compression-level",
+        None,
+        _optional(_whole(-131072, "a whole number")),
+        "Level of that compression.",
+    )
+    parquet_row_group_size = Property(
+        "write.parquet.row-group-size-bytes", 128 * _MIB, _POSITIVE, "Size of a row group."
+    )
+    parquet_page_size = Property("write.parquet.page-size-bytes", _MIB, _POSITIVE, "Size of a page.")
+    parquet_page_rows = Property("write.parquet.page-row-limit", 20_000, _POSITIVE, "Rows in a page.")
+    parquet_dict_size = Property("write.parquet.dict-size-bytes", 2 * _MIB, _POSITIVE, "Size of a dictionary page.")
+    delete_parquet_codec = Property(
+        "write.delete.parquet.compression-codec",
+        None,
+        _optional(_PARQUET_CODEC),
+        "Compression of delete files; unset: as data.",
+    )
+
+    # --- column statistics ---
+    metrics_default = Property(
+        "write.metadata.metrics.default", MetricsMode(True, True, 16), _METRICS, "Statistics kept of a column."
+    )
+    metrics_max_inferred_columns = Property(
+        "write.metadata.metrics.max-inferred-column-defaults",
+        100,
+        _COUNT,
+        "Columns the default applies to; later ones get none.",
+    )
+
+    # --- row-level commands ---
+    delete_mode = Property("write.delete.mode", "copy-on-write", _MODE, "How DELETE changes a file.")
+    update_mode = Property("write.update.mode", "copy-on-write", _MODE, "How UPDATE changes a file.")
+    merge_mode = Property("write.merge.mode", "copy-on-write", _MODE, "How MERGE changes a file.")
+    delete_isolation = Property("write.delete.isolation-level", "serializable", _ISOLATION, "Isolation of DELETE.")
+    update_isolation = Property("write.update.isolation-level", "serializable", _ISOLATION, "Isolation of UPDATE.")
+    merge_isolation = Property("write.merge.isolation-level", "serializable", _ISOLATION, "Isolation of MERGE.")
+    delete_granularity = Property(
+        "write.delete.granularity",
+        "file",
+        _one_of("file", "partition"),
+        "One position delete file per data file or partition.",
+    )
+
+    # --- committing ---
+    commit_retries = Property("commit.retry.num-retries", 4, _COUNT, "Attempts after the first.")
+    commit_min_wait_ms = Property("commit.retry.min-wait-ms", 100, _COUNT, "Wait before the first retry; doubles.")
+    commit_max_wait_ms = Property("commit.retry.max-wait-ms", 60_000, _COUNT, "Longest wait between attempts.")
+    commit_timeout_ms = Property(
+        "commit.retry.total-timeout-ms", 1_800_000, _COUNT, "Time after which no retry starts."
+    )
+    status_checks = Property("commit.status-check.num-retries", 3, _COUNT, "Looks at the table after a lost answer.")
+    status_check_min_wait_ms = Property(
+        "commit.status-check.min-wait-ms", 1_000, _COUNT, "Wait before the second look; doubles."
+    )
+    status_check_max_wait_ms = Property(
+        "commit.status-check.max-wait-ms", 60_000, _COUNT, "Longest wait between looks."
+    )
+    status_check_timeout_ms = Property("commit.status-check.total-timeout-ms", 1_800_000, _COUNT, "Time for all looks.")
+    manifest_target_size = Property("commit.manifest.target-size-bytes", 8 * _MIB, _POSITIVE, "Size of a manifest.")
+    manifest_min_count = Property(
+        "commit.manifest.min-count-to-merge", 100, _COUNT, "Small manifests that make a merge worth it."
+    )
+    manifest_merge = Property("commit.manifest-merge.enabled", True, _BOOLEAN, "Merge small manifests when committing.")
+    metadata_codec = Property(
+        "write.metadata.compression-codec", "none", _one_of("none", "gzip"), "Compression of metadata files."
+    )
+    metadata_previous_versions_max = Property(
+        "write.metadata.previous-versions-max", 100, _COUNT, "Entries kept in the metadata log."
+    )
+    metadata_delete_after_commit = Property(
+        "write.metadata.delete-after-commit.enabled", False, _BOOLEAN, "Delete metadata files that leave the log."
+    )
+
+    # --- history ---
+    max_snapshot_age_ms = Property(
+        "history.expire.max-snapshot-age-ms", 5 * _DAY_MS, _COUNT, "Age at which snapshots expire."
+    )
+    min_snapshots_to_keep = Property(
+        "history.expire.min-snapshots-to-keep", 1, _POSITIVE, "Snapshots kept whatever their age."
+    )
+    max_ref_age_ms = Property(
+        "history.expire.max-ref-age-ms", _FOREVER, _POSITIVE, "Age at which branches and tags expire."
+    )
+
+    # --- reading ---
+    split_size = Property("read.split.target-size", 128 * _MIB, _POSITIVE, "Bytes of data in one task.")
+    metadata_split_size = Property(
+        "read.split.metadata-target-size", 32 * _MIB, _POSITIVE, "Bytes of metadata in one task."
+    )
+    split_lookback = Property("read.split.planning-lookback", 10, _POSITIVE, "Bins considered when combining splits.")
+    open_file_cost = Property("read.split.open-file-cost", 4 * _MIB, _COUNT, "Bytes a file counts for at least.")
+
+
+PROPERTIES: dict[str, Property[Any]] = {
+    declared.name: declared for declared in vars(TableProperties).values() if isinstance(declared, Property)
+}
+"""Every property by its Iceberg name."""
+
+
+def properties_of(values: Mapping[str, str]) -> TableProperties:
+    """The properties of a table, typed: `properties_of(table.metadata.properties).commit_retries`."""
+    return TableProperties(values)

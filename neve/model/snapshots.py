@@ -1,0 +1,182 @@
+"""Snapshots as table metadata holds them: raw JSON rows, made into objects when looked at.
+
+A commit reads all snapshots of a table and changes one. Keeping the rows as they were read makes that cheap with
+thousands of snapshots, and writes back every key another engine put there, known to us or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+from pydantic import ConfigDict, Field, SerializeAsAny, ValidationError
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.table.update import AddSnapshotUpdate as IcebergAddSnapshot
+
+from neve.errors import CorruptFile, UnsupportedFeature
+
+__all__ = ["AddSnapshot", "Snapshot", "SnapshotRow", "Snapshots", "snapshot_row"]
+
+SnapshotRow = dict[str, Any]
+
+
+class Snapshot(IcebergSnapshot):
+    """A snapshot of any format version. One of three fields says where its files are listed."""
+
+    model_config = ConfigDict(extra="allow", populate_by_name=True, frozen=True)
+
+    manifest_list: str | None = Field(alias="manifest-list", default=None)  # type: ignore[assignment]
+    """Location of the Avro manifest list (v1 to v3)."""
+    root_manifest: str | None = Field(alias="root-manifest", default=None)
+    """Location of the Parquet root manifest (v4 tree)."""
+    manifest_paths: list[str] | None = Field(alias="manifests", default=None)
+    """Locations of manifests listed in the snapshot itself (early v1)."""
+    key_id: str | None = Field(alias="key-id", default=None)
+    """Id of the encryption key of the manifest list."""
+
+    def manifests(self, io: FileIO) -> list[ManifestFile]:
+        """The manifests as PyIceberg reads them; only a manifest list can be read that way."""
+        if self.manifest_list is None:
+            raise UnsupportedFeature(
+                f"Snapshot {self.snapshot_id} has no manifest list, so PyIceberg cannot read it. Use Névé's scan."
+            )
+        return super().manifests(io)
+
+
+class AddSnapshot(IcebergAddSnapshot):
+    """The update that adds a snapshot, serialised with all its keys; PyIceberg's own drops the undeclared ones."""
+
+    snapshot: SerializeAsAny[IcebergSnapshot]
+
+
+class Snapshots(Sequence[Snapshot]):
+    """The snapshots of one table, in metadata order, looked up by id without building the others."""
+
+    __slots__ = ("_made", "_path", "_positions", "_rows")
+
+    def __init__(self, rows: Sequence[SnapshotRow] = (), path: str = "") -> None:
+        self._rows = rows
+        self._path = path
+        self._made: dict[int, Snapshot] = {}
+        self._positions: dict[int, int] | None = None
+
+    @property
+    def rows(self) -> Sequence[SnapshotRow]:
+        """The JSON objects, unknown keys included. Shared: do not change them."""
+        return self._rows
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """Position of each snapshot id."""
+        if self._positions is None:
+            self._positions = {row["snapshot-id"]: i for i, row in enumerate(self._rows)}
+        return self._positions
+
+    def by_id(self, snapshot_id: int) -> Snapshot | None:
+        """The snapshot with this id, or None."""
+        position = self.positions.get(snapshot_id)
+        return None if position is None else self[position]
+
+    def added(self, snapshot: IcebergSnapshot, version: int) -> Snapshots:
+        """These snapshots and one more, as a table of this format version writes it."""
+        return Snapshots([*self._rows, snapshot_row(snapshot, version)], self._path)
+
+    def without(self, snapshot_ids: Iterable[int]) -> Snapshots:
+        """These snapshots except the named ones. Parent ids stay: a link to an expired parent still proves order."""
+        gone = set(snapshot_ids)
+        return Snapshots([row for row in self._rows if row["snapshot-id"] not in gone], self._path)
+
+    @classmethod
+    def of(cls, value: Any, path: str = "") -> Snapshots:
+        """Snapshots from JSON rows or snapshot objects, each checked for what every reader relies on."""
+        if isinstance(value, Snapshots):
+            return value
+        rows = [snapshot_row(item) if isinstance(item, IcebergSnapshot) else item for item in value]
+        for row in rows:
+            _check(row)
+        found = cls(rows, path)
+        if len(found.positions) != len(rows):
+            raise ValueError(f"{len(rows) - len(found.positions)} snapshots repeat the id of another")
+        return found
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Snapshot: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Snapshot]: ...
+    def __getitem__(self, index: int | slice) -> Snapshot | list[Snapshot]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        position = range(len(self))[index]
+        if position not in self._made:
+            self._made[position] = self._make(self._rows[position])
+        return self._made[position]
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        return (self[i] for i in range(len(self)))
+
+    def __add__(self, others: Iterable[IcebergSnapshot]) -> Snapshots:
+        return Snapshots([*self._rows, *(snapshot_row(s) for s in others)], self._path)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Snapshots):
+            return self._rows is other._rows or list(self._rows) == list(other._rows)
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Snapshots({[row['snapshot-id'] for row in self._rows]})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Snapshots:
+        return self  # rows are never changed in place
+
+    def _make(self, row: SnapshotRow) -> Snapshot:
+        summary = row.get("summary")
+        if summary is not None and "operation" not in summary:  # PyIceberg warns and assumes the same
+            row = {**row, "summary": {**summary, "operation": "overwrite"}}
+        try:
+            return Snapshot.model_validate(row)
+        except (ValidationError, TypeError) as e:
+            raise CorruptFile(self._path, f"a readable snapshot {row['snapshot-id']}", str(e)) from e
+
+
+def snapshot_row(snapshot: IcebergSnapshot, version: int = 2) -> SnapshotRow:
+    """The JSON object of a snapshot. Version 1 has no sequence numbers."""
+    row: SnapshotRow = snapshot.model_dump(mode="json")
+    if version == 1:
+        row.pop("sequence-number", None)
+    return row
+
+
+def _check(row: object) -> None:
+    """Refuse a row that lacks what every reader relies on; the rest is checked when the snapshot is looked at."""
+    if not isinstance(row, dict):
+        raise ValueError(f"a snapshot is {type(row).__name__}, not an object")
+    missing = [key for key in ("snapshot-id", "timestamp-ms") if row.get(key) is None]
+    if missing:
+        raise ValueError(f"snapshot {row.get('snapshot-id')} lacks {missing[0]}")
+    for key, kind in _KINDS:
+        if (value := row.get(key)) is not None and type(value) is not kind:
+            raise ValueError(f"snapshot {row['snapshot-id']} has {key} {value!r}, not {kind.__name__}")
+    if not any(row.get(key) is not None for key in ("manifest-list", "root-manifest", "manifests")):
+        raise ValueError(f"snapshot {row['snapshot-id']} names neither manifest-list, root-manifest nor manifests")
+
+
+_KINDS: tuple[tuple[str, type], ...] = (
+    ("snapshot-id", int),
+    ("parent-snapshot-id", int),
+    ("sequence-number", int),
+    ("timestamp-ms", int),
+    ("manifest-list", str),
+    ("root-manifest", str),
+    ("manifests", list),
+    ("summary", dict),
+    ("schema-id", int),
+    ("first-row-id", int),
+    ("added-rows", int),
+)
