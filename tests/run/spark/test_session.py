@@ -1,0 +1,65 @@
+"""The session: started where the machine has no Java, quiet, and left as it was found."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from neve.run.spark.session import FIELD_IDS, options_around, prepare, session
+
+PROGRAM = """
+from neve.run.spark.session import session
+spark = session()
+def double(batches):
+    import neve.errors, pyarrow.compute as pc
+    for b in batches:
+        yield b.set_column(0, "id", pc.multiply(b.column(0), 2))
+print(spark.range(3).mapInArrow(double, "id long").toArrow().column(0).to_pylist())
+"""
+
+
+def test_spark_starts_quietly_on_a_machine_without_java(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "sh", "env", "dirname", "ps", "uname", "nice", "sleep", "which", "tr", "cat", "sed"):
+        if found := shutil.which(name):
+            (tools / name).symlink_to(found)
+    environment = {"PATH": str(tools), "HOME": str(tmp_path), "PYTHONPATH": os.getcwd()}
+    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert run.stdout == "[0, 2, 4]\n"
+    assert run.stderr == ""
+
+
+def test_reading_by_field_id_is_turned_on_and_said_aloud(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    other = spark.newSession()
+    other.conf.set(FIELD_IDS, "false")
+    with caplog.at_level(logging.INFO, "neve.spark"):
+        assert prepare(other) == (FIELD_IDS,)
+    assert FIELD_IDS in caplog.text
+    assert other.conf.get(FIELD_IDS) == "true"
+    assert prepare(other) == ()
+
+
+def test_a_given_session_keeps_its_other_options(spark: SparkSession) -> None:
+    other = spark.newSession()
+    before = other.conf.getAll
+    assert session(other) is other
+    after = other.conf.getAll
+    assert {k: v for k, v in after.items() if before.get(k) != v} in ({}, {FIELD_IDS: "true"})
+
+
+def test_options_set_around_a_call_are_put_back_when_it_fails(spark: SparkSession) -> None:
+    known, unset = "spark.sql.shuffle.partitions", "spark.neve.test.unset"
+    before = spark.conf.get(known)
+    with pytest.raises(RuntimeError), options_around(spark, {known: "7", unset: "x"}):
+        assert (spark.conf.get(known), spark.conf.get(unset)) == ("7", "x")
+        raise RuntimeError
+    assert spark.conf.get(known) == before
+    assert spark.conf.get(unset, None) is None
