@@ -52,10 +52,10 @@ class UnknownName(UserError):
     """
 
     def __init__(self, kind: str, name: object, known: Iterable[object], where: str = "") -> None:
-        known = [str(k) for k in known]
-        near = get_close_matches(str(name), known, n=3, cutoff=0.6)
+        names = [str(k) for k in known]
+        near = get_close_matches(str(name), names, n=3, cutoff=0.6)
         place = f" in {where}" if where else ""
-        super().__init__(f"Unknown {kind} {name!r}{place}. {_suggestion(near, known)}")
+        super().__init__(f"Unknown {kind} {name!r}{place}. {_suggestion(near, names)}")
         self.kind, self.name = kind, name
 
 

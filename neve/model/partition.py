@@ -90,7 +90,7 @@ class Specs:
             raise TableError(f"Unknown partition spec {unknown[0]} in {named_by}: the table knows {known}.")
 
     def is_unpartitioned(self, spec_id: int) -> bool:
-        """Whether a spec has no field that separates rows; dropped v1 fields stay behind as void and separate nothing."""
+        """Whether a spec has no field that separates rows; a dropped v1 field stays behind as void."""
         return all(isinstance(f.transform, VoidTransform) for f in self[spec_id].fields)
 
     def schema_of(self, field: PartitionField) -> Schema | None:

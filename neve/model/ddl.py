@@ -1,0 +1,227 @@
+"""Tables described in Spark's words: schemas as DDL text, partition fields as transforms of columns.
+
+>>> schema_of_ddl("id bigint not null, ts timestamp").find_field("ts").field_type
+TimestamptzType()
+>>> PartitionTerm.parse("bucket(16, id)")
+PartitionTerm(transform=BucketTransform(num_buckets=16), source='id')
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import sqlglot
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+from sqlglot import exp
+
+from neve.errors import UnknownName, UserError
+
+__all__ = ["PartitionTerm", "schema_of_ddl", "spec_of_terms"]
+
+_TYPES: dict[str, IcebergType] = {
+    "BOOLEAN": BooleanType(),
+    "TINYINT": IntegerType(),
+    "SMALLINT": IntegerType(),
+    "INT": IntegerType(),
+    "BIGINT": LongType(),
+    "FLOAT": FloatType(),
+    "DOUBLE": DoubleType(),
+    "DATE": DateType(),
+    "TIME": TimeType(),
+    "TIMESTAMP": TimestamptzType(),
+    "TIMESTAMPTZ": TimestamptzType(),
+    "TIMESTAMPLTZ": TimestamptzType(),
+    "TIMESTAMPNTZ": TimestampType(),
+    "TEXT": StringType(),
+    "VARCHAR": StringType(),
+    "CHAR": StringType(),
+    "UUID": UUIDType(),
+    "BINARY": BinaryType(),
+    "VARBINARY": BinaryType(),
+}
+
+_PLAIN_TRANSFORMS: dict[str, Transform[Any, Any]] = {
+    **dict.fromkeys(("year", "years"), YearTransform()),
+    **dict.fromkeys(("month", "months"), MonthTransform()),
+    **dict.fromkeys(("day", "days", "date"), DayTransform()),
+    **dict.fromkeys(("hour", "hours", "date_hour"), HourTransform()),
+    "identity": IdentityTransform(),
+    "void": VoidTransform(),
+}
+_SIZED_TRANSFORMS: dict[str, type[BucketTransform[Any]] | type[TruncateTransform[Any]]] = {
+    "bucket": BucketTransform,
+    "truncate": TruncateTransform,
+}
+
+_NAME = r"(?:`(?:[^`]|``)+`|[^\W\d][\w]*)(?:\.(?:`(?:[^`]|``)+`|[^\W\d][\w]*))*"
+_TERM = re.compile(rf"\s*(?:(?P<column>{_NAME})|(?P<transform>\w+)\s*\(\s*(?P<arguments>.*?)\s*\))\s*")
+
+
+def schema_of_ddl(text: str) -> Schema:
+    """The schema that DDL text describes, such as `id bigint not null, at struct<x: double, y: double>`."""
+    try:
+        parsed = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect="spark")
+    except sqlglot.ParseError as e:
+        raise UserError(
+            f"Cannot read the schema {text!r}: {e.errors[0]['description'] if e.errors else e}. Write columns as "
+            "'name type [not null]'; types only Iceberg has (fixed, nanosecond timestamps) need a PyIceberg Schema."
+        ) from None
+    definitions = parsed.this.expressions if isinstance(parsed.this, exp.Schema) else []
+    if not definitions or not all(isinstance(d, exp.ColumnDef) and d.kind for d in definitions):
+        raise UserError(f"Cannot read the schema {text!r}: every column needs a name and a type.")
+    ids = count(1)
+    numbered = [(next(ids), d) for d in definitions]  # top-level columns are numbered before nested ones
+    return Schema(*(_field(number, d, ids) for number, d in numbered))
+
+
+def _field(number: int, definition: exp.ColumnDef, ids: count[int]) -> NestedField:
+    constraints = {type(c.kind): c.kind for c in definition.constraints}
+    if unknown := set(constraints) - {exp.NotNullColumnConstraint, exp.CommentColumnConstraint}:
+        raise UserError(
+            f"Cannot use {unknown.pop().__name__} on column {definition.name!r}: NOT NULL and COMMENT are understood."
+        )
+    comment = constraints.get(exp.CommentColumnConstraint)
+    return NestedField(
+        number,
+        definition.name,
+        _type(definition.kind, ids),
+        required=exp.NotNullColumnConstraint in constraints,
+        doc=comment.this.name if comment else None,
+    )
+
+
+def _type(kind: Any, ids: count[int]) -> IcebergType:
+    name = kind.this.name
+    if name == "STRUCT":
+        numbered = [(next(ids), d) for d in kind.expressions]
+        return StructType(*(_field(number, d, ids) for number, d in numbered))
+    if name == "ARRAY":
+        return ListType(next(ids), _type(kind.expressions[0], ids), element_required=False)
+    if name == "MAP":
+        key, value = next(ids), next(ids)
+        return MapType(
+            key, _type(kind.expressions[0], ids), value, _type(kind.expressions[1], ids), value_required=False
+        )
+    if name == "DECIMAL":
+        sizes = [int(p.name) for p in kind.expressions] + [10, 0][len(kind.expressions) :]
+        return DecimalType(sizes[0], sizes[1])
+    if name not in _TYPES:
+        raise UnknownName("column type", kind.sql("spark").lower(), [n.lower() for n in _TYPES])
+    return _TYPES[name]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTerm:
+    """A partition field before it has a name and an id: a transform of a column."""
+
+    transform: Transform[Any, Any]
+    source: str
+
+    @classmethod
+    def parse(cls, text: str) -> PartitionTerm:
+        """Read a term in Spark's words: `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name)`."""
+        found = _TERM.fullmatch(text)
+        if found is None:
+            raise UserError(f"Cannot read the partition field {text!r}. Write a column or a transform: {_EXAMPLES}.")
+        if found["column"]:
+            return cls(IdentityTransform(), _unquoted(found["column"]))
+        return cls._transformed(text, found["transform"].lower(), found["arguments"])
+
+    @classmethod
+    def _transformed(cls, text: str, name: str, arguments: str) -> PartitionTerm:
+        parts = [p.strip() for p in arguments.split(",")]
+        if name in _PLAIN_TRANSFORMS and len(parts) == 1 and re.fullmatch(_NAME, parts[0]):
+            return cls(_PLAIN_TRANSFORMS[name], _unquoted(parts[0]))
+        if name in _SIZED_TRANSFORMS and len(parts) == 2:
+            size, column = parts if parts[0].isdecimal() else reversed(parts)
+            if size.isdecimal() and int(size) > 0 and re.fullmatch(_NAME, column):
+                return cls(_SIZED_TRANSFORMS[name](int(size)), _unquoted(column))
+        if name not in _PLAIN_TRANSFORMS | _SIZED_TRANSFORMS:
+            raise UnknownName("partition transform", name, [*_PLAIN_TRANSFORMS, *_SIZED_TRANSFORMS])
+        raise UserError(f"Cannot read the partition field {text!r}. Examples: {_EXAMPLES}.")
+
+    def field(self, schema: Schema, field_id: int, name: str) -> PartitionField:
+        """The partition field of a schema; an unknown column or a type the transform cannot take is refused."""
+        source_id = self.source_id(schema)
+        source = schema.find_field(source_id)
+        if not source.field_type.is_primitive or not self.transform.can_transform(source.field_type):
+            raise UserError(
+                f"Cannot partition by {self.transform} of column {self.source!r}: it is {source.field_type}."
+            )
+        return PartitionField(source_id, field_id, self.transform, name)
+
+    def source_id(self, schema: Schema) -> int:
+        """The id of the source column in a schema."""
+        try:
+            return schema.find_field(self.source).field_id
+        except ValueError:
+            raise UnknownName("column", self.source, schema.column_names) from None
+
+    def default_name(self, sized: bool = False) -> str:
+        """The name Iceberg gives the field: `ts_day`, `id_bucket`; one added later carries its size, `id_bucket_16`."""
+        match self.transform:
+            case IdentityTransform():
+                return self.source
+            case BucketTransform(num_buckets=size):
+                return f"{self.source}_bucket_{size}" if sized else f"{self.source}_bucket"
+            case TruncateTransform(width=size):
+                return f"{self.source}_trunc_{size}" if sized else f"{self.source}_trunc"
+            case VoidTransform():
+                return f"{self.source}_null"
+            case other:
+                return f"{self.source}_{other}"
+
+
+_EXAMPLES = "region, days(ts), hours(ts), bucket(16, id), truncate(4, name)"
+
+
+def spec_of_terms(terms: list[str] | tuple[str, ...], schema: Schema) -> PartitionSpec:
+    """The first spec of a new table from partition text."""
+    parsed = [PartitionTerm.parse(t) for t in terms]
+    fields = [t.field(schema, 1000 + at, t.default_name()) for at, t in enumerate(parsed)]
+    names = [f.name for f in fields]
+    if repeated := {n for n in names if names.count(n) > 1}:
+        raise UserError(f"Cannot partition twice by the same field: {sorted(repeated)}.")
+    return PartitionSpec(*fields, spec_id=0)
+
+
+def _unquoted(name: str) -> str:
+    return ".".join(
+        part[1:-1].replace("``", "`") if part.startswith("`") else part
+        for part in re.findall(r"`(?:[^`]|``)+`|[^.`]+", name)
+    )

@@ -1,0 +1,119 @@
+"""Carry entries from old manifests into a new one.
+
+Most of a rewritten manifest is unchanged: only the status, the snapshot id and the sequence numbers in front of each
+file differ. Where the old manifests have the encoding the new one would have, each file's bytes are copied verbatim,
+which is many times cheaper than decoding them and keeps fields this engine does not know. Otherwise they are decoded
+and encoded anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO
+
+from neve.io.avro import Projection, decode, encode
+from neve.io.files import read_all
+from neve.tree.entries import DETAIL, EntryTable, Manifest
+from neve.tree.read import read_manifest
+from neve.tree.write import ManifestContext, encode_manifest, publish
+
+__all__ = ["write_carried"]
+
+_ENCODED = frozenset({"data_file"})
+_RAW = Projection(fields=frozenset({"data_file"}), encoded=_ENCODED)
+_ROW_IDS = Projection(fields=frozenset({"data_file.first_row_id"}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A manifest whose files' bytes can be copied: the bytes of each file and the schema they were encoded by."""
+
+    schema: dict[str, Any]
+    files: pa.Array
+
+
+def write_carried(
+    io: FileIO, entries: EntryTable, sources: Sequence[Manifest], context: ManifestContext
+) -> list[Manifest]:
+    """Write entries that were read from `sources`, with the status and numbers they have now, to new manifests.
+
+    `entries["manifest"]` is the ordinal in `sources` and `entries["row"]` the position there. All entries are of one
+    kind and one spec.
+    """
+    data = _copied(io, entries, sources, context)
+    if data is None:
+        entries = _with_details(io, entries, sources)
+        data = encode_manifest(entries, context)
+    return [publish(io, data, entries, context)]
+
+
+def _copied(io: FileIO, entries: EntryTable, sources: Sequence[Manifest], context: ManifestContext) -> bytes | None:
+    """The bytes of the new manifest by copying, or None where the old ones are encoded otherwise."""
+    pieces = []
+    for ordinal, rows in _rows_by_manifest(entries):
+        source = _source(io, sources[ordinal], context, entries, rows)
+        if source is None or (pieces and source.schema != pieces[0].schema):
+            return None
+        pieces.append(replace(source, files=source.files.take(pa.array(entries.numpy("row")[rows]))))
+    if not pieces:
+        return None
+    order = np.concatenate([rows for _, rows in _rows_by_manifest(entries)])
+    files = pa.concat_arrays([p.files for p in pieces]).take(pa.array(np.argsort(order)))
+    schema = pieces[0].schema
+    outer = [f["name"] for f in schema["fields"] if f["name"] != "data_file"]
+    columns = [entries[name].cast(pa.int32()) if name == "status" else entries[name] for name in outer]
+    batch = pa.Table.from_arrays([*columns, pa.chunked_array([files])], names=[*outer, "data_file"])
+    spec_id, is_deletes = sources[0].spec_id, sources[0].is_deletes
+    return encode(batch, schema, context.header(spec_id, is_deletes), context.codec, encoded=_ENCODED)
+
+
+def _rows_by_manifest(entries: EntryTable) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    ordinals = entries.numpy("manifest")
+    for ordinal in np.unique(ordinals):
+        yield int(ordinal), np.flatnonzero(ordinals == ordinal)
+
+
+def _source(
+    io: FileIO, manifest: Manifest, context: ManifestContext, entries: EntryTable, rows: np.ndarray[Any, Any]
+) -> _Source | None:
+    data = read_all(io, manifest.path)
+    batch, header = decode(data, manifest.path, _RAW)
+    if header.metadata.get("format-version", b"1") != str(context.format_version).encode():
+        return None
+    if (
+        not manifest.is_deletes
+        and context.format_version >= 3
+        and not _row_ids_are_stated(data, manifest, entries, rows)
+    ):
+        return None
+    outer = [f["name"] for f in header.schema["fields"]]
+    ours = [f["name"] for f in context.schemas[manifest.spec_id]["fields"]]
+    return _Source(header.schema, batch.column("data_file")) if outer == ours else None
+
+
+def _row_ids_are_stated(data: bytes, manifest: Manifest, entries: EntryTable, rows: np.ndarray[Any, Any]) -> bool:
+    """Whether each entry spells out its first row id; one that inherited it must have it written down when carried."""
+    batch, _ = decode(data, manifest.path, _ROW_IDS)
+    if batch.column("data_file").type.num_fields == 0:
+        return False
+    stated = batch.column("data_file").field(0).take(pa.array(entries.numpy("row")[rows]))
+    wanted = entries.take(rows)["first_row_id"].combine_chunks()
+    return bool(pc.all(pc.or_(pc.is_null(wanted), pc.is_valid(stated))).as_py())
+
+
+def _with_details(io: FileIO, entries: EntryTable, sources: Sequence[Manifest]) -> EntryTable:
+    """The same entries with all their details read, the status and numbers they have now kept."""
+    pieces, places = [], []
+    for ordinal, rows in _rows_by_manifest(entries):
+        whole = read_manifest(io, sources[ordinal], entries.specs, ordinal=ordinal, detail=DETAIL.names)
+        pieces.append(whole.take(entries.numpy("row")[rows]))
+        places.append(rows)
+    found = EntryTable.concat(pieces, entries.specs).take(np.argsort(np.concatenate(places)))
+    kept = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "first_row_id")
+    return found.with_columns(**{name: entries[name] for name in kept})
