@@ -1,9 +1,10 @@
 """The bytes of a 64-bit roaring bitmap, checked before a C library is allowed to believe them.
 
-Portable layout, little-endian: a count of 32-bit bitmaps, then for each a 4-byte key (the high half of its values, ascending) and the
-bitmap: cookie, descriptors (16-bit key, cardinality - 1), offsets, containers. A container holds the low 16 bits as a sorted array, as
-8,192 bytes of bits, or as runs. The library that decodes them trusts sorted keys, sorted values and honest counts, so wrong ones are
-found here. Every size is compared with the bytes that are left before anything is allocated.
+Portable layout, little-endian: a count of 32-bit bitmaps, then for each a 4-byte key (the high half of its values,
+ascending) and the bitmap: cookie, descriptors (16-bit key, cardinality - 1), offsets, containers. A container holds the
+low 16 bits as a sorted array, as 8,192 bytes of bits, or as runs. The library that decodes them trusts sorted keys,
+sorted values and honest counts, so wrong ones are found here. Every size is compared with the bytes that are left
+before anything is allocated.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Stretch:
     offset: int = 0
 
     def corrupt(self, at: int, expected: str, found: str) -> CorruptFile:
+        """The error for what was found at a position of these bytes."""
         return CorruptFile(self.path, expected, f"{found} at byte {self.offset + at}")
 
     def number(self, layout: str, at: int, what: str) -> int:

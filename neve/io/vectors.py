@@ -1,8 +1,8 @@
 """Deletion vectors: the row positions that are deleted from one data file.
 
-A vector is stored as a `deletion-vector-v1` blob inside a Puffin file: length, magic, 64-bit roaring bitmap, CRC-32. The same bytes serve
-format versions 3 and 4. A `PositionSet` stays compressed; it is expanded only by `positions` and `chunks`, within a limit, because a
-blob of a few kilobytes can name billions of positions.
+A vector is stored as a `deletion-vector-v1` blob inside a Puffin file: length, magic, 64-bit roaring bitmap, CRC-32.
+The same bytes serve format versions 3 and 4. A `PositionSet` stays compressed; it is expanded only by `positions` and
+`chunks`, within a limit, because a blob of a few kilobytes can name billions of positions.
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ class PositionSet:
         return np.frombuffer(self.bitmap.to_array(), dtype=np.int64)
 
     def chunks(self, limit: int = MAX_EXPANDED) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Chunk numbers (position >> 16) and, for each, a row of 1,024 words whose bit `position & 63` is set for a deleted row.
+        """Chunk numbers (position >> 16), ascending, and for each a row of 1,024 words that holds its deleted rows.
 
-        A row is 8 KiB however big the file is. The limit counts expanded positions and, separately, words.
+        Position p is bit `p & 63` of word `(p >> 6) & 1023`. A row is 8 KiB however big the file is. The limit counts
+        expanded positions and, separately, words.
         """
         positions = self.positions(limit)
         at_word, words = _words(positions)

@@ -1,0 +1,280 @@
+"""Whole files and parts of files, through any PyIceberg `FileIO`.
+
+What `FileIO` leaves out: reading within a limit, creating a file that was not there (durably, where the disk is ours),
+deleting many files. PyIceberg's own implementations are asked for local files by their plain path, and for other files
+without the URI parsing that would lose everything after a `#` or `?`; any other `FileIO` gets the path as it is stored.
+
+Errors name the file: `MissingFile` when it is not there, `TableError` with its cause when the storage fails.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+from pyarrow.fs import FileSystem
+from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+from neve.errors import CorruptFile, LimitExceeded, MissingFile, TableError
+from neve.io.paths import local_path, refuse_outside, scheme_of
+
+DEFAULT_LIMIT = 1 << 30
+_GAP = 64 << 10  # reading this much for nothing is cheaper than another request
+_TOGETHER = 32 << 20
+_THREADS = 16
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+_FAILURES = (OSError, pa.ArrowInvalid)
+
+
+def read_all(io: FileIO, path: str, limit: int = DEFAULT_LIMIT) -> bytes:
+    """All bytes of a file that is at most `limit` long."""
+    with _opened(io, path) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        return _read(stream, path, 0, size, size, limit)
+
+
+def read_range(io: FileIO, path: str, offset: int, length: int, limit: int = DEFAULT_LIMIT) -> bytes:
+    """`length` bytes of a file from `offset` on."""
+    return read_ranges(io, path, [(offset, length)], limit)[0]
+
+
+def read_ranges(io: FileIO, path: str, ranges: Sequence[tuple[int, int]], limit: int = DEFAULT_LIMIT) -> list[bytes]:
+    """Several (offset, length) parts of a file, opened once; parts that lie near one another are read together."""
+    parts: dict[tuple[int, int], bytes] = {}
+    with _opened(io, path) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        for group in _neighbours(ranges):
+            start, end = group[0][0], max(offset + length for offset, length in group)
+            data = _read(stream, path, start, end - start, size, limit)
+            parts |= {(offset, length): data[offset - start : offset - start + length] for offset, length in group}
+    return [parts[wanted] for wanted in ranges]
+
+
+def size(io: FileIO, path: str) -> int:
+    """The length of a file in bytes."""
+    with naming(path, "read"):
+        return len(_input(io, path))
+
+
+def exists(io: FileIO, path: str) -> bool:
+    """Whether there is a file at a path."""
+    with naming(path, "look for"):
+        return _input(io, path).exists()
+
+
+def write_new(io: FileIO, path: str, data: bytes) -> None:
+    """Create a file; one that is there already is left alone and is an error.
+
+    On a local disk the file appears complete or not at all, and has reached the disk when this returns. An object store
+    makes an object visible only when it is complete, but there a second writer of the same name is noticed only by
+    looking before writing: names must be unique.
+    """
+    target = local_target(io, path)
+    with naming(path, "create"):
+        if target is None:
+            _write_remote(io, path, data)
+        else:
+            _write_local(target, data)
+
+
+def delete_all(io: FileIO, paths: Iterable[str], roots: Sequence[str] | None = None) -> dict[str, str]:
+    """Delete files; the answer says which ones could not be deleted, and why. A file that is not there is no failure.
+
+    With roots, a path that is not below one of them is an error before anything is deleted, and a local file that is
+    reached through a symbolic link leading out of them stays.
+    """
+    wanted = list(dict.fromkeys(paths))
+    if roots is not None:
+        refuse_outside(pa.array(wanted, pa.string()), roots, "delete")
+    with ThreadPoolExecutor(_THREADS) as pool:
+        reasons = pool.map(lambda path: _delete(io, path, roots), wanted)
+    return {path: reason for path, reason in zip(wanted, reasons, strict=True) if reason}
+
+
+@contextmanager
+def _opened(io: FileIO, path: str) -> Iterator[Any]:
+    with naming(path, "read"), _input(io, path).open() as stream:
+        yield stream
+
+
+@contextmanager
+def naming(path: str, doing: str) -> Iterator[None]:
+    """Failures of the storage as errors that name the file."""
+    try:
+        yield
+    except FileNotFoundError as e:
+        raise MissingFile(path) from e
+    except FileExistsError as e:
+        raise TableError(f"Cannot {doing} {path}: there is a file already, and files are never overwritten.") from e
+    except _FAILURES as e:
+        raise TableError(f"Cannot {doing} {path}: {e}") from e
+
+
+def _read(stream: Any, path: str, offset: int, length: int, size: int, limit: int) -> bytes:
+    if length > limit:
+        raise LimitExceeded(f"{path} ({length} bytes to read)", limit, "Raise the limit if the file is to be trusted.")
+    if offset < 0 or length < 0 or offset + length > size:
+        raise CorruptFile(path, f"{length} bytes from byte {offset} on", f"a file of {size} bytes")
+    stream.seek(offset)
+    data = stream.read(length)
+    if len(data) != length:
+        raise CorruptFile(path, f"{length} bytes from byte {offset} on", f"{len(data)}")
+    return bytes(data)
+
+
+def _neighbours(ranges: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """The ranges in groups worth reading in one go."""
+    group: list[tuple[int, int]] = []
+    end = 0
+    for offset, length in sorted(set(ranges)):
+        if group and (offset - end > _GAP or max(end, offset + length) - group[0][0] > _TOGETHER):
+            yield group
+            group = []
+        end = max(end, offset + length) if group else offset + length
+        group.append((offset, length))
+    if group:
+        yield group
+
+
+def local_target(io: FileIO, path: str) -> str | None:
+    """The plain path of a file that PyIceberg would look for on the local disk."""
+    if not isinstance(io, (PyArrowFileIO, FsspecFileIO)):
+        return None
+    if scheme_of(path) is None and io.properties.get("DEFAULT_SCHEME", "file") != "file":
+        return None
+    return local_path(path)
+
+
+def arrow_target(io: PyArrowFileIO, path: str) -> tuple[FileSystem, str]:
+    """The Arrow file system of a path and the name there, whole even where URI parsing would end it at a `#` or `?`."""
+    scheme, host, name = io.parse_location(path, io.properties)
+    if set("#?") & set(path) and scheme_of(path) is not None:
+        name = path[path.index(name, len(scheme)) :]
+    return io.fs_by_scheme(scheme, host), name
+
+
+def _input(io: FileIO, path: str) -> InputFile:
+    return _arrow_file(io, path) or io.new_input(local_target(io, path) or path)
+
+
+def _output(io: FileIO, path: str) -> OutputFile:
+    return _arrow_file(io, path) or io.new_output(path)
+
+
+def _arrow_file(io: FileIO, path: str) -> PyArrowFile | None:
+    """A file that is not local, for a FileIO that would cut off its name."""
+    if not isinstance(io, PyArrowFileIO) or local_target(io, path) is not None:
+        return None
+    files, name = arrow_target(io, path)
+    return PyArrowFile(path, name, files)
+
+
+def _write_remote(io: FileIO, path: str, data: bytes) -> None:
+    stream = _output(io, path).create(overwrite=False)
+    try:
+        with stream:
+            stream.write(data)
+    except BaseException:
+        with suppress(Exception):
+            _delete_remote(io, path)
+        raise
+
+
+def _write_local(target: str, data: bytes) -> None:
+    folder = os.path.dirname(target)
+    _make_folder(folder)
+    part = os.path.join(folder, f".{uuid.uuid4().hex}.part")
+    try:
+        _write_synced(part, data)
+        _publish(part, target, data)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(part)
+    try:
+        _sync(folder)
+    except BaseException:
+        os.unlink(target)
+        raise
+
+
+def _publish(part: str, target: str, data: bytes) -> None:
+    """Give a finished file its name; unlike a rename, a link fails when the name is taken."""
+    try:
+        os.link(part, target)
+    except OSError as e:
+        if e.errno not in _NO_LINKS:
+            raise
+        _write_synced(target, data)
+
+
+def _write_synced(path: str, data: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
+    except BaseException:
+        os.unlink(path)
+        raise
+
+
+def _make_folder(folder: str) -> None:
+    """Create a folder and those above it; each is an entry in its parent, which has to reach the disk too."""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    _make_folder(parent)
+    with suppress(FileExistsError):
+        os.mkdir(folder)
+    _sync(parent)
+
+
+def _sync(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as e:
+        if e.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot sync a folder
+            raise
+    finally:
+        os.close(handle)
+
+
+def _delete(io: FileIO, path: str, roots: Sequence[str] | None) -> str | None:
+    """Why a file could not be deleted."""
+    target = local_target(io, path)
+    try:
+        if target is not None and roots is not None and not _really_inside(target, roots):
+            return "it is reached through a symbolic link that leads out of the table"
+        if target is not None:
+            os.unlink(target)
+        else:
+            _delete_remote(io, path)
+    except FileNotFoundError:
+        return None
+    except Exception as e:  # a deletion that fails must not stop the others; the caller reports it
+        return str(e) or type(e).__name__
+    return None
+
+
+def _delete_remote(io: FileIO, path: str) -> None:
+    if isinstance(io, PyArrowFileIO):
+        files, name = arrow_target(io, path)
+        files.delete_file(name)
+    else:
+        io.delete(path)
+
+
+def _really_inside(target: str, roots: Sequence[str]) -> bool:
+    folder = os.path.realpath(os.path.dirname(target))
+    real = [os.path.realpath(local) for local in map(local_path, roots) if local is not None]
+    return any(os.path.commonpath([folder, root]) == root for root in real)

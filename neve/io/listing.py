@@ -1,0 +1,88 @@
+"""What is stored below a place: path, size and age of every file, as an Arrow table.
+
+Paths come back in the spelling of the prefix that was asked for. Symbolic links are neither followed nor listed: whoever
+deletes what a listing names stays below the prefix. An age that the storage does not tell is null.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.fs
+from pyiceberg.io import FileIO
+from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from neve.errors import UnsupportedFeature
+from neve.io.files import arrow_target, local_target, naming
+from neve.io.paths import scheme_of
+
+SCHEMA = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
+_MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "created")  # what file systems of fsspec call it
+
+Row = tuple[str, int, int | None]
+
+
+def listing(io: FileIO, prefix: str) -> pa.Table:
+    """Every file below a prefix, at any depth; nothing when there is no such place."""
+    prefix = prefix.rstrip("/")
+    with naming(prefix, "list"):
+        rows = list(_rows(io, prefix))
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def _rows(io: FileIO, prefix: str) -> Iterator[Row]:
+    folder = local_target(io, prefix)
+    if folder is not None:
+        return _local_rows(folder, prefix)
+    if isinstance(io, PyArrowFileIO):
+        return _arrow_rows(io, prefix)
+    if isinstance(io, FsspecFileIO):
+        return _fsspec_rows(io, prefix)
+    raise UnsupportedFeature(f"Cannot list {prefix} through {type(io).__name__}. Use PyArrowFileIO or FsspecFileIO.")
+
+
+def _local_rows(folder: str, prefix: str) -> Iterator[Row]:
+    open_folders = [folder]
+    while open_folders:
+        with suppress(FileNotFoundError), os.scandir(open_folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    open_folders.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):  # deleted meanwhile
+                        found = entry.stat(follow_symlinks=False)
+                        yield prefix + entry.path[len(folder) :], found.st_size, found.st_mtime_ns // 1_000_000
+
+
+def _arrow_rows(io: PyArrowFileIO, prefix: str) -> Iterator[Row]:
+    files, below = arrow_target(io, prefix)
+    selector = pyarrow.fs.FileSelector(below, allow_not_found=True, recursive=True)
+    for found in files.get_file_info(selector):
+        if found.type == pyarrow.fs.FileType.File:
+            modified = None if found.mtime_ns is None else found.mtime_ns // 1_000_000
+            yield prefix + found.path[len(below) :], found.size, modified
+
+
+def _fsspec_rows(io: FsspecFileIO, prefix: str) -> Iterator[Row]:
+    files = io.get_fs(scheme_of(prefix) or "file", urlsplit(prefix).hostname)
+    below = files._strip_protocol(prefix)
+    files.invalidate_cache()  # a listing that is remembered would miss what others wrote
+    for name, found in files.find(below, detail=True).items():
+        yield prefix + name[len(below) :], found["size"], _modified_ms(found)
+
+
+def _modified_ms(found: dict[str, Any]) -> int | None:
+    value = next((found[key] for key in _MODIFIED if found.get(key) is not None), None)
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        value = value.timestamp()
+    return None if value is None else int(value * 1_000)

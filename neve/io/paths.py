@@ -1,0 +1,232 @@
+"""Where files are: what a path string means, when two of them are the same file, and which ones are refused.
+
+Iceberg stores paths as raw strings, in which nothing is percent-encoded; Spark shows them as URIs, in which much is.
+
+Reading: a data file may lie anywhere, since imported files and `write.data.path` are legal. Refused are the paths that
+nobody writes honestly: empty ones, control characters, a relative path (format version 4) with `.` or `..` segments,
+which would leave the table, and a local path named by a table that is not local, which would show readers their own
+machine. `roots` narrows reading to given places.
+
+Writing and deleting: only below the given roots, judged by text: no `.` or `..` after the root, not even
+percent-encoded. Symbolic links are looked at where files are deleted.
+
+Comparing: by `canonical`, never by the stored text.
+
+Functions that end in `_all` take and return Arrow columns of strings; nulls stay null.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.errors import TableError
+
+Column = Any  # pa.Array or pa.ChunkedArray
+
+_SCHEME = r"^[A-Za-z][A-Za-z0-9+.\-]*:"
+_FILE_SCHEME = r"^(?i:file):"
+_LOCAL_ROOT = r"^/+|^file:/{3,}|^file://(?i:localhost)/+"
+_LOCAL = re.compile(r"(?i)(?:file:(?=/(?!/))|file://(?:localhost)?(?=/)|(?=/))(.*)", re.DOTALL)
+_CONTROL = r"[\x00-\x1f\x7f]"
+_DOTS = r"(?:^|/)(?:\.|%2[eE]){1,2}(?:/|$)"
+_QUOTED = r"[^A-Za-z0-9\-_.!~*'():@&=+$,;/]"  # what Java does not leave alone in the path of a URI
+_NORMALISED = r"//.*//|:/[^/].*//|/\.|/$"
+_SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
+
+
+def scheme_of(path: str) -> str | None:
+    """The URI scheme in lower case, or None. Format version 4 calls a path relative when it has none."""
+    found = re.match(_SCHEME, path)
+    return found[0][:-1].lower() if found else None
+
+
+def local_path(path: str) -> str | None:
+    """The operating system's name of a local file, or None for a file that is elsewhere."""
+    found = _LOCAL.fullmatch(path)
+    return found[1] if found else None
+
+
+def canonical(path: str) -> str:
+    """The one spelling of a path, for comparing.
+
+    >>> canonical("/x") == canonical("file:///x") == "file:/x", canonical("s3a://b/k")
+    (True, 's3://b/k')
+    """
+    return _first(canonical_all(_column(path)))
+
+
+def canonical_all(paths: Column) -> pa.Array:
+    """`canonical` of a column."""
+    column = pc.replace_substring_regex(_whole(paths), _FILE_SCHEME, "file:")
+    column = pc.replace_substring_regex(column, _LOCAL_ROOT, "file:/")
+    doubled = pc.and_(pc.match_substring_regex(column, r"^file:/(?:[^/]|$)"), pc.match_substring(column, "//"))
+    if _any(doubled):  # an object store tells `a//b` from `a/b`, a local file system does not
+        column = pc.if_else(doubled, pc.replace_substring_regex(column, "/{2,}", "/"), column)
+    return _with_schemes(column, _SAME_SCHEME)
+
+
+def resolve(location: str, path: str) -> str:
+    """The absolute form of a path stored in a format version 4 table."""
+    return _first(resolve_all(location, _column(path)))
+
+
+def resolve_all(location: str, paths: Column) -> pa.Array:
+    """`resolve` of a column. Nothing is normalised: the location, a slash, the path."""
+    column = _whole(paths)
+    is_relative = pc.invert(pc.match_substring_regex(column, _SCHEME))
+    if not _any(is_relative):
+        return column
+    escapes = pc.and_(is_relative, pc.match_substring_regex(column, _DOTS))
+    _refuse(column, escapes, f"a relative path with `.` or `..` leads outside the table at {location}")
+    return pc.if_else(is_relative, pc.binary_join_element_wise(location.rstrip("/"), column, "/"), column)
+
+
+def relativise(location: str, path: str) -> str:
+    """The form in which format version 4 stores a path: relative when it lies below the table location."""
+    return _first(relativise_all(location, _column(path)))
+
+
+def relativise_all(location: str, paths: Column) -> pa.Array:
+    """`relativise` of a column. A path stays absolute when its relative form would be read as something else."""
+    column, prefix = _whole(paths), location.rstrip("/") + "/"
+    rest = pc.utf8_slice_codeunits(column, len(prefix))
+    misread = pc.match_substring_regex(rest, f"^$|{_SCHEME}|{_DOTS}")
+    return pc.if_else(pc.and_not(pc.starts_with(column, prefix), misread), rest, column)
+
+
+def with_scheme_all(location: str, paths: Column) -> pa.Array:
+    """Paths of manifests older than format version 4, absolute even without a scheme: they get that of the location."""
+    column = _whole(paths)
+    host = re.match(r"[^/]*(?://[^/]*)?", location)[0] if scheme_of(location) else "file:"  # type: ignore[index]
+    return pc.if_else(pc.starts_with(column, "/"), pc.binary_join_element_wise(host, column, ""), column)
+
+
+def inside(path: str, *roots: str) -> bool:
+    """Whether a path lies below one of the roots."""
+    return inside_all(_column(path), roots)[0].as_py() is True
+
+
+def inside_all(paths: Column, roots: Sequence[str]) -> pa.Array:
+    """`inside` of a column: by text, and only where no segment could climb out again."""
+    column = canonical_all(paths)
+    found = pc.and_(pc.is_null(column), False)
+    for root in roots:
+        prefix = canonical(root).rstrip("/") + "/"
+        rest = pc.utf8_slice_codeunits(column, len(prefix))
+        climbs = pc.match_substring_regex(rest, f"^$|/$|{_CONTROL}|{_DOTS}")
+        found = pc.or_(found, pc.and_not(pc.starts_with(column, prefix), climbs))
+    return found
+
+
+def refuse_outside(paths: Column, roots: Sequence[str], doing: str) -> None:
+    """Raise when a path to be written or deleted is not below one of the roots."""
+    places = ", ".join(roots) or "no place"
+    _refuse(_whole(paths), pc.invert(inside_all(paths, roots)), f"cannot {doing} a path outside the table ({places})")
+
+
+def refuse_unreadable(paths: Column, location: str, roots: Sequence[str] | None = None) -> None:
+    """Raise when a path must not be followed even for reading, or when roots are given and it is not below any."""
+    column = _whole(paths)
+    _refuse(column, pc.equal(pc.binary_length(column), 0), f"a file of the table at {location} has no path")
+    _refuse(
+        column, pc.match_substring_regex(column, _CONTROL), f"control characters in a path of the table at {location}"
+    )
+    allowed = inside_all(column, (location, *(roots or ())))
+    if roots is not None:
+        _refuse(column, pc.invert(allowed), f"a path outside the table at {location} and the allowed places")
+    if scheme_of(location) not in (None, "file"):
+        is_local = pc.match_substring_regex(column, rf"^/|{_FILE_SCHEME}")
+        _refuse(column, pc.and_not(is_local, allowed), f"a local path outside the table at {location}")
+
+
+def spark_path(path: str, schemes: Mapping[str, str] | None = None) -> str:
+    """The path to hand to Spark.
+
+    Local paths say so, since Spark's default file system may be another; `schemes` names its connectors: {"s3": "s3a"}.
+    """
+    return _first(spark_path_all(_column(path), schemes))
+
+
+def spark_path_all(paths: Column, schemes: Mapping[str, str] | None = None) -> pa.Array:
+    """`spark_path` of a column."""
+    column = pc.replace_substring_regex(_whole(paths), _FILE_SCHEME, "file:")
+    return _with_schemes(pc.replace_substring_regex(column, _LOCAL_ROOT, "file:/"), schemes or {})
+
+
+def spark_uri(path: str, schemes: Mapping[str, str] | None = None) -> str:
+    """What Spark shows as `_metadata.file_path` for a file read from `spark_path`."""
+    return _first(spark_uri_all(_column(path), schemes))
+
+
+def spark_uri_all(paths: Column, schemes: Mapping[str, str] | None = None) -> pa.Array:
+    """`spark_uri` of a column."""
+    column = spark_path_all(paths, schemes)
+    return _changed_where(column, pc.match_substring_regex(column, f"{_QUOTED}|{_NORMALISED}"), _java_uri)
+
+
+def from_spark_uri_all(uris: Column) -> pa.Array:
+    """The raw paths behind a column of `_metadata.file_path`, with Spark's schemes."""
+    column = _whole(uris)
+    return _changed_where(column, pc.match_substring(column, "%"), unquote)
+
+
+def _java_uri(path: str) -> str:
+    """A path as `java.net.URI` prints it: normalised, quoted, letters of other alphabets left alone."""
+    scheme, authority, rest = re.fullmatch(r"([^:/]+:)?(//[^/]*)?(.*)", path, re.DOTALL).groups("")  # type: ignore[union-attr]
+    rest = posixpath.normpath(re.sub("/{2,}", "/", rest)) if rest else ""
+    return scheme + authority + re.sub(_QUOTED, _quoted, rest)
+
+
+def _quoted(found: re.Match[str]) -> str:
+    letter = found[0]
+    is_plain = ord(letter) > 127 and unicodedata.category(letter) not in ("Cc", "Zs", "Zl", "Zp")
+    return letter if is_plain else quote(letter, safe="")
+
+
+def _with_schemes(column: pa.Array, schemes: Mapping[str, str]) -> pa.Array:
+    result = column
+    for old, new in schemes.items():
+        has_old = pc.starts_with(column, f"{old}:")
+        if _any(has_old):
+            result = pc.if_else(has_old, pc.replace_substring(column, old, new, max_replacements=1), result)
+    return result
+
+
+def _changed_where(column: pa.Array, chosen: pa.Array, change: Callable[[str], str]) -> pa.Array:
+    """A column whose chosen rows, few as a rule, go through a Python function."""
+    chosen = pc.fill_null(chosen, False)
+    if not _any(chosen):
+        return column
+    changed = pa.array([change(path) for path in column.filter(chosen).to_pylist()], column.type)
+    return pc.replace_with_mask(column, chosen, changed)
+
+
+def _refuse(column: pa.Array, bad: pa.Array, why: str) -> None:
+    if _any(bad):
+        found = column.filter(bad)
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise TableError(f"Refused path {found[0].as_py()!r}{more}: {why}.")
+
+
+def _any(flags: pa.Array) -> bool:
+    return pc.any(flags).as_py() is True
+
+
+def _whole(paths: Column) -> pa.Array:
+    return paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
+
+
+def _column(path: str) -> pa.Array:
+    return pa.array([path], pa.string())
+
+
+def _first(column: pa.Array) -> str:
+    return str(column[0].as_py())

@@ -1,0 +1,220 @@
+"""Puffin files: blobs between two magics, and a footer that says what they are.
+
+Deletion vectors live in them, many to a file. A vector is read by the offset and length that the metadata names, without
+its footer; the footer serves statistics and the check that both agree.
+
+File: magic, blobs, footer. Footer: magic, JSON payload, its length (4 bytes, little-endian), 4 bytes of flags, magic.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+
+from neve.errors import CorruptFile, LimitExceeded, UserError
+from neve.io import files
+from neve.io.vectors import PositionSet, decode
+
+MAGIC = b"PFA1"
+VECTOR_TYPE = "deletion-vector-v1"
+ROW_POSITION_ID = 2147483645  # the reserved column `_pos`
+VECTOR_ROWS = pa.schema(
+    [
+        ("referenced_data_file", pa.string()),
+        ("content_offset", pa.int64()),
+        ("content_size_in_bytes", pa.int64()),
+        ("record_count", pa.int64()),
+    ]
+)
+_FOOTER_LIMIT = 64 << 20
+_BLOB_LIMIT = 1 << 30
+_TRAILER = struct.Struct("<i4s4s")  # payload length, flags, magic
+_FIRST_READ = 16 << 10  # holds the footer of most files
+_PIECE = 1 << 20
+_CODECS = ("lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """What the footer says about one blob. When writing, offset and length are filled in."""
+
+    type: str
+    fields: tuple[int, ...]
+    snapshot_id: int
+    sequence_number: int
+    offset: int = 0
+    length: int = 0
+    compression_codec: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PuffinFile:
+    """The footer of a Puffin file."""
+
+    path: str
+    blobs: tuple[Blob, ...]
+    properties: Mapping[str, str]
+
+    def read(self, io: FileIO, blob: Blob, limit: int = _BLOB_LIMIT) -> bytes:
+        """The payload of one blob, decompressed; the rest of the file is not read."""
+        data = files.read_range(io, self.path, blob.offset, blob.length, limit)
+        return data if blob.compression_codec is None else _decompressed(data, blob.compression_codec, self.path, limit)
+
+
+def read_footer(io: FileIO, path: str) -> PuffinFile:
+    """The footer of a Puffin file, checked: every blob lies between the first magic and the footer."""
+    size = files.size(io, path)
+    if size < 2 * len(MAGIC) + _TRAILER.size:
+        raise CorruptFile(path, "a Puffin file", f"{size} bytes")
+    tail_at = max(0, size - _FIRST_READ)
+    head, tail = files.read_ranges(io, path, [(0, len(MAGIC)), (tail_at, size - tail_at)])
+    length, flags, end_magic = _TRAILER.unpack(tail[-_TRAILER.size :])
+    _check_magic(path, head, 0)
+    _check_magic(path, end_magic, size - len(MAGIC))
+    footer_at = size - _TRAILER.size - length - len(MAGIC)
+    if length < 0 or footer_at < len(MAGIC):
+        raise CorruptFile(path, f"a footer payload within {size} bytes", f"a length of {length}")
+    if footer_at < tail_at:
+        tail_at, tail = footer_at, files.read_range(io, path, footer_at, size - footer_at, _FOOTER_LIMIT)
+    _check_magic(path, tail[footer_at - tail_at :][: len(MAGIC)], footer_at)
+    payload = tail[footer_at - tail_at + len(MAGIC) : -_TRAILER.size]
+    return _parsed(_plain_payload(payload, flags, path), path, footer_at)
+
+
+def read_vectors(io: FileIO, path: str, wanted: Sequence[tuple[int, int, int]]) -> list[PositionSet]:
+    """The vectors at given (offset, length, cardinality) of a Puffin file, which is opened once."""
+    blobs = files.read_ranges(io, path, [(offset, length) for offset, length, _ in wanted])
+    return [
+        decode(blob, path, cardinality, offset) for blob, (offset, _, cardinality) in zip(blobs, wanted, strict=True)
+    ]
+
+
+def write(blobs: Iterable[tuple[Blob, bytes]], properties: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a Puffin file with these blobs, stored as they are given, in this order."""
+    heads, payloads, offset = [], [MAGIC], len(MAGIC)
+    for blob, payload in blobs:
+        heads.append(replace(blob, offset=offset, length=len(payload)))
+        payloads.append(payload)
+        offset += len(payload)
+    footer = _footer_json(heads, properties or {})
+    return b"".join([*payloads, MAGIC, footer, _TRAILER.pack(len(footer), bytes(4), MAGIC)])
+
+
+def pack_vectors(
+    vectors: Iterable[tuple[str, PositionSet]], properties: Mapping[str, str] | None = None
+) -> tuple[bytes, pa.Table]:
+    """One Puffin file for the vectors of many data files, and a row for each that tells where it lies (`VECTOR_ROWS`)."""
+    chosen = list(vectors)
+    names = [name for name, _ in chosen]
+    if len(set(names)) < len(names):
+        raise UserError("A data file has one deletion vector. Unite the positions of a file before writing them.")
+    if empty := [name for name, vector in chosen if not vector.cardinality]:
+        raise UserError(f"Nothing is deleted from {empty[0]}. Write no deletion vector for it.")
+    blobs = [(_vector_head(name, vector), vector.encode()) for name, vector in chosen]
+    data = write(blobs, properties)
+    lengths = [len(payload) for _, payload in blobs]
+    offsets = list(accumulate(lengths, initial=len(MAGIC)))[:-1]
+    return data, pa.table([names, offsets, lengths, [v.cardinality for _, v in chosen]], schema=VECTOR_ROWS)
+
+
+def _vector_head(data_file: str, vector: PositionSet) -> Blob:
+    # The blob gets snapshot and sequence number by inheritance, like a new manifest entry.
+    properties = {"referenced-data-file": data_file, "cardinality": str(vector.cardinality)}
+    return Blob(VECTOR_TYPE, (ROW_POSITION_ID,), -1, -1, properties=properties)
+
+
+def _footer_json(blobs: Sequence[Blob], properties: Mapping[str, str]) -> bytes:
+    footer: dict[str, Any] = {"blobs": [_blob_json(blob) for blob in blobs]}
+    if properties:
+        footer["properties"] = dict(properties)
+    return json.dumps(footer, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _blob_json(blob: Blob) -> dict[str, Any]:
+    optional = {"compression-codec": blob.compression_codec, "properties": dict(blob.properties)}
+    return {
+        "type": blob.type,
+        "fields": blob.fields,
+        "snapshot-id": blob.snapshot_id,
+        "sequence-number": blob.sequence_number,
+        "offset": blob.offset,
+        "length": blob.length,
+        **{key: value for key, value in optional.items() if value},
+    }
+
+
+def _check_magic(path: str, found: bytes, at: int) -> None:
+    if found != MAGIC:
+        raise CorruptFile(path, f"the Puffin magic {MAGIC.hex()}", f"{found.hex()} at byte {at}")
+
+
+def _plain_payload(payload: bytes, flags: bytes, path: str) -> bytes:
+    if flags == bytes(4):
+        return payload
+    if flags != b"\x01\x00\x00\x00":
+        raise CorruptFile(path, "Puffin flags 00000000 or 01000000", flags.hex())
+    return _decompressed(payload, "lz4", path, _FOOTER_LIMIT)
+
+
+def _decompressed(data: bytes, codec: str, path: str, limit: int) -> bytes:
+    """One frame, decompressed piece by piece so that a bomb is noticed before it fills the memory."""
+    if codec not in _CODECS:
+        raise CorruptFile(path, f"a Puffin compression codec ({', '.join(_CODECS)})", repr(codec))
+    pieces, size = [], 0
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+            while piece := stream.read(_PIECE):
+                pieces.append(piece)
+                size += len(piece)
+                if size > limit:
+                    raise LimitExceeded(
+                        f"A decompressed blob of {path}", limit, "Raise the limit if it is to be trusted."
+                    )
+    except (OSError, pa.ArrowInvalid) as e:
+        raise CorruptFile(path, f"{codec} data", str(e)) from e
+    return b"".join(pieces)
+
+
+def _parsed(payload: bytes, path: str, footer_at: int) -> PuffinFile:
+    try:
+        footer = json.loads(payload)
+        blobs = tuple(_blob(raw) for raw in _typed(footer, "blobs", list))
+        properties = _strings(footer)
+    except (ValueError, RecursionError) as e:
+        raise CorruptFile(path, "a Puffin footer", f"{e} at byte {footer_at + len(MAGIC)}") from e
+    for blob in blobs:
+        if blob.offset < len(MAGIC) or blob.length < 0 or blob.offset + blob.length > footer_at:
+            place = f"{blob.length} bytes from byte {blob.offset} on"
+            raise CorruptFile(path, f"blobs between bytes {len(MAGIC)} and {footer_at}", place)
+    return PuffinFile(path, blobs, properties)
+
+
+def _blob(raw: Any) -> Blob:
+    ids = _typed(raw, "fields", list)
+    if not all(type(i) is int for i in ids):
+        raise ValueError("field ids that are not integers")
+    numbers = (_typed(raw, key, int) for key in ("snapshot-id", "sequence-number", "offset", "length"))
+    codec = None if raw.get("compression-codec") is None else _typed(raw, "compression-codec", str)
+    return Blob(_typed(raw, "type", str), tuple(ids), *numbers, compression_codec=codec, properties=_strings(raw))
+
+
+def _strings(raw: dict[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {} if raw.get("properties") is None else _typed(raw, "properties", dict)
+    if not all(isinstance(value, str) for value in found.values()):
+        raise ValueError("properties that are not text")
+    return found
+
+
+def _typed(raw: Any, key: str, kind: type) -> Any:
+    value = raw.get(key) if isinstance(raw, dict) else None
+    if type(value) is not kind:
+        raise ValueError(f"no {kind.__name__} {key!r}")
+    return value
