@@ -1,0 +1,200 @@
+"""The Avro object container: a header, then blocks of records, each followed by the sync marker of the file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
+from neve.io.avro.codecs import COMPRESSORS, DECOMPRESSORS, Bytes, Damaged, TooLarge
+from neve.io.avro.limits import DEFAULT, Limits
+
+__all__ = ["PADDING", "AvroHeader", "Blocks", "inflate_blocks", "open_header", "read_header", "write_container"]
+
+MAGIC = b"Obj\x01"
+ENCRYPTED = b"AGS1"
+SYNC = 16
+PADDING = 16  # zero bytes after the last block, so that the kernel may read a whole varint before it checks where it is
+
+
+@dataclass(frozen=True, slots=True)
+class AvroHeader:
+    """What the front of an Avro file says about the records. The schema is shared between files: read it, do not change it."""
+
+    schema: dict[str, Any]
+    metadata: Mapping[str, bytes]
+    codec: str
+    sync: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The records of a file as they are encoded: all blocks in one piece of memory, where each ends, how many records it has."""
+
+    raw: bytes
+    ends: np.ndarray[Any, np.dtype[np.int64]]
+    counts: np.ndarray[Any, np.dtype[np.int64]]
+
+
+def read_header(data: Bytes, path: str) -> AvroHeader:
+    """Read the header of an Avro file whose bytes are `data`; the records are left alone."""
+    return open_header(data, path, DEFAULT)[0]
+
+
+def open_header(data: Bytes, path: str, limits: Limits) -> tuple[AvroHeader, int]:
+    """Read the header, and say where the first block begins."""
+    if data[:4] == ENCRYPTED:
+        raise UnsupportedFeature(
+            f"Cannot read {path}: it is encrypted (AES GCM stream), and table encryption is not supported."
+        )
+    if data[:4] != MAGIC:
+        raise CorruptFile(path, "an Avro file that begins with 'Obj' and 1", _quoted(data[:4]))
+    metadata, at = _metadata(data, path, limits)
+    if at + SYNC > len(data):
+        raise CorruptFile(
+            path, "a sync marker of 16 bytes after the header", f"the end of the file at byte {len(data)}"
+        )
+    codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
+    if codec not in DECOMPRESSORS:
+        raise UnsupportedFeature(f"Unsupported Avro codec {codec!r} in {path}. Known: {', '.join(DECOMPRESSORS)}.")
+    schema = _schema(metadata, path)
+    return AvroHeader(schema, MappingProxyType(metadata), codec, bytes(data[at : at + SYNC])), at + SYNC
+
+
+def _metadata(data: Bytes, path: str, limits: Limits) -> tuple[dict[str, bytes], int]:
+    found: dict[str, bytes] = {}
+    count, at = _long(data, 4, path)
+    while count != 0:
+        if count < 0:  # the block's length in bytes follows; each entry is read all the same
+            count, (_, at) = -count, _long(data, at, path)
+        if count > len(data) - at:
+            raise CorruptFile(path, "a header with fewer entries than bytes", f"{count} entries at byte {at}")
+        for _ in range(count):
+            key, at = _bytes(data, at, path)
+            found[key.decode("utf-8", "replace")], at = _bytes(data, at, path)
+            if at > limits.max_header_bytes:
+                hint = "Raise Limits.max_header_bytes if the file is what it should be."
+                raise LimitExceeded(f"the header of {path}", limits.max_header_bytes, hint)
+        count, at = _long(data, at, path)
+    return found, at
+
+
+def _schema(metadata: Mapping[str, bytes], path: str) -> dict[str, Any]:
+    if "avro.schema" not in metadata:
+        raise CorruptFile(path, "an 'avro.schema' in the header", f"only {sorted(metadata)[:8]}")
+    try:
+        schema = _parsed_json(metadata["avro.schema"])
+    except (ValueError, RecursionError) as e:
+        raise CorruptFile(path, "a JSON schema in the header", f"{type(e).__name__} while parsing it") from e
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise CorruptFile(path, "a record as the schema of the file", f"a schema of {type(schema).__name__}")
+    return schema
+
+
+@lru_cache(maxsize=64)
+def _parsed_json(text: bytes) -> Any:
+    return json.loads(text)
+
+
+def inflate_blocks(data: Bytes, at: int, header: AvroHeader, path: str, limits: Limits) -> Blocks:
+    """Decompress every block after byte `at`, and check lengths, counts and sync markers on the way."""
+    budget = limits.inflated_budget(len(data))
+    decompress = DECOMPRESSORS[header.codec]
+    pieces: list[Bytes] = []
+    ends: list[int] = []
+    counts: list[int] = []
+    size = 0
+    for count, body, where in _stored_blocks(data, at, header.sync, path):
+        try:
+            piece = decompress(body, budget - size)
+        except TooLarge:
+            hint = "It may be a decompression bomb; raise Limits.max_inflated_bytes or max_inflate_ratio if it is not."
+            raise LimitExceeded(f"the uncompressed size of {path}", budget, hint) from None
+        except Damaged as e:
+            raise CorruptFile(
+                path, f"a {header.codec} block at byte {where}", f"bytes that do not decompress ({e})"
+            ) from e
+        size += len(piece)
+        if count:
+            pieces.append(piece)
+            ends.append(size)
+            counts.append(count)
+        elif len(piece):
+            raise CorruptFile(path, f"no bytes in the block without records at byte {where}", f"{len(piece)} bytes")
+    pieces.append(bytes(PADDING))
+    return Blocks(b"".join(pieces), np.array(ends, np.int64), np.array(counts, np.int64))
+
+
+def _stored_blocks(data: Bytes, at: int, sync: bytes, path: str) -> Iterator[tuple[int, Bytes, int]]:
+    """The record count, the stored bytes and the position of each block."""
+    view, total = memoryview(data), len(data)
+    while at < total:
+        where = at
+        count, at = _long(data, at, path)
+        size, at = _long(data, at, path)
+        if count < 0 or size < 0 or at + size + SYNC > total:
+            raise CorruptFile(
+                path, f"a whole block at byte {where}", f"{count} records in {size} bytes, of {total - at} left"
+            )
+        body, at = view[at : at + size], at + size
+        if view[at : at + SYNC] != sync:
+            raise CorruptFile(path, f"the sync marker of the header at byte {at}", "other bytes")
+        at += SYNC
+        yield count, body, where
+
+
+def _long(data: Bytes, at: int, path: str) -> tuple[int, int]:
+    value = 0
+    for shift, byte in zip(range(0, 70, 7), data[at : at + 10], strict=False):
+        value |= (byte & 127) << shift
+        if byte < 128 and value < 1 << 64:
+            return (value >> 1) ^ -(value & 1), at + shift // 7 + 1
+    found = "the end of the file" if at + 10 > len(data) else "a longer one"
+    raise CorruptFile(path, f"a number of at most 10 bytes at byte {at}", found)
+
+
+def _bytes(data: Bytes, at: int, path: str) -> tuple[bytes, int]:
+    size, at = _long(data, at, path)
+    if not 0 <= size <= len(data) - at:
+        raise CorruptFile(path, f"a length within the file at byte {at}", f"{size} with {len(data) - at} bytes left")
+    return bytes(data[at : at + size]), at + size
+
+
+def _quoted(data: Bytes) -> str:
+    return f"the bytes {bytes(data).hex()!r}" if data else "an empty file"
+
+
+def write_container(
+    schema: dict[str, Any], metadata: Mapping[str, bytes], codec: str, blocks: Iterable[tuple[int, Bytes]]
+) -> bytes:
+    """Put a header in front of blocks of (record count, encoded records), each compressed on its own."""
+    compress = COMPRESSORS[codec]
+    sync = os.urandom(SYNC)
+    own = {"avro.schema": json.dumps(schema, separators=(",", ":")).encode(), "avro.codec": codec.encode()}
+    entries = {**metadata, **own}
+    parts: list[Bytes] = [MAGIC, _varint(len(entries))]
+    for key, value in entries.items():
+        name = key.encode()
+        parts += [_varint(len(name)), name, _varint(len(value)), value]
+    parts += [b"\x00", sync]
+    for count, records in blocks:
+        body = compress(records)
+        parts += [_varint(count), _varint(len(body)), body, sync]
+    return b"".join(parts)
+
+
+def _varint(value: int) -> bytes:
+    """A count or length, never negative, as Avro writes it."""
+    rest, out = value << 1, bytearray()
+    while rest > 127:
+        out.append(rest & 127 | 128)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)

@@ -1,0 +1,123 @@
+"""Avro file in, Arrow record batch out."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
+from neve.io.avro import kernel as k
+from neve.io.avro.backend import Backend, default_backend
+from neve.io.avro.codecs import Bytes
+from neve.io.avro.columns import Assembly
+from neve.io.avro.container import AvroHeader, Blocks, inflate_blocks, open_header
+from neve.io.avro.limits import DEFAULT, Limits
+from neve.io.avro.nodes import ALL, Projection, select
+from neve.io.avro.program import Program, compile_program
+from neve.io.avro.schema import BadSchema, UnsupportedSchema, parse_schema
+from neve.io.avro.scratch import Scratch
+
+__all__ = ["decode"]
+
+FAULTS: dict[int, tuple[str, str]] = {
+    k.ENDS_EARLY: ("a value", "the end of the block"),
+    k.BAD_VARINT: ("a number of at most 10 bytes", "a longer one"),
+    k.BAD_INT: ("a number of 32 bits", "a larger one"),
+    k.BAD_LENGTH: ("a length within the block", "a negative or larger one"),
+    k.BAD_COUNT: ("a count of items that the block has room for", "a larger one"),
+    k.BAD_BRANCH: ("branch 0 or 1 of a union", "another"),
+    k.BAD_BOOLEAN: ("a boolean", "a byte that is neither 0 nor 1"),
+    k.BAD_SYMBOL: ("the number of a symbol", "one the enum does not have"),
+    k.BAD_DECIMAL: ("a decimal of at most 16 bytes", "a larger one"),
+    k.LEFTOVER: ("the end of the block after its last record", "more bytes"),
+}
+
+
+def decode(
+    data: Bytes, path: str, projection: Projection = ALL, limits: Limits = DEFAULT, backend: Backend | None = None
+) -> tuple[pa.RecordBatch, AvroHeader]:
+    """Decode the projected fields of an Avro file. Fields keep their Avro names, and their ids as metadata `field-id`.
+
+    `path` is for error messages: CorruptFile when the bytes are not what they claim, LimitExceeded when they ask for too much.
+    """
+    header, at = open_header(data, path, limits)
+    program = _program(header, path, projection, limits)
+    blocks = inflate_blocks(data, at, header, path, limits)
+    records = _record_count(program, blocks, path, limits)
+    scratch = Scratch(program, records, path, limits.max_decoded_bytes)
+    backend = backend or default_backend()
+    if records:
+        _run(program, blocks, scratch, path, limits, backend)
+    root = Assembly(scratch, blocks.raw, path, backend).struct(program.root, records)
+    return pa.RecordBatch.from_struct_array(root), header
+
+
+def _program(header: AvroHeader, path: str, projection: Projection, limits: Limits) -> Program:
+    try:
+        return _compiled(header.metadata["avro.schema"], projection, limits)
+    except BadSchema as e:
+        raise CorruptFile(path, e.expected, e.found) from e
+    except UnsupportedSchema as e:
+        raise UnsupportedFeature(f"Cannot read {path}: its schema has {e}.") from e
+
+
+@lru_cache(maxsize=128)
+def _compiled(schema: bytes, projection: Projection, limits: Limits) -> Program:
+    """Manifests of one table share a few schemas: each is compiled once for a projection."""
+    return compile_program(select(parse_schema(json.loads(schema), limits), projection))
+
+
+def _record_count(program: Program, blocks: Blocks, path: str, limits: Limits) -> int:
+    """The records of all blocks, once every block has proved to have enough bytes for its own."""
+    least = program.root.node.min_width
+    if least == 0:
+        if blocks.counts.sum(dtype=float) > limits.max_empty_items:
+            hint = "They take no bytes; raise Limits.max_empty_items if they are meant."
+            raise LimitExceeded(f"the number of empty records in {path}", limits.max_empty_items, hint)
+        return int(blocks.counts.sum())
+    room = np.diff(blocks.ends, prepend=0) // least
+    short = np.flatnonzero(blocks.counts > room)
+    if len(short):
+        found = f"{blocks.counts[short[0]]} in block {short[0]}"
+        raise CorruptFile(path, "no more records than the bytes of the block allow", found)
+    return int(blocks.counts.sum())
+
+
+def _run(program: Program, blocks: Blocks, scratch: Scratch, path: str, limits: Limits, backend: Backend) -> None:
+    """Run the kernel to the end of the file, with more scratch memory whenever it asks for it."""
+    state = np.zeros(k.STATE_WORDS, np.int64)
+    state[k.RECORDS_LEFT], state[k.EMPTY_ITEMS] = blocks.counts[0], limits.max_empty_items
+    stack = np.zeros(2 * program.list_depth + 2, np.int64)
+    raw = backend.bytes(blocks.raw)
+    fixed = [backend.array(each) for each in (program.words, blocks.ends, blocks.counts, stack, state)]
+    words, ends, counts, stack_, state_ = fixed
+    while True:
+        base, a8, a32, a64, room, filled = (
+            backend.array(each)
+            for each in (
+                scratch.base,
+                scratch.bytes,
+                scratch.bytes.view(np.int32),
+                scratch.bytes.view(np.int64),
+                scratch.room,
+                scratch.filled,
+            )
+        )
+        status = backend.decode(raw, words, base, a8, a32, a64, ends, counts, room, filled, stack_, state_)
+        if status != k.GROW:
+            break
+        scratch.grow(int(state[k.CONTEXT]), int(state[k.WANTED]), float(state[k.POSITION] / max(len(raw), 1)))
+    if status != k.DONE:
+        raise _fault(program, blocks, path, status, [int(each) for each in state])
+
+
+def _fault(program: Program, blocks: Blocks, path: str, status: int, state: list[int]) -> CorruptFile:
+    block = state[k.IN_BLOCK]
+    offset = state[k.POSITION] - (int(blocks.ends[block - 1]) if block else 0)
+    what, found = FAULTS[status]
+    field = program.field_at(state[k.PC])
+    expected = f"{what} in field {field!r}" if field else what
+    return CorruptFile(path, expected, f"{found} (record {state[k.RECORD]}, block {block}, byte {offset} uncompressed)")

@@ -1,0 +1,435 @@
+"""The three inner loops: records into scratch columns, scratch strings into one buffer, columns into records.
+
+Each function is a small machine that runs a program of int32 words made from a schema. They are plain Python in a subset that
+numba compiles, and call nothing, so the same text serves as the fast path and as the path without numba (see `backend`).
+
+Decoding. `row` is the index of the value being read within its context: context 0 holds the records, every list has a context
+for its items. A slot is one scratch column of a context, written at `base[slot] + row` in units of its view `a8`, `a32` or
+`a64`. Scratch starts zeroed, so a null value writes nothing. Nothing is trusted: each length, count and branch is checked
+against the bytes of its block. A varint may be read before its end is checked because the bytes are followed by padding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["decode", "encode", "gather"]
+
+# Instructions that begin with a varint of the file. Words after the opcode in brackets.
+OPTION = 0  # [branch of the value, slot of validity or -1, where to go on null]
+INT = 1  # [slot]
+LONG = 2  # [slot]
+BYTES = 3  # [slot of starts, slot of lengths]
+BLOCK = (
+    4  # [context, slot of lengths or -1, least bytes of an item, where to go at the end] then SIZE or JUMP, then items
+)
+SKIP_BYTES = 5  # []
+SKIP_BLOCK = 6  # [varints of an item, 1 if bytes follow them, least bytes of an item, where to go at the end] then JUMP
+DECIMAL = 7  # [slot]
+ENUM = 8  # [slot, symbols]
+SIZE = 9  # [] the size in bytes of a block whose items are read
+JUMP = 10  # [where to go] the size in bytes of a block, which is stepped over
+# Instructions that do not.
+SKIP_VARINTS = 11  # [how many]
+SKIP_FIXED = 12  # [bytes]
+END = 13  # [] of the record
+ITEM = 14  # [where its block is, where its first field is] the end of a list item
+LIST = 15  # [context] the beginning of a list
+BOOLEAN = 16  # [slot]
+FIXED = 17  # [slot, bytes]
+DECIMAL_FIXED = 18  # [slot, bytes]
+MARK = 19  # [slot of starts]
+MARK_END = 20  # [slot of starts, slot of lengths]
+LAST_WITH_VARINT = JUMP
+BLOCK_WORDS, SIZE_WORDS = 5, 2
+
+# How a run of `decode` ends, and what is in `state` then.
+(
+    DONE,
+    GROW,
+    ENDS_EARLY,
+    BAD_VARINT,
+    BAD_INT,
+    BAD_LENGTH,
+    BAD_COUNT,
+    BAD_BRANCH,
+    BAD_BOOLEAN,
+    BAD_SYMBOL,
+    BAD_DECIMAL,
+    LEFTOVER,
+) = range(12)
+POSITION, PC, ROW, LEFT, DEPTH, IN_BLOCK, RECORDS_LEFT, WANTED, CONTEXT, EMPTY_ITEMS, RECORD = range(11)
+STATE_WORDS = 11
+
+INT_MAX, LONG_MAX = 2147483647, 9223372036854775807
+
+
+def decode(
+    raw: Any,
+    code: Any,
+    base: Any,
+    a8: Any,
+    a32: Any,
+    a64: Any,
+    ends: Any,
+    counts: Any,
+    room: Any,
+    filled: Any,
+    stack: Any,
+    state: Any,
+) -> int:
+    """Run the program over all records, or until a context needs more room (`GROW`: enlarge it and call again)."""
+    p, pc, row, left, depth, block = state[POSITION], state[PC], state[ROW], state[LEFT], state[DEPTH], state[IN_BLOCK]
+    records_left, empty_items = state[RECORDS_LEFT], state[EMPTY_ITEMS]
+    end, status, start, record = ends[block], DONE, p, state[RECORD]
+    while True:
+        op = code[pc]
+        start = p
+        v = 0
+        if op <= LAST_WITH_VARINT:
+            v = raw[p] & 255
+            p += 1
+            if v > 127:
+                v &= 127
+                shift = 7
+                while True:
+                    byte = raw[p] & 255
+                    p += 1
+                    v |= (byte & 127) << shift
+                    if byte < 128:
+                        break
+                    shift += 7
+                    if shift > 63:
+                        break
+                if shift > 63 or (shift == 63 and byte > 1):
+                    status = BAD_VARINT
+                    break
+            if p > end:
+                status = ENDS_EARLY
+                break
+            v = ((v >> 1) & LONG_MAX) ^ -(v & 1)  # the mask makes the shift a logical one when 64 bits are used
+
+        if op == OPTION:
+            if v == code[pc + 1]:
+                if code[pc + 2] >= 0:
+                    a8[base[code[pc + 2]] + row] = 1
+                pc += 4
+            elif v == 1 - code[pc + 1]:
+                pc = code[pc + 3]
+            else:
+                status = BAD_BRANCH
+                break
+        elif op == INT:
+            if v > INT_MAX or v < -INT_MAX - 1:
+                status = BAD_INT
+                break
+            a32[base[code[pc + 1]] + row] = v
+            pc += 2
+        elif op == LONG:
+            a64[base[code[pc + 1]] + row] = v
+            pc += 2
+        elif op == BYTES:
+            if v < 0 or v > end - p:
+                status = BAD_LENGTH
+                break
+            a32[base[code[pc + 1]] + row] = p
+            a32[base[code[pc + 2]] + row] = v
+            p += v
+            pc += 3
+        elif op == SKIP_BYTES:
+            if v < 0 or v > end - p:
+                status = BAD_LENGTH
+                break
+            p += v
+            pc += 1
+        elif op == SKIP_BLOCK:
+            if v == 0:
+                pc = code[pc + 4]
+            elif v < 0:
+                pc += BLOCK_WORDS
+            elif code[pc + 3] > 0 and v > (end - p) // code[pc + 3]:
+                status = BAD_COUNT
+                break
+            elif code[pc + 2] == 0:
+                n = v * code[pc + 1]
+                while n > 0 and p < end:
+                    if raw[p] < 128:
+                        n -= 1
+                    p += 1
+                if n > 0:
+                    status = ENDS_EARLY
+                    break
+            else:
+                while v > 0:
+                    n = code[pc + 1]
+                    while n > 0 and p < end:
+                        if raw[p] < 128:
+                            n -= 1
+                        p += 1
+                    n = raw[p] & 255
+                    p += 1
+                    shift = 7
+                    byte = n
+                    n &= 127
+                    while byte > 127 and shift < 35:
+                        byte = raw[p] & 255
+                        p += 1
+                        n |= (byte & 127) << shift
+                        shift += 7
+                    if n & 1 == 1 or byte > 127 or n >> 1 > end - p:
+                        status = BAD_LENGTH
+                        break
+                    p += n >> 1
+                    v -= 1
+                if v > 0:
+                    break
+        elif op == BLOCK:
+            context = code[pc + 1]
+            if v == 0:
+                depth -= 2
+                if code[pc + 2] >= 0:
+                    a32[base[code[pc + 2]] + stack[depth]] = row - filled[context]
+                filled[context] = row
+                row = stack[depth]
+                left = stack[depth + 1]
+                pc = code[pc + 4]
+            else:
+                left = v if v > 0 else -v
+                if code[pc + 3] > 0:
+                    n = (end - p) // code[pc + 3]
+                else:
+                    n = empty_items - row
+                if left < 0 or left > n:
+                    status = BAD_COUNT
+                    break
+                if row + left > room[context]:
+                    p = start
+                    state[WANTED] = row + left
+                    state[CONTEXT] = context
+                    status = GROW
+                    break
+                pc += BLOCK_WORDS if v < 0 else BLOCK_WORDS + SIZE_WORDS
+        elif op == ITEM:
+            row += 1
+            left -= 1
+            pc = code[pc + 2] if left > 0 else code[pc + 1]
+        elif op == LIST:
+            stack[depth] = row
+            stack[depth + 1] = left
+            depth += 2
+            row = filled[code[pc + 1]]
+            pc += 2
+        elif op == END:
+            row += 1
+            record += 1
+            records_left -= 1
+            pc = 0
+            if records_left == 0:
+                if p != end:
+                    status = LEFTOVER
+                    break
+                block += 1
+                if block == len(ends):
+                    break
+                end = ends[block]
+                records_left = counts[block]
+        elif op == SKIP_VARINTS:
+            n = code[pc + 1]
+            while n > 0 and p < end:
+                if raw[p] < 128:
+                    n -= 1
+                p += 1
+            if n > 0:
+                status = ENDS_EARLY
+                break
+            pc += 2
+        elif op == SIZE or op == JUMP:
+            if v < 0 or v > end - p:
+                status = BAD_LENGTH
+                break
+            if op == JUMP:
+                p += v
+                pc = code[pc + 1]
+            else:
+                pc += SIZE_WORDS
+        elif op == MARK:
+            a32[base[code[pc + 1]] + row] = p
+            pc += 2
+        elif op == MARK_END:
+            a32[base[code[pc + 2]] + row] = p - a32[base[code[pc + 1]] + row]
+            pc += 3
+        elif op == BOOLEAN:
+            if p >= end:
+                status = ENDS_EARLY
+                break
+            if raw[p] > 1:
+                status = BAD_BOOLEAN
+                break
+            a8[base[code[pc + 1]] + row] = raw[p]
+            p += 1
+            pc += 2
+        elif op == ENUM:
+            if v < 0 or v >= code[pc + 2]:
+                status = BAD_SYMBOL
+                break
+            a32[base[code[pc + 1]] + row] = v
+            pc += 3
+        elif op == SKIP_FIXED:
+            if code[pc + 1] > end - p:
+                status = ENDS_EARLY
+                break
+            p += code[pc + 1]
+            pc += 2
+        elif op == FIXED:
+            n = code[pc + 2]
+            if n > end - p:
+                status = ENDS_EARLY
+                break
+            to = base[code[pc + 1]] + row * n
+            for i in range(n):
+                a8[to + i] = raw[p + i]
+            p += n
+            pc += 3
+        else:  # DECIMAL, DECIMAL_FIXED: big-endian two's complement of any length, into 16 little-endian bytes
+            n = v if op == DECIMAL else code[pc + 2]
+            if n < 0 or n > end - p:
+                status = BAD_LENGTH
+                break
+            sign = 255 if n > 0 and raw[p] > 127 else 0
+            to = base[code[pc + 1]] + row * 16
+            for i in range(16):
+                a8[to + i] = raw[p + n - 1 - i] if i < n else sign
+            for i in range(16, n):
+                if raw[p + n - 1 - i] != sign:
+                    status = BAD_DECIMAL
+            if n > 16 and (a8[to + 15] > 127) != (sign == 255):
+                status = BAD_DECIMAL
+            if status != DONE:
+                break
+            p += n
+            pc += 2 if op == DECIMAL else 3
+    state[POSITION] = p if status == GROW else start
+    state[PC], state[ROW], state[LEFT], state[DEPTH], state[IN_BLOCK] = pc, row, left, depth, block
+    state[RECORDS_LEFT], state[RECORD] = records_left, record
+    return status
+
+
+def gather(raw: Any, starts: Any, lengths: Any, out: Any) -> None:
+    """Copy the strings that begin at `starts` one after the other into `out`."""
+    to = 0
+    for i in range(len(starts)):
+        at = starts[i]
+        for k in range(lengths[i]):
+            out[to + k] = raw[at + k]
+        to += lengths[i]
+
+
+# Instructions of the encoder.
+PUT_OPTION = 0  # [slot of validity, byte for a value, byte for null, where to go on null]
+PUT_INT = 1  # [slot]
+PUT_LONG = 2  # [slot]
+PUT_LENGTH = 3  # [slot of offsets]
+PUT_LIST = 4  # [slot of offsets, where to go when empty]
+PUT_PAYLOAD = 5  # [slot of offsets, slot of bytes]
+PUT_ITEM = 6  # [where its first field is] the end of a list item
+PUT_END = 7  # [] of the record
+PUT_FIXED = 8  # [slot, bytes]
+PUT_DECIMAL = 9  # [slot]
+PUT_DECIMAL_FIXED = 10  # [slot, bytes]
+
+
+def encode(code: Any, base: Any, a8: Any, a32: Any, a64: Any, stack: Any, out: Any, bounds: Any) -> None:
+    """Write one record for each place in `bounds`, which receives where the record ends in `out`. `out` is large enough."""
+    q = pc = row = last = depth = record = 0
+    while record < len(bounds):
+        op = code[pc]
+        v = 0
+        if op == PUT_OPTION:
+            if a8[base[code[pc + 1]] + row] != 0:
+                out[q] = code[pc + 2]
+                pc += 5
+            else:
+                out[q] = code[pc + 3]
+                pc = code[pc + 4]
+            q += 1
+            continue
+        elif op == PUT_INT:
+            v = a32[base[code[pc + 1]] + row]
+            pc += 2
+        elif op == PUT_LONG:
+            v = a64[base[code[pc + 1]] + row]
+            pc += 2
+        elif op == PUT_LENGTH:
+            at = base[code[pc + 1]] + row
+            v = a32[at + 1] - a32[at]
+            pc += 2
+        elif op == PUT_LIST:
+            at = base[code[pc + 1]] + row
+            v = a32[at + 1] - a32[at]
+            if v == 0:
+                pc = code[pc + 2]
+            else:
+                stack[depth] = row
+                stack[depth + 1] = last
+                depth += 2
+                row = a32[at]
+                last = a32[at + 1]
+                pc += 3
+        elif op == PUT_PAYLOAD:
+            at = base[code[pc + 1]] + row
+            origin = base[code[pc + 2]]
+            for i in range(a32[at], a32[at + 1]):
+                out[q] = a8[origin + i]
+                q += 1
+            pc += 3
+            continue
+        elif op == PUT_ITEM:
+            row += 1
+            if row < last:
+                pc = code[pc + 1]
+            else:
+                depth -= 2
+                row = stack[depth]
+                last = stack[depth + 1]
+                out[q] = 0
+                q += 1
+                pc += 2
+            continue
+        elif op == PUT_END:
+            bounds[record] = q
+            record += 1
+            row += 1
+            pc = 0
+            continue
+        elif op == PUT_FIXED:
+            n = code[pc + 2]
+            at = base[code[pc + 1]] + row * n
+            for i in range(n):
+                out[q + i] = a8[at + i]
+            q += n
+            pc += 3
+            continue
+        else:  # PUT_DECIMAL, PUT_DECIMAL_FIXED: 16 little-endian bytes, into as few or as many as the schema says
+            at = base[code[pc + 1]] + row * 16
+            sign = 255 if a8[at + 15] > 127 else 0
+            if op == PUT_DECIMAL:
+                n = 16
+                while n > 1 and a8[at + n - 1] == sign and (a8[at + n - 2] > 127) == (sign == 255):
+                    n -= 1
+                out[q] = n * 2
+                q += 1
+                pc += 2
+            else:
+                n = code[pc + 2]
+                pc += 3
+            for i in range(n):
+                out[q + n - 1 - i] = a8[at + i] if i < 16 else sign
+            q += n
+            continue
+        z = (v << 1) ^ (v >> 63)
+        while z > 127 or z < 0:  # negative: 64 bits are used, and the mask makes the shift a logical one
+            out[q] = (z & 127) | 128
+            q += 1
+            z = (z >> 7) & 144115188075855871
+        out[q] = z
+        q += 1

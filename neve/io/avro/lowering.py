@@ -1,0 +1,226 @@
+"""Lowers Arrow columns to the program and the flat memory that `kernel.encode` runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.errors import UserError
+from neve.io.avro import kernel as k
+from neve.io.avro.nodes import Child, Node, Role
+
+__all__ = ["Lowering", "lower"]
+
+Array = np.ndarray[Any, Any]
+VARINT, LONG_VARINT = 5, 10  # bytes a 32-bit and a 64-bit number take at most
+
+
+@dataclass(slots=True)
+class Lowering:
+    """Words for the kernel, the memory behind each slot, and how many bytes the records can take at most."""
+
+    words: list[int] = field(default_factory=list)
+    slots: list[Array] = field(default_factory=list)
+    most_bytes: int = 0
+    list_depth: int = 0
+
+    def slot(self, values: Array) -> int:
+        self.slots.append(np.ascontiguousarray(values))
+        return len(self.slots) - 1
+
+    def arena(self) -> tuple[Array, Array]:
+        """One piece of memory with every slot in it, and where each begins, in units of its elements."""
+        sizes = np.array([(each.nbytes + 7) // 8 * 8 for each in self.slots], np.int64)
+        starts = np.cumsum(sizes) - sizes
+        memory = np.empty(max(int(sizes.sum()), 8), np.uint8)
+        for start, values in zip(starts, self.slots, strict=True):
+            memory[start : start + values.nbytes] = values.view(np.uint8)
+        return memory, starts // np.array([each.itemsize for each in self.slots], np.int64)
+
+
+def lower(root: Node, batch: pa.RecordBatch) -> Lowering:
+    """Lower a batch whose columns are the fields of the record `root`, found by name."""
+    out = Lowering()
+    _record(out, root, dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows, None, 0)
+    out.words.append(k.PUT_END)
+    return out
+
+
+def _record(
+    out: Lowering, node: Node, columns: Mapping[str, pa.Array], rows: int, alive: Array | None, depth: int
+) -> None:
+    unknown = sorted(columns.keys() - {child.name for child in node.children})
+    if unknown:
+        raise UserError(
+            f"Cannot write Avro: {_place(node)} has no field {unknown[0]!r}. Drop the column or add the field."
+        )
+    for child in node.children:
+        array = columns.get(child.name)
+        _field(out, child.node, _missing(child, rows) if array is None else array, alive, depth)
+
+
+def _missing(child: Child, rows: int) -> pa.Array:
+    if not child.node.is_optional and child.node.kind != "null":
+        raise UserError(f"Cannot write Avro: the required field {child.node.path!r} has no column.")
+    return pa.nulls(rows, child.node.arrow_type)
+
+
+def _field(out: Lowering, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
+    """The value of each row. Rows that are not `alive` lie below a null and are not read."""
+    array = _as_type(node, array)
+    valid = _bytes_of(array.is_valid()) if array.null_count else np.ones(len(array), np.uint8)
+    if node.role is Role.BYTES:
+        _refuse_nulls(node, array, valid, alive)
+        return _payload(out, array)
+    if not node.is_optional:
+        _refuse_nulls(node, array, valid, alive)
+        return _value(out, node, array, alive, depth)
+    at = len(out.words)
+    out.words += [k.PUT_OPTION, out.slot(valid), 2 * (1 - node.null_branch), 2 * node.null_branch, 0]
+    out.most_bytes += len(array)
+    _value(out, node, array, valid if alive is None else valid & alive, depth)
+    out.words[at + 4] = len(out.words)
+
+
+def _as_type(node: Node, array: pa.Array) -> pa.Array:
+    """The array in the type the schema asks for; lists and structs are matched by name further down."""
+    wanted, found = node.arrow_type, array.type
+    is_list = pa.types.is_list(found) or pa.types.is_map(found)
+    is_nested = node.role is Role.KEEP and (
+        (node.kind == "record" and pa.types.is_struct(found)) or (node.kind in ("array", "map") and is_list)
+    )
+    if found == wanted or is_nested:
+        return array
+    try:
+        return array.cast(pa.string() if node.kind == "enum" and node.role is Role.KEEP else wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise UserError(
+            f"Cannot write Avro: field {node.path!r} is {wanted}, its column {found} does not fit ({e})."
+        ) from e
+
+
+def _refuse_nulls(node: Node, array: pa.Array, valid: Array, alive: Array | None) -> None:
+    if (
+        node.kind != "null"
+        and array.null_count
+        and (valid == 0 if alive is None else (valid == 0) & (alive != 0)).any()
+    ):
+        raise UserError(f"Cannot write Avro: the required field {node.path!r} has null values.")
+
+
+def _value(out: Lowering, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
+    match node.kind:
+        case "null":
+            return
+        case "record":
+            columns = {array.type.field(i).name: array.field(i) for i in range(array.type.num_fields)}
+            _record(out, node, columns, len(array), alive, depth)
+        case "array" | "map":
+            _list(out, node, array, alive, depth)
+        case "bytes" | "string" if not pa.types.is_decimal(array.type):
+            slot = len(out.slots)  # of the offsets, which come first
+            out.words += [k.PUT_LENGTH, slot]
+            _payload(out, array)
+            out.most_bytes += VARINT * len(array)
+        case _:
+            _leaf(out, node, array)
+
+
+def _leaf(out: Lowering, node: Node, array: pa.Array) -> None:
+    match node.kind:
+        case "int":
+            words, width = (k.PUT_INT, out.slot(_values(array, np.int32))), VARINT
+        case "long":
+            words, width = (k.PUT_LONG, out.slot(_values(array, np.int64))), LONG_VARINT
+        case "enum":
+            words, width = (k.PUT_INT, out.slot(_symbol_numbers(node, array))), VARINT
+        case "boolean":
+            words, width = (k.PUT_FIXED, out.slot(_bytes_of(array)), 1), 1
+        case "bytes":
+            words, width = (k.PUT_DECIMAL, out.slot(_values(array, np.uint8, 16))), 17
+        case "fixed" if pa.types.is_decimal(array.type):
+            words, width = (k.PUT_DECIMAL_FIXED, out.slot(_decimals(node, array)), node.size), node.size
+        case _:
+            width = array.type.bit_width // 8
+            words = (k.PUT_FIXED, out.slot(_values(array, np.uint8, width)), width)
+    out.words += words
+    out.most_bytes += width * len(array)
+
+
+def _list(out: Lowering, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
+    offsets = _offsets(np.asarray(array.offsets), len(array))
+    items = array.values.slice(offsets[0], offsets[-1] - offsets[0])
+    offsets = offsets - offsets[0]
+    at = len(out.words)
+    out.words += [k.PUT_LIST, out.slot(offsets), 0]
+    out.most_bytes += (VARINT + 1) * len(array)
+    out.list_depth = max(out.list_depth, depth + 1)
+    below = None if alive is None else np.repeat(alive, np.diff(offsets))
+    if node.kind == "map":
+        pair = dict(zip(("key", "value"), (items.field(0), items.field(1)), strict=True))
+        _record(out, node, pair, len(items), below, depth + 1)
+    else:
+        _field(out, node.children[0].node, items, below, depth + 1)
+    out.words += [k.PUT_ITEM, at + 3]
+    out.words[at + 2] = len(out.words)
+
+
+def _payload(out: Lowering, array: pa.Array) -> None:
+    buffers = array.buffers()
+    offsets = np.frombuffer(buffers[1] or b"", np.int32)[array.offset : array.offset + len(array) + 1]
+    offsets = _offsets(offsets, len(array))
+    payload = np.frombuffer(buffers[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    out.words += [k.PUT_PAYLOAD, out.slot(offsets - offsets[0]), out.slot(payload)]
+    out.most_bytes += len(payload)
+
+
+def _offsets(offsets: Array, rows: int) -> Array:
+    """Offsets that only go up: what the kernel writes is then bounded by the memory behind the columns."""
+    if rows == 0:
+        return np.zeros(1, np.int32)
+    if offsets[0] < 0 or (np.diff(offsets) < 0).any():
+        raise UserError("Cannot write Avro: a column has offsets that go down. Validate the batch.")
+    return offsets
+
+
+def _values(array: pa.Array, dtype: Any, width: int = 1) -> Array:
+    if len(array) == 0:
+        return np.zeros(0, dtype)
+    start, end = array.offset * width, (array.offset + len(array)) * width
+    return np.frombuffer(array.buffers()[1], dtype)[start:end]
+
+
+def _bytes_of(array: pa.Array) -> Array:
+    """Booleans as a byte each; null as 0."""
+    return np.asarray(array.fill_null(False).cast(pa.uint8()))
+
+
+def _symbol_numbers(node: Node, array: pa.Array) -> Array:
+    texts = array.cast(pa.string())
+    numbers = pc.index_in(texts, value_set=pa.array(node.symbols, pa.string()))
+    if numbers.null_count != texts.null_count:
+        raise UserError(
+            f"Cannot write Avro: field {node.path!r} has values that are not among its symbols {node.symbols}."
+        )
+    return np.asarray(numbers.fill_null(0))
+
+
+def _decimals(node: Node, array: pa.Array) -> Array:
+    """Decimals as 16 bytes each, of which all but the lowest `node.size` repeat the sign."""
+    values = _values(array, np.uint8, 16)
+    cells = values.reshape(-1, 16)
+    if node.size < 16 and len(cells):
+        sign = np.where(cells[:, node.size - 1] > 127, 255, 0)
+        fits = (cells[:, node.size :] == sign[:, None]).all(axis=1) | ~np.asarray(array.is_valid())
+        if not fits.all():
+            raise UserError(f"Cannot write Avro: field {node.path!r} has decimals over {node.size} bytes.")
+    return values
+
+
+def _place(node: Node) -> str:
+    return f"record {node.path!r}" if node.path else "the record"

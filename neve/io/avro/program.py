@@ -1,0 +1,226 @@
+"""Compiles a schema and a projection into the program that `kernel.decode` runs, and the columns its scratch becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from neve.io.avro import kernel as k
+from neve.io.avro.nodes import Node, Role
+
+__all__ = ["Column", "Program", "compile_program"]
+
+FIXED_WIDTH = {"float": 4, "double": 8}
+VARINTS = {"int", "long", "enum"}
+TEXT = {"bytes", "string"}
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Where the scratch of one kept node lies: slot numbers, and for a list the context of its items."""
+
+    node: Node
+    valid: int = -1
+    slots: tuple[int, ...] = ()
+    context: int = -1
+    children: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Words for the kernel, and the shape of the scratch memory they write to."""
+
+    words: np.ndarray[Any, np.dtype[np.int32]]
+    root: Column
+    slot_context: Ints  # which context's rows a slot has
+    slot_width: Ints  # bytes of a row
+    slot_unit: Ints  # bytes of an element of the view through which the kernel writes it
+    contexts: int
+    list_depth: int
+    places: tuple[tuple[int, str], ...]  # first word and field path of each instruction, for error messages
+
+    def field_at(self, word: int) -> str:
+        """The path of the field that the instruction at this word reads."""
+        below = [path for at, path in self.places if at <= word]
+        return below[-1] if below else ""
+
+
+def compile_program(root: Node) -> Program:
+    """Compile a record whose nodes have their roles."""
+    emitter = _Emitter()
+    column = emitter.record(root, 0)
+    emitter.put(root, k.END)
+    slots = np.array(emitter.slots, np.int64).reshape(-1, 3)
+    words = np.array(emitter.words, np.int32)
+    context, width, unit = (np.ascontiguousarray(slots[:, i]) for i in range(3))
+    return Program(words, column, context, width, unit, emitter.contexts, emitter.deepest, tuple(emitter.places))
+
+
+class _Emitter:
+    """Writes words; `label` is the last word something jumps to, before which nothing may be merged."""
+
+    def __init__(self) -> None:
+        self.words: list[int] = []
+        self.slots: list[tuple[int, int, int]] = []
+        self.places: list[tuple[int, str]] = []
+        self.contexts = 1
+        self.depth = self.deepest = 0
+        self.label = 0
+        self.last = -1
+
+    def put(self, node: Node, *words: int) -> int:
+        at = self.last = len(self.words)
+        self.places.append((at, node.path))
+        self.words += words
+        return at
+
+    def here(self) -> int:
+        self.label = len(self.words)
+        return self.label
+
+    def slot(self, context: int, width: int, unit: int) -> int:
+        self.slots.append((context, width, unit))
+        return len(self.slots) - 1
+
+    def column(self, node: Node, context: int) -> Column:
+        if node.role is Role.BYTES:
+            return self.encoded(node, context)
+        if not node.is_optional:
+            return self.value(node, context, -1)
+        valid = self.slot(context, 1, 1)
+        at = self.put(node, k.OPTION, 1 - node.null_branch, valid, 0)
+        column = self.value(node, context, valid)
+        self.words[at + 3] = self.here()
+        return column
+
+    def encoded(self, node: Node, context: int) -> Column:
+        start, length = self.slot(context, 4, 4), self.slot(context, 4, 4)
+        self.put(node, k.MARK, start)
+        self.skip(node)
+        self.put(node, k.MARK_END, start, length)
+        return Column(node, slots=(start, length))
+
+    def value(self, node: Node, context: int, valid: int) -> Column:
+        if node.kind == "record":
+            return self.record(node, context, valid)
+        if node.kind in ("array", "map"):
+            return self.list(node, context, valid)
+        if node.kind in TEXT and not _is_decimal(node):
+            start, length = self.slot(context, 4, 4), self.slot(context, 4, 4)
+            self.put(node, k.BYTES, start, length)
+            return Column(node, valid, (start, length))
+        return Column(node, valid, self.leaf(node, context))
+
+    def leaf(self, node: Node, context: int) -> tuple[int, ...]:
+        match node.kind:
+            case "null":
+                return ()
+            case "int" | "long":
+                width, op = (4, k.INT) if node.kind == "int" else (8, k.LONG)
+                words = (op, slot := self.slot(context, width, width))
+            case "enum":
+                words = (k.ENUM, slot := self.slot(context, 4, 4), len(node.symbols))
+            case "boolean":
+                words = (k.BOOLEAN, slot := self.slot(context, 1, 1))
+            case _ if _is_decimal(node):
+                slot = self.slot(context, 16, 1)
+                words = (k.DECIMAL_FIXED, slot, node.size) if node.kind == "fixed" else (k.DECIMAL, slot)
+            case _:
+                size = FIXED_WIDTH.get(node.kind, node.size)
+                words = (k.FIXED, slot := self.slot(context, size, 1), size)
+        self.put(node, *words)
+        return (slot,)
+
+    def record(self, node: Node, context: int, valid: int = -1) -> Column:
+        columns = []
+        for child in node.children:
+            if child.node.role is Role.SKIP:
+                self.skip(child.node)
+            else:
+                columns.append(self.column(child.node, context))
+        return Column(node, valid, children=tuple(columns))
+
+    def list(self, node: Node, context: int, valid: int) -> Column:
+        lengths = self.slot(context, 4, 4)
+        items = self.contexts
+        at = self.open_list(node, lengths, k.SIZE)
+        columns = tuple(self.column(child.node, items) for child in node.children)
+        self.close_list(node, at)
+        return Column(node, valid, (lengths,), items, columns)
+
+    def open_list(self, node: Node, lengths: int, sized: int) -> int:
+        context, self.contexts = self.contexts, self.contexts + 1
+        self.depth += 1
+        self.deepest = max(self.deepest, self.depth)
+        self.put(node, k.LIST, context)
+        at = self.put(node, k.BLOCK, context, lengths, _item_width(node), 0)
+        self.put(node, sized, at)
+        self.here()
+        return at
+
+    def close_list(self, node: Node, at: int) -> None:
+        self.put(node, k.ITEM, at, at + k.BLOCK_WORDS + k.SIZE_WORDS)
+        self.words[at + 4] = self.here()
+        self.depth -= 1
+
+    def skip(self, node: Node) -> None:
+        if not node.is_optional:
+            return self.skip_value(node)
+        at = self.put(node, k.OPTION, 1 - node.null_branch, -1, 0)
+        self.skip_value(node)
+        self.words[at + 3] = self.here()
+
+    def skip_value(self, node: Node) -> None:
+        if node.kind == "record":
+            for child in node.children:
+                self.skip(child.node)
+        elif node.kind in ("array", "map"):
+            self.skip_list(node)
+        elif node.kind in TEXT:
+            self.put(node, k.SKIP_BYTES)
+        elif node.kind in VARINTS:
+            self.merge(node, k.SKIP_VARINTS, 1)
+        elif node.kind != "null":
+            self.merge(node, k.SKIP_FIXED, FIXED_WIDTH.get(node.kind, node.size or 1))
+
+    def merge(self, node: Node, op: int, amount: int) -> None:
+        """Lengthen the instruction before, when it does the same and nothing jumps in between."""
+        if self.last >= self.label and self.words and self.words[self.last] == op:
+            self.words[self.last + 1] += amount
+        else:
+            self.put(node, op, amount)
+
+    def skip_list(self, node: Node) -> None:
+        kinds = [kind for child in node.children for kind in _leaf_kinds(child.node)]
+        text = int(bool(kinds) and kinds[-1] in TEXT)
+        if all(
+            kind in VARINTS for kind in kinds[: len(kinds) - text]
+        ):  # the maps of statistics: the hot path of planning
+            at = self.put(node, k.SKIP_BLOCK, len(kinds) - text, text, _item_width(node), 0)
+            self.put(node, k.JUMP, at)
+            self.words[at + 4] = self.here()
+            return
+        at = self.open_list(node, -1, k.JUMP)
+        for child in node.children:
+            self.skip(child.node)
+        self.close_list(node, at)
+
+
+def _leaf_kinds(node: Node) -> list[str]:
+    """The kinds of the values one after the other in an item; an optional or a list among them is named as such."""
+    if node.is_optional:
+        return ["optional"]
+    if node.kind == "record":
+        return [kind for child in node.children for kind in _leaf_kinds(child.node)]
+    return [] if node.kind == "null" else [node.kind]
+
+
+def _item_width(node: Node) -> int:
+    return sum(child.node.min_width for child in node.children)
+
+
+def _is_decimal(node: Node) -> bool:
+    return node.leaf_type is not None and str(node.leaf_type).startswith("decimal")
