@@ -1,0 +1,75 @@
+"""What the data plane knows about a table beside its files: a value that travels to executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.io import PY_IO_IMPL, FileIO, load_file_io
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import NestedField
+
+from neve.model.partition import Specs
+
+__all__ = ["TableFacts"]
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """A table as its readers and writers see it: schemas, specs, name mapping, and how its files are reached."""
+
+    specs: Specs
+    format_version: int
+    location: str
+    name_mapping: NameMapping | None = None
+    io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold credentials
+    schemes: Mapping[str, str] = field(
+        default_factory=dict
+    )  # from the schemes in the table to those of Spark's connectors
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, io: FileIO, schemes: Mapping[str, str] | None = None) -> TableFacts:
+        """The facts in a table's metadata, and the file access that executors are to load for themselves."""
+        kind = type(io)
+        properties = {PY_IO_IMPL: f"{kind.__module__}.{kind.__qualname__}", **io.properties}
+        mapping = metadata.name_mapping()
+        return cls(
+            Specs.of(metadata), metadata.format_version, metadata.location, mapping, properties, dict(schemes or {})
+        )
+
+    @property
+    def schema(self) -> Schema:
+        """The current schema."""
+        return self.schemas[0]
+
+    @property
+    def schemas(self) -> tuple[Schema, ...]:
+        """Every schema: the current one first, then from the newest to the oldest."""
+        return self.specs.schemas
+
+    def io(self) -> FileIO:
+        """File access made from the properties; on executors too."""
+        return load_file_io(dict(self.io_properties), self.location)
+
+    def field_ever(self, field_id: int) -> NestedField | None:
+        """A field by its id, as the newest schema that has it knows it; also after it was dropped."""
+        return next((s.find_field(field_id) for s in self.schemas if field_id in s._lazy_id_to_field), None)
+
+    def columns_to_place(self, schema: Schema) -> frozenset[int]:
+        """Columns of a projection for which it must be known whether each file has them.
+
+        A file that lacks one takes its value from the partition tuple or from the initial default. When there are any,
+        plan the scan on entries read with `value_counts`: a count for a column proves that the file has it, and spares
+        reading the footer.
+        """
+        identity = {
+            f.source_id
+            for s in self.specs.by_id.values()
+            for f in s.fields
+            if isinstance(f.transform, IdentityTransform)
+        }
+        defaulted = {i for i in schema._lazy_id_to_field if schema.find_field(i).initial_default is not None}
+        return frozenset(defaulted | identity & schema._lazy_id_to_field.keys())

@@ -1,0 +1,137 @@
+"""Iceberg schemas as Spark schemas, and back.
+
+| Iceberg          | Spark                                                    |
+|------------------|----------------------------------------------------------|
+| uuid             | string                                                   |
+| fixed(n)         | binary                                                   |
+| time             | TIME(6), only through Arrow: Spark's file readers lack it |
+| timestamp        | TIMESTAMP_NTZ                                            |
+| timestamptz      | TIMESTAMP                                                |
+| timestamp(tz)_ns | the same in microseconds, rounded down                   |
+| unknown          | void                                                     |
+
+All fields are nullable in Spark: a required column is checked by its writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from pyiceberg import types as ice
+from pyiceberg.schema import Schema
+from pyspark.sql import types as sp
+
+from neve.errors import UnsupportedFeature
+
+__all__ = ["FIELD_ID", "iceberg_schema", "spark_field", "spark_schema", "spark_type"]
+
+FIELD_ID = "parquet.field.id"  # the metadata key Spark reads the id of a column from
+
+Naming = Callable[[ice.NestedField], str]
+
+_TO_SPARK: dict[type[ice.IcebergType], sp.DataType] = {
+    ice.BooleanType: sp.BooleanType(),
+    ice.IntegerType: sp.IntegerType(),
+    ice.LongType: sp.LongType(),
+    ice.FloatType: sp.FloatType(),
+    ice.DoubleType: sp.DoubleType(),
+    ice.DateType: sp.DateType(),
+    ice.TimeType: sp.TimeType(6),
+    ice.TimestampType: sp.TimestampNTZType(),
+    ice.TimestamptzType: sp.TimestampType(),
+    ice.TimestampNanoType: sp.TimestampNTZType(),
+    ice.TimestamptzNanoType: sp.TimestampType(),
+    ice.StringType: sp.StringType(),
+    ice.UUIDType: sp.StringType(),
+    ice.FixedType: sp.BinaryType(),
+    ice.BinaryType: sp.BinaryType(),
+    ice.UnknownType: sp.NullType(),
+}
+
+_TO_ICEBERG: dict[type[sp.DataType], ice.IcebergType] = {
+    sp.BooleanType: ice.BooleanType(),
+    sp.ByteType: ice.IntegerType(),
+    sp.ShortType: ice.IntegerType(),
+    sp.IntegerType: ice.IntegerType(),
+    sp.LongType: ice.LongType(),
+    sp.FloatType: ice.FloatType(),
+    sp.DoubleType: ice.DoubleType(),
+    sp.DateType: ice.DateType(),
+    sp.TimeType: ice.TimeType(),
+    sp.TimestampNTZType: ice.TimestampType(),
+    sp.TimestampType: ice.TimestamptzType(),
+    sp.StringType: ice.StringType(),
+    sp.CharType: ice.StringType(),
+    sp.VarcharType: ice.StringType(),
+    sp.BinaryType: ice.BinaryType(),
+    sp.NullType: ice.UnknownType(),
+}
+
+
+def _own_name(field: ice.NestedField) -> str:
+    return field.name
+
+
+def spark_schema(schema: Schema, naming: Naming = _own_name) -> sp.StructType:
+    """A schema for Spark, with the field ids its Parquet reader goes by."""
+    return sp.StructType([spark_field(f, naming) for f in schema.fields])
+
+
+def spark_field(field: ice.NestedField, naming: Naming = _own_name) -> sp.StructField:
+    """A column for Spark, with its field id."""
+    return sp.StructField(naming(field), spark_type(field.field_type, naming), True, {FIELD_ID: field.field_id})
+
+
+def spark_type(kind: ice.IcebergType, naming: Naming = _own_name) -> sp.DataType:
+    """The Spark type of an Iceberg type."""
+    match kind:
+        case ice.StructType():
+            return sp.StructType([spark_field(f, naming) for f in kind.fields])
+        case ice.ListType():
+            return sp.ArrayType(spark_type(kind.element_type, naming), True)
+        case ice.MapType():
+            return sp.MapType(spark_type(kind.key_type, naming), spark_type(kind.value_type, naming), True)
+        case ice.DecimalType():
+            return sp.DecimalType(kind.precision, kind.scale)
+    if type(kind) not in _TO_SPARK:
+        raise UnsupportedFeature(f"Spark has no type for {kind}. Leave the column out of the scan.")
+    return _TO_SPARK[type(kind)]
+
+
+def iceberg_schema(schema: sp.StructType) -> Schema:
+    """A Spark schema as an Iceberg schema with new field ids; columns come before what is inside them."""
+    ids = count(1)
+    return Schema(*_iceberg_fields(schema, ids))
+
+
+def _iceberg_fields(struct: sp.StructType, ids: Iterator[int]) -> list[ice.NestedField]:
+    numbered = [(next(ids), f) for f in struct.fields]
+    return [
+        ice.NestedField(
+            i, f.name, _iceberg_type(f.dataType, ids, f.name), required=not f.nullable, doc=f.metadata.get("comment")
+        )
+        for i, f in numbered
+    ]
+
+
+def _iceberg_type(kind: sp.DataType, ids: Iterator[int], column: str) -> ice.IcebergType:
+    match kind:
+        case sp.StructType():
+            return ice.StructType(*_iceberg_fields(kind, ids))
+        case sp.ArrayType():
+            element = next(ids)
+            return ice.ListType(element, _iceberg_type(kind.elementType, ids, column), not kind.containsNull)
+        case sp.MapType():
+            key, value = next(ids), next(ids)
+            of_keys = _iceberg_type(kind.keyType, ids, column)
+            return ice.MapType(
+                key, of_keys, value, _iceberg_type(kind.valueType, ids, column), not kind.valueContainsNull
+            )
+        case sp.DecimalType():
+            return ice.DecimalType(kind.precision, kind.scale)
+    if type(kind) not in _TO_ICEBERG:
+        raise UnsupportedFeature(
+            f"Iceberg has no type for {kind.simpleString()} in column {column!r}. Cast the column first."
+        )
+    return _TO_ICEBERG[type(kind)]
