@@ -1,0 +1,46 @@
+"""The columns every table has without storing them: where a row is, and where it came from.
+
+A projected schema asks for one of them by its reserved field id; the name in the schema is the caller's choice.
+"""
+
+from __future__ import annotations
+
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
+
+from neve.model.partition import Specs
+
+__all__ = [
+    "DATA_SEQUENCE_NUMBER",
+    "DELETE_PATH_ID",
+    "DELETE_POSITION_ID",
+    "FILE",
+    "LAST_UPDATED",
+    "METADATA_IDS",
+    "PARTITION_ID",
+    "POSITION",
+    "ROW_ID",
+    "SPEC_ID",
+    "partition_column",
+]
+
+PARTITION_ID = 2147483642
+DELETE_PATH_ID = 2147483546  # the two columns of a position delete file
+DELETE_POSITION_ID = 2147483545
+
+FILE = NestedField(2147483646, "_file", StringType(), required=True)
+POSITION = NestedField(2147483645, "_pos", LongType(), required=True)
+SPEC_ID = NestedField(2147483643, "_spec_id", IntegerType(), required=True)
+ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
+LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
+# No id is reserved for this one; it is taken from the reserved range and never written to a file.
+DATA_SEQUENCE_NUMBER = NestedField(2147483600, "_data_sequence_number", LongType(), required=False)
+
+METADATA_IDS = frozenset(
+    [PARTITION_ID, *(f.field_id for f in (FILE, POSITION, SPEC_ID, ROW_ID, LAST_UPDATED, DATA_SEQUENCE_NUMBER))]
+)
+
+
+def partition_column(specs: Specs) -> NestedField:
+    """`_partition`: the union tuple of all specs; a field the spec of a file does not have is null."""
+    union = StructType(*(u.field for u in specs.union))
+    return NestedField(PARTITION_ID, "_partition", union, required=True)

@@ -1,0 +1,52 @@
+"""What it takes to read one data file, as values that travel to whoever reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.schema import Schema
+
+from neve.io.vectors import PositionSet
+
+__all__ = ["DeleteFile", "EqualityDeletes", "FileTask"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A delete file, or a deletion vector inside a Puffin file (then with its place and size)."""
+
+    path: str
+    file_format: str
+    file_size: int | None = None
+    record_count: int | None = None
+    content_offset: int | None = None
+    content_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityDeletes:
+    """Delete files whose rows delete every row that agrees with one of them in the columns of `keys`."""
+
+    files: tuple[DeleteFile, ...]
+    keys: Schema
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """One data file, or one part of it, with the deletes that apply to it."""
+
+    path: str
+    file_format: str = "PARQUET"
+    file_size: int | None = None
+    record_count: int | None = None
+    spec_id: int = 0
+    partition: Mapping[int, Any] = field(default_factory=dict)  # identity partition values by id of the source column
+    union: Mapping[int, Any] = field(default_factory=dict)  # partition values by partition field id, for `_partition`
+    first_row_id: int | None = None
+    sequence_number: int | None = None
+    positions: PositionSet | None = None  # rows known to be deleted
+    deletes: tuple[DeleteFile, ...] = ()  # position delete files and vectors still to be read
+    equality: tuple[EqualityDeletes, ...] = ()
+    part: tuple[int, int] = (0, 1)  # which of how many equal stretches of bytes; only Parquet files are divided
