@@ -116,7 +116,8 @@ def encode_manifest(entries: EntryTable, context: ManifestContext) -> bytes:
     spec_id, is_deletes = _only_spec(entries), bool(entries["content"][0].as_py())
     schema = context.schemas[spec_id]
     header = context.header(spec_id, is_deletes)
-    return encode(_record_batch(entries, schema, spec_id), schema, header, context.codec)
+    named = entries.with_columns(snapshot_id=pc.fill_null(entries["snapshot_id"], context.snapshot_id))
+    return encode(_record_batch(named, schema, spec_id), schema, header, context.codec)
 
 
 def _only_spec(entries: EntryTable) -> int:
