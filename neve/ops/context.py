@@ -1,0 +1,105 @@
+"""What a verb works on: one state of one table, its catalog, and the Spark session to run in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.snapshots import Snapshot
+from pyspark.sql import SparkSession
+
+from neve.catalog.base import NeveCatalog
+from neve.errors import UnknownName, UserError
+from neve.model.metadata import TableMetadata
+from neve.model.partition import Specs
+from neve.model.properties import TableProperties, properties_of
+from neve.run.facts import TableFacts
+
+__all__ = ["TableContext"]
+
+
+@dataclass(frozen=True)
+class TableContext:
+    """One state of a table; a verb that changes the table leaves this value as it is."""
+
+    catalog: NeveCatalog
+    iceberg: IcebergTable
+    spark: Callable[[], SparkSession]
+    schemes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The table's name with its namespace."""
+        return ".".join(self.iceberg.name())
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The table metadata of this state."""
+        return self.iceberg.metadata  # type: ignore[return-value]
+
+    @property
+    def io(self) -> FileIO:
+        """Access to the table's files."""
+        return self.iceberg.io
+
+    @cached_property
+    def specs(self) -> Specs:
+        """All partition specs, typed."""
+        return Specs.of(self.metadata)
+
+    @cached_property
+    def facts(self) -> TableFacts:
+        """What the data plane knows about the table."""
+        return TableFacts.of(self.metadata, self.io, self.schemes)
+
+    @property
+    def properties(self) -> TableProperties:
+        """The table's properties."""
+        return properties_of(self.metadata.properties)
+
+    def refreshed(self) -> TableContext:
+        """The newest state of the table."""
+        return replace(self, iceberg=self.catalog.load_table(self.iceberg.name()))
+
+    def head(self, branch: str = "main") -> Snapshot | None:
+        """The newest snapshot of a branch; none for a table nobody has written to."""
+        if branch == "main":
+            return self.metadata.current_snapshot()
+        return self.snapshot_of_ref(branch)
+
+    def snapshot_of_ref(self, name: str) -> Snapshot | None:
+        """The snapshot a branch or tag points at."""
+        if name not in self.metadata.refs:
+            if name == "main":
+                return None
+            raise UnknownName("branch or tag", name, self.metadata.refs, f"table {self.name}")
+        return self.metadata.snapshot_by_id(self.metadata.refs[name].snapshot_id)
+
+    def snapshot(
+        self, snapshot_id: int | None = None, ref: str | None = None, as_of: int | None = None
+    ) -> Snapshot | None:
+        """The snapshot to read: by id, by branch or tag, as of a time in milliseconds, or the current one."""
+        if sum(choice is not None for choice in (snapshot_id, ref, as_of)) > 1:
+            raise UserError("Choose one of snapshot_id, ref and as_of: each names a snapshot by itself.")
+        if snapshot_id is not None:
+            found = self.metadata.snapshot_by_id(snapshot_id)
+            if found is None:
+                known = [s.snapshot_id for s in self.metadata.snapshots]
+                raise UnknownName("snapshot", snapshot_id, known, f"table {self.name}")
+            return found
+        if ref is not None:
+            return self.snapshot_of_ref(ref)
+        return self._as_of(as_of) if as_of is not None else self.metadata.current_snapshot()
+
+    def _as_of(self, milliseconds: int) -> Snapshot:
+        log = [e for e in self.metadata.snapshot_log if e.timestamp_ms <= milliseconds]
+        if not log:
+            raise UserError(f"Table {self.name} has no snapshot as old as {milliseconds} ms since 1970.")
+        newest = max(log, key=lambda e: e.timestamp_ms).snapshot_id
+        found = self.metadata.snapshot_by_id(newest)
+        if found is None:
+            raise UserError(f"Snapshot {newest} of table {self.name} was current then, but has been expired.")
+        return found

@@ -1,0 +1,355 @@
+"""Look inside a table: its files, manifests, partitions, specs, snapshots and references as Arrow tables.
+
+Everything is answered by metadata; no data file is opened. Partitions show as a struct of all fields of all specs beside
+`spec_id`, so files of different specs stand in one table.
+
+>>> t.inspect.partitions().select(["spec_id", "partition", "file_count"])        # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.table.snapshots import Snapshot
+
+from neve.model.partition import Specs
+from neve.ops.context import TableContext
+from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest
+from neve.tree.read import manifests_of, read_entries
+
+__all__ = ["Inspect"]
+
+_MILLISECONDS = pa.timestamp("ms", "UTC")
+_FILE_COLUMNS = (
+    "content",
+    "file_path",
+    "file_format",
+    "spec_id",
+    "partition",
+    "record_count",
+    "file_size_in_bytes",
+    *DETAIL.names,
+    "equality_ids",
+    "sort_order_id",
+    "first_row_id",
+    "referenced_data_file",
+    "content_offset",
+    "content_size_in_bytes",
+)
+_ENTRY_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """The metadata tables of one state of a table."""
+
+    context: TableContext
+
+    def files(self, snapshot_id: int | None = None) -> pa.Table:
+        """The live files, data and deletes, with their statistics."""
+        return self._entries(snapshot_id).live().columns_as(_FILE_COLUMNS)
+
+    def entries(self, snapshot_id: int | None = None) -> pa.Table:
+        """Every manifest entry, tombstones included, with the values it inherits filled in."""
+        return self._entries(snapshot_id).columns_as((*_ENTRY_COLUMNS, *_FILE_COLUMNS))
+
+    def manifests(self, snapshot_id: int | None = None) -> pa.Table:
+        """The manifests of a snapshot, each with the range of every partition field of its spec."""
+        return _manifest_rows(self._manifests(snapshot_id), self.context.specs)
+
+    def partitions(self, snapshot_id: int | None = None) -> pa.Table:
+        """What each partition holds, by spec: files, rows and bytes of data, and the delete files beside them."""
+        live = self._entries(snapshot_id, detail=()).entries.live()
+        codes, keys = live.partition_codes()
+        return _partition_rows(live, codes, keys)
+
+    def specs(self) -> pa.Table:
+        """The fields of every partition spec the table has had, with their types and sources."""
+        specs, default = self.context.specs, self.context.metadata.default_spec_id
+        rows = [
+            {
+                "spec_id": spec_id,
+                "is_default": spec_id == default,
+                "fields": [
+                    {
+                        "field_id": f.field_id,
+                        "name": f.name,
+                        "transform": str(f.transform),
+                        "source_id": f.source_id,
+                        "source": _source_name(specs, f),
+                        "type": str(specs.result_type(f)),
+                    }
+                    for f in spec.fields
+                ],
+            }
+            for spec_id, spec in sorted(specs.by_id.items())
+        ]
+        return pa.Table.from_pylist(rows, _SPECS)
+
+    def snapshots(self) -> pa.Table:
+        """All snapshots in the metadata."""
+        rows = [
+            {
+                "committed_at": s.timestamp_ms,
+                "snapshot_id": s.snapshot_id,
+                "parent_id": s.parent_snapshot_id,
+                "sequence_number": s.sequence_number,
+                "operation": s.summary.operation.value if s.summary else None,
+                "manifest_list": s.manifest_list,
+                "summary": list(s.summary.additional_properties.items()) if s.summary else [],
+            }
+            for s in self.context.metadata.snapshots
+        ]
+        return pa.Table.from_pylist(rows, _SNAPSHOTS)
+
+    def history(self) -> pa.Table:
+        """Which snapshot was current since when, and whether it is still an ancestor of the current one."""
+        metadata = self.context.metadata
+        ancestors, at = set(), metadata.current_snapshot()
+        while at is not None:
+            ancestors.add(at.snapshot_id)
+            parent = at.parent_snapshot_id
+            at = metadata.snapshot_by_id(parent) if parent is not None else None
+        rows = [
+            {
+                "made_current_at": e.timestamp_ms,
+                "snapshot_id": e.snapshot_id,
+                "is_current_ancestor": e.snapshot_id in ancestors,
+            }
+            for e in metadata.snapshot_log
+        ]
+        return pa.Table.from_pylist(rows, _HISTORY)
+
+    def refs(self) -> pa.Table:
+        """Branches and tags."""
+        rows = [
+            {
+                "name": name,
+                "type": ref.snapshot_ref_type.value,
+                "snapshot_id": ref.snapshot_id,
+                "max_ref_age_ms": ref.max_ref_age_ms,
+                "max_snapshot_age_ms": ref.max_snapshot_age_ms,
+                "min_snapshots_to_keep": ref.min_snapshots_to_keep,
+            }
+            for name, ref in sorted(self.context.metadata.refs.items())
+        ]
+        return pa.Table.from_pylist(rows, _REFS)
+
+    def tree(self, snapshot_id: int | None = None) -> pa.Table:
+        """The metadata tree from the snapshot down to its manifests: one row per node with what hangs below it."""
+        snapshot = self.context.snapshot(snapshot_id)
+        manifests = self._manifests(snapshot_id)
+        root = {
+            "depth": 0,
+            "kind": "manifest list",
+            "path": None if snapshot is None else snapshot.manifest_list,
+            "files": sum((m.added_files or 0) + (m.existing_files or 0) for m in manifests),
+            "rows": sum((m.added_rows or 0) + (m.existing_rows or 0) for m in manifests if not m.is_deletes),
+        }
+        leaves = [
+            {
+                "depth": 1,
+                "kind": "delete manifest" if m.is_deletes else "data manifest",
+                "path": m.path,
+                "spec_id": m.spec_id,
+                "bytes": m.length,
+                "files": (m.added_files or 0) + (m.existing_files or 0),
+                "rows": (m.added_rows or 0) + (m.existing_rows or 0),
+                "sequence_number": m.sequence_number,
+            }
+            for m in manifests
+        ]
+        return pa.Table.from_pylist([root, *leaves] if snapshot else [], _TREE)
+
+    def _manifests(self, snapshot_id: int | None) -> tuple[Manifest, ...]:
+        snapshot: Snapshot | None = self.context.snapshot(snapshot_id)
+        return manifests_of(self.context.io, self.context.metadata, snapshot)
+
+    def _entries(self, snapshot_id: int | None, detail: tuple[str, ...] = tuple(DETAIL.names)) -> _Shown:
+        manifests = self._manifests(snapshot_id)
+        return _Shown(read_entries(self.context.io, manifests, self.context.specs, detail=detail))
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Entries on their way to a reader: the union tuple as one struct."""
+
+    entries: EntryTable
+
+    def live(self) -> _Shown:
+        return _Shown(self.entries.live())
+
+    def columns_as(self, names: tuple[str, ...]) -> pa.Table:
+        columns = [partition_struct(self.entries) if n == "partition" else self.entries[n] for n in names]
+        return pa.Table.from_arrays(columns, names=list(names))
+
+
+def partition_struct(entries: EntryTable) -> pa.Array:
+    """The union tuple as a struct named as the newest spec names each field; absent fields are null."""
+    fields = _display_fields(entries.specs)
+    if not fields:
+        return pa.nulls(len(entries))
+    columns = [entries[column].combine_chunks() for column, _ in fields]
+    return pa.StructArray.from_arrays(columns, names=[name for _, name in fields])
+
+
+def _display_fields(specs: Specs) -> list[tuple[str, str]]:
+    names = [u.field.name for u in specs.union]
+    return [
+        (u.column, u.field.name if names.count(u.field.name) == 1 else f"{u.field.name}_{u.column[1:]}")
+        for u in specs.union
+    ]
+
+
+def _partition_rows(live: EntryTable, codes: np.ndarray[Any, Any], keys: EntryTable) -> pa.Table:
+    content, rows = live.numpy("content"), live.numpy("record_count")
+    sizes = live.numpy("file_size_in_bytes")
+
+    def total(kind: Content, weights: np.ndarray[Any, Any] | None = None) -> pa.Array:
+        chosen = content == kind
+        of = None if weights is None else weights[chosen]
+        return pa.array(np.bincount(codes[chosen], weights=of, minlength=len(keys)).astype(np.int64))
+
+    columns = {
+        "partition": partition_struct(keys),
+        "spec_id": keys["spec_id"],
+        "record_count": total(Content.DATA, rows),
+        "file_count": total(Content.DATA),
+        "total_data_file_size_in_bytes": total(Content.DATA, sizes),
+        "position_delete_record_count": total(Content.POSITION_DELETES, rows),
+        "position_delete_file_count": total(Content.POSITION_DELETES),
+        "equality_delete_record_count": total(Content.EQUALITY_DELETES, rows),
+        "equality_delete_file_count": total(Content.EQUALITY_DELETES),
+    }
+    return pa.table(columns)
+
+
+def _manifest_rows(manifests: tuple[Manifest, ...], specs: Specs) -> pa.Table:
+    rows = [
+        {
+            "content": int(m.is_deletes),
+            "path": m.path,
+            "length": m.length,
+            "partition_spec_id": m.spec_id,
+            "sequence_number": m.sequence_number,
+            "min_sequence_number": m.min_sequence_number,
+            "added_snapshot_id": m.added_snapshot_id,
+            "added_files_count": m.added_files,
+            "existing_files_count": m.existing_files,
+            "deleted_files_count": m.deleted_files,
+            "added_rows_count": m.added_rows,
+            "existing_rows_count": m.existing_rows,
+            "deleted_rows_count": m.deleted_rows,
+            "first_row_id": m.first_row_id,
+            "partition_summaries": _shown_summaries(m, specs),
+        }
+        for m in manifests
+    ]
+    return pa.Table.from_pylist(rows, _MANIFESTS)
+
+
+def _shown_summaries(manifest: Manifest, specs: Specs) -> list[dict[str, Any]]:
+    fields = specs.partition_type(manifest.spec_id).fields
+    transforms = [f.transform for f in specs[manifest.spec_id].fields]
+
+    def shown(summary: FieldSummary, bound: bytes | None, at: int) -> str | None:
+        kind: Any = fields[at].field_type
+        return None if bound is None else transforms[at].to_human_string(kind, from_bytes(kind, bound))
+
+    return [
+        {
+            "field": fields[at].name,
+            "contains_null": s.contains_null,
+            "contains_nan": s.contains_nan,
+            "lower_bound": shown(s, s.lower_bound, at),
+            "upper_bound": shown(s, s.upper_bound, at),
+        }
+        for at, s in enumerate(manifest.partitions or ())
+        if at < len(fields)
+    ]
+
+
+def _source_name(specs: Specs, field: Any) -> str | None:
+    schema = specs.schema_of(field)
+    return None if schema is None else schema.find_column_name(field.source_id)
+
+
+_SPEC_FIELD = pa.struct(
+    [
+        ("field_id", pa.int32()),
+        ("name", pa.string()),
+        ("transform", pa.string()),
+        ("source_id", pa.int32()),
+        ("source", pa.string()),
+        ("type", pa.string()),
+    ]
+)
+_SPECS = pa.schema([("spec_id", pa.int32()), ("is_default", pa.bool_()), ("fields", pa.list_(_SPEC_FIELD))])
+_SNAPSHOTS = pa.schema(
+    [
+        ("committed_at", _MILLISECONDS),
+        ("snapshot_id", pa.int64()),
+        ("parent_id", pa.int64()),
+        ("sequence_number", pa.int64()),
+        ("operation", pa.string()),
+        ("manifest_list", pa.string()),
+        ("summary", pa.map_(pa.string(), pa.string())),
+    ]
+)
+_HISTORY = pa.schema(
+    [("made_current_at", _MILLISECONDS), ("snapshot_id", pa.int64()), ("is_current_ancestor", pa.bool_())]
+)
+_REFS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("type", pa.string()),
+        ("snapshot_id", pa.int64()),
+        ("max_ref_age_ms", pa.int64()),
+        ("max_snapshot_age_ms", pa.int64()),
+        ("min_snapshots_to_keep", pa.int32()),
+    ]
+)
+_TREE = pa.schema(
+    [
+        ("depth", pa.int8()),
+        ("kind", pa.string()),
+        ("path", pa.string()),
+        ("spec_id", pa.int32()),
+        ("bytes", pa.int64()),
+        ("files", pa.int64()),
+        ("rows", pa.int64()),
+        ("sequence_number", pa.int64()),
+    ]
+)
+_SHOWN_SUMMARY = pa.struct(
+    [
+        ("field", pa.string()),
+        ("contains_null", pa.bool_()),
+        ("contains_nan", pa.bool_()),
+        ("lower_bound", pa.string()),
+        ("upper_bound", pa.string()),
+    ]
+)
+_MANIFESTS = pa.schema(
+    [
+        ("content", pa.int8()),
+        ("path", pa.string()),
+        ("length", pa.int64()),
+        ("partition_spec_id", pa.int32()),
+        ("sequence_number", pa.int64()),
+        ("min_sequence_number", pa.int64()),
+        ("added_snapshot_id", pa.int64()),
+        ("added_files_count", pa.int32()),
+        ("existing_files_count", pa.int32()),
+        ("deleted_files_count", pa.int32()),
+        ("added_rows_count", pa.int64()),
+        ("existing_rows_count", pa.int64()),
+        ("deleted_rows_count", pa.int64()),
+        ("first_row_id", pa.int64()),
+        ("partition_summaries", pa.list_(_SHOWN_SUMMARY)),
+    ]
+)
