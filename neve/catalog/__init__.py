@@ -1,0 +1,49 @@
+"""Where tables are found and how they move: PyIceberg's catalogs, able to load and commit format versions 1 to 4."""
+
+from neve.catalog.base import NeveCatalog
+from neve.catalog.files import read_metadata
+from neve.catalog.open import adopt_catalog, open_catalog
+from neve.catalog.outcome import (
+    CatalogUnavailable,
+    Fate,
+    LostRace,
+    MaybeSwapped,
+    NotSwapped,
+    RequirementFailed,
+    Swapped,
+)
+from neve.catalog.rest import RestCatalog
+from neve.catalog.sql import EmbeddedCatalog, SqlCatalog
+from neve.catalog.tables import (
+    create_table,
+    drop_table,
+    identifier_of,
+    list_tables,
+    load_table,
+    register_table,
+    rename_table,
+)
+
+__all__ = [
+    "CatalogUnavailable",
+    "EmbeddedCatalog",
+    "Fate",
+    "LostRace",
+    "MaybeSwapped",
+    "NeveCatalog",
+    "NotSwapped",
+    "RequirementFailed",
+    "RestCatalog",
+    "SqlCatalog",
+    "Swapped",
+    "adopt_catalog",
+    "create_table",
+    "drop_table",
+    "identifier_of",
+    "list_tables",
+    "load_table",
+    "open_catalog",
+    "read_metadata",
+    "register_table",
+    "rename_table",
+]

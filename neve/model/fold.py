@@ -70,7 +70,7 @@ def _upgrade(update: iceberg.UpgradeFormatVersionUpdate, draft: Draft) -> None:
         raise UserError(f"Cannot downgrade a version {draft.version} table to version {update.format_version}.")
     if update.format_version == draft.version:
         return
-    if update.format_version >= 4:
+    if update.format_version >= 4 and draft["location"] is not None:  # a table being created has none yet
         check_has_scheme(draft["location"])
     if draft.version < 2:
         draft["last_sequence_number"] = 0

@@ -39,10 +39,12 @@ __all__ = [
     "TableMetadata",
     "adopt",
     "check_has_scheme",
+    "empty_metadata",
     "from_object",
     "new_metadata",
     "parse",
     "serialise",
+    "validated",
 ]
 
 MAX_METADATA_BYTES = 512 << 20
@@ -182,7 +184,24 @@ def adopt(metadata: Any, path: str = "") -> TableMetadata:
     """The same metadata in this module's types; PyIceberg's own are converted, ours are returned as they are."""
     if isinstance(metadata, _Kept):
         return cast(TableMetadata, metadata)
-    return from_object(IcebergBaseModel.model_dump(metadata, mode="json"), path or metadata.location)
+    found = IcebergBaseModel.model_dump(metadata, mode="json")
+    if metadata.format_version >= 3 and not metadata.snapshots:
+        found.setdefault("next-row-id", 0)  # PyIceberg leaves it out of a new table
+    return from_object(found, path or metadata.location)
+
+
+def empty_metadata() -> TableMetadata:
+    """What the updates that create a table are folded into. Not valid by itself: see `validated`."""
+    return MetadataV1.model_construct(schema=Schema(), last_column_id=0, snapshots=Snapshots())  # type: ignore[arg-type]
+
+
+def validated(metadata: TableMetadata) -> TableMetadata:
+    """The same metadata after every check that reading it from a file would make."""
+    try:
+        location = metadata.location
+        return from_object(IcebergBaseModel.model_dump(metadata, mode="json"), location)
+    except (AttributeError, CorruptFile) as e:
+        raise UserError(f"The updates do not make a complete table: {e}") from e
 
 
 def serialise(metadata: TableMetadata, path: str = "") -> bytes:

@@ -1,0 +1,103 @@
+"""What every adopted catalog can do beyond PyIceberg's: swap metadata with a definite answer, and settle a lost one."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+
+from neve.catalog.outcome import Fate, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
+from neve.errors import NeveError
+from neve.model.metadata import TableMetadata
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["NeveCatalog", "check_requirements"]
+
+
+class NeveCatalog(Catalog):
+    """A PyIceberg catalog that loads and commits format versions 1 to 4.
+
+    A mixin: it stands before PyIceberg's class. Tables it loads carry metadata of `neve.model.metadata`, and the
+    transactions PyIceberg runs on them end here.
+    """
+
+    @abstractmethod
+    def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
+        """Apply updates to the current metadata and make the result current.
+
+        `table` may be stale: the requirements decide whether its updates still fit. When it is current, its metadata
+        is not read again. Raises NotSwapped (nothing landed) or MaybeSwapped (ask `fate`).
+        """
+
+    @abstractmethod
+    def create(
+        self,
+        identifier: Identifier,
+        schema: Schema,
+        spec: PartitionSpec,
+        sort_order: SortOrder,
+        location: str | None,
+        properties: dict[str, str],
+        format_version: int,
+    ) -> Table:
+        """Create a table in a namespace that exists."""
+
+    def create_table(
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> Table:
+        """PyIceberg's way to create a table; `format-version` among the properties may be 1 to 4."""
+        kept = {key: str(value) for key, value in properties.items()}
+        version = int(kept.pop("format-version", "2"))
+        converted = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]
+        parts = self.identifier_to_tuple(identifier)
+        return self.create(parts, converted, partition_spec, sort_order, location, kept, version)
+
+    def fate(self, unknown: MaybeSwapped) -> Fate:
+        """What became of a swap whose answer was lost. LANDED and NEVER are proofs."""
+        try:
+            table = self.load_table(unknown.identifier)
+        except (NoSuchTableError, NeveError, OSError):
+            return Fate.OPEN
+        metadata: TableMetadata = table.metadata  # type: ignore[assignment]
+        return unknown.fate_in(metadata, table.metadata_location, settled=False)
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """PyIceberg's way in. What was written for an attempt that did not land is removed: its caller would not."""
+        try:
+            done = self.swap(table, requirements, updates)
+        except NotSwapped as e:
+            if e.location is not None:
+                with contextlib.suppress(OSError):
+                    table.io.delete(e.location)
+            raise
+        # The response model knows versions 1 to 3 only, so it is built without validation.
+        return CommitTableResponse.model_construct(metadata=done.metadata, metadata_location=done.metadata_location)
+
+
+def check_requirements(requirements: Sequence[Any], metadata: TableMetadata | None) -> None:
+    """Refuse a commit that was made for another state of the table."""
+    for requirement in requirements:
+        try:
+            requirement.validate(metadata)
+        except CommitFailedException as e:
+            raise RequirementFailed(str(e)) from e

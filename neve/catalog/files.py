@@ -1,0 +1,62 @@
+"""Metadata files: where the next one goes, writing it so that it stays, reading it without trusting it."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from urllib.parse import urlparse
+
+from pyiceberg.io import FileIO
+
+from neve.errors import MissingFile
+from neve.model.metadata import MAX_METADATA_BYTES, TableMetadata, parse, serialise
+from neve.model.properties import properties_of
+
+__all__ = ["next_location", "read_metadata", "write_metadata"]
+
+_VERSION = re.compile(r"v?([0-9]{1,18})[-.]")
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|/")
+
+
+def next_location(metadata: TableMetadata, previous: str | None = None) -> str:
+    """A fresh location for this metadata, one version after `previous`."""
+    found = _VERSION.match(previous.rsplit("/", 1)[-1]) if previous else None
+    version = int(found[1]) + 1 if found else 0
+    suffix = ".gz.metadata.json" if properties_of(metadata.properties).metadata_codec == "gzip" else ".metadata.json"
+    return f"{_folder(metadata)}/{version:05d}-{uuid.uuid4()}{suffix}"
+
+
+def read_metadata(io: FileIO, location: str) -> TableMetadata:
+    """The metadata at this location. Raises MissingFile, CorruptFile or LimitExceeded, naming it."""
+    try:
+        with io.new_input(location).open() as stream:
+            raw = stream.read(MAX_METADATA_BYTES + 1)
+    except FileNotFoundError as e:
+        raise MissingFile(location, "the catalog") from e
+    return parse(raw, location)
+
+
+def write_metadata(io: FileIO, location: str, metadata: TableMetadata) -> None:
+    """Write metadata to a fresh location; on return it would survive a power cut where files are local."""
+    raw = serialise(metadata, location)
+    with io.new_output(location).create(overwrite=True) as stream:
+        stream.write(raw)
+    parsed = urlparse(location)
+    if parsed.scheme in ("", "file"):
+        _sync(parsed.path)
+
+
+def _folder(metadata: TableMetadata) -> str:
+    location = metadata.location.rstrip("/")
+    asked = (properties_of(metadata.properties).metadata_path or "metadata").rstrip("/")
+    return asked if _ABSOLUTE.match(asked) else f"{location}/{asked}"
+
+
+def _sync(path: str) -> None:
+    for name in (path, os.path.dirname(path)):
+        descriptor = os.open(name, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

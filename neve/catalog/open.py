@@ -1,0 +1,74 @@
+"""Open a catalog: a lake folder, a name from PyIceberg's configuration, or a catalog object someone already has."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog, list_catalogs, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+from neve.catalog.base import NeveCatalog
+from neve.catalog.metastore import MetastoreTables
+from neve.catalog.rest import RestTables
+from neve.catalog.sql import EmbeddedCatalog, SqlTables
+from neve.errors import UnknownName, UnsupportedFeature, UserError
+
+__all__ = ["adopt_catalog", "open_catalog"]
+
+_UNSAFE_IN_PATHS = "#?%"  # a file URI would be cut or decoded there, differently by each reader
+
+
+def open_catalog(spec: str | Path | Catalog, **properties: str) -> NeveCatalog:
+    """The catalog a caller means.
+
+    A path (a `Path`, text with a slash, or an existing folder) is a lake folder with its embedded catalog. Other
+    text is the name of a catalog in PyIceberg's configuration, completed by `properties`. A catalog object is adopted.
+    """
+    if isinstance(spec, Catalog):
+        return adopt_catalog(spec)
+    if isinstance(spec, Path) or (not properties and _is_path(spec)):
+        return EmbeddedCatalog(_folder(spec))
+    if not properties and spec not in list_catalogs():
+        raise UnknownName("catalog", spec, list_catalogs(), "PyIceberg's configuration")
+    try:
+        return adopt_catalog(load_catalog(spec, **properties))
+    except ValueError as e:
+        raise UserError(f"Cannot open catalog {spec!r}: {e}") from e
+
+
+def adopt_catalog(catalog: Catalog) -> NeveCatalog:
+    """The same catalog, able to load and commit format versions 1 to 4; it shares all state with the object given."""
+    if isinstance(catalog, NeveCatalog):
+        return catalog
+    kind = _adopted(type(catalog))
+    adopted: NeveCatalog = object.__new__(kind)
+    adopted.__dict__ = catalog.__dict__
+    return adopted
+
+
+@cache
+def _adopted(kind: type[Catalog]) -> type[Any]:
+    """A class that puts our methods before those of PyIceberg's class, which stays as it is."""
+    for ours, theirs in ((SqlTables, SqlCatalog), (RestTables, RestCatalog), (MetastoreTables, MetastoreCatalog)):
+        if issubclass(kind, theirs):
+            return type(f"Neve{kind.__name__}", (ours, kind), {"__module__": __name__})
+    raise UnsupportedFeature(f"Catalog class {kind.__name__} is not supported. Use a SQL, REST, Hive or Glue catalog.")
+
+
+def _is_path(spec: str) -> bool:
+    return "/" in spec or spec.startswith(".") or Path(spec).is_dir()
+
+
+def _folder(spec: str | Path) -> Path:
+    text = str(spec)
+    if "://" in text and not text.startswith("file://"):
+        raise UserError(f"A lake folder must be local, but {text!r} is not. Use a catalog, with its warehouse there.")
+    folder = Path(text.removeprefix("file://")).expanduser().absolute()
+    if any(letter in str(folder) for letter in _UNSAFE_IN_PATHS):
+        raise UserError(f"Lake folder {str(folder)!r} must not contain any of {' '.join(_UNSAFE_IN_PATHS)}.")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"Lake folder {str(folder)!r} is a file.")
+    return folder

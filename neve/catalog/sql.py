@@ -1,0 +1,251 @@
+"""SQL catalogs: a row holds the location of the current metadata, and a compare-and-swap moves it.
+
+Works on any database SQLAlchemy reaches; SQLite and PostgreSQL are tested. The embedded catalog is one SQLite file
+inside the lake folder, safe for many processes at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.catalog.sql import IcebergTables
+from pyiceberg.catalog.sql import SqlCatalog as IcebergSqlCatalog
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier
+from sqlalchemy import URL, Select, create_engine, insert, select, text, update
+from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from neve.catalog.base import NeveCatalog, check_requirements
+from neve.catalog.files import next_location, read_metadata, write_metadata
+from neve.catalog.outcome import CatalogUnavailable, Fate, LostRace, MaybeSwapped, Swapped
+from neve.catalog.staging import Staged, new_table, stage
+from neve.errors import NeveError
+from neve.model.metadata import TableMetadata
+
+__all__ = ["EmbeddedCatalog", "SqlCatalog", "SqlTables"]
+
+_LOCK_WAIT_SECONDS = 60
+
+
+class SqlTables(NeveCatalog, IcebergSqlCatalog):
+    """The part of a SQL catalog that differs from PyIceberg's; put before its class when one is adopted."""
+
+    def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
+        """Write new metadata and move the row to it, if the row still says what it was made from."""
+        identifier = table.name()
+        base, base_location = self._current(identifier, table)
+        check_requirements(requirements, base)
+        staged = stage(base, base_location, updates)
+        if staged.is_unchanged:
+            return Swapped(base, staged.metadata, staged.location)
+        io = self._load_file_io(EMPTY_DICT, staged.location)
+        try:
+            write_metadata(io, staged.location, staged.metadata)
+        except OSError as e:
+            raise CatalogUnavailable(
+                f"Cannot write {staged.location}: {e}. Nothing was committed.", staged.location
+            ) from e
+        self._move(identifier, staged, updates)
+        return Swapped(base, staged.metadata, staged.location)
+
+    def fate(self, unknown: MaybeSwapped) -> Fate:
+        """What became of a swap; reading under the lock waits for one that is still being decided."""
+        try:
+            location = self._location(unknown.identifier, locked=True)
+            if location is None:
+                return Fate.OPEN
+            if location == unknown.base_location:
+                return Fate.NEVER
+            metadata = read_metadata(self._load_file_io(EMPTY_DICT, location), location)
+        except (SQLAlchemyError, NeveError, OSError):
+            return Fate.OPEN
+        return unknown.fate_in(metadata, location, settled=True)
+
+    def create(
+        self,
+        identifier: Identifier,
+        schema: Schema,
+        spec: PartitionSpec,
+        sort_order: SortOrder,
+        location: str | None,
+        properties: dict[str, str],
+        format_version: int,
+    ) -> Table:
+        """Create a table in a namespace that exists."""
+        namespace, name = _row_key(identifier)
+        if self._location(identifier) is not None:
+            raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
+        where = self._resolve_table_location(location, namespace, name)
+        metadata = new_table(schema, spec, sort_order, where, properties, format_version)
+        metadata_location = next_location(metadata)
+        io = self._load_file_io(EMPTY_DICT, metadata_location)
+        write_metadata(io, metadata_location, metadata)
+        try:
+            self._insert(identifier, metadata_location)
+        except TableAlreadyExistsError:
+            io.delete(metadata_location)  # nobody can know of it: its name was made above
+            raise
+        return self._table(identifier, metadata, metadata_location)
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        if not (location := orm_table.metadata_location):
+            raise NoSuchTableError(f"Table {orm_table.table_name} has no metadata location in the catalog")
+        metadata = read_metadata(self._load_file_io(EMPTY_DICT, location), location)
+        identifier = (*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
+        return self._table(identifier, metadata, location)
+
+    def _table(self, identifier: Identifier, metadata: TableMetadata, location: str) -> Table:
+        # Properties of the catalog only: those of the table come from storage and must not choose code or endpoints.
+        return Table(identifier, metadata, location, self._load_file_io(EMPTY_DICT, location), self)
+
+    def _current(self, identifier: Identifier, table: Table) -> tuple[TableMetadata | None, str | None]:
+        """The current metadata and its location; nothing for a table that is about to be created."""
+        try:
+            location = self._location(identifier)
+        except SQLAlchemyError as e:
+            raise CatalogUnavailable(f"Cannot ask catalog {self.name!r}: {_cause(e)}. Nothing was committed.") from e
+        if location is None:
+            return None, None
+        if location == table.metadata_location and isinstance(table.metadata, TableMetadata):
+            return table.metadata, location
+        return read_metadata(self._load_file_io(EMPTY_DICT, location), location), location
+
+    def _location(self, identifier: Identifier, locked: bool = False) -> str | None:
+        with self._session(locked) as session:
+            query = self._where(select(IcebergTables.metadata_location), identifier)
+            return session.scalar(query.with_for_update() if locked else query)
+
+    def _where(self, query: Select[Any], identifier: Identifier) -> Select[Any]:
+        namespace, name = _row_key(identifier)
+        query = query.where(
+            IcebergTables.catalog_name == self.name,
+            IcebergTables.table_namespace == namespace,
+            IcebergTables.table_name == name,
+        )
+        kind = self._iceberg_type_filter()
+        return query if kind is None else query.where(kind)
+
+    @contextlib.contextmanager
+    def _session(self, locked: bool = False) -> Iterator[Session]:
+        """A session; a locked one is alone in writing (SQLite) or gives up waiting for a row (PostgreSQL)."""
+        with Session(self.engine) as session:
+            if locked and self.engine.dialect.name == "sqlite":
+                session.connection().exec_driver_sql("BEGIN IMMEDIATE")
+            elif locked and self.engine.dialect.name == "postgresql":
+                session.execute(text(f"SET LOCAL lock_timeout = '{_LOCK_WAIT_SECONDS}s'"))
+            yield session
+
+    def _move(self, identifier: Identifier, staged: Staged, updates: Sequence[Any]) -> None:
+        if staged.base_location is None:
+            try:
+                self._insert(identifier, staged.location)
+            except TableAlreadyExistsError as e:
+                raise LostRace(f"{e}. Another writer created it first.", staged.location) from e
+            return
+        namespace, name = _row_key(identifier)
+        statement = (
+            update(IcebergTables)
+            .where(
+                IcebergTables.catalog_name == self.name,
+                IcebergTables.table_namespace == namespace,
+                IcebergTables.table_name == name,
+                IcebergTables.metadata_location == staged.base_location,
+            )
+            .values(metadata_location=staged.location, previous_metadata_location=staged.base_location)
+        )
+        shown = f"{namespace}.{name}"
+        try:
+            with self._session(locked=True) as session:
+                moved: Any = session.execute(statement)
+                if moved.rowcount < 1:
+                    raise LostRace(
+                        f"Table {shown} was changed by another writer. Refresh and try again.", staged.location
+                    )
+                self._commit(session, shown, identifier, staged, updates)
+        except SQLAlchemyError as e:  # COMMIT was never sent, so the database rolls back
+            raise CatalogUnavailable(
+                f"Catalog {self.name!r} failed before committing {shown}: {_cause(e)}.", staged.location
+            ) from e
+
+    def _commit(
+        self, session: Session, shown: str, identifier: Identifier, staged: Staged, updates: Sequence[Any]
+    ) -> None:
+        try:
+            session.commit()
+        except SQLAlchemyError as e:
+            if _was_rolled_back(e):
+                raise LostRace(f"Table {shown}: {_cause(e)}. Refresh and try again.", staged.location) from e
+            raise MaybeSwapped(
+                f"The answer to the commit of {shown} was lost: {_cause(e)}. It may have landed at {staged.location}.",
+                identifier,
+                staged.base,
+                staged.base_location,
+                staged.location,
+                updates,
+            ) from e
+
+    def _insert(self, identifier: Identifier, location: str) -> None:
+        namespace, name = _row_key(identifier)
+        try:
+            with self._session(locked=True) as session:
+                session.execute(insert(IcebergTables).values(**self._create_table_row(namespace, name, location)))
+                session.commit()
+        except IntegrityError as e:
+            raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists") from e
+
+
+class SqlCatalog(SqlTables):
+    """A SQL catalog to name in PyIceberg's configuration: `py-catalog-impl: neve.catalog.SqlCatalog`."""
+
+
+class EmbeddedCatalog(SqlTables):
+    """The catalog inside a lake folder: `catalog.db`, with the tables beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        database = folder / "catalog.db"
+        MetastoreCatalog.__init__(self, "neve", uri=f"sqlite:///{database}", warehouse=f"file://{folder}")
+        # No pool: a connection kept across fork() would corrupt SQLite's locks.
+        self.engine = create_engine(
+            URL.create("sqlite", database=str(database)),
+            poolclass=NullPool,
+            connect_args={"timeout": _LOCK_WAIT_SECONDS},
+        )
+        self._init_catalog()
+
+    def _init_catalog(self) -> None:
+        with self.engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        with self._session(locked=True):  # only one process at a time creates the tables
+            pass
+        try:
+            super()._init_catalog()
+        except OperationalError:  # another process created them between the look and the create
+            super()._init_catalog()
+
+
+def _row_key(identifier: Identifier) -> tuple[str, str]:
+    return Catalog.namespace_to_string(Catalog.namespace_from(identifier)), Catalog.table_name_from(identifier)
+
+
+def _was_rolled_back(error: SQLAlchemyError) -> bool:
+    """Whether the database itself said that the transaction is gone: PostgreSQL class 40, or SQLite still locked."""
+    cause: Any = getattr(error, "orig", None)
+    code: str = getattr(cause, "pgcode", None) or ""
+    return code.startswith("40") or getattr(cause, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+
+
+def _cause(error: SQLAlchemyError) -> str:
+    """What went wrong without the statement and its parameters."""
+    return str(getattr(error, "orig", None) or type(error).__name__).strip()

@@ -1,0 +1,58 @@
+"""New metadata made ready for a swap: folded from the current, with a location of its own, not yet written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import TableUpdate
+
+from neve.catalog.files import next_location
+from neve.model.fold import fold
+from neve.model.metadata import TableMetadata, empty_metadata, new_metadata, validated
+from neve.model.properties import properties_of
+
+__all__ = ["Staged", "new_table", "stage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Metadata that is to replace `base`; no base for a table that is to be created."""
+
+    base: TableMetadata | None
+    base_location: str | None
+    metadata: TableMetadata
+    location: str
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the updates changed nothing, so that there is nothing to write."""
+        return self.metadata is self.base
+
+
+def stage(base: TableMetadata | None, base_location: str | None, updates: Sequence[TableUpdate]) -> Staged:
+    """Fold updates into the current metadata, or into nothing for a table that is to be created."""
+    if base is None:
+        created = validated(fold(empty_metadata(), updates))
+        return Staged(None, None, created, next_location(created))
+    metadata = fold(base, updates, base_location)
+    if metadata is base and base_location is not None:
+        return Staged(base, base_location, base, base_location)
+    return Staged(base, base_location, metadata, next_location(metadata, base_location))
+
+
+def new_table(
+    schema: Schema,
+    spec: PartitionSpec,
+    sort_order: SortOrder,
+    location: str,
+    properties: dict[str, Any],
+    format_version: int,
+) -> TableMetadata:
+    """Metadata of a new table, its properties checked."""
+    properties_of(properties).check()
+    return new_metadata(schema, spec, sort_order, location, properties, format_version)

@@ -1,0 +1,166 @@
+"""Tables by name: create, load, drop, rename, register, list. Names are checked; errors say what is there instead."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.typedef import EMPTY_DICT, Identifier
+
+from neve.catalog.base import NeveCatalog
+from neve.catalog.files import read_metadata
+from neve.catalog.rest import RestTables
+from neve.errors import UnknownName, UnsupportedFeature, UserError
+
+__all__ = [
+    "create_table",
+    "drop_table",
+    "identifier_of",
+    "list_tables",
+    "load_table",
+    "register_table",
+    "rename_table",
+]
+
+_DEFAULT_FORMAT_VERSION = 2
+
+
+def create_table(
+    catalog: NeveCatalog,
+    identifier: str | Identifier,
+    schema: Schema,
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+    sort_order: SortOrder = UNSORTED_SORT_ORDER,
+    location: str | None = None,
+    properties: Mapping[str, str] = EMPTY_DICT,
+    format_version: int | None = None,
+) -> Table:
+    """Create a table, and its namespace when that does not exist. `format_version` is 1 to 4, 2 when not given."""
+    parts = identifier_of(identifier)
+    kept = {key: str(value) for key, value in properties.items()}
+    asked = kept.pop("format-version", None)
+    version = format_version or int(asked or _DEFAULT_FORMAT_VERSION)
+    _ensure_namespace(catalog, parts[:-1])
+    where = location or _default_location(catalog, parts)
+    try:
+        return catalog.create(parts, schema, spec, sort_order, where, kept, version)
+    except TableAlreadyExistsError as e:
+        raise UserError(f"Table {_shown(parts)} already exists. Load it, or choose another name.") from e
+
+
+def load_table(catalog: NeveCatalog, identifier: str | Identifier) -> Table:
+    """The table of this name; `UnknownName` with the nearest names when there is none."""
+    parts = identifier_of(identifier)
+    with _known(catalog, parts):
+        return catalog.load_table(parts)
+
+
+def drop_table(catalog: NeveCatalog, identifier: str | Identifier, purge: bool = False) -> None:
+    """Forget a table. Its files stay, unless a REST server is asked to purge them."""
+    parts = identifier_of(identifier)
+    with _known(catalog, parts):
+        if not purge:
+            catalog.drop_table(parts)
+        elif isinstance(catalog, RestTables):
+            catalog.purge_table(parts)
+        else:
+            raise UnsupportedFeature(
+                f"Only a REST catalog purges files. Drop {_shown(parts)}, then delete its location."
+            )
+
+
+def rename_table(catalog: NeveCatalog, identifier: str | Identifier, new_identifier: str | Identifier) -> Table:
+    """Give a table another name; its location stays."""
+    parts, new_parts = identifier_of(identifier), identifier_of(new_identifier)
+    _ensure_namespace(catalog, new_parts[:-1])
+    try:
+        with _known(catalog, parts):
+            return catalog.rename_table(parts, new_parts)
+    except TableAlreadyExistsError as e:
+        raise UserError(f"Table {_shown(new_parts)} already exists. Choose another name.") from e
+
+
+def register_table(catalog: NeveCatalog, identifier: str | Identifier, metadata_location: str) -> Table:
+    """Make an existing metadata file a table of this catalog, after checking that it can be read."""
+    parts = identifier_of(identifier)
+    read_metadata(catalog._load_file_io(EMPTY_DICT, metadata_location), metadata_location)
+    _ensure_namespace(catalog, parts[:-1])
+    try:
+        return catalog.register_table(parts, metadata_location)
+    except TableAlreadyExistsError as e:
+        raise UserError(f"Table {_shown(parts)} already exists. Choose another name.") from e
+
+
+def list_tables(catalog: NeveCatalog, namespace: str | Identifier | None = None) -> list[Identifier]:
+    """The tables of one namespace, or of all, in order."""
+    if namespace is not None:
+        parts = tuple(namespace.split(".")) if isinstance(namespace, str) else namespace
+        try:
+            return sorted(catalog.list_tables(parts))
+        except NoSuchNamespaceError as e:
+            raise UnknownName("namespace", _shown(parts), map(_shown, _namespaces(catalog))) from e
+    return sorted({table for found in _namespaces(catalog) for table in catalog.list_tables(found)})
+
+
+def identifier_of(identifier: str | Identifier) -> Identifier:
+    """The parts of a table name: 'db.events' or ('db', 'events'), at least a namespace and a name."""
+    parts = tuple(identifier.split(".")) if isinstance(identifier, str) else tuple(identifier)
+    if len(parts) < 2:
+        raise UserError(f"Table name {_shown(parts)!r} needs a namespace, as in 'db.{_shown(parts) or 'events'}'.")
+    for part in parts:
+        if not part or part in (".", "..") or not part.isprintable() or "/" in part or "\\" in part:
+            raise UserError(f"Table name {_shown(parts)!r} has a part {part!r} that cannot be a name.")
+    return parts
+
+
+def _namespaces(catalog: NeveCatalog, inside: Identifier = ()) -> Iterator[Identifier]:
+    for namespace in sorted(catalog.list_namespaces(inside)):
+        if len(namespace) > len(inside):
+            yield namespace
+            with contextlib.suppress(NoSuchNamespaceError):  # a catalog of one level says so this way
+                yield from _namespaces(catalog, namespace)
+
+
+def _ensure_namespace(catalog: NeveCatalog, namespace: Identifier) -> None:
+    if not catalog.namespace_exists(namespace):
+        with contextlib.suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(namespace)
+
+
+def _default_location(catalog: NeveCatalog, parts: Identifier) -> str | None:
+    """Where a table goes when its name has letters that paths treat differently; None: where the catalog puts it."""
+    warehouse = catalog.properties.get("warehouse")
+    safe = [_safe(part) for part in parts]
+    if isinstance(catalog, RestTables) or warehouse is None or tuple(safe) == parts:
+        return None
+    return f"{warehouse.rstrip('/')}/{'.'.join(safe[:-1])}/{safe[-1]}"
+
+
+def _safe(part: str) -> str:
+    cleaned = re.sub(r"[^\w.-]", "_", part)
+    return part if cleaned == part else f"{cleaned}-{hashlib.sha256(part.encode()).hexdigest()[:8]}"
+
+
+@contextlib.contextmanager
+def _known(catalog: NeveCatalog, parts: Identifier) -> Iterator[None]:
+    try:
+        yield
+    except (NoSuchTableError, NoSuchNamespaceError) as e:
+        names = [_shown(table) for table in list_tables(catalog)]
+        raise UnknownName("table", _shown(parts), names, f"catalog {catalog.name!r}") from e
+
+
+def _shown(parts: Identifier) -> str:
+    return ".".join(parts)
