@@ -26,7 +26,7 @@ class Backend:
 
 
 # Indexing bytes and memory views gives Python integers, which are faster and wider than numpy's scalars.
-PYTHON = Backend(kernel.decode, kernel.gather, kernel.encode, memoryview, bytes)
+PYTHON = Backend(kernel.decode, kernel.gather, kernel.encode, lambda a: a.data, bytes)
 
 _lock = threading.Lock()
 _chosen: list[Backend] = []
@@ -43,15 +43,15 @@ def default_backend() -> Backend:
 
 def _compiled() -> Backend | None:
     try:
-        import numba
+        import numba  # noqa: PLC0415 - optional, and slow to import
     except ImportError:
         return None
 
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
-            return numba.njit(nogil=True, cache=True)(function)  # type: ignore[no-any-return]
+            return numba.njit(nogil=True, cache=True)(function)
         except RuntimeError:  # no directory to cache in can be written
-            return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+            return numba.njit(nogil=True)(function)
 
-    kernels = (compiled(each) for each in (kernel.decode, kernel.gather, kernel.encode))
-    return Backend(*kernels, array=lambda a: a, bytes=lambda b: np.frombuffer(b, np.uint8))
+    kernels = (compiled(kernel.decode), compiled(kernel.gather), compiled(kernel.encode))
+    return Backend(*kernels, lambda a: a, lambda b: np.frombuffer(b, np.uint8))

@@ -1,7 +1,7 @@
 """The block codecs of Avro: bounded decompression of untrusted bytes, and compression.
 
-A decompressor gets a budget and raises `TooLarge` as soon as the output would pass it, `Damaged` when the bytes are not what
-the codec wrote. Both are turned into errors that name the file by the caller.
+A decompressor gets a budget and raises `TooLarge` when the output would pass it, `Damaged` when the bytes are not what
+the codec wrote. The caller turns both into errors that name the file.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ except ImportError:  # the standard library does the same at half the speed
 __all__ = ["COMPRESSORS", "DECOMPRESSORS", "Damaged", "TooLarge"]
 
 Bytes = bytes | bytearray | memoryview
-ZLIB_LEVEL = 6
+LEVEL = 5  # of deflate: as small as 6 on manifests, a tenth cheaper
 LZMA_MEMORY = 256 << 20  # the dictionary a stream may ask for
-FIRST_GUESS, SECOND_GUESS = (
-    (16, 4096),
-    (1040, 16 << 20),
-)  # output per input byte (1032 is deflate's maximum), and a constant
+GUESSES = ((8, 4096), (1040, 0))  # output for a byte of input and a constant; deflate makes at most 1032 of one
+LARGEST_GUESS = 16 << 20  # beyond it, output is made piece by piece
 
 
 class Damaged(Exception):
@@ -41,9 +39,10 @@ class TooLarge(Exception):
 def _inflate(data: Bytes, budget: int) -> Bytes:
     """Raw deflate; what follows the stream is ignored, as some writers leave a piece of a checksum there."""
     if libdeflate is not None:
-        for guess in (len(data) * FIRST_GUESS[0] + FIRST_GUESS[1], min(len(data) * SECOND_GUESS[0], SECOND_GUESS[1])):
+        for factor, constant in GUESSES:
+            guess = min(len(data) * factor + constant, LARGEST_GUESS, budget)
             try:
-                return libdeflate.deflate_decompress(data, min(guess, budget))
+                return libdeflate.deflate_decompress(data, guess)
             except libdeflate.DeflateError:
                 continue  # too small a guess and damaged bytes look the same here; zlib tells them apart
     return _bounded(zlib.decompressobj(-15), data, budget, zlib.error)
@@ -80,7 +79,7 @@ def _unzstd(data: Bytes, budget: int) -> bytes:
 
 
 def _unsnappy(data: Bytes, budget: int) -> bytes:
-    """A snappy block and the big-endian CRC-32 of what it holds. Snappy names its size first, so the budget is checked at once."""
+    """A snappy block, which names its size first, and the big-endian CRC-32 of what it holds."""
     if len(data) < 5:
         raise Damaged("too short for a checksum")
     body, checksum = data[:-4], int.from_bytes(data[-4:], "big")
@@ -111,8 +110,8 @@ def _plain(data: Bytes, budget: int) -> Bytes:
 
 def _deflate(data: Bytes) -> Bytes:
     if libdeflate is not None:
-        return libdeflate.deflate_compress(data, ZLIB_LEVEL)
-    stream = zlib.compressobj(ZLIB_LEVEL, zlib.DEFLATED, -15)
+        return libdeflate.deflate_compress(data, LEVEL)
+    stream = zlib.compressobj(LEVEL, zlib.DEFLATED, -15)
     return stream.compress(data) + stream.flush()
 
 

@@ -21,12 +21,13 @@ __all__ = ["PADDING", "AvroHeader", "Blocks", "inflate_blocks", "open_header", "
 MAGIC = b"Obj\x01"
 ENCRYPTED = b"AGS1"
 SYNC = 16
+MAX_VARINT = 10
 PADDING = 16  # zero bytes after the last block, so that the kernel may read a whole varint before it checks where it is
 
 
 @dataclass(frozen=True, slots=True)
 class AvroHeader:
-    """What the front of an Avro file says about the records. The schema is shared between files: read it, do not change it."""
+    """What the front of an Avro file says. The schema is shared between equal files: read it, do not change it."""
 
     schema: dict[str, Any]
     metadata: Mapping[str, bytes]
@@ -36,19 +37,19 @@ class AvroHeader:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The records of a file as they are encoded: all blocks in one piece of memory, where each ends, how many records it has."""
+    """The encoded records of a file: all blocks in one piece of memory, where each ends, how many records it has."""
 
     raw: bytes
     ends: np.ndarray[Any, np.dtype[np.int64]]
     counts: np.ndarray[Any, np.dtype[np.int64]]
 
 
-def read_header(data: Bytes, path: str) -> AvroHeader:
+def read_header(data: bytes, path: str) -> AvroHeader:
     """Read the header of an Avro file whose bytes are `data`; the records are left alone."""
     return open_header(data, path, DEFAULT)[0]
 
 
-def open_header(data: Bytes, path: str, limits: Limits) -> tuple[AvroHeader, int]:
+def open_header(data: bytes, path: str, limits: Limits) -> tuple[AvroHeader, int]:
     """Read the header, and say where the first block begins."""
     if data[:4] == ENCRYPTED:
         raise UnsupportedFeature(
@@ -65,10 +66,10 @@ def open_header(data: Bytes, path: str, limits: Limits) -> tuple[AvroHeader, int
     if codec not in DECOMPRESSORS:
         raise UnsupportedFeature(f"Unsupported Avro codec {codec!r} in {path}. Known: {', '.join(DECOMPRESSORS)}.")
     schema = _schema(metadata, path)
-    return AvroHeader(schema, MappingProxyType(metadata), codec, bytes(data[at : at + SYNC])), at + SYNC
+    return AvroHeader(schema, MappingProxyType(metadata), codec, data[at : at + SYNC]), at + SYNC
 
 
-def _metadata(data: Bytes, path: str, limits: Limits) -> tuple[dict[str, bytes], int]:
+def _metadata(data: bytes, path: str, limits: Limits) -> tuple[dict[str, bytes], int]:
     found: dict[str, bytes] = {}
     count, at = _long(data, 4, path)
     while count != 0:
@@ -103,7 +104,7 @@ def _parsed_json(text: bytes) -> Any:
     return json.loads(text)
 
 
-def inflate_blocks(data: Bytes, at: int, header: AvroHeader, path: str, limits: Limits) -> Blocks:
+def inflate_blocks(data: bytes, at: int, header: AvroHeader, path: str, limits: Limits) -> Blocks:
     """Decompress every block after byte `at`, and check lengths, counts and sync markers on the way."""
     budget = limits.inflated_budget(len(data))
     decompress = DECOMPRESSORS[header.codec]
@@ -132,43 +133,43 @@ def inflate_blocks(data: Bytes, at: int, header: AvroHeader, path: str, limits: 
     return Blocks(b"".join(pieces), np.array(ends, np.int64), np.array(counts, np.int64))
 
 
-def _stored_blocks(data: Bytes, at: int, sync: bytes, path: str) -> Iterator[tuple[int, Bytes, int]]:
+def _stored_blocks(data: bytes, at: int, sync: bytes, path: str) -> Iterator[tuple[int, Bytes, int]]:
     """The record count, the stored bytes and the position of each block."""
     view, total = memoryview(data), len(data)
     while at < total:
         where = at
         count, at = _long(data, at, path)
         size, at = _long(data, at, path)
-        if count < 0 or size < 0 or at + size + SYNC > total:
-            raise CorruptFile(
-                path, f"a whole block at byte {where}", f"{count} records in {size} bytes, of {total - at} left"
-            )
-        body, at = view[at : at + size], at + size
-        if view[at : at + SYNC] != sync:
-            raise CorruptFile(path, f"the sync marker of the header at byte {at}", "other bytes")
-        at += SYNC
-        yield count, body, where
+        end = at + size
+        if count < 0 or size < 0 or end + SYNC > total:
+            found = f"{count} records in {size} bytes, of {total - at} left"
+            raise CorruptFile(path, f"a whole block at byte {where}", found)
+        if not data.startswith(sync, end):
+            raise CorruptFile(path, f"the sync marker of the header at byte {end}", "other bytes")
+        yield count, view[at:end], where
+        at = end + SYNC
 
 
-def _long(data: Bytes, at: int, path: str) -> tuple[int, int]:
-    value = 0
-    for shift, byte in zip(range(0, 70, 7), data[at : at + 10], strict=False):
-        value |= (byte & 127) << shift
+def _long(data: bytes, start: int, path: str) -> tuple[int, int]:
+    value, at = 0, start
+    for byte in data[start : start + MAX_VARINT]:
+        value |= (byte & 127) << 7 * (at - start)
+        at += 1
         if byte < 128 and value < 1 << 64:
-            return (value >> 1) ^ -(value & 1), at + shift // 7 + 1
-    found = "the end of the file" if at + 10 > len(data) else "a longer one"
-    raise CorruptFile(path, f"a number of at most 10 bytes at byte {at}", found)
+            return (value >> 1) ^ -(value & 1), at
+    found = "a longer one" if at - start == MAX_VARINT else "the end of the file"
+    raise CorruptFile(path, f"a number of at most {MAX_VARINT} bytes at byte {start}", found)
 
 
-def _bytes(data: Bytes, at: int, path: str) -> tuple[bytes, int]:
+def _bytes(data: bytes, at: int, path: str) -> tuple[bytes, int]:
     size, at = _long(data, at, path)
     if not 0 <= size <= len(data) - at:
         raise CorruptFile(path, f"a length within the file at byte {at}", f"{size} with {len(data) - at} bytes left")
-    return bytes(data[at : at + size]), at + size
+    return data[at : at + size], at + size
 
 
-def _quoted(data: Bytes) -> str:
-    return f"the bytes {bytes(data).hex()!r}" if data else "an empty file"
+def _quoted(data: bytes) -> str:
+    return f"the bytes {data.hex()!r}" if data else "an empty file"
 
 
 def write_container(

@@ -11,7 +11,6 @@ import pyarrow as pa
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
 from neve.io.avro import kernel as k
 from neve.io.avro.backend import Backend, default_backend
-from neve.io.avro.codecs import Bytes
 from neve.io.avro.columns import Assembly
 from neve.io.avro.container import AvroHeader, Blocks, inflate_blocks, open_header
 from neve.io.avro.limits import DEFAULT, Limits
@@ -37,11 +36,12 @@ FAULTS: dict[int, tuple[str, str]] = {
 
 
 def decode(
-    data: Bytes, path: str, projection: Projection = ALL, limits: Limits = DEFAULT, backend: Backend | None = None
+    data: bytes, path: str, projection: Projection = ALL, limits: Limits = DEFAULT, backend: Backend | None = None
 ) -> tuple[pa.RecordBatch, AvroHeader]:
     """Decode the projected fields of an Avro file. Fields keep their Avro names, and their ids as metadata `field-id`.
 
-    `path` is for error messages: CorruptFile when the bytes are not what they claim, LimitExceeded when they ask for too much.
+    `path` is for error messages: CorruptFile when the bytes are not what they claim, LimitExceeded when they ask for
+    too much. `backend` is chosen when not given.
     """
     header, at = open_header(data, path, limits)
     program = _program(header, path, projection, limits)
@@ -72,7 +72,7 @@ def _compiled(schema: bytes, projection: Projection, limits: Limits) -> Program:
 
 def _record_count(program: Program, blocks: Blocks, path: str, limits: Limits) -> int:
     """The records of all blocks, once every block has proved to have enough bytes for its own."""
-    least = program.root.node.min_width
+    least = program.least_bytes
     if least == 0:
         if blocks.counts.sum(dtype=float) > limits.max_empty_items:
             hint = "They take no bytes; raise Limits.max_empty_items if they are meant."
@@ -92,24 +92,13 @@ def _run(program: Program, blocks: Blocks, scratch: Scratch, path: str, limits: 
     state[k.RECORDS_LEFT], state[k.EMPTY_ITEMS] = blocks.counts[0], limits.max_empty_items
     stack = np.zeros(2 * program.list_depth + 2, np.int64)
     raw = backend.bytes(blocks.raw)
-    fixed = [backend.array(each) for each in (program.words, blocks.ends, blocks.counts, stack, state)]
-    words, ends, counts, stack_, state_ = fixed
-    while True:
-        base, a8, a32, a64, room, filled = (
-            backend.array(each)
-            for each in (
-                scratch.base,
-                scratch.bytes,
-                scratch.bytes.view(np.int32),
-                scratch.bytes.view(np.int64),
-                scratch.room,
-                scratch.filled,
-            )
-        )
-        status = backend.decode(raw, words, base, a8, a32, a64, ends, counts, room, filled, stack_, state_)
-        if status != k.GROW:
-            break
-        scratch.grow(int(state[k.CONTEXT]), int(state[k.WANTED]), float(state[k.POSITION] / max(len(raw), 1)))
+    status = k.GROW
+    while status == k.GROW:
+        memory = (scratch.base, scratch.bytes, scratch.bytes.view(np.int32), scratch.bytes.view(np.int64))
+        rest = (blocks.ends, blocks.counts, scratch.room, scratch.filled, stack, state)
+        status = backend.decode(raw, *(backend.array(each) for each in (program.words, *memory, *rest)))
+        if status == k.GROW:
+            scratch.grow(int(state[k.CONTEXT]), int(state[k.WANTED]), float(state[k.POSITION]) / len(blocks.raw))
     if status != k.DONE:
         raise _fault(program, blocks, path, status, [int(each) for each in state])
 

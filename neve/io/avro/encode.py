@@ -34,8 +34,8 @@ def encode(
 ) -> bytes:
     """Write an Avro file with the given schema; columns are matched to fields by name, at every level.
 
-    A column may be missing when its field is optional, and is cast when that loses nothing. The fields named by `encoded`
-    come as binary columns of bytes that `decode` returned for the same field of the same schema, and are copied as they are.
+    A column may be missing when its field is optional, and is cast when that loses nothing. The fields named by
+    `encoded` come as binary columns of bytes that `decode` returned for the same type, and are copied as they are.
     """
     if codec not in COMPRESSORS:
         raise UnsupportedFeature(f"Cannot write Avro with codec {codec!r}. Known: {', '.join(COMPRESSORS)}.")
@@ -71,7 +71,7 @@ def _run(lowered: Lowering, records: int, backend: Backend) -> tuple[memoryview,
     words = np.array(lowered.words, np.int32)
     arrays = (words, base, memory, memory.view(np.int32), memory.view(np.int64), stack, out, bounds)
     backend.encode(*(backend.array(each) for each in arrays))
-    return memoryview(out), bounds
+    return out.data, bounds
 
 
 def _blocks(out: memoryview, bounds: Any, block_bytes: int) -> Iterator[tuple[int, Bytes]]:

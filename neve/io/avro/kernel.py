@@ -1,13 +1,17 @@
 """The three inner loops: records into scratch columns, scratch strings into one buffer, columns into records.
 
-Each function is a small machine that runs a program of int32 words made from a schema. They are plain Python in a subset that
-numba compiles, and call nothing, so the same text serves as the fast path and as the path without numba (see `backend`).
+Each function is a small machine that runs a program of int32 words made from a schema. They are plain Python, in the
+subset that numba compiles, and call nothing: the same text is the fast path and the path without numba (`backend`).
 
-Decoding. `row` is the index of the value being read within its context: context 0 holds the records, every list has a context
-for its items. A slot is one scratch column of a context, written at `base[slot] + row` in units of its view `a8`, `a32` or
-`a64`. Scratch starts zeroed, so a null value writes nothing. Nothing is trusted: each length, count and branch is checked
-against the bytes of its block. A varint may be read before its end is checked because the bytes are followed by padding.
+Decoding. `row` is the index of the value being read within its context: context 0 holds the records, every list has a
+context for its items. A slot is one scratch column of a context, written at `base[slot] + row` in units of its view
+`a8`, `a32` or `a64`. Scratch starts zeroed, so a null value writes nothing. Nothing is trusted: each length, count and
+branch is checked against the bytes of its block. A varint may be read before its end is checked, because the last block
+is followed by padding.
 """
+
+# One function is one machine: splitting it would cost the calls that make it slow.
+# ruff: noqa: PLR0912, PLR0915, PLR1714, RET507, SIM108, SIM109
 
 from __future__ import annotations
 
@@ -318,10 +322,11 @@ def gather(raw: Any, starts: Any, lengths: Any, out: Any) -> None:
     """Copy the strings that begin at `starts` one after the other into `out`."""
     to = 0
     for i in range(len(starts)):
-        at = starts[i]
-        for k in range(lengths[i]):
-            out[to + k] = raw[at + k]
-        to += lengths[i]
+        at, n = starts[i], lengths[i]
+        source, target = raw[at : at + n], out[to : to + n]
+        for j in range(n):  # numba makes one copy of it, which it does not for indices that may be negative
+            target[j] = source[j]
+        to += n
 
 
 # Instructions of the encoder.
@@ -339,7 +344,7 @@ PUT_DECIMAL_FIXED = 10  # [slot, bytes]
 
 
 def encode(code: Any, base: Any, a8: Any, a32: Any, a64: Any, stack: Any, out: Any, bounds: Any) -> None:
-    """Write one record for each place in `bounds`, which receives where the record ends in `out`. `out` is large enough."""
+    """Write one record for each place in `bounds`, which receives where it ends in `out`. `out` is large enough."""
     q = pc = row = last = depth = record = 0
     while record < len(bounds):
         op = code[pc]
@@ -378,9 +383,11 @@ def encode(code: Any, base: Any, a8: Any, a32: Any, a64: Any, stack: Any, out: A
         elif op == PUT_PAYLOAD:
             at = base[code[pc + 1]] + row
             origin = base[code[pc + 2]]
-            for i in range(a32[at], a32[at + 1]):
-                out[q] = a8[origin + i]
-                q += 1
+            n = a32[at + 1] - a32[at]
+            source, target = a8[origin + a32[at] : origin + a32[at + 1]], out[q : q + n]
+            for i in range(n):
+                target[i] = source[i]
+            q += n
             pc += 3
             continue
         elif op == PUT_ITEM:
@@ -404,8 +411,9 @@ def encode(code: Any, base: Any, a8: Any, a32: Any, a64: Any, stack: Any, out: A
         elif op == PUT_FIXED:
             n = code[pc + 2]
             at = base[code[pc + 1]] + row * n
+            source, target = a8[at : at + n], out[q : q + n]
             for i in range(n):
-                out[q + i] = a8[at + i]
+                target[i] = source[i]
             q += n
             pc += 3
             continue

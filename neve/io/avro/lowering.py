@@ -30,6 +30,7 @@ class Lowering:
     list_depth: int = 0
 
     def slot(self, values: Array) -> int:
+        """A new slot backed by these values."""
         self.slots.append(np.ascontiguousarray(values))
         return len(self.slots) - 1
 
@@ -56,9 +57,8 @@ def _record(
 ) -> None:
     unknown = sorted(columns.keys() - {child.name for child in node.children})
     if unknown:
-        raise UserError(
-            f"Cannot write Avro: {_place(node)} has no field {unknown[0]!r}. Drop the column or add the field."
-        )
+        place = f"record {node.path!r}" if node.path else "the record"
+        raise UserError(f"Cannot write Avro: {place} has no field {unknown[0]!r}. Drop the column or add the field.")
     for child in node.children:
         array = columns.get(child.name)
         _field(out, child.node, _missing(child, rows) if array is None else array, alive, depth)
@@ -74,12 +74,18 @@ def _field(out: Lowering, node: Node, array: pa.Array, alive: Array | None, dept
     """The value of each row. Rows that are not `alive` lie below a null and are not read."""
     array = _as_type(node, array)
     valid = _bytes_of(array.is_valid()) if array.null_count else np.ones(len(array), np.uint8)
+    if node.is_optional and node.role is Role.KEEP:
+        _option(out, node, array, valid, alive, depth)
+        return
+    if node.kind != "null" and ((valid == 0) if alive is None else (valid < alive)).any():
+        raise UserError(f"Cannot write Avro: the required field {node.path!r} has null values.")
     if node.role is Role.BYTES:
-        _refuse_nulls(node, array, valid, alive)
-        return _payload(out, array)
-    if not node.is_optional:
-        _refuse_nulls(node, array, valid, alive)
-        return _value(out, node, array, alive, depth)
+        _payload(out, array)
+    else:
+        _value(out, node, array, alive, depth)
+
+
+def _option(out: Lowering, node: Node, array: pa.Array, valid: Array, alive: Array | None, depth: int) -> None:
     at = len(out.words)
     out.words += [k.PUT_OPTION, out.slot(valid), 2 * (1 - node.null_branch), 2 * node.null_branch, 0]
     out.most_bytes += len(array)
@@ -89,28 +95,24 @@ def _field(out: Lowering, node: Node, array: pa.Array, alive: Array | None, dept
 
 def _as_type(node: Node, array: pa.Array) -> pa.Array:
     """The array in the type the schema asks for; lists and structs are matched by name further down."""
-    wanted, found = node.arrow_type, array.type
-    is_list = pa.types.is_list(found) or pa.types.is_map(found)
-    is_nested = node.role is Role.KEEP and (
-        (node.kind == "record" and pa.types.is_struct(found)) or (node.kind in ("array", "map") and is_list)
-    )
-    if found == wanted or is_nested:
+    wanted = node.arrow_type
+    if array.type == wanted or (node.role is Role.KEEP and _is_alike(node, array.type)):
         return array
     try:
-        return array.cast(pa.string() if node.kind == "enum" and node.role is Role.KEEP else wanted)
+        return array.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise UserError(
-            f"Cannot write Avro: field {node.path!r} is {wanted}, its column {found} does not fit ({e})."
-        ) from e
+        found = f"its column of {array.type} does not fit {wanted}"
+        raise UserError(f"Cannot write Avro: field {node.path!r}: {found} ({e}).") from e
 
 
-def _refuse_nulls(node: Node, array: pa.Array, valid: Array, alive: Array | None) -> None:
-    if (
-        node.kind != "null"
-        and array.null_count
-        and (valid == 0 if alive is None else (valid == 0) & (alive != 0)).any()
-    ):
-        raise UserError(f"Cannot write Avro: the required field {node.path!r} has null values.")
+def _is_alike(node: Node, type_: pa.DataType) -> bool:
+    match node.kind:
+        case "record":
+            return bool(pa.types.is_struct(type_))
+        case "array" | "map":
+            return bool(pa.types.is_list(type_) or pa.types.is_map(type_))
+        case _:  # symbols are looked up by name, however they are stored
+            return node.kind == "enum"
 
 
 def _value(out: Lowering, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
@@ -132,6 +134,7 @@ def _value(out: Lowering, node: Node, array: pa.Array, alive: Array | None, dept
 
 
 def _leaf(out: Lowering, node: Node, array: pa.Array) -> None:
+    words: tuple[int, ...]
     match node.kind:
         case "int":
             words, width = (k.PUT_INT, out.slot(_values(array, np.int32))), VARINT
@@ -204,9 +207,7 @@ def _symbol_numbers(node: Node, array: pa.Array) -> Array:
     texts = array.cast(pa.string())
     numbers = pc.index_in(texts, value_set=pa.array(node.symbols, pa.string()))
     if numbers.null_count != texts.null_count:
-        raise UserError(
-            f"Cannot write Avro: field {node.path!r} has values that are not among its symbols {node.symbols}."
-        )
+        raise UserError(f"Cannot write Avro: field {node.path!r} has values that are not among its symbols.")
     return np.asarray(numbers.fill_null(0))
 
 
@@ -220,7 +221,3 @@ def _decimals(node: Node, array: pa.Array) -> Array:
         if not fits.all():
             raise UserError(f"Cannot write Avro: field {node.path!r} has decimals over {node.size} bytes.")
     return values
-
-
-def _place(node: Node) -> str:
-    return f"record {node.path!r}" if node.path else "the record"

@@ -1,4 +1,4 @@
-"""The types of an Avro schema as a tree: what each is, the part it plays in a projection, and the Arrow type it becomes."""
+"""The types of an Avro schema as a tree: what each is, its part in a projection, and the Arrow type it becomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Projection:
     """Which fields to decode, by dotted path of Avro field names; an array's items have the path of the array.
 
     `fields`: each path stands for everything below it; None means every field; paths a file does not have are ignored.
-    `encoded`: record fields to return as one binary column of their encoded bytes, ready to be copied into another file.
+    `encoded`: record fields to return as one binary column of their encoded bytes, ready to be copied to another file.
     """
 
     fields: frozenset[str] | None = None
@@ -50,6 +50,7 @@ class Node:
 
     @property
     def is_optional(self) -> bool:
+        """Whether the value may be null."""
         return self.null_branch >= 0
 
     @property
@@ -63,6 +64,7 @@ class Node:
 
     @property
     def kept(self) -> tuple[Child, ...]:
+        """The children that are not skipped."""
         return tuple(child for child in self.children if child.node.role is not Role.SKIP)
 
     @property
@@ -89,6 +91,7 @@ class Child:
 
     @property
     def arrow_field(self) -> pa.Field:
+        """The Arrow field, which carries the field id; encoded bytes are never null, they say so themselves."""
         ids = {b"field-id": str(self.field_id).encode()} if self.field_id is not None else None
         nullable = self.node.kind == "null" or (self.node.is_optional and self.node.role is Role.KEEP)
         return pa.field(self.name, self.node.arrow_type, nullable, ids)
@@ -96,10 +99,8 @@ class Child:
 
 def select(node: Node, projection: Projection) -> Node:
     """Give each node below a record the role the projection asks for."""
-    children = tuple(
-        replace(child, node=_selected(child.node, projection, projection.fields is None)) for child in node.children
-    )
-    return replace(node, children=children)
+    everything = projection.fields is None
+    return replace(node, children=_children(node, projection, everything))
 
 
 def _selected(node: Node, projection: Projection, inherited: bool) -> Node:
@@ -107,8 +108,12 @@ def _selected(node: Node, projection: Projection, inherited: bool) -> Node:
     if node.path in projection.encoded:
         return replace(node, role=Role.BYTES)
     wanted = inherited or node.path in (projection.fields or ())
-    children = tuple(replace(child, node=_selected(child.node, projection, wanted)) for child in node.children)
+    children = _children(node, projection, wanted)
     role = Role.KEEP if wanted or any(child.node.role is not Role.SKIP for child in children) else Role.SKIP
     if node.kind == "map" and role is Role.KEEP:  # a map without its keys or its values is not a map
-        children = tuple(replace(child, node=_selected(child.node, projection, True)) for child in node.children)
+        children = _children(node, projection, True)
     return replace(node, role=role, children=children)
+
+
+def _children(node: Node, projection: Projection, inherited: bool) -> tuple[Child, ...]:
+    return tuple(replace(child, node=_selected(child.node, projection, inherited)) for child in node.children)

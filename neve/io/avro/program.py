@@ -1,4 +1,4 @@
-"""Compiles a schema and a projection into the program that `kernel.decode` runs, and the columns its scratch becomes."""
+"""Compiles a schema and a projection into the program that `kernel.decode` runs, and the columns it fills."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from neve.io.avro import kernel as k
 from neve.io.avro.nodes import Node, Role
@@ -23,6 +24,7 @@ class Column:
     """Where the scratch of one kept node lies: slot numbers, and for a list the context of its items."""
 
     node: Node
+    type: pa.DataType
     valid: int = -1
     slots: tuple[int, ...] = ()
     context: int = -1
@@ -40,6 +42,7 @@ class Program:
     slot_unit: Ints  # bytes of an element of the view through which the kernel writes it
     contexts: int
     list_depth: int
+    least_bytes: int  # of a record
     places: tuple[tuple[int, str], ...]  # first word and field path of each instruction, for error messages
 
     def field_at(self, word: int) -> str:
@@ -54,9 +57,9 @@ def compile_program(root: Node) -> Program:
     column = emitter.record(root, 0)
     emitter.put(root, k.END)
     slots = np.array(emitter.slots, np.int64).reshape(-1, 3)
-    words = np.array(emitter.words, np.int32)
+    words, places = np.array(emitter.words, np.int32), tuple(emitter.places)
     context, width, unit = (np.ascontiguousarray(slots[:, i]) for i in range(3))
-    return Program(words, column, context, width, unit, emitter.contexts, emitter.deepest, tuple(emitter.places))
+    return Program(words, column, context, width, unit, emitter.contexts, emitter.deepest, root.min_width, places)
 
 
 class _Emitter:
@@ -72,20 +75,24 @@ class _Emitter:
         self.last = -1
 
     def put(self, node: Node, *words: int) -> int:
+        """Append an instruction that belongs to a node; its place."""
         at = self.last = len(self.words)
         self.places.append((at, node.path))
         self.words += words
         return at
 
     def here(self) -> int:
+        """The next word, as a place to jump to."""
         self.label = len(self.words)
         return self.label
 
     def slot(self, context: int, width: int, unit: int) -> int:
+        """A new scratch column with a row for each value of the context."""
         self.slots.append((context, width, unit))
         return len(self.slots) - 1
 
     def column(self, node: Node, context: int) -> Column:
+        """A node that is kept, null or not."""
         if node.role is Role.BYTES:
             return self.encoded(node, context)
         if not node.is_optional:
@@ -97,13 +104,15 @@ class _Emitter:
         return column
 
     def encoded(self, node: Node, context: int) -> Column:
+        """A node of which only the place of its bytes is kept."""
         start, length = self.slot(context, 4, 4), self.slot(context, 4, 4)
         self.put(node, k.MARK, start)
         self.skip(node)
         self.put(node, k.MARK_END, start, length)
-        return Column(node, slots=(start, length))
+        return Column(node, node.arrow_type, slots=(start, length))
 
     def value(self, node: Node, context: int, valid: int) -> Column:
+        """A node that is kept, once it is known not to be null."""
         if node.kind == "record":
             return self.record(node, context, valid)
         if node.kind in ("array", "map"):
@@ -111,10 +120,12 @@ class _Emitter:
         if node.kind in TEXT and not _is_decimal(node):
             start, length = self.slot(context, 4, 4), self.slot(context, 4, 4)
             self.put(node, k.BYTES, start, length)
-            return Column(node, valid, (start, length))
-        return Column(node, valid, self.leaf(node, context))
+            return Column(node, node.arrow_type, valid, (start, length))
+        return Column(node, node.arrow_type, valid, self.leaf(node, context))
 
     def leaf(self, node: Node, context: int) -> tuple[int, ...]:
+        """A value of fixed width in scratch."""
+        words: tuple[int, ...]
         match node.kind:
             case "null":
                 return ()
@@ -135,23 +146,26 @@ class _Emitter:
         return (slot,)
 
     def record(self, node: Node, context: int, valid: int = -1) -> Column:
+        """Field after field; a record has no bytes of its own."""
         columns = []
         for child in node.children:
             if child.node.role is Role.SKIP:
                 self.skip(child.node)
             else:
                 columns.append(self.column(child.node, context))
-        return Column(node, valid, children=tuple(columns))
+        return Column(node, node.arrow_type, valid, children=tuple(columns))
 
     def list(self, node: Node, context: int, valid: int) -> Column:
+        """A list or a map, whose items get a context of their own."""
         lengths = self.slot(context, 4, 4)
         items = self.contexts
         at = self.open_list(node, lengths, k.SIZE)
         columns = tuple(self.column(child.node, items) for child in node.children)
         self.close_list(node, at)
-        return Column(node, valid, (lengths,), items, columns)
+        return Column(node, node.arrow_type, valid, (lengths,), items, columns)
 
     def open_list(self, node: Node, lengths: int, sized: int) -> int:
+        """The instructions before the items of a list; the place of the block."""
         context, self.contexts = self.contexts, self.contexts + 1
         self.depth += 1
         self.deepest = max(self.deepest, self.depth)
@@ -162,18 +176,22 @@ class _Emitter:
         return at
 
     def close_list(self, node: Node, at: int) -> None:
+        """The instruction after the items of a list."""
         self.put(node, k.ITEM, at, at + k.BLOCK_WORDS + k.SIZE_WORDS)
         self.words[at + 4] = self.here()
         self.depth -= 1
 
     def skip(self, node: Node) -> None:
-        if not node.is_optional:
-            return self.skip_value(node)
-        at = self.put(node, k.OPTION, 1 - node.null_branch, -1, 0)
-        self.skip_value(node)
-        self.words[at + 3] = self.here()
+        """Step over a node, null or not."""
+        if node.is_optional:
+            at = self.put(node, k.OPTION, 1 - node.null_branch, -1, 0)
+            self.skip_value(node)
+            self.words[at + 3] = self.here()
+        else:
+            self.skip_value(node)
 
     def skip_value(self, node: Node) -> None:
+        """Step over a node that is known not to be null."""
         if node.kind == "record":
             for child in node.children:
                 self.skip(child.node)
@@ -194,6 +212,7 @@ class _Emitter:
             self.put(node, op, amount)
 
     def skip_list(self, node: Node) -> None:
+        """Step over a list, in one instruction when its items are plain numbers and perhaps a text at the end."""
         kinds = [kind for child in node.children for kind in _leaf_kinds(child.node)]
         text = int(bool(kinds) and kinds[-1] in TEXT)
         if all(
@@ -223,4 +242,4 @@ def _item_width(node: Node) -> int:
 
 
 def _is_decimal(node: Node) -> bool:
-    return node.leaf_type is not None and str(node.leaf_type).startswith("decimal")
+    return node.leaf_type is not None and bool(pa.types.is_decimal(node.leaf_type))

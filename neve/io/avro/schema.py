@@ -1,4 +1,4 @@
-"""Reads the JSON of an Avro schema into nodes, within limits: the schema comes out of the file and is not trusted either."""
+"""Reads the JSON of an Avro schema into nodes, within limits: it comes out of the file and is not trusted either."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ class _Parser:
         self.nodes = 0
 
     def node(self, schema: object, path: str, space: str, depth: int) -> Node:
+        """Any type: a union, a name, or an object."""
         self._count(depth)
         match schema:
             case list():
@@ -71,6 +72,13 @@ class _Parser:
                 return Node(schema, path, PLAIN[schema])
             case str():
                 return self._reference(schema, path, space, depth)
+            case dict():
+                return self._object(schema, path, space, depth)
+            case _:
+                raise BadSchema(f"an Avro type{_of(path)}", repr(schema))
+
+    def _object(self, schema: Mapping[str, Any], path: str, space: str, depth: int) -> Node:
+        match schema:
             case {"type": "record" | "fixed" | "enum"}:
                 return self._definition(schema, path, space, depth)
             case {"type": "array", "items": items}:
@@ -85,7 +93,7 @@ class _Parser:
             case {"type": str() | dict() | list() as inner} if inner not in ("array", "map"):
                 return self.node(inner, path, space, depth + 1)
             case _:
-                raise BadSchema(f"an Avro type{_of(path)}", repr(schema))
+                raise BadSchema(f"a complete Avro type{_of(path)}", repr(schema))
 
     def _count(self, depth: int) -> None:
         self.nodes += 1
@@ -137,7 +145,7 @@ class _Parser:
         children: dict[str, Child] = {}
         for each in fields:
             match each:
-                case {"name": str(name), "type": type_} if name not in children:
+                case {"name": str(name), "type": type_} if isinstance(each, dict) and name not in children:
                     node = self.node(type_, f"{path}.{name}" if path else name, space, depth + 1)
                     children[name] = Child(name, node, _field_id(each, "field-id"))
                 case _:
@@ -153,14 +161,9 @@ def _leaf_type(kind: str, schema: Mapping[str, Any]) -> pa.DataType:
         zone = "UTC" if schema.get("adjust-to-utc") is True else None
         return pa.timestamp(TIMESTAMP_UNITS[logical], zone)
     if kind in ("bytes", "fixed") and logical == "decimal":
-        precision, scale = schema.get("precision"), schema.get("scale", 0)
-        if (
-            isinstance(precision, int)
-            and isinstance(scale, int)
-            and 0 <= scale <= precision
-            and 0 < precision <= MAX_PRECISION
-        ):
-            return pa.decimal128(precision, scale)
+        match schema.get("precision"), schema.get("scale", 0):
+            case int(precision), int(scale) if 0 <= scale <= precision and 0 < precision <= MAX_PRECISION:
+                return pa.decimal128(precision, scale)
     if kind == "fixed":
         return pa.binary(schema["size"])
     return LOGICAL.get((kind, logical), PLAIN[kind]) if isinstance(logical, str) else PLAIN[kind]

@@ -1,4 +1,4 @@
-"""Scratch memory of the decoder: one zeroed arena, cut into a column per slot, that grows when a list turns out longer."""
+"""Scratch memory of the decoder: one zeroed arena cut into a column per slot, that grows with the lists of the file."""
 
 from __future__ import annotations
 
@@ -46,8 +46,6 @@ class Scratch:
         `share` is the part of the file read so far.
         """
         expected = (self.filled / max(share, 1e-9) * MARGIN).astype(np.int64) + FIRST_ITEMS
-        used = self.filled.copy()
-        used[context] = min(self.room[context], wanted)  # the list being read is not counted as filled yet
         lists = self.room < UNBOUNDED
         lists[0] = False
         old_bytes, old_starts = self.bytes, self.starts
