@@ -1,0 +1,195 @@
+"""Which partition each row belongs to: the transforms of a spec over Arrow columns, and rows sorted out by their tuples.
+
+The values are computed by PyIceberg's own vectorised transforms. Nanosecond timestamps are brought down to microseconds first, rounding
+towards the past: that is what the format asks of bucket, and hour does not know nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform, Transform, UnknownTransform, VoidTransform
+from pyiceberg.types import (
+    IcebergType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    UUIDType,
+)
+
+from neve.errors import UnsupportedFeature, UserError
+from neve.model.partition import Specs
+from neve.run.writing.layout import partition_path
+
+__all__ = ["Partitioner", "Piece", "apply_transform", "column_at"]
+
+_MICROS: dict[type[IcebergType], IcebergType] = {
+    TimestampNanoType: TimestampType(),
+    TimestamptzNanoType: TimestamptzType(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one batch that belong to one partition."""
+
+    key: tuple[object, ...]
+    rows: pa.RecordBatch
+    tuple_row: pa.RecordBatch | None = None  # one row: the partition tuple in the columns of the union tuple
+
+
+@dataclass(frozen=True)
+class Partitioner:
+    """The partitions of rows of a schema under one spec of a table."""
+
+    schema: Schema
+    specs: Specs
+    spec_id: int
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The spec the rows are written under."""
+        return self.specs[self.spec_id]
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether the spec separates rows."""
+        return not self.specs.is_unpartitioned(self.spec_id)
+
+    def check(self) -> None:
+        """Refuse a spec whose tuples cannot be computed from rows of this schema."""
+        for field in self.spec.fields:
+            if isinstance(field.transform, VoidTransform):
+                continue
+            if isinstance(field.transform, UnknownTransform):
+                raise UnsupportedFeature(
+                    f"Cannot write partition field {field.name!r} of spec {self.spec_id}: unknown transform {field.transform}."
+                )
+            if field.source_id not in self.schema._lazy_id_to_field:
+                raise UserError(
+                    f"Cannot write under partition spec {self.spec_id}: the source column of its field {field.name!r} "
+                    "was dropped. Write under a spec whose columns the table still has."
+                )
+
+    def pieces(self, rows: pa.RecordBatch) -> Iterator[Piece]:
+        """The rows of a batch by partition. Rows that already lie together are not copied."""
+        if not self.is_partitioned:
+            yield Piece((), rows)
+            return
+        tuples = self.tuples(rows)
+        codes, first = _codes(tuples)
+        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        is_together = len(starts) == len(first)
+        if is_together:
+            first = starts
+        keys, tuple_rows = self._keys(tuples, first), [tuples.slice(int(at), 1) for at in first]
+        parts = _runs(rows, starts) if is_together else _taken(rows, codes)
+        yield from map(Piece, keys, parts, tuple_rows)
+
+    def tuples(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The partition tuple of every row, in the columns of the union tuple that belong to the spec."""
+        columns = self.specs.columns(self.spec_id)
+        values = [self._values(f, rows) for f in self.spec.fields]
+        return pa.RecordBatch.from_arrays(values, names=list(columns))
+
+    def path(self, key: tuple[object, ...]) -> str:
+        """The folders of a partition; none when the spec does not separate rows."""
+        return partition_path(self.specs, self.spec_id, key) if key else ""
+
+    def _values(self, field: PartitionField, rows: pa.RecordBatch) -> pa.Array:
+        kind = next(u.arrow_type for u in self.specs.union if u.column == self._column_of[field.field_id])
+        if isinstance(field.transform, VoidTransform):
+            return pa.nulls(rows.num_rows, kind)
+        source = column_at(rows, self.schema, field.source_id)
+        found = apply_transform(field.transform, self.specs.source_type(field), source)
+        return found if found.type == kind else found.cast(kind)
+
+    @cached_property
+    def _column_of(self) -> dict[int, str]:
+        ids = (f.field_id for f in self.spec.fields)
+        return dict(zip(ids, self.specs.columns(self.spec_id), strict=True))
+
+    def _keys(self, tuples: pa.RecordBatch, rows: Any) -> list[tuple[object, ...]]:
+        """The tuples of some rows as Python values: dates and times as counts, as the format stores them."""
+        columns = [
+            _plain(tuples.column(at).take(pa.array(rows)), self.specs.result_type(f))
+            for at, f in enumerate(self.spec.fields)
+        ]
+        return list(zip(*columns, strict=True))
+
+
+def apply_transform(transform: Transform[Any, Any], source: IcebergType, values: pa.Array) -> pa.Array:
+    """A partition transform over a column."""
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if isinstance(transform, IdentityTransform):
+        return values
+    if type(source) in _MICROS:
+        source, values = _MICROS[type(source)], _floored_to_micros(values)
+    compute: Callable[[pa.Array], pa.Array] = transform.pyarrow_transform(source)
+    return compute(values)
+
+
+def column_at(rows: pa.RecordBatch, schema: Schema, field_id: int) -> pa.Array:
+    """A column by its field id, also inside a struct; null wherever a struct above it is null."""
+    names: list[str] = []
+    at: int | None = field_id
+    while at is not None:
+        names.insert(0, schema.find_field(at).name)
+        at = schema._lazy_id_to_parent.get(at)
+    column = rows.column(names[0])
+    return pc.struct_field(column, names[1:]) if len(names) > 1 else column
+
+
+def _floored_to_micros(values: pa.Array) -> pa.Array:
+    nanos = values.cast(pa.int64())
+    floored = pc.if_else(
+        pc.is_valid(nanos), pa.array(np.asarray(nanos.fill_null(0)) // 1000), pa.scalar(None, pa.int64())
+    )
+    return floored.cast(pa.timestamp("us", values.type.tz))
+
+
+def _codes(tuples: pa.RecordBatch) -> tuple[Any, Any]:
+    """A number per row that is equal for rows of one partition, and the first row of each number."""
+    codes = np.zeros(tuples.num_rows, np.int64)
+    for column in tuples.columns:
+        plain = column.cast(pa.binary()) if isinstance(column.type, pa.FixedSizeBinaryType) else column
+        if pa.types.is_null(plain.type):
+            continue
+        encoded = np.asarray(plain.dictionary_encode(null_encoding="encode").indices, np.int64)
+        codes = np.unique(codes * (int(encoded.max(initial=0)) + 1) + encoded, return_inverse=True)[1]
+    return codes, np.unique(codes, return_index=True)[1]
+
+
+def _runs(rows: pa.RecordBatch, starts: Any) -> Iterator[pa.RecordBatch]:
+    ends = [*starts[1:].tolist(), rows.num_rows]
+    return (rows.slice(int(start), int(end) - int(start)) for start, end in zip(starts, ends, strict=True))
+
+
+def _taken(rows: pa.RecordBatch, codes: Any) -> Iterator[pa.RecordBatch]:
+    """Copies: a small piece that waits for its row group must not hold on to the batch it came from."""
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes))
+    return (rows.take(pa.array(part)) for part in np.split(order, ends[:-1]))
+
+
+def _plain(values: pa.Array, kind: IcebergType) -> list[object]:
+    if isinstance(kind, UUIDType):
+        return [None if v is None else UUID(bytes=v) for v in values.to_pylist()]
+    if pa.types.is_date32(values.type):
+        return list(values.cast(pa.int32()).to_pylist())
+    if pa.types.is_timestamp(values.type) or pa.types.is_time64(values.type):
+        return list(values.cast(pa.int64()).to_pylist())
+    if pa.types.is_floating(values.type):  # NaN is not equal to itself, and 0.0 equals -0.0: their texts behave
+        return [None if v is None else repr(v) for v in values.to_pylist()]
+    return list(values.to_pylist())

@@ -1,0 +1,164 @@
+"""Rows of one partition into Parquet files of about the target size.
+
+Rows wait as Arrow until they fill a row group. How many Arrow bytes make one byte of file is learnt from the row groups written so far,
+so that a file is closed near its target size also when the target is smaller than a row group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+
+from neve.io.files import local_target, naming
+from neve.model.properties import TableProperties
+from neve.run.writing.metrics import Observed, file_metrics
+from neve.run.writing.target import WriteTarget
+
+__all__ = ["RollingWriter", "WrittenFile", "parquet_options"]
+
+_NEARLY_FULL = 0.95  # of the target size; a row group for the rest would be tiny
+_MANY = 64  # pieces that wait are joined, since every piece costs more than its bytes
+_CODECS = {"uncompressed": "none", "lz4": "lz4"}
+_LEVELS = {"zstd": 3}  # what other Iceberg writers use; Arrow's own default is 1
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A data file that is complete."""
+
+    path: str
+    partition: pa.RecordBatch | None
+    record_count: int
+    file_size: int
+    metrics: Mapping[str, list[Any]]
+
+
+def parquet_options(properties: TableProperties) -> dict[str, Any]:
+    """What the properties of a table say about Parquet, in the words of pyarrow."""
+    codec = properties.parquet_codec
+    level = properties.parquet_level if properties.parquet_level is not None else _LEVELS.get(codec)
+    return {
+        "compression": _CODECS.get(codec, codec),
+        "compression_level": None if codec in ("snappy", "uncompressed", "lz4") else level,
+        "data_page_size": properties.parquet_page_size,
+        "max_rows_per_page": properties.parquet_page_rows,
+        "dictionary_pagesize_limit": properties.parquet_dict_size,
+        "write_page_index": True,
+        "store_schema": False,  # the Iceberg schema is the only one
+        "store_decimal_as_integer": True,
+    }
+
+
+class _OpenFile:
+    """A Parquet file being written."""
+
+    def __init__(self, io: FileIO, path: str, target: WriteTarget) -> None:
+        self.path, self._leaves = path, target.leaves
+        self._observed, self._row_groups = Observed(), 0
+        with naming(path, "create"):
+            self._stream: Any = io.new_output(local_target(io, path) or path).create(overwrite=True)
+        self._writer = pq.ParquetWriter(self._stream, target.arrow_schema, **parquet_options(target.table_properties))
+        self._writer.add_key_value_metadata({"iceberg.schema": target.schema.model_dump_json()})
+
+    @property
+    def size(self) -> int:
+        return int(self._stream.tell())
+
+    def write_row_group(self, rows: pa.Table) -> None:
+        self._observed.look_at(rows, self._leaves, self._row_groups)
+        with naming(self.path, "write"):
+            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self._row_groups += 1
+
+    def close(self, partition: pa.RecordBatch | None) -> WrittenFile:
+        with naming(self.path, "write"):
+            self._writer.close()
+            size = self.size
+            self._stream.close()
+        footer = self._writer.writer.metadata
+        metrics = file_metrics(footer, self._leaves, self._observed)
+        return WrittenFile(self.path, partition, footer.num_rows, size, metrics)
+
+    def abandon(self) -> None:
+        self._stream.close()
+
+
+class RollingWriter:
+    """The files of one partition in one task."""
+
+    def __init__(
+        self, io: FileIO, target: WriteTarget, partition: pa.RecordBatch | None, next_path: Callable[[], str]
+    ) -> None:
+        self._io, self._target, self._partition, self._next_path = io, target, partition, next_path
+        self._row_group_size = target.table_properties.parquet_row_group_size
+        self._joined: list[pa.RecordBatch] = []
+        self._pieces: list[pa.RecordBatch] = []
+        self._file: _OpenFile | None = None
+        self._arrow_bytes = self._file_bytes = 1  # written so far by this task, to learn the ratio of both
+        self.waiting_bytes = 0
+        self.finished: list[WrittenFile] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows; they reach the file when they fill a row group."""
+        for part in self._parts(rows):
+            self._hold(part)
+            if self.waiting_bytes >= self._wanted_bytes():
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what waits as one row group, and close the file if it has its size."""
+        if not self.waiting_bytes:
+            return
+        rows = pa.Table.from_batches([*self._joined, *self._pieces]).combine_chunks()
+        self._file = self._file or _OpenFile(self._io, self._next_path(), self._target)
+        before = self._file.size
+        self._file.write_row_group(rows)
+        self._arrow_bytes += self.waiting_bytes
+        self._file_bytes += self._file.size - before
+        self._joined, self._pieces, self.waiting_bytes = [], [], 0
+        if self._file.size >= self._target.target_file_size * _NEARLY_FULL:
+            self._finish_file()
+
+    def close(self) -> list[WrittenFile]:
+        """Write the rest; the files of the partition."""
+        self.flush()
+        self._finish_file()
+        return self.finished
+
+    def abandon(self) -> None:
+        """Let go of the file that is open; what it holds is worthless."""
+        if self._file:
+            self._file.abandon()
+
+    def _hold(self, rows: pa.RecordBatch) -> None:
+        self._pieces.append(rows)
+        self.waiting_bytes += max(rows.nbytes, 1)
+        if len(self._pieces) >= _MANY:
+            self._joined.append(pa.concat_batches(self._pieces))
+            self._pieces = []
+
+    def _finish_file(self) -> None:
+        if self._file:
+            self.finished.append(self._file.close(self._partition))
+            self._file = None
+
+    def _wanted_bytes(self) -> float:
+        """Arrow bytes that make the next row group: a full one, or what the file still lacks."""
+        written = self._file.size if self._file else 0
+        ratio = self._arrow_bytes / self._file_bytes
+        return min(self._row_group_size, max(self._target.target_file_size - written, 1) * ratio)
+
+    def _parts(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """A batch in slices that do not overshoot a row group."""
+        done = 0
+        bytes_per_row = max(rows.nbytes / max(rows.num_rows, 1), 1e-9)
+        while done < rows.num_rows:
+            room = (self._wanted_bytes() - self.waiting_bytes) / bytes_per_row
+            count = min(max(int(room) + 1, 1), rows.num_rows - done)
+            yield rows.slice(done, count)
+            done += count

@@ -1,0 +1,156 @@
+"""What a write is aimed at: the table as far as new data files are concerned, and the options of this write.
+
+A `WriteTarget` is a value that travels to executors: it holds no connection and no metadata tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+
+from neve.errors import UnsupportedFeature
+from neve.model.partition import Specs
+from neve.model.properties import TableProperties
+from neve.run.writing.layout import Layout
+from neve.run.writing.metrics import Leaf, leaves_of
+from neve.run.writing.partitioning import Partitioner
+from neve.run.writing.schema import file_schema, with_lineage
+
+__all__ = ["Distribution", "WriteOptions", "WriteTarget"]
+
+Distribution = Literal["none", "hash", "range"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How one write differs from what the table's properties say."""
+
+    target_file_size: int | None = None  # bytes at which a file is closed; None: write.target-file-size-bytes
+    distribution: Distribution | None = None  # None: write.distribution-mode, or what suits the table
+    fanout: bool | None = None  # keep several partitions open instead of sorting; None: write.spark.fanout.enabled
+    open_files: int = 64  # partitions a task keeps open at once; beyond it the one longest untouched is closed
+    buffered_bytes: int = 256 << 20  # Arrow bytes a task holds for row groups that are not full
+    is_sorted: bool = True  # sort rows by the table's sort order
+    row_lineage: bool = False  # rows bring _row_id and _last_updated_sequence_number, and files keep them
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """A table to write data files for, under one of its specs."""
+
+    schema: Schema
+    specs: Specs
+    spec_id: int
+    location: str
+    format_version: int
+    sort_order: SortOrder = UNSORTED_SORT_ORDER
+    properties: Mapping[str, str] = field(default_factory=dict)
+    io_properties: Mapping[str, str] = field(default_factory=dict)
+    options: WriteOptions = field(default_factory=WriteOptions)
+
+    @classmethod
+    def of(
+        cls,
+        metadata: TableMetadata,
+        io_properties: Mapping[str, str],
+        *,
+        spec_id: int | None = None,
+        options: WriteOptions | None = None,
+    ) -> WriteTarget:
+        """The current schema, sort order and properties of a table; the default spec unless another is named."""
+        return cls(
+            schema=metadata.schema(),
+            specs=Specs.of(metadata),
+            spec_id=metadata.default_spec_id if spec_id is None else spec_id,
+            location=metadata.location,
+            format_version=metadata.format_version,
+            sort_order=metadata.sort_order_by_id(metadata.default_sort_order_id) or UNSORTED_SORT_ORDER,
+            properties=dict(metadata.properties),
+            io_properties=dict(io_properties),
+            options=options or WriteOptions(),
+        )
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}  # what is derived is derived again
+
+    def with_options(self, **changes: object) -> WriteTarget:
+        """The same target with some options changed."""
+        return replace(self, options=replace(self.options, **changes))  # type: ignore[arg-type]
+
+    def check(self) -> None:
+        """Refuse a target nothing can be written to, before any work is done."""
+        if self.table_properties.file_format != "parquet":
+            raise UnsupportedFeature(
+                f"Cannot write data files as {self.table_properties.file_format}: this engine writes Parquet and reads "
+                "the others. Set write.format.default to parquet."
+            )
+        if self.options.row_lineage and self.format_version < 3:
+            raise UnsupportedFeature(f"Row lineage needs format version 3; the table is at {self.format_version}.")
+        if not self.arrow_schema.names:
+            raise UnsupportedFeature("Cannot write a data file without columns: every column is of type unknown.")
+        self.partitioner.check()
+
+    def open_io(self) -> FileIO:
+        """The storage of the table, opened where it is called."""
+        return load_file_io(dict(self.io_properties), self.location)
+
+    @cached_property
+    def table_properties(self) -> TableProperties:
+        """The properties of the table, typed."""
+        return TableProperties(self.properties)
+
+    @cached_property
+    def file_schema(self) -> Schema:
+        """The columns of the files: those of the table, and the lineage columns when rows bring them."""
+        return with_lineage(self.schema) if self.options.row_lineage else self.schema
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """The same in Arrow, with field ids."""
+        return file_schema(self.file_schema)
+
+    @cached_property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The columns of the files as Parquet stores them, with the metrics wanted of each."""
+        return leaves_of(self.file_schema, self.table_properties, self.sort_order)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the files go."""
+        return Layout.of(self.location, self.table_properties)
+
+    @property
+    def partitioner(self) -> Partitioner:
+        """Which partition each row belongs to."""
+        return Partitioner(self.schema, self.specs, self.spec_id)
+
+    @property
+    def target_file_size(self) -> int:
+        """Bytes at which a file is closed and the next begun."""
+        return self.options.target_file_size or self.table_properties.target_file_size
+
+    @property
+    def fanout(self) -> bool:
+        """Whether a task keeps several partitions open instead of having its rows sorted by partition."""
+        wanted = self.options.fanout
+        return self.table_properties.fanout if wanted is None else wanted
+
+    @property
+    def order(self) -> SortOrder:
+        """The order rows are sorted in before they are written."""
+        return self.sort_order if self.options.is_sorted else UNSORTED_SORT_ORDER
+
+    @property
+    def distribution(self) -> Distribution:
+        """How rows meet: as asked, or range for a sorted table, hash for a partitioned one, none otherwise."""
+        asked = self.options.distribution or self.table_properties.distribution_mode
+        suiting = "range" if self.order.fields else "hash" if self.partitioner.is_partitioned else "none"
+        return asked or suiting  # type: ignore[return-value]
