@@ -1,8 +1,7 @@
 """Whole files and parts of files, through any PyIceberg `FileIO`.
 
 What `FileIO` leaves out: reading within a limit, creating a file that was not there (durably, where the disk is ours),
-deleting many files. PyIceberg's own implementations are asked for local files by their plain path, and for other files
-without the URI parsing that would lose everything after a `#` or `?`; any other `FileIO` gets the path as it is stored.
+deleting many files.
 
 Errors name the file: `MissingFile` when it is not there, `TableError` with its cause when the storage fails.
 """
@@ -18,13 +17,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem
-from pyiceberg.io import FileIO, InputFile, OutputFile
-from pyiceberg.io.fsspec import FsspecFileIO
-from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile, LimitExceeded, MissingFile, TableError
-from neve.io.paths import local_path, refuse_outside, scheme_of
+from neve.io.paths import local_path, refuse_outside
+from neve.io.targets import delete_file, input_file, local_target, output_file
 
 DEFAULT_LIMIT = 1 << 30
 _GAP = 64 << 10  # reading this much for nothing is cheaper than another request
@@ -61,13 +58,13 @@ def read_ranges(io: FileIO, path: str, ranges: Sequence[tuple[int, int]], limit:
 def size(io: FileIO, path: str) -> int:
     """The length of a file in bytes."""
     with naming(path, "read"):
-        return len(_input(io, path))
+        return len(input_file(io, path))
 
 
 def exists(io: FileIO, path: str) -> bool:
     """Whether there is a file at a path."""
     with naming(path, "look for"):
-        return _input(io, path).exists()
+        return input_file(io, path).exists()
 
 
 def write_new(io: FileIO, path: str, data: bytes) -> None:
@@ -101,7 +98,7 @@ def delete_all(io: FileIO, paths: Iterable[str], roots: Sequence[str] | None = N
 
 @contextmanager
 def _opened(io: FileIO, path: str) -> Iterator[Any]:
-    with naming(path, "read"), _input(io, path).open() as stream:
+    with naming(path, "read"), input_file(io, path).open() as stream:
         yield stream
 
 
@@ -111,7 +108,7 @@ def naming(path: str, doing: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as e:
-        raise MissingFile(path) from e
+        raise (MissingFile(path) if doing == "read" else TableError(f"Cannot {doing} {path}: {e}")) from e
     except FileExistsError as e:
         raise TableError(f"Cannot {doing} {path}: there is a file already, and files are never overwritten.") from e
     except _FAILURES as e:
@@ -144,47 +141,14 @@ def _neighbours(ranges: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, i
         yield group
 
 
-def local_target(io: FileIO, path: str) -> str | None:
-    """The plain path of a file that PyIceberg would look for on the local disk."""
-    if not isinstance(io, (PyArrowFileIO, FsspecFileIO)):
-        return None
-    if scheme_of(path) is None and io.properties.get("DEFAULT_SCHEME", "file") != "file":
-        return None
-    return local_path(path)
-
-
-def arrow_target(io: PyArrowFileIO, path: str) -> tuple[FileSystem, str]:
-    """The Arrow file system of a path and the name there, whole even where URI parsing would end it at a `#` or `?`."""
-    scheme, host, name = io.parse_location(path, io.properties)
-    if set("#?") & set(path) and scheme_of(path) is not None:
-        name = path[path.index(name, len(scheme)) :]
-    return io.fs_by_scheme(scheme, host), name
-
-
-def _input(io: FileIO, path: str) -> InputFile:
-    return _arrow_file(io, path) or io.new_input(local_target(io, path) or path)
-
-
-def _output(io: FileIO, path: str) -> OutputFile:
-    return _arrow_file(io, path) or io.new_output(path)
-
-
-def _arrow_file(io: FileIO, path: str) -> PyArrowFile | None:
-    """A file that is not local, for a FileIO that would cut off its name."""
-    if not isinstance(io, PyArrowFileIO) or local_target(io, path) is not None:
-        return None
-    files, name = arrow_target(io, path)
-    return PyArrowFile(path, name, files)
-
-
 def _write_remote(io: FileIO, path: str, data: bytes) -> None:
-    stream = _output(io, path).create(overwrite=False)
+    stream = output_file(io, path).create(overwrite=False)
     try:
         with stream:
             stream.write(data)
     except BaseException:
         with suppress(Exception):
-            _delete_remote(io, path)
+            delete_file(io, path)
         raise
 
 
@@ -258,20 +222,12 @@ def _delete(io: FileIO, path: str, roots: Sequence[str] | None) -> str | None:
         if target is not None:
             os.unlink(target)
         else:
-            _delete_remote(io, path)
+            delete_file(io, path)
     except FileNotFoundError:
         return None
     except Exception as e:  # a deletion that fails must not stop the others; the caller reports it
         return str(e) or type(e).__name__
     return None
-
-
-def _delete_remote(io: FileIO, path: str) -> None:
-    if isinstance(io, PyArrowFileIO):
-        files, name = arrow_target(io, path)
-        files.delete_file(name)
-    else:
-        io.delete(path)
 
 
 def _really_inside(target: str, roots: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
 """What is stored below a place: path, size and age of every file, as an Arrow table.
 
-Paths come back in the spelling of the prefix that was asked for. Symbolic links are neither followed nor listed: whoever
-deletes what a listing names stays below the prefix. An age that the storage does not tell is null.
+Paths come back in the spelling of the prefix that was asked for. Symbolic links are neither followed nor listed:
+whoever deletes what a listing names stays below the prefix. An age that the storage does not tell is null.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from neve.errors import UnsupportedFeature
-from neve.io.files import arrow_target, local_target, naming
+from neve.io.files import naming
 from neve.io.paths import scheme_of
+from neve.io.targets import arrow_target, local_target
 
 SCHEMA = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
 _MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "created")  # what file systems of fsspec call it

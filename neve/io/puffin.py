@@ -1,7 +1,7 @@
 """Puffin files: blobs between two magics, and a footer that says what they are.
 
-Deletion vectors live in them, many to a file. A vector is read by the offset and length that the metadata names, without
-its footer; the footer serves statistics and the check that both agree.
+Deletion vectors live in them, many to a file. A vector is read by the offset and length that the metadata names,
+without the footer, which serves statistics and the check that both agree.
 
 File: magic, blobs, footer. Footer: magic, JSON payload, its length (4 bytes, little-endian), 4 bytes of flags, magic.
 """
@@ -111,7 +111,7 @@ def write(blobs: Iterable[tuple[Blob, bytes]], properties: Mapping[str, str] | N
 def pack_vectors(
     vectors: Iterable[tuple[str, PositionSet]], properties: Mapping[str, str] | None = None
 ) -> tuple[bytes, pa.Table]:
-    """One Puffin file for the vectors of many data files, and a row for each that tells where it lies (`VECTOR_ROWS`)."""
+    """One Puffin file for the vectors of many data files, and a row of `VECTOR_ROWS` for each: where it lies."""
     chosen = list(vectors)
     names = [name for name, _ in chosen]
     if len(set(names)) < len(names):
@@ -201,9 +201,16 @@ def _blob(raw: Any) -> Blob:
     ids = _typed(raw, "fields", list)
     if not all(type(i) is int for i in ids):
         raise ValueError("field ids that are not integers")
-    numbers = (_typed(raw, key, int) for key in ("snapshot-id", "sequence-number", "offset", "length"))
-    codec = None if raw.get("compression-codec") is None else _typed(raw, "compression-codec", str)
-    return Blob(_typed(raw, "type", str), tuple(ids), *numbers, compression_codec=codec, properties=_strings(raw))
+    return Blob(
+        type=_typed(raw, "type", str),
+        fields=tuple(ids),
+        snapshot_id=_typed(raw, "snapshot-id", int),
+        sequence_number=_typed(raw, "sequence-number", int),
+        offset=_typed(raw, "offset", int),
+        length=_typed(raw, "length", int),
+        compression_codec=None if raw.get("compression-codec") is None else _typed(raw, "compression-codec", str),
+        properties=_strings(raw),
+    )
 
 
 def _strings(raw: dict[str, Any]) -> dict[str, str]:

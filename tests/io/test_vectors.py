@@ -106,7 +106,8 @@ def test_union_is_set_union_and_leaves_its_operands_alone(a: set[int], b: set[in
 @given(st.sets(st.one_of(st.integers(0, 200_000), st.integers(0, 2**45))))
 def test_chunks_hold_exactly_the_bits_of_the_positions(values: set[int]) -> None:
     chunks, words = PositionSet.of(values).chunks()
-    assert words.shape == (len(chunks), 1024) and words.dtype == chunks.dtype == np.int64
+    assert words.shape == (len(chunks), 1024)
+    assert words.dtype == chunks.dtype == np.int64
     assert chunks.tolist() == sorted({v >> 16 for v in values})
     bits = np.unpackbits(words.view(np.uint8), bitorder="little").reshape(len(chunks), 65_536)
     row, low = np.nonzero(bits)

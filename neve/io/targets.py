@@ -1,0 +1,66 @@
+"""How a stored path reaches a file: which storage PyIceberg would ask, and under which name.
+
+PyIceberg's own implementations get two corrections. A local file is asked for by its plain path, in whichever way the
+table spells it. A name in an object store is not parsed as a URI, which would lose everything after a `#` or `?` and so
+read, or delete, another object. Any other `FileIO` gets the path as it is stored.
+"""
+
+from __future__ import annotations
+
+from pyarrow.fs import FileSystem
+from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+from neve.io.paths import local_path, scheme_of
+
+
+def local_target(io: FileIO, path: str) -> str | None:
+    """The plain path of a file that PyIceberg would look for on the local disk; None for any other file."""
+    if not isinstance(io, (PyArrowFileIO, FsspecFileIO)):
+        return None
+    if scheme_of(path) is None and io.properties.get("DEFAULT_SCHEME", "file") != "file":
+        return None
+    return local_path(path)
+
+
+def arrow_target(io: PyArrowFileIO, path: str) -> tuple[FileSystem, str]:
+    """The Arrow file system of a path, and the whole name of the file there."""
+    scheme, host, name = io.parse_location(path, io.properties)
+    if _is_cut(path):
+        name = path[path.index(name, len(scheme)) :]
+    return io.fs_by_scheme(scheme, host), name
+
+
+def input_file(io: FileIO, path: str) -> InputFile:
+    """The file to read."""
+    whole = _whole_file(io, path)
+    # Not `or`: the truth of a file is its length, which costs a request.
+    return io.new_input(local_target(io, path) or path) if whole is None else whole
+
+
+def output_file(io: FileIO, path: str) -> OutputFile:
+    """The file to write, when it is not local."""
+    whole = _whole_file(io, path)
+    return io.new_output(path) if whole is None else whole
+
+
+def delete_file(io: FileIO, path: str) -> None:
+    """Delete a file that is not local."""
+    if isinstance(io, PyArrowFileIO) and _is_cut(path):
+        files, name = arrow_target(io, path)
+        files.delete_file(name)
+    else:
+        io.delete(path)
+
+
+def _whole_file(io: FileIO, path: str) -> PyArrowFile | None:
+    """A file that PyArrowFileIO would look for under a shortened name."""
+    if not isinstance(io, PyArrowFileIO) or not _is_cut(path) or local_target(io, path) is not None:
+        return None
+    files, name = arrow_target(io, path)
+    return PyArrowFile(path, name, files)
+
+
+def _is_cut(path: str) -> bool:
+    return scheme_of(path) is not None and ("#" in path or "?" in path)
