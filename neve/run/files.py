@@ -7,70 +7,77 @@ through PyIceberg's FileIO for every byte, and holds one batch at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
-from pyiceberg.table.name_mapping import NameMapping
+from pyroaring import FrozenBitMap64
 
-from neve.errors import CorruptFile, UnsupportedFeature
+from neve.io.vectors import PositionSet
+from neve.run.arrow.bind import bind
 from neve.run.arrow.columns import POSITION
-from neve.run.arrow.ids import identified
-from neve.run.arrow.lineage import computed_columns, lineage_columns
-from neve.run.arrow.parquet import ParquetData, open_parquet
-from neve.run.arrow.project import Projection, Source, compile_projection
-from neve.run.arrow.tasks import DeleteFile, EqualityDeletes, FileTask
-from neve.run.arrow.types import Carrier
+from neve.run.arrow.deletes import positions_in, with_positions
+from neve.run.arrow.equality import EqualityIndex
+from neve.run.arrow.formats import DataFile, open_file
+from neve.run.arrow.project import Projection, Rows
+from neve.run.arrow.tasks import DeleteFile, EqualityDeletes, FileTask, ReadTarget
+from neve.run.arrow.types import Carrier, arrow_schema
 
-__all__ = ["Carrier", "DeleteFile", "EqualityDeletes", "FileTask", "Reading", "read_batches"]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What is the same for every file of a scan."""
-
-    schema: Schema  # the columns of the result, metadata columns included, in order
-    name_mapping: NameMapping | None = None
-    schemas: Sequence[Schema] = field(default_factory=tuple)  # of the table, the current one first
-    carrier: Carrier = Carrier.EXACT
+__all__ = [
+    "Carrier",
+    "DeleteFile",
+    "EqualityDeletes",
+    "FileTask",
+    "ReadTarget",
+    "arrow_schema",
+    "positions_in",
+    "read_batches",
+    "read_tasks",
+]
 
 
 def read_batches(
-    io: FileIO, task: FileTask, reading: Reading, *, with_positions: bool = False
+    io: FileIO, task: FileTask, target: ReadTarget, *, add_position: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of a data file, in file order; `with_positions` adds `_pos` as the last column."""
-    schema = Schema(*reading.schema.fields, POSITION) if with_positions else reading.schema
-    data = _open(io, task)
-    try:
-        _check_count(task, data.record_count)
-        projection = _projection(data, task, reading, schema)
-        for rows, columns in data.batches(projection.leaves, task.part):
-            batch = projection.apply(columns, rows)
-            if batch.num_rows:
-                yield batch
-    finally:
-        data.close()
+    """The live rows of a data file, in file order; `add_position` adds `_pos` as the last column."""
+    if add_position:
+        target = replace(target, schema=Schema(*target.schema.fields, POSITION))
+    return read_tasks(io, [task], target)
 
 
-def _open(io: FileIO, task: FileTask) -> ParquetData:
-    if task.file_format.upper() != "PARQUET":
-        raise UnsupportedFeature(f"Cannot read data file {task.path}: unknown format {task.file_format}.")
-    return open_parquet(io, task.path, task.file_size)
+def read_tasks(io: FileIO, tasks: Sequence[FileTask], target: ReadTarget) -> Iterator[pa.RecordBatch]:
+    """The live rows of several data files, one after the other; a delete file they share is read once."""
+    index = EqualityIndex(io, target)
+    for task in with_positions(io, tasks):
+        with open_file(io, task.path, task.file_format, task.file_size, task.record_count) as data:
+            dead = _deleted(data, task, index)
+            if dead is None or dead.cardinality != data.record_count:
+                yield from _live(data, task, bind(data, task, target.schema, target), dead)
 
 
-def _check_count(task: FileTask, found: int) -> None:
-    if task.record_count is not None and task.record_count != found:
-        raise CorruptFile(task.path, f"{task.record_count} rows, as the metadata says", f"{found}")
+def _deleted(data: DataFile, task: FileTask, index: EqualityIndex) -> PositionSet | None:
+    if not task.equality:
+        return task.positions
+    found = index.positions(data, task)
+    return found if task.positions is None else found.union(task.positions)
 
 
-def _projection(data: ParquetData, task: FileTask, reading: Reading, schema: Schema) -> Projection:
-    source = Source(
-        path=task.path,
-        fields=identified(data.fields, task.path, reading.name_mapping, reading.schemas or [reading.schema]),
-        constants=task.partition,
-        computed=computed_columns(task, schema, reading.carrier),
-        fallback=lineage_columns(task, reading.carrier),
-        prunes_nested=data.prunes_nested,
-    )
-    return compile_projection(schema, source, reading.carrier)
+def _live(data: DataFile, task: FileTask, projection: Projection, dead: PositionSet | None) -> Iterator[pa.RecordBatch]:
+    for rows, columns in data.batches(projection.leaves, task.part):
+        kept = None if dead is None else _kept(rows, dead)
+        if kept is not None and not kept.any():
+            continue
+        batch = projection.apply(columns, rows)
+        yield batch if kept is None else batch.filter(pa.array(kept))
+
+
+def _kept(rows: Rows, dead: PositionSet) -> np.ndarray | None:
+    """Which of these rows live; None when all do."""
+    here = dead.bitmap & FrozenBitMap64(range(rows.start, rows.start + rows.count))
+    if not here:
+        return None
+    kept = np.ones(rows.count, np.bool_)
+    kept[np.frombuffer(here.to_array(), np.int64) - rows.start] = False
+    return kept

@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
 from pyiceberg.transforms import IdentityTransform
 
-from neve.run.files import Carrier, DeleteFile, EqualityDeletes, FileTask, Reading, read_batches
+from neve.run.files import Carrier, DeleteFile, EqualityDeletes, FileTask, ReadTarget, arrow_schema, read_tasks
 
 FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
 
@@ -64,15 +64,14 @@ class ForeignTable:
         rest = [s for s in self.metadata.schemas if s.schema_id != current.schema_id]
         return [current, *sorted(rest, key=lambda s: -s.schema_id)]
 
-    def reading(self, schema: Schema | None = None, carrier: Carrier = Carrier.EXACT) -> Reading:
-        return Reading(schema or self.metadata.schema(), self.name_mapping, tuple(self.schemas), carrier)
+    def target(self, schema: Schema | None = None, carrier: Carrier = Carrier.EXACT) -> ReadTarget:
+        return ReadTarget(schema or self.metadata.schema(), self.name_mapping, tuple(self.schemas), carrier)
 
     def to_arrow(self, schema: Schema | None = None, carrier: Carrier = Carrier.EXACT) -> pa.Table:
-        from neve.run.arrow.types import arrow_schema
-
-        reading = self.reading(schema, carrier)
-        batches = [b for task in self.tasks() for b in read_batches(self.io, task, reading)]
-        return pa.Table.from_batches(batches, arrow_schema(reading.schema, carrier))
+        target = self.target(schema, carrier)
+        return pa.Table.from_batches(
+            read_tasks(self.io, list(self.tasks()), target), arrow_schema(target.schema, carrier)
+        )
 
     def entries(self) -> list[dict[str, Any]]:
         """Live entries with sequence numbers and first row ids inherited."""
@@ -100,7 +99,9 @@ class ForeignTable:
         spec = self.metadata.specs()[entry["spec_id"]]
         values = list(entry["partition"].values())
         identity = {
-            f.source_id: v for f, v in zip(spec.fields, values, strict=True) if isinstance(f.transform, IdentityTransform)
+            f.source_id: v
+            for f, v in zip(spec.fields, values, strict=True)
+            if isinstance(f.transform, IdentityTransform)
         }
         by_position = [d for d in deletes if d["content"] == 1]
         vectors = [d for d in by_position if d["file_format"] == "PUFFIN"]
@@ -119,14 +120,8 @@ class ForeignTable:
             first_row_id=entry.get("first_row_id"),
             sequence_number=entry["seq"],
             deletes=tuple(_delete_file(d) for d in vectors or by_position),
-            equality=tuple(EqualityDeletes(tuple(f), self._keys(ids)) for ids, f in groups.items()),
+            equality=tuple(EqualityDeletes(tuple(f), ids) for ids, f in groups.items()),
         )
-
-    def _keys(self, ids: tuple[int, ...]) -> Schema:
-        for schema in self.schemas:
-            if set(ids) <= set(schema.field_ids):
-                return Schema(*(schema.find_field(i) for i in ids))
-        raise AssertionError(f"no schema has {ids}")
 
 
 def _delete_file(delete: dict[str, Any]) -> DeleteFile:

@@ -18,7 +18,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from neve.errors import CorruptFile
 
-__all__ = ["FileField", "fields_of", "identified", "names_ever_had"]
+__all__ = ["FileField", "fields_of", "identified", "names_ever_had", "top_level"]
 
 _ID_KEYS = (b"PARQUET:field_id", b"iceberg.id", b"field-id")  # Parquet, ORC, Avro
 
@@ -37,6 +37,12 @@ class FileField:
 def fields_of(schema: pa.Schema, path: str) -> tuple[FileField, ...]:
     """The columns of a file by its Arrow schema, with the field ids its metadata carries."""
     return _numbered(list(schema), 0, path)
+
+
+def top_level(fields: Sequence[FileField], leaves: Iterable[int]) -> list[int]:
+    """The ordinals of the top-level columns that hold any of these leaves."""
+    wanted = set(leaves)
+    return [i for i, field in enumerate(fields) if not wanted.isdisjoint(field.leaves)]
 
 
 def _numbered(fields: Iterable[pa.Field], first_leaf: int, path: str) -> tuple[FileField, ...]:

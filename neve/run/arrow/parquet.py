@@ -6,21 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
 from neve.run.arrow.ids import FileField, fields_of
-from neve.run.arrow.project import Rows
+from neve.run.arrow.project import BATCH_ROWS, Rows, Stretch
 from neve.run.arrow.storage import opened, reading
 
 __all__ = ["ParquetData", "open_parquet"]
 
-BATCH_ROWS = 65_536
 BATCH_BYTES = 32 << 20  # decoded size a batch is aimed at; a single row may be larger
 
 Keep = Callable[[Any], bool]  # of a row group's metadata
-Stretch = tuple[Rows, list[pa.Array]]
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class ParquetData:
     file: pq.ParquetFile
     stream: Any
     size: int
-    prunes_nested = True
+    prunes_nested: bool = True
 
     @property
     def fields(self) -> tuple[FileField, ...]:
@@ -80,7 +77,7 @@ class ParquetData:
 
 def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
     """Open a Parquet file and read its footer."""
-    stream = opened(io, path, size)
+    stream, length = opened(io, path, size)
     try:
         with reading(path, "a Parquet file"):
             file = pq.ParquetFile(
@@ -89,7 +86,7 @@ def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
     except BaseException:
         stream.close()
         raise
-    return ParquetData(path, file, stream, stream.size() if size is None else size)
+    return ParquetData(path, file, stream, length)
 
 
 def _batch_rows(group: Any, leaves: Sequence[int]) -> int:

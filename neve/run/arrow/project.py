@@ -23,7 +23,19 @@ from neve.run.arrow.convert import Convert, conversion
 from neve.run.arrow.ids import FileField
 from neve.run.arrow.types import Carrier, arrow_schema, arrow_type
 
-__all__ = ["Column", "Projection", "Rows", "Source", "compile_projection", "constant"]
+__all__ = [
+    "BATCH_ROWS",
+    "Column",
+    "Constant",
+    "Projection",
+    "Rows",
+    "Source",
+    "Stretch",
+    "compile_projection",
+    "constant",
+]
+
+BATCH_ROWS = 65_536
 
 _MISFIT = "values that do not fit the column"
 
@@ -34,6 +46,9 @@ class Rows:
 
     start: int
     count: int
+
+
+Stretch = tuple[Rows, list[pa.Array]]  # rows, and the columns read of them
 
 
 class Column(Protocol):
@@ -160,8 +175,9 @@ class _Map:
     value: Convert
 
     def __call__(self, array: pa.Array) -> pa.Array:
+        keys, values = (array.keys, array.items) if at.is_map(array.type) else map(array.values.field, (0, 1))
         fields = [self.kind.key_field, self.kind.item_field]
-        entries = pa.StructArray.from_arrays([self.key(array.keys), self.value(array.items)], fields=fields)
+        entries = pa.StructArray.from_arrays([self.key(keys), self.value(values)], fields=fields)
         return pa.Array.from_buffers(self.kind, len(array), array.buffers()[:2], -1, array.offset, [entries])
 
 
@@ -217,6 +233,10 @@ class _Compiler:
                 key, of_keys = self.convert(wanted.key_field, found.children[0])
                 value, of_values = self.convert(wanted.value_field, found.children[1])
                 return _Map(kind, key, value), of_keys | of_values
+            case MapType() if _is_pairs(found):
+                key, of_keys = self.convert(wanted.key_field, found.children[0].children[0])
+                value, of_values = self.convert(wanted.value_field, found.children[0].children[1])
+                return _Map(kind, key, value), of_keys | of_values
             case _:
                 return self.leaf(field, found), set(found.leaves)
 
@@ -256,6 +276,11 @@ def constant(value: Any, wanted: IcebergType, carrier: Carrier) -> Constant:
     if convert is None:
         raise TypeError(f"A value of type {array.type} cannot stand for {wanted}")
     return Constant(convert(array))
+
+
+def _is_pairs(found: FileField) -> bool:
+    """Whether a list holds keys and values: how Avro stores a map whose keys are not strings."""
+    return bool(at.is_list(found.type)) and len(found.children[0].children) == 2
 
 
 def _refuse_nulls(array: pa.Array, field: NestedField, path: str, within: pa.Array | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,38 +10,39 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.io import FileIO
 
-from neve.errors import CorruptFile, MissingFile
+from neve.errors import CorruptFile, TableError
+from neve.io.files import naming
+from neve.io.targets import input_file
 
 __all__ = ["opened", "reading"]
 
 
-def opened(io: FileIO, path: str, size: int | None) -> Any:
-    """A seekable stream over a file, whose length must be the one the metadata gives."""
-    with reading(path, "a readable file"):
-        stream = io.new_input(path).open(seekable=True)
-    found = stream.seek(0, 2) or stream.tell()
-    stream.seek(0)
+def opened(io: FileIO, path: str, size: int | None) -> tuple[Any, int]:
+    """A seekable stream over a file and its length, which must be the one the metadata gives."""
+    with naming(path, "read"):
+        stream = input_file(io, path).open(seekable=True)
+        stream.seek(0, os.SEEK_END)
+        found = int(stream.tell())
+        stream.seek(0)
     if size is not None and size != found:
         stream.close()
         raise CorruptFile(path, f"{size} bytes, as the metadata says", f"{found}")
-    return stream
+    return stream, found
 
 
 @contextmanager
 def reading(path: str, expected: str) -> Iterator[None]:
     """Turn what a decoder says about damaged bytes into an error that names the file.
 
-    Arrow reports damage as an `OSError` without a number; a failing disk or network has one, and stays as it is.
+    Arrow reports damage as an `OSError` without a number; a failing disk or network has one.
     """
     try:
         yield
-    except FileNotFoundError:
-        raise MissingFile(path) from None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CorruptFile(path, expected, _first_line(error)) from error
     except OSError as error:
-        if error.errno is not None or isinstance(error, PermissionError):
-            raise
+        if error.errno is not None:
+            raise TableError(f"Cannot read {path}: {error}") from error
         raise CorruptFile(path, expected, _first_line(error)) from error
 
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping
 
 from neve.io.vectors import PositionSet
+from neve.run.arrow.types import Carrier
 
-__all__ = ["DeleteFile", "EqualityDeletes", "FileTask"]
+__all__ = ["DeleteFile", "EqualityDeletes", "FileTask", "ReadTarget"]
+
+
+@dataclass(frozen=True)
+class ReadTarget:
+    """What is the same for every file of a scan."""
+
+    schema: Schema  # the columns of the result, metadata columns included, in order
+    name_mapping: NameMapping | None = None
+    schemas: Sequence[Schema] = ()  # of the table, the current one first: the names of columns in files without ids
+    carrier: Carrier = Carrier.EXACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +30,7 @@ class DeleteFile:
     """A delete file, or a deletion vector inside a Puffin file (then with its place and size)."""
 
     path: str
-    file_format: str
+    file_format: str = "PARQUET"
     file_size: int | None = None
     record_count: int | None = None
     content_offset: int | None = None
@@ -27,10 +39,10 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class EqualityDeletes:
-    """Delete files whose rows delete every row that agrees with one of them in the columns of `keys`."""
+    """Delete files whose rows delete every row that agrees with one of them in the key columns."""
 
     files: tuple[DeleteFile, ...]
-    keys: Schema
+    keys: tuple[int, ...]  # field ids, also of columns inside structs
 
 
 @dataclass(frozen=True)

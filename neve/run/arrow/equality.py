@@ -1,0 +1,146 @@
+"""Rows deleted by their values: found once per data file, as positions.
+
+Only the key columns are read for that, in long stretches: looking rows up costs most where it starts. Values are
+compared after promotion to the types the table's newest schema gives the key columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types as at
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.types import NestedField, StructType
+
+from neve.errors import CorruptFile, LimitExceeded, TableError
+from neve.io.vectors import PositionSet
+from neve.run.arrow.bind import bind, fields_with_ids
+from neve.run.arrow.formats import DataFile, open_file
+from neve.run.arrow.ids import FileField
+from neve.run.arrow.keys import KeySet
+from neve.run.arrow.project import Rows
+from neve.run.arrow.tasks import DeleteFile, EqualityDeletes, FileTask, ReadTarget
+
+__all__ = ["EqualityIndex"]
+
+PROBE_ROWS = 1 << 20
+MAX_KEY_BYTES = 1 << 30
+_HINT = "Compact the table with rewrite_data_files, which applies equality deletes once and for all."
+
+Columns = list[pa.Array]
+
+
+@dataclass
+class EqualityIndex:
+    """The equality deletes of a scan: each delete file is read once, each set of them indexed while it is in use."""
+
+    io: FileIO
+    target: ReadTarget
+    limit: int = MAX_KEY_BYTES
+    read: dict[tuple[DeleteFile, tuple[int, ...]], Columns] = field(default_factory=dict)
+    last: tuple[EqualityDeletes, KeySet] | None = None  # neighbouring data files mostly have the same deletes
+
+    def positions(self, data: DataFile, task: FileTask) -> PositionSet:
+        """The rows of an open data file that its equality deletes delete."""
+        return PositionSet().union(*(self._matches(data, task, group) for group in task.equality))
+
+    def _matches(self, data: DataFile, task: FileTask, group: EqualityDeletes) -> PositionSet:
+        keys, projection = self._key_set(group), bind(data, task, self._key_schema(group), self.target)
+        batches = (
+            (rows, _leaves(projection.apply(columns, rows)))
+            for rows, columns in data.batches(projection.leaves, task.part)
+        )
+        found = (rows.start + np.flatnonzero(keys.contains(columns)) for rows, columns in _long(batches))
+        return PositionSet().union(*map(PositionSet.of, found))
+
+    def _key_set(self, group: EqualityDeletes) -> KeySet:
+        if self.last is None or self.last[0] != group:
+            per_file = [self._columns(file, group) for file in group.files]
+            self.last = (group, KeySet.of([pa.concat_arrays(parts) for parts in zip(*per_file, strict=True)]))
+        return self.last[1]
+
+    def _columns(self, file: DeleteFile, group: EqualityDeletes) -> Columns:
+        name = (file, group.keys)
+        if name not in self.read:
+            self.read[name] = self._load(file, group)
+            held = sum(column.nbytes for columns in self.read.values() for column in columns)
+            if held > self.limit:
+                raise LimitExceeded(f"the equality deletes of one scan, {held} bytes,", self.limit, _HINT)
+        return self.read[name]
+
+    def _load(self, file: DeleteFile, group: EqualityDeletes) -> Columns:
+        with open_file(self.io, file.path, file.file_format, file.file_size, file.record_count) as data:
+            self._refuse_missing(data, file, group)
+            projection = bind(data, FileTask(file.path), self._key_schema(group), self.target)
+            parts = [[pa.nulls(0, f.type) for f in _flat(projection.schema)]]
+            held = 0
+            for rows, columns in data.batches(projection.leaves):
+                parts.append(_leaves(projection.apply(columns, rows)))
+                held += sum(column.nbytes for column in parts[-1])
+                if held > self.limit:
+                    raise LimitExceeded(f"the equality deletes in {file.path}", self.limit, _HINT)
+        return [pa.concat_arrays(some) for some in zip(*parts, strict=True)]
+
+    def _refuse_missing(self, data: DataFile, file: DeleteFile, group: EqualityDeletes) -> None:
+        """A delete file without a key column would otherwise delete every row in which that column is null."""
+        if missing := set(group.keys) - set(_ids(fields_with_ids(data, file.path, self.target))):
+            raise CorruptFile(file.path, f"the equality columns {sorted(group.keys)}", f"no column {sorted(missing)}")
+
+    def _key_schema(self, group: EqualityDeletes) -> Schema:
+        """The key columns in the newest schema that has them all; nullable: a null key matches null alone."""
+        for schema in self.target.schemas or [self.target.schema]:
+            if set(group.keys) <= set(schema._lazy_id_to_field):
+                return Schema(*map(_optional, prune_columns(schema, set(group.keys), False).fields))
+        raise TableError(f"Unknown equality columns {sorted(group.keys)} in {group.files[0].path}: no schema has them.")
+
+
+def _optional(field: NestedField) -> NestedField:
+    kind = field.field_type
+    if isinstance(kind, StructType):
+        kind = StructType(*map(_optional, kind.fields))
+    return field.model_copy(update={"required": False, "field_type": kind})
+
+
+def _ids(fields: Iterable[FileField]) -> Iterator[int | None]:
+    for each in fields:
+        yield each.field_id
+        yield from _ids(each.children)
+
+
+def _flat(schema: pa.Schema) -> list[pa.Field]:
+    return [
+        f for field in schema for f in (_flat(pa.schema(list(field.type))) if at.is_struct(field.type) else [field])
+    ]
+
+
+def _leaves(batch: pa.RecordBatch) -> Columns:
+    """The key columns, those inside structs too; in a row without the struct they are null."""
+    columns: Columns = []
+    for column in batch.columns:
+        columns += _leaves(pa.RecordBatch.from_struct_array(column)) if at.is_struct(column.type) else [column]
+    return columns
+
+
+def _long(batches: Iterator[tuple[Rows, Columns]]) -> Iterator[tuple[Rows, Columns]]:
+    """Neighbouring batches put together, since every look-up indexes the keys anew."""
+    held: list[tuple[Rows, Columns]] = []
+    for rows, columns in batches:
+        if held and (held[-1][0].start + held[-1][0].count != rows.start or _count(held) >= PROBE_ROWS):
+            yield _joined(held)
+            held = []
+        held.append((rows, columns))
+    if held:
+        yield _joined(held)
+
+
+def _count(held: Sequence[tuple[Rows, Columns]]) -> int:
+    return sum(rows.count for rows, _ in held)
+
+
+def _joined(held: Sequence[tuple[Rows, Columns]]) -> tuple[Rows, Columns]:
+    columns = [pa.concat_arrays(parts) for parts in zip(*(columns for _, columns in held), strict=True)]
+    return Rows(held[0][0].start, _count(held)), columns
