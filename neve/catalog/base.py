@@ -13,12 +13,12 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from neve.catalog.outcome import Fate, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
 from neve.errors import NeveError
-from neve.model.metadata import TableMetadata
+from neve.model.metadata import TableMetadata, adopt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,8 +76,7 @@ class NeveCatalog(Catalog):
             table = self.load_table(unknown.identifier)
         except (NoSuchTableError, NeveError, OSError):
             return Fate.OPEN
-        metadata: TableMetadata = table.metadata  # type: ignore[assignment]
-        return unknown.fate_in(metadata, table.metadata_location, settled=False)
+        return unknown.fate_in(adopt(table.metadata), table.metadata_location, settled=False)
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -85,19 +84,27 @@ class NeveCatalog(Catalog):
         """PyIceberg's way in. What was written for an attempt that did not land is removed: its caller would not."""
         try:
             done = self.swap(table, requirements, updates)
+            metadata, location = done.metadata, done.metadata_location
         except NotSwapped as e:
             if e.location is not None:
                 with contextlib.suppress(OSError):
                     table.io.delete(e.location)
             raise
+        except MaybeSwapped as e:
+            if self.fate(e) is not Fate.LANDED:
+                raise
+            current = self.load_table(table.name())
+            metadata, location = adopt(current.metadata), current.metadata_location
         # The response model knows versions 1 to 3 only, so it is built without validation.
-        return CommitTableResponse.model_construct(metadata=done.metadata, metadata_location=done.metadata_location)
+        return CommitTableResponse.model_construct(metadata=metadata, metadata_location=location)
 
 
-def check_requirements(requirements: Sequence[Any], metadata: TableMetadata | None) -> None:
+def check_requirements(requirements: Sequence[Any], metadata: TableMetadata | None, identifier: Identifier) -> None:
     """Refuse a commit that was made for another state of the table."""
+    if metadata is None and not any(isinstance(requirement, AssertCreate) for requirement in requirements):
+        raise RequirementFailed(f"Table {'.'.join(identifier)} does not exist any more.")
     for requirement in requirements:
         try:
             requirement.validate(metadata)
         except CommitFailedException as e:
-            raise RequirementFailed(str(e)) from e
+            raise RequirementFailed(f"Table {'.'.join(identifier)}: {e}") from e

@@ -47,7 +47,7 @@ class MetastoreTables(NeveCatalog, MetastoreCatalog):
         attempt = _Attempt()
         token = _ATTEMPT.set(attempt)
         try:
-            done = super(NeveCatalog, self).commit_table(table, tuple(requirements), tuple(updates))
+            done = _theirs(self).commit_table(table, tuple(requirements), tuple(updates))
         except NeveError:
             raise
         except NotImplementedError as e:
@@ -61,7 +61,7 @@ class MetastoreTables(NeveCatalog, MetastoreCatalog):
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """The table with metadata as this engine reads it."""
-        return self._ours(super().load_table(identifier))
+        return self._ours(_theirs(self).load_table(identifier))
 
     def create(
         self,
@@ -76,7 +76,7 @@ class MetastoreTables(NeveCatalog, MetastoreCatalog):
         """Create a table in a namespace that exists."""
         _check_version(format_version, self)
         asked = {**properties, "format-version": str(format_version)}
-        super(NeveCatalog, self).create_table(identifier, schema, location, spec, sort_order, asked)
+        _theirs(self).create_table(identifier, schema, location, spec, sort_order, asked)
         return self.load_table(identifier)
 
     def _ours(self, table: Table) -> Table:
@@ -93,7 +93,7 @@ class MetastoreTables(NeveCatalog, MetastoreCatalog):
     ) -> StagedTable:
         current = self._ours(current_table) if current_table else None
         base: Any = current.metadata if current else None
-        check_requirements(requirements, base)
+        check_requirements(requirements, base, table_identifier)
         staged = stage(base, current.metadata_location if current else None, updates)
         _check_version(staged.metadata.format_version, self)
         if (attempt := _ATTEMPT.get()) is not None:
@@ -116,6 +116,11 @@ class MetastoreTables(NeveCatalog, MetastoreCatalog):
             return CatalogUnavailable(f"Catalog {self.name!r} failed before committing {shown}: {error}")
         message = f"The answer to the commit of {shown} was lost: {error}. It may have landed at {staged.location}."
         return MaybeSwapped(message, identifier, staged.base, staged.base_location, staged.location, updates)
+
+
+def _theirs(catalog: NeveCatalog) -> Any:
+    """The methods of PyIceberg's class, which stands behind ours."""
+    return super(NeveCatalog, catalog)
 
 
 def _check_version(format_version: int, catalog: NeveCatalog) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.sql import IcebergTables
@@ -21,15 +21,15 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
-from sqlalchemy import URL, Select, create_engine, insert, select, text, update
+from sqlalchemy import URL, Executable, Select, create_engine, insert, select, text, update
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from neve.catalog.base import NeveCatalog, check_requirements
-from neve.catalog.files import next_location, read_metadata, write_metadata
-from neve.catalog.outcome import CatalogUnavailable, Fate, LostRace, MaybeSwapped, Swapped
-from neve.catalog.staging import Staged, new_table, stage
+from neve.catalog.files import read_metadata, write_metadata
+from neve.catalog.outcome import CatalogUnavailable, Fate, LostRace, MaybeSwapped, NotSwapped, Swapped
+from neve.catalog.staging import Staged, stage, stage_new
 from neve.errors import NeveError
 from neve.model.metadata import TableMetadata
 
@@ -45,7 +45,7 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         """Write new metadata and move the row to it, if the row still says what it was made from."""
         identifier = table.name()
         base, base_location = self._current(identifier, table)
-        check_requirements(requirements, base)
+        check_requirements(requirements, base, identifier)
         staged = stage(base, base_location, updates)
         if staged.is_unchanged:
             return Swapped(base, staged.metadata, staged.location)
@@ -53,9 +53,7 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         try:
             write_metadata(io, staged.location, staged.metadata)
         except OSError as e:
-            raise CatalogUnavailable(
-                f"Cannot write {staged.location}: {e}. Nothing was committed.", staged.location
-            ) from e
+            raise CatalogUnavailable(f"Cannot write {staged.location}: {e}. Nothing landed.", staged.location) from e
         self._move(identifier, staged, updates)
         return Swapped(base, staged.metadata, staged.location)
 
@@ -87,16 +85,17 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         if self._location(identifier) is not None:
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
         where = self._resolve_table_location(location, namespace, name)
-        metadata = new_table(schema, spec, sort_order, where, properties, format_version)
-        metadata_location = next_location(metadata)
-        io = self._load_file_io(EMPTY_DICT, metadata_location)
-        write_metadata(io, metadata_location, metadata)
+        staged = stage_new(schema, spec, sort_order, where, properties, format_version)
+        io = self._load_file_io(EMPTY_DICT, staged.location)
+        write_metadata(io, staged.location, staged.metadata)
         try:
-            self._insert(identifier, metadata_location)
-        except TableAlreadyExistsError:
-            io.delete(metadata_location)  # nobody can know of it: its name was made above
-            raise
-        return self._table(identifier, metadata, metadata_location)
+            self._move(identifier, staged)
+        except NotSwapped as e:
+            io.delete(staged.location)  # nobody can know of it: its name was made above
+            if not isinstance(e, LostRace):
+                raise
+            raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists") from e
+        return self._table(identifier, staged.metadata, staged.location)
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         if not (location := orm_table.metadata_location):
@@ -114,7 +113,7 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         try:
             location = self._location(identifier)
         except SQLAlchemyError as e:
-            raise CatalogUnavailable(f"Cannot ask catalog {self.name!r}: {_cause(e)}. Nothing was committed.") from e
+            raise CatalogUnavailable(f"Cannot ask catalog {self.name!r}: {_cause(e)}. Nothing landed.") from e
         if location is None:
             return None, None
         if location == table.metadata_location and isinstance(table.metadata, TableMetadata):
@@ -124,7 +123,8 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
     def _location(self, identifier: Identifier, locked: bool = False) -> str | None:
         with self._session(locked) as session:
             query = self._where(select(IcebergTables.metadata_location), identifier)
-            return session.scalar(query.with_for_update() if locked else query)
+            found: str | None = session.scalar(query.with_for_update() if locked else query)
+            return found
 
     def _where(self, query: Select[Any], identifier: Identifier) -> Select[Any]:
         namespace, name = _row_key(identifier)
@@ -139,22 +139,35 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
     @contextlib.contextmanager
     def _session(self, locked: bool = False) -> Iterator[Session]:
         """A session; a locked one is alone in writing (SQLite) or gives up waiting for a row (PostgreSQL)."""
-        with Session(self.engine) as session:
+        session = Session(self.engine)
+        try:
             if locked and self.engine.dialect.name == "sqlite":
                 session.connection().exec_driver_sql("BEGIN IMMEDIATE")
             elif locked and self.engine.dialect.name == "postgresql":
                 session.execute(text(f"SET LOCAL lock_timeout = '{_LOCK_WAIT_SECONDS}s'"))
             yield session
+        finally:
+            with contextlib.suppress(SQLAlchemyError):  # trouble in closing must not hide how the work ended
+                session.close()
 
-    def _move(self, identifier: Identifier, staged: Staged, updates: Sequence[Any]) -> None:
-        if staged.base_location is None:
-            try:
-                self._insert(identifier, staged.location)
-            except TableAlreadyExistsError as e:
-                raise LostRace(f"{e}. Another writer created it first.", staged.location) from e
-            return
+    def _move(self, identifier: Identifier, staged: Staged, updates: Sequence[Any] = ()) -> None:
+        """Point the row of the table to the staged metadata, or make the row; say how it ended."""
+        statement = self._update(identifier, staged) if staged.base_location else self._insert(identifier, staged)
+        shown = ".".join(identifier)
+        try:
+            with self._session(locked=True) as session:
+                if cast(Any, session.execute(statement)).rowcount < 1:
+                    raise LostRace(f"Another writer changed {shown} first. Refresh and try again.", staged.location)
+                self._commit(session, identifier, staged, updates)
+        except IntegrityError as e:
+            raise LostRace(f"Another writer created {shown} first.", staged.location) from e
+        except SQLAlchemyError as e:  # COMMIT was not sent, so the database rolls back
+            message = f"Catalog {self.name!r} failed before committing {shown}: {_cause(e)}. Nothing landed."
+            raise CatalogUnavailable(message, staged.location) from e
+
+    def _update(self, identifier: Identifier, staged: Staged) -> Executable:
         namespace, name = _row_key(identifier)
-        statement = (
+        return (
             update(IcebergTables)
             .where(
                 IcebergTables.catalog_name == self.name,
@@ -164,45 +177,20 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
             )
             .values(metadata_location=staged.location, previous_metadata_location=staged.base_location)
         )
-        shown = f"{namespace}.{name}"
-        try:
-            with self._session(locked=True) as session:
-                moved: Any = session.execute(statement)
-                if moved.rowcount < 1:
-                    raise LostRace(
-                        f"Table {shown} was changed by another writer. Refresh and try again.", staged.location
-                    )
-                self._commit(session, shown, identifier, staged, updates)
-        except SQLAlchemyError as e:  # COMMIT was never sent, so the database rolls back
-            raise CatalogUnavailable(
-                f"Catalog {self.name!r} failed before committing {shown}: {_cause(e)}.", staged.location
-            ) from e
 
-    def _commit(
-        self, session: Session, shown: str, identifier: Identifier, staged: Staged, updates: Sequence[Any]
-    ) -> None:
+    def _insert(self, identifier: Identifier, staged: Staged) -> Executable:
+        return insert(IcebergTables).values(**self._create_table_row(*_row_key(identifier), staged.location))
+
+    def _commit(self, session: Session, identifier: Identifier, staged: Staged, updates: Sequence[Any]) -> None:
         try:
             session.commit()
         except SQLAlchemyError as e:
+            shown = ".".join(identifier)
             if _was_rolled_back(e):
                 raise LostRace(f"Table {shown}: {_cause(e)}. Refresh and try again.", staged.location) from e
-            raise MaybeSwapped(
-                f"The answer to the commit of {shown} was lost: {_cause(e)}. It may have landed at {staged.location}.",
-                identifier,
-                staged.base,
-                staged.base_location,
-                staged.location,
-                updates,
-            ) from e
-
-    def _insert(self, identifier: Identifier, location: str) -> None:
-        namespace, name = _row_key(identifier)
-        try:
-            with self._session(locked=True) as session:
-                session.execute(insert(IcebergTables).values(**self._create_table_row(namespace, name, location)))
-                session.commit()
-        except IntegrityError as e:
-            raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists") from e
+            message = f"The answer to the commit of {shown} was lost: {_cause(e)}. It may be at {staged.location}."
+            base, base_location = staged.base, staged.base_location
+            raise MaybeSwapped(message, identifier, base, base_location, staged.location, updates) from e
 
 
 class SqlCatalog(SqlTables):

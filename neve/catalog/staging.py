@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -16,7 +15,7 @@ from neve.model.fold import fold
 from neve.model.metadata import TableMetadata, empty_metadata, new_metadata, validated
 from neve.model.properties import properties_of
 
-__all__ = ["Staged", "new_table", "stage"]
+__all__ = ["Staged", "stage", "stage_new"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +44,15 @@ def stage(base: TableMetadata | None, base_location: str | None, updates: Sequen
     return Staged(base, base_location, metadata, next_location(metadata, base_location))
 
 
-def new_table(
+def stage_new(
     schema: Schema,
     spec: PartitionSpec,
     sort_order: SortOrder,
     location: str,
-    properties: dict[str, Any],
+    properties: dict[str, str],
     format_version: int,
-) -> TableMetadata:
+) -> Staged:
     """Metadata of a new table, its properties checked."""
     properties_of(properties).check()
-    return new_metadata(schema, spec, sort_order, location, properties, format_version)
+    metadata = new_metadata(schema, spec, sort_order, location, properties, format_version)
+    return Staged(None, None, metadata, next_location(metadata))

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pyiceberg.exceptions import (
-    NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
@@ -23,6 +22,7 @@ from neve.catalog.base import NeveCatalog
 from neve.catalog.files import read_metadata
 from neve.catalog.rest import RestTables
 from neve.errors import UnknownName, UnsupportedFeature, UserError
+from neve.model.properties import properties_of
 
 __all__ = [
     "create_table",
@@ -33,8 +33,6 @@ __all__ = [
     "register_table",
     "rename_table",
 ]
-
-_DEFAULT_FORMAT_VERSION = 2
 
 
 def create_table(
@@ -50,8 +48,8 @@ def create_table(
     """Create a table, and its namespace when that does not exist. `format_version` is 1 to 4, 2 when not given."""
     parts = identifier_of(identifier)
     kept = {key: str(value) for key, value in properties.items()}
-    asked = kept.pop("format-version", None)
-    version = format_version or int(asked or _DEFAULT_FORMAT_VERSION)
+    version = format_version or properties_of(kept).format_version
+    kept.pop("format-version", None)
     _ensure_namespace(catalog, parts[:-1])
     where = location or _default_location(catalog, parts)
     try:
@@ -134,9 +132,16 @@ def _namespaces(catalog: NeveCatalog, inside: Identifier = ()) -> Iterator[Ident
 
 
 def _ensure_namespace(catalog: NeveCatalog, namespace: Identifier) -> None:
-    if not catalog.namespace_exists(namespace):
-        with contextlib.suppress(NamespaceAlreadyExistsError):
-            catalog.create_namespace(namespace)
+    """Create the namespace, and those around it, where they do not exist."""
+    if catalog.namespace_exists(namespace):
+        return
+    if len(namespace) > 1:
+        _ensure_namespace(catalog, namespace[:-1])
+    try:
+        catalog.create_namespace(namespace)
+    except Exception:  # each catalog has its own word for "another process was faster"
+        if not catalog.namespace_exists(namespace):
+            raise
 
 
 def _default_location(catalog: NeveCatalog, parts: Identifier) -> str | None:

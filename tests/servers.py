@@ -1,0 +1,270 @@
+"""Real servers for tests, on loopback or a socket in a temporary folder: PostgreSQL, and an Iceberg REST catalog."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pwd
+import shutil
+import socketserver
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic import TypeAdapter
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
+
+from neve.catalog import NeveCatalog, create_table
+from neve.model.metadata import adopt, serialise
+from neve.model.snapshots import AddSnapshot, Snapshot
+
+# --- PostgreSQL ---
+
+
+class Postgres:
+    """A PostgreSQL server with its data in one temporary folder."""
+
+    def __init__(self, programs: Path, folder: Path, user: int | None) -> None:
+        self.programs, self.folder, self.user = programs, folder, user
+        self._run("initdb", "-D", "data", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
+
+    @property
+    def uri(self) -> str:
+        """Where SQLAlchemy finds it."""
+        return f"postgresql+psycopg2://postgres@/postgres?host={self.folder}"
+
+    def start(self) -> None:
+        self._run("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", f"-h '' -k {self.folder}", "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", "data", "-w", "-m", "immediate", "stop")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self.programs / program), *arguments]
+        done = subprocess.run(
+            command, cwd=self.folder, user=self.user, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr}")
+
+
+@contextmanager
+def postgres() -> Iterator[Postgres]:
+    """A running PostgreSQL, or RuntimeError saying why there is none."""
+    programs = _postgres_programs()
+    if programs is None:
+        raise RuntimeError("no PostgreSQL: neither the package pgserver nor /usr/lib/postgresql is here")
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # short: a socket path has at most 107 letters
+    try:
+        server = Postgres(*_as_plain_user(programs, folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            with suppress(RuntimeError):
+                server.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _postgres_programs() -> Path | None:
+    spec = importlib.util.find_spec("pgserver")  # not imported: importing it changes the machine
+    bundled = [Path(place) / "pginstall" / "bin" for place in (spec.submodule_search_locations or ())] if spec else []
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((place for place in (*bundled, *installed) if (place / "initdb").exists()), None)
+
+
+def _as_plain_user(programs: Path, folder: Path) -> tuple[Path, Path, int | None]:
+    """PostgreSQL refuses to run as root: then it runs as nobody, from a copy where nobody could not reach it."""
+    if os.geteuid() != 0:
+        return programs, folder, None
+    nobody = pwd.getpwnam("nobody").pw_uid
+    if not all(place.stat().st_mode & 0o001 for place in programs.resolve().parents):
+        programs = Path(shutil.copytree(programs.parent, folder / "install")) / "bin"
+    for place in (folder, *folder.rglob("*")):
+        os.chown(place, nobody, -1, follow_symlinks=False)
+    return programs, folder, nobody
+
+
+# --- Iceberg REST catalog ---
+
+
+class RestServer:
+    """An Iceberg REST catalog over a catalog of ours. `fault` may answer instead, or break the connection."""
+
+    def __init__(self, catalog: NeveCatalog) -> None:
+        self.catalog = catalog
+        self.requests: list[tuple[str, str, Any]] = []
+        self.fault: Callable[[_Handler, str, str], bool] | None = None  # True: it has answered
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._http.rest = self  # type: ignore[attr-defined]
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+@contextmanager
+def rest_server(catalog: NeveCatalog) -> Iterator[RestServer]:
+    """A running REST catalog on loopback."""
+    server = RestServer(catalog)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+_ERRORS: dict[type[Exception], int] = {
+    NoSuchTableError: 404,
+    NoSuchNamespaceError: 404,
+    TableAlreadyExistsError: 409,
+    NamespaceAlreadyExistsError: 409,
+    CommitFailedException: 409,
+}
+_UPDATE: TypeAdapter[Any] = TypeAdapter(TableUpdate)
+_REQUIREMENT: TypeAdapter[Any] = TypeAdapter(TableRequirement)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: socketserver.BaseServer
+
+    def do_GET(self) -> None:
+        self._serve("GET")
+
+    def do_POST(self) -> None:
+        self._serve("POST")
+
+    def do_DELETE(self) -> None:
+        self._serve("DELETE")
+
+    def do_HEAD(self) -> None:
+        self._serve("HEAD")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    @property
+    def rest(self) -> RestServer:
+        return self.server.rest  # type: ignore[attr-defined, no-any-return]
+
+    def answer(self, status: int, body: Any = None) -> None:
+        raw = b"" if body is None else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(raw)
+
+    def hang_up(self) -> None:
+        """Break the connection without an answer."""
+        self.close_connection = True
+        self.connection.close()
+
+    def _serve(self, method: str) -> None:
+        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = urlsplit(self.path).path
+        body = json.loads(raw) if raw else None
+        self.rest.requests.append((method, path, body))
+        if self.rest.fault is not None and self.rest.fault(self, method, path):
+            return
+        self.handle_request(method, path, body)
+
+    def handle_request(self, method: str, path: str, body: Any) -> None:
+        try:
+            status, answer = self.result(method, path, body)
+        except Exception as e:
+            status = next((code for kind, code in _ERRORS.items() if isinstance(e, kind)), 400)
+            answer = {"error": {"message": str(e), "type": type(e).__name__, "code": status}}
+        self.answer(status, answer)
+
+    def result(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        """Do what the request asks; status and JSON of the answer."""
+        catalog = self.rest.catalog
+        match method, [unquote(part) for part in path.split("/")[2:]]:
+            case "GET", ["config"]:
+                return 200, {"defaults": {}, "overrides": {}}
+            case "GET", ["namespaces"]:
+                return 200, {"namespaces": catalog.list_namespaces()}
+            case "POST", ["namespaces"]:
+                catalog.create_namespace(tuple(body["namespace"]))
+                return 200, {"namespace": body["namespace"], "properties": {}}
+            case "GET" | "HEAD", ["namespaces", namespace]:
+                catalog.list_tables(_parts(namespace))
+                return 200, {"namespace": _parts(namespace), "properties": {}}
+            case "GET", ["namespaces", namespace, "tables"]:
+                found = catalog.list_tables(_parts(namespace))
+                return 200, {"identifiers": [{"namespace": t[:-1], "name": t[-1]} for t in found]}
+            case "POST", ["namespaces", namespace, "tables"]:
+                return 200, _shown(self._create(_parts(namespace), body))
+            case "POST", ["namespaces", namespace, "register"]:
+                return 200, _shown(
+                    catalog.register_table((*_parts(namespace), body["name"]), body["metadata-location"])
+                )
+            case "POST", ["tables", "rename"]:
+                source, target = ((*body[end]["namespace"], body[end]["name"]) for end in ("source", "destination"))
+                catalog.rename_table(source, target)
+                return 204, None
+            case "GET" | "HEAD", ["namespaces", namespace, "tables", name]:
+                return 200, _shown(catalog.load_table((*_parts(namespace), name)))
+            case "DELETE", ["namespaces", namespace, "tables", name]:
+                catalog.drop_table((*_parts(namespace), name))
+                return 204, None
+            case "POST", ["namespaces", namespace, "tables", name]:
+                return 200, self._commit((*_parts(namespace), name), body)
+        return 404, {"error": {"message": f"no route {method} {path}", "type": "NoRoute", "code": 404}}
+
+    def _create(self, namespace: tuple[str, ...], body: Any) -> Table:
+        schema, spec = Schema.model_validate(body["schema"]), PartitionSpec.model_validate(body["partition-spec"])
+        order, identifier = SortOrder.model_validate(body["write-order"]), (*namespace, body["name"])
+        return create_table(
+            self.rest.catalog, identifier, schema, spec, order, body.get("location"), body.get("properties") or {}
+        )
+
+    def _commit(self, identifier: tuple[str, ...], body: Any) -> Any:
+        catalog = self.rest.catalog
+        table = catalog.load_table(identifier)
+        requirements = [_REQUIREMENT.validate_python(found) for found in body["requirements"]]
+        done = catalog.swap(table, requirements, [_update(found) for found in body["updates"]])
+        return {"metadata": json.loads(serialise(done.metadata)), "metadata-location": done.metadata_location}
+
+
+def _update(found: Any) -> Any:
+    if found["action"] == AddSnapshotUpdate.model_fields["action"].default:
+        return AddSnapshot(snapshot=Snapshot.model_validate(found["snapshot"]))
+    return _UPDATE.validate_python(found)
+
+
+def _parts(namespace: str) -> tuple[str, ...]:
+    return tuple(namespace.split("\x1f"))
+
+
+def _shown(table: Table) -> Any:
+    metadata = json.loads(serialise(adopt(table.metadata)))
+    return {"metadata": metadata, "metadata-location": table.metadata_location, "config": {}}
