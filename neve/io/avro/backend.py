@@ -22,11 +22,11 @@ class Backend:
     gather: Callable[..., None]
     encode: Callable[..., None]
     array: Callable[[np.ndarray[Any, Any]], Any]  # a numpy array as the kernels want it
-    bytes: Callable[[Any], Any]  # read-only bytes as the kernels want them
+    bytes: Callable[[Any], Any]  # the bytes of a file as the kernels want them
 
 
 # Indexing bytes and memory views gives Python integers, which are faster and wider than numpy's scalars.
-PYTHON = Backend(kernel.decode, kernel.gather, kernel.encode, lambda a: a.data, bytes)
+PYTHON = Backend(kernel.decode, kernel.gather, kernel.encode, lambda a: a.data, lambda b: b)
 
 _lock = threading.Lock()
 _chosen: list[Backend] = []

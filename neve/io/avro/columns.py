@@ -18,7 +18,7 @@ __all__ = ["Assembly"]
 class Assembly:
     """One decoded file on its way to Arrow."""
 
-    def __init__(self, scratch: Scratch, raw: bytes, path: str, backend: Backend) -> None:
+    def __init__(self, scratch: Scratch, raw: bytearray, path: str, backend: Backend) -> None:
         self.scratch, self.path, self.backend = scratch, path, backend
         self.raw = backend.bytes(raw)
 

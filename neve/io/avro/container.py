@@ -39,7 +39,7 @@ class AvroHeader:
 class Blocks:
     """The encoded records of a file: all blocks in one piece of memory, where each ends, how many records it has."""
 
-    raw: bytes
+    raw: bytearray
     ends: np.ndarray[Any, np.dtype[np.int64]]
     counts: np.ndarray[Any, np.dtype[np.int64]]
 
@@ -108,13 +108,12 @@ def inflate_blocks(data: bytes, at: int, header: AvroHeader, path: str, limits: 
     """Decompress every block after byte `at`, and check lengths, counts and sync markers on the way."""
     budget = limits.inflated_budget(len(data))
     decompress = DECOMPRESSORS[header.codec]
-    pieces: list[Bytes] = []
+    raw = bytearray()  # grown in place: a list of pieces to join later costs a quarter more
     ends: list[int] = []
     counts: list[int] = []
-    size = 0
     for count, body, where in _stored_blocks(data, at, header.sync, path):
         try:
-            piece = decompress(body, budget - size)
+            piece = decompress(body, budget - len(raw))
         except TooLarge:
             hint = "It may be a decompression bomb; raise Limits.max_inflated_bytes or max_inflate_ratio if it is not."
             raise LimitExceeded(f"the uncompressed size of {path}", budget, hint) from None
@@ -122,15 +121,14 @@ def inflate_blocks(data: bytes, at: int, header: AvroHeader, path: str, limits: 
             raise CorruptFile(
                 path, f"a {header.codec} block at byte {where}", f"bytes that do not decompress ({e})"
             ) from e
-        size += len(piece)
         if count:
-            pieces.append(piece)
-            ends.append(size)
+            raw += piece
+            ends.append(len(raw))
             counts.append(count)
         elif len(piece):
             raise CorruptFile(path, f"no bytes in the block without records at byte {where}", f"{len(piece)} bytes")
-    pieces.append(bytes(PADDING))
-    return Blocks(b"".join(pieces), np.array(ends, np.int64), np.array(counts, np.int64))
+    raw += bytes(PADDING)
+    return Blocks(raw, np.array(ends, np.int64), np.array(counts, np.int64))
 
 
 def _stored_blocks(data: bytes, at: int, sync: bytes, path: str) -> Iterator[tuple[int, Bytes, int]]:
