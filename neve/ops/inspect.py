@@ -1,7 +1,7 @@
 """Look inside a table: its files, manifests, partitions, specs, snapshots and references as Arrow tables.
 
-Everything is answered by metadata; no data file is opened. Partitions show as a struct of all fields of all specs beside
-`spec_id`, so files of different specs stand in one table.
+Everything is answered by metadata; no data file is opened. Partitions show as a struct of all fields of all specs
+beside `spec_id`, so files of different specs stand in one table.
 
 >>> t.inspect.partitions().select(["spec_id", "partition", "file_count"])        # doctest: +SKIP
 """

@@ -1,0 +1,311 @@
+"""Metadata speed against PyIceberg in the same run: planning over a million files, and a one-file append to an old table.
+
+    make bench-metadata                      (NEVE_BENCH_FILES=100000 make bench-metadata for a smaller table)
+
+Prints CPU seconds (all threads) and ratios. Cases are interleaved; the figure of a case is its median.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, clear_manifest_cache
+from pyiceberg.table import StaticTable
+from pyiceberg.typedef import Record
+
+from neve.catalog import open_catalog
+from neve.commit.actions import Append
+from neve.commit.protocol import commit
+from neve.model.metadata import parse
+from neve.model.partition import Specs
+from neve.ops.planning import plan
+from neve.predicate import parse as predicate
+from neve.tree.entries import BOUNDS, COUNTS, EntryTable, Status
+from neve.tree.files import entries_of
+from neve.tree.read import manifests_of, read_entries
+from neve.tree.write import ManifestContext, write_list, write_manifests
+
+FILES = int(os.environ.get("NEVE_BENCH_FILES", "1000000"))
+PER_MANIFEST = 10_000
+WHERE = "ts >= TIMESTAMP '2024-03-01' AND ts < TIMESTAMP '2024-03-08' AND region = 'r07' AND id < 500"
+
+SCHEMA = [
+    {"id": 1, "name": "id", "required": True, "type": "long"},
+    {"id": 2, "name": "ts", "required": False, "type": "timestamp"},
+    {"id": 3, "name": "region", "required": False, "type": "string"},
+    *({"id": i, "name": f"c{i}", "required": False, "type": "double"} for i in range(4, 12)),
+]
+SPECS = [
+    {"spec-id": 0, "fields": [_day := {"name": "ts_day", "transform": "day", "source-id": 2, "field-id": 1000}]},
+    {"spec-id": 1, "fields": [_day, {"name": "region", "transform": "identity", "source-id": 3, "field-id": 1001}]},
+    {"spec-id": 2, "fields": [{"name": "id_bucket", "transform": "bucket[64]", "source-id": 1, "field-id": 1002}]},
+]
+DAY_MICROS = 86_400_000_000
+
+
+def document(location: str, snapshots: list[dict], properties: dict[str, str] | None = None) -> dict:
+    """Table metadata of the bench tables."""
+    return {
+        "format-version": 2,
+        "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
+        "location": location,
+        "last-sequence-number": len(snapshots),
+        "last-updated-ms": 1_700_000_000_000 + len(snapshots),
+        "last-column-id": 11,
+        "schemas": [{"type": "struct", "schema-id": 0, "fields": SCHEMA}],
+        "current-schema-id": 0,
+        "partition-specs": SPECS,
+        "default-spec-id": 2,
+        "last-partition-id": 1002,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "default-sort-order-id": 0,
+        "snapshots": snapshots,
+        "current-snapshot-id": snapshots[-1]["snapshot-id"],
+        "refs": {"main": {"snapshot-id": snapshots[-1]["snapshot-id"], "type": "branch"}},
+        "snapshot-log": [{"snapshot-id": s["snapshot-id"], "timestamp-ms": s["timestamp-ms"]} for s in snapshots],
+        "properties": properties or {},
+    }
+
+
+def snapshot(number: int, manifest_list: str) -> dict:
+    """A snapshot row as an append leaves it."""
+    summary = {"operation": "append", "added-data-files": "1", "added-records": "10", "total-data-files": str(number)}
+    return {
+        "snapshot-id": number,
+        "sequence-number": number,
+        "timestamp-ms": 1_700_000_000_000 + number,
+        "manifest-list": manifest_list,
+        "summary": summary,
+        "schema-id": 0,
+        **({"parent-snapshot-id": number - 1} if number > 1 else {}),
+    }
+
+
+def many_files(folder: Path, files: int) -> str:
+    """Write a table of many files in three specs and return the place of its metadata."""
+    location, io = folder.as_uri(), PyArrowFileIO()
+    metadata = parse(json.dumps(document(location, [snapshot(1, f"{location}/metadata/snap.avro")])).encode(), "bench")
+    numbers = iter(range(10**9))
+    context = ManifestContext(
+        metadata, Specs.of(metadata), 1, lambda: f"{location}/metadata/{next(numbers)}-m0.avro", target_bytes=1 << 30
+    )
+    rng = np.random.default_rng(7)
+    manifests = []
+    for at, start in enumerate(range(0, files, PER_MANIFEST)):
+        rows = min(PER_MANIFEST, files - start)
+        entries = _random_entries(context.specs, at % 3, start, rows, rng, location)
+        manifests += write_manifests(io, entries, context)
+    write_list(
+        io,
+        f"{location}/metadata/snap.avro",
+        manifests,
+        format_version=2,
+        snapshot_id=1,
+        parent_snapshot_id=None,
+        sequence_number=1,
+    )
+    path = folder / "metadata" / "v1.metadata.json"
+    path.write_text(json.dumps(document(location, [snapshot(1, f"{location}/metadata/snap.avro")])))
+    return path.as_uri()
+
+
+def _random_entries(specs: Specs, spec_id: int, start: int, rows: int, rng, location: str) -> EntryTable:
+    days = 19_700 + rng.integers(0, 365, rows)
+    regions = rng.integers(0, 40, rows)
+    low = rng.integers(0, 1000, rows)
+    micros = days * DAY_MICROS
+    bounds = {1: (low, low + 100), 2: (micros, micros + DAY_MICROS - 1)}
+    bounds |= {i: tuple(np.sort(rng.random((2, rows)), axis=0)) for i in range(4, 12)}
+    names = rng.integers(0, 1 << 62, rows)
+    columns = {
+        "status": np.full(rows, Status.ADDED, np.int8),
+        "content": np.zeros(rows, np.int8),
+        "file_path": [f"{location}/data/{spec_id}/{start + i:08d}-{n:016x}-00001.parquet" for i, n in enumerate(names)],
+        "file_format": "PARQUET",
+        "spec_id": np.full(rows, spec_id, np.int32),
+        "record_count": rng.integers(1_000, 100_000, rows),
+        "file_size_in_bytes": rng.integers(1 << 20, 1 << 27, rows),
+        "p1000": pa.array(days.astype(np.int32)).cast(pa.date32()) if spec_id < 2 else None,
+        "p1001": [f"r{r:02d}" for r in regions] if spec_id == 1 else None,
+        "p1002": rng.integers(0, 64, rows).astype(np.int32) if spec_id == 2 else None,
+        "value_counts": _counts(rows, list(bounds), rng),
+        "null_value_counts": _counts(rows, list(bounds), rng, zero=True),
+        "lower_bounds": _bounds({i: ends[0] for i, ends in bounds.items()}, rows),
+        "upper_bounds": _bounds({i: ends[1] for i, ends in bounds.items()}, rows),
+    }
+    detail = ["value_counts", "null_value_counts", "lower_bounds", "upper_bounds"]
+    return EntryTable.from_columns(columns, specs, rows, detail)
+
+
+def _lists(kind: pa.DataType, rows: int, ids: list[int], values: pa.Array) -> pa.Array:
+    keys = pa.array(np.tile(np.array(ids, np.int32), rows))
+    items = pa.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
+    return pa.ListArray.from_arrays(pa.array(np.arange(rows + 1, dtype=np.int32) * len(ids)), items)
+
+
+def _counts(rows: int, ids: list[int], rng, zero: bool = False) -> pa.Array:
+    values = np.zeros(rows * len(ids), np.int64) if zero else rng.integers(1, 1 << 30, rows * len(ids))
+    return _lists(COUNTS, rows, ids, pa.array(values))
+
+
+def _bounds(values: dict[int, np.ndarray], rows: int) -> pa.Array:
+    table = np.empty((rows, len(values)), np.int64)
+    for at, (field_id, column) in enumerate(values.items()):
+        table[:, at] = column if field_id < 4 else column.view(np.int64)
+    raw = pa.py_buffer(table.tobytes())
+    fixed = pa.Array.from_buffers(pa.binary(8), rows * len(values), [None, raw])
+    return _lists(BOUNDS, rows, list(values), fixed.cast(pa.binary()))
+
+
+def cpu_of(case: Callable[[], object]) -> tuple[float, object]:
+    """CPU seconds of a call, all threads of this process, and what it returned."""
+    gc.collect()
+    start = time.process_time()
+    found = case()
+    return time.process_time() - start, found
+
+
+def bench_planning(folder: Path) -> bool:
+    place = many_files(folder, FILES)
+    table = StaticTable.from_metadata(place)
+    io = PyArrowFileIO()
+    metadata = parse(Path(place.removeprefix("file://")).read_bytes(), place)
+    where = predicate(WHERE, metadata.schema()).expression
+
+    def ours() -> int:
+        return len(plan(io, metadata, metadata.current_snapshot(), where=where).files)
+
+    def theirs() -> int:
+        clear_manifest_cache()
+        return len(list(table.scan(row_filter=where).plan_files()))
+
+    ours()  # compiles or loads the decoder
+    mine, peers = [], []
+    for round_ in range(3):
+        mine.append(cpu_of(ours))
+        if round_ == 0 or FILES <= 200_000:
+            peers.append(cpu_of(theirs))
+    assert {n for _, n in mine} == {n for _, n in peers}, "both must select the same files"
+    ratio = median(s for s, _ in peers) / median(s for s, _ in mine)
+    held = _bytes_held(io, metadata)
+    print(f"plan {FILES} files of 3 specs, {mine[0][1]} selected")
+    print(f"  PyIceberg plan_files   {median(s for s, _ in peers):8.2f} CPU s")
+    print(f"  Névé                   {median(s for s, _ in mine):8.2f} CPU s")
+    print(f"  ratio {ratio:.1f}x (target 15x) {_verdict(ratio >= 15)}")
+    print(f"  held  {held:.0f} bytes a file (target under 200) {_verdict(held < 200)}")
+    return ratio >= 15 and held < 200
+
+
+def _bytes_held(io: PyArrowFileIO, metadata) -> float:
+    entries = read_entries(io, manifests_of(io, metadata, metadata.current_snapshot()), Specs.of(metadata))
+    assert len(entries) == FILES
+    return entries.columns.get_total_buffer_size() / FILES
+
+
+def old_table(folder: Path, manifests: int = 1000, snapshots: int = 1000) -> str:
+    """A table with many manifests and many snapshots; only the newest manifest list has to exist."""
+    location, io = folder.as_uri(), PyArrowFileIO()
+    rows = [snapshot(n, f"{location}/metadata/snap-{n}.avro") for n in range(1, snapshots + 1)]
+    text = json.dumps(document(location, rows, {"commit.manifest-merge.enabled": "false"}))
+    metadata = parse(text.encode(), "bench")
+    numbers = iter(range(10**9))
+    context = ManifestContext(
+        metadata, Specs.of(metadata), snapshots, lambda: f"{location}/metadata/{next(numbers)}-m0.avro"
+    )
+    rng = np.random.default_rng(3)
+    written = [
+        m
+        for n in range(manifests)
+        for m in write_manifests(io, _random_entries(context.specs, n % 3, n, 1, rng, location), context)
+    ]
+    write_list(
+        io,
+        f"{location}/metadata/snap-{snapshots}.avro",
+        written,
+        format_version=2,
+        snapshot_id=snapshots,
+        parent_snapshot_id=None,
+        sequence_number=1,
+    )
+    path = folder / "metadata" / "00000-bench.metadata.json"
+    path.write_text(text)
+    return path.as_uri()
+
+
+def new_file(name: str) -> DataFile:
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"file:///bench/{name}.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(5),
+        record_count=10,
+        file_size_in_bytes=1000,
+        column_sizes={},
+        value_counts={},
+        null_value_counts={},
+        nan_value_counts={},
+        lower_bounds={},
+        upper_bounds={},
+        split_offsets=None,
+        equality_ids=None,
+        sort_order_id=None,
+    )
+    file.spec_id = 2
+    return file
+
+
+def bench_append(folder: Path) -> bool:
+    stock = SqlCatalog("stock", uri=f"sqlite:///{folder}/stock.db", warehouse=folder.as_uri())
+    stock.create_namespace("b")
+    theirs = stock.register_table("b.t", old_table(folder / "theirs"))
+    lake = open_catalog(folder / "ours")
+    lake.create_namespace("b")
+    lake.register_table("b.t", old_table(folder / "ours" / "t"))
+
+    def peer(n: int) -> None:
+        with theirs.transaction() as tx, tx.update_snapshot().fast_append() as append:
+            append.append_data_file(new_file(f"p{n}"))
+
+    def mine(n: int) -> None:
+        table = lake.load_table("b.t")
+        commit(lake, table, Append(entries_of([new_file(f"n{n}")], Specs.of(table.metadata)), fast=True))
+
+    mine(-1)
+    peer(-1)
+    times = [(cpu_of(lambda n=n: mine(n))[0], cpu_of(lambda n=n: peer(n))[0]) for n in range(7)]
+    ours, peers = median(t[0] for t in times), median(t[1] for t in times)
+    print("append one file to a table with 1000 manifests and 1000 snapshots")
+    print(f"  PyIceberg fast_append  {peers * 1000:8.0f} CPU ms")
+    print(f"  Névé                   {ours * 1000:8.0f} CPU ms")
+    print(f"  ratio {peers / ours:.1f}x (target 8x) {_verdict(peers / ours >= 8)}")
+    return peers / ours >= 8
+
+
+def _verdict(good: bool) -> str:
+    return "ok" if good else "MISSED"
+
+
+def main() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="neve-bench-"))
+    try:
+        good = [bench(folder / name) for name, bench in (("append", bench_append), ("plan", bench_planning))]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main()

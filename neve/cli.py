@@ -1,0 +1,136 @@
+"""The command line: the same words as the Python API.
+
+neve demo | tables | inspect | scan | verify; `--json` prints rows for other programs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+from rich.console import Console
+
+from neve.demo import run as run_demo
+from neve.errors import NeveError, UnknownName
+from neve.lake import Lake, connect
+from neve.show import arrow_table
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Névé: Apache Iceberg tables that have lived, on Spark, without a jar.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+LakePath = Annotated[Path, typer.Option("--lake", help="Folder of the lake.", show_default=True)]
+CatalogName = Annotated[str | None, typer.Option("--catalog", help="A catalog of PyIceberg's configuration instead.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print rows as JSON lines.")]
+Limit = Annotated[int, typer.Option(help="Rows to show.")]
+
+_VIEWS = ("files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree")
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """An error of ours is one sentence on the screen, not a trace."""
+    try:
+        yield
+    except NeveError as e:
+        Console(stderr=True).print(f"[red]Error:[/red] {e}", highlight=False, markup=True, soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+def _lake(path: Path, catalog: str | None) -> Lake:
+    return connect(catalog=catalog) if catalog else connect(path)
+
+
+def _print(table: pa.Table, as_json: bool, limit: int, title: str) -> None:
+    if as_json:
+        for row in table.to_pylist(maps_as_pydicts="lossy"):
+            sys.stdout.write(json.dumps(row, default=_text, ensure_ascii=False) + "\n")
+        return
+    Console().print(arrow_table(table, title, limit))
+
+
+def _text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+@app.command()
+def demo(
+    lake: Annotated[Path | None, typer.Option("--lake", help="Keep the demo lake in this folder.")] = None,
+) -> None:
+    """Make a table, let it live through four partition specs, and read it back."""
+    with _plain_errors():
+        run_demo(Console(), lake)
+
+
+@app.command()
+def tables(lake: LakePath = Path("lake"), catalog: CatalogName = None) -> None:
+    """List the tables of a lake."""
+    with _plain_errors():
+        for name in _lake(lake, catalog).tables():
+            typer.echo(name)
+
+
+@app.command()
+def inspect(
+    table: str,
+    view: Annotated[str, typer.Argument(help=f"One of {', '.join(_VIEWS)}.")] = "partitions",
+    lake: LakePath = Path("lake"),
+    catalog: CatalogName = None,
+    as_json: AsJson = False,
+    limit: Limit = 40,
+) -> None:
+    """Show the metadata of a table."""
+    with _plain_errors():
+        if view not in _VIEWS:
+            raise UnknownName("view", view, _VIEWS)
+        found = getattr(_lake(lake, catalog).table(table).inspect, view)()
+        _print(found, as_json, limit, f"{table}: {view}")
+
+
+@app.command()
+def scan(
+    table: str,
+    where: Annotated[str | None, typer.Option(help="A condition in Spark SQL.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns, separated by commas.")] = None,
+    explain: Annotated[bool, typer.Option(help="Say what would be read, and read nothing.")] = False,
+    lake: LakePath = Path("lake"),
+    catalog: CatalogName = None,
+    as_json: AsJson = False,
+    limit: Limit = 20,
+) -> None:
+    """Read rows."""
+    with _plain_errors():
+        names = [c.strip() for c in columns.split(",")] if columns else None
+        chosen = _lake(lake, catalog).table(table).scan(where, names)
+        if explain:
+            typer.echo(chosen.explain())
+            return
+        _print(pa.table(chosen.to_spark().limit(limit).toArrow()), as_json, limit, table)
+
+
+@app.command()
+def verify(
+    table: str,
+    lake: LakePath = Path("lake"),
+    catalog: CatalogName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that every reachable file exists, parses and agrees with its metadata."""
+    with _plain_errors():
+        audit = _lake(lake, catalog).table(table).verify()
+        if as_json:
+            sys.stdout.write(json.dumps(audit.as_dict(), ensure_ascii=False) + "\n")
+        else:
+            Console().print(str(audit), highlight=False, markup=False)
+        raise typer.Exit(0 if audit.is_sound else 1)

@@ -1,0 +1,135 @@
+"""A lake: a catalog of tables and the Spark session to work in.
+
+>>> lake = neve.connect("my-lake")                                                          # doctest: +SKIP
+>>> t = lake.create_table("db.events", "id bigint, ts timestamp", partition_by=["days(ts)"])  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType as SparkStruct
+
+from neve import catalog as tables
+from neve.catalog import NeveCatalog, open_catalog
+from neve.errors import UserError
+from neve.model.ddl import schema_of_ddl, spec_of_terms
+from neve.ops.context import TableContext
+from neve.run.spark.session import session
+from neve.run.spark.types import iceberg_schema
+from neve.table import Table
+
+__all__ = ["Lake", "connect"]
+
+SchemaLike = Schema | pa.Schema | SparkStruct | str
+
+
+def connect(
+    path: str | Path = "lake",
+    *,
+    catalog: str | Catalog | None = None,
+    spark: SparkSession | None = None,
+    schemes: Mapping[str, str] | None = None,
+    **properties: str,
+) -> Lake:
+    """Open a lake.
+
+    Without arguments it is the folder `./lake` with an embedded SQLite catalog, made when it is not there. `catalog` is
+    the name of a catalog in PyIceberg's configuration (completed by `properties`) or a PyIceberg catalog object.
+    `spark` is your own session; without one a local session starts when it is first needed. `schemes` tells which of
+    Spark's connectors reads a table's files, such as `{"s3": "s3a"}`; files Spark has no connector for are read
+    through PyIceberg's FileIO.
+    """
+    opened = open_catalog(Path(path) if catalog is None else catalog, **properties)
+    return Lake(opened, spark, dict(schemes or {}))
+
+
+@dataclass
+class Lake:
+    """A catalog of tables; made by `neve.connect`."""
+
+    catalog: NeveCatalog
+    given_spark: SparkSession | None = field(default=None, repr=False)
+    schemes: Mapping[str, str] = field(default_factory=dict)
+
+    def spark(self) -> SparkSession:
+        """The Spark session in use; a local one is started on first use when none was given."""
+        return session(self.given_spark)
+
+    def create_table(
+        self,
+        name: str | tuple[str, ...],
+        schema: SchemaLike,
+        partition_by: Iterable[str] | PartitionSpec = (),
+        *,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        location: str | None = None,
+        format_version: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Create a table.
+
+        The schema is a PyIceberg or Arrow schema, a Spark StructType or DDL text. Partition fields are in Spark's
+        words: `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name)`. The format version is 1 to 4, 2 unless said.
+        """
+        known = _schema(schema)
+        by_terms = not isinstance(partition_by, PartitionSpec)
+        spec = spec_of_terms(_terms(partition_by), known) if by_terms else partition_by
+        made = tables.create_table(
+            self.catalog, name, known, spec, sort_order, location, dict(properties or {}), format_version
+        )
+        return Table(self._context(made))
+
+    def table(self, name: str | tuple[str, ...]) -> Table:
+        """The table of a name; an unknown one is refused with the nearest names."""
+        return Table(self._context(tables.load_table(self.catalog, name)))
+
+    def tables(self, namespace: str | None = None) -> list[str]:
+        """The names of all tables, or of one namespace."""
+        return [".".join(identifier) for identifier in tables.list_tables(self.catalog, namespace)]
+
+    def drop_table(self, name: str | tuple[str, ...]) -> None:
+        """Forget a table; its files stay where they are."""
+        tables.drop_table(self.catalog, name)
+
+    def rename_table(self, name: str | tuple[str, ...], new_name: str | tuple[str, ...]) -> Table:
+        """Give a table another name; its files stay where they are."""
+        return Table(self._context(tables.rename_table(self.catalog, name, new_name)))
+
+    def register_table(self, name: str | tuple[str, ...], metadata_location: str) -> Table:
+        """Take a table that another engine wrote into this catalog, by the place of its metadata file."""
+        return Table(self._context(tables.register_table(self.catalog, name, metadata_location)))
+
+    def _context(self, loaded: Any) -> TableContext:
+        return TableContext(self.catalog, loaded, self.spark, self.schemes)
+
+
+def _schema(given: SchemaLike) -> Schema:
+    if isinstance(given, str):
+        return schema_of_ddl(given)
+    if isinstance(given, Schema):
+        return given
+    if isinstance(given, pa.Schema):
+        return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(given))
+    if isinstance(given, SparkStruct):
+        return iceberg_schema(given)
+    raise UserError(
+        f"Cannot make a schema of a {type(given).__name__}. "
+        "Give a PyIceberg or Arrow schema, a Spark StructType, or text."
+    )
+
+
+def _terms(partition_by: Iterable[str] | PartitionSpec) -> list[str]:
+    if isinstance(partition_by, str):
+        raise UserError(f"Give partition_by as a list, such as [{partition_by!r}].")
+    return list(partition_by)  # type: ignore[arg-type]

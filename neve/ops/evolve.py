@@ -1,0 +1,97 @@
+"""Change what a table is: its partition spec, properties and format version.
+
+Isolation: the change lands only on the state it was made for; a lost race is tried again on the new state.
+Writes: table metadata only; no data file is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AssertDefaultSpecId,
+    AssertLastAssignedPartitionId,
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+)
+
+from neve.catalog import LostRace, RequirementFailed
+from neve.errors import CommitConflict, UserError
+from neve.model.evolve import evolved_spec
+from neve.model.properties import TableProperties
+from neve.ops.context import TableContext
+
+__all__ = ["evolve_partitions", "remove_properties", "set_properties", "upgrade"]
+
+Change = tuple[Sequence[TableRequirement], Sequence[TableUpdate]]
+
+
+def evolve_partitions(
+    context: TableContext, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None
+) -> None:
+    """Make the next partition spec the default; leading back to an earlier spec makes that one the default again."""
+    added, dropped = list(add), list(drop)
+
+    def change(state: TableContext) -> Change:
+        metadata = state.metadata
+        spec = evolved_spec(metadata, added, dropped, rename)
+        if spec.spec_id == metadata.default_spec_id:
+            return (), ()
+        known = spec.spec_id in metadata.specs()
+        requirements = (
+            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+            AssertLastAssignedPartitionId(last_assigned_partition_id=metadata.last_partition_id),
+        )
+        add_spec = () if known else (AddPartitionSpecUpdate(spec=spec),)
+        return requirements, (*add_spec, SetDefaultSpecUpdate(spec_id=spec.spec_id if known else -1))
+
+    _land(context, change, "partition evolution")
+
+
+def set_properties(context: TableContext, properties: Mapping[str, str]) -> None:
+    """Set properties; one the engine knows is refused when its value cannot be used."""
+    values = {name: str(value) for name, value in properties.items()}
+    TableProperties(values).check()
+    _land(context, lambda _: ((), (SetPropertiesUpdate(updates=values),)), "property change")
+
+
+def remove_properties(context: TableContext, names: Iterable[str]) -> None:
+    """Remove properties; one that is not set is left alone."""
+    removals = list(names)
+    _land(context, lambda _: ((), (RemovePropertiesUpdate(removals=removals),)), "property change")
+
+
+def upgrade(context: TableContext, format_version: int) -> None:
+    """Move to a later format version. From version 3 on, rows added later have ids of their own."""
+
+    def change(state: TableContext) -> Change:
+        now = state.metadata.format_version
+        if format_version == now:
+            return (), ()
+        if format_version < now or format_version not in (1, 2, 3, 4):
+            raise UserError(f"Cannot move table {state.name} from format version {now} to {format_version}.")
+        return (), (UpgradeFormatVersionUpdate(format_version=format_version),)
+
+    _land(context, change, "upgrade")
+
+
+def _land(context: TableContext, change: Callable[[TableContext], Change], doing: str) -> None:
+    retries = context.properties.commit_retries
+    for _ in range(retries + 1):
+        requirements, updates = change(context)
+        if not updates:
+            return
+        uuid = AssertTableUUID(uuid=context.metadata.table_uuid)
+        try:
+            context.catalog.commit_table(context.iceberg, (uuid, *requirements), tuple(updates))
+        except (LostRace, RequirementFailed):
+            context = context.refreshed()
+        else:
+            return
+    raise CommitConflict(f"The {doing} of table {context.name} lost {retries + 1} races. Try again.")

@@ -1,0 +1,93 @@
+"""Branches, tags and rollback: names that point at snapshots.
+
+Isolation: a reference moves only if it still points where it was read.
+Writes: table metadata only.
+"""
+
+from __future__ import annotations
+
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRefUpdate,
+    SetSnapshotRefUpdate,
+)
+
+from neve.errors import UnknownName, UserError
+from neve.ops.context import TableContext
+
+__all__ = ["create_branch", "create_tag", "drop", "rollback"]
+
+
+def create_branch(context: TableContext, name: str, snapshot_id: int | None = None) -> None:
+    """Start a branch at a snapshot."""
+    _create(context, name, snapshot_id, SnapshotRefType.BRANCH)
+
+
+def create_tag(context: TableContext, name: str, snapshot_id: int | None = None) -> None:
+    """Name a snapshot."""
+    _create(context, name, snapshot_id, SnapshotRefType.TAG)
+
+
+def _create(context: TableContext, name: str, snapshot_id: int | None, kind: SnapshotRefType) -> None:
+    if not name.strip():
+        raise UserError(f"A {kind.value} needs a name.")
+    if name in context.metadata.refs:
+        raise UserError(f"Table {context.name} already has a {_kind(context, name)} {name!r}. Drop it first.")
+    snapshot = context.snapshot(snapshot_id)
+    if snapshot is None:
+        raise UserError(f"Table {context.name} has no snapshot yet to make the {kind.value} {name!r} of.")
+    _point(context, name, snapshot.snapshot_id, kind, before=None)
+
+
+def drop(context: TableContext, name: str, kind: str) -> None:
+    """Remove a branch or tag; `main` stays."""
+    if name == "main":
+        raise UserError("The branch 'main' is the table itself and cannot be dropped.")
+    known = [n for n in context.metadata.refs if _kind(context, n) == kind]
+    if name not in known:
+        raise UnknownName(kind, name, known, f"table {context.name}")
+    before = context.metadata.refs[name].snapshot_id
+    requirements = (
+        AssertTableUUID(uuid=context.metadata.table_uuid),
+        AssertRefSnapshotId(ref=name, snapshot_id=before),
+    )
+    context.catalog.commit_table(context.iceberg, requirements, (RemoveSnapshotRefUpdate(ref_name=name),))
+
+
+def rollback(context: TableContext, snapshot_id: int) -> None:
+    """Make an ancestor of the current snapshot current again."""
+    current = context.metadata.current_snapshot()
+    wanted = context.snapshot(snapshot_id)
+    at = current
+    while at is not None and at.snapshot_id != snapshot_id:
+        parent = at.parent_snapshot_id
+        at = context.metadata.snapshot_by_id(parent) if parent is not None else None
+    if at is None or wanted is None or current is None:
+        raise UserError(
+            f"Cannot roll table {context.name} back to snapshot {snapshot_id}: it is no ancestor of the current one."
+        )
+    if current.snapshot_id != snapshot_id:
+        _point(context, "main", snapshot_id, SnapshotRefType.BRANCH, before=current.snapshot_id)
+
+
+def _point(context: TableContext, name: str, snapshot_id: int, kind: SnapshotRefType, before: int | None) -> None:
+    old = context.metadata.refs.get(name)
+    update = SetSnapshotRefUpdate(
+        ref_name=name,
+        type=kind,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=old.max_ref_age_ms if old else None,
+        max_snapshot_age_ms=old.max_snapshot_age_ms if old else None,
+        min_snapshots_to_keep=old.min_snapshots_to_keep if old else None,
+    )
+    requirements = (
+        AssertTableUUID(uuid=context.metadata.table_uuid),
+        AssertRefSnapshotId(ref=name, snapshot_id=before),
+    )
+    context.catalog.commit_table(context.iceberg, requirements, (update,))
+
+
+def _kind(context: TableContext, name: str) -> str:
+    return context.metadata.refs[name].snapshot_ref_type.value

@@ -1,0 +1,177 @@
+"""A table: the thin surface over the verbs in `neve.ops`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.update.schema import UpdateSchema
+from pyspark.sql import DataFrame
+
+from neve.ops import append, evolve, overwrite, overwrite_partitions, refs, verify
+from neve.ops.context import TableContext
+from neve.ops.inspect import Inspect
+from neve.ops.results import WriteResult
+from neve.ops.scan import Scan
+
+__all__ = ["Table"]
+
+
+@dataclass
+class Table:
+    """An Iceberg table, with any number of partition specs in its past.
+
+    Reading and writing always start from the newest state the catalog knows.
+    """
+
+    context: TableContext
+
+    def __repr__(self) -> str:
+        metadata = self.context.metadata
+        return f"Table({self.context.name!r}, v{metadata.format_version}, {len(metadata.partition_specs)} specs)"
+
+    def refresh(self) -> Table:
+        """Take the newest state from the catalog."""
+        self.context = self.context.refreshed()
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name of the table with its namespace."""
+        return self.context.name
+
+    @property
+    def iceberg(self) -> IcebergTable:
+        """The PyIceberg table, for everything else."""
+        return self.refresh().context.iceberg
+
+    @property
+    def schema(self) -> Schema:
+        """The current schema."""
+        return self.context.metadata.schema()
+
+    def scan(
+        self,
+        where: str | BooleanExpression | None = None,
+        columns: Iterable[str] | None = None,
+        *,
+        snapshot_id: int | None = None,
+        ref: str | None = None,
+        as_of: datetime | int | None = None,
+        case_sensitive: bool = True,
+    ) -> Scan:
+        """Read rows: `.to_spark()`, `.to_arrow()`, `.to_pandas()`, `.count()`; `.plan()` says what would be read."""
+        return Scan.of(
+            self.refresh().context,
+            where=where,
+            columns=columns,
+            snapshot_id=snapshot_id,
+            ref=ref,
+            as_of=as_of,
+            case_sensitive=case_sensitive,
+        )
+
+    def to_spark(self) -> DataFrame:
+        """The whole current table as a Spark DataFrame."""
+        return self.scan().to_spark()
+
+    def to_arrow(self) -> pa.Table:
+        """The whole current table as an Arrow table."""
+        return self.scan().to_arrow()
+
+    def append(
+        self, rows: Any, *, branch: str = "main", snapshot_properties: Mapping[str, str] | None = None
+    ) -> WriteResult:
+        """Add rows: a Spark DataFrame, an Arrow table, a pandas DataFrame or a list of dicts."""
+        return append.append(self.refresh().context, rows, branch, snapshot_properties or {})
+
+    def overwrite(
+        self,
+        rows: Any,
+        where: str | BooleanExpression | None = None,
+        *,
+        isolation: str | None = None,
+        branch: str = "main",
+        snapshot_properties: Mapping[str, str] | None = None,
+    ) -> WriteResult:
+        """Replace the files that lie entirely inside `where` (all files without it) by the rows given."""
+        return overwrite.overwrite(self.refresh().context, rows, where, isolation, branch, snapshot_properties or {})
+
+    def overwrite_partitions(
+        self,
+        rows: Any,
+        *,
+        isolation: str | None = None,
+        branch: str = "main",
+        snapshot_properties: Mapping[str, str] | None = None,
+    ) -> WriteResult:
+        """Replace every partition that the rows fall into."""
+        return overwrite_partitions.overwrite_partitions(
+            self.refresh().context, rows, isolation, branch, snapshot_properties or {}
+        )
+
+    def evolve_partitions(
+        self, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None
+    ) -> Table:
+        """Change how new files are partitioned; files that exist keep the spec they were written under."""
+        evolve.evolve_partitions(self.refresh().context, add, drop, rename or {})
+        return self.refresh()
+
+    def evolve_schema(self) -> UpdateSchema:
+        """Change columns: PyIceberg's `UpdateSchema`, to be used in a `with` block."""
+        return self.iceberg.update_schema()
+
+    def set_properties(self, **properties: str) -> Table:
+        """Set table properties; give names with dots as `**{"write.delete.mode": "merge-on-read"}`."""
+        evolve.set_properties(self.refresh().context, properties)
+        return self.refresh()
+
+    def remove_properties(self, *names: str) -> Table:
+        """Remove table properties."""
+        evolve.remove_properties(self.refresh().context, names)
+        return self.refresh()
+
+    def upgrade(self, format_version: int) -> Table:
+        """Move the table to a later format version; only metadata changes."""
+        evolve.upgrade(self.refresh().context, format_version)
+        return self.refresh()
+
+    def create_branch(self, name: str, snapshot_id: int | None = None) -> Table:
+        """Start a branch at a snapshot; at the current one unless said."""
+        refs.create_branch(self.refresh().context, name, snapshot_id)
+        return self.refresh()
+
+    def create_tag(self, name: str, snapshot_id: int | None = None) -> Table:
+        """Name a snapshot; the current one unless said."""
+        refs.create_tag(self.refresh().context, name, snapshot_id)
+        return self.refresh()
+
+    def drop_branch(self, name: str) -> Table:
+        """Remove a branch; its snapshots stay until they expire."""
+        refs.drop(self.refresh().context, name, "branch")
+        return self.refresh()
+
+    def drop_tag(self, name: str) -> Table:
+        """Remove a tag."""
+        refs.drop(self.refresh().context, name, "tag")
+        return self.refresh()
+
+    def rollback(self, snapshot_id: int) -> Table:
+        """Make an earlier snapshot of the main branch the current one."""
+        refs.rollback(self.refresh().context, snapshot_id)
+        return self.refresh()
+
+    @property
+    def inspect(self) -> Inspect:
+        """The metadata of the table as Arrow tables."""
+        return Inspect(self.refresh().context)
+
+    def verify(self, *, data: bool = True) -> verify.Audit:
+        """Check that every reachable file exists, parses and agrees with its metadata."""
+        return verify.verify(self.refresh().context, data=data)
