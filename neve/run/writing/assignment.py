@@ -1,9 +1,10 @@
 """Store assignment: what may be written into a column, and the rows as the table's schema wants them.
 
-Columns and struct fields are matched by name; a name that differs only in case matches when it is the only one. What the rows leave out
-takes the write default, or null. A value is stored only when it arrives whole: whole numbers may change width, numbers may change kind
-when the value stays the same, dates may become timestamps at midnight and back. Doubles may be rounded to floats, which are approximate
-by nature. Everything else is refused, by type before anything is written, by value before anything is committed.
+Columns and struct fields are matched by name; a name that differs only in case matches when it is the only one. What
+the rows leave out takes the write default, or null. A value is stored only when it arrives whole: whole numbers may
+change width, numbers may change kind when the value stays the same, dates may become timestamps at midnight and back.
+Doubles may be rounded to floats, which are approximate by nature. Everything else is refused, by type before anything
+is written, by value before anything is committed.
 
 These are Spark's ANSI store assignment rules, except that a value that would be cut or rounded is an error here.
 """
@@ -43,9 +44,9 @@ from pyiceberg.types import (
 )
 
 from neve.errors import UnknownName, UserError
-from neve.run.writing.schema import file_schema, stored_fields
+from neve.run.writing.schema import arrow_field, file_schema, stored_fields
 
-__all__ = ["assigned", "check_assignable", "matched_names"]
+__all__ = ["assigned", "assigned_column", "check_assignable", "matched_names"]
 
 Test = Callable[[pa.DataType], bool]
 
@@ -129,6 +130,11 @@ def assigned(rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=kinds)
 
 
+def assigned_column(values: pa.Array, field: NestedField) -> pa.Array:
+    """One column as the data files have it; nulls are let pass."""
+    return _field(values, field, arrow_field(field, field.name), field.name, len(values))
+
+
 def _check_struct(children: list[pa.Field], struct: StructType, where: str) -> None:
     found = matched_names([c.name for c in children], struct.fields, where)
     for field in struct.fields:
@@ -175,15 +181,11 @@ def _field(values: pa.Array | None, field: NestedField, kind: pa.Field, where: s
 
 
 def _repeated(field: NestedField, kind: pa.DataType, rows: int) -> pa.Array:
-    """The write default of a column. Dates and times are held as counts, decimals and the rest as Python values."""
-    default = field.write_default
+    """The write default of a column, in every row."""
     if isinstance(field.field_type, UUIDType):
-        storage = pa.repeat(pa.scalar(getattr(default, "bytes", default), pa.binary(16)), rows)
-        return pa.ExtensionArray.from_storage(kind, storage)
-    count = pa.int32() if pa.types.is_date32(kind) else pa.int64()
-    if isinstance(default, int) and pa.types.is_temporal(kind):
-        return pa.repeat(pa.scalar(default, count), rows).cast(kind)
-    return pa.repeat(pa.scalar(default, kind), rows)
+        value = pa.scalar(getattr(field.write_default, "bytes", field.write_default), pa.binary(16))
+        return pa.ExtensionArray.from_storage(kind, pa.repeat(value, rows))
+    return pa.repeat(pa.scalar(field.write_default, kind), rows)
 
 
 def _unwrapped(values: pa.Array) -> pa.Array:

@@ -1,7 +1,7 @@
 """Lower and upper bounds of a column in a data file, cut to a length without ever becoming wrong.
 
-A bound that is cut still holds: a prefix is never above the value, and a prefix whose last character is raised is above every value
-that begins with it. Where no such prefix exists there is no bound.
+A bound that is cut still holds: a prefix is never above the value, and a prefix whose last character is raised is
+above every value that begins with it. Where no such prefix exists there is no bound.
 
 >>> upper_text("abc", 2), upper_text("ab", 2), upper_text("\\U0010ffff\\U0010ffff", 1)
 ('ac', 'ab', None)

@@ -1,7 +1,8 @@
 """Where the data files of a table go and what they are called.
 
-By default `<data path>/<partition path>/<name>`; with object storage layout a hash of the rest comes first, so that the files of one
-partition do not share a prefix. Names carry the task and a number unique to the write, so no two attempts ever meet.
+By default `<data path>/<partition path>/<name>`; with object storage layout a hash of the rest comes first, so that
+the files of one partition do not share a prefix. Names carry the task and a number unique to the write, so no two
+attempts ever meet.
 
 >>> Layout("s3://b/t/data").path("00000-7-u-00001.parquet", "day=2026-01-01")
 's3://b/t/data/day=2026-01-01/00000-7-u-00001.parquet'

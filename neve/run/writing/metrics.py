@@ -1,8 +1,8 @@
 """What a data file says about its columns in the manifest: sizes, counts and bounds.
 
-Sizes, counts and bounds come from the Parquet footer, which the writer still holds when the file is closed. Two things are counted
-while rows pass: NaNs, which Parquet does not know, and the bounds of columns with values so long that Parquet leaves them out.
-Columns inside lists and maps have sizes and counts, never bounds.
+Sizes, counts and bounds come from the Parquet footer, which the writer still holds when the file is closed. Two
+things are counted while rows pass: NaNs, which Parquet does not know, and the bounds of columns with values so long
+that Parquet leaves them out. Columns inside lists and maps have sizes and counts, never bounds.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from pyiceberg.types import (
 )
 
 from neve.model.properties import MetricsMode, TableProperties
+from neve.run.arrow.columns import LAST_UPDATED, ROW_ID
 from neve.run.writing.bounds import lower_bound, upper_bound
-from neve.run.writing.schema import LAST_UPDATED, ROW_ID, stored_fields
+from neve.run.writing.schema import stored_fields
 
 __all__ = ["Leaf", "Observed", "file_metrics", "leaves_of"]
 
@@ -120,7 +121,7 @@ def _leaves(field: NestedField, name: str, above: tuple[str, ...], is_repeated: 
 
 
 def _default_modes(leaves: Sequence[Leaf], properties: TableProperties) -> dict[int, MetricsMode]:
-    """The mode of each column nobody named. A default that nobody chose stops after so many columns, outer ones first."""
+    """The mode of columns nobody named. A default that nobody chose stops after so many columns, outer ones first."""
     default = properties.metrics_default
     is_chosen = TableProperties.metrics_default.name in properties.values
     limit = len(leaves) if is_chosen else properties.metrics_max_inferred_columns

@@ -1,7 +1,8 @@
-"""Which partition each row belongs to: the transforms of a spec over Arrow columns, and rows sorted out by their tuples.
+"""Which partition each row belongs to: the transforms of a spec over Arrow columns, and rows by their tuples.
 
-The values are computed by PyIceberg's own vectorised transforms. Nanosecond timestamps are brought down to microseconds first, rounding
-towards the past: that is what the format asks of bucket, and hour does not know nanoseconds.
+The values are computed by PyIceberg's own vectorised transforms. Nanosecond timestamps are brought down to
+microseconds first, rounding towards the past: that is what the format asks of bucket, and hour does not know
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from neve.errors import UnsupportedFeature, UserError
 from neve.model.partition import Specs
 from neve.run.writing.layout import partition_path
 
-__all__ = ["Partitioner", "Piece", "apply_transform", "column_at"]
+__all__ = ["Partitioner", "Piece", "apply_transform", "column_at", "path_of"]
 
 _MICROS: dict[type[IcebergType], IcebergType] = {
     TimestampNanoType: TimestampType(),
@@ -73,7 +74,7 @@ class Partitioner:
                 continue
             if isinstance(field.transform, UnknownTransform):
                 raise UnsupportedFeature(
-                    f"Cannot write partition field {field.name!r} of spec {self.spec_id}: unknown transform {field.transform}."
+                    f"Cannot write partition field {field.name!r} of spec {self.spec_id}: its transform is not known here."
                 )
             if field.source_id not in self.schema._lazy_id_to_field:
                 raise UserError(
@@ -142,13 +143,19 @@ def apply_transform(transform: Transform[Any, Any], source: IcebergType, values:
 
 def column_at(rows: pa.RecordBatch, schema: Schema, field_id: int) -> pa.Array:
     """A column by its field id, also inside a struct; null wherever a struct above it is null."""
+    first, *inner = path_of(schema, field_id)
+    column = rows.column(first)
+    return pc.struct_field(column, inner) if inner else column
+
+
+def path_of(schema: Schema, field_id: int) -> list[str]:
+    """The names that lead to a field: a column, then struct fields."""
     names: list[str] = []
     at: int | None = field_id
     while at is not None:
         names.insert(0, schema.find_field(at).name)
         at = schema._lazy_id_to_parent.get(at)
-    column = rows.column(names[0])
-    return pc.struct_field(column, names[1:]) if len(names) > 1 else column
+    return names
 
 
 def _floored_to_micros(values: pa.Array) -> pa.Array:

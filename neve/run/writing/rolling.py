@@ -1,7 +1,7 @@
 """Rows of one partition into Parquet files of about the target size.
 
-Rows wait as Arrow until they fill a row group. How many Arrow bytes make one byte of file is learnt from the row groups written so far,
-so that a file is closed near its target size also when the target is smaller than a row group.
+Rows wait as Arrow until they fill a row group. How many Arrow bytes make one byte of file is learnt from the row
+groups written so far, so that a file is closed near its target size also when the target is smaller than a row group.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
-from neve.io.files import local_target, naming
+from neve.io.files import naming
+from neve.io.targets import local_target, output_file
 from neve.model.properties import TableProperties
 from neve.run.writing.metrics import Observed, file_metrics
 from neve.run.writing.target import WriteTarget
@@ -61,7 +62,7 @@ class _OpenFile:
         self.path, self._leaves = path, target.leaves
         self._observed, self._row_groups = Observed(), 0
         with naming(path, "create"):
-            self._stream: Any = io.new_output(local_target(io, path) or path).create(overwrite=True)
+            self._stream: Any = output_file(io, local_target(io, path) or path).create(overwrite=True)
         self._writer = pq.ParquetWriter(self._stream, target.arrow_schema, **parquet_options(target.table_properties))
         self._writer.add_key_value_metadata({"iceberg.schema": target.schema.model_dump_json()})
 

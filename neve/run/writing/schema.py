@@ -1,7 +1,7 @@
 """The Arrow shape of a data file: every column and every part of a nested one carries its field id.
 
-Strings and binaries are the plain Arrow kind, as Spark hands them over. Columns of type unknown are not stored: their only value is
-null, and the format gives them no place in a file.
+Strings and binaries are the plain Arrow kind, as Spark hands them over. Columns of type unknown are not stored: their
+only value is null, and the format gives them no place in a file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pyiceberg.types import (
     GeometryType,
     IcebergType,
     ListType,
-    LongType,
     MapType,
     NestedField,
     StructType,
@@ -22,12 +21,11 @@ from pyiceberg.types import (
 )
 
 from neve.errors import UnsupportedFeature
-from neve.model.partition import arrow_type
+from neve.run.arrow.columns import LAST_UPDATED, ROW_ID
+from neve.run.arrow.types import arrow_type
 
-__all__ = ["LAST_UPDATED", "ROW_ID", "arrow_field", "file_schema", "is_stored", "stored_fields", "with_lineage"]
+__all__ = ["arrow_field", "file_schema", "is_stored", "stored_fields", "with_lineage"]
 
-ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
-LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
 _FIELD_ID = b"PARQUET:field_id"
 
 

@@ -1,7 +1,8 @@
 """The end of every write: Arrow batches in, data files out, one row per file back.
 
-It runs in a Spark task or in the driver and knows neither. A sink that fails removes the files it made; what it returns is the only
-trace of the files it finished, so files of an attempt whose answer is not used are never referenced.
+It runs in a Spark task or in the driver and knows neither. A sink that fails removes the files it made; what it
+returns is the only trace of the files it finished, so files of an attempt whose answer is not used are never
+referenced.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Sink:
         return path
 
     def _make_room(self) -> None:
-        """Close what was longest untouched when too many files are open; empty the fullest buffer when memory is short."""
+        """Close the file longest untouched when too many are open; empty the fullest buffer when memory is short."""
         while len(self._open) > self._target.options.open_files:
             self._close_oldest()
         if sum(w.waiting_bytes for w in self._open.values()) > self._target.options.buffered_bytes:

@@ -19,6 +19,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from neve.errors import UnsupportedFeature
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties
+from neve.run.facts import TableFacts
 from neve.run.writing.layout import Layout
 from neve.run.writing.metrics import Leaf, leaves_of
 from neve.run.writing.partitioning import Partitioner
@@ -60,7 +61,7 @@ class WriteTarget:
     def of(
         cls,
         metadata: TableMetadata,
-        io_properties: Mapping[str, str],
+        io: FileIO,
         *,
         spec_id: int | None = None,
         options: WriteOptions | None = None,
@@ -74,7 +75,7 @@ class WriteTarget:
             format_version=metadata.format_version,
             sort_order=metadata.sort_order_by_id(metadata.default_sort_order_id) or UNSORTED_SORT_ORDER,
             properties=dict(metadata.properties),
-            io_properties=dict(io_properties),
+            io_properties=TableFacts.of(metadata, io).io_properties,
             options=options or WriteOptions(),
         )
 

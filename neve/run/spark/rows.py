@@ -1,0 +1,98 @@
+"""Rows as callers have them: a Spark DataFrame, Arrow, pandas, or plain dictionaries.
+
+Rows that are already in this process and small are written from here: starting a Spark job costs more than encoding
+them. The same code writes and converts them, so the result is the same. Larger ones are handed to Spark, unless they
+have types Spark would round, such as nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame, SparkSession
+
+from neve.errors import UserError
+from neve.run.spark.write import write
+from neve.run.writing.local import write_arrow
+from neve.run.writing.schema import file_schema
+from neve.run.writing.target import WriteTarget
+
+__all__ = ["LOCAL_BYTES", "as_arrow", "as_dataframe", "write_rows"]
+
+LOCAL_BYTES = 64 << 20
+
+Rows = Any  # a DataFrame, pa.Table, pa.RecordBatch, pa.RecordBatchReader, pd.DataFrame or a list of dictionaries
+
+
+def write_rows(rows: Rows, target: WriteTarget, spark: Callable[[], SparkSession]) -> pa.Table:
+    """Write rows of any kind to data files; Spark is asked for only when it is needed."""
+    if _is_frame(rows):
+        return write(rows, target)
+    table = as_arrow(rows, target.schema)
+    if table.nbytes <= LOCAL_BYTES or not all(_is_carried(f.type) for f in table.schema):
+        return write_arrow(table, target)
+    return write(spark().createDataFrame(table), target)
+
+
+def as_dataframe(spark: SparkSession, rows: Rows, schema: Schema) -> DataFrame:
+    """Rows of any kind as a Spark DataFrame."""
+    return rows if _is_frame(rows) else spark.createDataFrame(as_arrow(rows, schema))
+
+
+def as_arrow(rows: Rows, schema: Schema) -> pa.Table:
+    """Rows that are in this process as an Arrow table; dictionaries take their types from a table's schema."""
+    match rows:
+        case pa.Table():
+            return rows
+        case pa.RecordBatch():
+            return pa.Table.from_batches([rows])
+        case pa.RecordBatchReader():
+            return rows.read_all()
+        case pd.DataFrame():
+            return pa.Table.from_pandas(rows, preserve_index=False)
+        case list() | tuple() if all(isinstance(r, Mapping) for r in rows):
+            return _from_dictionaries(rows, schema)
+    raise UserError(
+        f"Cannot write rows given as {type(rows).__name__}. "
+        "Give a Spark DataFrame, an Arrow table or reader, a pandas DataFrame, or a list of dictionaries."
+    )
+
+
+def _is_frame(rows: Any) -> bool:
+    return isinstance(rows, DataFrame)
+
+
+def _from_dictionaries(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.Table:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    kinds = {f.name: f.type for f in file_schema(schema)}
+    return pa.table([_column([row.get(n) for row in rows], kinds.get(n), n) for n in names], names=names)
+
+
+def _column(values: list[Any], kind: pa.DataType | None, name: str) -> pa.Array:
+    """Values in the type of the table where they fit it; else in their own, for the writer to judge."""
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:
+        raise UserError(f"Cannot tell the type of column {name!r}: its values are of different kinds.") from e
+
+
+def _is_carried(kind: pa.DataType) -> bool:
+    """Whether Spark holds values of a type without changing them."""
+    if pa.types.is_nested(kind):
+        return all(_is_carried(kind.field(at).type) for at in range(kind.num_fields))
+    if pa.types.is_timestamp(kind):
+        return bool(kind.unit in ("s", "ms", "us"))
+    plain = (pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32())
+    return kind in plain or bool(pa.types.is_signed_integer(kind) or pa.types.is_decimal128(kind) or _is_float(kind))
+
+
+def _is_float(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_float32(kind) or pa.types.is_float64(kind))
