@@ -1,0 +1,138 @@
+"""A predicate on rows as a predicate on the partition tuple of one spec.
+
+The inclusive projection lets through every partition that may hold a matching row; the strict projection only those in
+which every row matches. Columns of the tuple go by the names of the entry table, and their types come from the newest
+schema that still has the source column, so a spec whose source was dropped still takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundPredicate,
+    EqualTo,
+    GreaterThan,
+    In,
+    LessThanOrEqual,
+    LiteralPredicate,
+    NotEqualTo,
+    NotIn,
+    Or,
+    SetPredicate,
+    UnboundPredicate,
+)
+from pyiceberg.expressions.visitors import BooleanExpressionVisitor, bind, visit
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import DayTransform, TimeTransform, UnknownTransform
+from pyiceberg.types import DateType, NestedField
+
+from neve.model.partition import Specs
+from neve.predicate.normal import all_of, any_of
+
+__all__ = ["inclusive", "strict", "tuple_schema"]
+
+
+def inclusive(bound: BooleanExpression, specs: Specs, spec_id: int) -> BooleanExpression:
+    """A bound predicate as one on the tuples of a spec, true for every tuple that may hold a matching row."""
+    return bind(tuple_schema(specs, spec_id), visit(bound, _Inclusive(specs, spec_id)), True)
+
+
+def strict(bound: BooleanExpression, specs: Specs, spec_id: int) -> BooleanExpression:
+    """A bound predicate as one on the tuples of a spec, true only for tuples in which every row matches."""
+    return bind(tuple_schema(specs, spec_id), visit(bound, _Strict(specs, spec_id)), True)
+
+
+def tuple_schema(specs: Specs, spec_id: int) -> Schema:
+    """The partition tuple of a spec as a schema whose fields are named as the columns of an entry table."""
+    named = zip(specs.columns(spec_id), specs.partition_type(spec_id).fields, strict=True)
+    return Schema(*(NestedField(f.field_id, column, f.field_type, required=False) for column, f in named))
+
+
+class _Projection(BooleanExpressionVisitor[BooleanExpression]):
+    def __init__(self, specs: Specs, spec_id: int) -> None:
+        self.specs = specs
+        self.fields = tuple(zip(specs.columns(spec_id), specs[spec_id].fields, strict=True))
+
+    def each(self, predicate: BoundPredicate, project: Callable[[PartitionField, str], Any]) -> list[BooleanExpression]:
+        """The projections through every field made from the column the predicate names."""
+        source = predicate.term.ref().field.field_id
+        fields = [(field, column) for column, field in self.fields if field.source_id == source]
+        for field, _ in fields:
+            if isinstance(field.transform, UnknownTransform):
+                raise ValueError(f"unknown transform {field.transform!r} of partition field {field.name}")
+        found = (project(field, column) for field, column in fields)
+        return [part for part in found if part is not None]
+
+    def follows_old_rounding(self, field: PartitionField) -> bool:
+        """Whether old writers rounded times before 1970 towards it, one unit too high."""
+        of_date = isinstance(field.transform, DayTransform) and isinstance(self.specs.source_type(field), DateType)
+        return isinstance(field.transform, TimeTransform) and not of_date
+
+    def visit_true(self) -> BooleanExpression:
+        return AlwaysTrue()
+
+    def visit_false(self) -> BooleanExpression:
+        return AlwaysFalse()
+
+    def visit_not(self, child_result: BooleanExpression) -> BooleanExpression:
+        raise ValueError("NOT is rewritten before a predicate is projected")
+
+    def visit_and(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
+        return And(left_result, right_result)
+
+    def visit_or(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
+        return Or(left_result, right_result)
+
+    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
+        raise ValueError(f"{predicate} is not bound")
+
+
+class _Inclusive(_Projection):
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
+        return all_of(self.each(predicate, lambda field, column: self.projected(predicate, field, column)))
+
+    def projected(self, predicate: BoundPredicate, field: PartitionField, column: str) -> UnboundPredicate | None:
+        found = field.transform.project(column, predicate)
+        return _higher_too(found) if found is not None and self.follows_old_rounding(field) else found
+
+
+class _Strict(_Projection):
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
+        return any_of(self.each(predicate, lambda field, column: self.projected(predicate, field, column)))
+
+    def projected(self, predicate: BoundPredicate, field: PartitionField, column: str) -> UnboundPredicate | None:
+        found = field.transform.strict_project(column, predicate)
+        return _higher_only(found) if found is not None and self.follows_old_rounding(field) else found
+
+
+def _higher_too(predicate: UnboundPredicate) -> UnboundPredicate:
+    """A predicate on a time unit that also finds the unit after a negative one."""
+    make: Any = type(predicate)
+    if isinstance(predicate, LessThanOrEqual) and predicate.literal.value < 0:
+        return make(predicate.term, predicate.literal.value + 1)
+    if isinstance(predicate, EqualTo | In):
+        return _any(In, predicate)
+    return predicate
+
+
+def _higher_only(predicate: UnboundPredicate) -> UnboundPredicate:
+    """A predicate on a time unit that does not trust the unit after a negative one."""
+    make: Any = type(predicate)
+    if isinstance(predicate, GreaterThan) and predicate.literal.value < 0:
+        return make(predicate.term, predicate.literal.value + 1)
+    if isinstance(predicate, NotEqualTo | NotIn):
+        return _any(NotIn, predicate)
+    return predicate
+
+
+def _any(make: Any, predicate: LiteralPredicate | SetPredicate) -> UnboundPredicate:
+    literals = predicate.literals if isinstance(predicate, SetPredicate) else {predicate.literal}
+    values = {v.value for v in literals}
+    return make(predicate.term, values | {v + 1 for v in values if v < 0})

@@ -1,0 +1,239 @@
+"""Boolean expressions in one shape, safe to prune with.
+
+PyIceberg's expressions are given by callers or come from SQL text. The normal form has no NOT, names columns in full,
+holds literals of the column's own type, and is balanced: a chain of a hundred thousand ORs is seventeen levels deep.
+Where PyIceberg would leave rows out that Spark returns, it is widened:
+
+* NaN is greater than every number, so `x > 1` on a floating-point column also lets NaN through;
+* a required field of an optional struct is null when the struct is;
+* a literal outside the range of the column is never in the column, in a list as much as alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    BoundGreaterThan,
+    BoundGreaterThanOrEqual,
+    BoundLiteralPredicate,
+    BoundPredicate,
+    BoundSetPredicate,
+    EqualTo,
+    In,
+    IsNaN,
+    IsNull,
+    LiteralPredicate,
+    Not,
+    NotEqualTo,
+    NotIn,
+    NotNull,
+    Or,
+    Reference,
+    SetPredicate,
+    UnaryPredicate,
+    UnboundPredicate,
+)
+from pyiceberg.expressions.literals import AboveMax, BelowMin, FloatLiteral, Literal, LongLiteral, TimestampLiteral
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, TimestampNanoType, TimestamptzNanoType
+
+from neve.errors import UnknownName, UnsupportedFeature, UserError
+
+__all__ = ["MAX_DEPTH", "NanosLiteral", "all_of", "any_of", "bound", "normal"]
+
+MAX_DEPTH = 60
+
+Operand = tuple[BooleanExpression, bool]
+
+
+class NanosLiteral(LongLiteral):
+    """A nanosecond timestamp as an expression literal; PyIceberg has none."""
+
+    def to(self, type_var: IcebergType) -> Any:
+        """The same literal: it is made for one column and never converted."""
+        return self
+
+
+def bound(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool = True) -> BooleanExpression:
+    """An expression in normal form, bound to the fields of a schema."""
+    return bind(schema, normal(expression, schema, case_sensitive=case_sensitive), True)
+
+
+def normal(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool = True) -> BooleanExpression:
+    """An expression in normal form; a name or a literal that does not fit the schema is an error."""
+    return _Normaliser(schema, case_sensitive).of(expression, False, 0)
+
+
+def all_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:
+    """The conjunction of the parts as a balanced tree."""
+    kept = _flattened(And, parts)
+    if any(part is AlwaysFalse() for part in kept):
+        return AlwaysFalse()
+    kept = _merged(_distinct([p for p in kept if p is not AlwaysTrue()]), NotEqualTo, NotIn)
+    return AlwaysTrue() if not kept else kept[0] if len(kept) == 1 else And(*kept)
+
+
+def any_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:
+    """The disjunction of the parts as a balanced tree."""
+    kept = _flattened(Or, parts)
+    if any(part is AlwaysTrue() for part in kept):
+        return AlwaysTrue()
+    kept = _merged(_distinct([p for p in kept if p is not AlwaysFalse()]), EqualTo, In)
+    return AlwaysFalse() if not kept else kept[0] if len(kept) == 1 else Or(*kept)
+
+
+class _Normaliser:
+    def __init__(self, schema: Schema, case_sensitive: bool) -> None:
+        self.schema, self.case_sensitive = schema, case_sensitive
+
+    def of(self, expression: BooleanExpression, negated: bool, depth: int) -> BooleanExpression:
+        if depth > MAX_DEPTH:
+            raise UserError(
+                f"Predicate nested too deeply: over {MAX_DEPTH} levels of AND and OR. Flatten the condition."
+            )
+        expression, negated = _unnegated(expression, negated)
+        if isinstance(expression, And | Or):
+            conjunction = isinstance(expression, And) != negated
+            parts = (self.of(part, no, depth + 1) for part, no in _operands(expression, negated))
+            return all_of(parts) if conjunction else any_of(parts)
+        return self.leaf(~expression if negated else expression)
+
+    def leaf(self, predicate: BooleanExpression) -> BooleanExpression:
+        if predicate is AlwaysTrue() or predicate is AlwaysFalse():
+            return predicate
+        if not isinstance(predicate, UnboundPredicate) or not isinstance(predicate.term, Reference):
+            raise UnsupportedFeature(f"Unsupported predicate {predicate}: give unbound comparisons of plain columns.")
+        field = self.field(predicate.term.name)
+        if self.is_in_optional_struct(field) and isinstance(predicate, IsNull | NotNull) and field.required:
+            return AlwaysTrue()
+        return self.widened(self.bound(_in_nanos(predicate, field)))
+
+    def field(self, name: str) -> NestedField:
+        try:
+            return self.schema.find_field(name, case_sensitive=self.case_sensitive)
+        except ValueError:
+            raise UnknownName("column", name, self.schema.column_names) from None
+
+    def bound(self, predicate: UnboundPredicate) -> BooleanExpression:
+        try:
+            return predicate.bind(self.schema, case_sensitive=self.case_sensitive)
+        except (TypeError, ValueError, ArithmeticError) as e:
+            raise UserError(
+                f"Predicate {predicate} does not fit the table: {e}. Give a literal of the column's type."
+            ) from e
+
+    def is_in_optional_struct(self, field: NestedField) -> bool:
+        name = self.schema.find_column_name(field.field_id) or field.name
+        parents = [name[:i] for i, c in enumerate(name) if c == "."]
+        known = self.schema._name_to_id
+        return any(not self.schema.find_field(known[p]).required for p in parents if p in known)
+
+    def widened(self, predicate: BooleanExpression) -> BooleanExpression:
+        if not isinstance(predicate, BoundPredicate):
+            return predicate
+        field = predicate.term.ref().field
+        name = Reference(self.schema.find_column_name(field.field_id) or field.name)
+        plain = _unbound(predicate, name)
+        floating = isinstance(field.field_type, FloatType | DoubleType)
+        if floating and isinstance(predicate, BoundGreaterThan | BoundGreaterThanOrEqual):
+            return any_of((plain, _is_nan(name)))
+        return plain
+
+
+def _is_nan(name: Reference) -> BooleanExpression:
+    make: Any = IsNaN  # its signature is hidden from type checkers by its base
+    return make(name)
+
+
+def _unbound(predicate: BoundPredicate, name: Reference) -> BooleanExpression:
+    make: Any = predicate.as_unbound
+    if isinstance(predicate, BoundLiteralPredicate):
+        return make(name, _rounded(predicate.literal))
+    if isinstance(predicate, BoundSetPredicate):
+        inside = {_rounded(v) for v in predicate.literals if not isinstance(v, AboveMax | BelowMin)}
+        return make(name, inside)
+    return make(name)
+
+
+def _rounded(literal: Literal[Any]) -> Literal[Any]:
+    """A literal as the column can hold it: a 32-bit column holds a neighbour of 0.1, never 0.1 itself."""
+    return FloatLiteral(literal._value32) if isinstance(literal, FloatLiteral) else literal
+
+
+def _in_nanos(predicate: UnboundPredicate, field: NestedField) -> UnboundPredicate:
+    if not isinstance(field.field_type, TimestampNanoType | TimestamptzNanoType):
+        return predicate
+    make: Any = type(predicate)
+    if isinstance(predicate, LiteralPredicate):
+        return make(predicate.term, _nanos(predicate.literal))
+    return (
+        make(predicate.term, {_nanos(v) for v in predicate.literals})
+        if isinstance(predicate, SetPredicate)
+        else predicate
+    )
+
+
+def _nanos(literal: Literal[Any]) -> Literal[Any]:
+    return NanosLiteral(literal.value * 1000) if isinstance(literal, TimestampLiteral) else literal
+
+
+def _unnegated(expression: BooleanExpression, negated: bool) -> Operand:
+    while isinstance(expression, Not):
+        expression, negated = expression.child, not negated
+    return expression, negated
+
+
+def _operands(root: BooleanExpression, negated: bool) -> list[Operand]:
+    """The operands of a chain of one operator, found without recursion, in order."""
+    conjunction = isinstance(root, And) != negated
+    found: list[Operand] = []
+    waiting: list[Operand] = [(root, negated)]
+    while waiting:
+        expression, no = _unnegated(*waiting.pop())
+        if isinstance(expression, And | Or) and (isinstance(expression, And) != no) == conjunction:
+            waiting += [(expression.right, no), (expression.left, no)]
+        else:
+            found.append((expression, no))
+    return found
+
+
+def _flattened(operator: type[And] | type[Or], parts: Iterable[BooleanExpression]) -> list[BooleanExpression]:
+    found: list[BooleanExpression] = []
+    for part in parts:
+        found += [p for p, _ in _operands(part, False)] if isinstance(part, operator) else [part]
+    return found
+
+
+def _distinct(parts: Sequence[BooleanExpression]) -> list[BooleanExpression]:
+    seen: set[tuple[type, str]] = set()
+    kept = []
+    for part in parts:
+        if isinstance(part, UnaryPredicate) and isinstance(part.term, Reference):
+            if (key := (type(part), part.term.name)) in seen:
+                continue
+            seen.add(key)
+        kept.append(part)
+    return kept
+
+
+def _merged(
+    parts: list[BooleanExpression], one: type[LiteralPredicate], many: type[SetPredicate]
+) -> list[BooleanExpression]:
+    """Comparisons of one column with single values as one comparison with the set of them."""
+    sets: dict[str, set[Any]] = {}
+    rest: list[BooleanExpression] = []
+    for part in parts:
+        if isinstance(part, one | many) and isinstance(part.term, Reference):
+            values = part.literals if isinstance(part, SetPredicate) else {part.literal}
+            sets.setdefault(part.term.name, set()).update(values)
+        else:
+            rest.append(part)
+    make: Any = many
+    return [*(make(name, values) for name, values in sets.items()), *rest]
