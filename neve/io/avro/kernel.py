@@ -198,20 +198,21 @@ def decode(
                 left = stack[depth + 1]
                 pc = code[pc + 4]
             else:
-                left = v if v > 0 else -v
+                items = v if v > 0 else -v
                 if code[pc + 3] > 0:
                     n = (end - p) // code[pc + 3]
                 else:
                     n = empty_items - row
-                if left < 0 or left > n:
+                if items < 0 or items > n:
                     status = BAD_COUNT
                     break
-                if row + left > room[context]:
+                if row + items > room[context]:
                     p = start
-                    state[WANTED] = row + left
+                    state[WANTED] = row + items
                     state[CONTEXT] = context
                     status = GROW
                     break
+                left = items
                 pc += BLOCK_WORDS if v < 0 else BLOCK_WORDS + SIZE_WORDS
         elif op == ITEM:
             row += 1
