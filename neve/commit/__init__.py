@@ -1,0 +1,1 @@
+"""Publishing changes: actions, conflict checks, attempts, outcomes, and cleaning up after them."""

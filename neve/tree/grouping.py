@@ -5,13 +5,16 @@ Groups come in ascending order of the spec id, so two runs over the same files n
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
 import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadata
 
 from neve.errors import UnknownName
 from neve.tree.entries import EntryTable
 
-__all__ = ["group_entries_by_spec", "group_files_by_spec", "validate_added_data_files"]
+__all__ = ["entries_by_manifest", "group_entries_by_spec", "group_files_by_spec", "validate_added_data_files"]
 
 FIRST_SPEC = 0
 """The spec of a v1 file that names none."""
@@ -25,6 +28,13 @@ def group_files_by_spec(files: EntryTable) -> dict[int, EntryTable]:
 def group_entries_by_spec(entries: EntryTable) -> dict[int, EntryTable]:
     """The entries of each spec, tombstones included, in the order they came."""
     return group_files_by_spec(entries)
+
+
+def entries_by_manifest(entries: EntryTable, manifests: int) -> list[EntryTable]:
+    """The entries of each of the manifests they were read from; they must be in the order they were read."""
+    ends = np.searchsorted(entries.numpy("manifest"), np.arange(manifests + 1))
+    slices = (entries.columns.slice(start, end - start) for start, end in pairwise(ends))
+    return [EntryTable(columns, entries.specs) for columns in slices]
 
 
 def validate_added_data_files(metadata: TableMetadata, files: EntryTable) -> None:

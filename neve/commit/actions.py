@@ -1,0 +1,243 @@
+"""What a commit can do to a table: one frozen value per Iceberg operation.
+
+An action says which files come and go, what the caller had read (`start_snapshot_id`, the snapshot its plan was made
+on) and which checks it asks for. It knows nothing about the table it meets; the same action is applied anew at every
+attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.table.snapshots import Operation
+
+from neve.tree.entries import EntryTable, Manifest
+
+__all__ = [
+    "Action",
+    "Append",
+    "DeleteFiles",
+    "Overwrite",
+    "Removed",
+    "ReplacePartitions",
+    "RewriteFiles",
+    "RewriteManifests",
+    "RowDelta",
+]
+
+Files: TypeAlias = EntryTable | None
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Files to take out of the table: entries that a plan has read, or paths.
+
+    With `manifests` (the path of each manifest the ordinals of the entries count) only those manifests are opened
+    while they are still in the table; otherwise the ones that may hold the partitions of the entries.
+    """
+
+    entries: Files = None
+    paths: frozenset[str] = frozenset()
+    manifests: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, *paths: str) -> Removed:
+        """The files at some paths."""
+        return cls(paths=frozenset(paths))
+
+    def __bool__(self) -> bool:
+        return bool(self.paths) or bool(self.entries)
+
+
+NOTHING = Removed()
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Add data files. A fast append leaves the manifests of the table as they are; others may merge them.
+
+    `manifests` adds the files of manifests that another writer prepared; they may hold new files only.
+    """
+
+    files: Files = None
+    fast: bool = False
+    manifests: tuple[Manifest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """Replace files: the ones named, and every file that lies entirely inside `row_filter`."""
+
+    added: Files = None
+    removed: Removed = NOTHING
+    removed_deletes: Removed = NOTHING
+    row_filter: BooleanExpression | None = None
+    conflict_filter: BooleanExpression | None = None
+    start_snapshot_id: int | None = None
+    no_conflicting_data: bool = False
+    no_conflicting_deletes: bool = False
+    added_match_filter: bool = False
+    case_sensitive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacePartitions:
+    """Replace the partitions of the added files, each the pair of spec and tuple.
+
+    Files of an unpartitioned spec replace the whole table.
+    """
+
+    added: Files = None
+    start_snapshot_id: int | None = None
+    no_conflicting_data: bool = False
+    no_conflicting_deletes: bool = False
+    append_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFiles:
+    """Drop whole data files, by name or because every row of them matches; acts on what is there when it commits."""
+
+    removed: Removed = NOTHING
+    row_filter: BooleanExpression | None = None
+    must_exist: bool = False
+    case_sensitive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RowDelta:
+    """Change rows: data files and delete files come and go together.
+
+    `referenced` are the data files the new position deletes point at, beyond those the delete files name themselves.
+    """
+
+    added_data: Files = None
+    added_deletes: Files = None
+    removed_data: Removed = NOTHING
+    removed_deletes: Removed = NOTHING
+    referenced: frozenset[str] = frozenset()
+    conflict_filter: BooleanExpression | None = None
+    start_snapshot_id: int | None = None
+    check_deleted_files: bool = False
+    no_conflicting_data: bool = False
+    no_conflicting_deletes: bool = False
+    no_conflicting_updates: bool = False
+    must_exist: bool = False
+    case_sensitive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteFiles:
+    """Replace files by others that hold the same rows (compaction).
+
+    With `data_sequence_number`, that of the snapshot the plan was made on, equality deletes committed meanwhile still
+    apply.
+    """
+
+    removed_data: Removed = NOTHING
+    added_data: Files = None
+    removed_deletes: Removed = NOTHING
+    added_deletes: Files = None
+    data_sequence_number: int | None = None
+    start_snapshot_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteManifests:
+    """Replace manifests by others that hold the same live files.
+
+    `groups` are the live entries of the removed manifests with all their detail columns, one group to a new manifest;
+    `added` are manifests written elsewhere, which may hold existing entries only.
+    """
+
+    removed: frozenset[str]
+    groups: tuple[EntryTable, ...] = ()
+    added: tuple[Manifest, ...] = ()
+
+
+Action: TypeAlias = Append | Overwrite | ReplacePartitions | DeleteFiles | RowDelta | RewriteFiles | RewriteManifests
+
+
+def added_data(action: Action) -> Files:
+    """The data files an action brings."""
+    match action:
+        case Append():
+            return action.files
+        case Overwrite() | ReplacePartitions():
+            return action.added
+        case RowDelta() | RewriteFiles():
+            return action.added_data
+        case DeleteFiles() | RewriteManifests():
+            return None
+
+
+def added_deletes(action: Action) -> Files:
+    """The delete files an action brings."""
+    return action.added_deletes if isinstance(action, RowDelta | RewriteFiles) else None
+
+
+def added_files(action: Action) -> Iterator[EntryTable]:
+    """Everything an action brings, data before deletes."""
+    for files in (added_data(action), added_deletes(action)):
+        if files:
+            yield files
+
+
+def removed_data(action: Action) -> Removed:
+    """The data files an action takes out by name."""
+    match action:
+        case Overwrite() | DeleteFiles():
+            return action.removed
+        case RowDelta() | RewriteFiles():
+            return action.removed_data
+        case Append() | ReplacePartitions() | RewriteManifests():
+            return NOTHING
+
+
+def removed_deletes(action: Action) -> Removed:
+    """The delete files an action takes out by name."""
+    return action.removed_deletes if isinstance(action, Overwrite | RowDelta | RewriteFiles) else NOTHING
+
+
+def start_of(action: Action) -> int | None:
+    """The snapshot the caller had read, when it told."""
+    return None if isinstance(action, Append | DeleteFiles | RewriteManifests) else action.start_snapshot_id
+
+
+def operation_of(action: Action) -> Operation:
+    """The name Iceberg gives the operation; later commits decide by it what to look at."""
+    match action:
+        case Append():
+            return Operation.APPEND
+        case DeleteFiles():
+            return Operation.DELETE
+        case RewriteFiles() | RewriteManifests():
+            return Operation.REPLACE
+        case ReplacePartitions():
+            return Operation.OVERWRITE
+        case Overwrite():
+            return _operation_of_overwrite(action)
+        case RowDelta():
+            return _operation_of_delta(action)
+
+
+def _operation_of_overwrite(action: Overwrite) -> Operation:
+    removes = bool(action.removed or action.removed_deletes) or action.row_filter is not None
+    if action.added and removes:
+        return Operation.OVERWRITE
+    return Operation.DELETE if removes else Operation.APPEND
+
+
+def _operation_of_delta(action: RowDelta) -> Operation:
+    if action.added_deletes:
+        return Operation.OVERWRITE if action.added_data else Operation.DELETE
+    removes = bool(action.removed_data or action.removed_deletes)
+    return Operation.OVERWRITE if removes else Operation.APPEND
+
+
+def paths_of(tables: Iterable[Files]) -> frozenset[str]:
+    """The paths of some files."""
+    return frozenset(path for table in tables if table for path in table["file_path"].to_pylist())

@@ -1,0 +1,106 @@
+"""Which files a filter or a set of partitions concerns: manifests by summaries, files by partition and statistics.
+
+A row filter is projected into the spec of each file. `may_match` keeps what cannot be excluded, `must_match` only
+what is proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from pyiceberg.expressions import BooleanExpression
+
+from neve.commit.partitions import PartitionSet
+from neve.model.metadata import TableMetadata
+from neve.model.partition import Specs
+from neve.plan import metrics_filter
+from neve.plan.partition_filter import PartitionFilter
+from neve.plan.ranges import Mask
+from neve.tree.entries import Content, EntryTable, Manifest
+
+__all__ = ["RowFilter", "Scope", "applying"]
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """A predicate on rows, applied to files of any spec."""
+
+    expression: BooleanExpression
+    metadata: TableMetadata
+    specs: Specs
+    case_sensitive: bool = True
+
+    @cached_property
+    def _partitions(self) -> PartitionFilter:
+        schema = self.metadata.schema()
+        return PartitionFilter.of(self.expression, self.specs, schema, case_sensitive=self.case_sensitive)
+
+    @property
+    def detail(self) -> Collection[str]:
+        """The detail columns the statistics are read from."""
+        return metrics_filter.STATISTICS
+
+    def may_match_manifest(self, manifest: Manifest) -> bool:
+        """Whether a manifest may hold a file with a matching row."""
+        return self._partitions.may_match(manifest)
+
+    def may_match(self, files: EntryTable) -> Mask:
+        """The files that may hold a matching row."""
+        if not len(files):
+            return np.zeros(0, bool)
+        return self._partitions.judge(files).keep & metrics_filter.may_match(files, self._partitions.predicate)
+
+    def must_match(self, files: EntryTable) -> Mask:
+        """The files in which every row matches. Statistics of a delete file tell nothing about the rows it deletes."""
+        if not len(files):
+            return np.zeros(0, bool)
+        by_statistics = metrics_filter.must_match(files, self._partitions.predicate) & (
+            files.numpy("content") == Content.DATA
+        )
+        return self._partitions.judge(files).keep & (self._partitions.covers(files) | by_statistics)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The files a check looks at: all, those that may match a filter, or those of some partitions."""
+
+    row_filter: RowFilter | None = None
+    partitions: PartitionSet | None = None
+
+    def may_match_manifest(self, manifest: Manifest) -> bool:
+        """Whether a manifest may hold a file in scope."""
+        if self.row_filter is not None:
+            return self.row_filter.may_match_manifest(manifest)
+        return self.partitions is None or self.partitions.may_meet(manifest)
+
+    def may_match(self, files: EntryTable) -> Mask:
+        """Which files are in scope."""
+        if self.row_filter is not None:
+            return self.row_filter.may_match(files)
+        return np.ones(len(files), bool) if self.partitions is None else self.partitions.holds(files)
+
+
+def applying(files: EntryTable, deletes: EntryTable) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Pairs of a data file and a delete file that applies to it, as row numbers in both tables."""
+    key = PartitionSet(files, files.specs)
+    pairs: list[tuple[int, int]] = []
+    for d in range(len(deletes)):
+        one = deletes.take([d])
+        number, content = one["sequence_number"][0].as_py(), one["content"][0].as_py()
+        names = one["referenced_data_file"][0].as_py()
+        if names is not None:
+            mask = pc.equal(files["file_path"], names).to_numpy()
+        elif content == Content.EQUALITY_DELETES and deletes.specs.is_unpartitioned(one["spec_id"][0].as_py()):
+            mask = np.ones(len(files), bool)
+        else:
+            mask = PartitionSet.of(one, files.specs).holds(files)
+        numbers = files.numpy("sequence_number")
+        mask = mask & (numbers < number if content == Content.EQUALITY_DELETES else numbers <= number)
+        pairs += [(int(f), d) for f in np.flatnonzero(mask)]
+    found = np.array(pairs, np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]

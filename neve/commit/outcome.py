@@ -1,0 +1,132 @@
+"""How a commit ends: committed, rejected with proof that nothing landed, or unknown.
+
+Only `Rejected` allows anything to be deleted. A `Conflict` names the check that failed, the snapshot that got in the
+way, the files and their specs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from neve.errors import CommitConflict, CommitUnknown, UserError
+
+__all__ = ["Check", "Committed", "Conflict", "Outcome", "Rejected", "Unknown", "require"]
+
+_SHOWN_FILES = 5
+
+
+class Check(StrEnum):
+    """What a commit is checked for; the letters are those of docs/decisions/0008-commit.md."""
+
+    NEW_DATA = "A"
+    NEW_DELETES = "B"
+    NEW_DELETES_FOR_FILES = "C"
+    REMOVED_DATA = "D"
+    REQUIRED_FILES = "E"
+    MISSING_FILES = "F"
+    NEW_VECTORS = "G"
+    SELF_REFERENCE = "H"
+    ANCESTRY = "I"
+    DELETE_KIND = "J"
+    UNKNOWN_SPEC = "K"
+    ROW_GROWTH = "L"
+    OUTSIDE_FILTER = "M"
+    PARTIAL_MATCH = "N"
+    CONCURRENT_UPDATE = "concurrent-update"
+    ARGUMENTS = "arguments"
+    HISTORY = "history"
+    MANIFESTS = "manifests"
+    ATTEMPTS = "attempts"
+
+    @property
+    def is_about_input(self) -> bool:
+        """Whether the request itself is wrong, so that no other writer is to blame."""
+        return self in _ABOUT_INPUT
+
+
+_ABOUT_INPUT = frozenset(
+    {
+        Check.SELF_REFERENCE,
+        Check.ANCESTRY,
+        Check.DELETE_KIND,
+        Check.UNKNOWN_SPEC,
+        Check.ROW_GROWTH,
+        Check.OUTSIDE_FILTER,
+        Check.PARTIAL_MATCH,
+        Check.ARGUMENTS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why a commit cannot land: the check, the snapshot that got in the way, the files and their specs."""
+
+    rule: Check
+    message: str
+    snapshot_id: int | None = None
+    files: tuple[str, ...] = ()
+    spec_ids: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.files[:_SHOWN_FILES])
+        more = f", … ({len(self.files)} files)" if len(self.files) > _SHOWN_FILES else ""
+        parts = [
+            f"snapshot {self.snapshot_id}" if self.snapshot_id is not None else "",
+            f"spec {', '.join(map(str, self.spec_ids))}" if self.spec_ids else "",
+            f"files {shown}{more}" if shown else "",
+        ]
+        where = "; ".join(p for p in parts if p)
+        return f"{self.message} [{self.rule}{': ' + where if where else ''}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The change is in the table. No snapshot was made when there was nothing to change."""
+
+    snapshot_id: int | None
+    location: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Proof that nothing landed. `written` are the metadata files the commit wrote; they are gone again."""
+
+    conflicts: tuple[Conflict, ...]
+    written: frozenset[str] = frozenset()
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The change may have landed, at `location` if the catalog told it: every file is kept."""
+
+    location: str
+    cause: str
+    snapshot_id: int | None = None
+
+
+Outcome: TypeAlias = Committed | Rejected | Unknown
+
+
+def require(outcome: Outcome, doing: str = "commit") -> Committed:
+    """The commit, or the error that tells why there is none."""
+    match outcome:
+        case Committed():
+            return outcome
+        case Unknown():
+            raise CommitUnknown(
+                f"Cannot tell whether the {doing} landed ({outcome.cause}). Every file is kept; look for snapshot "
+                f"{outcome.snapshot_id} before trying again.",
+                outcome.location,
+            )
+        case Rejected():
+            reasons = " ".join(str(c) for c in outcome.conflicts)
+            if all(c.rule.is_about_input for c in outcome.conflicts):
+                raise UserError(f"The {doing} was refused: {reasons}")
+            raise CommitConflict(
+                f"The {doing} did not land: {reasons} Plan it again on the current table.", outcome.conflicts
+            )

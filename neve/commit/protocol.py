@@ -1,0 +1,199 @@
+"""Commit an action to a table: refresh, check, write, swap, and again when another writer was faster.
+
+An attempt goes through the phases of `Phase`. Only a swap that provably did not land is tried again. The attempt that
+landed is recognised by the manifest list it wrote, never by an id that all attempts share. The outcome is one of
+three: `Committed`, `Rejected` (nothing landed; what was written is deleted again) or `Unknown` (it may have landed;
+every file is kept).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from neve.catalog.base import NeveCatalog
+from neve.catalog.outcome import Fate, MaybeSwapped, NotSwapped, Swapped
+from neve.commit.actions import Action
+from neve.commit.cleanup import discard, discard_losing_attempts
+from neve.commit.draft import draft
+from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected, Unknown
+from neve.commit.prepare import Prepared, prepare
+from neve.commit.retry import Environment, Phase, wait_before
+from neve.commit.rules import check
+from neve.commit.scratch import Scratch
+from neve.commit.window import Base, Refused
+from neve.errors import UserError
+from neve.model.metadata import adopt
+from neve.model.snapshots import Snapshot
+
+__all__ = ["commit"]
+
+
+def commit(
+    catalog: NeveCatalog,
+    table: Table,
+    action: Action,
+    *,
+    branch: str = MAIN_BRANCH,
+    properties: Mapping[str, str] | None = None,
+    environment: Environment | None = None,
+) -> Outcome:
+    """Apply an action to a branch of a table; `properties` go to the summary of the snapshot.
+
+    `table` says which table; its metadata is read anew. Raises only for what no attempt can change: an unknown table
+    or branch, a storage that fails, a corrupt file. Nothing has landed then, and nothing is left behind.
+    """
+    job = _Commit(catalog, table, action, branch, dict(properties or {}), environment or Environment())
+    try:
+        outcome = job.run()
+    except BaseException:
+        job.abandon()
+        raise
+    return job.proven(outcome) if isinstance(outcome, Rejected) else outcome
+
+
+@dataclass
+class _Commit:
+    """One commit on its way through its attempts."""
+
+    catalog: NeveCatalog
+    table: Table
+    action: Action
+    branch: str
+    properties: dict[str, str]
+    environment: Environment
+    attempts: int = 0
+    may_have_landed: bool = False
+    scratch: Scratch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scratch = Scratch(self.environment.snapshot_id())
+
+    def run(self) -> Outcome:
+        """Attempt until one is decided."""
+        started = self.environment.now_ms()
+        while True:
+            base = self.refreshed()
+            if landed := self.already_landed(base):
+                return self.finished(landed, self.table.metadata_location)
+            try:
+                outcome = self.attempt(base)
+            except Refused as e:
+                return Rejected((e.conflict,), self.scratch.written, self.attempts)
+            if not isinstance(outcome, NotSwapped):
+                return outcome
+            if gave_up := self.out_of_attempts(base, outcome, started):
+                return gave_up
+            self.environment.sleep(wait_before(self.attempts, base.properties, self.environment.jitter()))
+
+    def refreshed(self) -> Base:
+        """The table as it is now."""
+        self.observe(Phase.REFRESH)
+        self.table = self.catalog.load_table(self.table.name())
+        base = Base(self.table.io, adopt(self.table.metadata, self.table.metadata_location), self.branch)
+        taken = base.metadata.snapshot_by_id(self.scratch.snapshot_id)
+        if taken is not None and taken.manifest_list not in self.scratch.lists:
+            self.take_another_id()
+        return base
+
+    def take_another_id(self) -> None:
+        """Begin anew under another snapshot id: another snapshot has this one, and manifests state the id."""
+        fresh = Scratch(self.environment.snapshot_id())
+        fresh.others += self.scratch.written
+        self.scratch = fresh
+
+    def already_landed(self, base: Base) -> Snapshot | None:
+        """The snapshot of an earlier attempt that was reported lost and landed all the same."""
+        found = base.metadata.snapshot_by_id(self.scratch.snapshot_id) if self.attempts else None
+        return found if found is not None and found.manifest_list in self.scratch.lists else None
+
+    def attempt(self, base: Base) -> Outcome | NotSwapped:
+        """One attempt: its outcome, or that it provably did not land."""
+        self.attempts += 1
+        self.observe(Phase.CHECK)
+        check(base, self.action)
+        self.observe(Phase.DRAFT)
+        made = draft(base, self.action, self.scratch)
+        if made.is_empty:
+            return Committed(None, self.table.metadata_location, self.attempts)
+        self.observe(Phase.LIST)
+        ready = prepare(
+            base,
+            self.action,
+            made,
+            self.scratch,
+            attempt=self.attempts,
+            now_ms=self.environment.now_ms(),
+            properties=self.properties,
+        )
+        return self.swapped(ready)
+
+    def swapped(self, ready: Prepared) -> Outcome | NotSwapped:
+        """Ask the catalog to make the snapshot current."""
+        self.observe(Phase.SWAP)
+        self.may_have_landed = True
+        try:
+            done = self.catalog.swap(self.table, ready.requirements, ready.updates)
+        except NotSwapped as e:
+            self.may_have_landed = False
+            if e.location is not None:
+                self.scratch.others.append(e.location)
+            return e
+        except UserError as e:
+            # The fold refuses numbers that another branch has used up meanwhile; nothing was sent.
+            self.may_have_landed = False
+            return NotSwapped(str(e))
+        except MaybeSwapped as e:
+            return self.settled(e, ready)
+        self.observe(Phase.SWAPPED)
+        return self.finished(ready.snapshot, done.metadata_location, done)
+
+    def settled(self, lost: MaybeSwapped, ready: Prepared) -> Outcome | NotSwapped:
+        """What became of a swap whose answer was lost, as far as the table shows it."""
+        properties = Base(self.table.io, adopt(self.table.metadata), self.branch).properties
+        wait = properties.status_check_min_wait_ms
+        for look in range(properties.status_checks + 1):
+            match self.catalog.fate(lost):
+                case Fate.LANDED:
+                    return self.finished(ready.snapshot, lost.metadata_location or "")
+                case Fate.NEVER:
+                    self.may_have_landed = False
+                    self.scratch.others += [lost.metadata_location] if lost.metadata_location else []
+                    return NotSwapped(str(lost))
+                case Fate.OPEN if look < properties.status_checks:
+                    self.environment.sleep(wait / 1000)
+                    wait = min(wait * 2, properties.status_check_max_wait_ms)
+        return Unknown(lost.metadata_location or "", str(lost), self.scratch.snapshot_id)
+
+    def finished(self, snapshot: Snapshot, location: str, done: Swapped | None = None) -> Committed:
+        """The commit landed: remove what its other attempts left."""
+        self.observe(Phase.CLEAN)
+        discard_losing_attempts(self.table.io, self.scratch.written, snapshot, done.retired if done else ())
+        return Committed(snapshot.snapshot_id, location, self.attempts)
+
+    def out_of_attempts(self, base: Base, lost: NotSwapped, started: int) -> Rejected | None:
+        """The rejection when no further attempt is due."""
+        elapsed = self.environment.now_ms() - started
+        if self.attempts <= base.properties.commit_retries and elapsed < base.properties.commit_timeout_ms:
+            return None
+        message = f"Gave up after {self.attempts} attempts in {elapsed} ms: {lost}"
+        return Rejected((Conflict(Check.ATTEMPTS, message),), self.scratch.written, self.attempts)
+
+    def proven(self, rejected: Rejected) -> Outcome:
+        """A rejection, after one more look: a swap reported as lost may have landed and been lost to a retry below."""
+        if self.scratch.lists and (landed := self.already_landed(self.refreshed())):
+            return self.finished(landed, self.table.metadata_location)
+        self.observe(Phase.CLEAN)
+        discard(rejected, self.table.io)
+        return rejected
+
+    def abandon(self) -> None:
+        """Clean up after an error, unless the swap may have happened."""
+        if not self.may_have_landed:
+            discard(Rejected((), self.scratch.written), self.table.io)
+
+    def observe(self, phase: Phase) -> None:
+        self.environment.observe(phase, self.attempts)

@@ -1,0 +1,359 @@
+"""The conflict checks: each a sentence, a function of the window and the action, that returns a `Conflict` or nothing.
+
+The letters are those of docs/decisions/0008-commit.md. `rules_of` puts them in the order in which an operation is
+checked. The window starts at the snapshot the plan was made on. Checks of removed files (F), growth (L) and partial
+matches (N) come with the draft, which opens the manifests anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table.snapshots import Operation
+
+from neve.commit import actions
+from neve.commit.actions import Action, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
+from neve.commit.matching import RowFilter, Scope, applying
+from neve.commit.outcome import Check, Conflict
+from neve.commit.partitions import PartitionSet
+from neve.commit.summary import vectors_in
+from neve.commit.window import Base, Refused, Window
+from neve.errors import UnknownName
+from neve.tree.entries import Content, EntryTable, Status
+from neve.tree.grouping import validate_added_data_files
+
+__all__ = ["check", "rules_of"]
+
+Rule: TypeAlias = Callable[[Window, Any], Conflict | None]
+
+DATA_ADDED = frozenset({Operation.APPEND, Operation.OVERWRITE})
+DELETES_ADDED = frozenset({Operation.OVERWRITE, Operation.DELETE})
+DATA_REMOVED = frozenset({Operation.OVERWRITE, Operation.REPLACE, Operation.DELETE})
+DATA_REPLACED = frozenset({Operation.OVERWRITE, Operation.REPLACE})
+VECTORS_ADDED = frozenset({Operation.OVERWRITE, Operation.DELETE, Operation.REPLACE})
+LIVE = (Status.ADDED, Status.EXISTING)
+
+
+def check(base: Base, action: Action) -> None:
+    """Refuse an action that does not fit the table as it is now."""
+    window = Window(base, actions.start_of(action))
+    for rule in rules_of(action, has_parent=base.parent is not None):
+        if conflict := rule(window, action):
+            raise Refused(conflict)
+
+
+def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
+    """The checks an action asks for, in order; without a parent there is no history to look at."""
+    match action:
+        case RowDelta():
+            return (*INPUT, *(_of_row_delta(action) if has_parent else ()), no_self_reference)
+        case Overwrite():
+            return (*INPUT, *_of_overwrite(action, has_parent))
+        case ReplacePartitions():
+            return (*INPUT, one_spec, *(_of_replace_partitions(action) if has_parent else ()))
+        case RewriteFiles():
+            return (*INPUT, rewrite_arguments, *((no_new_deletes_for_rewritten_files,) if has_parent else ()))
+        case _:
+            return INPUT
+
+
+def _of_row_delta(action: RowDelta) -> Iterable[Rule]:
+    asked: list[tuple[bool, Rule]] = [
+        (action.start_snapshot_id is not None, start_is_an_ancestor),
+        (bool(action.referenced), referenced_files_still_exist),
+        (action.no_conflicting_data, no_new_data),
+        (action.no_conflicting_deletes, no_new_deletes_for_removed_files),
+        (action.no_conflicting_deletes, no_new_deletes),
+        (action.no_conflicting_updates, no_updates_of_referenced_files),
+        (bool(action.added_deletes), no_new_vectors),
+    ]
+    return (rule for is_asked, rule in asked if is_asked)
+
+
+def _of_overwrite(action: Overwrite, has_parent: bool) -> Iterable[Rule]:
+    by_filter = has_parent and action.no_conflicting_deletes and action.row_filter is not None
+    by_name = has_parent and action.no_conflicting_deletes and bool(action.removed)
+    asked: list[tuple[bool, Rule]] = [
+        (action.added_match_filter, added_files_match_the_filter),
+        (has_parent and action.no_conflicting_data, no_new_data),
+        (by_filter, no_new_deletes),
+        (by_filter, no_removed_data),
+        (by_name, no_new_deletes_for_removed_files),
+    ]
+    return (rule for is_asked, rule in asked if is_asked)
+
+
+def _of_replace_partitions(action: ReplacePartitions) -> Iterable[Rule]:
+    asked: list[tuple[bool, Rule]] = [
+        (action.no_conflicting_data, no_new_data),
+        (action.no_conflicting_deletes, no_removed_data),
+        (action.no_conflicting_deletes, no_new_deletes),
+    ]
+    return (rule for is_asked, rule in asked if is_asked)
+
+
+def no_new_data(window: Window, action: Overwrite | ReplacePartitions | RowDelta) -> Conflict | None:
+    """A. No data file that may hold rows of the kind the command read was added meanwhile."""
+    scope = _scope(window.base, action)
+    new = window.entries(DATA_ADDED, is_deletes=False, statuses=[Status.ADDED], may_hold=scope.may_match_manifest)
+    return _conflict(
+        Check.NEW_DATA, "Data files that may match were added since the table was read.", new, scope.may_match(new)
+    )
+
+
+def no_new_deletes(window: Window, action: Overwrite | ReplacePartitions | RowDelta) -> Conflict | None:
+    """B. No delete file that may apply to rows of the kind the command read was added meanwhile."""
+    scope = _scope(window.base, action, for_deletes=True)
+    new = _new_deletes(window)
+    mask = scope.may_match(new) | _is_global(new)
+    return _conflict(Check.NEW_DELETES, "Delete files that may match were added since the table was read.", new, mask)
+
+
+def no_new_deletes_for_removed_files(window: Window, action: Overwrite | RowDelta) -> Conflict | None:
+    """C. No removed data file gained deletes meanwhile: its copy would bring the deleted rows back."""
+    new = _new_deletes(window)
+    if isinstance(action, Overwrite) and action.conflict_filter is not None:
+        new = new.filter(pa.array(_scope(window.base, action).may_match(new)))
+    return _gained(window, actions.removed_data(action), new, np.full(len(new), True))
+
+
+def no_new_deletes_for_rewritten_files(window: Window, action: RewriteFiles) -> Conflict | None:
+    """C. The same for compaction. Equality deletes still apply to copies that keep number and partition."""
+    new = _new_deletes(window)
+    if action.data_sequence_number is None:
+        return _gained(window, action.removed_data, new, np.full(len(new), True))
+    still_apply = (new.numpy("content") == Content.EQUALITY_DELETES) & (_is_global(new) | _stays(window, action, new))
+    return _gained(window, action.removed_data, new, ~still_apply)
+
+
+def _stays(window: Window, action: RewriteFiles, deletes: EntryTable) -> Any:
+    """Which deletes belong to a partition that the rewritten rows do not leave."""
+    if not action.added_data:
+        return np.full(len(deletes), True)  # no copies, no rows to come back
+    return PartitionSet.of(action.added_data, window.base.specs).holds(deletes)
+
+
+def _gained(window: Window, removed: actions.Removed, deletes: EntryTable, counts: Any) -> Conflict | None:
+    if not removed or not len(deletes):
+        return None
+    files = _removed_entries(window.base, removed)
+    files = files.with_columns(sequence_number=window.start_sequence_number)
+    file_rows, delete_rows = applying(files, deletes)
+    hits = counts[delete_rows]
+    if not hits.any():
+        return None
+    return _conflict(
+        Check.NEW_DELETES_FOR_FILES,
+        "Files to be replaced gained deletes since the table was read.",
+        files.take(np.unique(file_rows[hits])),
+        snapshot_id=deletes["snapshot_id"][int(delete_rows[hits][0])].as_py(),
+    )
+
+
+def no_removed_data(window: Window, action: Overwrite | ReplacePartitions) -> Conflict | None:
+    """D. No data file that may hold rows of the kind the command read was removed meanwhile."""
+    scope = _scope(window.base, action, for_deletes=True)
+    gone = window.entries(DATA_REMOVED, is_deletes=False, statuses=[Status.DELETED], may_hold=scope.may_match_manifest)
+    return _conflict(
+        Check.REMOVED_DATA,
+        "Data files that may match were removed since the table was read.",
+        gone,
+        scope.may_match(gone),
+    )
+
+
+def referenced_files_still_exist(window: Window, action: RowDelta) -> Conflict | None:
+    """E. Every data file that a new delete file points at is still live; a tombstone does not count as live."""
+    operations = DATA_REMOVED if action.check_deleted_files else DATA_REPLACED
+    gone = window.entries(operations, is_deletes=False, statuses=[Status.DELETED])
+    mask = pc.is_in(gone["file_path"], value_set=pa.array(sorted(action.referenced), pa.string())).to_numpy()
+    mask &= _scope(window.base, action).may_match(gone)
+    message = "Data files that the new deletes point at were removed or rewritten since the table was read."
+    return _conflict(Check.REQUIRED_FILES, message, gone, mask)
+
+
+def no_new_vectors(window: Window, action: RowDelta) -> Conflict | None:
+    """G. No data file got a deletion vector meanwhile that this commit adds one for: a file has one vector."""
+    mine = action.added_deletes
+    if not mine or not vectors_in(mine).any():
+        return None
+    named = pc.unique(mine.filter(pa.array(vectors_in(mine)))["referenced_data_file"])
+    new = window.entries(VECTORS_ADDED, is_deletes=True, statuses=LIVE)
+    mask = vectors_in(new) & pc.is_in(new["referenced_data_file"], value_set=named).to_numpy()
+    message = "Data files got deletion vectors from another commit since the table was read."
+    return _conflict(Check.NEW_VECTORS, message, new, mask, column="referenced_data_file")
+
+
+def no_updates_of_referenced_files(window: Window, action: RowDelta) -> Conflict | None:
+    """No commit updated rows of the same files: a row deleted here would live on in its updated copy."""
+    if not action.added_deletes:
+        return None
+    new = _new_deletes(window, frozenset({Operation.OVERWRITE}))
+    named = pa.array(sorted(_referenced(action)), pa.string())
+    names_ours = pc.is_in(new["referenced_data_file"], value_set=named).to_numpy()
+    names_none = new["referenced_data_file"].is_null().to_numpy()
+    nearby = PartitionSet.of(action.added_deletes, window.base.specs).holds(new)
+    message = "Rows of the same data files were updated since the table was read."
+    return _conflict(Check.CONCURRENT_UPDATE, message, new, names_ours | (names_none & nearby) | _is_global(new))
+
+
+def no_self_reference(window: Window, action: RowDelta) -> Conflict | None:
+    """H. A delta does not remove a data file and delete rows from it as well."""
+    removed = action.removed_data.paths | actions.paths_of([action.removed_data.entries])
+    if both := removed & _referenced(action):
+        message = "Cannot remove data files and delete rows from them in one commit."
+        return Conflict(Check.SELF_REFERENCE, message, files=tuple(sorted(both)))
+    return None
+
+
+def start_is_an_ancestor(window: Window, action: RowDelta) -> Conflict | None:
+    """I. The snapshot the plan was made on is part of the history of the branch."""
+    if any(s.snapshot_id == action.start_snapshot_id for s in window.base.ancestors()):
+        return None
+    branch = window.base.branch
+    message = (
+        f"Snapshot {action.start_snapshot_id}, which the change was planned on, is not in the history of {branch!r}."
+    )
+    return Conflict(Check.ANCESTRY, message, action.start_snapshot_id)
+
+
+def delete_kinds_fit(window: Window, action: Action) -> Conflict | None:
+    """J. Delete files are of the kind the format version knows; the table may have been upgraded meanwhile."""
+    deletes, version = actions.added_deletes(action), window.base.format_version
+    if not deletes:
+        return None
+    is_position = deletes.numpy("content") == Content.POSITION_DELETES
+    is_vector = vectors_in(deletes)
+    wrong, message = {
+        1: (
+            np.full(len(deletes), True),
+            "A version 1 table has no delete files. Upgrade it, or rewrite the data files.",
+        ),
+        2: (is_vector, "A version 2 table has no deletion vectors. Write position delete files."),
+    }.get(
+        version,
+        (is_position & ~is_vector, f"A version {version} table takes position deletes as deletion vectors only."),
+    )
+    return _conflict(Check.DELETE_KIND, message, deletes, wrong)
+
+
+def specs_are_known(window: Window, action: Action) -> Conflict | None:
+    """K. Every added file names a partition spec that the table has."""
+    for files in actions.added_files(action):
+        try:
+            validate_added_data_files(window.base.metadata, files)
+        except UnknownName as e:
+            unknown = ~np.isin(pc.fill_null(files["spec_id"], 0).to_numpy(), list(window.base.specs.by_id))
+            return _conflict(Check.UNKNOWN_SPEC, str(e), files, unknown)
+    return None
+
+
+def added_files_match_the_filter(window: Window, action: Overwrite) -> Conflict | None:
+    """M. Every row of the added files lies inside the filter whose rows they replace."""
+    if action.row_filter is None:
+        return Conflict(Check.ARGUMENTS, "Cannot check added files against the overwrite filter: there is none.")
+    if not action.added:
+        return None
+    outside = ~RowFilter(action.row_filter, window.base.metadata, window.base.specs, action.case_sensitive).must_match(
+        action.added
+    )
+    message = f"Added files may hold rows outside the overwrite filter {action.row_filter}."
+    return _conflict(Check.OUTSIDE_FILTER, message, action.added, outside)
+
+
+def one_spec(window: Window, action: ReplacePartitions) -> Conflict | None:
+    """Partitions are replaced under one spec: those of another spec could not be told to hold the same rows."""
+    found = action.added.spec_ids() if action.added else []
+    if len(found) == 1:
+        return None
+    message = (
+        "Cannot replace partitions without new files."
+        if not found
+        else f"Cannot replace partitions of specs {found} at once."
+    )
+    return Conflict(Check.ARGUMENTS, message, spec_ids=tuple(found))
+
+
+def rewrite_arguments(window: Window, action: RewriteFiles) -> Conflict | None:
+    """A rewrite removes something, and adds only what replaces files of the same kind."""
+    wrong = [
+        (not action.removed_data and not action.removed_deletes, "Cannot rewrite files without removing any."),
+        (
+            bool(action.added_data) and not action.removed_data,
+            "Cannot add data files without removing the ones they replace.",
+        ),
+        (
+            bool(action.added_deletes) and not action.removed_deletes,
+            "Cannot add delete files without removing the ones they replace.",
+        ),
+    ]
+    return next((Conflict(Check.ARGUMENTS, message) for is_wrong, message in wrong if is_wrong), None)
+
+
+INPUT: tuple[Rule, ...] = (specs_are_known, delete_kinds_fit)
+
+
+def _new_deletes(window: Window, operations: frozenset[Operation] = DELETES_ADDED) -> EntryTable:
+    """The delete files committed since the start that can apply to what was there then."""
+    if window.base.format_version == 1:
+        return EntryTable.empty(window.base.specs)
+    new = window.entries(operations, is_deletes=True, statuses=LIVE)
+    return new.filter(pc.greater(new["sequence_number"], window.start_sequence_number))
+
+
+def _is_global(deletes: EntryTable) -> Any:
+    """Equality deletes of an unpartitioned spec: they apply to files of every partition."""
+    unpartitioned = [s for s in deletes.specs.by_id if deletes.specs.is_unpartitioned(s)]
+    is_equality = deletes.numpy("content") == Content.EQUALITY_DELETES
+    return is_equality & np.isin(deletes.numpy("spec_id"), unpartitioned)
+
+
+def _scope(base: Base, action: Overwrite | ReplacePartitions | RowDelta, for_deletes: bool = False) -> Scope:
+    """The files a check looks at: those of replaced partitions, or those that may match the filter of the command."""
+    if isinstance(action, ReplacePartitions):
+        return _partition_scope(base, action.added) if action.added else Scope()
+    chosen = action.conflict_filter
+    if chosen is None and isinstance(action, Overwrite) and (for_deletes or not action.removed):
+        chosen = action.row_filter
+    return Scope() if chosen is None else Scope(RowFilter(chosen, base.metadata, base.specs, action.case_sensitive))
+
+
+def _partition_scope(base: Base, added: EntryTable) -> Scope:
+    if base.specs.is_unpartitioned(added.spec_ids()[0]):
+        return Scope()
+    return Scope(partitions=PartitionSet.of(added, base.specs))
+
+
+def _removed_entries(base: Base, removed: actions.Removed) -> EntryTable:
+    """The removed files with their partitions; those known by path only are looked up in the table."""
+    found = [removed.entries] if removed.entries else []
+    if removed.paths:
+        found.append(base.live_data(removed.paths))
+    return EntryTable.concat(found, base.specs)
+
+
+def _referenced(action: RowDelta) -> frozenset[str]:
+    named = action.added_deletes["referenced_data_file"].to_pylist() if action.added_deletes else []
+    return action.referenced | frozenset(name for name in named if name is not None)
+
+
+def _conflict(
+    rule: Check,
+    message: str,
+    files: EntryTable,
+    mask: Any = None,
+    *,
+    column: str = "file_path",
+    snapshot_id: int | None = None,
+) -> Conflict | None:
+    """The conflict over the files of a mask; none when it is empty."""
+    hits = files if mask is None else files.filter(pa.array(mask))
+    if not len(hits):
+        return None
+    first = snapshot_id if snapshot_id is not None else hits["snapshot_id"][0].as_py()
+    paths = sorted({path for path in hits[column].to_pylist() if path is not None})
+    return Conflict(rule, message, first, tuple(paths), tuple(hits.spec_ids()))

@@ -1,0 +1,86 @@
+"""What one commit has written so far, kept so that a later attempt can use it again and a rejection can remove it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from neve.commit.window import Base
+from neve.io.paths import scheme_of
+from neve.tree.entries import EntryTable, Manifest
+from neve.tree.write import ManifestContext
+
+__all__ = ["Scratch", "metadata_folder"]
+
+
+@dataclass
+class Scratch:
+    """The files of one commit. Manifests are reused by later attempts; each attempt has a manifest list of its own.
+
+    A path is noted before the file is written, so a crash in between leaves a path without a file, never a file
+    without a path.
+    """
+
+    snapshot_id: int
+    commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    manifests: list[str] = field(default_factory=list)
+    lists: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    added: dict[Hashable, list[Manifest]] = field(default_factory=dict)
+    findings: dict[Hashable, Any] = field(default_factory=dict)
+    rewritten: dict[Hashable, list[Manifest]] = field(default_factory=dict)
+    made: EntryTable | None = None
+    merged: dict[tuple[str, ...], list[Manifest]] = field(default_factory=dict)
+
+    def context(self, base: Base) -> ManifestContext:
+        """How manifests of this commit are written on the table as it is now."""
+        target = base.properties.manifest_target_size
+        return ManifestContext(base.metadata, base.specs, self.snapshot_id, lambda: self._manifest_path(base), target)
+
+    def once(self, key: Hashable, base: Base, write: Callable[[], list[Manifest]]) -> list[Manifest]:
+        """Manifests that depend on the action and the format version only: the first attempt writes them."""
+        whole_key = (key, base.format_version)
+        if whole_key not in self.added:
+            self.added[whole_key] = write()
+        return self.added[whole_key]
+
+    def once_files(self, make: Callable[[], EntryTable]) -> EntryTable:
+        """Delete files made for this commit: written by the first attempt that needs them."""
+        if self.made is None:
+            self.made = make()
+        return self.made
+
+    def vector_path(self, base: Base) -> str:
+        """The path of a Puffin file of vectors that this commit unites."""
+        asked = base.properties.data_path
+        path = f"{_folder(base, asked or 'data')}/{self.commit_id}-vectors-{len(self.others)}.puffin"
+        self.others.append(path)
+        return path
+
+    def list_path(self, base: Base, attempt: int) -> str:
+        """The path of the manifest list of an attempt."""
+        path = f"{metadata_folder(base)}/snap-{self.snapshot_id}-{attempt}-{self.commit_id}.avro"
+        self.lists.append(path)
+        return path
+
+    def _manifest_path(self, base: Base) -> str:
+        path = f"{metadata_folder(base)}/{self.commit_id}-m{len(self.manifests)}.avro"
+        self.manifests.append(path)
+        return path
+
+    @property
+    def written(self) -> frozenset[str]:
+        """Every path this commit may have written."""
+        return frozenset([*self.manifests, *self.lists, *self.others])
+
+
+def metadata_folder(base: Base) -> str:
+    """Where metadata of the table goes."""
+    return _folder(base, base.properties.metadata_path or "metadata")
+
+
+def _folder(base: Base, asked: str) -> str:
+    is_absolute = asked.startswith("/") or scheme_of(asked) is not None
+    return asked.rstrip("/") if is_absolute else f"{base.metadata.location.rstrip('/')}/{asked.rstrip('/')}"

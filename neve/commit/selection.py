@@ -1,0 +1,148 @@
+"""Which tracked files leave the table: by name, by partition, by filter, or because nothing needs them any more.
+
+A selection answers twice: may a manifest hold a file to be removed (so it must be opened), and which of its entries
+are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.commit.actions import NOTHING, Removed
+from neve.commit.matching import RowFilter
+from neve.commit.partitions import PartitionSet
+from neve.model.partition import Specs
+from neve.tree.entries import Content, EntryTable, Manifest
+
+__all__ = ["Selection", "identities"]
+
+Mask = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The files of one kind, data or deletes, that leave the table."""
+
+    specs: Specs
+    named: Removed = NOTHING
+    row_filter: RowFilter | None = None
+    partitions: PartitionSet | None = None
+    everything: bool = False
+    older_than: int = 0
+    """Delete files numbered below this cannot apply to any live data file."""
+    gone: frozenset[str] = frozenset()
+    """Data files that leave in this commit; the deletes that name one of them leave with it."""
+    gone_from: PartitionSet | None = field(default=None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing can leave."""
+        chosen = self.row_filter is not None or self.partitions is not None or self.everything
+        return not (chosen or self.named or self.older_than or self.gone)
+
+    @property
+    def token(self) -> Hashable:
+        """What may differ between two attempts of one commit."""
+        return (self.older_than, self.gone)
+
+    @property
+    def detail(self) -> Collection[str]:
+        """The detail columns needed to decide."""
+        return () if self.row_filter is None else self.row_filter.detail
+
+    def may_touch(self, manifest: Manifest, known: frozenset[str]) -> bool:
+        """Whether a manifest may hold a file that leaves; `known` are the manifests of the table now."""
+        if not manifest.may_hold_live_files:
+            return False
+        if self.everything or self._is_stale(manifest):
+            return True
+        if self.row_filter is not None and self.row_filter.may_match_manifest(manifest):
+            return True
+        sets = [s for s in (self.partitions, self.gone_from if self.gone else None) if s is not None]
+        return any(s.may_meet(manifest) for s in sets) or self._may_hold_named(manifest, known)
+
+    def _is_stale(self, manifest: Manifest) -> bool:
+        return manifest.is_deletes and 0 <= manifest.min_sequence_number < self.older_than
+
+    def _may_hold_named(self, manifest: Manifest, known: frozenset[str]) -> bool:
+        if not self.named:
+            return False
+        if self._sources and self._sources <= known:
+            return manifest.path in self._sources
+        return bool(self.named.paths) or (self._homes is not None and self._homes.may_meet(manifest))
+
+    @cached_property
+    def _sources(self) -> frozenset[str]:
+        """The manifests that hold the named files, when the caller knows them all."""
+        entries, paths = self.named.entries, self.named.manifests
+        if not entries or not paths or self.named.paths:
+            return frozenset()
+        ordinals = np.unique(entries.numpy("manifest"))
+        if ordinals[0] < 0 or ordinals[-1] >= len(paths):
+            return frozenset()
+        return frozenset(paths[i] for i in ordinals)
+
+    @cached_property
+    def _homes(self) -> PartitionSet | None:
+        return PartitionSet.of(self.named.entries, self.specs) if self.named.entries else None
+
+    def chosen(self, entries: EntryTable) -> Mask:
+        """Which live entries leave."""
+        mask = np.full(len(entries), self.everything)
+        if self.named:
+            mask |= self._named(entries)
+        if self.partitions is not None:
+            mask |= self.partitions.holds(entries)
+        if self.row_filter is not None:
+            mask |= self.row_filter.must_match(entries)
+        return mask | self._useless(entries)
+
+    def partial(self, entries: EntryTable) -> Mask:
+        """Which data files the row filter selects in part; they can be neither kept nor dropped."""
+        if self.row_filter is None:
+            return np.full(len(entries), False)
+        is_data = entries.numpy("content") == Content.DATA
+        return is_data & self.row_filter.may_match(entries) & ~self.chosen(entries)
+
+    def _named(self, entries: EntryTable) -> Mask:
+        mask = np.full(len(entries), False)
+        if self.named.entries:
+            wanted = identities(self.named.entries)
+            mask |= pc.is_in(identities(entries), value_set=wanted).to_numpy()
+        if self.named.paths:
+            wanted = pa.array(sorted(self.named.paths), pa.string())
+            mask |= pc.is_in(entries["file_path"], value_set=wanted).to_numpy()
+        return mask
+
+    def _useless(self, entries: EntryTable) -> Mask:
+        """Delete files that apply to no live data file: too old for all of them, or naming one that is gone."""
+        is_delete = entries.numpy("content") != Content.DATA
+        if not is_delete.any():
+            return is_delete
+        numbers = pc.fill_null(entries["sequence_number"], 0).to_numpy()
+        useless = (numbers > 0) & (numbers < self.older_than)
+        if self.gone:
+            gone = pa.array(sorted(self.gone), pa.string())
+            useless |= pc.is_in(entries["referenced_data_file"], value_set=gone).to_numpy()
+        return is_delete & useless
+
+    def missing(self, met: EntryTable) -> list[str]:
+        """The named files that were not met live."""
+        lost = set(self.named.paths) - set(met["file_path"].to_pylist())
+        if self.named.entries:
+            found = pc.is_in(identities(self.named.entries), value_set=identities(met).combine_chunks())
+            lost |= set(self.named.entries.filter(pc.invert(found))["file_path"].to_pylist())
+        return sorted(lost)
+
+
+def identities(files: EntryTable) -> Any:
+    """What makes a tracked file that file: its path, and for a vector also where in the file it lies."""
+    offsets = pc.fill_null(files["content_offset"].cast(pa.string()), "")
+    return pc.binary_join_element_wise(files["file_path"], offsets, "\0")

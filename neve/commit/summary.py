@@ -1,0 +1,177 @@
+"""The snapshot summary: what a commit added and removed, and the totals of the table after it, in Iceberg's words.
+
+Counts come from columns of entries. A count of zero is left out, totals are carried from the parent, and a total the
+parent does not know stays unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.typedef import Record
+
+from neve.tree.entries import Content, EntryTable
+
+__all__ = ["Tally", "partition_path", "summarise"]
+
+_TOTALS = {
+    "total-data-files": ("added-data-files", "deleted-data-files"),
+    "total-delete-files": ("added-delete-files", "removed-delete-files"),
+    "total-records": ("added-records", "deleted-records"),
+    "total-files-size": ("added-files-size", "removed-files-size"),
+    "total-position-deletes": ("added-position-deletes", "removed-position-deletes"),
+    "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Some files counted by kind."""
+
+    data_files: int
+    records: int
+    position_delete_files: int
+    position_deletes: int
+    vectors: int
+    equality_delete_files: int
+    equality_deletes: int
+    bytes: int
+
+    @classmethod
+    def of(cls, files: EntryTable) -> Tally:
+        """Count files; a vector counts with the bytes of its blob, since it shares its file with others."""
+        content, rows = files.numpy("content"), files.numpy("record_count")
+        is_vector = vectors_in(files)
+        is_data, is_equality = content == Content.DATA, content == Content.EQUALITY_DELETES
+        is_position = content == Content.POSITION_DELETES
+        sizes = pc.if_else(pa.array(is_vector), files["content_size_in_bytes"], files["file_size_in_bytes"])
+        return cls(
+            data_files=int(is_data.sum()),
+            records=int(rows[is_data].sum()),
+            position_delete_files=int((is_position & ~is_vector).sum()),
+            position_deletes=int(rows[is_position].sum()),
+            vectors=int(is_vector.sum()),
+            equality_delete_files=int(is_equality.sum()),
+            equality_deletes=int(rows[is_equality].sum()),
+            bytes=int(pc.sum(sizes).as_py() or 0),
+        )
+
+    @property
+    def delete_files(self) -> int:
+        """Delete files of every kind."""
+        return self.position_delete_files + self.vectors + self.equality_delete_files
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, f.name) for f in fields(self))
+
+
+def vectors_in(files: EntryTable) -> np.ndarray[Any, Any]:
+    """Which files are deletion vectors: position deletes stored in Puffin."""
+    is_puffin = pc.fill_null(pc.equal(files["file_format"].cast(pa.string()), "PUFFIN"), False)
+    return is_puffin.to_numpy() & (files.numpy("content") == Content.POSITION_DELETES)
+
+
+def summarise(
+    added: EntryTable,
+    removed: EntryTable,
+    *,
+    parent: Mapping[str, str] | None,
+    duplicates: int = 0,
+    partition_limit: int = 0,
+) -> dict[str, str]:
+    """The summary of a commit; `parent` is the summary of the snapshot before it, None when there is none."""
+    counts = _counts(Tally.of(added), Tally.of(removed))
+    if duplicates:
+        counts["deleted-duplicate-files"] = duplicates
+    changed = {key: str(value) for key, value in counts.items()}
+    changed |= _partition_counts(added, removed, partition_limit)
+    return changed | totals(counts, parent)
+
+
+def totals(counts: Mapping[str, int], parent: Mapping[str, str] | None) -> dict[str, str]:
+    """The totals after a commit: those of the parent with its counts applied."""
+    before = dict.fromkeys(_TOTALS, "0") if parent is None else parent
+    found = {}
+    for name, (added, removed) in _TOTALS.items():
+        if (known := _number(before.get(name))) is not None:
+            after = known + counts.get(added, 0) - counts.get(removed, 0)
+            if after >= 0:  # a parent that counted wrong makes the total unknown, not negative
+                found[name] = str(after)
+    return found
+
+
+def _counts(added: Tally, removed: Tally) -> dict[str, int]:
+    found = {
+        "added-data-files": added.data_files,
+        "deleted-data-files": removed.data_files,
+        "added-delete-files": added.delete_files,
+        "removed-delete-files": removed.delete_files,
+        "added-position-delete-files": added.position_delete_files,
+        "removed-position-delete-files": removed.position_delete_files,
+        "added-dvs": added.vectors,
+        "removed-dvs": removed.vectors,
+        "added-equality-delete-files": added.equality_delete_files,
+        "removed-equality-delete-files": removed.equality_delete_files,
+        "added-records": added.records,
+        "deleted-records": removed.records,
+        "added-files-size": added.bytes,
+        "removed-files-size": removed.bytes,
+        "added-position-deletes": added.position_deletes,
+        "removed-position-deletes": removed.position_deletes,
+        "added-equality-deletes": added.equality_deletes,
+        "removed-equality-deletes": removed.equality_deletes,
+    }
+    return {key: value for key, value in found.items() if value > 0}
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def _partition_counts(added: EntryTable, removed: EntryTable, limit: int) -> dict[str, str]:
+    both = EntryTable.concat([_slim(added), _slim(removed)], added.specs)
+    if not len(both):
+        return {"changed-partition-count": "0"}
+    codes, firsts = both.partition_codes()
+    found = {"changed-partition-count": str(len(firsts))}
+    if len(firsts) > limit:
+        return found
+    found["partition-summaries-included"] = "true"
+    return found | dict(_partition_summaries(both, codes, firsts, len(added)))
+
+
+def _slim(files: EntryTable) -> EntryTable:
+    return EntryTable(files.columns.select(EntryTable.schema(files.specs).names), files.specs)
+
+
+def _partition_summaries(
+    both: EntryTable, codes: np.ndarray[Any, Any], firsts: EntryTable, added: int
+) -> Iterator[tuple[str, str]]:
+    is_added = np.arange(len(both)) < added
+    by_path: dict[str, np.ndarray[Any, Any]] = {}
+    for code in range(len(firsts)):
+        path = partition_path(firsts, code)
+        by_path[path] = by_path.get(path, False) | (codes == code)
+    for path, mask in by_path.items():
+        counts = _counts(*(Tally.of(both.filter(pa.array(mask & side))) for side in (is_added, ~is_added)))
+        yield f"partitions.{path}", ",".join(f"{key}={value}" for key, value in counts.items())
+
+
+def partition_path(files: EntryTable, row: int) -> str:
+    """The partition of a file as Iceberg spells it in paths and summaries: `day=2024-01-01/region=eu`."""
+    key = files.partition_key(row)
+    spec, schema = files.specs[key.spec_id], files.specs.schemas[0]
+    if key.values is None:
+        return ""
+    from_schemas = [files.specs.schema_of(field) or schema for field in spec.fields]
+    values = Record(*key.values)
+    readable = next((s for s in from_schemas if all(f.source_id in s._lazy_id_to_field for f in spec.fields)), schema)
+    return spec.partition_to_path(values, readable)

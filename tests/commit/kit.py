@@ -1,0 +1,291 @@
+"""A table to commit to, without any rows: data files, delete files and vectors that exist in metadata only.
+
+>>> t = Kit.create(tmp_path, version=2)                 # specs: 0 by region, 1 also by bucket of id, 2 none
+>>> a = t.data("a", region="eu")
+>>> t.ok(Append(a))
+>>> start = t.head_id
+>>> t.ok(RowDelta(added_deletes=t.positions("d", of=a)))
+>>> t.refused(RewriteFiles(removed(a), t.data("b", region="eu"), start_snapshot_id=start), Check.NEW_DELETES_FOR_FILES)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.conversions import to_bytes
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    RemoveSnapshotsUpdate,
+    SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    UpgradeFormatVersionUpdate,
+)
+from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+
+from neve.catalog.sql import EmbeddedCatalog
+from neve.commit.actions import Action, Removed
+from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected
+from neve.commit.protocol import commit
+from neve.commit.retry import Environment
+from neve.io.puffin import pack_vectors
+from neve.io.vectors import PositionSet
+from neve.model.metadata import TableMetadata
+from neve.model.partition import Specs
+from neve.model.snapshots import Snapshot
+from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
+from neve.tree.read import manifests_of, read_entries
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "region", StringType(), required=False),
+    NestedField(3, "amount", DoubleType(), required=False),
+)
+BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"), spec_id=0)
+BY_REGION_AND_ID = PartitionSpec(
+    PartitionField(2, 1000, IdentityTransform(), "region"),
+    PartitionField(1, 1001, BucketTransform(4), "id_bucket"),
+    spec_id=1,
+)
+UNPARTITIONED = PartitionSpec(spec_id=2)
+VOID = PartitionSpec(PartitionField(2, 1000, VoidTransform(), "region"), spec_id=3)
+SPECS = (BY_REGION, BY_REGION_AND_ID, UNPARTITIONED, VOID)
+NAME = ("db", "t")
+
+
+@dataclass
+class Kit:
+    """A table with four specs in a real SQLite catalog."""
+
+    catalog: EmbeddedCatalog
+    folder: Path
+    environment: Environment = field(default_factory=lambda: Environment(sleep=lambda seconds: None))
+
+    @classmethod
+    def create(cls, folder: Path, version: int = 2, *, default_spec: int = 0, **properties: str) -> Kit:
+        """A table of no files; property names have `_` for `-` and `__` for `.`."""
+        catalog = EmbeddedCatalog(folder)
+        catalog.create_namespace("db")
+        named = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
+        catalog.create(NAME, SCHEMA, SPECS[0], UNSORTED_SORT_ORDER, None, named, version)
+        kit = cls(catalog, folder)
+        kit.update(*(AddPartitionSpecUpdate(spec=s) for s in SPECS[1:]))
+        if default_spec:
+            kit.update(SetDefaultSpecUpdate(spec_id=default_spec))
+        return kit
+
+    # --- the table ---
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.load_table(NAME)
+
+    @property
+    def metadata(self) -> TableMetadata:
+        return self.table.metadata
+
+    @property
+    def specs(self) -> Specs:
+        return Specs.of(self.metadata)
+
+    def update(self, *updates: Any) -> None:
+        """Change the metadata beside any commit: specs, properties, refs, expiry, upgrades."""
+        self.catalog.swap(self.table, (), updates)
+
+    def set(self, **properties: str) -> None:
+        self.update(
+            SetPropertiesUpdate(updates={k.replace("__", ".").replace("_", "-"): v for k, v in properties.items()})
+        )
+
+    def upgrade(self, version: int) -> None:
+        self.update(UpgradeFormatVersionUpdate(format_version=version))
+
+    def expire(self, *snapshot_ids: int) -> None:
+        self.update(RemoveSnapshotsUpdate(snapshot_ids=list(snapshot_ids)))
+
+    def branch(self, name: str, snapshot_id: int | None = None, kind: str = "branch") -> None:
+        self.update(SetSnapshotRefUpdate(ref_name=name, type=kind, snapshot_id=snapshot_id or self.head_id))
+
+    def default_spec(self, spec_id: int) -> None:
+        self.update(SetDefaultSpecUpdate(spec_id=spec_id))
+
+    # --- committing ---
+
+    def commit(self, action: Action, **options: Any) -> Outcome:
+        return commit(self.catalog, self.table, action, **({"environment": self.environment} | options))
+
+    def ok(self, action: Action, **options: Any) -> Committed:
+        """Commit, or fail the test with the conflict."""
+        outcome = self.commit(action, **options)
+        assert isinstance(outcome, Committed), outcome
+        return outcome
+
+    def refused(self, action: Action, rule: Check, **options: Any) -> Conflict:
+        """Commit, expect one check to refuse it, and nothing to change: no snapshot, no file left behind."""
+        before, files = self.table.metadata_location, self.files_on_disk()
+        outcome = self.commit(action, **options)
+        assert isinstance(outcome, Rejected), outcome
+        (conflict,) = outcome.conflicts
+        assert conflict.rule == rule, conflict
+        assert self.table.metadata_location == before
+        assert self.files_on_disk() == files
+        return conflict
+
+    # --- looking ---
+
+    def head(self, branch: str = "main") -> Snapshot | None:
+        ref = self.metadata.refs.get(branch)
+        return None if ref is None else self.metadata.snapshot_by_id(ref.snapshot_id)
+
+    @property
+    def head_id(self) -> int | None:
+        head = self.head()
+        return None if head is None else head.snapshot_id
+
+    def summary(self, branch: str = "main") -> dict[str, str]:
+        head = self.head(branch)
+        assert head is not None
+        return {"operation": head.summary.operation.value, **head.summary.additional_properties}
+
+    def manifests(self, *, deletes: bool | None = None, branch: str = "main") -> list[Manifest]:
+        found = manifests_of(self.table.io, self.metadata, self.head(branch))
+        return [m for m in found if deletes is None or m.is_deletes == deletes]
+
+    def entries(self, *, deletes: bool | None = None, branch: str = "main", all_details: bool = False) -> EntryTable:
+        """The entries of the head, tombstones included."""
+        manifests = self.manifests(deletes=deletes, branch=branch)
+        return read_entries(self.table.io, manifests, self.specs, detail=DETAIL.names if all_details else ())
+
+    def live(self, *, deletes: bool | None = None, branch: str = "main") -> EntryTable:
+        return self.entries(deletes=deletes, branch=branch).live()
+
+    def names(self, *, deletes: bool | None = False, branch: str = "main") -> set[str]:
+        """The names of the live files: data files unless deletes are asked for."""
+        return {name_of(p) for p in self.live(deletes=deletes, branch=branch)["file_path"].to_pylist()}
+
+    def statuses(self, *, deletes: bool | None = None) -> dict[str, str]:
+        """The status of each file by its name."""
+        entries = self.entries(deletes=deletes)
+        pairs = zip(entries["file_path"].to_pylist(), entries["status"].to_pylist(), strict=True)
+        return {name_of(path): Status(status).name for path, status in pairs}
+
+    def files_on_disk(self) -> set[str]:
+        """The metadata files and vectors of the table, without the catalog's own."""
+        root = self.folder / "db" / "t"
+        return {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
+
+    # --- files that exist in metadata only ---
+
+    def data(
+        self, *names: str, region: str | None = "eu", spec: int = 0, bucket: int = 0, rows: int = 10, **stated: Any
+    ) -> EntryTable:
+        """New data files of one partition; `ids=(lowest, highest)` gives statistics of the column `id`."""
+        return self._files(names, Content.DATA, spec, (region, bucket), rows, **stated)
+
+    def positions(
+        self,
+        *names: str,
+        of: EntryTable | None = None,
+        region: str | None = "eu",
+        spec: int = 0,
+        bucket: int = 0,
+        **stated: Any,
+    ) -> EntryTable:
+        """New position delete files; `of` a data file they take its spec and partition and name it."""
+        if of is None:
+            return self._files(names, Content.POSITION_DELETES, spec, (region, bucket), stated.pop("rows", 1), **stated)
+        made = [self._beside(of, name, Content.POSITION_DELETES, **stated) for name in names]
+        return plus(*made)
+
+    def vector(self, name: str, of: EntryTable, positions: Sequence[int] | None = None, **stated: Any) -> EntryTable:
+        """A new deletion vector of a data file; with positions a real Puffin file holds it."""
+        place = {"content_offset": 4, "content_size_in_bytes": 40, "rows": 1}
+        path = self.path(name, "puffin")
+        if positions is not None:
+            data, found = pack_vectors([(of["file_path"][0].as_py(), PositionSet.of(list(positions)))])
+            with self.table.io.new_output(path).create() as stream:
+                stream.write(data)
+            row = found.to_pylist()[0]
+            place = {key: row[key] for key in ("content_offset", "content_size_in_bytes")} | {
+                "rows": row["record_count"]
+            }
+        vector = self._beside(of, name, Content.POSITION_DELETES, **{**place, "file_format": "PUFFIN", **stated})
+        return vector.with_columns(file_path=path)
+
+    def equality(
+        self, *names: str, region: str | None = "eu", spec: int = 0, bucket: int = 0, rows: int = 1, **stated: Any
+    ) -> EntryTable:
+        """New equality delete files on the column `id`."""
+        stated.setdefault("equality_ids", [1])
+        return self._files(names, Content.EQUALITY_DELETES, spec, (region, bucket), rows, **stated)
+
+    def path(self, name: str, suffix: str = "parquet") -> str:
+        return f"{self.metadata.location}/data/{name}.{suffix}"
+
+    def _beside(self, of: EntryTable, name: str, content: Content, **stated: Any) -> EntryTable:
+        made = self._files([name], content, 0, (None, 0), stated.pop("rows", 1), **stated)
+        columns = {"spec_id", *(u.column for u in self.specs.union)} - set(stated)
+        same = {c: of[c].slice(0, 1) for c in columns}
+        return made.with_columns(
+            referenced_data_file=stated.get("referenced_data_file", of["file_path"].slice(0, 1)), **same
+        )
+
+    def _files(
+        self, names: Sequence[str], content: Content, spec: int, partition: Sequence[Any], rows: int, **stated: Any
+    ) -> EntryTable:
+        bounds = _bounds(stated.pop("ids", None))
+        columns = {
+            "manifest": -1,
+            "row": -1,
+            "status": int(Status.ADDED),
+            "content": int(content),
+            "file_path": [self.path(name) for name in names],
+            "file_format": ["PARQUET"] * len(names),
+            "spec_id": spec,
+            "record_count": rows,
+            "file_size_in_bytes": 100 * rows,
+        }
+        tuples = dict(zip(self.specs.columns(spec), partition, strict=False)) if spec in (0, 1) else {}
+        every = {
+            name: [value] * len(names)
+            for name, value in {**columns, **bounds, **tuples, **stated}.items()
+            if name != "file_path"
+        }
+        every["file_path"] = columns["file_path"]
+        every["file_format"] = [stated.get("file_format", "PARQUET")] * len(names)
+        return EntryTable.from_columns(every, self.specs, len(names), DETAIL.names)
+
+
+def _bounds(ids: tuple[int, int] | None) -> dict[str, Any]:
+    if ids is None:
+        return {}
+    lower, upper = (to_bytes(LongType(), i) for i in ids)
+    counts = [{"key": 1, "value": 10}]
+    return {
+        "lower_bounds": [{"key": 1, "value": lower}],
+        "upper_bounds": [{"key": 1, "value": upper}],
+        "value_counts": counts,
+        "null_value_counts": [{"key": 1, "value": 0}],
+    }
+
+
+def plus(*tables: EntryTable) -> EntryTable:
+    """Several files as one set."""
+    return EntryTable.concat(tables, tables[0].specs)
+
+
+def removed(*tables: EntryTable, manifests: Iterable[str] = ()) -> Removed:
+    """Files to be removed, known by their entries."""
+    return Removed(plus(*tables), manifests=tuple(manifests))
+
+
+def name_of(path: str) -> str:
+    return path.rsplit("/", 1)[-1].split(".", maxsplit=1)[0]
