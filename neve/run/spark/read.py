@@ -1,0 +1,136 @@
+"""A scan plan as a DataFrame: the live rows of a table's files, by field id.
+
+Files are read in a few passes (see `routes`): clean files by Spark's Parquet reader alone, files with deleted positions
+by the same reader with their vectors broadcast, and what Spark cannot read exactly through Arrow. Equality deletes are
+joined away, the passes are united, and the columns get their names.
+
+The rows are those of the plan's files: the plan's predicate has chosen files and is not applied to rows. A filter on the
+result reaches the Parquet reader, which skips row groups by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
+from pyspark.sql import DataFrame, SparkSession
+
+from neve.errors import UnknownName, UserError
+from neve.run.arrow.columns import (
+    DATA_SEQUENCE_NUMBER,
+    FILE,
+    LAST_UPDATED,
+    POSITION,
+    ROW_ID,
+    SPEC_ID,
+    partition_column,
+)
+from neve.run.arrow.taskset import tasks_of
+from neve.run.facts import TableFacts
+from neve.run.spark.arrow_read import arrow_scan
+from neve.run.spark.equality import EqualityJoins, equality_joins
+from neve.run.spark.names import ReadNames, synthetic
+from neve.run.spark.pairs import Pairs, Rows
+from neve.run.spark.passes import Lane, native_passes
+from neve.run.spark.scan import scan
+from neve.run.spark.session import prepare
+from neve.run.spark.types import spark_schema
+from neve.tree.entries import Content
+
+if TYPE_CHECKING:
+    from neve.plan.scan import ScanPlan
+
+__all__ = ["metadata_columns_of", "read"]
+
+
+def read(
+    spark: SparkSession, plan: ScanPlan, facts: TableFacts, metadata_columns: Sequence[str] = ()
+) -> DataFrame:
+    """The live rows of a plan's files, with the metadata columns asked for after the plan's own."""
+    prepare(spark)
+    fields = (*plan.schema.fields, *_chosen(metadata_columns, plan.schema, facts))
+    reading = _Reading(spark, plan, facts, fields)
+    parts = reading.parts()
+    if not parts:
+        return spark.createDataFrame([], spark_schema(Schema(*fields)))
+    return reduce(DataFrame.union, parts).toDF(*(f.name for f in fields))
+
+
+def metadata_columns_of(facts: TableFacts) -> dict[str, NestedField]:
+    """The columns every table has without storing them, by name."""
+    columns = (FILE, POSITION, SPEC_ID, partition_column(facts.specs), ROW_ID, LAST_UPDATED, DATA_SEQUENCE_NUMBER)
+    return {f.name: f for f in columns}
+
+
+def _chosen(names: Iterable[str], schema: Schema, facts: TableFacts) -> list[NestedField]:
+    known, taken = metadata_columns_of(facts), {f.name for f in schema.fields}
+    for name in names:
+        if name not in known:
+            raise UnknownName("metadata column", name, known)
+        if name in taken:
+            raise UserError(f"Metadata column {name!r} is also a column of the table. Leave the table's own out of the scan.")
+    return [known[name] for name in names]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """One scan on its way to a DataFrame; every part has the columns `__f<id>` in the order of the fields."""
+
+    spark: SparkSession
+    plan: ScanPlan
+    facts: TableFacts
+    fields: tuple[NestedField, ...]
+
+    def parts(self) -> list[DataFrame]:
+        pairs = Pairs.of(self.plan.attached)
+        by_value = self.plan.deletes.numpy("content") == Content.EQUALITY_DELETES
+        touched = pairs.of_deletes(by_value).touched(len(self.plan.files))
+        plain, beyond = self._without_joins(np.flatnonzero(~touched), pairs.of_deletes(~by_value))
+        joined, further = self._with_joins(np.flatnonzero(touched), pairs, by_value)
+        return [*plain, *joined, *self._through_arrow(np.union1d(beyond, further), pairs)]
+
+    def _without_joins(self, rows: Rows, pairs: Pairs) -> tuple[list[DataFrame], Rows]:
+        """Files without equality deletes, and the rows of those Spark does not read."""
+        lane = Lane(self.plan.files.take(rows), self.plan.deletes, pairs.of_files(rows), self.fields)
+        passes, beyond = native_passes(self.spark, lane, self.facts)
+        return [scan(self.spark, each, self.facts, self._names) for each in passes], rows[beyond]
+
+    def _with_joins(self, rows: Rows, pairs: Pairs, by_value: NDArray[np.bool_]) -> tuple[list[DataFrame], Rows]:
+        """Files with equality deletes, and the rows of those Spark does not read or cannot join."""
+        if not len(rows):
+            return [], rows
+        files, own = self.plan.files.take(rows), pairs.of_files(rows)
+        places = np.flatnonzero(by_value)
+        deletes = self.plan.deletes.take(places)
+        joins = equality_joins(self.spark, files, deletes, own.of_deletes(by_value).to_deletes(places), self._asked, self.facts)
+        fields = tuple({f.field_id: f for f in (*self.fields, *joins.needs)}.values())
+        served = np.flatnonzero(~joins.beyond)
+        lane = Lane(files, self.plan.deletes, own.of_deletes(~by_value), fields, joins.scopes).of(served)
+        passes, beyond = native_passes(self.spark, lane, self.facts)
+        parts = [self._joined(scan(self.spark, each, self.facts, self._names), joins) for each in passes]
+        return parts, rows[np.union1d(np.flatnonzero(joins.beyond), served[beyond])]
+
+    def _joined(self, part: DataFrame, joins: EqualityJoins) -> DataFrame:
+        for join in joins.joins:
+            part = join.applied(self.spark, part, self.facts, self._names)
+        return part.select(*map(synthetic, self.fields))
+
+    def _through_arrow(self, rows: Rows, pairs: Pairs) -> list[DataFrame]:
+        if not len(rows):
+            return []
+        tasks = tasks_of(self.plan.files.take(rows), self.plan.deletes, pairs.of_files(rows).table())
+        return [arrow_scan(self.spark, tasks, self._asked, self.facts).toDF(*map(synthetic, self.fields))]
+
+    @property
+    def _asked(self) -> Schema:
+        return Schema(*self.fields)
+
+    @property
+    def _names(self) -> ReadNames:
+        return ReadNames(self.facts.schemas)
