@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -31,7 +31,8 @@ from neve.table import Table
 
 __all__ = ["Lake", "connect"]
 
-SchemaLike = Schema | pa.Schema | SparkStruct | str
+SchemaLike: TypeAlias = Any
+"""A PyIceberg Schema, an Arrow schema, a Spark StructType, or DDL text."""
 
 
 def connect(
@@ -83,8 +84,7 @@ class Lake:
         words: `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name)`. The format version is 1 to 4, 2 unless said.
         """
         known = _schema(schema)
-        by_terms = not isinstance(partition_by, PartitionSpec)
-        spec = spec_of_terms(_terms(partition_by), known) if by_terms else partition_by
+        spec = partition_by if isinstance(partition_by, PartitionSpec) else spec_of_terms(_terms(partition_by), known)
         made = tables.create_table(
             self.catalog, name, known, spec, sort_order, location, dict(properties or {}), format_version
         )
@@ -129,7 +129,7 @@ def _schema(given: SchemaLike) -> Schema:
     )
 
 
-def _terms(partition_by: Iterable[str] | PartitionSpec) -> list[str]:
+def _terms(partition_by: Iterable[str]) -> list[str]:
     if isinstance(partition_by, str):
         raise UserError(f"Give partition_by as a list, such as [{partition_by!r}].")
-    return list(partition_by)  # type: ignore[arg-type]
+    return list(partition_by)

@@ -1,0 +1,75 @@
+"""Replace the files of a table that lie inside a condition by new rows.
+
+A file is replaced when every row of it matches, by its partition in its own spec or by its statistics. A file that
+matches in part is refused: dropping it would lose rows.
+
+Isolation: none unless asked for; the condition then meets what is there when the commit lands. `snapshot` refuses
+deletes and removals that came meanwhile inside the condition, `serializable` new rows too.
+Writes: data files under the current default spec; tombstones under the spec of each file removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from neve.commit import Overwrite
+from neve.errors import UnknownName, UserError
+from neve.ops.context import TableContext
+from neve.ops.publish import write_and_publish
+from neve.ops.results import WriteResult
+from neve.predicate import parse
+from neve.tree.entries import EntryTable
+
+__all__ = ["ISOLATION_LEVELS", "is_serializable", "overwrite"]
+
+ISOLATION_LEVELS = ("serializable", "snapshot")
+
+
+def overwrite(
+    context: TableContext,
+    rows: Any,
+    where: str | BooleanExpression | None,
+    isolation: str | None,
+    branch: str,
+    snapshot_properties: Mapping[str, str],
+) -> WriteResult:
+    """Replace every file inside `where`, or all of them, by the rows given."""
+    condition = _exact(context, where)
+    serializable = is_serializable(isolation)
+    head = context.head(branch)
+
+    def action(files: EntryTable) -> Overwrite:
+        return Overwrite(
+            added=files,
+            row_filter=condition,
+            start_snapshot_id=head.snapshot_id if head and isolation else None,
+            no_conflicting_data=serializable,
+            no_conflicting_deletes=isolation is not None,
+            added_match_filter=where is not None,
+        )
+
+    return write_and_publish(
+        context, rows, action, doing="overwrite", branch=branch, snapshot_properties=snapshot_properties
+    )
+
+
+def _exact(context: TableContext, where: str | BooleanExpression | None) -> BooleanExpression:
+    if where is None:
+        return AlwaysTrue()
+    found = parse(where, context.metadata.schema())
+    if not found.exact:
+        raise UserError(
+            f"Cannot overwrite where {where}: only comparisons of columns with values can be decided for whole files. "
+            "Use columns, literals, AND, OR, NOT, IN, BETWEEN, IS NULL and LIKE 'prefix%'."
+        )
+    return found.expression
+
+
+def is_serializable(isolation: str | None) -> bool:
+    """Whether an isolation level asks for the strictest checks; an unknown level is refused."""
+    if isolation is not None and isolation not in ISOLATION_LEVELS:
+        raise UnknownName("isolation level", isolation, ISOLATION_LEVELS)
+    return isolation == "serializable"

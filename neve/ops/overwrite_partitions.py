@@ -1,0 +1,47 @@
+"""Replace whole partitions by new rows (dynamic overwrite).
+
+The partitions are those the rows fall into under the current default spec, each the pair of spec and tuple: files of
+other specs stay. Under an unpartitioned spec the whole table is replaced.
+
+Isolation: none unless asked for; `snapshot` refuses deletes and removals that came meanwhile in a replaced partition,
+`serializable` new files too.
+Writes: data files under the current default spec; tombstones for the files replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from neve.commit import ReplacePartitions
+from neve.ops.context import TableContext
+from neve.ops.overwrite import is_serializable
+from neve.ops.publish import write_and_publish
+from neve.ops.results import WriteResult
+from neve.tree.entries import EntryTable
+
+__all__ = ["overwrite_partitions"]
+
+
+def overwrite_partitions(
+    context: TableContext,
+    rows: Any,
+    isolation: str | None,
+    branch: str,
+    snapshot_properties: Mapping[str, str],
+) -> WriteResult:
+    """Replace every partition that the rows fall into; no rows replace nothing."""
+    serializable = is_serializable(isolation)
+    head = context.head(branch)
+
+    def action(files: EntryTable) -> ReplacePartitions:
+        return ReplacePartitions(
+            added=files,
+            start_snapshot_id=head.snapshot_id if head and isolation else None,
+            no_conflicting_data=serializable,
+            no_conflicting_deletes=isolation is not None,
+        )
+
+    return write_and_publish(
+        context, rows, action, doing="partition overwrite", branch=branch, snapshot_properties=snapshot_properties
+    )

@@ -1,0 +1,85 @@
+"""Rows to data files, data files to a commit: what every verb that writes rows does.
+
+When the commit is rejected the data files it would have published are deleted; when its outcome is unknown every file stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from neve.commit import Action, Rejected, commit, discard, require
+from neve.errors import NeveError
+from neve.ops.context import TableContext
+from neve.ops.results import WriteResult
+from neve.run.spark.rows import write_rows
+from neve.run.writing.target import WriteTarget
+from neve.tree.entries import EntryTable
+
+__all__ = ["publish", "write_and_publish"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """How long each phase took."""
+
+    seconds: dict[str, float]
+
+    def phase(self, name: str, work: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        try:
+            return work()
+        finally:
+            self.seconds[name] = round(time.perf_counter() - started, 3)
+
+
+def write_and_publish(
+    context: TableContext,
+    rows: Any,
+    action: Callable[[EntryTable], Action],
+    *,
+    doing: str,
+    branch: str,
+    snapshot_properties: Mapping[str, str],
+) -> WriteResult:
+    """Write rows under the table's default spec and commit the files by the action made of them."""
+    context.head(branch)  # an unknown branch is refused before anything is written
+    target = WriteTarget.of(context.metadata, context.facts.io_properties)
+    timed = _Timed({})
+    written = timed.phase("write", lambda: write_rows(rows, target, context.spark))
+    files = EntryTable(written, context.specs)
+    landed = timed.phase("commit", lambda: publish(context, action(files), files, doing, branch, snapshot_properties))
+    by_spec = {spec_id: len(part) for spec_id, part in files.by_spec()} if len(files) else {}
+    return WriteResult(
+        snapshot_id=landed.snapshot_id,
+        rows_added=pc.sum(files["record_count"]).as_py() or 0,
+        files_added=len(files),
+        bytes_added=pc.sum(files["file_size_in_bytes"]).as_py() or 0,
+        files_added_by_spec=by_spec,
+        attempts=landed.attempts,
+        seconds=timed.seconds,
+    )
+
+
+def publish(
+    context: TableContext,
+    action: Action,
+    files: EntryTable,
+    doing: str,
+    branch: str,
+    snapshot_properties: Mapping[str, str],
+) -> Any:
+    """Commit an action; the files written for it are deleted again when it provably did not land."""
+    paths = files["file_path"].to_pylist()
+    try:
+        outcome = commit(context.catalog, context.iceberg, action, branch=branch, properties=snapshot_properties)
+    except NeveError:
+        discard(Rejected(()), context.io, also=paths)  # the protocol raises only where nothing has landed
+        raise
+    if isinstance(outcome, Rejected):
+        discard(outcome, context.io, also=paths)
+    return require(outcome, doing)
