@@ -167,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._serve("HEAD")
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass
 
     @property
@@ -204,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = {"error": {"message": str(e), "type": type(e).__name__, "code": status}}
         self.answer(status, answer)
 
-    def result(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+    def result(self, method: str, path: str, body: Any) -> tuple[int, Any]:  # noqa: PLR0911
         """Do what the request asks; status and JSON of the answer."""
         catalog = self.rest.catalog
         match method, [unquote(part) for part in path.split("/")[2:]]:

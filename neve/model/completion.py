@@ -43,6 +43,7 @@ def completed(found: dict[str, Any], version: int, path: str) -> dict[str, Any]:
     if missing:
         raise ValueError(f"{', '.join(missing)} missing")
     _check_schemas(found)
+    _check_numbers(found)
     for spec in found["partition-specs"]:
         spec["fields"] = _with_field_ids(spec.get("fields") or [])
     found.setdefault("last-partition-id", _highest_field_id(found["partition-specs"]))
@@ -89,6 +90,12 @@ def _check_schemas(found: dict[str, Any]) -> None:
     for schema in (*found["schemas"], found.get("schema")):
         if schema is not None and schema.get("type") != "struct":
             raise ValueError(f"schema {schema.get('schema-id', '')} has type {schema.get('type')!r}, not 'struct'")
+
+
+def _check_numbers(found: dict[str, Any]) -> None:
+    for key, value in found.items():
+        if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"{key} {value} does not fit in 64 bits")
 
 
 def _with_field_ids(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:

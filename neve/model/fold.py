@@ -20,7 +20,7 @@ from pyiceberg.table.snapshots import SnapshotLogEntry
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.model.draft import Draft, now_ms
-from neve.model.metadata import VERSIONS, Ref, TableMetadata, check_has_scheme
+from neve.model.metadata import VERSIONS, PartitionStatistics, Ref, Statistics, TableMetadata, check_has_scheme
 from neve.model.properties import properties_of
 
 __all__ = ["fold", "now_ms"]
@@ -275,7 +275,8 @@ def _drop_ref(name: str, draft: Draft) -> None:
 
 @_apply.register
 def _set_statistics(update: iceberg.SetStatisticsUpdate, draft: Draft) -> None:
-    _replace_statistics("statistics", update.statistics.snapshot_id, [update.statistics], draft)
+    file = Statistics.model_validate(update.statistics.model_dump())
+    _replace_statistics("statistics", file.snapshot_id, [file], draft)
 
 
 @_apply.register
@@ -285,9 +286,8 @@ def _remove_statistics(update: iceberg.RemoveStatisticsUpdate, draft: Draft) -> 
 
 @_apply.register
 def _set_partition_statistics(update: iceberg.SetPartitionStatisticsUpdate, draft: Draft) -> None:
-    _replace_statistics(
-        "partition_statistics", update.partition_statistics.snapshot_id, [update.partition_statistics], draft
-    )
+    file = PartitionStatistics.model_validate(update.partition_statistics.model_dump())
+    _replace_statistics("partition_statistics", file.snapshot_id, [file], draft)
 
 
 @_apply.register

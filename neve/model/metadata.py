@@ -176,7 +176,7 @@ def from_object(found: Any, path: str) -> TableMetadata:
         first = e.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise CorruptFile(path, "valid table metadata", f"{where}: {first['msg']}") from e
-    except (ValueError, TypeError, KeyError, IcebergValidationError, RecursionError) as e:
+    except (ValueError, TypeError, KeyError, AttributeError, IcebergValidationError, RecursionError) as e:
         raise CorruptFile(path, "valid table metadata", str(e) or type(e).__name__) from e
 
 

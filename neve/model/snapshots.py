@@ -7,6 +7,7 @@ thousands of snapshots, and writes back every key another engine put there, know
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any, overload
 
 from pydantic import ConfigDict, Field, SerializeAsAny, ValidationError
@@ -94,8 +95,7 @@ class Snapshots(Sequence[Snapshot]):
         if isinstance(value, Snapshots):
             return value
         rows = [snapshot_row(item) if isinstance(item, IcebergSnapshot) else item for item in value]
-        for row in rows:
-            _check(row)
+        _check(rows)
         found = cls(rows, path)
         if len(found.positions) != len(rows):
             raise ValueError(f"{len(rows) - len(found.positions)} snapshots repeat the id of another")
@@ -153,30 +153,31 @@ def snapshot_row(snapshot: IcebergSnapshot, version: int = 2) -> SnapshotRow:
     return row
 
 
-def _check(row: object) -> None:
-    """Refuse a row that lacks what every reader relies on; the rest is checked when the snapshot is looked at."""
-    if not isinstance(row, dict):
-        raise ValueError(f"a snapshot is {type(row).__name__}, not an object")
-    missing = [key for key in ("snapshot-id", "timestamp-ms") if row.get(key) is None]
-    if missing:
-        raise ValueError(f"snapshot {row.get('snapshot-id')} lacks {missing[0]}")
-    for key, kind in _KINDS:
-        if (value := row.get(key)) is not None and type(value) is not kind:
-            raise ValueError(f"snapshot {row['snapshot-id']} has {key} {value!r}, not {kind.__name__}")
-    if not any(row.get(key) is not None for key in ("manifest-list", "root-manifest", "manifests")):
-        raise ValueError(f"snapshot {row['snapshot-id']} names neither manifest-list, root-manifest nor manifests")
+def _check(rows: Sequence[Any]) -> None:
+    """Refuse rows that lack what every reader relies on; the rest is checked when a snapshot is looked at."""
+    if not {type(row) for row in rows} <= {dict}:
+        raise ValueError("snapshots must be a list of objects")
+    for key, kinds in _KINDS.items():  # one set a key, not one test a row: there may be thousands of rows
+        if not {type(row.get(key)) for row in rows} <= kinds:
+            wrong = next(row for row in rows if type(row.get(key)) not in kinds)
+            raise ValueError(f"snapshot {wrong.get('snapshot-id')} has {key} {wrong.get(key)!r}")
+        if int in kinds and not all(-(1 << 63) <= (row.get(key) or 0) < 1 << 63 for row in rows):
+            raise ValueError(f"{key} of a snapshot does not fit in 64 bits")
+    for row in rows:
+        if row.get("manifest-list") is None and row.get("root-manifest") is None and row.get("manifests") is None:
+            raise ValueError(f"snapshot {row['snapshot-id']} names neither manifest-list, root-manifest nor manifests")
 
 
-_KINDS: tuple[tuple[str, type], ...] = (
-    ("snapshot-id", int),
-    ("parent-snapshot-id", int),
-    ("sequence-number", int),
-    ("timestamp-ms", int),
-    ("manifest-list", str),
-    ("root-manifest", str),
-    ("manifests", list),
-    ("summary", dict),
-    ("schema-id", int),
-    ("first-row-id", int),
-    ("added-rows", int),
-)
+_KINDS: dict[str, set[type]] = {
+    "snapshot-id": {int},
+    "timestamp-ms": {int},
+    "parent-snapshot-id": {int, NoneType},
+    "sequence-number": {int, NoneType},
+    "manifest-list": {str, NoneType},
+    "root-manifest": {str, NoneType},
+    "manifests": {list, NoneType},
+    "summary": {dict, NoneType},
+    "schema-id": {int, NoneType},
+    "first-row-id": {int, NoneType},
+    "added-rows": {int, NoneType},
+}
