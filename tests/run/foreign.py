@@ -1,4 +1,4 @@
-"""Tables other engines wrote, planned with nothing of Névé's: manifests by fastavro, deletes matched in plain Python."""
+"""Tables other engines wrote, planned with nothing of Névé's: fastavro for manifests, plain Python for deletes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
 from pyiceberg.transforms import IdentityTransform
 
+from neve.model.partition import Specs
+from neve.run.arrow.taskset import tasks_of
+from neve.run.facts import TableFacts
 from neve.run.files import Carrier, DeleteFile, EqualityDeletes, FileTask, ReadTarget, arrow_schema, read_tasks
+from neve.tree.entries import Content
+from neve.tree.read import manifests_of, read_entries
 
 FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
 
@@ -58,11 +63,19 @@ class ForeignTable:
         text = self.metadata.properties.get("schema.name-mapping.default")
         return None if text is None else parse_mapping_from_json(text)
 
+    @cached_property
+    def facts(self) -> TableFacts:
+        return TableFacts.of(self.metadata, self.io)
+
     @property
     def schemas(self) -> list[Schema]:
         current = self.metadata.schema()
         rest = [s for s in self.metadata.schemas if s.schema_id != current.schema_id]
         return [current, *sorted(rest, key=lambda s: -s.schema_id)]
+
+    @cached_property
+    def union_ids(self) -> list[int]:
+        return sorted({f.field_id for spec in self.metadata.specs().values() for f in spec.fields})
 
     def target(self, schema: Schema | None = None, carrier: Carrier = Carrier.EXACT) -> ReadTarget:
         return ReadTarget(schema or self.metadata.schema(), self.name_mapping, tuple(self.schemas), carrier)
@@ -77,6 +90,26 @@ class ForeignTable:
         """Live entries with sequence numbers and first row ids inherited."""
         snapshot = self.metadata.current_snapshot()
         return [] if snapshot is None else list(_entries(snapshot.manifest_list))
+
+    def task_table(self) -> pa.Table:
+        """The same tasks, made from entry tables."""
+        specs = Specs.of(self.metadata)
+        manifests = manifests_of(self.io, self.metadata, self.metadata.current_snapshot())
+        entries = read_entries(self.io, manifests, specs).live()
+        files = entries.of_content(Content.DATA)
+        deletes = entries.of_content(Content.POSITION_DELETES, Content.EQUALITY_DELETES)
+        file_at = {path: i for i, path in enumerate(files["file_path"].to_pylist())}
+        names = zip(deletes["file_path"].to_pylist(), deletes["content_offset"].to_pylist(), strict=True)
+        delete_at = {name: i for i, name in enumerate(names)}
+        pairs = [
+            (file_at[task.path], delete_at[d.path, d.content_offset])
+            for task in self.tasks()
+            for d in [*task.deletes, *(f for group in task.equality for f in group.files)]
+        ]
+        attached = pa.table(
+            {"file": pa.array([f for f, _ in pairs], pa.int64()), "delete": pa.array([d for _, d in pairs], pa.int64())}
+        )
+        return tasks_of(files, deletes, attached)
 
     def tasks(self) -> Iterator[FileTask]:
         entries = self.entries()
@@ -116,7 +149,7 @@ class ForeignTable:
             record_count=entry["record_count"],
             spec_id=entry["spec_id"],
             partition=identity,
-            union={f.field_id: v for f, v in zip(spec.fields, values, strict=True)},
+            union=[dict(zip((f.field_id for f in spec.fields), values, strict=True)).get(i) for i in self.union_ids],
             first_row_id=entry.get("first_row_id"),
             sequence_number=entry["seq"],
             deletes=tuple(_delete_file(d) for d in vectors or by_position),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
-from neve.model.partition import Specs
+from neve.model.partition import Specs, UnionField
 
 __all__ = [
     "DATA_SEQUENCE_NUMBER",
@@ -42,5 +42,12 @@ METADATA_IDS = frozenset(
 
 def partition_column(specs: Specs) -> NestedField:
     """`_partition`: the union tuple of all specs; a field the spec of a file does not have is null."""
-    union = StructType(*(u.field for u in specs.union))
-    return NestedField(PARTITION_ID, "_partition", union, required=True)
+    newest = {u.field.name.lower(): u.column for u in specs.union}
+    # A name that several fields bore stays with the newest; the others show the column of the tuple they are in.
+    taken = [newest[u.field.name.lower()] != u.column for u in specs.union]
+    fields = [_renamed(u) if is_taken else u.field for u, is_taken in zip(specs.union, taken, strict=True)]
+    return NestedField(PARTITION_ID, "_partition", StructType(*fields), required=True)
+
+
+def _renamed(union: UnionField) -> NestedField:
+    return union.field.model_copy(update={"name": f"{union.field.name}_{union.column}"})

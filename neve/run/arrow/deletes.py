@@ -118,9 +118,11 @@ def _together(held: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
 
 
 def _by_file(which: Ints, positions: Ints, path: str) -> Iterator[tuple[int, PositionSet]]:
-    if len(positions) and positions.min() < 0:
+    if not len(positions):
+        return
+    if positions.min() < 0:
         raise CorruptFile(path, "positions from 0 on", "a negative one")
     order = np.argsort(which, kind="stable")
     files, starts = np.unique(which[order], return_index=True)
-    for at, some in zip(files, np.split(positions[order], starts[1:]), strict=True):
-        yield int(at), PositionSet.of(some)
+    for at, start, end in zip(files, starts, [*starts[1:], len(order)], strict=True):
+        yield int(at), PositionSet.of(positions[order[start:end]])

@@ -64,6 +64,7 @@ def lineage_columns(task: FileTask, carrier: Carrier) -> Mapping[int, Column]:
 
 
 def _partition(task: FileTask, kind: StructType, carrier: Carrier) -> Constant:
-    values = [constant(task.union.get(f.field_id), f.field_type, carrier).value for f in kind.fields]
+    union = task.union or [None] * len(kind.fields)
+    values = [constant(v, f.field_type, carrier).value for v, f in zip(union, kind.fields, strict=True)]
     fields = list(arrow_type(kind, carrier))
     return Constant(pa.StructArray.from_arrays(values, fields=fields) if fields else pa.array([{}], pa.struct([])))

@@ -290,5 +290,5 @@ def _refuse_nulls(array: pa.Array, field: NestedField, path: str, within: pa.Arr
         if pc.any(missing).as_py():
             raise CorruptFile(path, f"values in the required column {field.name!r}", "nulls")
     if isinstance(field.field_type, StructType) and len(array):
-        for child in field.field_type.fields:
-            _refuse_nulls(array.field(child.name), child, path, array)
+        for at_child, child in enumerate(field.field_type.fields):
+            _refuse_nulls(array.field(at_child), child, path, array)

@@ -55,7 +55,7 @@ class FileTask:
     record_count: int | None = None
     spec_id: int = 0
     partition: Mapping[int, Any] = field(default_factory=dict)  # identity partition values by id of the source column
-    union: Mapping[int, Any] = field(default_factory=dict)  # partition values by partition field id, for `_partition`
+    union: Sequence[Any] = ()  # the union tuple, for `_partition`
     first_row_id: int | None = None
     sequence_number: int | None = None
     positions: PositionSet | None = None  # rows known to be deleted

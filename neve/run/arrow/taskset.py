@@ -1,0 +1,136 @@
+"""The files of a scan as a table of tasks: made by columns on the driver, cut into groups, read where they run.
+
+A row is a data file, or a part of one, with its union tuple and the list of its deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.transforms import IdentityTransform
+
+from neve.model.partition import Specs
+from neve.run.arrow.tasks import DeleteFile, EqualityDeletes, FileTask
+from neve.tree.entries import Content, EntryTable
+
+__all__ = ["divided", "file_tasks", "groups", "tasks_of"]
+
+SPLIT_BYTES = 128 << 20
+_OPEN_BYTES = 4 << 20  # what opening a file costs, in bytes read
+_LEAST_BYTES = 8 * _OPEN_BYTES  # a group below that is not worth a task
+_GROUPS = 16  # a scan is cut in so many groups, where they are worth it
+_MAX_PARTS = 10_000
+
+_OF_FILE = (
+    "file_path",
+    "file_format",
+    "file_size_in_bytes",
+    "record_count",
+    "spec_id",
+    "first_row_id",
+    "sequence_number",
+)
+_OF_DELETE = (
+    "content",
+    "file_path",
+    "file_format",
+    "file_size_in_bytes",
+    "record_count",
+    "content_offset",
+    "content_size_in_bytes",
+    "equality_ids",
+)
+
+
+def tasks_of(files: EntryTable, deletes: EntryTable, attached: pa.Table) -> pa.Table:
+    """A row per data file; `attached` has the row numbers of a file and of a delete that applies to it."""
+    names = [*_OF_FILE, *(u.column for u in files.specs.union)]
+    table = files.columns.select(names)
+    counts = np.bincount(attached["file"].to_numpy(), minlength=len(files))
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    order = np.argsort(attached["file"].to_numpy(), kind="stable")
+    chosen = deletes.columns.select(_OF_DELETE).take(attached["delete"].take(order)).combine_chunks()
+    arrays = [_plain(chosen.column(name)) for name in _OF_DELETE]
+    lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(arrays, names=_OF_DELETE))
+    table = table.set_column(1, "file_format", _plain(table.column("file_format"))).append_column("deletes", lists)
+    whole = np.zeros(len(files), np.int32)
+    return table.append_column("part", pa.array(whole)).append_column("parts", pa.array(whole + 1))
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    """One array, without a dictionary."""
+    array = column.combine_chunks()
+    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def divided(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> pa.Table:
+    """The same files, the large Parquet ones in several parts."""
+    sizes = tasks["file_size_in_bytes"].to_numpy()
+    is_parquet = pc.equal(tasks["file_format"], "PARQUET").to_numpy()
+    parts = np.clip(np.where(is_parquet, -(-sizes // split_bytes), 1), 1, _MAX_PARTS)
+    if not len(parts) or parts.max() == 1:
+        return tasks
+    rows = np.repeat(np.arange(len(parts)), parts)
+    part = np.arange(len(rows)) - np.repeat(np.cumsum(parts) - parts, parts)
+    return _with(tasks.take(pa.array(rows)), part=part, parts=parts[rows])
+
+
+def _with(tasks: pa.Table, **columns: np.ndarray[Any, Any]) -> pa.Table:
+    for name, values in columns.items():
+        tasks = tasks.set_column(tasks.schema.get_field_index(name), name, pa.array(values, pa.int32()))
+    return tasks
+
+
+def groups(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> Iterator[pa.Table]:
+    """Neighbouring tasks put together until they are worth a group; a small scan still gives several of them."""
+    weight = tasks["file_size_in_bytes"].to_numpy() // tasks["parts"].to_numpy() + _OPEN_BYTES
+    group_bytes = min(split_bytes, max(_LEAST_BYTES, int(weight.sum()) // _GROUPS))
+    before = np.cumsum(weight) - weight  # of the tasks ahead of each
+    starts = np.flatnonzero(np.diff(before // group_bytes, prepend=-1))
+    for start, end in zip(starts, np.append(starts, len(weight))[1:], strict=True):
+        yield tasks.slice(int(start), int(end - start))
+
+
+def file_tasks(tasks: pa.Table, specs: Specs) -> list[FileTask]:
+    """The rows of a task table as tasks."""
+    union = {u.column: tasks[u.column] for u in specs.union}
+    plain = tasks.drop_columns(list(union)).to_pylist()
+    return [
+        _file_task(row, {name: column[at] for name, column in union.items()}, specs) for at, row in enumerate(plain)
+    ]
+
+
+def _file_task(row: Mapping[str, Any], union: Mapping[str, pa.Scalar], specs: Specs) -> FileTask:
+    spec_id = row["spec_id"]
+    own = zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
+    by_position = [d for d in row["deletes"] if d["content"] == Content.POSITION_DELETES]
+    return FileTask(
+        path=row["file_path"],
+        file_format=row["file_format"],
+        file_size=row["file_size_in_bytes"],
+        record_count=row["record_count"],
+        spec_id=spec_id,
+        partition={f.source_id: union[c] for f, c in own if isinstance(f.transform, IdentityTransform)},
+        union=tuple(union.values()),
+        first_row_id=row["first_row_id"],
+        sequence_number=row["sequence_number"],
+        deletes=tuple(map(_delete_file, by_position)),
+        equality=_by_keys(d for d in row["deletes"] if d["content"] == Content.EQUALITY_DELETES),
+        part=(row["part"], row["parts"]),
+    )
+
+
+def _delete_file(row: Mapping[str, Any]) -> DeleteFile:
+    return DeleteFile(*(row[name] for name in _OF_DELETE[1:-1]))
+
+
+def _by_keys(deletes: Iterator[Mapping[str, Any]]) -> tuple[EqualityDeletes, ...]:
+    found: dict[tuple[int, ...], list[DeleteFile]] = {}
+    for delete in deletes:
+        found.setdefault(tuple(sorted(delete["equality_ids"])), []).append(_delete_file(delete))
+    return tuple(EqualityDeletes(tuple(files), keys) for keys, files in found.items())

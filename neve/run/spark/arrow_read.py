@@ -1,0 +1,66 @@
+"""Data files read by Python on Spark's executors: any format, any storage PyIceberg reaches, any shape of file.
+
+Slower than Spark's own reader, and right where that one is not: ORC and Avro files, files without field ids, columns
+that are in the partition tuple only, schemes Spark has no connector for. Works on a classic session and over Connect.
+
+Tasks travel as data, a group to a row. What opens the storage travels inside the function, never in the text of a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+
+from neve.run.arrow.tasks import ReadTarget
+from neve.run.arrow.taskset import SPLIT_BYTES, divided, file_tasks, groups
+from neve.run.arrow.types import Carrier
+from neve.run.facts import TableFacts
+from neve.run.files import read_tasks
+from neve.run.spark.types import spark_schema
+
+__all__ = ["arrow_scan"]
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def arrow_scan(
+    spark: SparkSession, tasks: pa.Table, schema: Schema, facts: TableFacts, *, split_bytes: int = SPLIT_BYTES
+) -> DataFrame:
+    """The live rows of the data files in a task table (see `neve.run.arrow.taskset`), in the columns of a schema."""
+    shape = spark_schema(schema)
+    if not tasks.num_rows:
+        return spark.createDataFrame([], shape)
+    packed = [_packed(group) for group in groups(divided(tasks, split_bytes), split_bytes)]
+    columns = {"group": pa.array(range(len(packed)), pa.int32()), "tasks": pa.array(packed, pa.binary())}
+    rows = spark.createDataFrame(pa.table(columns))
+    # Round robin, or a hash, would heap some groups up in one task.
+    spread = rows.repartitionById(len(packed), col("group")) if len(packed) > 1 else rows
+    return spread.select("tasks").mapInArrow(_reader(schema, facts), shape)
+
+
+def _reader(schema: Schema, facts: TableFacts) -> Callable[[Batches], Batches]:
+    """The function the executors run; its name is all that a plan shows of it."""
+    target = ReadTarget(schema, facts.name_mapping, facts.schemas, Carrier.SPARK)
+
+    def read_data_files(batches: Batches) -> Iterator[pa.RecordBatch]:
+        io = facts.io()
+        for batch in batches:
+            for group in batch.column(0).to_pylist():
+                yield from read_tasks(io, file_tasks(_unpacked(group), facts.specs), target)
+
+    return read_data_files
+
+
+def _packed(tasks: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, tasks.schema) as writer:
+        writer.write_table(tasks)
+    return bytes(sink.getvalue())
+
+
+def _unpacked(tasks: bytes) -> pa.Table:
+    return pa.ipc.open_stream(tasks).read_all()
