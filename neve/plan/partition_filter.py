@@ -150,8 +150,9 @@ class PartitionFilter:
     def _evaluable(self, spec_id: int) -> BooleanExpression | None:
         predicate = self.projected[spec_id]
         if predicate is None and self.is_strict:
+            fields = ", ".join(str(f) for f in self.specs[spec_id].fields)
             raise UserError(
-                f"Predicate cannot be evaluated for partition spec {spec_id} ({self.specs[spec_id]}). "
+                f"Predicate cannot be evaluated for partition spec {spec_id} ({fields}). "
                 "Without strict mode, the files of this spec are included."
             )
         return predicate

@@ -1,0 +1,207 @@
+"""Which files a scan reads, and which delete files apply to them.
+
+Planning is pure; whoever has the files composes its steps, so that only what is needed is read:
+
+1. `prune_manifests`: manifests whose partition summaries rule them out are never opened;
+2. `filter_partitions`: files are judged by their partition, without any statistics;
+3. `filter_metrics`: only the manifests of the survivors are read again, with statistics;
+4. `attach_deletes`: delete files find their data files.
+
+`plan_scan` takes all steps from 2 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
+from neve.plan import metrics_filter
+from neve.plan.columns import projected
+from neve.plan.delete_index import attach
+from neve.plan.partition_filter import FilterStats, PartitionFilter, Verdict
+from neve.predicate.normal import normal
+from neve.tree.entries import Content, EntryTable, Manifest
+
+__all__ = [
+    "ScanPlan",
+    "ScanStats",
+    "attach_deletes",
+    "filter_metrics",
+    "filter_partitions",
+    "manifests_holding",
+    "plan_scan",
+    "prune_manifests",
+    "same_files",
+    "with_manifests",
+]
+
+WithStatistics = Callable[[EntryTable], EntryTable]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanStats:
+    """What a scan looked at, what it could leave out and what remains."""
+
+    manifests: int = 0
+    manifests_pruned: int = 0
+    files_considered: int = 0
+    pruned_by_partition: int = 0
+    pruned_by_statistics: int = 0
+    files: int = 0
+    rows: int = 0  # of the files, before deletes
+    bytes: int = 0
+    delete_files_considered: int = 0
+    delete_files: int = 0
+    filter: FilterStats = field(default_factory=FilterStats)
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """The files to read, the delete files that apply to them, and the columns and rows wanted."""
+
+    snapshot_id: int | None
+    schema: Schema  # the columns to return, with the table's field ids
+    files: EntryTable  # live data files
+    deletes: EntryTable  # delete files that apply to one of them at least
+    attached: pa.Table  # file, delete: row numbers of the two, sorted by file
+    predicate: BooleanExpression  # in normal form; rows may still fail it
+    stats: ScanStats
+    metadata_columns: tuple[str, ...] = ()  # of METADATA_COLUMNS, returned after the others
+
+    def explain(self) -> str:
+        """What will be read and what was left out, for people."""
+        return "\n".join((*self._outline(), *self._by_spec()))
+
+    def _outline(self) -> Iterable[str]:
+        s = self.stats
+        yield f"Scan of snapshot {self.snapshot_id}: {', '.join((*self.schema.column_names, *self.metadata_columns))}"
+        yield f"  where      {self.predicate}"
+        if s.manifests:
+            yield f"  manifests  {s.manifests - s.manifests_pruned} of {s.manifests}, {s.manifests_pruned} pruned"
+        yield (
+            f"  files      {s.files} of {s.files_considered}, {s.pruned_by_partition} pruned by partition, "
+            f"{s.pruned_by_statistics} by statistics"
+        )
+        yield f"  size       {s.rows} rows, {s.bytes} bytes"
+        yield f"  deletes    {s.delete_files} of {s.delete_files_considered}, attached {self.attached.num_rows} times"
+        if s.filter.unevaluable_specs or s.filter.fail_open_partitions:
+            yield f"  undecided  {s.filter.fail_open_files} files of {s.filter.fail_open_partitions} partitions, kept"
+
+    def _by_spec(self) -> Iterable[str]:
+        specs = self.files.specs
+        for spec_id, files in self.files.by_spec():
+            names = ", ".join(f"{f.transform}({f.name})" for f in specs[spec_id].fields) or "unpartitioned"
+            yield f"  spec {spec_id:<5} {len(files)} files, {names}"
+
+
+def plan_scan(
+    data: EntryTable,
+    deletes: EntryTable,
+    metadata: TableMetadata,
+    *,
+    predicate: BooleanExpression | None = None,
+    columns: Sequence[str] | None = None,
+    snapshot_id: int | None = None,
+    case_sensitive: bool = True,
+    schema: Schema | None = None,
+    strict: bool = False,
+    with_statistics: WithStatistics | None = None,
+) -> ScanPlan:
+    """The plan of a scan over the tracked files of a snapshot.
+
+    `schema` is the schema of the snapshot when it is not the table's newest. `with_statistics` is asked for the same
+    files with their statistics, once, and only for files whose statistics matter.
+    """
+    schema = metadata.schema() if schema is None else schema
+    wanted, extra = projected(schema, columns, case_sensitive=case_sensitive)
+    expression = AlwaysTrue() if predicate is None else normal(predicate, schema, case_sensitive=case_sensitive)
+    partitions = PartitionFilter.of(expression, data.specs, schema)
+    partitions = partitions.strict() if strict else partitions
+    files, verdict = filter_partitions(data.live(), partitions)
+    found, _ = filter_partitions(deletes.live(), partitions)
+    survivors = len(files)
+    if with_statistics is not None and survivors and _statistics_matter(partitions, found):
+        files = with_statistics(files)
+    files = filter_metrics(files, partitions)
+    applied, attached = attach_deletes(files, found)
+    stats = _stats(verdict, survivors, files, len(deletes), applied)
+    return ScanPlan(snapshot_id, wanted, files, applied, attached, expression, stats, extra)
+
+
+def prune_manifests(manifests: Sequence[Manifest], partitions: PartitionFilter) -> tuple[Manifest, ...]:
+    """The manifests that may list a live file of a matching partition, of data and of deletes alike.
+
+    A delete file applies to files of its own partition, or it is of an unpartitioned spec, which is never pruned.
+    """
+    may = partitions.may_match_each(manifests)
+    return tuple(m for m, kept in zip(manifests, may, strict=True) if kept and m.may_hold_live_files)
+
+
+def filter_partitions(entries: EntryTable, partitions: PartitionFilter) -> tuple[EntryTable, Verdict]:
+    """The files of partitions that may hold a matching row."""
+    verdict = partitions.judge(entries)
+    return (entries if verdict.keep.all() else entries.filter(pa.array(verdict.keep))), verdict
+
+
+def filter_metrics(files: EntryTable, partitions: PartitionFilter) -> EntryTable:
+    """The data files whose statistics do not rule out a matching row; what was not read rules out nothing."""
+    if partitions.predicate is AlwaysTrue():
+        return files
+    keep = metrics_filter.may_match(files, partitions.predicate)
+    return files if keep.all() else files.filter(pa.array(keep))
+
+
+def attach_deletes(files: EntryTable, deletes: EntryTable) -> tuple[EntryTable, pa.Table]:
+    """The delete files that apply to some of the files, and the pairs of row numbers."""
+    pairs = attach(files, deletes)
+    used, renumbered = np.unique(pairs["delete"].to_numpy(), return_inverse=True)
+    return deletes.take(used), pairs.set_column(1, "delete", pa.array(renumbered, pa.int64()))
+
+
+def manifests_holding(files: EntryTable) -> np.ndarray[Any, Any]:
+    """The ordinals of the manifests the files are listed in, in ascending order."""
+    return np.unique(files.numpy("manifest"))
+
+
+def same_files(files: EntryTable, read_again: EntryTable, ordinals: np.ndarray[Any, Any]) -> EntryTable:
+    """The same files, in the same order, as a second reading of some manifests, those of the ordinals, has them."""
+    manifest = ordinals[read_again.numpy("manifest")]
+    width = max(int(t.numpy("row").max(initial=0)) for t in (files, read_again)) + 1
+    keys = manifest.astype(np.int64) * width + read_again.numpy("row")
+    order = np.argsort(keys)
+    wanted = files.numpy("manifest").astype(np.int64) * width + files.numpy("row")
+    rows = order[np.searchsorted(keys, wanted, sorter=order)]
+    return read_again.with_columns(manifest=manifest).take(rows)
+
+
+def _statistics_matter(partitions: PartitionFilter, deletes: EntryTable) -> bool:
+    by_value = bool((deletes.numpy("content") == Content.EQUALITY_DELETES).any())
+    return by_value or partitions.predicate is not AlwaysTrue()
+
+
+def _stats(verdict: Verdict, survivors: int, files: EntryTable, deletes: int, applied: EntryTable) -> ScanStats:
+    considered = len(verdict.keep)
+    return ScanStats(
+        files_considered=considered,
+        pruned_by_partition=considered - survivors,
+        pruned_by_statistics=survivors - len(files),
+        files=len(files),
+        rows=int(pc.sum(files["record_count"]).as_py() or 0),
+        bytes=int(pc.sum(files["file_size_in_bytes"]).as_py() or 0),
+        delete_files_considered=deletes,
+        delete_files=len(applied),
+        filter=verdict.stats,
+    )
+
+
+def with_manifests(plan: ScanPlan, considered: int, pruned: int) -> ScanPlan:
+    """The same plan with the count of manifests that were looked at and never opened."""
+    return replace(plan, stats=replace(plan.stats, manifests=considered, manifests_pruned=pruned))
