@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 
 from neve.commit.partitions import PartitionSet
@@ -23,7 +21,7 @@ from neve.plan.partition_filter import PartitionFilter
 from neve.plan.ranges import Mask
 from neve.tree.entries import Content, EntryTable, Manifest
 
-__all__ = ["RowFilter", "Scope", "applying"]
+__all__ = ["RowFilter", "Scope"]
 
 
 @dataclass(frozen=True)
@@ -83,24 +81,3 @@ class Scope:
         if self.row_filter is not None:
             return self.row_filter.may_match(files)
         return np.ones(len(files), bool) if self.partitions is None else self.partitions.holds(files)
-
-
-def applying(files: EntryTable, deletes: EntryTable) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Pairs of a data file and a delete file that applies to it, as row numbers in both tables."""
-    key = PartitionSet(files, files.specs)
-    pairs: list[tuple[int, int]] = []
-    for d in range(len(deletes)):
-        one = deletes.take([d])
-        number, content = one["sequence_number"][0].as_py(), one["content"][0].as_py()
-        names = one["referenced_data_file"][0].as_py()
-        if names is not None:
-            mask = pc.equal(files["file_path"], names).to_numpy()
-        elif content == Content.EQUALITY_DELETES and deletes.specs.is_unpartitioned(one["spec_id"][0].as_py()):
-            mask = np.ones(len(files), bool)
-        else:
-            mask = PartitionSet.of(one, files.specs).holds(files)
-        numbers = files.numpy("sequence_number")
-        mask = mask & (numbers < number if content == Content.EQUALITY_DELETES else numbers <= number)
-        pairs += [(int(f), d) for f in np.flatnonzero(mask)]
-    found = np.array(pairs, np.int64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]

@@ -83,7 +83,7 @@ def _values_of(column: pa.ChunkedArray, field: NestedField) -> _FieldValues:
     has_null, kind = column.null_count > 0, cast(PrimitiveType, field.field_type)
     if isinstance(kind, FloatType | DoubleType | BinaryType | FixedType | UUIDType):
         return _FieldValues(
-            field, None, has_null
+            kind, None, has_null
         )  # NaN has no place in an order, and bounds spell a UUID in another way
     if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())

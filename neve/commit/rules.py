@@ -17,12 +17,14 @@ from pyiceberg.table.snapshots import Operation
 
 from neve.commit import actions
 from neve.commit.actions import Action, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
-from neve.commit.matching import RowFilter, Scope, applying
+from neve.commit.matching import RowFilter, Scope
 from neve.commit.outcome import Check, Conflict
 from neve.commit.partitions import PartitionSet
+from neve.commit.selection import identities
 from neve.commit.summary import vectors_in
 from neve.commit.window import Base, Refused, Window
 from neve.errors import UnknownName
+from neve.plan.delete_index import attach, referenced_paths
 from neve.tree.entries import Content, EntryTable, Status
 from neve.tree.grouping import validate_added_data_files
 
@@ -142,15 +144,14 @@ def _gained(window: Window, removed: actions.Removed, deletes: EntryTable, count
         return None
     files = _removed_entries(window.base, removed)
     files = files.with_columns(sequence_number=window.start_sequence_number)
-    file_rows, delete_rows = applying(files, deletes)
-    hits = counts[delete_rows]
-    if not hits.any():
+    pairs = attach(files, deletes.filter(pa.array(counts)))
+    if not pairs.num_rows:
         return None
     return _conflict(
         Check.NEW_DELETES_FOR_FILES,
         "Files to be replaced gained deletes since the table was read.",
-        files.take(np.unique(file_rows[hits])),
-        snapshot_id=deletes["snapshot_id"][int(delete_rows[hits][0])].as_py(),
+        files.take(pc.unique(pairs["file"])),
+        snapshot_id=deletes.filter(pa.array(counts))["snapshot_id"][pairs["delete"][0].as_py()].as_py(),
     )
 
 
@@ -194,8 +195,9 @@ def no_updates_of_referenced_files(window: Window, action: RowDelta) -> Conflict
         return None
     new = _new_deletes(window, frozenset({Operation.OVERWRITE}))
     named = pa.array(sorted(_referenced(action)), pa.string())
-    names_ours = pc.is_in(new["referenced_data_file"], value_set=named).to_numpy()
-    names_none = new["referenced_data_file"].is_null().to_numpy()
+    references = referenced_paths(new)
+    names_ours = pc.is_in(references, value_set=named).to_numpy(zero_copy_only=False)
+    names_none = references.is_null().to_numpy(zero_copy_only=False)
     nearby = PartitionSet.of(action.added_deletes, window.base.specs).holds(new)
     message = "Rows of the same data files were updated since the table was read."
     return _conflict(Check.CONCURRENT_UPDATE, message, new, names_ours | (names_none & nearby) | _is_global(new))
@@ -302,7 +304,17 @@ def _new_deletes(window: Window, operations: frozenset[Operation] = DELETES_ADDE
     if window.base.format_version == 1:
         return EntryTable.empty(window.base.specs)
     new = window.entries(operations, is_deletes=True, statuses=LIVE)
-    return new.filter(pc.greater(new["sequence_number"], window.start_sequence_number))
+    return _newest(new.filter(pc.greater(new["sequence_number"], window.start_sequence_number)))
+
+
+def _newest(deletes: EntryTable) -> EntryTable:
+    """Each delete file once, and of the vectors a data file had one after the other the last."""
+    if len(deletes) < 2:
+        return deletes
+    in_order = deletes.take(pc.sort_indices(deletes["sequence_number"], sort_keys=[("", "descending")]))
+    key = pc.if_else(pa.array(vectors_in(in_order)), in_order["referenced_data_file"], identities(in_order))
+    codes = key.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
+    return in_order.take(np.sort(np.unique(codes, return_index=True)[1]))
 
 
 def _is_global(deletes: EntryTable) -> Any:
@@ -337,7 +349,7 @@ def _removed_entries(base: Base, removed: actions.Removed) -> EntryTable:
 
 
 def _referenced(action: RowDelta) -> frozenset[str]:
-    named = action.added_deletes["referenced_data_file"].to_pylist() if action.added_deletes else []
+    named = referenced_paths(action.added_deletes).to_pylist() if action.added_deletes else []
     return action.referenced | frozenset(name for name in named if name is not None)
 
 

@@ -19,6 +19,7 @@ from neve.commit.actions import NOTHING, Removed
 from neve.commit.matching import RowFilter
 from neve.commit.partitions import PartitionSet
 from neve.model.partition import Specs
+from neve.plan.delete_index import referenced_paths
 from neve.tree.entries import Content, EntryTable, Manifest
 
 __all__ = ["Selection", "identities"]
@@ -55,7 +56,9 @@ class Selection:
     @property
     def detail(self) -> Collection[str]:
         """The detail columns needed to decide."""
-        return () if self.row_filter is None else self.row_filter.detail
+        if self.row_filter is not None:
+            return self.row_filter.detail
+        return ("lower_bounds", "upper_bounds") if self.gone else ()  # equal bounds of the path name one data file
 
     def may_touch(self, manifest: Manifest, known: frozenset[str]) -> bool:
         """Whether a manifest may hold a file that leaves; `known` are the manifests of the table now."""
@@ -130,7 +133,7 @@ class Selection:
         useless = (numbers > 0) & (numbers < self.older_than)
         if self.gone:
             gone = pa.array(sorted(self.gone), pa.string())
-            useless |= pc.is_in(entries["referenced_data_file"], value_set=gone).to_numpy()
+            useless |= pc.is_in(referenced_paths(entries), value_set=gone).to_numpy(zero_copy_only=False)
         return is_delete & useless
 
     def missing(self, met: EntryTable) -> list[str]:

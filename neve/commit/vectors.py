@@ -21,7 +21,7 @@ __all__ = ["united"]
 
 
 def united(base: Base, deletes: EntryTable, scratch: Scratch) -> EntryTable:
-    """Delete files with the vectors of each data file united into one, in a new Puffin file where there were several."""
+    """Delete files with the vectors of each data file united, in a new Puffin file where there were several."""
     is_vector = vectors_in(deletes)
     doubled = is_vector & _repeats(deletes["referenced_data_file"], is_vector)
     if not doubled.any():
