@@ -72,7 +72,7 @@ def _missing(child: Child, rows: int) -> pa.Array:
 
 def _field(out: Lowering, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
     """The value of each row. Rows that are not `alive` lie below a null and are not read."""
-    array = _as_type(node, array)
+    array = _as_type(node, _alive_only(array, alive))
     valid = _bytes_of(array.is_valid()) if array.null_count else np.ones(len(array), np.uint8)
     if node.is_optional and node.role is Role.KEEP:
         _option(out, node, array, valid, alive, depth)
@@ -93,6 +93,14 @@ def _option(out: Lowering, node: Node, array: pa.Array, valid: Array, alive: Arr
     out.words[at + 4] = len(out.words)
 
 
+def _alive_only(array: pa.Array, alive: Array | None) -> pa.Array:
+    """A dictionary array whose rows below a null are null too: Arrow leaves numbers there that no entry belongs to."""
+    if alive is None or not pa.types.is_dictionary(array.type):
+        return array
+    numbers = pc.if_else(pa.array(alive != 0), array.indices, pa.scalar(None, array.type.index_type))
+    return pa.DictionaryArray.from_arrays(numbers, array.dictionary)
+
+
 def _as_type(node: Node, array: pa.Array) -> pa.Array:
     """The array in the type the schema asks for; lists and structs are matched by name further down."""
     wanted = node.arrow_type
@@ -100,7 +108,7 @@ def _as_type(node: Node, array: pa.Array) -> pa.Array:
         return array
     try:
         return array.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowIndexError) as e:
         found = f"its column of {array.type} does not fit {wanted}"
         raise UserError(f"Cannot write Avro: field {node.path!r}: {found} ({e}).") from e
 

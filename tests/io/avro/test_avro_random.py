@@ -35,7 +35,7 @@ LOGICAL: list[tuple[dict[str, Any], st.SearchStrategy[Any]]] = [
     ({"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True}, MICROS),
     (
         {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 4},
-        st.decimals(-(10**34), 10**34 - 1, places=4),
+        st.decimals(1 - 10**34, 10**34 - 1, places=4),
     ),
     ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, st.decimals(-999, 999, places=2)),
 ]
@@ -136,7 +136,7 @@ def rows_of(batch: pa.RecordBatch) -> list[Any]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(files(), st.sampled_from(["null", "deflate", "bzip2", "xz"]), st.sampled_from([1, 16_000]))
+@given(files(), st.sampled_from(["null", "deflate", "bzip2"]), st.sampled_from([1, 16_000]))
 def test_reads_what_fastavro_writes(file: Any, codec: str, sync_interval: int) -> None:
     schema, rows = file
     data = by_fastavro(schema, rows, codec, sync_interval)
