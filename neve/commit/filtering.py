@@ -65,8 +65,7 @@ def find(base: Base, manifests: Sequence[Manifest], selection: Selection, scratc
     """Look for the selected files in manifests of one kind; nothing is written."""
     if selection.is_empty:
         return Filtered(tuple(manifests), {}, EntryTable.empty(base.specs), 0)
-    known = frozenset(m.path for m in manifests)
-    candidates = [m for m in manifests if selection.may_touch(m, known)]
+    candidates = selection.candidates(manifests)
     _look_into(base, [m for m in candidates if (m.path, selection.token) not in scratch.findings], selection, scratch)
     findings = {m.path: scratch.findings[m.path, selection.token] for m in candidates}
     leaving = EntryTable.concat([f.leaving for f in findings.values() if len(f.leaving)], base.specs)

@@ -6,7 +6,7 @@ what is proven.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,9 +43,9 @@ class RowFilter:
         """The detail columns the statistics are read from."""
         return metrics_filter.STATISTICS
 
-    def may_match_manifest(self, manifest: Manifest) -> bool:
-        """Whether a manifest may hold a file with a matching row."""
-        return self._partitions.may_match(manifest)
+    def may_match_manifests(self, manifests: Sequence[Manifest]) -> Mask:
+        """Which manifests may hold a file with a matching row."""
+        return self._partitions.may_match_each(manifests)
 
     def may_match(self, files: EntryTable) -> Mask:
         """The files that may hold a matching row."""
@@ -70,11 +70,11 @@ class Scope:
     row_filter: RowFilter | None = None
     partitions: PartitionSet | None = None
 
-    def may_match_manifest(self, manifest: Manifest) -> bool:
-        """Whether a manifest may hold a file in scope."""
+    def may_match_manifests(self, manifests: Sequence[Manifest]) -> Mask:
+        """Which manifests may hold a file in scope."""
         if self.row_filter is not None:
-            return self.row_filter.may_match_manifest(manifest)
-        return self.partitions is None or self.partitions.may_meet(manifest)
+            return self.row_filter.may_match_manifests(manifests)
+        return np.ones(len(manifests), bool) if self.partitions is None else self.partitions.may_meet(manifests)
 
     def may_match(self, files: EntryTable) -> Mask:
         """Which files are in scope."""

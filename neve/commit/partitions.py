@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.conversions import from_bytes
-from pyiceberg.types import BinaryType, DoubleType, FixedType, FloatType, NestedField, PrimitiveType, UUIDType
+import pyarrow.compute as pc
+from pyiceberg.types import NestedField
 
 from neve.model.partition import Specs
+from neve.model.single_value import comparable, ordered
+from neve.plan.ranges import Mask
 from neve.tree.entries import EntryTable, FieldSummary, Manifest
 
 __all__ = ["PartitionSet"]
@@ -31,70 +30,71 @@ class PartitionSet:
         """The partitions of some files."""
         return cls(files.partition_codes()[1] if len(files) else files, specs)
 
-    def holds(self, entries: EntryTable) -> np.ndarray[Any, Any]:
+    def holds(self, entries: EntryTable) -> Mask:
         """Which files lie in a partition of the set."""
-        names = ["spec_id", *(u.column for u in self.specs.union)]
-        columns = [_keys(t, names, self.specs) for t in (self.members, entries)]
-        both = EntryTable(pa.concat_tables(columns), self.specs)
-        codes, _ = both.partition_codes()
+        both = pa.concat_tables([_keys(table, self.specs) for table in (self.members, entries)])
+        codes, _ = EntryTable(both, self.specs).partition_codes()
         return np.isin(codes[len(self.members) :], codes[: len(self.members)])
 
-    def may_meet(self, manifest: Manifest) -> bool:
-        """Whether a manifest may hold a file of one of the partitions, as far as its summaries tell."""
-        fields = self._by_spec.get(manifest.spec_id)
-        if fields is None:
-            return False
-        if manifest.partitions is None or len(manifest.partitions) != len(fields):
-            return True
-        return all(f.may_lie_in(s) for f, s in zip(fields, manifest.partitions, strict=True))
+    def may_meet(self, manifests: Sequence[Manifest]) -> Mask:
+        """Which manifests may hold a file of one of the partitions, as far as their summaries tell."""
+        found = np.zeros(len(manifests), bool)
+        spec_ids = np.array([m.spec_id for m in manifests], np.int64)
+        for spec_id, members in self._by_spec():
+            of_spec = np.flatnonzero(spec_ids == spec_id)
+            found[of_spec] = self._may_meet(members, spec_id, [manifests[int(i)] for i in of_spec])
+        return found
 
-    @cached_property
-    def _by_spec(self) -> Mapping[int, tuple[_FieldValues, ...]]:
-        return {spec_id: _field_values(files, self.specs, spec_id) for spec_id, files in self._groups()}
+    def _by_spec(self) -> Iterator[tuple[int, EntryTable]]:
+        return self.members.by_spec() if len(self.members) else iter(())
 
-    def _groups(self) -> Any:
-        return self.members.by_spec() if len(self.members) else ()
-
-
-@dataclass(frozen=True, slots=True)
-class _FieldValues:
-    """The values one partition field takes, sorted; None where they cannot be compared with bounds."""
-
-    kind: PrimitiveType
-    values: list[Any] | None
-    has_null: bool
-
-    def may_lie_in(self, summary: FieldSummary) -> bool:
-        if self.values is None or (self.has_null and summary.contains_null):
-            return True
-        if summary.lower_bound is None or summary.upper_bound is None:
-            return False  # the manifest holds nulls only here
-        lower, upper = (from_bytes(self.kind, b) for b in (summary.lower_bound, summary.upper_bound))
-        at = bisect_left(self.values, lower)
-        return at < len(self.values) and bool(self.values[at] <= upper)
+    def _may_meet(self, members: EntryTable, spec_id: int, manifests: Sequence[Manifest]) -> Mask:
+        found = np.ones(len(manifests), bool)
+        fields = self.specs.partition_type(spec_id).fields
+        told = [i for i, m in enumerate(manifests) if m.partitions is not None and len(m.partitions) == len(fields)]
+        for at, (column, field) in enumerate(zip(self.specs.columns(spec_id), fields, strict=True)):
+            summaries = [(manifests[i].partitions or ())[at] for i in told]
+            found[told] &= _may_lie_in(members[column], field, summaries)
+        return found
 
 
-def _field_values(files: EntryTable, specs: Specs, spec_id: int) -> tuple[_FieldValues, ...]:
-    fields = specs.partition_type(spec_id).fields
-    return tuple(_values_of(files[c], f) for c, f in zip(specs.columns(spec_id), fields, strict=True))
+def _may_lie_in(values: pa.ChunkedArray, field: NestedField, summaries: Sequence[FieldSummary]) -> Mask:
+    """Where one of the values may lie in the range a summary states; what it does not state does not exclude."""
+    if pa.types.is_null(values.type):
+        return np.ones(len(summaries), bool)
+    known = ordered(values.combine_chunks(), field.field_type)
+    has_null, has_nan = values.null_count > 0, known.null_count > values.null_count
+    lower, upper = (_bounds(summaries, field, end) for end in ("lower_bound", "upper_bound"))
+    unknown = pc.or_(lower.is_null(), upper.is_null()).to_numpy(zero_copy_only=False)
+    meets_value = (unknown | _some_between(known.drop_null(), lower, upper)) & ~_flags(
+        s.lower_bound is None and (s.contains_null or s.contains_nan is True) for s in summaries
+    )
+    meets_null = _flags(has_null and s.contains_null is not False for s in summaries)
+    meets_nan = _flags(has_nan and s.contains_nan is not False for s in summaries)
+    return meets_value | meets_null | meets_nan
 
 
-def _values_of(column: pa.ChunkedArray, field: NestedField) -> _FieldValues:
-    has_null, kind = column.null_count > 0, cast(PrimitiveType, field.field_type)
-    if isinstance(kind, FloatType | DoubleType | BinaryType | FixedType | UUIDType):
-        return _FieldValues(
-            kind, None, has_null
-        )  # NaN has no place in an order, and bounds spell a UUID in another way
-    if pa.types.is_date32(column.type):
-        column = column.cast(pa.int32())
-    elif pa.types.is_temporal(column.type):
-        column = column.cast(pa.int64())
-    return _FieldValues(kind, sorted(set(column.drop_null().to_pylist())), has_null)
+def _flags(claims: Iterable[bool]) -> Mask:
+    return np.fromiter(claims, bool)
 
 
-def _keys(files: EntryTable, names: list[str], specs: Specs) -> pa.Table:
+def _bounds(summaries: Sequence[FieldSummary], field: NestedField, end: str) -> pa.Array:
+    return comparable(pa.array([getattr(s, end) for s in summaries], pa.binary()), field.field_type)
+
+
+def _some_between(values: pa.Array, lower: pa.Array, upper: pa.Array) -> Mask:
+    """Where one of the values lies between two bounds; a bound that is not known counts as the first value."""
+    if not len(values):
+        return np.zeros(len(lower), bool)
+    members = np.unique(values.to_numpy(zero_copy_only=False))
+    low, high = (pc.fill_null(bound, values[0]).to_numpy(zero_copy_only=False) for bound in (lower, upper))
+    at = np.searchsorted(members, low)
+    return np.asarray((at < len(members)) & (members[np.minimum(at, len(members) - 1)] <= high), bool)
+
+
+def _keys(files: EntryTable, specs: Specs) -> pa.Table:
     """The columns of the partition key; a table read before a spec was added lacks the columns of that spec."""
     types = {"spec_id": pa.int32()} | {u.column: u.arrow_type for u in specs.union}
     have = set(files.columns.schema.names)
-    arrays = [files[n].cast(types[n]) if n in have else pa.nulls(len(files), types[n]) for n in names]
-    return pa.table(arrays, names=names)
+    arrays = [files[n].cast(kind) if n in have else pa.nulls(len(files), kind) for n, kind in types.items()]
+    return pa.table(arrays, names=list(types))

@@ -101,7 +101,7 @@ def _of_replace_partitions(action: ReplacePartitions) -> Iterable[Rule]:
 def no_new_data(window: Window, action: Overwrite | ReplacePartitions | RowDelta) -> Conflict | None:
     """A. No data file that may hold rows of the kind the command read was added meanwhile."""
     scope = _scope(window.base, action)
-    new = window.entries(DATA_ADDED, is_deletes=False, statuses=[Status.ADDED], may_hold=scope.may_match_manifest)
+    new = window.entries(DATA_ADDED, is_deletes=False, statuses=[Status.ADDED], may_hold=scope.may_match_manifests)
     return _conflict(
         Check.NEW_DATA, "Data files that may match were added since the table was read.", new, scope.may_match(new)
     )
@@ -158,7 +158,7 @@ def _gained(window: Window, removed: actions.Removed, deletes: EntryTable, count
 def no_removed_data(window: Window, action: Overwrite | ReplacePartitions) -> Conflict | None:
     """D. No data file that may hold rows of the kind the command read was removed meanwhile."""
     scope = _scope(window.base, action, for_deletes=True)
-    gone = window.entries(DATA_REMOVED, is_deletes=False, statuses=[Status.DELETED], may_hold=scope.may_match_manifest)
+    gone = window.entries(DATA_REMOVED, is_deletes=False, statuses=[Status.DELETED], may_hold=scope.may_match_manifests)
     return _conflict(
         Check.REMOVED_DATA,
         "Data files that may match were removed since the table was read.",

@@ -6,9 +6,10 @@ are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,10 @@ from neve.commit.matching import RowFilter
 from neve.commit.partitions import PartitionSet
 from neve.model.partition import Specs
 from neve.plan.delete_index import referenced_paths
+from neve.plan.ranges import Mask
 from neve.tree.entries import Content, EntryTable, Manifest
 
 __all__ = ["Selection", "identities"]
-
-Mask = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -60,26 +60,28 @@ class Selection:
             return self.row_filter.detail
         return ("lower_bounds", "upper_bounds") if self.gone else ()  # equal bounds of the path name one data file
 
-    def may_touch(self, manifest: Manifest, known: frozenset[str]) -> bool:
-        """Whether a manifest may hold a file that leaves; `known` are the manifests of the table now."""
-        if not manifest.may_hold_live_files:
-            return False
-        if self.everything or self._is_stale(manifest):
-            return True
-        if self.row_filter is not None and self.row_filter.may_match_manifest(manifest):
-            return True
-        sets = [s for s in (self.partitions, self.gone_from if self.gone else None) if s is not None]
-        return any(s.may_meet(manifest) for s in sets) or self._may_hold_named(manifest, known)
+    def candidates(self, manifests: Sequence[Manifest]) -> list[Manifest]:
+        """The manifests that may hold a file that leaves."""
+        live = [m for m in manifests if m.may_hold_live_files]
+        if self.everything or not live:
+            return live
+        mask = np.fromiter((m.is_deletes and 0 <= m.min_sequence_number < self.older_than for m in live), bool)
+        if self.row_filter is not None:
+            mask |= self.row_filter.may_match_manifests(live)
+        if self.partitions is not None:
+            mask |= self.partitions.may_meet(live)
+        if self.gone and self.gone_from is not None:
+            mask |= self.gone_from.may_meet(live)
+        if self.named:
+            mask |= self._may_hold_named(live)
+        return list(compress(live, mask))
 
-    def _is_stale(self, manifest: Manifest) -> bool:
-        return manifest.is_deletes and 0 <= manifest.min_sequence_number < self.older_than
-
-    def _may_hold_named(self, manifest: Manifest, known: frozenset[str]) -> bool:
-        if not self.named:
-            return False
-        if self._sources and self._sources <= known:
-            return manifest.path in self._sources
-        return bool(self.named.paths) or (self._homes is not None and self._homes.may_meet(manifest))
+    def _may_hold_named(self, manifests: Sequence[Manifest]) -> Mask:
+        if self._sources and self._sources <= {m.path for m in manifests}:
+            return np.fromiter((m.path in self._sources for m in manifests), bool)
+        if self.named.paths or not self.named.entries:
+            return np.ones(len(manifests), bool)
+        return PartitionSet.of(self.named.entries, self.specs).may_meet(manifests)
 
     @cached_property
     def _sources(self) -> frozenset[str]:
@@ -91,10 +93,6 @@ class Selection:
         if ordinals[0] < 0 or ordinals[-1] >= len(paths):
             return frozenset()
         return frozenset(paths[i] for i in ordinals)
-
-    @cached_property
-    def _homes(self) -> PartitionSet | None:
-        return PartitionSet.of(self.named.entries, self.specs) if self.named.entries else None
 
     def chosen(self, entries: EntryTable) -> Mask:
         """Which live entries leave."""

@@ -6,9 +6,11 @@ manifests that the snapshots on the way wrote themselves: carried-over manifests
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import compress
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -149,12 +151,15 @@ class Window:
         *,
         is_deletes: bool,
         statuses: Collection[Status],
-        may_hold: Callable[[Manifest], bool] = lambda manifest: True,
+        may_hold: Callable[[Sequence[Manifest]], Any] | None = None,
     ) -> EntryTable:
         """The entries of given statuses that snapshots with these operations wrote for themselves."""
         snapshots = self.of_operations(operations)
-        manifests = [m for s in snapshots for m in self._written_by(s) if m.is_deletes == is_deletes]
-        entries = self._entries_of([m for m in manifests if _may_hold(m, statuses) and may_hold(m)])
+        written = [m for s in snapshots for m in self._written_by(s) if m.is_deletes == is_deletes]
+        manifests = [m for m in written if _may_hold(m, statuses)]
+        if may_hold is not None:
+            manifests = list(compress(manifests, may_hold(manifests)))
+        entries = self._entries_of(manifests)
         ids = pa.array([s.snapshot_id for s in snapshots], pa.int64())
         by_them = pc.is_in(entries["snapshot_id"], value_set=ids)
         return entries.filter(pc.and_(by_them, pc.is_in(entries["status"], value_set=pa.array(statuses, pa.int8()))))
