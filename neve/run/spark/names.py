@@ -1,9 +1,10 @@
 """The names columns are read from Parquet under, chosen so that Spark cannot confuse two of them.
 
-Spark finds columns by field id but pushes filters, and picks types, by name. A filter on `a` then looks at whatever the file calls `a`:
-after `a` was dropped and added again, or two columns swapped names, that is another column and rows are lost. So a column keeps its name
-only if no other field ever bore it in any schema of the table; otherwise it is read as `__f<id>`, a name no file has. It keeps it where
-it can because a filter on a name the file does not know skips no row groups.
+Spark finds columns by field id but pushes filters, and picks types, by name. A filter on `a` then looks at whatever the
+file calls `a`: after `a` was dropped and added again, or two columns swapped names, that is another column and rows are
+lost. So a column keeps its name only if no other field ever bore it in any schema of the table; otherwise it is read as
+`__f<id>`, a name no file has. It keeps it where it can because a filter on a name the file does not know skips no row
+groups.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class ReadNames:
 
     @cached_property
     def _bearers(self) -> Mapping[tuple[int, str], set[int]]:
-        """The fields that ever bore a name inside a parent; Spark may ignore case, and writers replace odd characters."""
+        """Who ever bore a name inside a parent; Spark may ignore case, and writers replace odd characters."""
         bearers: dict[tuple[int, str], set[int]] = defaultdict(set)
         for schema in self.schemas:
             for parent, field in _fields(schema.fields, _ROOT):

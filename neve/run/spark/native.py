@@ -1,7 +1,8 @@
 """Parquet files read by Spark's own reader, by field id.
 
-What it does not do, its callers route elsewhere: files without field ids, files Spark's listing hides, types Spark does not have. Two
-things make it wrong silently, and are therefore pinned here: options of the session that skip unreadable files, and names (see `names`).
+What it does not do, its callers route elsewhere: files without field ids, files Spark's listing hides, types Spark does
+not have. Two things make it wrong silently, and are therefore pinned here: options of the session that skip unreadable
+files, and names (see `names`).
 """
 
 from __future__ import annotations

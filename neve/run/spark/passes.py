@@ -43,18 +43,20 @@ class Lane:
 
     def of(self, rows: Rows) -> Lane:
         """The lane of some of the files."""
-        return replace(self, files=self.files.take(rows), pairs=self.pairs.of_files(rows), scopes=_taken(self.scopes, rows))
+        return replace(
+            self, files=self.files.take(rows), pairs=self.pairs.of_files(rows), scopes=_taken(self.scopes, rows)
+        )
 
 
-def native_passes(
-    spark: SparkSession, lane: Lane, facts: TableFacts, budget: int = BROADCAST_BYTES
-) -> tuple[list[Pass], Rows]:
+def native_passes(spark: SparkSession, lane: Lane, facts: TableFacts) -> tuple[list[Pass], Rows]:
     """The passes that read a lane's files, and the rows of the files they leave out."""
     if not len(lane.files):
         return [], np.array([], np.int64)
     routes = route(spark, lane.files, lane.fields, facts)
     touched = lane.pairs.touched(len(lane.files))
-    heavy = np.flatnonzero(np.cumsum(_broadcast_bytes(lane)) > budget) if touched.any() else np.array([], np.int64)
+    heavy = (
+        np.flatnonzero(np.cumsum(_broadcast_bytes(lane)) > BROADCAST_BYTES) if touched.any() else np.array([], np.int64)
+    )
     passes: list[Pass] = []
     for absent, rows in routes.native:
         passes += _clean(lane, absent, rows[~touched[rows]])

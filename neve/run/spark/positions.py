@@ -1,7 +1,7 @@
-"""Which rows of which data files are deleted by position: vectors and position delete files, brought to the driver as bitmaps.
+"""Which rows of which data files are deleted by position, brought to the driver as bitmaps.
 
-Vectors are small and the driver reads them. Position delete files are read by the driver while they are small together; larger ones by a
-Spark job that sends back one compressed bitmap per data file, never the rows.
+Vectors are small and the driver reads them. Position delete files are read by the driver while they are small together;
+larger ones by a Spark job that sends back one compressed bitmap per data file, never the rows.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ T = TypeVar("T")
 
 
 def deleted_positions(
-    spark: SparkSession, paths: Sequence[str], deletes: EntryTable, attached: Pairs, facts: TableFacts, limit: int = DRIVER_BYTES
+    spark: SparkSession, paths: Sequence[str], deletes: EntryTable, attached: Pairs, facts: TableFacts
 ) -> list[PositionSet]:
     """The deleted rows of each data file; `attached` pairs places in `paths` with rows of `deletes`."""
     pairs = _users(paths, deletes, attached)
     vectors = [p for p in pairs if p[0].content_offset is not None]
     lists = [p for p in pairs if p[0].content_offset is None]
-    is_small = sum(delete.file_size or 0 for delete, _ in lists) <= limit
+    is_small = sum(delete.file_size or 0 for delete, _ in lists) <= DRIVER_BYTES
     found = [*_vectors(facts, vectors), *(_on_driver(facts, lists) if is_small else _on_executors(spark, facts, lists))]
     sets: dict[str, list[PositionSet]] = defaultdict(list)
     for path, positions in found:
@@ -52,7 +52,14 @@ def deleted_positions(
 
 def delete_files(deletes: EntryTable) -> list[DeleteFile]:
     """Entries of position delete files and vectors as what it takes to read them."""
-    names = ("file_path", "file_format", "file_size_in_bytes", "record_count", "content_offset", "content_size_in_bytes")
+    names = (
+        "file_path",
+        "file_format",
+        "file_size_in_bytes",
+        "record_count",
+        "content_offset",
+        "content_size_in_bytes",
+    )
     return [DeleteFile(*values) for values in zip(*(deletes[name].to_pylist() for name in names), strict=True)]
 
 
@@ -95,7 +102,7 @@ def _at_once(work: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
 def _on_executors(spark: SparkSession, facts: TableFacts, pairs: Users) -> Found:
     """One row per delete file out, one bitmap per data file it names back."""
     rows = [(d.path, d.file_format, d.file_size, d.record_count, files) for d, files in pairs]
-    names = ("path string, format string, size long, count long, files array<string>")
+    names = "path string, format string, size long, count long, files array<string>"
     tasks = spark.createDataFrame(rows, names).repartition(len(rows))
     found = tasks.mapInArrow(partial(_positions_of, facts), _FOUND).toArrow()
     for path, vector in zip(found["path"].to_pylist(), found["vector"].to_pylist(), strict=True):
@@ -109,4 +116,6 @@ def _positions_of(facts: TableFacts, batches: Iterable[pa.RecordBatch]) -> Itera
             delete = DeleteFile(row["path"], row["format"], row["size"], row["count"])
             found = positions_in(io, delete, row["files"])
             vectors = [positions.encode() for positions in found.values()]
-            yield pa.record_batch([pa.array(list(found), pa.string()), pa.array(vectors, pa.binary())], ["path", "vector"])
+            yield pa.record_batch(
+                [pa.array(list(found), pa.string()), pa.array(vectors, pa.binary())], ["path", "vector"]
+            )

@@ -4,8 +4,8 @@ Files are read in a few passes (see `routes`): clean files by Spark's Parquet re
 by the same reader with their vectors broadcast, and what Spark cannot read exactly through Arrow. Equality deletes are
 joined away, the passes are united, and the columns get their names.
 
-The rows are those of the plan's files: the plan's predicate has chosen files and is not applied to rows. A filter on the
-result reaches the Parquet reader, which skips row groups by it.
+The rows are those of the plan's files: the plan's predicate has chosen files and is not applied to rows. A filter on
+the result reaches the Parquet reader, which skips row groups by it.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["metadata_columns_of", "read"]
 
 
-def read(
-    spark: SparkSession, plan: ScanPlan, facts: TableFacts, metadata_columns: Sequence[str] = ()
-) -> DataFrame:
+def read(spark: SparkSession, plan: ScanPlan, facts: TableFacts, metadata_columns: Sequence[str] = ()) -> DataFrame:
     """The live rows of a plan's files, with the metadata columns asked for after the plan's own."""
     prepare(spark)
     fields = (*plan.schema.fields, *_chosen(metadata_columns, plan.schema, facts))
@@ -74,7 +72,9 @@ def _chosen(names: Iterable[str], schema: Schema, facts: TableFacts) -> list[Nes
         if name not in known:
             raise UnknownName("metadata column", name, known)
         if name in taken:
-            raise UserError(f"Metadata column {name!r} is also a column of the table. Leave the table's own out of the scan.")
+            raise UserError(
+                f"Metadata column {name!r} is also a column of the table. Leave the table's own out of the scan."
+            )
     return [known[name] for name in names]
 
 
@@ -108,7 +108,9 @@ class _Reading:
         files, own = self.plan.files.take(rows), pairs.of_files(rows)
         places = np.flatnonzero(by_value)
         deletes = self.plan.deletes.take(places)
-        joins = equality_joins(self.spark, files, deletes, own.of_deletes(by_value).to_deletes(places), self._asked, self.facts)
+        joins = equality_joins(
+            self.spark, files, deletes, own.of_deletes(by_value).to_deletes(places), self._asked, self.facts
+        )
         fields = tuple({f.field_id: f for f in (*self.fields, *joins.needs)}.values())
         served = np.flatnonzero(~joins.beyond)
         lane = Lane(files, self.plan.deletes, own.of_deletes(~by_value), fields, joins.scopes).of(served)

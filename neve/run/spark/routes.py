@@ -91,7 +91,7 @@ def has_connector(spark: SparkSession, scheme: str, facts: TableFacts) -> bool:
         return False
     files = spark._jvm.org.apache.hadoop.fs.FileSystem  # type: ignore[union-attr]
     try:
-        files.getFileSystemClass(scheme, spark._jsc.hadoopConfiguration())  # type: ignore[union-attr]
+        files.getFileSystemClass(scheme, spark._jsc.hadoopConfiguration())
     except Exception:  # the JVM has no class for it; the bridge has its own error types
         return False
     return True
@@ -114,7 +114,9 @@ def _oldest_of_each_spec(files: EntryTable) -> Rows:
     return order[first]
 
 
-def _missing(spark: SparkSession, files: EntryTable, asked: Schema, facts: TableFacts) -> tuple[list[int], NDArray[Any]]:
+def _missing(
+    spark: SparkSession, files: EntryTable, asked: Schema, facts: TableFacts
+) -> tuple[list[int], NDArray[Any]]:
     """Columns that may be missing, and for each file which of them are: where that makes a difference to the values."""
     ids = sorted(facts.columns_to_place(asked))
     unknown = np.zeros((len(files), len(ids)), bool)

@@ -1,7 +1,7 @@
-"""One pass of Spark's Parquet reader over some files: columns by field id, deleted rows left out, facts about files joined on.
+"""One pass of Spark's Parquet reader over some files: deleted rows left out, facts about files joined on.
 
-The columns of the result are called `__f<id>`. A fact that is the same for all files (their spec, their sequence number) is a literal;
-only facts that differ are joined, by the key of the file.
+The columns of the result are called `__f<id>`. A fact that is the same for all files (their spec, their sequence
+number) is a literal; only facts that differ are joined, by the key of the file.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import NestedField, StructType, UnknownType
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 
 from neve.io.paths import spark_path_all
 from neve.io.vectors import PositionSet
-from neve.run.arrow.columns import DATA_SEQUENCE_NUMBER, FILE, LAST_UPDATED, METADATA_IDS, PARTITION_ID, POSITION, ROW_ID, SPEC_ID
+from neve.run.arrow.columns import (
+    DATA_SEQUENCE_NUMBER,
+    FILE,
+    LAST_UPDATED,
+    METADATA_IDS,
+    PARTITION_ID,
+    POSITION,
+    ROW_ID,
+    SPEC_ID,
+)
 from neve.run.arrow.convert import conversion
 from neve.run.arrow.types import Carrier, arrow_type
 from neve.run.facts import TableFacts
@@ -126,16 +135,14 @@ def _facts_of_files(wanted: Pass) -> dict[str, pa.Array]:
         needed[_FIRST] = files["first_row_id"]
     for f in wanted.fields:
         if f.field_id == PARTITION_ID and files.specs.union:
-            needed[synthetic(f)] = _tuples(files, f)
+            needed[synthetic(f)] = _tuples(files)
     return {name: _whole(column) for name, column in needed.items()}
 
 
-def _tuples(files: EntryTable, column: NestedField) -> pa.Array:
+def _tuples(files: EntryTable) -> pa.Array:
     """The union tuples of files as Spark takes them."""
-    kind = column.field_type
-    assert isinstance(kind, StructType)
     arrays = [_for_spark(_whole(files[u.column]), u.field) for u in files.specs.union]
-    fields = [pa.field(f.name, a.type) for f, a in zip(kind.fields, arrays, strict=True)]
+    fields = [pa.field(u.field.name, a.type) for u, a in zip(files.specs.union, arrays, strict=True)]
     return pa.StructArray.from_arrays(arrays, fields=fields)
 
 

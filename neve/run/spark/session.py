@@ -1,11 +1,12 @@
 """The Spark session the work runs in: the caller's, or a local one started on first use.
 
-One option has to stay on in whatever session is used: reading Parquet columns by field id. Spark looks at it when a query runs, not when
-it is built, so setting it around a call would make renamed columns null later. Nothing else is left changed.
+One option has to stay on in whatever session is used: reading Parquet columns by field id. Spark looks at it when a
+query runs, not when it is built, so setting it around a call would make renamed columns null later. Nothing else is
+left changed.
 
-The functions that run on executors are found by name in the package `neve`. A local session shares this process's installation; on a
-cluster install the package where the executors run, or ship it: `spark.addArtifact("neve.zip", pyfile=True)`, or `--py-files` when the
-job is submitted.
+The functions that run on executors are found by name in the package `neve`. A local session shares this process's
+installation; on a cluster install the package where the executors run, or ship it: `spark.addArtifact("neve.zip",
+pyfile=True)`, or `--py-files` when the job is submitted.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def is_classic(spark: SparkSession) -> bool:
 @contextmanager
 def options_around(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
     """Set session options for the time of a call and put back what was there."""
-    before = {name: spark.conf.get(name, None) for name in options}
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in options}
     try:
         for name, value in options.items():
             spark.conf.set(name, value)
@@ -100,11 +101,9 @@ def _environment(**variables: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in variables:
+            os.environ.pop(name)
+        os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
 def _python_path() -> str:

@@ -1,7 +1,7 @@
 """Deleted positions as a small table that Spark joins with the rows it reads.
 
-A row of the table is a stretch of 65,536 rows of one file: 1,024 longs with a bit for every deleted row, or none at all when nothing in
-it is deleted. It is broadcast; a query pays for one lookup per row and one bit test.
+A row of the table is a stretch of 65,536 rows of one file: 1,024 longs with a bit for every deleted row, or none at all
+when nothing in it is deleted. It is broadcast; a query pays for one lookup per row and one bit test.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 
 from neve.io.vectors import WORDS, PositionSet
 from neve.run.spark.keys import CHUNK_BITS, FileKeys, stop_without_match

@@ -15,10 +15,12 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql import SparkSession
 
 from neve.io.vectors import PositionSet
 from neve.model.partition import Specs
 from neve.run.facts import TableFacts
+from neve.run.spark.read import read
 from neve.tree.entries import COUNTS, Content, EntryTable
 
 Row = dict[str, Any]
@@ -59,23 +61,31 @@ class TestLake:
         properties = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
         return TableFacts(specs, 3, str(self.root), self.name_mapping, properties)
 
-    def data(self, rows: Sequence[Row], schema: Schema | None = None, *, name: str = "", ids: bool = True, **entry: Any) -> int:
+    def data(
+        self, rows: Sequence[Row], schema: Schema | None = None, *, name: str = "", ids: bool = True, **entry: Any
+    ) -> int:
         """Write a data file; returns its row in the plan."""
         path = self.root / (name or f"data-{len(self.files)}.parquet")
         self.files.append(self._written(path, rows, schema or self.schemas[0], ids) | {"content": Content.DATA} | entry)
         return len(self.files) - 1
 
-    def equality_deletes(self, keys: Iterable[int], rows: Sequence[Row], schema: Schema, files: Iterable[int], **entry: Any) -> None:
+    def equality_deletes(
+        self, keys: Iterable[int], rows: Sequence[Row], schema: Schema, files: Iterable[int], **entry: Any
+    ) -> None:
         """Write an equality delete file that applies to some data files."""
         path = self.root / f"eq-{len(self.deletes)}.parquet"
         kind = {"content": Content.EQUALITY_DELETES, "equality_ids": list(keys)}
         self._attach(self._written(path, rows, schema) | kind | entry, files)
 
-    def position_deletes(self, positions: Mapping[int, Iterable[int]], files: Iterable[int] | None = None, **entry: Any) -> None:
+    def position_deletes(
+        self, positions: Mapping[int, Iterable[int]], files: Iterable[int] | None = None, **entry: Any
+    ) -> None:
         """Write one position delete file for several data files."""
         path = self.root / f"pos-{len(self.deletes)}.parquet"
         rows = [{"file_path": self.files[f]["file_path"], "pos": p} for f, some in positions.items() for p in some]
-        self._attach(self._written(path, rows, POSITIONS) | {"content": Content.POSITION_DELETES} | entry, files or positions)
+        self._attach(
+            self._written(path, rows, POSITIONS) | {"content": Content.POSITION_DELETES} | entry, files or positions
+        )
 
     def vector(self, file: int, positions: Iterable[int], **entry: Any) -> None:
         """Write a deletion vector for a data file; the blob lies somewhere inside a file."""
@@ -98,7 +108,9 @@ class TestLake:
 
     def plan(self, schema: Schema | None = None) -> Plan:
         """A plan that reads every file."""
-        attached = pa.table({"file": [f for f, _ in sorted(self.attached)], "delete": [d for _, d in sorted(self.attached)]})
+        attached = pa.table(
+            {"file": [f for f, _ in sorted(self.attached)], "delete": [d for _, d in sorted(self.attached)]}
+        )
         attached = attached.cast(pa.schema([("file", pa.int64()), ("delete", pa.int64())]))
         return Plan(schema or self.schemas[0], self._entries(self.files), self._entries(self.deletes), attached)
 
@@ -134,3 +146,16 @@ class TestLake:
 def identity(field_id: int, name: str, spec_id: int = 0) -> PartitionSpec:
     """A spec of one identity field."""
     return PartitionSpec(PartitionField(field_id, 1000 + spec_id, IdentityTransform(), name), spec_id=spec_id)
+
+
+def rows_of(
+    spark: SparkSession, lake: TestLake, schema: Schema | None = None, columns: Sequence[str] = ()
+) -> list[Row]:
+    """The rows a scan gives, in an order of their own."""
+    found: Any = read(spark, lake.plan(schema), lake.facts, columns)  # type: ignore[arg-type]
+    return expected(*found.toArrow().to_pylist())
+
+
+def expected(*rows: Row) -> list[Row]:
+    """Rows in the order in which they are compared."""
+    return sorted(rows, key=repr)

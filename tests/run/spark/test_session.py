@@ -32,7 +32,9 @@ def test_spark_starts_quietly_on_a_machine_without_java(tmp_path: Path) -> None:
         if found := shutil.which(name):
             (tools / name).symlink_to(found)
     environment = {"PATH": str(tools), "HOME": str(tmp_path), "PYTHONPATH": os.getcwd()}
-    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+    )
     assert run.stdout == "[0, 2, 4]\n"
     assert run.stderr == ""
 
@@ -58,8 +60,15 @@ def test_a_given_session_keeps_its_other_options(spark: SparkSession) -> None:
 def test_options_set_around_a_call_are_put_back_when_it_fails(spark: SparkSession) -> None:
     known, unset = "spark.sql.shuffle.partitions", "spark.neve.test.unset"
     before = spark.conf.get(known)
-    with pytest.raises(RuntimeError), options_around(spark, {known: "7", unset: "x"}):
-        assert (spark.conf.get(known), spark.conf.get(unset)) == ("7", "x")
-        raise RuntimeError
+    during = []
+
+    def fail() -> None:
+        with options_around(spark, {known: "7", unset: "x"}):
+            during.append((spark.conf.get(known), spark.conf.get(unset)))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert during == [("7", "x")]
     assert spark.conf.get(known) == before
     assert spark.conf.get(unset, None) is None
