@@ -1,1 +1,102 @@
-"""Névé: an Apache Iceberg table engine for tables that have lived."""
+"""Névé: an Apache Iceberg table engine for tables that have lived.
+
+>>> import neve
+>>> lake = neve.connect("my-lake")                                              # doctest: +SKIP
+>>> t = lake.create_table("db.events", "id bigint, ts timestamp", partition_by=["days(ts)"])  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from neve.commit.outcome import Committed, Conflict, Outcome, Rejected, Unknown
+    from neve.errors import (
+        CommitConflict,
+        CommitError,
+        CommitUnknown,
+        CorruptFile,
+        LimitExceeded,
+        MissingFile,
+        NeveError,
+        TableError,
+        UnknownName,
+        UnsupportedFeature,
+        UserError,
+    )
+    from neve.lake import Lake, connect
+    from neve.model.partition import PartitionKey
+    from neve.ops.results import WriteResult
+    from neve.ops.scan import Scan
+    from neve.plan.partition_filter import FilterStats
+    from neve.plan.scan import ScanPlan
+    from neve.table import Table
+    from neve.tree.entries import EntryTable
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CommitConflict",
+    "CommitError",
+    "CommitUnknown",
+    "Committed",
+    "Conflict",
+    "CorruptFile",
+    "EntryTable",
+    "FilterStats",
+    "Lake",
+    "LimitExceeded",
+    "MissingFile",
+    "NeveError",
+    "Outcome",
+    "PartitionKey",
+    "Rejected",
+    "Scan",
+    "ScanPlan",
+    "Table",
+    "TableError",
+    "Unknown",
+    "UnknownName",
+    "UnsupportedFeature",
+    "UserError",
+    "WriteResult",
+    "connect",
+]
+
+# Executors import parts of this package for every worker they start: a name is loaded when it is first used.
+_HOMES = {
+    "neve.commit.outcome": ("Committed", "Conflict", "Outcome", "Rejected", "Unknown"),
+    "neve.errors": (
+        "CommitConflict",
+        "CommitError",
+        "CommitUnknown",
+        "CorruptFile",
+        "LimitExceeded",
+        "MissingFile",
+        "NeveError",
+        "TableError",
+        "UnknownName",
+        "UnsupportedFeature",
+        "UserError",
+    ),
+    "neve.lake": ("Lake", "connect"),
+    "neve.model.partition": ("PartitionKey",),
+    "neve.ops.results": ("WriteResult",),
+    "neve.ops.scan": ("Scan",),
+    "neve.plan.partition_filter": ("FilterStats",),
+    "neve.plan.scan": ("ScanPlan",),
+    "neve.table": ("Table",),
+    "neve.tree.entries": ("EntryTable",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'neve' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

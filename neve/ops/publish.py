@@ -1,6 +1,7 @@
 """Rows to data files, data files to a commit: what every verb that writes rows does.
 
-When the commit is rejected the data files it would have published are deleted; when its outcome is unknown every file stays.
+When the commit is rejected the data files it would have published are deleted; when its outcome is unknown every file
+stays.
 """
 
 from __future__ import annotations

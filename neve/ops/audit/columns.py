@@ -1,0 +1,158 @@
+"""What a manifest promises about the columns of its files, held against their footers: bounds, nulls, partitions.
+
+The footer may be cut like the bounds are, so long text counts as outside only where the part both have says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TimeTransform, VoidTransform
+from pyiceberg.types import IcebergType, PrimitiveType, StringType, UnknownType, UUIDType
+
+from neve.model.single_value import comparable, ordered, ordered_type
+from neve.ops.audit.findings import Finding, flagged
+from neve.ops.audit.footers import ColumnRange, kind_of
+from neve.plan.metrics_filter import of_field
+from neve.run.facts import TableFacts
+from neve.tree.entries import EntryTable
+
+__all__ = ["STATISTICS", "column_findings"]
+
+STATISTICS = ("null_value_counts", "lower_bounds", "upper_bounds")
+_MAY_BE_CUT = 16  # no writer cuts text shorter than this
+_CHARACTER = 4  # the most bytes that change when the last character of a cut value is raised
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column in those of some files whose footers tell of it."""
+
+    kind: IcebergType
+    rows: NDArray[np.int64]  # of the files
+    low: pa.Array
+    high: pa.Array
+    nulls: pa.Array
+
+
+def column_findings(
+    files: EntryTable, footers: Sequence[Sequence[ColumnRange]], facts: TableFacts
+) -> Iterator[Finding]:
+    """Every promise about a column that a footer contradicts; `footers` has the columns of each file."""
+    by_id: dict[int, list[tuple[int, ColumnRange]]] = {}
+    for row, ranges in enumerate(footers):
+        for each in ranges:
+            by_id.setdefault(each.field_id, []).append((row, each))
+    for field_id, found in sorted(by_id.items()):
+        kind = kind_of(field_id, facts)
+        if isinstance(kind, PrimitiveType) and not isinstance(kind, UnknownType):
+            column = _column(found, kind)
+            yield from _bounds(files, column, field_id)
+            yield from _null_counts(files, column, field_id)
+            yield from _partitions(files, column, field_id)
+
+
+def _column(found: Sequence[tuple[int, ColumnRange]], kind: PrimitiveType) -> Column:
+    rows = np.array([row for row, _ in found], np.int64)
+    low, high = (pa.array([getattr(c, end) for _, c in found], ordered_type(kind)) for end in ("low", "high"))
+    return Column(kind, rows, low, high, pa.array([c.nulls for _, c in found], pa.int64()))
+
+
+def _bounds(files: EntryTable, column: Column, field_id: int) -> Iterator[Finding]:
+    if isinstance(column.kind, UUIDType):
+        return  # old writers ordered them as two signed numbers
+    at = pa.array(column.rows)
+    lower, upper = (comparable(of_field(files[name], field_id).take(at), column.kind) for name in STATISTICS[1:])
+    low, high = _spread(files, column, _above(lower, column.low)), _spread(files, column, _below(upper, column.high))
+    what = f"Column {field_id} has values outside the bounds in the manifest."
+    yield from flagged("column-bounds", files, low | high, lambda row: what)
+
+
+def _null_counts(files: EntryTable, column: Column, field_id: int) -> Iterator[Finding]:
+    stated = of_field(files["null_value_counts"], field_id).take(pa.array(column.rows))
+    wrong = pc.not_equal(stated, column.nulls).fill_null(False).to_numpy(zero_copy_only=False)
+    what = f"Column {field_id} does not have as many nulls as the manifest says."
+    yield from flagged("null-count", files, _spread(files, column, wrong), lambda row: what)
+
+
+def _partitions(files: EntryTable, column: Column, field_id: int) -> Iterator[Finding]:
+    """Files whose partition value no row of theirs could have given."""
+    specs, spec_ids = files.specs, files.numpy("spec_id")[column.rows]
+    for spec_id in np.unique(spec_ids):
+        for field, name in zip(specs[int(spec_id)].fields, specs.columns(int(spec_id)), strict=True):
+            if field.source_id == field_id and not isinstance(field.transform, VoidTransform):
+                values = files[name].take(pa.array(column.rows))
+                wrong = _outside(values, specs.result_type(field), field, column) & (spec_ids == spec_id)
+                yield from _misplaced(files, _spread(files, column, wrong), field)
+
+
+def _misplaced(files: EntryTable, mask: Mask, field: PartitionField) -> Iterator[Finding]:
+    what = f"Holds rows that do not belong to its partition: {field.name!r} ({field.transform})."
+    yield from flagged("partition-value", files, mask, lambda row: what)
+
+
+def _outside(values: Any, kind: IcebergType, field: PartitionField, column: Column) -> Mask:
+    absent = values.is_null().to_numpy()
+    has_values = column.low.is_valid().to_numpy(zero_copy_only=False)
+    has_nulls = pc.greater(column.nulls, 0).fill_null(False).to_numpy(zero_copy_only=False)
+    wrong = (absent & has_values) | (~absent & has_nulls)
+    if isinstance(field.transform, IdentityTransform):
+        value = ordered(values, kind)
+        return wrong | _above(value, column.low) | _below(value, column.high)
+    known = np.flatnonzero(~absent & has_values)
+    wrong[known] = [_contradicts(values[int(i)], kind, field, column, int(i)) for i in known]
+    return wrong
+
+
+def _contradicts(value: Any, kind: IcebergType, field: PartitionField, column: Column, at: int) -> bool:
+    """Whether the transform of either end of a column is another value than the partition's."""
+    low, high = column.low[at].as_py(), column.high[at].as_py()
+    is_cut = isinstance(low, bytes) and max(len(low), len(high)) >= _MAY_BE_CUT
+    if is_cut or (isinstance(field.transform, BucketTransform) and low != high):
+        return False
+    try:
+        apply = field.transform.transform(column.kind)
+        made = [apply(end.decode() if isinstance(column.kind, StringType) else end) for end in (low, high)]
+    except (ValueError, TypeError, NotImplementedError, OverflowError):
+        return False  # a transform or a type that cannot be computed here
+    expected = ordered(pa.array([value.as_py()], value.type), kind)[0].as_py()
+    found = {m.encode() if isinstance(m, str) else m for m in made}
+    if isinstance(field.transform, TimeTransform) and min(low, high) < 0:
+        found -= {expected - 1}  # early writers rounded times before 1970 towards it
+    return not found <= {expected}
+
+
+def _above(bound: pa.Array, value: pa.Array) -> Mask:
+    """Where a lower bound lies above a value."""
+    wrong = pc.greater(bound, value).fill_null(False).to_numpy(zero_copy_only=False).copy()
+    return _unless_cut(wrong, bound, value, lambda b, v: b[: len(v)] > v)
+
+
+def _below(bound: pa.Array, value: pa.Array) -> Mask:
+    """Where an upper bound lies below a value."""
+    wrong = pc.less(bound, value).fill_null(False).to_numpy(zero_copy_only=False).copy()
+    return _unless_cut(wrong, bound, value, lambda b, v: b[: len(v) - _CHARACTER] < v[: len(v) - _CHARACTER])
+
+
+def _unless_cut(wrong: Mask, bound: pa.Array, value: pa.Array, is_worse: Any) -> Mask:
+    if pa.types.is_binary(value.type):
+        for row in np.flatnonzero(wrong):
+            end = value[int(row)].as_py()
+            wrong[row] = len(end) < _MAY_BE_CUT or is_worse(bound[int(row)].as_py(), end)
+    return wrong
+
+
+def _spread(files: EntryTable, column: Column, mask: Mask) -> Mask:
+    """A mask over the files of a column as one over all files."""
+    found = np.zeros(len(files), bool)
+    found[column.rows[mask]] = True
+    return found

@@ -1,0 +1,110 @@
+"""What delete files promise about the data files they belong to, as far as metadata tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.model.partition import Specs
+from neve.ops.audit.findings import Finding, flagged
+from neve.ops.audit.forest import Forest, Ints, Mask
+from neve.tree.entries import Content, EntryTable
+
+__all__ = ["attached", "delete_findings"]
+
+
+def delete_findings(forest: Forest, pairs: Ints, specs: Specs) -> Iterator[Finding]:
+    """Every promise a delete file breaks; `pairs` is from `attached`."""
+    yield from vectors_are_placed(forest)
+    yield from covered_files_are_live(forest, pairs)
+    yield from partitions_agree(forest, pairs)
+    yield from keys_are_known(forest, specs)
+
+
+def attached(forest: Forest) -> Ints:
+    """Each delete that names one data file beside that file, as two columns of rows; -1: not live beside it."""
+    found = [np.empty((0, 2), np.int64)]
+    place = np.full(len(forest.paths) + 1, -1, np.int64)
+    for tree in forest.trees:
+        rows = forest.live_rows(tree)
+        data = rows[forest.is_data[rows]]
+        place[:] = -1
+        place[forest.file[data]] = data
+        naming = rows[~forest.is_data[rows] & (forest.referenced[rows] != -1)]
+        if tree.is_complete and len(naming):
+            found.append(np.column_stack([naming, place[forest.referenced[naming]]]))
+    return np.unique(np.concatenate(found), axis=0)
+
+
+def vectors_are_placed(forest: Forest) -> Iterator[Finding]:
+    """A vector says which data file it belongs to and where in its file it lies."""
+    names = ("referenced_data_file", "content_offset", "content_size_in_bytes")
+    absent = np.logical_or.reduce([forest.entries[name].is_null().to_numpy() for name in names])
+    lacking = forest.is_vector & forest.is_live & absent
+    yield from flagged("vector", forest.entries, lacking, lambda row: f"A vector without all of {', '.join(names)}.")
+
+
+def covered_files_are_live(forest: Forest, pairs: Ints) -> Iterator[Finding]:
+    """A delete of a file that is gone does no harm, and no good."""
+    names = forest.entries["referenced_data_file"]
+    mask = np.zeros(len(forest.entries), bool)
+    mask[pairs[pairs[:, 1] < 0, 0]] = True
+    yield from flagged(
+        "dangling-delete",
+        forest.entries,
+        mask,
+        lambda row: f"Deletes rows of {names[row].as_py()}, which is not live beside it.",
+        "note",
+    )
+
+
+def partitions_agree(forest: Forest, pairs: Ints) -> Iterator[Finding]:
+    """A delete has the spec, the partition, and at least the number of the data file it names: or it is not applied."""
+    deletes, data = pairs[pairs[:, 1] >= 0].T
+    numbers = forest.entries["sequence_number"].fill_null(0).to_numpy()
+    elsewhere, older = ~_together(forest.entries, deletes, data), numbers[deletes] < numbers[data]
+    for row, covered in zip(deletes[elsewhere], data[elsewhere], strict=True):
+        one, other = (forest.entries.partition_key(int(r)) for r in (row, covered))
+        where = f"spec {one.spec_id}, its data file under spec {other.spec_id}"
+        values = "" if one.spec_id != other.spec_id else " with other values"
+        yield _about(forest, row, "delete-partition", f"Is in a partition under {where}{values}", covered)
+    for row, covered in zip(deletes[older], data[older], strict=True):
+        message = f"Is numbered {numbers[row]}, before its data file ({numbers[covered]})"
+        yield _about(forest, row, "delete-sequence-number", message, covered)
+
+
+def _together(entries: EntryTable, one: Ints, other: Ints) -> Mask:
+    """Where the entries at two lists of rows are of the same spec and partition; a NaN is the same as another."""
+    same = np.ones(len(one), bool)
+    for name in ("spec_id", *(u.column for u in entries.specs.union)):
+        left, right = (entries[name].take(pa.array(rows)) for rows in (one, other))
+        equal = pc.fill_null(pc.equal(left, right), False)
+        alike = pc.or_(equal, pc.and_(*(pc.is_null(side, nan_is_null=True) for side in (left, right))))
+        alike = pc.and_(alike, pc.equal(pc.is_null(left), pc.is_null(right)))
+        same &= alike.to_numpy()
+    return same
+
+
+def keys_are_known(forest: Forest, specs: Specs) -> Iterator[Finding]:
+    """An equality delete names the columns it compares, and each is one the table has or had."""
+    rows = np.flatnonzero(forest.is_live & (forest.entries.numpy("content") == Content.EQUALITY_DELETES))
+    if not len(rows):
+        return
+    chosen = forest.entries.take(rows)
+    ids: Any = chosen["equality_ids"].combine_chunks()
+    known = pa.array(sorted({i for s in specs.schemas for i in s._lazy_id_to_field}), pa.int32())
+    wrong = (pc.list_value_length(ids).fill_null(0).to_numpy() == 0).copy()
+    parents = pc.list_parent_indices(ids).to_numpy()
+    wrong[parents[~pc.is_in(pc.list_flatten(ids), value_set=known).to_numpy(zero_copy_only=False)]] = True
+    yield from flagged(
+        "equality-ids", chosen, wrong, lambda row: f"Compares columns {ids[row].as_py()}, not all known to the table."
+    )
+
+
+def _about(forest: Forest, row: Any, kind: str, message: str, covered: Any) -> Finding:
+    paths = forest.entries["file_path"]
+    return Finding(kind, paths[int(row)].as_py(), f"{message} {paths[int(covered)].as_py()}.")

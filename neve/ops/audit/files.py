@@ -1,0 +1,110 @@
+"""Data and delete files where they are stored: each is there, as long as stated, parses, and has the rows stated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from pyiceberg.io import FileIO
+
+from neve.errors import UnsupportedFeature
+from neve.io import files as storage
+from neve.ops.audit.columns import STATISTICS, column_findings
+from neve.ops.audit.findings import Finding, about
+from neve.ops.audit.footers import ColumnRange, column_ranges
+from neve.ops.audit.forest import Forest, Ints, Mask
+from neve.run.arrow.formats import open_file
+from neve.run.arrow.parquet import ParquetData
+from neve.run.facts import TableFacts
+from neve.tree.entries import EntryTable
+from neve.tree.read import read_entries
+
+__all__ = ["FilesAudit", "audit_files"]
+
+_THREADS = 16
+_TOGETHER = 4096  # files whose footers are in memory at once
+
+
+@dataclass(frozen=True, slots=True)
+class FilesAudit:
+    """What was found, and how many bytes the files looked at have."""
+
+    findings: tuple[Finding, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One file as it was found."""
+
+    size: int | None = None
+    rows: int | None = None
+    columns: tuple[ColumnRange, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def audit_files(io: FileIO, forest: Forest, facts: TableFacts) -> FilesAudit:
+    """Look at every file that is live in some snapshot, once; no row is read."""
+    rows = forest.first_rows(forest.is_live)
+    sizes, counts = (np.full(len(forest.paths), -1, np.int64) for _ in range(2))
+    findings: list[Finding] = []
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for batch in _batches(forest, rows):
+            chosen = forest.entries.take(batch)
+            probes = list(pool.map(lambda task: _probe(io, facts, *task), _tasks(chosen, forest.is_encrypted[batch])))
+            sizes[forest.file[batch]] = [-1 if p.size is None else p.size for p in probes]
+            counts[forest.file[batch]] = [-1 if p.rows is None else p.rows for p in probes]
+            findings += [f for p in probes for f in p.findings]
+            findings += column_findings(_with_statistics(io, forest, batch), [p.columns for p in probes], facts)
+    findings += _disagreements(forest, sizes, counts)
+    return FilesAudit(tuple(findings), int(np.maximum(sizes, 0).sum()))
+
+
+def _batches(forest: Forest, rows: Ints) -> Iterator[Ints]:
+    """Rows in the order of their manifests, so that each batch needs few of them."""
+    in_order = rows[np.argsort(forest.entries.numpy("manifest")[rows], kind="stable")]
+    return (in_order[at : at + _TOGETHER] for at in range(0, len(in_order), _TOGETHER))
+
+
+def _tasks(files: EntryTable, is_encrypted: Mask) -> Iterator[tuple[str, str, bool]]:
+    return zip(files["file_path"].to_pylist(), files["file_format"].to_pylist(), is_encrypted.tolist(), strict=True)
+
+
+def _with_statistics(io: FileIO, forest: Forest, rows: Ints) -> EntryTable:
+    """The same entries with the statistics of their columns, read again: all at once they would not fit in memory."""
+    ordinals = forest.entries.numpy("manifest")[rows]
+    needed = np.unique(ordinals)
+    manifests = [forest.manifests[i] for i in needed]
+    found = read_entries(io, manifests, forest.entries.specs, detail=STATISTICS)
+    starts = np.searchsorted(found.numpy("manifest"), np.arange(len(needed)))
+    return found.take(starts[np.searchsorted(needed, ordinals)] + forest.entries.numpy("row")[rows])
+
+
+def _probe(io: FileIO, facts: TableFacts, path: str, file_format: str, is_encrypted: bool) -> Probe:
+    size = None
+    try:
+        size = storage.size(io, path)
+        if is_encrypted:
+            raise UnsupportedFeature(f"Cannot look into {path}: it is encrypted.")
+        if file_format == "PUFFIN":
+            return Probe(size)
+        with open_file(io, path, file_format, None, None) as data:
+            columns = column_ranges(data, facts) if isinstance(data, ParquetData) else ()
+            return Probe(size, data.record_count, columns)
+    except Exception as e:  # whatever the bytes do to a reader, the audit goes on
+        return Probe(size, findings=(about(path, e),))
+
+
+def _disagreements(forest: Forest, sizes: Ints, counts: Ints) -> Iterator[Finding]:
+    """Entries that state another size or another count than their file has; every entry is asked, not one per file."""
+    for kind, name, word, found in (
+        ("file-size", "file_size_in_bytes", "bytes", sizes),
+        ("row-count", "record_count", "rows", counts),
+    ):
+        stated, actual = forest.entries.numpy(name), found[forest.file]
+        wrong = forest.is_live & (actual >= 0) & (stated != actual)
+        for row in np.flatnonzero(wrong):
+            message = f"Has {actual[row]} {word}; the manifest says {stated[row]}."
+            yield Finding(kind, forest.entries["file_path"][int(row)].as_py(), message)

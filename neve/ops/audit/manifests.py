@@ -1,0 +1,254 @@
+"""What a manifest promises, and what the list says about it: header, entries, counts, partition summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyiceberg.io import FileIO
+from pyiceberg.types import DoubleType, FloatType, IcebergType, UnknownType
+
+from neve.errors import UnsupportedFeature
+from neve.io.avro import AvroHeader, read_header
+from neve.io.files import read_all
+from neve.model.partition import Specs
+from neve.model.single_value import comparable, ordered
+from neve.ops.audit.findings import Finding, about, flagged
+from neve.tree.entries import LIVE, Content, EntryTable, FieldSummary, Manifest, Status
+from neve.tree.read import read_manifest
+
+__all__ = ["DETAILS", "AuditedManifest", "audit_manifest"]
+
+DETAILS = ("key_metadata",)
+"""What the audit reads of every entry beyond the core."""
+
+_REQUIRED = ("status", "content", "file_path", "file_format", "record_count", "file_size_in_bytes", "snapshot_id")
+_COUNTS = (
+    ("added", Status.ADDED, "added_files", "added_rows"),
+    ("existing", Status.EXISTING, "existing_files", "existing_rows"),
+    ("deleted", Status.DELETED, "deleted_files", "deleted_rows"),
+)
+
+
+@dataclass(frozen=True)
+class AuditedManifest:
+    """A manifest as it was found; without entries when it could not be read."""
+
+    manifest: Manifest
+    entries: EntryTable | None
+    findings: tuple[Finding, ...]
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A manifest that could be read: its row in the list beside its own words."""
+
+    manifest: Manifest
+    header: AvroHeader
+    length: int
+    entries: EntryTable
+    format_version: int  # of the table
+
+    @property
+    def is_live(self) -> NDArray[np.bool_]:
+        """Which entries are part of the table."""
+        return np.isin(self.entries.numpy("status"), LIVE)
+
+
+Rule = Callable[[Opened], Iterator[Finding]]
+
+
+def audit_manifest(io: FileIO, manifest: Manifest, ordinal: int, specs: Specs, format_version: int) -> AuditedManifest:
+    """Read a manifest and check it against its row in the list; what cannot be read becomes a finding."""
+    try:
+        data = read_all(io, manifest.path)
+        header = read_header(data, manifest.path)
+        entries = read_manifest(io, manifest, specs, ordinal=ordinal, detail=DETAILS)
+    except Exception as e:  # whatever the bytes do to a reader, the audit goes on
+        encrypted = manifest.key_metadata is not None
+        error = UnsupportedFeature(f"Cannot read {manifest.path}: it is encrypted.") if encrypted else e
+        return AuditedManifest(manifest, None, (about(manifest.path, error),))
+    complete, findings = _complete(entries, manifest)
+    opened = Opened(manifest, header, len(data), complete, format_version)
+    rules = RULES if len(complete) == len(entries) else (length_is_stated, header_agrees)
+    findings += [f for rule in rules for f in rule(opened)]
+    return AuditedManifest(manifest, complete, tuple(findings), len(data))
+
+
+def _complete(entries: EntryTable, manifest: Manifest) -> tuple[EntryTable, list[Finding]]:
+    """The entries that say all they must; the others would stop every check behind this one."""
+    absent = {name: entries[name].is_null().to_numpy() for name in _REQUIRED}
+    lacking = np.logical_or.reduce(list(absent.values())) if len(entries) else np.zeros(0, bool)
+
+    def message(row: int) -> str:
+        names = ", ".join(name for name, mask in absent.items() if mask[row])
+        return f"Row {row} of manifest {manifest.path} has no {names}."
+
+    found = list(flagged("entry", entries, lacking, message))
+    return (entries.filter(pa.array(~lacking)) if lacking.any() else entries), found
+
+
+def length_is_stated(opened: Opened) -> Iterator[Finding]:
+    """Readers ask for as many bytes as the list says."""
+    if opened.length != opened.manifest.length:
+        message = f"Is {opened.length} bytes long; the list says {opened.manifest.length}."
+        yield Finding("manifest-length", opened.manifest.path, message)
+
+
+def header_agrees(opened: Opened) -> Iterator[Finding]:
+    """The header names the spec and the content the list names, and no version above the table's."""
+    manifest, stated = opened.manifest, opened.header.metadata
+    expected = {
+        "partition-spec-id": {str(manifest.spec_id).encode()},
+        "content": {b"deletes" if manifest.is_deletes else b"data"},
+        "format-version": {str(v).encode() for v in range(1, opened.format_version + 1)},
+    }
+    for key, allowed in expected.items():
+        if key in stated and stated[key] not in allowed:
+            words = " or ".join(sorted(a.decode() for a in allowed))
+            message = f"The header says {key} {stated[key].decode(errors='replace')}; expected {words}."
+            yield Finding("manifest-header", manifest.path, message)
+
+
+def tuple_fits_spec(opened: Opened) -> Iterator[Finding]:
+    """The partition record has the fields of the manifest's spec; writers before field ids are read by position."""
+    fields = _partition_fields(opened.header.schema)
+    if fields is None:
+        return
+    spec_ids = [f.field_id for f in opened.entries.specs[opened.manifest.spec_id].fields]
+    found = [f.get("field-id") for f in fields]
+    fits = len(found) == len(spec_ids) and (None in found or set(found) == set(spec_ids))
+    if not fits:
+        message = f"Partitions have the fields {found}; spec {opened.manifest.spec_id} has {spec_ids}."
+        yield Finding("partition-tuple", opened.manifest.path, message)
+
+
+def _partition_fields(schema: dict[str, Any]) -> list[dict[str, Any]] | None:
+    kind: Any = schema
+    for step in ("data_file", "partition"):
+        fields = kind.get("fields", []) if isinstance(kind, dict) else []
+        kind = next((f.get("type") for f in fields if f.get("name") == step), None)
+    return kind.get("fields") if isinstance(kind, dict) else None
+
+
+def content_fits(opened: Opened) -> Iterator[Finding]:
+    """A data manifest holds data files only, a delete manifest delete files only."""
+    deletes = (Content.POSITION_DELETES, Content.EQUALITY_DELETES)
+    content = opened.entries.numpy("content")
+    wrong = ~np.isin(content, deletes if opened.manifest.is_deletes else (Content.DATA,))
+    kind = "deletes" if opened.manifest.is_deletes else "data"
+    where = f"manifest {opened.manifest.path} of {kind}"
+    yield from flagged("entry-content", opened.entries, wrong, lambda row: f"Content {content[row]} in {where}.")
+
+
+def values_are_possible(opened: Opened) -> Iterator[Finding]:
+    """Known statuses, no negative counts."""
+    entries, where = opened.entries, f"in manifest {opened.manifest.path}"
+    status = entries.numpy("status")
+    unknown = ~np.isin(status, list(Status))
+    yield from flagged("entry", entries, unknown, lambda row: f"Status {status[row]} {where}.")
+    yield from _not_negative(entries, "record_count", where)
+    yield from _not_negative(entries, "file_size_in_bytes", where)
+
+
+def _not_negative(entries: EntryTable, name: str, where: str) -> Iterator[Finding]:
+    numbers = entries.numpy(name)
+    yield from flagged("entry", entries, numbers < 0, lambda row: f"{name} {numbers[row]} {where}.")
+
+
+def numbers_fit(opened: Opened) -> Iterator[Finding]:
+    """Only a new entry may leave its numbers to be inherited, and none is above its manifest's."""
+    yield from _number_fits(opened, "sequence_number")
+    yield from _number_fits(opened, "file_sequence_number")
+
+
+def _number_fits(opened: Opened, name: str) -> Iterator[Finding]:
+    kind, entries = "entry-sequence-number", opened.entries
+    own, where = opened.manifest.sequence_number, f"in manifest {opened.manifest.path}"
+    absent, numbers = entries[name].is_null().to_numpy(), entries[name].fill_null(0).to_numpy()
+    yield from flagged(kind, entries, absent, lambda row: f"No {name} {where}, though the entry is not new.")
+    above = f"{where} is above the manifest's own {own}"
+    yield from flagged(kind, entries, numbers > own, lambda row: f"The {name} {numbers[row]} {above}.")
+
+
+def counts_agree(opened: Opened) -> Iterator[Finding]:
+    """The list counts the entries of each status, and their rows; v1 lists may leave counts out."""
+    status, rows = opened.entries.numpy("status"), opened.entries.numpy("record_count")
+    for word, value, files_name, rows_name in _COUNTS:
+        chosen = status == value
+        found = {f"{word} files": (files_name, int(chosen.sum())), f"{word} rows": (rows_name, int(rows[chosen].sum()))}
+        for what, (name, actual) in found.items():
+            stated = getattr(opened.manifest, name)
+            if stated is not None and stated != actual:
+                message = f"Holds {actual} {what}; the list says {stated}."
+                yield Finding("manifest-counts", opened.manifest.path, message)
+
+
+def oldest_number_is_stated(opened: Opened) -> Iterator[Finding]:
+    """No live entry is older than the list says; a claim older than every entry only makes readers look in vain."""
+    numbers = opened.entries["sequence_number"].fill_null(opened.manifest.sequence_number).to_numpy()
+    live = numbers[opened.is_live]
+    if not len(live):
+        return
+    stated, oldest = opened.manifest.min_sequence_number, int(live.min())
+    if stated > oldest:
+        message = f"The oldest live file is numbered {oldest}; the list says {stated}."
+        yield Finding("min-sequence-number", opened.manifest.path, message)
+    elif stated < int(numbers.min()):
+        message = f"The oldest file is numbered {int(numbers.min())}; the list says {stated}."
+        yield Finding("min-sequence-number", opened.manifest.path, message, "note")
+
+
+def summaries_bound(opened: Opened) -> Iterator[Finding]:
+    """Readers skip a manifest by the summaries of its partition fields: no live file may lie outside them."""
+    manifest, specs = opened.manifest, opened.entries.specs
+    if manifest.partitions is None:
+        return
+    fields, columns = specs.partition_type(manifest.spec_id).fields, specs.columns(manifest.spec_id)
+    if len(manifest.partitions) != len(fields):
+        message = f"The list summarises {len(manifest.partitions)} partition fields; the spec has {len(fields)}."
+        yield Finding("partition-summary", manifest.path, message)
+        return
+    live = opened.entries.filter(pa.array(opened.is_live))
+    for column, field, summary in zip(columns, fields, manifest.partitions, strict=True):
+        for what in _unbounded(live[column], field.field_type, summary):
+            yield Finding("partition-summary", manifest.path, f"Partition field {field.name!r}: {what}.")
+
+
+def _unbounded(column: pa.ChunkedArray, kind: IcebergType, summary: FieldSummary) -> Iterator[str]:
+    """What a summary leaves out of the values of its field."""
+    if isinstance(kind, UnknownType) or not len(column):
+        return
+    if column.null_count and not summary.contains_null:
+        yield "a null, which the list denies"
+    if isinstance(kind, FloatType | DoubleType) and summary.contains_nan is False and pc.any(pc.is_nan(column)).as_py():
+        yield "a NaN, which the list denies"
+    values = ordered(column, kind).drop_null()
+    if not len(values):
+        return
+    ends, stated = pc.min_max(values), (summary.lower_bound, summary.upper_bound)
+    if None in stated:
+        yield "values, of which the list gives no bounds"
+        return
+    lower, upper = comparable(pa.array(stated, pa.binary()), kind)
+    if pc.less(ends["min"], lower).as_py() or pc.greater(ends["max"], upper).as_py():
+        yield "values outside the bounds of the list"
+
+
+RULES: tuple[Rule, ...] = (
+    length_is_stated,
+    header_agrees,
+    tuple_fits_spec,
+    content_fits,
+    values_are_possible,
+    numbers_fit,
+    counts_agree,
+    oldest_number_is_stated,
+    summaries_bound,
+)

@@ -1,0 +1,111 @@
+"""What a snapshot promises about its files taken together: totals, no file twice, no row id twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neve.ops.audit.findings import Finding, Severity
+from neve.ops.audit.forest import Forest, Ints, Tree
+from neve.tree.entries import Content
+
+__all__ = ["snapshot_findings"]
+
+_TOTALS: dict[str, Severity] = {
+    "total-data-files": "error",
+    "total-records": "error",
+    "total-delete-files": "error",
+    "total-position-deletes": "error",
+    "total-equality-deletes": "error",
+    "total-files-size": "note",  # writers differ in whether a vector counts as its blob or as its file
+}
+
+
+def snapshot_findings(forest: Forest, next_row_id: int | None) -> Iterator[Finding]:
+    """Every promise a snapshot breaks; a snapshot with an unreadable manifest is not summed up."""
+    yield from totals_agree(forest)
+    yield from files_are_listed_once(forest)
+    yield from row_ids_are_unique(forest, next_row_id)
+
+
+def totals_agree(forest: Forest) -> Iterator[Finding]:
+    """The totals in a summary are those of the live files."""
+    per_manifest = _measures(forest)
+    for tree in forest.trees:
+        if tree.snapshot.summary is None or not tree.is_complete:
+            continue
+        stated = tree.snapshot.summary.additional_properties
+        for at, (name, severity) in enumerate(_TOTALS.items()):
+            found = int(per_manifest[at, tree.manifests].sum())
+            if name in stated and stated[name] != str(found):
+                message = (
+                    f"The summary of snapshot {tree.snapshot.snapshot_id} says {name} {stated[name]}, not {found}."
+                )
+                yield Finding("summary", tree.path, message, severity)
+
+
+def _measures(forest: Forest) -> NDArray[np.int64]:
+    """For each total, what every manifest adds to it."""
+    entries, live = forest.entries, forest.is_live
+    content, rows = entries.numpy("content"), entries.numpy("record_count")
+    is_position, is_equality = content == Content.POSITION_DELETES, content == Content.EQUALITY_DELETES
+    blobs = entries["content_size_in_bytes"].fill_null(0).to_numpy()
+    sizes = np.where(forest.is_vector & (blobs > 0), blobs, entries.numpy("file_size_in_bytes"))
+    measures = (forest.is_data, rows * forest.is_data, ~forest.is_data, rows * is_position, rows * is_equality, sizes)
+    found = np.zeros((len(measures), len(forest.manifests)), np.int64)
+    for at, measure in enumerate(measures):
+        np.add.at(found[at], entries.numpy("manifest")[live], measure.astype(np.int64)[live])
+    return found
+
+
+def files_are_listed_once(forest: Forest) -> Iterator[Finding]:
+    """A data file that is live twice gives its rows twice; a data file has one vector."""
+    seen: set[tuple[str, int]] = set()
+    for tree in forest.trees:
+        rows = forest.live_rows(tree)
+        data = forest.file[rows[forest.is_data[rows]]]
+        named = forest.referenced[rows[forest.is_vector[rows]]]
+        for kind, files in (("duplicate-file", data), ("duplicate-vector", named[named >= 0])):
+            numbers, times = np.unique(files, return_counts=True)
+            for number, count in zip(numbers[times > 1], times[times > 1], strict=True):
+                if (kind, number) not in seen:
+                    seen.add((kind, number))
+                    yield _repeated(kind, forest.paths[int(number)].as_py(), int(count), tree)
+
+
+def _repeated(kind: str, path: str, count: int, tree: Tree) -> Finding:
+    where = f"in snapshot {tree.snapshot.snapshot_id}"
+    what = f"Live {count} times {where}." if kind == "duplicate-file" else f"Has {count} deletion vectors {where}."
+    return Finding(kind, path, what)
+
+
+def row_ids_are_unique(forest: Forest, next_row_id: int | None) -> Iterator[Finding]:
+    """No two live files share a row id, and none has one that was not handed out."""
+    column = forest.entries["first_row_id"]
+    if next_row_id is None or column.null_count == len(column):
+        return
+    first = column.fill_null(-1).to_numpy()
+    end = first + forest.entries.numpy("record_count")
+    in_order = np.argsort(first, kind="stable")
+    tracked = in_order[(forest.is_live & forest.is_data & (first >= 0) & (end > first))[in_order]]
+    for row in tracked[end[tracked] > next_row_id]:
+        message = f"Has row ids up to {end[row]}; the table's next row id is {next_row_id}."
+        yield Finding("row-ids", forest.entries["file_path"][int(row)].as_py(), message)
+    yield from _overlaps(forest, tracked, first, end)
+
+
+def _overlaps(forest: Forest, tracked: Ints, first: Ints, end: Ints) -> Iterator[Finding]:
+    """Files of one snapshot whose row ids overlap; `tracked` is in the order of the first row id."""
+    seen: set[tuple[int, int]] = set()
+    paths, manifests = forest.entries["file_path"], forest.entries.numpy("manifest")
+    for tree in forest.trees:
+        rows = tracked[np.isin(manifests[tracked], tree.manifests)]
+        reached = np.maximum.accumulate(end[rows]) if len(rows) else rows
+        for at in np.flatnonzero(first[rows[1:]] < reached[:-1]) + 1:
+            pair = int(forest.file[rows[at - 1]]), int(forest.file[rows[at]])
+            if pair not in seen and pair[0] != pair[1]:
+                seen.add(pair)
+                message = f"Shares row ids from {first[rows[at]]} on with {paths[int(rows[at - 1])].as_py()}."
+                yield Finding("row-ids", paths[int(rows[at])].as_py(), message)

@@ -1,0 +1,217 @@
+"""Read rows of a table.
+
+The condition is Spark SQL. What it says about whole files leaves files out while planning; Spark then applies all of it
+to the rows, so the answer is exact whatever could be decided from metadata.
+
+Isolation: a scan reads one snapshot, the one that was current when it was made unless another is named.
+Writes: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io.pyarrow import expression_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import IcebergType
+from pyspark.sql import Column, DataFrame
+
+from neve.errors import UnknownName, UnsupportedFeature, UserError
+from neve.ops.context import TableContext
+from neve.ops.planning import plan
+from neve.plan.columns import METADATA_COLUMNS, projected
+from neve.plan.scan import ScanPlan
+from neve.predicate import Predicate, parse
+from neve.predicate.normal import bound
+from neve.run.arrow.taskset import file_tasks, tasks_of
+from neve.run.arrow.types import Carrier, arrow_schema, arrow_type
+from neve.run.files import ReadTarget, read_tasks
+from neve.run.spark.columns import by_name
+from neve.run.spark.condition import condition
+from neve.run.spark.read import metadata_columns_of, read
+
+__all__ = ["Scan"]
+
+Engine = Literal["auto", "spark", "arrow"]
+_LOCAL_BYTES = 64 << 20  # a whole read of less is done in this process: a Spark job costs more
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Rows to read from one snapshot; nothing is read until they are asked for."""
+
+    context: TableContext
+    snapshot: Snapshot | None
+    schema: Schema
+    where: str | BooleanExpression | None = None
+    columns: tuple[str, ...] | None = None
+    case_sensitive: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        context: TableContext,
+        *,
+        where: str | BooleanExpression | None = None,
+        columns: Iterable[str] | None = None,
+        snapshot_id: int | None = None,
+        ref: str | None = None,
+        as_of: datetime | int | None = None,
+        case_sensitive: bool = True,
+    ) -> Scan:
+        """A scan of the snapshot named; its condition and columns are checked now, before anything is read."""
+        if isinstance(columns, str):
+            raise UserError(f"Give columns as a list, such as [{columns!r}].")
+        milliseconds = round(as_of.timestamp() * 1000) if isinstance(as_of, datetime) else as_of
+        snapshot = context.snapshot(snapshot_id, ref, milliseconds)
+        schema = _schema(context, snapshot, ref, is_past=snapshot_id is not None or as_of is not None)
+        names = None if columns is None else tuple(columns)
+        made = cls(context, snapshot, schema, where, names, case_sensitive)
+        made._check()
+        return made
+
+    def plan(self) -> ScanPlan:
+        """Which files would be read, which deletes apply, and what was left out."""
+        return self._plan
+
+    def explain(self) -> str:
+        """The plan in words."""
+        return self._plan.explain()
+
+    def summary(self) -> str:
+        """The plan in a few words: files of files, and how many specs they are from."""
+        stats, specs = self._plan.stats, len(self._plan.files.spec_ids())
+        return f"{stats.files} of {stats.files_considered} files in {specs} specs"
+
+    def to_spark(self) -> DataFrame:
+        """The rows as a Spark DataFrame."""
+        rows = read(self.context.spark(), self._plan, self.context.facts, self._plan.metadata_columns)
+        if self._condition is not None:
+            rows = rows.where(self._condition)
+        return rows if self.columns is None else rows.select(*(by_name(n) for n in self._names))
+
+    def to_arrow(self, engine: Engine = "auto") -> pa.Table:
+        """The rows as an Arrow table in this process.
+
+        Spark reads them, unless all rows are wanted and they are few, or a column has a type Spark would round: then
+        they are read here, by the code the executors use. `engine` chooses one or the other.
+        """
+        if engine not in ("auto", "spark", "arrow"):
+            raise UnknownName("engine", engine, ("auto", "spark", "arrow"))
+        if engine == "arrow" or (engine == "auto" and self._is_read_here):
+            return self._read_here()
+        return self.to_spark().toArrow()
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas DataFrame in this process."""
+        return self.to_arrow().to_pandas()
+
+    def count(self) -> int:
+        """The number of rows; from metadata alone where nothing has to be read for it."""
+        files, deletes = self._plan.files, self._plan.deletes
+        if self.where is None and not len(deletes):
+            return int(pc.sum(files["record_count"]).as_py() or 0)
+        if self.where is None and pc.all(pc.equal(deletes["file_format"], "PUFFIN")).as_py():
+            dead = pc.sum(deletes["record_count"]).as_py()
+            return int(pc.sum(files["record_count"]).as_py() or 0) - int(dead or 0)
+        return self.to_spark().count()
+
+    @cached_property
+    def _predicate(self) -> Predicate | None:
+        return None if self.where is None else parse(self.where, self.schema, case_sensitive=self.case_sensitive)
+
+    @cached_property
+    def _plan(self) -> ScanPlan:
+        context = self.context
+        always = ("value_counts",) if context.facts.columns_to_place(self.schema) else ()
+        return plan(
+            context.io,
+            context.metadata,
+            self.snapshot,
+            where=self._predicate.expression if self._predicate else None,
+            columns=self._columns_read,
+            schema=self.schema,
+            case_sensitive=self.case_sensitive,
+            always_read=always,
+        )
+
+    @cached_property
+    def _columns_read(self) -> tuple[str, ...] | None:
+        """The columns asked for and those the condition needs."""
+        if self.columns is None:
+            return None
+        return tuple(dict.fromkeys((*self.columns, *(self._predicate.columns if self._predicate else ()))))
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        """The columns of the result."""
+        if self.columns is None:
+            return tuple(f.name for f in self.schema.fields)
+        return tuple(dict.fromkeys(n if n in METADATA_COLUMNS else _top(n, self.schema) for n in self.columns))
+
+    @cached_property
+    def _condition(self) -> str | Column | None:
+        """The condition for Spark: text as it was given, an expression as a column."""
+        if self.where is None or isinstance(self.where, str):
+            return self.where
+        return condition(self.where, self.schema, case_sensitive=self.case_sensitive)
+
+    @property
+    def _is_read_here(self) -> bool:
+        rounded = [f for f in self._plan.schema.fields if not _is_carried(f.field_type)]
+        return bool(rounded) or (self.where is None and self._plan.stats.bytes <= _LOCAL_BYTES)
+
+    def _read_here(self) -> pa.Table:
+        """The rows read in this process; the condition must be one that Arrow can apply as Spark would."""
+        found, facts = self._plan, self.context.facts
+        extra = [metadata_columns_of(facts)[name] for name in found.metadata_columns]
+        target = ReadTarget(Schema(*found.schema.fields, *extra), facts.name_mapping, facts.schemas)
+        tasks = file_tasks(tasks_of(found.files, found.deletes, found.attached), found.files.specs)
+        batches = read_tasks(self.context.io, tasks, target)
+        rows = pa.Table.from_batches(self._matching(batches), arrow_schema(target.schema, Carrier.EXACT))
+        return rows.select(self._names)
+
+    def _matching(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self._predicate is None:
+            yield from batches
+            return
+        if not self._predicate.exact:
+            raise UnsupportedFeature(
+                f"Cannot apply the condition {self.where!r} outside Spark. Compare columns with values only, "
+                "or read the rows with to_spark()."
+            )
+        keep = expression_to_pyarrow(bound(self._predicate.expression, self.schema, case_sensitive=self.case_sensitive))
+        for batch in batches:
+            yield from pa.Table.from_batches([batch]).filter(keep).to_batches()
+
+    def _check(self) -> None:
+        """Refuse an unknown column or a condition that cannot be read, before anything is planned."""
+        projected(self.schema, self.columns, case_sensitive=self.case_sensitive)
+        self._predicate  # noqa: B018
+
+
+def _schema(context: TableContext, snapshot: Snapshot | None, ref: str | None, *, is_past: bool) -> Schema:
+    """The past is read as it looked then; a branch is read with the columns of today."""
+    is_tag = ref in context.metadata.refs and context.metadata.refs[ref].snapshot_ref_type == SnapshotRefType.TAG
+    if snapshot is None or snapshot.schema_id is None or not (is_past or is_tag):
+        return context.metadata.schema()
+    return next((s for s in context.metadata.schemas if s.schema_id == snapshot.schema_id), context.metadata.schema())
+
+
+def _is_carried(kind: IcebergType) -> bool:
+    """Whether Spark holds values of a type without changing them."""
+    return arrow_type(kind, Carrier.SPARK) == arrow_type(kind, Carrier.EXACT)
+
+
+def _top(name: str, schema: Schema) -> str:
+    """The top-level column of the result a name is in."""
+    return max((f.name for f in schema.fields if (name + ".").startswith(f.name + ".")), key=len)
