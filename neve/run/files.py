@@ -15,6 +15,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyroaring import FrozenBitMap64
 
+from neve.errors import CorruptFile
 from neve.io.vectors import PositionSet
 from neve.run.arrow.bind import bind
 from neve.run.arrow.columns import POSITION
@@ -65,12 +66,16 @@ def _deleted(data: DataFile, task: FileTask, index: EqualityIndex) -> PositionSe
 
 
 def _live(data: DataFile, task: FileTask, projection: Projection, dead: PositionSet | None) -> Iterator[pa.RecordBatch]:
+    end = 0
     for rows, columns in data.batches(projection.leaves, task.part):
+        end = rows.start + rows.count
         kept = None if dead is None else _kept(rows, dead)
         if kept is not None and not kept.any():
             continue
         batch = projection.apply(columns, rows)
         yield batch if kept is None else batch.filter(pa.array(kept))
+    if data.record_count is None and task.record_count not in (end, None):
+        raise CorruptFile(task.path, f"{task.record_count} rows, as the metadata says", f"{end}")
 
 
 def _kept(rows: Rows, dead: PositionSet) -> np.ndarray | None:

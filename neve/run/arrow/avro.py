@@ -57,29 +57,32 @@ class AvroData:
 
     def _runs(self) -> Iterator[bytes]:
         """The bytes of consecutive blocks, as many as fit a run, and at least one."""
-        first = at = len(self.head)
+        at = len(self.head)
         while at < self.size:
-            end = self._block_end(at)
-            if end - first > RUN_BYTES and at > first:
-                yield self._bytes(first, at)
-                first = at
-            at = end
-        if at > first:
-            yield self._bytes(first, at)
+            data = self._bytes(at, at + RUN_BYTES)
+            end = self._block_end(data, 0, at)
+            if end > len(data):
+                data = self._bytes(at, at + end)
+            while end < len(data) and (next_end := self._block_end(data, end, at)) <= len(data):
+                end = next_end
+            yield data[:end]
+            at += end
 
-    def _block_end(self, at: int) -> int:
-        numbers = self._bytes(at, min(at + _TWO_NUMBERS, self.size))
-        _, used = _varint(numbers, 0, self.path)
-        length, used = _varint(numbers, used, self.path)
-        end = at + used + length + _SYNC
-        if length < 0 or end > self.size:
-            raise CorruptFile(self.path, f"an Avro block within {self.size} bytes", f"one of {length} bytes at {at}")
+    def _block_end(self, data: bytes, start: int, offset: int) -> int:
+        """Where the block that starts in `data` ends, which may be behind it; `offset` is the place of `data`."""
+        if len(data) - start < _TWO_NUMBERS and offset + len(data) < self.size:
+            return len(data) + 1
+        _, used = _varint(data, start, self.path)
+        length, used = _varint(data, used, self.path)
+        end = used + length + _SYNC
+        if length < 0 or offset + end > self.size:
+            raise CorruptFile(self.path, f"an Avro block within {self.size} bytes", f"one of {length} bytes")
         if length > DEFAULT.max_inflated_bytes:
             raise LimitExceeded(f"an Avro block of {self.path}", DEFAULT.max_inflated_bytes, "Rewrite it as Parquet.")
         return end
 
     def _bytes(self, start: int, end: int) -> bytes:
-        return _read(self.stream, self.path, start, end)
+        return _read(self.stream, self.path, start, min(end, self.size))
 
     def close(self) -> None:
         """Release the file."""

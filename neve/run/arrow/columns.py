@@ -20,6 +20,7 @@ __all__ = [
     "POSITION",
     "ROW_ID",
     "SPEC_ID",
+    "metadata_columns",
     "partition_column",
 ]
 
@@ -38,6 +39,12 @@ DATA_SEQUENCE_NUMBER = NestedField(2147483600, "_data_sequence_number", LongType
 METADATA_IDS = frozenset(
     [PARTITION_ID, *(f.field_id for f in (FILE, POSITION, SPEC_ID, ROW_ID, LAST_UPDATED, DATA_SEQUENCE_NUMBER))]
 )
+
+
+def metadata_columns(specs: Specs) -> dict[str, NestedField]:
+    """All of them, by name."""
+    columns = (FILE, POSITION, SPEC_ID, partition_column(specs), ROW_ID, LAST_UPDATED, DATA_SEQUENCE_NUMBER)
+    return {field.name: field for field in columns}
 
 
 def partition_column(specs: Specs) -> NestedField:

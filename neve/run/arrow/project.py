@@ -196,13 +196,15 @@ class _Compiler:
     ) -> tuple[tuple[Column, ...], set[int]]:
         """How fields are made from the children of a struct, and the leaves that takes."""
         ordinals = self.by_id(found)
-        read_fields = [f for f in fields if self.is_read(f, ordinals)]
-        converted = {f.field_id: self.convert(f, found[ordinals[f.field_id]]) for f in read_fields}
-        leaves = {leaf for _, used in converted.values() for leaf in used}
+        places = [ordinals[f.field_id] if self.is_read(f, ordinals) else None for f in fields]
+        converted = [None if at is None else self.convert(f, found[at]) for f, at in zip(fields, places, strict=True)]
+        leaves = {leaf for each in converted if each is not None for leaf in each[1]}
         read = [i for i, f in enumerate(found) if not prunes or not leaves.isdisjoint(f.leaves)]
         rank = {ordinal: at for at, ordinal in enumerate(read)}
-        taken = {i: _Taken(rank[ordinals[i]], convert) for i, (convert, _) in converted.items()}
-        columns = (self.filled(f, taken[f.field_id]) if f.field_id in taken else self.absent(f) for f in fields)
+        columns = (
+            self.absent(f) if at is None or each is None else self.filled(f, _Taken(rank[at], each[0]))
+            for f, at, each in zip(fields, places, converted, strict=True)
+        )
         return tuple(columns), leaves
 
     def is_read(self, field: NestedField, ordinals: Mapping[int, int]) -> bool:
