@@ -9,7 +9,7 @@ from __future__ import annotations
 import bz2
 import lzma
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ LEVEL = 5  # of deflate: as small as 6 on manifests, a tenth cheaper
 LZMA_MEMORY = 256 << 20  # the dictionary a stream may ask for
 GUESSES = ((8, 4096), (1040, 0))  # output for a byte of input and a constant; deflate makes at most 1032 of one
 LARGEST_GUESS = 16 << 20  # beyond it, output is made piece by piece
+PIECE = 1 << 20
 
 
 class Damaged(Exception):
@@ -45,37 +46,54 @@ def _inflate(data: Bytes, budget: int) -> Bytes:
                 return libdeflate.deflate_decompress(data, guess)
             except libdeflate.DeflateError:
                 continue  # too small a guess and damaged bytes look the same here; zlib tells them apart
-    return _bounded(zlib.decompressobj(-15), data, budget, zlib.error)
+    return _joined(_inflated_pieces(data), budget)
 
 
-def _bounded(stream: Any, data: Bytes, budget: int, error: type[Exception]) -> bytes:
+def _inflated_pieces(data: Bytes) -> Iterator[bytes]:
+    stream = zlib.decompressobj(-15)
+    rest: Bytes = data
+    while not stream.eof:
+        piece = stream.decompress(rest, PIECE)
+        rest = stream.unconsumed_tail
+        if not piece and not rest and not stream.eof:
+            raise EOFError("the stream ends too early")
+        yield piece
+
+
+def _pieces(stream: Any, data: Bytes) -> Iterator[bytes]:
+    """The output of a decompressor of the standard library that keeps its own unread input."""
+    while not stream.eof:
+        piece = stream.decompress(data, PIECE)
+        data = b""
+        if not piece and stream.needs_input and not stream.eof:
+            raise EOFError("the stream ends too early")
+        yield piece
+
+
+def _joined(pieces: Iterator[bytes], budget: int) -> bytearray:
+    """All pieces in one; no more memory is touched than the budget and a piece."""
+    out = bytearray()
     try:
-        out: bytes = stream.decompress(data, budget + 1)
-    except error as e:
+        for piece in pieces:
+            out += piece
+            if len(out) > budget:
+                raise TooLarge
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as e:
         raise Damaged(str(e)) from e
-    if len(out) > budget:
-        raise TooLarge
-    if not stream.eof:
-        raise Damaged("the stream ends too early")
     return out
 
 
-def _bunzip(data: Bytes, budget: int) -> bytes:
-    return _bounded(bz2.BZ2Decompressor(), data, budget, OSError)
+def _bunzip(data: Bytes, budget: int) -> bytearray:
+    return _joined(_pieces(bz2.BZ2Decompressor(), data), budget)
 
 
-def _unxz(data: Bytes, budget: int) -> bytes:
-    return _bounded(lzma.LZMADecompressor(memlimit=LZMA_MEMORY), data, budget, lzma.LZMAError)
+def _unxz(data: Bytes, budget: int) -> bytearray:
+    return _joined(_pieces(lzma.LZMADecompressor(memlimit=LZMA_MEMORY), data), budget)
 
 
-def _unzstd(data: Bytes, budget: int) -> bytes:
-    try:
-        out: bytes = pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), "zstd").read(budget + 1)
-    except OSError as e:
-        raise Damaged(str(e)) from e
-    if len(out) > budget:
-        raise TooLarge
-    return out
+def _unzstd(data: Bytes, budget: int) -> bytearray:
+    stream = pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), "zstd")
+    return _joined(iter(lambda: stream.read(PIECE), b""), budget)
 
 
 def _unsnappy(data: Bytes, budget: int) -> bytes:

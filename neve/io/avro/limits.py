@@ -16,7 +16,7 @@ class Limits:
     """How much one Avro file may ask for. Every field is an upper bound."""
 
     max_inflated_bytes: int = 1024 * MIB  # all blocks of one file, uncompressed; positions are 32-bit, so below 2 GiB
-    max_inflate_ratio: int = 250  # uncompressed over compressed, once a file inflates beyond `ratio_floor_bytes`
+    max_inflate_ratio: int = 100  # uncompressed over compressed, once a file inflates beyond `ratio_floor_bytes`
     ratio_floor_bytes: int = 64 * MIB  # a small file may compress as well as it likes
     max_decoded_bytes: int = 4096 * MIB  # scratch memory for the decoded columns of one file
     max_header_bytes: int = 64 * MIB  # metadata of the header, the schema among it
