@@ -43,7 +43,7 @@ from pyiceberg.types import (
 )
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
 from neve.errors import UserError
 from neve.run.spark.types import spark_type
@@ -158,5 +158,4 @@ def _through_arrow(transform: Transform[Any, Any], field: NestedField) -> Any:
             return pa.nulls(len(values), pa.int32() if isinstance(kind, IntegerType) else values.type)
         return found
 
-    compute.__annotations__ = {"values": pa.Array, "return": pa.Array}
-    return arrow_udf(compute, spark_type(kind))
+    return arrow_udf(compute, spark_type(kind), ArrowUDFType.SCALAR)

@@ -21,7 +21,14 @@ def write_arrow(rows: pa.Table, target: WriteTarget) -> pa.Table:
     check_assignable(rows.schema, target.file_schema)
     if not rows.num_rows:
         return file_rows([], target)
-    whole = assigned(rows.combine_chunks().to_batches()[0], target.file_schema)
-    ordered = sorted_rows(whole, target.schema, target.order)
     names = FileNames(0, 0, str(uuid4()))
-    return file_rows(write_batches([ordered], target, names, is_clustered=True), target)
+    return file_rows(write_batches(_ordered(rows, target), target, names, is_clustered=True), target)
+
+
+def _ordered(rows: pa.Table, target: WriteTarget) -> list[pa.RecordBatch]:
+    """The rows, sorted when the table is: everything is at hand, so the order holds across files."""
+    batches: list[pa.RecordBatch] = rows.combine_chunks().to_batches()
+    if not target.order.fields:
+        return batches
+    whole = pa.concat_batches([assigned(b, target.file_schema, target.arrow_schema) for b in batches])
+    return [sorted_rows(whole, target.schema, target.order)]

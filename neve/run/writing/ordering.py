@@ -35,5 +35,5 @@ def _keys(rows: pa.RecordBatch, schema: Schema, field: SortField) -> list[Key]:
     keys = [(values.is_null(), "descending" if field.null_order == NullOrder.NULLS_FIRST else "ascending")]
     if pa.types.is_floating(values.type):
         keys.append((pc.fill_null(pc.is_nan(values), False), direction))
-    sortable = values.cast(pa.binary()) if isinstance(values.type, pa.FixedSizeBinaryType) else values
+    sortable = values.cast(pa.binary()) if pa.types.is_fixed_size_binary(values.type) else values
     return [*keys, (sortable, direction)]

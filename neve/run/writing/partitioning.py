@@ -74,7 +74,7 @@ class Partitioner:
                 continue
             if isinstance(field.transform, UnknownTransform):
                 raise UnsupportedFeature(
-                    f"Cannot write partition field {field.name!r} of spec {self.spec_id}: its transform is not known here."
+                    f"Cannot write under partition spec {self.spec_id}: unknown transform of field {field.name!r}."
                 )
             if field.source_id not in self.schema._lazy_id_to_field:
                 raise UserError(
@@ -170,10 +170,9 @@ def _codes(tuples: pa.RecordBatch) -> tuple[Any, Any]:
     """A number per row that is equal for rows of one partition, and the first row of each number."""
     codes = np.zeros(tuples.num_rows, np.int64)
     for column in tuples.columns:
-        plain = column.cast(pa.binary()) if isinstance(column.type, pa.FixedSizeBinaryType) else column
-        if pa.types.is_null(plain.type):
+        if pa.types.is_null(column.type):
             continue
-        encoded = np.asarray(plain.dictionary_encode(null_encoding="encode").indices, np.int64)
+        encoded = np.asarray(column.dictionary_encode(null_encoding="encode").indices, np.int64)
         codes = np.unique(codes * (int(encoded.max(initial=0)) + 1) + encoded, return_inverse=True)[1]
     return codes, np.unique(codes, return_index=True)[1]
 

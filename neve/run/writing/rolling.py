@@ -7,6 +7,7 @@ groups written so far, so that a file is closed near its target size also when t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +87,8 @@ class _OpenFile:
         return WrittenFile(self.path, partition, footer.num_rows, size, metrics)
 
     def abandon(self) -> None:
+        with suppress(Exception):
+            self._writer.close()  # else it would try again when it is forgotten, on a stream that is gone
         self._stream.close()
 
 

@@ -38,7 +38,7 @@ class Sink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take a batch of rows as the caller has them."""
-        rows = assigned(batch, self._target.file_schema)
+        rows = assigned(batch, self._target.file_schema, self._target.arrow_schema)
         for piece in self._partitioner.pieces(rows):
             self._writer(piece).write(piece.rows)
             self._make_room()

@@ -19,7 +19,6 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from neve.errors import UnsupportedFeature
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties
-from neve.run.facts import TableFacts
 from neve.run.writing.layout import Layout
 from neve.run.writing.metrics import Leaf, leaves_of
 from neve.run.writing.partitioning import Partitioner
@@ -61,12 +60,15 @@ class WriteTarget:
     def of(
         cls,
         metadata: TableMetadata,
-        io: FileIO,
+        io_properties: Mapping[str, str],
         *,
         spec_id: int | None = None,
         options: WriteOptions | None = None,
     ) -> WriteTarget:
-        """The current schema, sort order and properties of a table; the default spec unless another is named."""
+        """The current schema, sort order and properties of a table; the default spec unless another is named.
+
+        The properties of the file access are those of `TableFacts`, which also name its implementation.
+        """
         return cls(
             schema=metadata.schema(),
             specs=Specs.of(metadata),
@@ -75,7 +77,7 @@ class WriteTarget:
             format_version=metadata.format_version,
             sort_order=metadata.sort_order_by_id(metadata.default_sort_order_id) or UNSORTED_SORT_ORDER,
             properties=dict(metadata.properties),
-            io_properties=TableFacts.of(metadata, io).io_properties,
+            io_properties=dict(io_properties),
             options=options or WriteOptions(),
         )
 
