@@ -223,16 +223,20 @@ class EntryTable:
             yield spec_id, self.filter(pc.equal(self["spec_id"], spec_id))
 
     def partition_codes(self) -> tuple[np.ndarray[Any, Any], EntryTable]:
-        """A number per file that is equal for files of one partition, and one file of each number, in ascending order.
+        """A number per file that is equal for files of one partition, and for each number the first file that has it.
 
         Equal nulls of different specs get different numbers: the key is always the pair of spec and tuple.
         """
         names = ["spec_id", *(u.column for u in self.specs.union if not pa.types.is_null(u.arrow_type))]
-        codes = np.zeros(len(self), np.int64)
+        codes, count = np.zeros(len(self), np.int64), 1
         for name in names:
-            encoded = _codes(self[name])
-            codes = np.unique(codes * (int(encoded.max(initial=0)) + 1) + encoded, return_inverse=True)[1]
-        first = np.unique(codes, return_index=True)[1]
+            more, width = _codes(self[name])
+            codes, count = codes * width + more, count * width
+            if count >= 1 << 31:  # before the product can leave 64 bits
+                codes, count = _dense(codes)
+        codes, count = _dense(codes)
+        first = np.empty(count, np.int64)
+        first[codes[::-1]] = np.arange(len(self))[::-1]
         return codes, self.take(first)
 
     def partition_key(self, row: int) -> PartitionKey:
@@ -243,11 +247,18 @@ class EntryTable:
         return PartitionKey(spec_id, tuple(self[c][row].as_py() for c in self.specs.columns(spec_id)))
 
 
-def _codes(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray[Any, Any], int]:
+    """A number per distinct value, null included, and how many there are."""
     if isinstance(column.type, pa.FixedSizeBinaryType):
         column = column.cast(pa.binary())
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64), max(len(encoded.dictionary), 1)
+
+
+def _dense(codes: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], int]:
+    """The same numbers counted through from 0 in the order they appear."""
+    encoded = pa.array(codes).dictionary_encode()
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64), len(encoded.dictionary)
 
 
 @lru_cache(maxsize=64)
