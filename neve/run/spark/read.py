@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame, SparkSession
 
 from neve.errors import UnknownName, UserError
+from neve.plan.scan import ScanPlan
 from neve.run.arrow.columns import (
     DATA_SEQUENCE_NUMBER,
     FILE,
@@ -42,9 +42,6 @@ from neve.run.spark.scan import scan
 from neve.run.spark.session import prepare
 from neve.run.spark.types import spark_schema
 from neve.tree.entries import Content
-
-if TYPE_CHECKING:
-    from neve.plan.scan import ScanPlan
 
 __all__ = ["metadata_columns_of", "read"]
 

@@ -87,11 +87,11 @@ def options_around(spark: SparkSession, options: Mapping[str, str]) -> Iterator[
             spark.conf.set(name, value)
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
+        for name, old in before.items():
+            if old is None:
                 spark.conf.unset(name)
             else:
-                spark.conf.set(name, value)
+                spark.conf.set(name, old)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from neve.io.vectors import PositionSet
 from neve.model.partition import Specs
+from neve.plan.scan import ScanPlan, ScanStats
 from neve.run.facts import TableFacts
 from neve.run.spark.read import read
 from neve.tree.entries import COUNTS, Content, EntryTable
@@ -29,16 +31,6 @@ POSITIONS = Schema(
     NestedField(2147483546, "file_path", StringType(), required=True),
     NestedField(2147483545, "pos", LongType(), required=True),
 )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The parts of a scan plan that reading looks at."""
-
-    schema: Schema
-    files: EntryTable
-    deletes: EntryTable
-    attached: pa.Table
 
 
 @dataclass
@@ -106,13 +98,14 @@ class TestLake:
         }
         self._attach(row | entry, [file])
 
-    def plan(self, schema: Schema | None = None) -> Plan:
+    def plan(self, schema: Schema | None = None) -> ScanPlan:
         """A plan that reads every file."""
         attached = pa.table(
             {"file": [f for f, _ in sorted(self.attached)], "delete": [d for _, d in sorted(self.attached)]}
         )
         attached = attached.cast(pa.schema([("file", pa.int64()), ("delete", pa.int64())]))
-        return Plan(schema or self.schemas[0], self._entries(self.files), self._entries(self.deletes), attached)
+        files, deletes = self._entries(self.files), self._entries(self.deletes)
+        return ScanPlan(None, schema or self.schemas[0], files, deletes, attached, AlwaysTrue(), ScanStats())
 
     def _written(self, path: Path, rows: Sequence[Row], schema: Schema, ids: bool = True) -> Row:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +145,7 @@ def rows_of(
     spark: SparkSession, lake: TestLake, schema: Schema | None = None, columns: Sequence[str] = ()
 ) -> list[Row]:
     """The rows a scan gives, in an order of their own."""
-    found: Any = read(spark, lake.plan(schema), lake.facts, columns)  # type: ignore[arg-type]
+    found = read(spark, lake.plan(schema), lake.facts, columns)
     return expected(*found.toArrow().to_pylist())
 
 

@@ -36,7 +36,7 @@ def numbered(start: int, count: int) -> list[Row]:
 
 
 def frame(spark: SparkSession, lake: TestLake, *columns: str) -> DataFrame:
-    return read(spark, lake.plan(), lake.facts, columns)  # type: ignore[arg-type]
+    return read(spark, lake.plan(), lake.facts, columns)
 
 
 def decoded_rows(spark: SparkSession, lake: TestLake, where: str) -> int:
@@ -270,7 +270,7 @@ def test_row_lineage_comes_from_the_file_and_where_it_is_silent_from_the_manifes
 
 
 def test_an_unknown_metadata_column_is_refused_by_name(spark: SparkSession, lake: TestLake) -> None:
-    with pytest.raises(UserError, match="Unknown metadata column '_files'. Did you mean '_file'"):
+    with pytest.raises(UserError, match=r"Unknown metadata column '_files'\. Did you mean '_file'"):
         frame(spark, lake, "_files")
 
 

@@ -121,4 +121,4 @@ def test_a_delete_file_without_its_key_column_is_corrupt(spark: SparkSession, tm
     lake.data(pairs((None, "a")))
     lake.equality_deletes([1], [{"name": "a"}], Schema(NAME), [0], sequence_number=2)
     with pytest.raises(CorruptFile, match=r"eq-0.parquet: expected the equality columns \[1\], found no column \[1\]"):
-        read(spark, lake.plan(), lake.facts)  # type: ignore[arg-type]
+        read(spark, lake.plan(), lake.facts)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.orc as orc
+from pyarrow import orc
 import pytest
 from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionSpec
@@ -135,7 +135,7 @@ def test_nanoseconds_and_times_are_read_though_spark_has_no_reader_for_them(
     lake.data([{"id": 1, "ns": 1_234_567_891, "t": dt.time(1, 2, 3, 4)}])
     assert through_arrow(spark, lake) == [0]
     assert rows_of(spark, lake) == [{"id": 1, "ns": dt.datetime(1970, 1, 1, 0, 0, 1, 234567), "t": dt.time(1, 2, 3, 4)}]
-    found: Any = read(spark, lake.plan(Schema(ID)), lake.facts)  # type: ignore[arg-type]
+    found = read(spark, lake.plan(Schema(ID)), lake.facts)
     assert "MapInArrow" not in found._jdf.queryExecution().toString()
 
 
