@@ -25,9 +25,13 @@ from pyiceberg.expressions import (
     BoundPredicate,
     BoundSetPredicate,
     EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
     In,
     IsNaN,
     IsNull,
+    LessThan,
+    LessThanOrEqual,
     LiteralPredicate,
     Not,
     NotEqualTo,
@@ -49,6 +53,8 @@ from neve.errors import UnknownName, UnsupportedFeature, UserError
 __all__ = ["MAX_DEPTH", "NanosLiteral", "all_of", "any_of", "bound", "normal"]
 
 MAX_DEPTH = 60
+
+ORDERED = (LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual)
 
 Operand = tuple[BooleanExpression, bool]
 
@@ -111,9 +117,12 @@ class _Normaliser:
         if not isinstance(predicate, UnboundPredicate) or not isinstance(predicate.term, Reference):
             raise UnsupportedFeature(f"Unsupported predicate {predicate}: give unbound comparisons of plain columns.")
         field = self.field(predicate.term.name)
-        if self.is_in_optional_struct(field) and isinstance(predicate, IsNull | NotNull) and field.required:
-            return AlwaysTrue()
-        return self.widened(self.bound(_in_nanos(predicate, field)))
+        if field.required and isinstance(predicate, IsNull | NotNull):
+            return self.of_structs(predicate, field)
+        found = self.bound(_in_nanos(predicate, field))
+        if found is AlwaysTrue() and isinstance(predicate, ORDERED):
+            return self.leaf(_make(NotNull, predicate.term))  # the literal is beyond every value, but null is no value
+        return self.widened(found)
 
     def field(self, name: str) -> NestedField:
         try:
@@ -129,11 +138,14 @@ class _Normaliser:
                 f"Predicate {predicate} does not fit the table: {e}. Give a literal of the column's type."
             ) from e
 
-    def is_in_optional_struct(self, field: NestedField) -> bool:
+    def of_structs(self, predicate: IsNull | NotNull, field: NestedField) -> BooleanExpression:
+        """A required field is null where a struct it is part of is null, and nowhere else."""
         name = self.schema.find_column_name(field.field_id) or field.name
-        parents = [name[:i] for i, c in enumerate(name) if c == "."]
         known = self.schema._name_to_id
-        return any(not self.schema.find_field(known[p]).required for p in parents if p in known)
+        parents = [known[p] for i, c in enumerate(name) if c == "." and (p := name[:i]) in known]
+        optional = [p for p in parents if not self.schema.find_field(p).required]
+        parts = [_make(type(predicate), Reference(self.schema.find_column_name(p) or "")) for p in optional]
+        return any_of(parts) if isinstance(predicate, IsNull) else all_of(parts)
 
     def widened(self, predicate: BooleanExpression) -> BooleanExpression:
         if not isinstance(predicate, BoundPredicate):
@@ -143,13 +155,13 @@ class _Normaliser:
         plain = _unbound(predicate, name)
         floating = isinstance(field.field_type, FloatType | DoubleType)
         if floating and isinstance(predicate, BoundGreaterThan | BoundGreaterThanOrEqual):
-            return any_of((plain, _is_nan(name)))
+            return any_of((plain, _make(IsNaN, name)))
         return plain
 
 
-def _is_nan(name: Reference) -> BooleanExpression:
-    make: Any = IsNaN  # its signature is hidden from type checkers by its base
-    return make(name)
+def _make(maker: Any, *arguments: Any) -> BooleanExpression:
+    """An expression; the signatures of PyIceberg's classes are hidden from type checkers by their base."""
+    return maker(*arguments)
 
 
 def _unbound(predicate: BoundPredicate, name: Reference) -> BooleanExpression:

@@ -1,0 +1,228 @@
+"""Comparisons of a column with constants as three-valued conditions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Any
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    NotEqualTo,
+    NotIn,
+    NotNaN,
+    NotNull,
+    NotStartsWith,
+    StartsWith,
+)
+from pyiceberg.expressions.literals import BooleanLiteral
+from pyiceberg.types import (
+    DateType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    UUIDType,
+)
+
+from neve.predicate.coercion import ABOVE, BELOW, Cut, canonical, cut
+from neve.predicate.constants import Constant, Kind
+from neve.predicate.normal import NanosLiteral, all_of, any_of
+from neve.predicate.ternary import NULL, TRUE, UNKNOWN, Ternary, conjunction
+from neve.predicate.times import DAY, instant, is_steady, parse_date
+
+__all__ = ["NEGATED", "Column"]
+
+NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A primitive column by its full name, to be compared under the clock of a time zone."""
+
+    name: str
+    kind: IcebergType
+    is_nullable: bool
+    zone: tzinfo
+
+    def compare(self, operator: str, constant: Constant) -> Ternary:
+        """The column on the left of an operator, a constant on its right."""
+        if constant.kind is Kind.NULL:
+            return NULL
+        if constant.kind in {Kind.FLOAT, Kind.DOUBLE} and math.isnan(constant.value):
+            return self._beside_nan(operator)
+        place = cut(constant, self.kind, self.zone)
+        if place is None:
+            return UNKNOWN
+        if isinstance(self.kind, TimestampNanoType | TimestamptzNanoType):
+            return self._beside_micros(operator, place)
+        found = Ternary(self._at(operator, place), self._at(NEGATED[operator], place))
+        return found.inexact() if isinstance(self.kind, UUIDType) else found
+
+    def same(self, constant: Constant) -> Ternary:
+        """`<=>`: equal, where null equals null; never null itself."""
+        if constant.kind is Kind.NULL:
+            return self.null()
+        equal = self.compare("=", constant)
+        return Ternary(equal.true, any_of((equal.false, self._is_null())), equal.true_exact, equal.false_exact)
+
+    def among(self, constants: Sequence[Constant]) -> Ternary:
+        """IN a list of constants."""
+        plain = [c for c in constants if c.kind is not Kind.NULL and canonical(c, self.kind) and not _is_nan(c)]
+        places = [cut(c, self.kind, self.zone) for c in plain]
+        special = [c for c in constants if c.kind is Kind.NULL or _is_nan(c)]
+        nanos = isinstance(self.kind, TimestampNanoType | TimestamptzNanoType)
+        if nanos or None in places or len(plain) + len(special) < len(constants):
+            return self._among_each(constants)
+        values = {p.floor for p in places if p is not None and p.on and p.floor is not None}
+        listed = Ternary(_make(In, self.name, values), all_of((self._not_null(), _make(NotIn, self.name, values))))
+        found = conjunction([listed.negated(), *(self.compare("<>", c) for c in special)]).negated()
+        return found.inexact() if isinstance(self.kind, UUIDType) else found
+
+    def like(self, pattern: str) -> Ternary:
+        """LIKE a pattern; what follows the first wildcard is left to Spark."""
+        if not isinstance(self.kind, StringType) or "\\" in pattern:
+            return UNKNOWN
+        ends = [i for i in (pattern.find("%"), pattern.find("_")) if i >= 0]
+        if not ends:
+            return self.compare("=", Constant(Kind.STRING, pattern))
+        prefix = pattern[: min(ends)]
+        found = self.starts_with(prefix)
+        if set(pattern[len(prefix) :]) == {"%"}:
+            return found
+        return Ternary(found.true, self._not_null(), False, False)
+
+    def starts_with(self, prefix: str) -> Ternary:
+        """Whether a string starts with a prefix."""
+        if not isinstance(self.kind, StringType):
+            return UNKNOWN
+        if not prefix:
+            return Ternary(self._not_null(), AlwaysFalse())
+        return Ternary(
+            _make(StartsWith, self.name, prefix), all_of((self._not_null(), _make(NotStartsWith, self.name, prefix)))
+        )
+
+    def null(self) -> Ternary:
+        """IS NULL."""
+        return Ternary(self._is_null(), self._not_null())
+
+    def nan(self) -> Ternary:
+        """isnan(): false for null."""
+        if isinstance(self.kind, FloatType | DoubleType):
+            return Ternary(_make(IsNaN, self.name), _make(NotNaN, self.name))
+        return TRUE.negated()
+
+    def compare_day(self, operator: str, constant: Constant) -> Ternary:
+        """The day of a timestamp column on the left of an operator, a date on its right."""
+        days = parse_date(constant.value) if constant.kind is Kind.STRING else constant.value
+        if isinstance(self.kind, DateType):
+            return self.compare(operator, constant)
+        if constant.kind not in {Kind.DATE, Kind.STRING} or days is None:
+            return NULL if constant.kind is Kind.NULL else UNKNOWN
+        edges = [self._midnight(d) for d in (days, days + 1)]
+        if None in edges:
+            return UNKNOWN
+        start, end = (Constant(Kind.LOCAL if isinstance(self.kind, TimestampType) else Kind.INSTANT, e) for e in edges)
+        steps = {"<": ("<", start), "<=": ("<", end), ">": (">=", end), ">=": (">=", start)}
+        if operator in steps:
+            return self.compare(*steps[operator])
+        inside = conjunction([self.compare(">=", start), self.compare("<", end)])
+        return inside if operator == "=" else inside.negated()
+
+    def _midnight(self, days: int) -> int | None:
+        if isinstance(self.kind, TimestampType):
+            return days * DAY
+        steady = isinstance(self.kind, TimestamptzType) and is_steady(days * DAY, self.zone)
+        return instant(days * DAY, self.zone) if steady else None
+
+    def _at(self, operator: str, place: Cut) -> BooleanExpression:
+        """Where the column is before, at or after a place."""
+        if place is BELOW or place is ABOVE:
+            holds = operator in ({">", ">=", "<>"} if place is BELOW else {"<", "<=", "<>"})
+            return self._not_null() if holds else AlwaysFalse()
+        if operator in {"=", "<>"}:
+            return self._equal(operator, place)
+        make = {
+            "<": LessThan if place.on else LessThanOrEqual,
+            "<=": LessThanOrEqual,
+            ">": GreaterThan,
+            ">=": GreaterThanOrEqual if place.on else GreaterThan,
+        }[operator]
+        found = _make(make, self.name, place.floor)
+        upwards = operator in {">", ">="} and isinstance(self.kind, FloatType | DoubleType)
+        return any_of((found, _make(IsNaN, self.name))) if upwards else found
+
+    def _equal(self, operator: str, place: Cut) -> BooleanExpression:
+        if operator == "=":
+            return _make(EqualTo, self.name, place.floor) if place.on else AlwaysFalse()
+        if isinstance(place.floor, BooleanLiteral):
+            return _make(EqualTo, self.name, not place.floor.value)
+        different = all_of((self._not_null(), _make(NotEqualTo, self.name, place.floor)))
+        return different if place.on else self._not_null()
+
+    def _beside_nan(self, operator: str) -> Ternary:
+        """NaN equals itself and is greater than everything else."""
+        if not isinstance(self.kind, FloatType | DoubleType):
+            return UNKNOWN
+        nan, number = _make(IsNaN, self.name), all_of((_make(NotNaN, self.name), self._not_null()))
+        greater_or_equal = Ternary(nan, number)
+        always = Ternary(self._not_null(), AlwaysFalse())
+        return {
+            "=": greater_or_equal,
+            "<>": greater_or_equal.negated(),
+            ">=": greater_or_equal,
+            "<": greater_or_equal.negated(),
+            "<=": always,
+            ">": always.negated(),
+        }[operator]
+
+    def _beside_micros(self, operator: str, place: Cut) -> Ternary:
+        """A nanosecond column: Spark may see it cut to microseconds, so both readings are let through."""
+        if place.floor is None:
+            return UNKNOWN
+        first = _make(GreaterThanOrEqual, self.name, place.floor)
+        before = _make(LessThan, self.name, place.floor)
+        until = _make(LessThan, self.name, NanosLiteral(place.floor.value + 1000))
+        after = _make(GreaterThan, self.name, place.floor)
+        equal = Ternary(all_of((first, until)), self._not_null(), False, False)
+        return {
+            "<": Ternary(before, first),
+            ">=": Ternary(first, before),
+            "<=": Ternary(until, after, False, False),
+            ">": Ternary(after, until, False, False),
+            "=": equal,
+            "<>": equal.negated(),
+        }[operator]
+
+    def _among_each(self, constants: Sequence[Constant]) -> Ternary:
+        each = [self.compare("<>", c) if canonical(c, self.kind) else UNKNOWN for c in constants]
+        return conjunction(each).negated()
+
+    def _is_null(self) -> BooleanExpression:
+        return _make(IsNull, self.name) if self.is_nullable else AlwaysFalse()
+
+    def _not_null(self) -> BooleanExpression:
+        return _make(NotNull, self.name) if self.is_nullable else TRUE.true
+
+
+def _is_nan(constant: Constant) -> bool:
+    return constant.kind in {Kind.FLOAT, Kind.DOUBLE} and math.isnan(constant.value)
+
+
+def _make(maker: Any, *arguments: Any) -> BooleanExpression:
+    return maker(*arguments)
