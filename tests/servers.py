@@ -32,7 +32,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 
-from neve.catalog import NeveCatalog, create_table
+from neve.catalog import NeveCatalog
 from neve.model.metadata import adopt, serialise
 from neve.model.snapshots import AddSnapshot, Snapshot
 
@@ -243,9 +243,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _create(self, namespace: tuple[str, ...], body: Any) -> Table:
         schema, spec = Schema.model_validate(body["schema"]), PartitionSpec.model_validate(body["partition-spec"])
         order, identifier = SortOrder.model_validate(body["write-order"]), (*namespace, body["name"])
-        return create_table(
-            self.rest.catalog, identifier, schema, spec, order, body.get("location"), body.get("properties") or {}
-        )
+        properties = body.get("properties") or {}
+        return self.rest.catalog.create_table(identifier, schema, body.get("location"), spec, order, properties)
 
     def _commit(self, identifier: tuple[str, ...], body: Any) -> Any:
         catalog = self.rest.catalog

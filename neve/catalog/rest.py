@@ -8,7 +8,6 @@ from typing import Any
 from pydantic_core import from_json, to_json
 from pyiceberg.catalog.rest import Capability, CreateTableRequest, Endpoints, RegisterTableRequest
 from pyiceberg.catalog.rest import RestCatalog as IcebergRestCatalog
-from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.catalog.rest.scan_planning import StorageCredential
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionSpec, assign_fresh_partition_spec_ids
@@ -17,17 +16,18 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
-from requests import ConnectTimeout, HTTPError, RequestException, Response
+from requests import ConnectTimeout, RequestException, Response
 from urllib3.exceptions import MaxRetryError, NewConnectionError
 
 from neve.catalog.base import NeveCatalog
 from neve.catalog.outcome import CatalogUnavailable, LostRace, MaybeSwapped, NotSwapped, Swapped
-from neve.errors import NeveError, TableError
+from neve.errors import CommitError, NeveError, TableError
 from neve.model.metadata import adopt, from_object
 
 __all__ = ["RestCatalog", "RestTables"]
 
 _REFRESH_TOKEN = (401, 419)
+_ABSENT_OR_THERE: dict[int, type[Exception]] = {404: NoSuchNamespaceError, 409: TableAlreadyExistsError}
 
 
 class RestTables(NeveCatalog, IcebergRestCatalog):
@@ -36,22 +36,21 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
         """Send requirements and updates to the server, and say how it ended."""
         self._check_endpoint(Capability.V1_UPDATE_TABLE)
-        identifier = table.name()
-        unknown = _Unknown(table, updates)
+        identifier, unknown = table.name(), _Unknown(table, updates)
+        token = table.config.get("token")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        body = _commit_request(identifier, requirements, updates)
         try:
-            answer = self._post(
-                Endpoints.update_table, identifier, _commit_request(identifier, requirements, updates), table
-            )
+            answer = self._send("POST", Endpoints.update_table, identifier, data=body, headers=headers)
+            if answer.status_code >= 400:
+                raise _refusal(answer, identifier, unknown)
+            done = self._table_in(answer, identifier)
+        except CommitError:
+            raise
         except RequestException as e:
             if _never_sent(e):
-                raise CatalogUnavailable(
-                    f"Cannot reach catalog {self.name!r}: {type(e).__name__}. Nothing was sent."
-                ) from e
+                raise CatalogUnavailable(f"Cannot reach catalog {self.name!r}. Nothing was sent.") from e
             raise unknown(type(e).__name__) from e
-        if answer.status_code >= 400:
-            raise _refusal(answer, identifier, unknown)
-        try:
-            done = self._table_in(answer, identifier)
         except (ValueError, KeyError, TypeError, NeveError) as e:
             raise unknown(f"unreadable answer ({e})") from e
         return Swapped(adopt(table.metadata), adopt(done.metadata), done.metadata_location)
@@ -61,9 +60,8 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
         self._check_endpoint(Capability.V1_LOAD_TABLE)
         mode = self.properties.get("snapshot-loading-mode")
         parts = self.identifier_to_tuple(identifier)
-        answer = self._send("GET", Endpoints.load_table, parts, params={"snapshots": mode} if mode else {})
-        _check(answer, {404: NoSuchTableError})
-        return self._readable_table_in(answer, parts)
+        params = {"snapshots": mode} if mode else {}
+        return self._ask("GET", Endpoints.load_table, parts, {404: NoSuchTableError}, params=params)
 
     def create(
         self,
@@ -88,9 +86,8 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
                 "properties": {**properties, "format-version": str(format_version)},
             }
         )
-        answer = self._post(Endpoints.create_table, identifier, request.model_dump_json().encode())
-        _check(answer, {409: TableAlreadyExistsError, 404: NoSuchNamespaceError})
-        return self._readable_table_in(answer, identifier)
+        body = request.model_dump_json().encode()
+        return self._ask("POST", Endpoints.create_table, identifier, _ABSENT_OR_THERE, data=body)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         """Make an existing metadata file a table of this catalog."""
@@ -99,14 +96,8 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
         request = RegisterTableRequest.model_validate(
             {"name": parts[-1], "metadata-location": metadata_location, "overwrite": overwrite}
         )
-        answer = self._post(Endpoints.register_table, parts, request.model_dump_json().encode())
-        _check(answer, {409: TableAlreadyExistsError, 404: NoSuchNamespaceError})
-        return self._readable_table_in(answer, parts)
-
-    def _post(self, endpoint: str, identifier: Identifier, body: bytes, table: Table | None = None) -> Response:
-        token = table.config.get("token") if table is not None else None
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return self._send("POST", endpoint, identifier, data=body, headers=headers)
+        body = request.model_dump_json().encode()
+        return self._ask("POST", Endpoints.register_table, parts, _ABSENT_OR_THERE, data=body)
 
     def _send(self, method: str, endpoint: str, identifier: Identifier, **request: Any) -> Response:
         """Ask the server; once more with a fresh token when the old one was refused."""
@@ -117,15 +108,30 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
             answer = self._session.request(method, url, **request)
         return answer
 
-    def _readable_table_in(self, answer: Response, identifier: Identifier) -> Table:
+    def _ask(
+        self, method: str, endpoint: str, parts: Identifier, errors: Mapping[int, type[Exception]], **request: Any
+    ) -> Table:
+        """The table in the answer to a request that may be asked again; `errors` says what a status means."""
+        shown = ".".join(parts)
         try:
-            return self._table_in(answer, identifier)
+            answer = self._send(method, endpoint, parts, **request)
+            if answer.status_code in errors:
+                raise errors[answer.status_code](f"Table {shown}: {_said(answer)}")
+            if answer.status_code >= 400:
+                raise TableError(f"Catalog {self.name!r} refused table {shown}: {_said(answer)}.")
+            return self._table_in(answer, parts)
+        except RequestException as e:
+            raise TableError(f"Cannot reach catalog {self.name!r} for table {shown}: {type(e).__name__}.") from e
         except (ValueError, KeyError, TypeError) as e:
-            raise TableError(f"Catalog {self.name!r} sent no readable table {'.'.join(identifier)}: {e}") from e
+            if isinstance(e, NeveError):
+                raise
+            raise TableError(f"Catalog {self.name!r} sent no readable table {shown}: {e}") from e
 
     def _table_in(self, answer: Response, identifier: Identifier) -> Table:
         body = from_json(answer.content)
-        location = body.get("metadata-location")
+        if not isinstance(body, dict):
+            raise ValueError("the answer is not an object")
+        location: Any = body.get("metadata-location")  # None only while a table is staged
         metadata = from_object(body["metadata"], location or answer.url)
         credentials = [StorageCredential.model_validate(found) for found in body.get("storage-credentials") or ()]
         config: dict[str, str] = body.get("config") or {}
@@ -181,13 +187,6 @@ def _said(answer: Response) -> str:
         return f"HTTP {answer.status_code} {error.get('type')}: {error.get('message')}"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"HTTP {answer.status_code}"
-
-
-def _check(answer: Response, errors: Mapping[int, type[Exception]]) -> None:
-    try:
-        answer.raise_for_status()
-    except HTTPError as e:
-        _handle_non_200_response(e, dict(errors))
 
 
 def _never_sent(error: RequestException) -> bool:

@@ -7,9 +7,9 @@ inside the lake folder, safe for many processes at once.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.sql import IcebergTables
@@ -22,7 +22,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 from sqlalchemy import URL, Executable, Select, create_engine, insert, select, text, update
-from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
@@ -30,11 +30,12 @@ from neve.catalog.base import NeveCatalog, check_requirements
 from neve.catalog.files import read_metadata, write_metadata
 from neve.catalog.outcome import CatalogUnavailable, Fate, LostRace, MaybeSwapped, NotSwapped, Swapped
 from neve.catalog.staging import Staged, stage, stage_new
-from neve.errors import NeveError
+from neve.errors import NeveError, TableError
 from neve.model.metadata import TableMetadata
 
 __all__ = ["EmbeddedCatalog", "SqlCatalog", "SqlTables"]
 
+T = TypeVar("T")
 _LOCK_WAIT_SECONDS = 60
 
 
@@ -57,10 +58,17 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         self._move(identifier, staged, updates)
         return Swapped(base, staged.metadata, staged.location)
 
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """The table with metadata as this engine reads it."""
+        try:
+            return _reconnecting(lambda: super(SqlTables, self).load_table(identifier))
+        except SQLAlchemyError as e:
+            raise TableError(f"Cannot ask catalog {self.name!r} for a table: {_cause(e)}.") from e
+
     def fate(self, unknown: MaybeSwapped) -> Fate:
         """What became of a swap; reading under the lock waits for one that is still being decided."""
         try:
-            location = self._location(unknown.identifier, locked=True)
+            location = _reconnecting(lambda: self._location(unknown.identifier, locked=True))
             if location is None:
                 return Fate.OPEN
             if location == unknown.base_location:
@@ -111,7 +119,7 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
     def _current(self, identifier: Identifier, table: Table) -> tuple[TableMetadata | None, str | None]:
         """The current metadata and its location; nothing for a table that is about to be created."""
         try:
-            location = self._location(identifier)
+            location = _reconnecting(lambda: self._location(identifier))
         except SQLAlchemyError as e:
             raise CatalogUnavailable(f"Cannot ask catalog {self.name!r}: {_cause(e)}. Nothing landed.") from e
         if location is None:
@@ -162,6 +170,8 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         except IntegrityError as e:
             raise LostRace(f"Another writer created {shown} first.", staged.location) from e
         except SQLAlchemyError as e:  # COMMIT was not sent, so the database rolls back
+            if _is_conflict(e):
+                raise LostRace(f"Table {shown}: {_cause(e)}. Refresh and try again.", staged.location) from e
             message = f"Catalog {self.name!r} failed before committing {shown}: {_cause(e)}. Nothing landed."
             raise CatalogUnavailable(message, staged.location) from e
 
@@ -186,7 +196,7 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
             session.commit()
         except SQLAlchemyError as e:
             shown = ".".join(identifier)
-            if _was_rolled_back(e):
+            if _is_conflict(e) or _is_busy(e):
                 raise LostRace(f"Table {shown}: {_cause(e)}. Refresh and try again.", staged.location) from e
             message = f"The answer to the commit of {shown} was lost: {_cause(e)}. It may be at {staged.location}."
             base, base_location = staged.base, staged.base_location
@@ -227,11 +237,24 @@ def _row_key(identifier: Identifier) -> tuple[str, str]:
     return Catalog.namespace_to_string(Catalog.namespace_from(identifier)), Catalog.table_name_from(identifier)
 
 
-def _was_rolled_back(error: SQLAlchemyError) -> bool:
-    """Whether the database itself said that the transaction is gone: PostgreSQL class 40, or SQLite still locked."""
-    cause: Any = getattr(error, "orig", None)
-    code: str = getattr(cause, "pgcode", None) or ""
-    return code.startswith("40") or getattr(cause, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+def _reconnecting(read: Callable[[], T]) -> T:
+    """Read, and once more when the connection taken from the pool turns out to be dead."""
+    try:
+        return read()
+    except DBAPIError as e:
+        if not e.connection_invalidated:
+            raise
+        return read()
+
+
+def _is_conflict(error: SQLAlchemyError) -> bool:
+    """Whether the database rolled back for the sake of another transaction (SQLSTATE class 40)."""
+    return (getattr(getattr(error, "orig", None), "pgcode", None) or "").startswith("40")
+
+
+def _is_busy(error: SQLAlchemyError) -> bool:
+    """Whether SQLite could not take a lock, so that the transaction is still open."""
+    return getattr(getattr(error, "orig", None), "sqlite_errorname", "").startswith("SQLITE_BUSY")
 
 
 def _cause(error: SQLAlchemyError) -> str:
