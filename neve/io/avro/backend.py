@@ -1,4 +1,8 @@
-"""Chooses how the kernels run: compiled by numba when it is installed, else as the plain Python they are written in."""
+"""Chooses how the kernels run: as the plain Python they are written in, or compiled by numba once that pays.
+
+Loading numba and the cached machine code takes two seconds of CPU, in which plain Python reads thousands of entries. So
+a process that looks at a small table never loads it, and one that reads more does so soon (`PATIENCE`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,10 @@ import numpy as np
 
 from neve.io.avro import kernel
 
-__all__ = ["PYTHON", "Backend", "default_backend"]
+__all__ = ["LARGE", "PATIENCE", "PYTHON", "Backend", "Chooser", "backend_for", "load_compiled"]
+
+PATIENCE = 1 << 20  # uncompressed bytes that a process handles in plain Python, at about 0.2 µs each
+LARGE = 1 << 18  # a file beyond which there is no point in waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +35,33 @@ class Backend:
 # Indexing bytes and memory views gives Python integers, which are faster and wider than numpy's scalars.
 PYTHON = Backend(kernel.decode, kernel.gather, kernel.encode, lambda a: a.data, lambda b: b)
 
-_lock = threading.Lock()
-_chosen: list[Backend] = []
+
+class Chooser:
+    """What a process has handled so far, and the compiled kernels once they are loaded."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._handled = 0
+        self._compiled: Backend | None = None
+
+    def backend_for(self, size: int) -> Backend:
+        """The backend for a file of `size` uncompressed bytes."""
+        if self._compiled is None:
+            with self._lock:
+                self._handled += size
+                if size <= LARGE and self._handled <= PATIENCE:
+                    return PYTHON
+        return self.load_compiled()
+
+    def load_compiled(self) -> Backend:
+        """Load the compiled kernels at once, to be used from then on; plain Python when numba is missing."""
+        with self._lock:
+            if self._compiled is None:
+                self._compiled = _by_numba() or PYTHON
+            return self._compiled
 
 
-def default_backend() -> Backend:
-    """The fastest backend of this machine; made on first use, because numba takes a while to import."""
-    if not _chosen:
-        with _lock:
-            if not _chosen:
-                _chosen.append(_compiled() or PYTHON)
-    return _chosen[0]
-
-
-def _compiled() -> Backend | None:
+def _by_numba() -> Backend | None:
     try:
         import numba  # noqa: PLC0415 - optional, and slow to import
     except ImportError:
@@ -55,3 +75,7 @@ def _compiled() -> Backend | None:
 
     kernels = (compiled(kernel.decode), compiled(kernel.gather), compiled(kernel.encode))
     return Backend(*kernels, lambda a: a, lambda b: np.frombuffer(b, np.uint8))
+
+
+_chooser = Chooser()
+backend_for, load_compiled = _chooser.backend_for, _chooser.load_compiled

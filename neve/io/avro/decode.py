@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
 from neve.io.avro import kernel as k
-from neve.io.avro.backend import Backend, default_backend
+from neve.io.avro.backend import Backend, backend_for
 from neve.io.avro.columns import Assembly
 from neve.io.avro.container import AvroHeader, Blocks, inflate_blocks, open_header
 from neve.io.avro.limits import DEFAULT, Limits
@@ -48,7 +48,7 @@ def decode(
     blocks = inflate_blocks(data, at, header, path, limits)
     records = _record_count(program, blocks, path, limits)
     scratch = Scratch(program, records, path, limits.max_decoded_bytes)
-    backend = backend or default_backend()
+    backend = backend or backend_for(len(blocks.raw))
     if records:
         _run(program, blocks, scratch, path, limits, backend)
     root = Assembly(scratch, blocks.raw, path, backend).struct(program.root, records)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import UnsupportedFeature, UserError
-from neve.io.avro.backend import Backend, default_backend
+from neve.io.avro.backend import Backend, backend_for
 from neve.io.avro.codecs import COMPRESSORS, Bytes
 from neve.io.avro.container import write_container
 from neve.io.avro.limits import DEFAULT
@@ -40,7 +40,7 @@ def encode(
     if codec not in COMPRESSORS:
         raise UnsupportedFeature(f"Cannot write Avro with codec {codec!r}. Known: {', '.join(COMPRESSORS)}.")
     lowered = lower(_root(schema, encoded), _one_batch(batch))
-    out, bounds = _run(lowered, batch.num_rows, backend or default_backend())
+    out, bounds = _run(lowered, batch.num_rows, backend or backend_for(lowered.most_bytes))
     return write_container(schema, metadata, codec, _blocks(out, bounds, block_bytes))
 
 

@@ -16,6 +16,7 @@ from avro_by_hand import record
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.io.avro import Projection, decode, encode
+from neve.io.avro.backend import LARGE, PATIENCE, PYTHON, Chooser
 
 ROOT = Path(__file__).resolve().parents[3]
 PAIR = {"type": "record", "name": "kv", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "long"}]}
@@ -193,10 +194,23 @@ import sys
 sys.modules["numba"] = sys.modules["deflate"] = None  # importing them fails
 from pathlib import Path
 from neve.io.avro import decode, encode
-from neve.io.avro.backend import PYTHON, default_backend
-assert default_backend() is PYTHON
+from neve.io.avro.backend import PYTHON, load_compiled
+assert load_compiled() is PYTHON
 batch, header = decode(Path("in.avro").read_bytes(), "in.avro")
 Path("out.avro").write_bytes(encode(batch, header.schema, {}))
 """
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, env={"PYTHONPATH": str(ROOT)})
     assert decode((tmp_path / "out.avro").read_bytes(), "f")[0].to_pydict() == table.to_pydict()
+
+
+def test_compiled_kernels_are_for_a_process_that_reads_much() -> None:
+    small = Chooser()
+    assert all(small.backend_for(PATIENCE // 16) is PYTHON for _ in range(16))
+    assert small.backend_for(1) is not PYTHON
+    assert small.backend_for(1) is small.load_compiled()
+
+
+def test_compiled_kernels_are_for_a_large_file_at_once() -> None:
+    large = Chooser()
+    assert large.backend_for(LARGE) is PYTHON
+    assert large.backend_for(LARGE + 1) is not PYTHON
