@@ -67,6 +67,11 @@ class Lake:
         """The Spark session in use; a local one is started on first use when none was given."""
         return session(self.given_spark)
 
+    def time_zone(self) -> str:
+        """The clock on which times in conditions are read: that of the Spark session in use."""
+        running = self.given_spark or SparkSession.getActiveSession()
+        return "UTC" if running is None else str(running.conf.get("spark.sql.session.timeZone"))
+
     def create_table(
         self,
         name: str | tuple[str, ...],
@@ -111,7 +116,7 @@ class Lake:
         return Table(self._context(tables.register_table(self.catalog, name, metadata_location)))
 
     def _context(self, loaded: Any) -> TableContext:
-        return TableContext(self.catalog, loaded, self.spark, self.schemes)
+        return TableContext(self.catalog, loaded, self.spark, self.schemes, self.time_zone)
 
 
 def _schema(given: SchemaLike) -> Schema:

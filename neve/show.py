@@ -36,6 +36,8 @@ def _cell(value: Any) -> str:
         return "·"
     if isinstance(value, dict):
         return " ".join(f"{k}={_cell(v)}" for k, v in value.items() if v is not None)
+    if isinstance(value, list):
+        return "\n".join(_cell(v) for v in value) or "·"
     if isinstance(value, bytes):
         return value[:12].hex() + ("…" if len(value) > 12 else "")
     shown = plain(str(value))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neve.commit import Append
+from neve.commit.actions import Append
 from neve.ops.context import TableContext
 from neve.ops.publish import write_and_publish
 from neve.ops.results import WriteResult

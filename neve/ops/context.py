@@ -29,6 +29,7 @@ class TableContext:
     iceberg: IcebergTable
     spark: Callable[[], SparkSession]
     schemes: Mapping[str, str] = field(default_factory=dict)
+    time_zone: Callable[[], str] = lambda: "UTC"  # on whose clock times in conditions are read
 
     @property
     def name(self) -> str:

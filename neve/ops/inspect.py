@@ -65,7 +65,9 @@ class Inspect:
         """What each partition holds, by spec: files, rows and bytes of data, and the delete files beside them."""
         live = self._entries(snapshot_id, detail=()).entries.live()
         codes, keys = live.partition_codes()
-        return _partition_rows(live, codes, keys)
+        in_order = ["spec_id", *(u.column for u in live.specs.union if not pa.types.is_null(u.arrow_type))]
+        order = pc.sort_indices(keys.columns, [(name, "ascending") for name in in_order])
+        return _partition_rows(live, codes, keys).take(order)
 
     def specs(self) -> pa.Table:
         """The fields of every partition spec the table has had, with their types and sources."""

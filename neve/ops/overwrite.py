@@ -15,7 +15,7 @@ from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from neve.commit import Overwrite
+from neve.commit.actions import Overwrite
 from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.ops.publish import write_and_publish
@@ -59,7 +59,7 @@ def overwrite(
 def _exact(context: TableContext, where: str | BooleanExpression | None) -> BooleanExpression:
     if where is None:
         return AlwaysTrue()
-    found = parse(where, context.metadata.schema())
+    found = parse(where, context.metadata.schema(), time_zone=context.time_zone())
     if not found.exact:
         raise UserError(
             f"Cannot overwrite where {where}: only comparisons of columns with values can be decided for whole files. "

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neve.commit import ReplacePartitions
+from neve.commit.actions import ReplacePartitions
 from neve.ops.context import TableContext
 from neve.ops.overwrite import is_serializable
 from neve.ops.publish import write_and_publish

@@ -13,7 +13,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from neve.commit import Action, Rejected, commit, discard, require
+from neve.commit.actions import Action
+from neve.commit.cleanup import discard
+from neve.commit.outcome import Rejected, require
+from neve.commit.protocol import commit
 from neve.errors import NeveError
 from neve.ops.context import TableContext
 from neve.ops.results import WriteResult

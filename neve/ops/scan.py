@@ -18,6 +18,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
@@ -127,7 +128,10 @@ class Scan:
 
     @cached_property
     def _predicate(self) -> Predicate | None:
-        return None if self.where is None else parse(self.where, self.schema, case_sensitive=self.case_sensitive)
+        if self.where is None:
+            return None
+        zone = self.context.time_zone()
+        return parse(self.where, self.schema, case_sensitive=self.case_sensitive, time_zone=zone)
 
     @cached_property
     def _plan(self) -> ScanPlan:
@@ -149,7 +153,14 @@ class Scan:
         """The columns asked for and those the condition needs."""
         if self.columns is None:
             return None
-        return tuple(dict.fromkeys((*self.columns, *(self._predicate.columns if self._predicate else ()))))
+        return tuple(dict.fromkeys((*self.columns, *self._columns_compared)))
+
+    @property
+    def _columns_compared(self) -> tuple[str, ...]:
+        if self._predicate is None or isinstance(self.where, str):
+            return self._predicate.columns if self._predicate else ()
+        ids = extract_field_ids(bound(self._predicate.expression, self.schema))
+        return tuple(name for i in sorted(ids) if (name := self.schema.find_column_name(i)) is not None)
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -189,7 +200,7 @@ class Scan:
                 f"Cannot apply the condition {self.where!r} outside Spark. Compare columns with values only, "
                 "or read the rows with to_spark()."
             )
-        keep = expression_to_pyarrow(bound(self._predicate.expression, self.schema, case_sensitive=self.case_sensitive))
+        keep = expression_to_pyarrow(bound(self._predicate.expression, self.schema))
         for batch in batches:
             yield from pa.Table.from_batches([batch]).filter(keep).to_batches()
 
