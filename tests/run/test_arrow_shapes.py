@@ -174,6 +174,16 @@ def test_spark_gets_the_types_it_takes(io: FileIO, write: Any) -> None:
     assert found["t"].to_pylist() == [dt.time(1, 2, 3, 4), None, dt.time(0)]
 
 
+def test_text_that_is_no_utf8_reaches_spark_as_it_is_and_is_refused_elsewhere(io: FileIO, write: Any) -> None:
+    task = write((numbered("s", pa.binary(), 1), [b"ok", b"caf\xe9", None]))
+    target = ReadTarget(Schema(column(1, "s", StringType())), carrier=Carrier.SPARK)
+    (batch,) = read_batches(io, task, target)
+    assert batch.schema.types == [pa.string()]
+    assert batch.column(0).cast(pa.binary()).to_pylist() == [b"ok", b"caf\xe9", None]
+    with pytest.raises(CorruptFile, match=task.path):
+        read(io, task, column(1, "s", StringType()))
+
+
 def test_nested_fields_are_matched_by_id_at_every_depth(io: FileIO, write: Any) -> None:
     old_item = pa.struct([numbered("gone", pa.string(), 30), numbered("p", pa.int32(), 31)])
     old_value = pa.struct([numbered("v", pa.float32(), 42), numbered("w", pa.int32(), 43)])

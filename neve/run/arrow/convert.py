@@ -24,6 +24,7 @@ from pyiceberg.types import (
     IcebergType,
     IntegerType,
     LongType,
+    StringType,
     TimestampNanoType,
     TimestampType,
     TimestamptzNanoType,
@@ -49,6 +50,8 @@ def conversion(found: pa.DataType, wanted: IcebergType, carrier: Carrier) -> Con
         return _then(lambda a: a.storage, conversion(found.storage_type, wanted, carrier))
     if at.is_dictionary(found):
         return _then(lambda a: a.dictionary_decode(), conversion(found.value_type, wanted, carrier))
+    if isinstance(wanted, StringType):
+        return _text(carrier) if _is_bytes(found) else None
     return _then(_to_exact(found, exact, wanted), _to_carrier(exact, arrow_type(wanted, carrier), wanted))
 
 
@@ -94,12 +97,19 @@ def _is_castable(found: pa.DataType, exact: pa.DataType, wanted: IcebergType) ->
         case FixedType() | UUIDType():
             return at.is_binary(found) or at.is_large_binary(found) or at.is_binary_view(found)
         case _:
-            return (at.is_string(exact) or at.is_binary(exact)) and _is_bytes(found)
+            return at.is_binary(exact) and _is_bytes(found)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
     tests = (at.is_string, at.is_large_string, at.is_string_view, at.is_binary, at.is_large_binary, at.is_binary_view)
     return any(test(kind) for test in tests) or at.is_fixed_size_binary(kind)
+
+
+def _text(carrier: Carrier) -> Convert:
+    """Strings, whether the file marks them as such or not. Spark takes bytes that are no UTF-8; Arrow's users choke."""
+    if carrier is Carrier.SPARK:
+        return lambda array: array.cast(pa.binary()).view(pa.string())
+    return lambda array: array.cast(pa.binary()).cast(pa.string())
 
 
 def _timestamps(found: pa.DataType, exact: pa.DataType, wanted: IcebergType) -> Convert | None:

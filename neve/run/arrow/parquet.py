@@ -81,7 +81,11 @@ def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
     try:
         with reading(path, "a Parquet file"):
             file = pq.ParquetFile(
-                stream, pre_buffer=True, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False
+                stream,
+                pre_buffer=True,
+                page_checksum_verification=True,
+                coerce_int96_timestamp_unit="us",
+                arrow_extensions_enabled=False,
             )
     except BaseException:
         stream.close()
