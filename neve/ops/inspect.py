@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
 from pyiceberg.table.snapshots import Snapshot
 
