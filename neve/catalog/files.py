@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import uuid
@@ -9,8 +10,9 @@ from urllib.parse import urlparse
 
 from pyiceberg.io import FileIO
 
-from neve.errors import MissingFile
-from neve.model.metadata import MAX_METADATA_BYTES, TableMetadata, parse, serialise
+from neve.errors import MissingFile, TableError
+from neve.model import metadata as model
+from neve.model.metadata import TableMetadata, parse, serialise
 from neve.model.properties import properties_of
 
 __all__ = ["next_location", "read_metadata", "write_metadata"]
@@ -31,9 +33,11 @@ def read_metadata(io: FileIO, location: str) -> TableMetadata:
     """The metadata at this location. Raises MissingFile, CorruptFile or LimitExceeded, naming it."""
     try:
         with io.new_input(location).open() as stream:
-            raw = stream.read(MAX_METADATA_BYTES + 1)
+            raw = stream.read(model.MAX_METADATA_BYTES + 1)
     except FileNotFoundError as e:
         raise MissingFile(location, "the catalog") from e
+    except OSError as e:
+        raise TableError(f"Cannot read {location}: {e}.") from e
     return parse(raw, location)
 
 
@@ -44,7 +48,8 @@ def write_metadata(io: FileIO, location: str, metadata: TableMetadata) -> None:
         stream.write(raw)
     parsed = urlparse(location)
     if parsed.scheme in ("", "file"):
-        _sync(parsed.path)
+        with contextlib.suppress(FileNotFoundError):  # a FileIO may keep it elsewhere
+            _sync(parsed.path)
 
 
 def _folder(metadata: TableMetadata) -> str:

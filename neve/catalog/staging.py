@@ -11,8 +11,9 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableUpdate
 
 from neve.catalog.files import next_location
+from neve.model.creation import empty_metadata, new_metadata, validated
 from neve.model.fold import fold
-from neve.model.metadata import TableMetadata, empty_metadata, new_metadata, validated
+from neve.model.metadata import TableMetadata
 from neve.model.properties import properties_of
 
 __all__ = ["Staged", "stage", "stage_new"]

@@ -1,4 +1,4 @@
-"""Table metadata of format versions 1 to 4: read, written, and made new.
+"""Table metadata of format versions 1 to 4: the models, read from bytes and written to them.
 
 PyIceberg's models are the base, subclassed where they lose something: version 3 can be written, version 4 exists,
 keys nobody here knows survive a commit, snapshots stay raw until looked at, and metadata of old writers is
@@ -8,20 +8,14 @@ completed the way the Java library completes it. Bytes are not trusted: size, de
 from __future__ import annotations
 
 import gzip
-import time
-import uuid
 import zlib
-from collections.abc import Callable
 from typing import Any, Literal, Self, TypeAlias, cast
 
 from pydantic import ConfigDict, Field, ValidationError, field_serializer, field_validator
 from pydantic_core import from_json
 from pyiceberg.exceptions import ValidationError as IcebergValidationError
-from pyiceberg.partitioning import PartitionSpec, assign_fresh_partition_spec_ids
-from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import metadata as iceberg
 from pyiceberg.table.refs import SnapshotRef
-from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
 from pyiceberg.table.statistics import BlobMetadata, PartitionStatisticsFile, StatisticsFile
 from pyiceberg.typedef import IcebergBaseModel
 
@@ -39,16 +33,13 @@ __all__ = [
     "TableMetadata",
     "adopt",
     "check_has_scheme",
-    "empty_metadata",
     "from_object",
-    "new_metadata",
     "parse",
     "serialise",
-    "validated",
 ]
 
-MAX_METADATA_BYTES = 512 << 20
-"""Metadata larger than this, after decompression, is refused."""
+MAX_METADATA_BYTES = 256 << 20
+"""Metadata larger than this, after decompression, is refused; looked at anew on every read."""
 
 _KEEP_UNKNOWN = ConfigDict(extra="allow", populate_by_name=True, frozen=True)
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -148,11 +139,12 @@ TableMetadata: TypeAlias = MetadataV1 | MetadataV2 | MetadataV3 | MetadataV4
 VERSIONS: dict[int, type[TableMetadata]] = {1: MetadataV1, 2: MetadataV2, 3: MetadataV3, 4: MetadataV4}
 
 
-def parse(raw: bytes, path: str, limit: int = MAX_METADATA_BYTES) -> TableMetadata:
+def parse(raw: bytes, path: str, limit: int | None = None) -> TableMetadata:
     """Table metadata from the bytes of a metadata file, compressed or not.
 
     Raises CorruptFile naming the path, LimitExceeded, or UnsupportedFeature for a version from the future.
     """
+    limit = MAX_METADATA_BYTES if limit is None else limit
     text = _decompress(raw, path, limit) if raw[:2] == _GZIP_MAGIC else raw
     if len(text) > limit:
         raise _too_large(path, limit)
@@ -164,7 +156,7 @@ def parse(raw: bytes, path: str, limit: int = MAX_METADATA_BYTES) -> TableMetada
 
 
 def from_object(found: Any, path: str) -> TableMetadata:
-    """Table metadata from a parsed JSON object; `path` says where it came from. The object is not kept."""
+    """Table metadata from a parsed JSON object; `path` says where it came from. Do not use the object after."""
     if not isinstance(found, dict) or type(found.get("format-version")) is not int:
         raise CorruptFile(path, "a JSON object with a format-version", _shown(found))
     version = found["format-version"]
@@ -190,75 +182,10 @@ def adopt(metadata: Any, path: str = "") -> TableMetadata:
     return from_object(found, path or metadata.location)
 
 
-def empty_metadata() -> TableMetadata:
-    """What the updates that create a table are folded into. Not valid by itself: see `validated`."""
-    return MetadataV1.model_construct(schema=Schema(), last_column_id=0, snapshots=Snapshots())  # type: ignore[arg-type]
-
-
-def validated(metadata: TableMetadata) -> TableMetadata:
-    """The same metadata after every check that reading it from a file would make."""
-    try:
-        location = metadata.location
-        return from_object(IcebergBaseModel.model_dump(metadata, mode="json"), location)
-    except (AttributeError, CorruptFile) as e:
-        raise UserError(f"The updates do not make a complete table: {e}") from e
-
-
 def serialise(metadata: TableMetadata, path: str = "") -> bytes:
     """The bytes of a metadata file; compressed when the file name says so."""
     text = metadata.model_dump_json().encode()
     return gzip.compress(text, compresslevel=6, mtime=0) if path.endswith(_GZIP_SUFFIXES) else text
-
-
-def new_metadata(
-    schema: Schema,
-    spec: PartitionSpec,
-    sort_order: SortOrder,
-    location: str,
-    properties: dict[str, str],
-    format_version: int,
-    now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-) -> TableMetadata:
-    """Metadata of a table that does not exist yet, with fresh ids for schema, spec and sort order."""
-    if format_version not in VERSIONS:
-        raise UserError(f"Format version {format_version} cannot be created; use 1, 2, 3 or 4.")
-    try:
-        schema.check_format_version_compatibility(format_version)
-    except ValueError as e:
-        raise UserError(f"Schema does not fit format version {format_version}: {e}") from e
-    if format_version >= 4:
-        check_has_scheme(location)
-    fresh = assign_fresh_schema_ids(schema)
-    fresh_spec = assign_fresh_partition_spec_ids(spec, schema, fresh)
-    order = assign_fresh_sort_order_ids(sort_order, schema, fresh)
-    found: dict[str, Any] = {
-        "format-version": format_version,
-        "table-uuid": str(uuid.uuid4()),
-        "location": location,
-        "last-sequence-number": 0,
-        "last-updated-ms": now(),
-        "last-column-id": fresh.highest_field_id,
-        "schema": fresh.model_dump(mode="json"),
-        "schemas": [fresh.model_dump(mode="json")],
-        "current-schema-id": fresh.schema_id,
-        "partition-spec": [field.model_dump(mode="json") for field in fresh_spec.fields],
-        "partition-specs": [fresh_spec.model_dump(mode="json")],
-        "default-spec-id": fresh_spec.spec_id,
-        "last-partition-id": fresh_spec.last_assigned_field_id,
-        "sort-orders": [order.model_dump(mode="json")],
-        "default-sort-order-id": order.order_id,
-        "properties": properties,
-        "next-row-id": 0,
-    }
-    return from_object({key: found[key] for key in found if key not in _NOT_IN[format_version]}, location)
-
-
-_NOT_IN = {
-    1: {"last-sequence-number", "next-row-id"},
-    2: {"schema", "partition-spec", "next-row-id"},
-    3: {"schema", "partition-spec"},
-    4: {"schema", "partition-spec"},
-}
 
 
 def check_has_scheme(location: str) -> None:
@@ -308,7 +235,7 @@ def _decompress(raw: bytes, path: str, limit: int) -> bytes:
 
 
 def _too_large(path: str, limit: int) -> LimitExceeded:
-    return LimitExceeded(f"the size of {path}", limit, "Expire snapshots, or pass a larger limit to parse.")
+    return LimitExceeded(f"the size of {path}", limit, "Raise neve.model.metadata.MAX_METADATA_BYTES.")
 
 
 def _shown(found: object) -> str:

@@ -40,8 +40,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimestampNanoType
 
 from neve.errors import UnsupportedFeature, UserError
+from neve.model.creation import new_metadata
 from neve.model.fold import fold
-from neve.model.metadata import TableMetadata, from_object, new_metadata, parse, serialise
+from neve.model.metadata import TableMetadata, from_object, parse, serialise
 from neve.model.snapshots import AddSnapshot, Snapshot
 
 NOW = 5_000_000_000_000
@@ -229,6 +230,12 @@ def test_row_ids_are_reserved_by_the_snapshot() -> None:
 def test_row_ids_cannot_be_given_twice(rows: dict[str, int], said: str) -> None:
     with pytest.raises(UserError, match=said):
         after(with_history(3), add(4, 4, **rows))
+
+
+@pytest.mark.parametrize("target", [3, 4])
+def test_keys_nobody_knows_survive_an_upgrade(target: int) -> None:
+    found = {**json.loads(serialise(with_history(2))), "from-the-future": {"a": 1}}
+    assert json.loads(serialise(after(from_object(found, "m.json"), upgrade(target))))["from-the-future"] == {"a": 1}
 
 
 @pytest.mark.parametrize(("old", "target"), [(1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)])

@@ -20,13 +20,13 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, TimestampNanoType
 
 from neve.errors import CorruptFile, LimitExceeded, NeveError, UnsupportedFeature, UserError
+from neve.model.creation import new_metadata
 from neve.model.metadata import (
     MetadataV1,
     MetadataV4,
     TableMetadata,
     adopt,
     from_object,
-    new_metadata,
     parse,
     serialise,
 )
