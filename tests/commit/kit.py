@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+from sqlalchemy import create_engine
+from sqlalchemy.event import listen
 
 from neve.catalog.sql import EmbeddedCatalog
 from neve.commit.actions import Action, Removed
@@ -73,6 +76,9 @@ class Kit:
     def create(cls, folder: Path, version: int = 2, *, default_spec: int = 0, **properties: str) -> Kit:
         """A table of no files; property names have `_` for `-` and `__` for `.`."""
         catalog = EmbeddedCatalog(folder)
+        # One process and no power cut here: connections are kept and do not wait for the disk.
+        catalog.engine = create_engine(catalog.engine.url, connect_args={"timeout": 60})
+        listen(catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
         catalog.create_namespace("db")
         named = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
         catalog.create(NAME, SCHEMA, SPECS[0], UNSORTED_SORT_ORDER, None, named, version)
@@ -92,13 +98,18 @@ class Kit:
     def metadata(self) -> TableMetadata:
         return self.table.metadata
 
-    @property
+    @cached_property
     def specs(self) -> Specs:
         return Specs.of(self.metadata)
+
+    @cached_property
+    def location(self) -> str:
+        return self.metadata.location
 
     def update(self, *updates: Any) -> None:
         """Change the metadata beside any commit: specs, properties, refs, expiry, upgrades."""
         self.catalog.swap(self.table, (), updates)
+        self.__dict__.pop("specs", None)
 
     def set(self, **properties: str) -> None:
         self.update(
@@ -228,7 +239,7 @@ class Kit:
         return self._files(names, Content.EQUALITY_DELETES, spec, (region, bucket), rows, **stated)
 
     def path(self, name: str, suffix: str = "parquet") -> str:
-        return f"{self.metadata.location}/data/{name}.{suffix}"
+        return f"{self.location}/data/{name}.{suffix}"
 
     def _beside(self, of: EntryTable, name: str, content: Content, **stated: Any) -> EntryTable:
         made = self._files([name], content, 0, (None, 0), stated.pop("rows", 1), **stated)

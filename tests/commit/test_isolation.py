@@ -1,0 +1,121 @@
+"""Commands at both isolation levels beside another commit: who waits for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyiceberg.expressions import EqualTo
+
+from neve.commit.actions import Action, Append, DeleteFiles, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
+from neve.commit.isolation import Command, Isolation, guarded, isolation_of
+from neve.commit.outcome import Check, Committed, Rejected
+from neve.model.properties import properties_of
+from tests.commit.kit import Kit, removed
+
+EU = EqualTo("region", "eu")
+Made = Callable[[Kit, int | None], Action]
+
+
+def merge_on_read(command: Command) -> Callable[[Kit, int | None, Isolation], RowDelta]:
+    def make(t: Kit, start: int | None, isolation: Isolation) -> RowDelta:
+        copies = None if command is Command.DELETE else t.data("copy")
+        delta = RowDelta(
+            copies,
+            t.positions("mine", of=t.data("a")),
+            referenced=frozenset([t.path("a")]),
+            conflict_filter=EU,
+            start_snapshot_id=start,
+        )
+        return guarded(delta, command, isolation)
+
+    return make
+
+
+def copy_on_write(t: Kit, start: int | None, isolation: Isolation) -> Overwrite:
+    overwrite = Overwrite(t.data("copy"), removed(t.data("a")), conflict_filter=EU, start_snapshot_id=start)
+    return guarded(overwrite, Command.UPDATE, isolation)
+
+
+def replace_partition(t: Kit, start: int | None, isolation: Isolation) -> ReplacePartitions:
+    return guarded(ReplacePartitions(t.data("copy"), start_snapshot_id=start), Command.OVERWRITE, isolation)
+
+
+COMMANDS = {
+    "delete": merge_on_read(Command.DELETE),
+    "update": merge_on_read(Command.UPDATE),
+    "merge": merge_on_read(Command.MERGE),
+    "copy-on-write": copy_on_write,
+    "replace": replace_partition,
+}
+
+OTHERS: dict[str, Callable[[Kit], Action]] = {
+    "append of matching rows": lambda t: Append(t.data("b")),
+    "append elsewhere": lambda t: Append(t.data("b", region="us")),
+    "delete from the same file": lambda t: RowDelta(added_deletes=t.positions("d", of=t.data("a"))),
+    "update of the same file": lambda t: RowDelta(t.data("u"), t.positions("d", of=t.data("a"))),
+    "drop of the file": lambda t: DeleteFiles(removed(t.data("a"))),
+    "compaction of the file": lambda t: RewriteFiles(removed(t.data("a")), t.data("c")),
+}
+
+SNAPSHOT: dict[str, dict[str, Check | None]] = {
+    "append of matching rows": dict.fromkeys(COMMANDS),
+    "append elsewhere": dict.fromkeys(COMMANDS),
+    "delete from the same file": {
+        "delete": None,
+        "update": Check.NEW_DELETES,
+        "merge": Check.NEW_DELETES,
+        "copy-on-write": Check.NEW_DELETES_FOR_FILES,
+        "replace": Check.NEW_DELETES,
+    },
+    "update of the same file": {
+        "delete": Check.CONCURRENT_UPDATE,
+        "update": Check.NEW_DELETES,
+        "merge": Check.NEW_DELETES,
+        "copy-on-write": Check.NEW_DELETES_FOR_FILES,
+        "replace": Check.NEW_DELETES,
+    },
+    "drop of the file": {
+        "delete": None,
+        "update": Check.REQUIRED_FILES,
+        "merge": Check.REQUIRED_FILES,
+        "copy-on-write": Check.MISSING_FILES,
+        "replace": Check.REMOVED_DATA,
+    },
+    "compaction of the file": {
+        "delete": Check.REQUIRED_FILES,
+        "update": Check.REQUIRED_FILES,
+        "merge": Check.REQUIRED_FILES,
+        "copy-on-write": Check.MISSING_FILES,
+        "replace": Check.REMOVED_DATA,
+    },
+}
+SERIALIZABLE = SNAPSHOT | {
+    "append of matching rows": dict.fromkeys(COMMANDS, Check.NEW_DATA),
+    # the copies an update makes are new rows that the other command has not seen
+    "update of the same file": dict.fromkeys(COMMANDS, Check.NEW_DATA),
+}
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_beside_another_commit(tmp_path: Path, command: str, other: str, isolation: Isolation):
+    t = Kit.create(tmp_path)
+    t.ok(Append(t.data("a")))
+    start = t.head_id
+    t.ok(OTHERS[other](t))
+    outcome = t.commit(COMMANDS[command](t, start, isolation))
+    expected = (SERIALIZABLE if isolation is Isolation.SERIALIZABLE else SNAPSHOT)[other][command]
+    if expected is None:
+        assert isinstance(outcome, Committed), outcome
+    else:
+        assert isinstance(outcome, Rejected) and outcome.conflicts[0].rule is expected, outcome
+
+
+def test_the_table_says_which_level_a_command_has():
+    properties = properties_of({"write.update.isolation-level": "snapshot"})
+    assert isolation_of(properties, Command.UPDATE) is Isolation.SNAPSHOT
+    assert isolation_of(properties, Command.DELETE) is Isolation.SERIALIZABLE
+    assert isolation_of(properties, Command.OVERWRITE) is Isolation.SERIALIZABLE
