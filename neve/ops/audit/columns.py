@@ -105,15 +105,15 @@ def _outside(values: Any, kind: IcebergType, field: PartitionField, column: Colu
     has_values = column.low.is_valid().to_numpy(zero_copy_only=False)
     has_nulls = pc.greater(column.nulls, 0).fill_null(False).to_numpy(zero_copy_only=False)
     wrong = (absent & has_values) | (~absent & has_nulls)
+    expected = ordered(values, kind)
     if isinstance(field.transform, IdentityTransform):
-        value = ordered(values, kind)
-        return wrong | _above(value, column.low) | _below(value, column.high)
+        return wrong | _above(expected, column.low) | _below(expected, column.high)
     known = np.flatnonzero(~absent & has_values)
-    wrong[known] = [_contradicts(values[int(i)], kind, field, column, int(i)) for i in known]
+    wrong[known] = [_contradicts(expected[int(i)].as_py(), field, column, int(i)) for i in known]
     return wrong
 
 
-def _contradicts(value: Any, kind: IcebergType, field: PartitionField, column: Column, at: int) -> bool:
+def _contradicts(expected: Any, field: PartitionField, column: Column, at: int) -> bool:
     """Whether the transform of either end of a column is another value than the partition's."""
     low, high = column.low[at].as_py(), column.high[at].as_py()
     is_cut = isinstance(low, bytes) and max(len(low), len(high)) >= _MAY_BE_CUT
@@ -121,12 +121,11 @@ def _contradicts(value: Any, kind: IcebergType, field: PartitionField, column: C
         return False
     try:
         apply = field.transform.transform(column.kind)
-        made = [apply(end.decode() if isinstance(column.kind, StringType) else end) for end in (low, high)]
+        made = {apply(end.decode() if isinstance(column.kind, StringType) else end) for end in (low, high)}
     except (ValueError, TypeError, NotImplementedError, OverflowError):
         return False  # a transform or a type that cannot be computed here
-    expected = ordered(pa.array([value.as_py()], value.type), kind)[0].as_py()
     found = {m.encode() if isinstance(m, str) else m for m in made}
-    if isinstance(field.transform, TimeTransform) and min(low, high) < 0:
+    if isinstance(field.transform, TimeTransform) and low < 0:
         found -= {expected - 1}  # early writers rounded times before 1970 towards it
     return not found <= {expected}
 

@@ -31,11 +31,11 @@ def attached(forest: Forest) -> Ints:
     place = np.full(len(forest.paths) + 1, -1, np.int64)
     for tree in forest.trees:
         rows = forest.live_rows(tree)
-        data = rows[forest.is_data[rows]]
-        place[:] = -1
-        place[forest.file[data]] = data
         naming = rows[~forest.is_data[rows] & (forest.referenced[rows] != -1)]
         if tree.is_complete and len(naming):
+            data = rows[forest.is_data[rows]]
+            place[:] = -1
+            place[forest.file[data]] = data
             found.append(np.column_stack([naming, place[forest.referenced[naming]]]))
     return np.unique(np.concatenate(found), axis=0)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from pyiceberg.io import FileIO
 
-from neve.errors import UnsupportedFeature
+from neve.errors import TableError, UnsupportedFeature
 from neve.io import files as storage
+from neve.io.paths import refuse_unreadable
 from neve.ops.audit.columns import STATISTICS, column_findings
 from neve.ops.audit.findings import Finding, about
 from neve.ops.audit.footers import ColumnRange, column_ranges
@@ -57,7 +59,7 @@ def audit_files(io: FileIO, forest: Forest, facts: TableFacts) -> FilesAudit:
             sizes[forest.file[batch]] = [-1 if p.size is None else p.size for p in probes]
             counts[forest.file[batch]] = [-1 if p.rows is None else p.rows for p in probes]
             findings += [f for p in probes for f in p.findings]
-            findings += column_findings(_with_statistics(io, forest, batch), [p.columns for p in probes], facts)
+            findings += _columns(io, forest, batch, [p.columns for p in probes], facts)
     findings += _disagreements(forest, sizes, counts)
     return FilesAudit(tuple(findings), int(np.maximum(sizes, 0).sum()))
 
@@ -70,6 +72,17 @@ def _batches(forest: Forest, rows: Ints) -> Iterator[Ints]:
 
 def _tasks(files: EntryTable, is_encrypted: Mask) -> Iterator[tuple[str, str, bool]]:
     return zip(files["file_path"].to_pylist(), files["file_format"].to_pylist(), is_encrypted.tolist(), strict=True)
+
+
+def _columns(
+    io: FileIO, forest: Forest, rows: Ints, footers: Sequence[Sequence[ColumnRange]], facts: TableFacts
+) -> Iterator[Finding]:
+    try:
+        files = _with_statistics(io, forest, rows)
+    except TableError as e:  # a manifest that could be read before
+        yield about(str(getattr(e, "path", facts.location)), e)
+    else:
+        yield from column_findings(files, footers, facts)
 
 
 def _with_statistics(io: FileIO, forest: Forest, rows: Ints) -> EntryTable:
@@ -85,6 +98,7 @@ def _with_statistics(io: FileIO, forest: Forest, rows: Ints) -> EntryTable:
 def _probe(io: FileIO, facts: TableFacts, path: str, file_format: str, is_encrypted: bool) -> Probe:
     size = None
     try:
+        refuse_unreadable(pa.array([path]), facts.location)
         size = storage.size(io, path)
         if is_encrypted:
             raise UnsupportedFeature(f"Cannot look into {path}: it is encrypted.")

@@ -108,14 +108,15 @@ def _ends(statistics: Any, stored: pa.DataType, kind: IcebergType) -> tuple[Any,
 def _value(raw: Any, stored: pa.DataType, kind: IcebergType) -> Any:
     """A stored value in the units of the table's type; None when one does not make the other."""
     if isinstance(kind, DecimalType):
-        return _decimal(raw, stored) if at.is_decimal(stored) else None
+        return _decimal(raw, kind) if at.is_decimal128(stored) and stored.scale == kind.scale else None
     if isinstance(kind, FloatType | DoubleType):
         return raw + 0.0 if isinstance(raw, float) and not math.isnan(raw) else None
     if isinstance(kind, _TEXT):
         return raw if isinstance(raw, bytes) else None
     if isinstance(kind, BooleanType):
         return int(raw) if at.is_boolean(stored) else None
-    return _whole(raw, stored, kind) if isinstance(raw, int) else None
+    whole = _whole(raw, stored, kind) if isinstance(raw, int) else None
+    return whole if whole is not None and abs(whole) < 1 << 63 else None
 
 
 def _whole(raw: int, stored: pa.DataType, kind: IcebergType) -> int | None:
@@ -132,6 +133,7 @@ def _whole(raw: int, stored: pa.DataType, kind: IcebergType) -> int | None:
     return raw * wanted // per_second
 
 
-def _decimal(raw: Any, stored: pa.DataType) -> Decimal:
+def _decimal(raw: Any, kind: DecimalType) -> Decimal | None:
     digits = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
-    return Decimal(f"{digits}E{-stored.scale}")  # from text: arithmetic would round to 28 digits
+    # from text: arithmetic would round to 28 digits
+    return Decimal(f"{digits}E{-kind.scale}") if abs(digits) < 10**38 else None

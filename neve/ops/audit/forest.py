@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
 from neve.io.paths import canonical_all
+from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.snapshots import Snapshot
 from neve.ops.audit.manifests import DETAILS, AuditedManifest, audit_manifest
@@ -103,13 +104,13 @@ class Forest:
 
 
 def grow(
-    io: FileIO, roots: Sequence[Root], specs: Specs, format_version: int
+    io: FileIO, roots: Sequence[Root], specs: Specs, metadata: TableMetadata
 ) -> tuple[Forest, tuple[AuditedManifest, ...]]:
     """Read every manifest of some roots once, several at a time."""
     # Two rows that say different things about one manifest are two things to check.
     distinct = {m: i for i, m in enumerate(dict.fromkeys(_known(roots, specs)))}
     with ThreadPoolExecutor(_THREADS) as pool:
-        audited = tuple(pool.map(lambda m: audit_manifest(io, m, distinct[m], specs, format_version), distinct))
+        audited = tuple(pool.map(lambda m: audit_manifest(io, m, distinct[m], specs, metadata), distinct))
     tables = [a.entries for a in audited if a.entries is not None]
     entries = EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, DETAILS)
     readable = {a.manifest for a in audited if a.entries is not None}

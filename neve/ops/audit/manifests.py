@@ -16,6 +16,8 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, UnknownType
 from neve.errors import UnsupportedFeature
 from neve.io.avro import AvroHeader, read_header
 from neve.io.files import read_all
+from neve.io.paths import refuse_unreadable
+from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.single_value import comparable, ordered
 from neve.ops.audit.findings import Finding, about, flagged
@@ -64,9 +66,12 @@ class Opened:
 Rule = Callable[[Opened], Iterator[Finding]]
 
 
-def audit_manifest(io: FileIO, manifest: Manifest, ordinal: int, specs: Specs, format_version: int) -> AuditedManifest:
+def audit_manifest(
+    io: FileIO, manifest: Manifest, ordinal: int, specs: Specs, metadata: TableMetadata
+) -> AuditedManifest:
     """Read a manifest and check it against its row in the list; what cannot be read becomes a finding."""
     try:
+        refuse_unreadable(pa.array([manifest.path]), metadata.location)
         data = read_all(io, manifest.path)
         header = read_header(data, manifest.path)
         entries = read_manifest(io, manifest, specs, ordinal=ordinal, detail=DETAILS)
@@ -75,7 +80,7 @@ def audit_manifest(io: FileIO, manifest: Manifest, ordinal: int, specs: Specs, f
         error = UnsupportedFeature(f"Cannot read {manifest.path}: it is encrypted.") if encrypted else e
         return AuditedManifest(manifest, None, (about(manifest.path, error),))
     complete, findings = _complete(entries, manifest)
-    opened = Opened(manifest, header, len(data), complete, format_version)
+    opened = Opened(manifest, header, len(data), complete, metadata.format_version)
     rules = RULES if len(complete) == len(entries) else (length_is_stated, header_agrees)
     findings += [f for rule in rules for f in rule(opened)]
     return AuditedManifest(manifest, complete, tuple(findings), len(data))

@@ -13,13 +13,13 @@ from neve.tree.entries import Content
 
 __all__ = ["snapshot_findings"]
 
-_TOTALS: dict[str, Severity] = {
-    "total-data-files": "error",
-    "total-records": "error",
-    "total-delete-files": "error",
-    "total-position-deletes": "error",
-    "total-equality-deletes": "error",
-    "total-files-size": "note",  # writers differ in whether a vector counts as its blob or as its file
+_TOTALS: dict[str, tuple[Severity, tuple[int, ...]]] = {  # with the rows of `_measures` any of which will do
+    "total-data-files": ("error", (0,)),
+    "total-records": ("error", (1,)),
+    "total-delete-files": ("error", (2,)),
+    "total-position-deletes": ("error", (3,)),
+    "total-equality-deletes": ("error", (4,)),
+    "total-files-size": ("note", (5, 6)),  # writers differ in whether a vector counts as its blob or as its file
 }
 
 
@@ -37,12 +37,11 @@ def totals_agree(forest: Forest) -> Iterator[Finding]:
         if tree.snapshot.summary is None or not tree.is_complete:
             continue
         stated = tree.snapshot.summary.additional_properties
-        for at, (name, severity) in enumerate(_TOTALS.items()):
-            found = int(per_manifest[at, tree.manifests].sum())
-            if name in stated and stated[name] != str(found):
-                message = (
-                    f"The summary of snapshot {tree.snapshot.snapshot_id} says {name} {stated[name]}, not {found}."
-                )
+        for name, (severity, measures) in _TOTALS.items():
+            found = [str(per_manifest[at, tree.manifests].sum()) for at in measures]
+            if name in stated and stated[name] not in found:
+                says = f"says {name} {stated[name]}, not {found[0]}"
+                message = f"The summary of snapshot {tree.snapshot.snapshot_id} {says}."
                 yield Finding("summary", tree.path, message, severity)
 
 
@@ -52,8 +51,10 @@ def _measures(forest: Forest) -> NDArray[np.int64]:
     content, rows = entries.numpy("content"), entries.numpy("record_count")
     is_position, is_equality = content == Content.POSITION_DELETES, content == Content.EQUALITY_DELETES
     blobs = entries["content_size_in_bytes"].fill_null(0).to_numpy()
-    sizes = np.where(forest.is_vector & (blobs > 0), blobs, entries.numpy("file_size_in_bytes"))
-    measures = (forest.is_data, rows * forest.is_data, ~forest.is_data, rows * is_position, rows * is_equality, sizes)
+    whole = entries.numpy("file_size_in_bytes")
+    sizes = (np.where(forest.is_vector & (blobs > 0), blobs, whole), whole)
+    is_data = forest.is_data
+    measures = (is_data, rows * is_data, ~is_data, rows * is_position, rows * is_equality, *sizes)
     found = np.zeros((len(measures), len(forest.manifests)), np.int64)
     for at, measure in enumerate(measures):
         np.add.at(found[at], entries.numpy("manifest")[live], measure.astype(np.int64)[live])
@@ -68,11 +69,11 @@ def files_are_listed_once(forest: Forest) -> Iterator[Finding]:
         data = forest.file[rows[forest.is_data[rows]]]
         named = forest.referenced[rows[forest.is_vector[rows]]]
         for kind, files in (("duplicate-file", data), ("duplicate-vector", named[named >= 0])):
-            numbers, times = np.unique(files, return_counts=True)
-            for number, count in zip(numbers[times > 1], times[times > 1], strict=True):
+            times = np.bincount(files)
+            for number in np.flatnonzero(times > 1).tolist():
                 if (kind, number) not in seen:
                     seen.add((kind, number))
-                    yield _repeated(kind, forest.paths[int(number)].as_py(), int(count), tree)
+                    yield _repeated(kind, forest.paths[number].as_py(), int(times[number]), tree)
 
 
 def _repeated(kind: str, path: str, count: int, tree: Tree) -> Finding:

@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from neve.io import files
-from neve.io.paths import canonical
+from neve.io.paths import canonical, refuse_unreadable
 from neve.io.puffin import VECTOR_TYPE, Blob, read_footer
 from neve.io.vectors import decode
 from neve.ops.audit.findings import Finding, about
@@ -42,10 +43,10 @@ class Checked:
     last_positions: dict[int, int]
 
 
-def vector_findings(io: FileIO, forest: Forest, pairs: Ints) -> Iterator[Finding]:
+def vector_findings(io: FileIO, forest: Forest, pairs: Ints, location: str) -> Iterator[Finding]:
     """Every promise a stored vector breaks; `pairs` puts each vector beside its data file."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        checked = list(pool.map(lambda group: _check(io, group), _groups(forest)))
+        checked = list(pool.map(lambda group: _check(io, group, location), _groups(forest)))
     last = np.full(len(forest.entries), -1, np.int64)
     for result in checked:
         yield from result.findings
@@ -75,9 +76,10 @@ def _groups(forest: Forest) -> Iterator[list[Vector]]:
         yield from (vectors[at : at + _TOGETHER] for at in range(0, len(vectors), _TOGETHER))
 
 
-def _check(io: FileIO, vectors: Sequence[Vector]) -> Checked:
+def _check(io: FileIO, vectors: Sequence[Vector], location: str) -> Checked:
     path = vectors[0].path
     try:
+        refuse_unreadable(pa.array([path]), location)
         footer = {(b.offset, b.length): b for b in read_footer(io, path).blobs}
         known = [v for v in vectors if (v.offset, v.length) in footer]
         blobs = files.read_ranges(io, path, [(v.offset, v.length) for v in known])
