@@ -249,7 +249,7 @@ class EntryTable:
 
 def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray[Any, Any], int]:
     """A number per distinct value, null included, and how many there are."""
-    if isinstance(column.type, pa.FixedSizeBinaryType):
+    if pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64), max(len(encoded.dictionary), 1)
