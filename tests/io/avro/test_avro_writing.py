@@ -62,6 +62,13 @@ def test_optional_fields_of_records_in_lists_are_written_and_read() -> None:
     assert decode(encode(batch, schema, {}), "f")[0].to_pylist() == rows
 
 
+def test_skipped_numbers_are_counted_apart_from_an_optional_one_before_them() -> None:
+    schema = record(a=["null", "int"], b="int", c=["null", "double"], d="double", z="string")
+    table = pa.table({"a": [None, 1], "b": [2, 3], "c": [None, 0.5], "d": [1.5, 2.5], "z": ["x", "y"]})
+    batch, _ = decode(encode(table, schema, {}), "f", Projection(frozenset({"z"})))
+    assert batch.to_pydict() == {"z": ["x", "y"]}
+
+
 def test_columns_are_found_by_name_and_may_be_missing_when_optional() -> None:
     table = pa.table({"b": [1, 2], "a": ["x", "y"]})
     assert written_rows(table, record(a="string", gone=["null", "long"], b="long")) == [
