@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from neve.io.avro import kernel
+from neve.io.avro import kernel, kernel_encode
 
 __all__ = ["LARGE", "PATIENCE", "PYTHON", "Backend", "Chooser", "backend_for", "load_compiled"]
 
@@ -33,7 +33,7 @@ class Backend:
 
 
 # Indexing bytes and memory views gives Python integers, which are faster and wider than numpy's scalars.
-PYTHON = Backend(kernel.decode, kernel.gather, kernel.encode, lambda a: a.data, lambda b: b)
+PYTHON = Backend(kernel.decode, kernel.gather, kernel_encode.encode, lambda a: a.data, lambda b: b)
 
 
 class Chooser:
@@ -73,7 +73,7 @@ def _by_numba() -> Backend | None:
         except RuntimeError:  # no directory to cache in can be written
             return numba.njit(nogil=True)(function)
 
-    kernels = (compiled(kernel.decode), compiled(kernel.gather), compiled(kernel.encode))
+    kernels = (compiled(kernel.decode), compiled(kernel.gather), compiled(kernel_encode.encode))
     return Backend(*kernels, lambda a: a, lambda b: np.frombuffer(b, np.uint8))
 
 

@@ -1,9 +1,9 @@
-"""The three inner loops: records into scratch columns, scratch strings into one buffer, columns into records.
+"""The inner loops of reading: records into scratch columns, scratch strings into one buffer.
 
-Each function is a small machine that runs a program of int32 words made from a schema. They are plain Python, in the
-subset that numba compiles, and call nothing: the same text is the fast path and the path without numba (`backend`).
+`decode` is a small machine that runs a program of int32 words made from a schema. It is plain Python, in the subset
+that numba compiles, and calls nothing: the same text is the fast path and the path without numba (see `backend`).
 
-Decoding. `row` is the index of the value being read within its context: context 0 holds the records, every list has a
+`row` is the index of the value being read within its context: context 0 holds the records, every list has a
 context for its items. A slot is one scratch column of a context, written at `base[slot] + row` in units of its view
 `a8`, `a32` or `a64`. Scratch starts zeroed, so a null value writes nothing. Nothing is trusted: each length, count and
 branch is checked against the bytes of its block. A varint may be read before its end is checked, because the last block
@@ -11,13 +11,13 @@ is followed by padding.
 """
 
 # One function is one machine: splitting it would cost the calls that make it slow.
-# ruff: noqa: PLR0912, PLR0915, PLR1714, RET507, SIM108, SIM109
+# ruff: noqa: PLR0912, PLR0915, PLR1714, SIM108, SIM109
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["decode", "encode", "gather"]
+__all__ = ["decode", "gather"]
 
 # Instructions that begin with a varint of the file. Words after the opcode in brackets.
 OPTION = 0  # [branch of the value, slot of validity or -1, where to go on null]
@@ -328,117 +328,3 @@ def gather(raw: Any, starts: Any, lengths: Any, out: Any) -> None:
         for j in range(n):  # numba makes one copy of it, which it does not for indices that may be negative
             target[j] = source[j]
         to += n
-
-
-# Instructions of the encoder.
-PUT_OPTION = 0  # [slot of validity, byte for a value, byte for null, where to go on null]
-PUT_INT = 1  # [slot]
-PUT_LONG = 2  # [slot]
-PUT_LENGTH = 3  # [slot of offsets]
-PUT_LIST = 4  # [slot of offsets, where to go when empty]
-PUT_PAYLOAD = 5  # [slot of offsets, slot of bytes]
-PUT_ITEM = 6  # [where its first field is] the end of a list item
-PUT_END = 7  # [] of the record
-PUT_FIXED = 8  # [slot, bytes]
-PUT_DECIMAL = 9  # [slot]
-PUT_DECIMAL_FIXED = 10  # [slot, bytes]
-
-
-def encode(code: Any, base: Any, a8: Any, a32: Any, a64: Any, stack: Any, out: Any, bounds: Any) -> None:
-    """Write one record for each place in `bounds`, which receives where it ends in `out`. `out` is large enough."""
-    q = pc = row = last = depth = record = 0
-    while record < len(bounds):
-        op = code[pc]
-        v = 0
-        if op == PUT_OPTION:
-            if a8[base[code[pc + 1]] + row] != 0:
-                out[q] = code[pc + 2]
-                pc += 5
-            else:
-                out[q] = code[pc + 3]
-                pc = code[pc + 4]
-            q += 1
-            continue
-        elif op == PUT_INT:
-            v = a32[base[code[pc + 1]] + row]
-            pc += 2
-        elif op == PUT_LONG:
-            v = a64[base[code[pc + 1]] + row]
-            pc += 2
-        elif op == PUT_LENGTH:
-            at = base[code[pc + 1]] + row
-            v = a32[at + 1] - a32[at]
-            pc += 2
-        elif op == PUT_LIST:
-            at = base[code[pc + 1]] + row
-            v = a32[at + 1] - a32[at]
-            if v == 0:
-                pc = code[pc + 2]
-            else:
-                stack[depth] = row
-                stack[depth + 1] = last
-                depth += 2
-                row = a32[at]
-                last = a32[at + 1]
-                pc += 3
-        elif op == PUT_PAYLOAD:
-            at = base[code[pc + 1]] + row
-            origin = base[code[pc + 2]]
-            n = a32[at + 1] - a32[at]
-            source, target = a8[origin + a32[at] : origin + a32[at + 1]], out[q : q + n]
-            for i in range(n):
-                target[i] = source[i]
-            q += n
-            pc += 3
-            continue
-        elif op == PUT_ITEM:
-            row += 1
-            if row < last:
-                pc = code[pc + 1]
-            else:
-                depth -= 2
-                row = stack[depth]
-                last = stack[depth + 1]
-                out[q] = 0
-                q += 1
-                pc += 2
-            continue
-        elif op == PUT_END:
-            bounds[record] = q
-            record += 1
-            row += 1
-            pc = 0
-            continue
-        elif op == PUT_FIXED:
-            n = code[pc + 2]
-            at = base[code[pc + 1]] + row * n
-            source, target = a8[at : at + n], out[q : q + n]
-            for i in range(n):
-                target[i] = source[i]
-            q += n
-            pc += 3
-            continue
-        else:  # PUT_DECIMAL, PUT_DECIMAL_FIXED: 16 little-endian bytes, into as few or as many as the schema says
-            at = base[code[pc + 1]] + row * 16
-            sign = 255 if a8[at + 15] > 127 else 0
-            if op == PUT_DECIMAL:
-                n = 16
-                while n > 1 and a8[at + n - 1] == sign and (a8[at + n - 2] > 127) == (sign == 255):
-                    n -= 1
-                out[q] = n * 2
-                q += 1
-                pc += 2
-            else:
-                n = code[pc + 2]
-                pc += 3
-            for i in range(n):
-                out[q + n - 1 - i] = a8[at + i] if i < 16 else sign
-            q += n
-            continue
-        z = (v << 1) ^ (v >> 63)
-        while z > 127 or z < 0:  # negative: 64 bits are used, and the mask makes the shift a logical one
-            out[q] = (z & 127) | 128
-            q += 1
-            z = (z >> 7) & 144115188075855871
-        out[q] = z
-        q += 1

@@ -1,4 +1,4 @@
-"""Lowers Arrow columns to the program and the flat memory that `kernel.encode` runs on."""
+"""Lowers Arrow columns to the program and the flat memory that `kernel_encode.encode` runs on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import UserError
-from neve.io.avro import kernel as k
+from neve.io.avro import kernel_encode as k
 from neve.io.avro.nodes import Child, Node, Role
 
 __all__ = ["Lowering", "lower"]
