@@ -7,17 +7,20 @@ commit: what is left behind is an orphan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 from pyiceberg.io import FileIO
 
 from neve.commit.outcome import Rejected
+from neve.commit.scratch import Scratch
 from neve.errors import NeveError
 from neve.io.files import delete_all
 from neve.model.snapshots import Snapshot
+from neve.tree.entries import Manifest
 from neve.tree.read import read_list
 
-__all__ = ["discard", "discard_losing_attempts"]
+__all__ = ["delete_retired", "discard", "discard_losing_attempts"]
 
 
 def discard(rejected: Rejected, io: FileIO, also: Iterable[str] = ()) -> dict[str, str]:
@@ -28,12 +31,23 @@ def discard(rejected: Rejected, io: FileIO, also: Iterable[str] = ()) -> dict[st
     return delete_all(io, [*rejected.written, *also])
 
 
-def discard_losing_attempts(io: FileIO, written: frozenset[str], landed: Snapshot, retired: Iterable[str] = ()) -> None:
-    """Delete what a commit wrote and the snapshot that landed does not reach, and metadata files the table retired."""
-    unneeded = written - {landed.manifest_list}
-    if unneeded:
-        try:
-            unneeded -= {m.path for m in read_list(io, str(landed.manifest_list))}
-        except NeveError:
-            return  # what is needed cannot be told, so all of it is kept
-    delete_all(io, [*unneeded, *retired])
+def discard_losing_attempts(
+    io: FileIO, scratch: Scratch, landed: Snapshot, trail: Collection[str], used: Iterable[Manifest] = ()
+) -> None:
+    """Delete manifests, lists and metadata of attempts other than the one that landed.
+
+    `trail` are the metadata files the table names: an attempt may have landed although it was reported as lost. `used`
+    are manifests known to be in the snapshot; whether others are is read from its list before they are deleted.
+    """
+    lost = {path for path in scratch.metadata if path not in trail}
+    unneeded = {*scratch.manifests, *scratch.lists} - {landed.manifest_list, *(m.path for m in used)}
+    with suppress(NeveError):  # when the list cannot be read, what it needs cannot be told, and all of it is kept
+        lost |= unneeded - {m.path for m in read_list(io, str(landed.manifest_list))} if unneeded else set()
+    if lost:
+        delete_all(io, lost)
+
+
+def delete_retired(io: FileIO, retired: Collection[str]) -> None:
+    """Delete metadata files that left the metadata log of a table whose properties ask for it."""
+    if retired:
+        delete_all(io, retired)

@@ -8,16 +8,16 @@ every file is kept).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from neve.catalog.base import NeveCatalog
-from neve.catalog.outcome import Fate, MaybeSwapped, NotSwapped, Swapped
+from neve.catalog.outcome import Fate, MaybeSwapped, NotSwapped
 from neve.commit.actions import Action
-from neve.commit.cleanup import discard, discard_losing_attempts
+from neve.commit.cleanup import delete_retired, discard, discard_losing_attempts
 from neve.commit.draft import draft
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected, Unknown
 from neve.commit.prepare import Prepared, prepare
@@ -26,8 +26,9 @@ from neve.commit.rules import check
 from neve.commit.scratch import Scratch
 from neve.commit.window import Base, Refused
 from neve.errors import UserError
-from neve.model.metadata import adopt
+from neve.model.metadata import TableMetadata, adopt
 from neve.model.snapshots import Snapshot
+from neve.tree.entries import Manifest
 
 __all__ = ["commit"]
 
@@ -78,7 +79,7 @@ class _Commit:
         while True:
             base = self.refreshed()
             if landed := self.already_landed(base):
-                return self.finished(landed, self.table.metadata_location)
+                return self.found(landed)
             try:
                 outcome = self.attempt(base)
             except Refused as e:
@@ -101,9 +102,7 @@ class _Commit:
 
     def take_another_id(self) -> None:
         """Begin anew under another snapshot id: another snapshot has this one, and manifests state the id."""
-        fresh = Scratch(self.environment.snapshot_id())
-        fresh.others += self.scratch.written
-        self.scratch = fresh
+        self.scratch = self.scratch.renamed(self.environment.snapshot_id())
 
     def already_landed(self, base: Base) -> Snapshot | None:
         """The snapshot of an earlier attempt that was reported lost and landed all the same."""
@@ -140,7 +139,7 @@ class _Commit:
         except NotSwapped as e:
             self.may_have_landed = False
             if e.location is not None:
-                self.scratch.others.append(e.location)
+                self.scratch.metadata.append(e.location)
             return e
         except UserError as e:
             # The fold refuses numbers that another branch has used up meanwhile; nothing was sent.
@@ -149,7 +148,9 @@ class _Commit:
         except MaybeSwapped as e:
             return self.settled(e, ready)
         self.observe(Phase.SWAPPED)
-        return self.finished(ready.snapshot, done.metadata_location, done)
+        committed = self.finished(ready.snapshot, done.metadata, done.metadata_location, ready.manifests)
+        delete_retired(self.table.io, done.retired)
+        return committed
 
     def settled(self, lost: MaybeSwapped, ready: Prepared) -> Outcome | NotSwapped:
         """What became of a swap whose answer was lost, as far as the table shows it."""
@@ -158,20 +159,28 @@ class _Commit:
         for look in range(properties.status_checks + 1):
             match self.catalog.fate(lost):
                 case Fate.LANDED:
-                    return self.finished(ready.snapshot, lost.metadata_location or "")
+                    self.refreshed()
+                    return self.found(ready.snapshot)
                 case Fate.NEVER:
                     self.may_have_landed = False
-                    self.scratch.others += [lost.metadata_location] if lost.metadata_location else []
+                    self.scratch.metadata += [lost.metadata_location] if lost.metadata_location else []
                     return NotSwapped(str(lost))
                 case Fate.OPEN if look < properties.status_checks:
                     self.environment.sleep(wait / 1000)
                     wait = min(wait * 2, properties.status_check_max_wait_ms)
         return Unknown(lost.metadata_location or "", str(lost), self.scratch.snapshot_id)
 
-    def finished(self, snapshot: Snapshot, location: str, done: Swapped | None = None) -> Committed:
+    def found(self, snapshot: Snapshot) -> Committed:
+        """The commit, whose snapshot was found in the table as it is now."""
+        return self.finished(snapshot, adopt(self.table.metadata), self.table.metadata_location)
+
+    def finished(
+        self, snapshot: Snapshot, metadata: TableMetadata, location: str, used: Sequence[Manifest] = ()
+    ) -> Committed:
         """The commit landed: remove what its other attempts left."""
         self.observe(Phase.CLEAN)
-        discard_losing_attempts(self.table.io, self.scratch.written, snapshot, done.retired if done else ())
+        trail = {location, *(entry.metadata_file for entry in metadata.metadata_log)}
+        discard_losing_attempts(self.table.io, self.scratch, snapshot, trail, used)
         return Committed(snapshot.snapshot_id, location, self.attempts)
 
     def out_of_attempts(self, base: Base, lost: NotSwapped, started: int) -> Rejected | None:
@@ -185,7 +194,7 @@ class _Commit:
     def proven(self, rejected: Rejected) -> Outcome:
         """A rejection, after one more look: a swap reported as lost may have landed and been lost to a retry below."""
         if self.scratch.lists and (landed := self.already_landed(self.refreshed())):
-            return self.finished(landed, self.table.metadata_location)
+            return self.found(landed)
         self.observe(Phase.CLEAN)
         discard(rejected, self.table.io)
         return rejected

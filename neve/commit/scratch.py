@@ -27,7 +27,9 @@ class Scratch:
     commit_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     manifests: list[str] = field(default_factory=list)
     lists: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
+    vectors: list[str] = field(default_factory=list)
+    metadata: list[str] = field(default_factory=list)
+    """Metadata files that the catalog wrote for attempts it reported as lost."""
     added: dict[Hashable, list[Manifest]] = field(default_factory=dict)
     findings: dict[Hashable, Any] = field(default_factory=dict)
     rewritten: dict[Hashable, list[Manifest]] = field(default_factory=dict)
@@ -55,8 +57,8 @@ class Scratch:
     def vector_path(self, base: Base) -> str:
         """The path of a Puffin file of vectors that this commit unites."""
         asked = base.properties.data_path
-        path = f"{_folder(base, asked or 'data')}/{self.commit_id}-vectors-{len(self.others)}.puffin"
-        self.others.append(path)
+        path = f"{_folder(base, asked or 'data')}/{self.commit_id}-vectors-{len(self.vectors)}.puffin"
+        self.vectors.append(path)
         return path
 
     def list_path(self, base: Base, attempt: int) -> str:
@@ -70,10 +72,16 @@ class Scratch:
         self.manifests.append(path)
         return path
 
+    def renamed(self, snapshot_id: int) -> Scratch:
+        """A new beginning under another snapshot id that remembers what was written under this one."""
+        return Scratch(
+            snapshot_id, manifests=self.manifests, lists=self.lists, vectors=self.vectors, metadata=self.metadata
+        )
+
     @property
     def written(self) -> frozenset[str]:
         """Every path this commit may have written."""
-        return frozenset([*self.manifests, *self.lists, *self.others])
+        return frozenset([*self.manifests, *self.lists, *self.vectors, *self.metadata])
 
 
 def metadata_folder(base: Base) -> str:

@@ -1,0 +1,364 @@
+"""Attempts and outcomes: lost races, lost answers, stale reads, clocks and ids, and what is left on disk afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+
+from neve.catalog.outcome import CatalogUnavailable, Fate, LostRace, MaybeSwapped
+from neve.catalog.sql import EmbeddedCatalog
+from neve.commit.actions import Append, DeleteFiles, RewriteFiles, RowDelta
+from neve.commit.cleanup import discard
+from neve.commit.outcome import Check, Committed, Rejected, Unknown, require
+from neve.commit.retry import Environment, Phase, wait_before
+from neve.errors import CommitConflict, CommitUnknown, UserError
+from neve.model.properties import properties_of
+from tests.commit.kit import Kit, plus, removed
+
+
+@pytest.fixture(params=[1, 2, 3], ids=["v1", "v2", "v3"])
+def t(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
+    kit = Kit.create(tmp_path, request.param)
+    kit.ok(Append(kit.data("a"), fast=True))
+    return kit
+
+
+def during(kit: Kit, phase: Phase, *steps: Callable[[], Any]) -> Environment:
+    """An environment in which something else happens the first times a phase is reached."""
+    waiting = list(steps)
+
+    def observe(reached: Phase, attempt: int) -> None:
+        if reached is phase and waiting:
+            waiting.pop(0)()
+
+    return replace(kit.environment, observe=observe)
+
+
+def orphans(t: Kit) -> set[str]:
+    """Files on disk that no snapshot and no metadata log entry reaches."""
+    needed = {t.table.metadata_location, *(e.metadata_file for e in t.metadata.metadata_log)}
+    for snapshot in t.metadata.snapshots:
+        needed.add(snapshot.manifest_list)
+        needed |= {m.manifest_path for m in snapshot.manifests(t.table.io)}
+    root = f"{t.location}/"
+    return t.files_on_disk() - {path.removeprefix(root) for path in needed}
+
+
+@dataclass
+class Faulty:
+    """A catalog in front of the real one that lies about swaps and shows old metadata."""
+
+    real: EmbeddedCatalog
+    swaps: list[str] = field(
+        default_factory=list
+    )  # how the next swaps go: ok, lands-lost, lands-unknown, unknown, down
+    stale_reads: int = 0
+    fates: list[Fate] = field(default_factory=list)
+    seen: Table | None = None
+
+    def load_table(self, name: Any) -> Table:
+        if self.stale_reads and self.seen is not None:
+            self.stale_reads -= 1
+            return self.seen
+        return self.real.load_table(name)
+
+    def swap(self, table: Table, requirements: Any, updates: Any) -> Any:
+        how = self.swaps.pop(0) if self.swaps else "ok"
+        if how == "down":
+            raise CatalogUnavailable("The catalog is down.")
+        self.seen = table
+        done = self.real.swap(table, requirements, updates) if how in ("ok", "lands-lost", "lands-unknown") else None
+        if how == "ok":
+            return done
+        if how == "lands-lost":
+            raise LostRace("Another writer was faster, it says.", done.metadata_location)
+        location = done.metadata_location if done else "file:///nowhere.metadata.json"
+        raise MaybeSwapped("No answer.", table.name(), table.metadata, table.metadata_location, location, updates)
+
+    def fate(self, unknown: MaybeSwapped) -> Fate:
+        return self.fates.pop(0) if self.fates else self.real.fate(unknown)
+
+
+class TestLostRaces:
+    def test_a_lost_race_is_tried_again_and_both_commits_land(self, t: Kit):
+        other = Append(t.data("theirs"), fast=True)
+        outcome = t.ok(Append(t.data("mine")), environment=during(t, Phase.SWAP, lambda: t.ok(other)))
+        assert outcome.attempts == 2
+        assert t.names() == {"a", "theirs", "mine"}
+        assert orphans(t) == set()
+
+    def test_checks_run_again_on_every_attempt(self, tmp_path: Path):
+        t = Kit.create(tmp_path)
+        a = t.data("a")
+        t.ok(Append(a))
+        action = RewriteFiles(removed(a), t.data("b"), start_snapshot_id=t.head_id)
+        theirs = RowDelta(added_deletes=t.positions("d", of=a))
+        outcome = t.commit(action, environment=during(t, Phase.SWAP, lambda: t.ok(theirs)))
+        assert isinstance(outcome, Rejected)
+        assert (outcome.conflicts[0].rule, outcome.attempts) == (Check.NEW_DELETES_FOR_FILES, 2)
+        assert outcome.written and orphans(t) == set()
+
+    def test_manifests_of_the_first_attempt_are_used_again(self, t: Kit):
+        t.ok(Append(t.data("x", "y"), fast=True))
+        written: list[set[str]] = []
+        environment = during(
+            t,
+            Phase.SWAP,
+            lambda: (t.ok(Append(t.data("theirs"), fast=True)), written.append(t.files_on_disk())),
+            lambda: written.append(t.files_on_disk()),
+        )
+        t.ok(DeleteFiles(removed(t.data("x"))), environment=environment)
+        first, second = (sorted(f for f in files if "-m" in f.rsplit("/", 1)[-1]) for files in written)
+        assert first == second, "the second attempt writes a manifest list only"
+        assert t.names() == {"a", "y", "theirs"} and orphans(t) == set()
+
+    def test_attempts_run_out(self, t: Kit):
+        t.set(commit__retry__num_retries="2")
+        steps = [lambda i=i: t.ok(Append(t.data(f"their{i}"), fast=True)) for i in range(5)]
+        outcome = t.commit(Append(t.data("mine")), environment=during(t, Phase.SWAP, *steps))
+        assert isinstance(outcome, Rejected)
+        assert (outcome.conflicts[0].rule, outcome.attempts) == (Check.ATTEMPTS, 3)
+        assert "mine" not in t.names() and orphans(t) == set()
+
+    def test_time_runs_out(self, t: Kit):
+        t.set(commit__retry__total_timeout_ms="1000")
+        clock = iter(range(0, 10**9, 600))
+        environment = during(t, Phase.SWAP, *[lambda i=i: t.ok(Append(t.data(f"o{i}"), fast=True)) for i in range(9)])
+        outcome = t.commit(Append(t.data("mine")), environment=replace(environment, now_ms=lambda: next(clock)))
+        assert isinstance(outcome, Rejected) and outcome.attempts < 5
+
+    def test_a_commit_to_another_branch_in_between_is_no_conflict(self, t: Kit):
+        """It uses up a sequence number and row ids, so the snapshot is made anew on the same parent."""
+        t.branch("side")
+        side = Append(t.data("side"), fast=True)
+        outcome = t.ok(Append(t.data("mine")), environment=during(t, Phase.SWAP, lambda: t.ok(side, branch="side")))
+        assert outcome.attempts == (1 if t.metadata.format_version == 1 else 2)
+        assert t.names() == {"a", "mine"} and t.names(branch="side") == {"a", "side"}
+        assert orphans(t) == set()
+
+    def test_waits_double_up_to_the_limit(self):
+        properties = properties_of({"commit.retry.min-wait-ms": "100", "commit.retry.max-wait-ms": "500"})
+        assert [wait_before(n, properties, 1.0) for n in (1, 2, 3, 4, 5)] == [0.1, 0.2, 0.4, 0.5, 0.5]
+        assert wait_before(1, properties, 0.0) == 0.05
+        assert wait_before(5000, properties, 1.0) == 0.5
+
+
+class TestLostAnswers:
+    def commit(self, t: Kit, faulty: Faulty, **options: Any) -> Any:
+        kit = replace(t, catalog=faulty)
+        return kit.commit(Append(t.data("mine"), fast=True), **options)
+
+    def test_a_swap_that_landed_without_an_answer_is_found(self, t: Kit):
+        outcome = self.commit(t, Faulty(t.catalog, ["lands-unknown"]))
+        assert isinstance(outcome, Committed) and outcome.snapshot_id == t.head_id
+        assert outcome.location == t.table.metadata_location
+        assert t.names() == {"a", "mine"} and orphans(t) == set()
+
+    def test_a_swap_that_provably_never_landed_is_tried_again(self, t: Kit):
+        outcome = self.commit(t, Faulty(t.catalog, ["unknown"]))
+        assert isinstance(outcome, Committed) and outcome.attempts == 2
+        assert t.names() == {"a", "mine"} and orphans(t) == set()
+
+    def test_a_swap_that_nobody_can_tell_about_keeps_every_file(self, t: Kit):
+        waits: list[float] = []
+        faulty = Faulty(t.catalog, ["unknown"], fates=[Fate.OPEN] * 9)
+        outcome = self.commit(t, faulty, environment=replace(t.environment, sleep=waits.append))
+        assert isinstance(outcome, Unknown)
+        assert t.names() == {"a"}
+        assert len(orphans(t)) == 2, "the manifest and the list may be needed yet"
+        assert waits == [1.0, 2.0, 4.0], "it looked four times, by the properties of status checks"
+        with pytest.raises(CommitUnknown, match=str(outcome.snapshot_id)):
+            require(outcome)
+
+    def test_an_answer_found_late_counts(self, t: Kit):
+        outcome = self.commit(t, Faulty(t.catalog, ["lands-unknown"], fates=[Fate.OPEN]))
+        assert isinstance(outcome, Committed) and t.names() == {"a", "mine"}
+
+    @pytest.mark.parametrize("stale_reads", [0, 1, 2, 3])
+    def test_a_landed_swap_reported_as_lost_is_recognised_after_stale_reads(self, t: Kit, stale_reads: int):
+        faulty = Faulty(t.catalog, ["lands-lost"], stale_reads=stale_reads)
+        outcome = self.commit(t, faulty)
+        assert isinstance(outcome, Committed) and outcome.snapshot_id == t.head_id
+        assert t.names() == {"a", "mine"}
+        assert len(t.metadata.snapshots) == 2, "it landed once"
+        assert orphans(t) == set()
+
+    def test_a_landed_swap_reported_as_lost_is_recognised_when_attempts_are_over(self, t: Kit):
+        t.set(commit__retry__num_retries="0")
+        outcome = self.commit(t, Faulty(t.catalog, ["lands-lost"]))
+        assert isinstance(outcome, Committed) and t.names() == {"a", "mine"}
+
+    def test_a_catalog_that_is_down_for_a_moment_is_asked_again(self, t: Kit):
+        outcome = self.commit(t, Faulty(t.catalog, ["down", "down"]))
+        assert isinstance(outcome, Committed) and outcome.attempts == 3
+
+    def test_a_catalog_that_stays_down_rejects_and_leaves_nothing(self, t: Kit):
+        outcome = self.commit(t, Faulty(t.catalog, ["down"] * 9))
+        assert isinstance(outcome, Rejected) and outcome.conflicts[0].rule is Check.ATTEMPTS
+        assert "The catalog is down" in outcome.conflicts[0].message
+        assert orphans(t) == set()
+
+
+class TestErrors:
+    @pytest.mark.parametrize("phase", [Phase.REFRESH, Phase.CHECK, Phase.DRAFT, Phase.LIST])
+    def test_an_error_before_the_swap_leaves_nothing(self, t: Kit, phase: Phase):
+        def fail() -> None:
+            raise OSError("disk full")
+
+        before = t.files_on_disk()
+        with pytest.raises(OSError, match="disk full"):
+            t.commit(Append(t.data("mine")), environment=during(t, phase, fail))
+        assert t.files_on_disk() == before and t.names() == {"a"}
+
+    def test_an_error_during_the_swap_deletes_nothing(self, t: Kit, monkeypatch: pytest.MonkeyPatch):
+        def dies(*arguments: Any) -> None:
+            raise KeyboardInterrupt
+
+        before = t.files_on_disk()
+        with monkeypatch.context() as patched:
+            patched.setattr(t.catalog, "swap", dies)
+            with pytest.raises(KeyboardInterrupt):
+                t.commit(Append(t.data("mine")))
+        assert len(t.files_on_disk() - before) == 2
+
+    def test_an_error_after_the_swap_deletes_nothing(self, t: Kit):
+        def fail() -> None:
+            raise OSError("gone")
+
+        with pytest.raises(OSError, match="gone"):
+            t.commit(Append(t.data("mine")), environment=during(t, Phase.SWAPPED, fail))
+        assert t.names() == {"a", "mine"} and orphans(t) == set()
+
+    def test_rejections_become_errors_of_the_right_kind(self, t: Kit):
+        wrong_input = t.commit(Append(t.data("x").with_columns(spec_id=99)))
+        with pytest.raises(UserError, match="spec 99"):
+            require(wrong_input, "append")
+        gone = t.commit(RewriteFiles(removed(t.data("never")), t.data("x")))
+        with pytest.raises(CommitConflict, match=r"never.parquet") as caught:
+            require(gone, "compaction")
+        assert caught.value.conflicts[0].rule is Check.MISSING_FILES
+
+    def test_discard_deletes_the_data_files_of_a_rejected_operation(self, t: Kit):
+        path = t.path("written")
+        with t.table.io.new_output(path).create() as stream:
+            stream.write(b"rows")
+        rejected = t.commit(RewriteFiles(removed(t.data("never")), t.data("written")))
+        assert isinstance(rejected, Rejected)
+        assert discard(rejected, t.table.io, also=[path]) == {}
+        assert orphans(t) == set()
+
+
+class TestClocksAndIds:
+    def test_a_taken_snapshot_id_is_not_used_again(self, t: Kit):
+        ids = iter([t.head_id, 4711])
+        outcome = t.ok(Append(t.data("mine")), environment=replace(t.environment, snapshot_id=lambda: next(ids)))
+        assert outcome.snapshot_id == 4711
+        assert set(t.live()["snapshot_id"].to_pylist()) == {4711, t.metadata.snapshots[0].snapshot_id}
+
+    def test_an_id_taken_between_two_attempts_is_given_up(self, t: Kit):
+        mine, theirs = iter([4711, 4712]), replace(t.environment, snapshot_id=lambda: 4711)
+        environment = during(t, Phase.SWAP, lambda: t.ok(Append(t.data("theirs"), fast=True), environment=theirs))
+        outcome = t.ok(Append(t.data("mine")), environment=replace(environment, snapshot_id=lambda: next(mine)))
+        assert outcome.snapshot_id == 4712
+        assert t.names() == {"a", "theirs", "mine"} and orphans(t) == set()
+
+    def test_history_never_goes_back_in_time(self, t: Kit):
+        for now in (5, t.metadata.last_updated_ms + 600_000, 7, 7):
+            t.ok(Append(t.data(f"at{now}"), fast=True), environment=replace(t.environment, now_ms=lambda now=now: now))
+        times = [s.timestamp_ms for s in t.metadata.snapshots]
+        assert times == sorted(set(times))
+
+    def test_phases_come_in_order(self, t: Kit):
+        seen: list[Phase] = []
+        watch = replace(t.environment, observe=lambda phase, attempt: seen.append(phase))
+        t.ok(Append(t.data("mine")), environment=watch)
+        assert seen == [Phase.REFRESH, Phase.CHECK, Phase.DRAFT, Phase.LIST, Phase.SWAP, Phase.SWAPPED, Phase.CLEAN]
+
+
+class TestBranches:
+    def test_a_commit_moves_its_own_branch_only(self, t: Kit):
+        t.branch("side")
+        t.ok(Append(t.data("b")), branch="side")
+        assert t.names() == {"a"} and t.names(branch="side") == {"a", "b"}
+        assert t.head("side").parent_snapshot_id == t.head_id
+
+    def test_retention_of_the_branch_is_kept(self, t: Kit):
+        from pyiceberg.table.update import SetSnapshotRefUpdate
+
+        move = SetSnapshotRefUpdate(
+            ref_name="side", type="branch", snapshot_id=t.head_id, min_snapshots_to_keep=7, max_snapshot_age_ms=1000
+        )
+        t.update(move)
+        t.ok(Append(t.data("b")), branch="side")
+        ref = t.metadata.refs["side"]
+        assert (ref.min_snapshots_to_keep, ref.max_snapshot_age_ms) == (7, 1000)
+
+    def test_a_tag_does_not_move(self, t: Kit):
+        t.branch("v1", kind="tag")
+        with pytest.raises(UserError, match=r"'v1'.*tag"):
+            t.commit(Append(t.data("b")), branch="v1")
+
+    def test_main_begins_with_the_first_commit(self, tmp_path: Path):
+        t = Kit.create(tmp_path)
+        assert t.head() is None
+        t.ok(RowDelta(t.data("a"), start_snapshot_id=None, no_conflicting_data=True, no_conflicting_deletes=True))
+        assert t.head().parent_snapshot_id is None and t.names() == {"a"}
+
+
+class TestVectors:
+    @pytest.fixture
+    def t(self, tmp_path: Path) -> Kit:
+        return Kit.create(tmp_path, 3)
+
+    def positions_of(self, t: Kit) -> dict[str, list[int]]:
+        from neve.io.puffin import read_vectors
+
+        found = {}
+        for row in t.live(deletes=True).columns.to_pylist():
+            place = (row["content_offset"], row["content_size_in_bytes"], row["record_count"])
+            (vector,) = read_vectors(t.table.io, row["file_path"], [place])
+            found[row["referenced_data_file"]] = vector.positions().tolist()
+        return found
+
+    def test_vectors_of_one_file_in_one_delta_are_united(self, t: Kit):
+        a, b = t.data("a"), t.data("b", spec=1)
+        t.ok(Append(plus(a, b)))
+        vectors = plus(t.vector("v1", a, [1, 5]), t.vector("v2", a, [5, 9]), t.vector("v3", b, [0]))
+        t.ok(RowDelta(added_deletes=vectors))
+        assert self.positions_of(t) == {t.path("a"): [1, 5, 9], t.path("b"): [0]}
+        assert t.summary()["added-dvs"] == "2" and t.summary()["added-position-deletes"] == "4"
+
+    def test_vectors_that_disagree_about_their_file_are_refused(self, t: Kit):
+        a = t.data("a")
+        t.ok(Append(a))
+        elsewhere = t.vector("v2", a, [2]).with_columns(p1000=["us"])
+        t.refused(RowDelta(added_deletes=plus(t.vector("v1", a, [1]), elsewhere)), Check.ARGUMENTS)
+        other_spec = t.vector("v3", a, [2]).with_columns(spec_id=1)
+        t.refused(RowDelta(added_deletes=plus(t.vector("v4", a, [1]), other_spec)), Check.ARGUMENTS)
+        numbered = t.vector("v5", a, [2]).with_columns(sequence_number=1)
+        t.refused(RowDelta(added_deletes=plus(t.vector("v6", a, [1]), numbered)), Check.ARGUMENTS)
+
+    def test_the_united_file_is_written_once_and_removed_after_a_rejection(self, t: Kit):
+        t.set(commit__retry__num_retries="1")
+        a = t.data("a")
+        t.ok(Append(a))
+        vectors = plus(t.vector("v1", a, [1]), t.vector("v2", a, [2]))
+        before = {f for f in t.files_on_disk() if f.endswith(".puffin")}
+        steps = [lambda i=i: t.ok(Append(t.data(f"o{i}"), fast=True)) for i in range(2)]
+        counted: list[int] = []
+        environment = during(t, Phase.SWAP, *steps)
+        watch = environment.observe
+
+        def observe(phase: Phase, attempt: int) -> None:
+            watch(phase, attempt)
+            counted.append(len([f for f in t.files_on_disk() if f.endswith(".puffin")]) - len(before))
+
+        outcome = t.commit(RowDelta(added_deletes=vectors), environment=replace(environment, observe=observe))
+        assert isinstance(outcome, Rejected)
+        assert max(counted) == 1
+        assert {f for f in t.files_on_disk() if f.endswith(".puffin")} == before
