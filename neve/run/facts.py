@@ -62,8 +62,8 @@ class TableFacts:
         """Columns of a projection for which it must be known whether each file has them.
 
         A file that lacks one takes its value from the partition tuple or from the initial default. When there are any,
-        plan the scan on entries read with `value_counts`: a count for a column proves that the file has it, and spares
-        reading the footer.
+        plan the scan on entries read with `value_counts`: a count for a column with a default proves that the file has
+        it, and spares reading the footer.
         """
         identity = {
             f.source_id

@@ -7,7 +7,7 @@ only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from pyiceberg.types import NestedField
 from pyspark.sql import SparkSession
 
-from neve.io.vectors import PositionSet
 from neve.run.facts import TableFacts
 from neve.run.spark.keys import CHUNK_BITS, split_by_size
 from neve.run.spark.pairs import Pairs, Rows
@@ -58,9 +57,10 @@ def native_passes(spark: SparkSession, lane: Lane, facts: TableFacts) -> tuple[l
         np.flatnonzero(np.cumsum(_broadcast_bytes(lane)) > BROADCAST_BYTES) if touched.any() else np.array([], np.int64)
     )
     passes: list[Pass] = []
-    for absent, rows in routes.native:
-        passes += _clean(lane, absent, rows[~touched[rows]])
-        passes += _deleted(spark, lane, absent, np.setdiff1d(rows[touched[rows]], heavy), facts)
+    for kind in routes.native:
+        base = Pass(lane.files, lane.fields, kind.absent, kind.never_null, scopes=lane.scopes)
+        passes += _clean(base, kind.rows[~touched[kind.rows]])
+        passes += _deleted(spark, base, lane, np.setdiff1d(kind.rows[touched[kind.rows]], heavy), facts)
     return passes, np.union1d(routes.arrow, heavy)
 
 
@@ -72,12 +72,12 @@ def _broadcast_bytes(lane: Lane) -> NDArray[np.int64]:
     return np.minimum(chunks, deleted) * CHUNK_BYTES
 
 
-def _clean(lane: Lane, absent: frozenset[int], rows: Rows) -> Iterator[Pass]:
+def _clean(base: Pass, rows: Rows) -> Iterator[Pass]:
     if len(rows):
-        yield Pass(lane.files.take(rows), lane.fields, absent, scopes=_taken(lane.scopes, rows))
+        yield _of(base, rows)
 
 
-def _deleted(spark: SparkSession, lane: Lane, absent: frozenset[int], rows: Rows, facts: TableFacts) -> Iterator[Pass]:
+def _deleted(spark: SparkSession, base: Pass, lane: Lane, rows: Rows, facts: TableFacts) -> Iterator[Pass]:
     """Files with deleted positions, told apart by size where possible; files without a live row are dropped."""
     if not len(rows):
         return
@@ -86,11 +86,11 @@ def _deleted(spark: SparkSession, lane: Lane, absent: frozenset[int], rows: Rows
     is_live = np.array([p.cardinality for p in positions]) < lane.files.numpy("record_count")[rows]
     rows, positions = rows[is_live], [p for p, live in zip(positions, is_live, strict=True) if live]
     for some in split_by_size(lane.files.take(rows)) if len(rows) else []:
-        yield _with_words(lane, absent, rows[some], [positions[at] for at in some])
+        yield replace(_of(base, rows[some]), deleted=tuple(positions[at] for at in some))
 
 
-def _with_words(lane: Lane, absent: frozenset[int], rows: Rows, positions: Sequence[PositionSet]) -> Pass:
-    return Pass(lane.files.take(rows), lane.fields, absent, tuple(positions), _taken(lane.scopes, rows))
+def _of(base: Pass, rows: Rows) -> Pass:
+    return replace(base, files=base.files.take(rows), scopes=_taken(base.scopes, rows))
 
 
 def _taken(scopes: pa.Array | None, rows: Rows) -> pa.Array | None:

@@ -53,6 +53,7 @@ class Pass:
     files: EntryTable
     fields: tuple[NestedField, ...]
     absent: frozenset[int] = frozenset()  # columns no file of the pass has: they take their initial default
+    never_null: frozenset[int] = frozenset()  # columns in which a null stops the query
     deleted: Sequence[PositionSet] = ()  # of each file, or nothing at all
     scopes: pa.Array | None = None  # of each file: adds the column SCOPE
 
@@ -114,9 +115,21 @@ def _made(wanted: NestedField, of: Pass, literals: Mapping[str, Column]) -> Colu
             made = fact
         case _ if isinstance(wanted.field_type, UnknownType):
             made = F.lit(None)
+        case i if i in of.never_null:
+            made = _guarded(wanted)
         case _:
             return F.col(name)
     return made.cast(spark_type(wanted.field_type)).alias(name)
+
+
+def _guarded(wanted: NestedField) -> Column:
+    """A column that has a value in every row, if the file has the column at all."""
+    message = (
+        f"Column {wanted.name!r} is null in a data file whose partition has a value for it: the file lacks the column, "
+        "unlike the other files of its commit. Set spark.neve.read.footers=all in the session to look into every file."
+    )
+    column = F.col(synthetic(wanted))
+    return F.coalesce(column, F.raise_error(F.lit(message)).cast(spark_type(wanted.field_type)))
 
 
 def _facts_of_files(wanted: Pass) -> dict[str, pa.Array]:
