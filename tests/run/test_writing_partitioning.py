@@ -99,6 +99,17 @@ def test_values_are_those_of_the_scalar_transform(
     assert plain(apply_transform(transform, kind, column(given_values, kind))) == expected
 
 
+def test_decimals_may_lie_at_any_address():
+    values = [Decimal("1.23"), Decimal("-4.56")]
+    raw = bytes(8) + b"".join(int(v.scaleb(2)).to_bytes(16, "little", signed=True) for v in values)
+    memory = pa.allocate_buffer(len(raw) + 16)
+    pa.FixedSizeBufferWriter(memory).write(raw)
+    odd = pa.Array.from_buffers(pa.decimal128(9, 2), 2, [None, memory.slice(8, 32)])
+    bucket = BucketTransform(100)
+    expected = [bucket.transform(DecimalType(9, 2))(v) for v in values]
+    assert apply_transform(bucket, DecimalType(9, 2), odd).to_pylist() == expected
+
+
 def test_buckets_of_nanoseconds_are_those_of_microseconds_before_1970_too():
     nanos, micros = [-1, -1000, -1001, 1_512_151_975_038_194_123], [-1, -1, -2, 1_512_151_975_038_194]
     bucket = BucketTransform(1000)

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from neve.errors import UserError
 from neve.run.spark.write import write
@@ -35,12 +36,12 @@ def write_rows(rows: Rows, target: WriteTarget, spark: Callable[[], SparkSession
     table = as_arrow(rows, target.schema)
     if table.nbytes <= LOCAL_BYTES or not all(_is_carried(f.type) for f in table.schema):
         return write_arrow(table, target)
-    return write(spark().createDataFrame(table), target)
+    return write(_frame(spark(), table), target)
 
 
 def as_dataframe(spark: SparkSession, rows: Rows, schema: Schema) -> DataFrame:
     """Rows of any kind as a Spark DataFrame."""
-    return rows if _is_frame(rows) else spark.createDataFrame(as_arrow(rows, schema))
+    return rows if _is_frame(rows) else _frame(spark, as_arrow(rows, schema))
 
 
 def as_arrow(rows: Rows, schema: Schema) -> pa.Table:
@@ -60,6 +61,11 @@ def as_arrow(rows: Rows, schema: Schema) -> pa.Table:
         f"Cannot write rows given as {type(rows).__name__}. "
         "Give a Spark DataFrame, an Arrow table or reader, a pandas DataFrame, or a list of dictionaries."
     )
+
+
+def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """An Arrow table in Spark. Timestamps without a time zone stay so; Spark would read them in that of the session."""
+    return spark.createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
 
 
 def _is_frame(rows: Any) -> bool:

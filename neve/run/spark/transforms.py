@@ -43,7 +43,7 @@ from pyiceberg.types import (
 )
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 
 from neve.errors import UserError
 from neve.run.spark.types import spark_type
@@ -77,7 +77,8 @@ def _native(transform: Transform[Any, Any], kind: IcebergType, column: str, is_t
             return column
         case BucketTransform():
             hashed = _hashed(kind, column, is_text)
-            return None if hashed is None else f"(hash({_SEED}, {hashed}) & 2147483647) % {transform.num_buckets}"
+            bucket = f"(hash({_SEED}, {hashed}) & 2147483647) % {transform.num_buckets}"
+            return None if hashed is None else f"if({column} is null, null, {bucket})"
         case TruncateTransform():
             return _truncated(kind, column, transform.width)
         case YearTransform() | MonthTransform() | DayTransform() | HourTransform():
@@ -158,4 +159,4 @@ def _through_arrow(transform: Transform[Any, Any], field: NestedField) -> Any:
             return pa.nulls(len(values), pa.int32() if isinstance(kind, IntegerType) else values.type)
         return found
 
-    return arrow_udf(compute, spark_type(kind), ArrowUDFType.SCALAR)
+    return arrow_udf(compute, spark_type(kind))  # type: ignore[call-overload]

@@ -20,6 +20,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, Transform, UnknownTransform, VoidTransform
 from pyiceberg.types import (
+    DecimalType,
     IcebergType,
     TimestampNanoType,
     TimestampType,
@@ -138,7 +139,7 @@ def apply_transform(transform: Transform[Any, Any], source: IcebergType, values:
     if type(source) in _MICROS:
         source, values = _MICROS[type(source)], _floored_to_micros(values)
     compute: Callable[[pa.Array], pa.Array] = transform.pyarrow_transform(source)
-    return compute(values)
+    return compute(_aligned(values) if isinstance(source, DecimalType) else values)
 
 
 def column_at(rows: pa.RecordBatch, schema: Schema, field_id: int) -> pa.Array:
@@ -156,6 +157,11 @@ def path_of(schema: Schema, field_id: int) -> list[str]:
         names.insert(0, schema.find_field(at).name)
         at = schema._lazy_id_to_parent.get(at)
     return names
+
+
+def _aligned(values: pa.Array) -> pa.Array:
+    """The same values at an address that is a multiple of 16: the transforms insist on it, Spark does not keep it."""
+    return values.take(pa.array(np.arange(len(values))))
 
 
 def _floored_to_micros(values: pa.Array) -> pa.Array:
