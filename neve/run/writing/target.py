@@ -53,7 +53,7 @@ class WriteTarget:
     format_version: int
     sort_order: SortOrder = UNSORTED_SORT_ORDER
     properties: Mapping[str, str] = field(default_factory=dict)
-    io_properties: Mapping[str, str] = field(default_factory=dict)
+    io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold credentials
     options: WriteOptions = field(default_factory=WriteOptions)
 
     @classmethod
