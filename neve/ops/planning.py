@@ -16,9 +16,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from neve.model.partition import Specs
 from neve.plan.partition_filter import PartitionFilter
-from neve.plan.scan import ScanPlan, manifests_holding, plan_scan, prune_manifests, same_files, with_manifests
+from neve.plan.scan import ScanPlan, plan_scan, prune_manifests, with_manifests
 from neve.tree.entries import DETAIL, EntryTable, Manifest
-from neve.tree.read import manifests_of, read_entries
+from neve.tree.read import manifests_of, read_entries, with_detail
 
 __all__ = ["plan"]
 
@@ -52,19 +52,10 @@ def plan(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         case_sensitive=case_sensitive,
         schema=schema,
-        with_statistics=lambda files: _with_statistics(io, files, data, specs, always_read),
+        with_statistics=lambda files: with_detail(io, files, data, STATISTICS),
     )
     return with_manifests(found, len(manifests), len(manifests) - len(kept))
 
 
 def _live_entries(io: FileIO, manifests: Sequence[Manifest], specs: Specs, detail: Collection[str]) -> EntryTable:
     return read_entries(io, manifests, specs, detail=detail, live_only=True)
-
-
-def _with_statistics(
-    io: FileIO, files: EntryTable, data: Sequence[Manifest], specs: Specs, always_read: Collection[str]
-) -> EntryTable:
-    """The same files with their statistics, read from the manifests that hold them."""
-    ordinals = manifests_holding(files)
-    again = _live_entries(io, [data[i] for i in ordinals], specs, {*STATISTICS, *always_read})
-    return same_files(files, again, ordinals)

@@ -20,7 +20,7 @@ from pyiceberg.io import FileIO
 from neve.io.avro import Projection, decode, encode
 from neve.io.files import read_all
 from neve.tree.entries import DETAIL, EntryTable, Manifest
-from neve.tree.read import read_manifest
+from neve.tree.read import with_detail
 from neve.tree.write import ManifestContext, encode_manifest, publish
 
 __all__ = ["write_carried"]
@@ -48,7 +48,7 @@ def write_carried(
     """
     data = _copied(io, entries, sources, context)
     if data is None:
-        entries = _with_details(io, entries, sources)
+        entries = with_detail(io, entries, sources, DETAIL.names)
         data = encode_manifest(entries, context)
     return [publish(io, data, entries, context)]
 
@@ -105,15 +105,3 @@ def _row_ids_are_stated(data: bytes, manifest: Manifest, entries: EntryTable, ro
     stated = batch.column("data_file").field(0).take(pa.array(entries.numpy("row")[rows]))
     wanted = entries.take(rows)["first_row_id"].combine_chunks()
     return bool(pc.all(pc.or_(pc.is_null(wanted), pc.is_valid(stated))).as_py())
-
-
-def _with_details(io: FileIO, entries: EntryTable, sources: Sequence[Manifest]) -> EntryTable:
-    """The same entries with all their details read, the status and numbers they have now kept."""
-    pieces, places = [], []
-    for ordinal, rows in _rows_by_manifest(entries):
-        whole = read_manifest(io, sources[ordinal], entries.specs, ordinal=ordinal, detail=DETAIL.names)
-        pieces.append(whole.take(entries.numpy("row")[rows]))
-        places.append(rows)
-    found = EntryTable.concat(pieces, entries.specs).take(np.argsort(np.concatenate(places)))
-    kept = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "first_row_id")
-    return found.with_columns(**{name: entries[name] for name in kept})

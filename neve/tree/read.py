@@ -6,11 +6,11 @@ this module needs to know them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from os import cpu_count
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,9 @@ from neve.io.files import read_all
 from neve.model.partition import Specs
 from neve.tree.entries import CORE, DETAIL, EntryTable, FieldSummary, Manifest, Status
 
-__all__ = ["manifests_of", "read_entries", "read_list", "read_manifest"]
+__all__ = ["manifests_of", "read_entries", "read_list", "read_manifest", "with_detail"]
+
+T, U = TypeVar("T"), TypeVar("U")
 
 _ENTRY_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 _FILE_COLUMNS = tuple(f.name for f in CORE if f.name not in {"manifest", "row", "spec_id", *_ENTRY_COLUMNS})
@@ -84,12 +86,7 @@ def read_entries(
         entries = read_manifest(io, numbered[1], specs, ordinal=numbered[0], detail=detail)
         return entries.live() if live_only else entries
 
-    if len(manifests) < 2:
-        tables = [one(m) for m in enumerate(manifests)]
-    else:
-        # decoding and inflating run outside the interpreter lock
-        with ThreadPoolExecutor(min(len(manifests), (cpu_count() or 1) + 2)) as pool:
-            tables = list(pool.map(one, enumerate(manifests)))
+    tables = _in_threads(one, list(enumerate(manifests)))
     return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _in_order(detail))
 
 
@@ -100,6 +97,41 @@ def read_manifest(
     specs.require([manifest.spec_id], f"manifest {manifest.path}")
     batch, header = decode(read_all(io, manifest.path), manifest.path, _projection(tuple(sorted(detail))))
     return _entries(batch, header, manifest, specs, ordinal, _in_order(detail))
+
+
+def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], detail: Collection[str]) -> EntryTable:
+    """The same entries with more of their columns read, from the manifests their ordinals count.
+
+    Only the entries given are decoded; the others of their manifests are stepped over.
+    """
+    names = tuple(name for name in _in_order(detail) if not entries.has(name))
+    if not names or not len(entries):
+        return entries.with_columns(**dict.fromkeys(names))
+    ordinals, rows = entries.numpy("manifest"), entries.numpy("row")
+    order = np.lexsort((rows, ordinals))
+    cuts = np.flatnonzero(np.diff(ordinals[order])) + 1
+    groups = [(manifests[ordinals[part[0]]], rows[part]) for part in np.split(order, cuts)]
+    pieces = _in_threads(lambda group: _details(io, *group, names), groups)
+    found = pa.concat_tables(pieces).take(pa.array(np.argsort(order)))
+    return entries.with_columns(**{name: found.column(name) for name in names})
+
+
+def _details(io: FileIO, manifest: Manifest, rows: np.ndarray[Any, Any], names: tuple[str, ...]) -> pa.Table:
+    projection = Projection(frozenset(f"data_file.{name}" for name in names))
+    batch, _ = decode(read_all(io, manifest.path), manifest.path, projection, rows=rows)
+    files = _fields(batch.column("data_file")) if "data_file" in batch.schema.names else {}
+    columns = [
+        files[n].cast(DETAIL.field(n).type) if n in files else pa.nulls(len(rows), DETAIL.field(n).type) for n in names
+    ]
+    return pa.table(columns, schema=pa.schema([DETAIL.field(n) for n in names]))
+
+
+def _in_threads(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
+    """Decoding and inflating run outside the interpreter lock."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(len(items), (cpu_count() or 1) + 2)) as pool:
+        return list(pool.map(work, items))
 
 
 @cache

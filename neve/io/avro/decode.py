@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,8 @@ from neve.io.avro.scratch import Scratch
 
 __all__ = ["decode"]
 
+Rows: TypeAlias = np.ndarray[Any, Any]
+
 FAULTS: dict[int, tuple[str, str]] = {
     k.ENDS_EARLY: ("a value", "the end of the block"),
     k.BAD_VARINT: ("a number of at most 10 bytes", "a longer one"),
@@ -36,9 +39,16 @@ FAULTS: dict[int, tuple[str, str]] = {
 
 
 def decode(
-    data: bytes, path: str, projection: Projection = ALL, limits: Limits = DEFAULT, backend: Backend | None = None
+    data: bytes,
+    path: str,
+    projection: Projection = ALL,
+    limits: Limits = DEFAULT,
+    backend: Backend | None = None,
+    rows: Rows | None = None,
 ) -> tuple[pa.RecordBatch, AvroHeader]:
     """Decode the projected fields of an Avro file. Fields keep their Avro names, and their ids as metadata `field-id`.
+
+    `rows` are the numbers of the records wanted, ascending; the others are stepped over, which costs little.
 
     `path` is for error messages: CorruptFile when the bytes are not what they claim, LimitExceeded when they ask for
     too much. `backend` is chosen when not given.
@@ -47,12 +57,25 @@ def decode(
     program = _program(header, path, projection, limits)
     blocks = inflate_blocks(data, at, header, path, limits)
     records = _record_count(program, blocks, path, limits)
-    scratch = Scratch(program, records, path, limits.max_decoded_bytes)
+    wanted = _wanted(rows, records, path)
+    kept = records if rows is None else len(rows)
+    scratch = Scratch(program, kept, path, limits.max_decoded_bytes)
     backend = backend or backend_for(len(blocks.raw))
-    if records:
-        _run(program, blocks, scratch, path, limits, backend)
-    root = Assembly(scratch, blocks.raw, path, backend).struct(program.root, records)
+    if kept:
+        _run(program, blocks, scratch, path, limits, backend, wanted)
+    root = Assembly(scratch, blocks.raw, path, backend).struct(program.root, kept)
     return pa.RecordBatch.from_struct_array(root), header
+
+
+def _wanted(rows: Rows | None, records: int, path: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """A flag for each record; none when all are wanted."""
+    if rows is None:
+        return np.zeros(0, np.uint8)
+    if len(rows) and (rows[-1] >= records or rows[0] < 0 or (np.diff(rows) <= 0).any()):
+        raise CorruptFile(path, f"ascending record numbers below {records}", f"record {rows[-1]}")
+    wanted = np.zeros(records, np.uint8)
+    wanted[rows] = 1
+    return wanted
 
 
 def _program(header: AvroHeader, path: str, projection: Projection, limits: Limits) -> Program:
@@ -86,17 +109,27 @@ def _record_count(program: Program, blocks: Blocks, path: str, limits: Limits) -
     return int(blocks.counts.sum())
 
 
-def _run(program: Program, blocks: Blocks, scratch: Scratch, path: str, limits: Limits, backend: Backend) -> None:
+def _run(
+    program: Program,
+    blocks: Blocks,
+    scratch: Scratch,
+    path: str,
+    limits: Limits,
+    backend: Backend,
+    wanted: np.ndarray[Any, np.dtype[np.uint8]],
+) -> None:
     """Run the kernel to the end of the file, with more scratch memory whenever it asks for it."""
     state = np.zeros(k.STATE_WORDS, np.int64)
     state[k.RECORDS_LEFT], state[k.EMPTY_ITEMS] = blocks.counts[0], limits.max_empty_items
+    state[k.PC] = program.skip_at if len(wanted) and not wanted[0] else 0
     stack = np.zeros(2 * program.list_depth + 2, np.int64)
     raw = backend.bytes(blocks.raw)
     status = k.GROW
     while status == k.GROW:
         memory = (scratch.base, scratch.bytes, scratch.bytes.view(np.int32), scratch.bytes.view(np.int64))
-        rest = (blocks.ends, blocks.counts, scratch.room, scratch.filled, stack, state)
-        status = backend.decode(raw, *(backend.array(each) for each in (program.words, *memory, *rest)))
+        rest = (blocks.ends, blocks.counts, scratch.room, scratch.filled, stack, state, wanted)
+        arrays = (backend.array(each) for each in (program.words, *memory, *rest))
+        status = backend.decode(raw, *arrays, program.skip_at)
         if status == k.GROW:
             scratch.grow(int(state[k.CONTEXT]), int(state[k.WANTED]), float(state[k.POSITION]) / len(blocks.raw))
     if status != k.DONE:

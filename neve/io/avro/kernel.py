@@ -44,6 +44,7 @@ FIXED = 17  # [slot, bytes]
 DECIMAL_FIXED = 18  # [slot, bytes]
 MARK = 19  # [slot of starts]
 MARK_END = 20  # [slot of starts, slot of lengths]
+PASS = 21  # [] the end of a record that was stepped over
 LAST_WITH_VARINT = JUMP
 BLOCK_WORDS, SIZE_WORDS = 5, 2
 
@@ -81,8 +82,14 @@ def decode(
     filled: Any,
     stack: Any,
     state: Any,
+    wanted: Any,
+    skip_at: int,
 ) -> int:
-    """Run the program over all records, or until a context needs more room (`GROW`: enlarge it and call again)."""
+    """Run the program over all records, or until a context needs more room (`GROW`: enlarge it and call again).
+
+    `wanted` has a flag for each record, or nothing when all are wanted; the others are stepped over by the program that
+    begins at `skip_at`.
+    """
     p, pc, row, left, depth, block = state[POSITION], state[PC], state[ROW], state[LEFT], state[DEPTH], state[IN_BLOCK]
     records_left, empty_items = state[RECORDS_LEFT], state[EMPTY_ITEMS]
     end, status, start, record = ends[block], DONE, p, state[RECORD]
@@ -224,11 +231,14 @@ def decode(
             depth += 2
             row = filled[code[pc + 1]]
             pc += 2
-        elif op == END:
-            row += 1
+        elif op == END or op == PASS:
+            if op == END:
+                row += 1
             record += 1
             records_left -= 1
             pc = 0
+            if record < len(wanted) and wanted[record] == 0:
+                pc = skip_at
             if records_left == 0:
                 if p != end:
                     status = LEFTOVER

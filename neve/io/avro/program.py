@@ -44,6 +44,7 @@ class Program:
     list_depth: int
     least_bytes: int  # of a record
     places: tuple[tuple[int, str], ...]  # first word and field path of each instruction, for error messages
+    skip_at: int  # the first word of a second program, which steps over a record
 
     def field_at(self, word: int) -> str:
         """The path of the field that the instruction at this word reads."""
@@ -56,10 +57,15 @@ def compile_program(root: Node) -> Program:
     emitter = _Emitter()
     column = emitter.record(root, 0)
     emitter.put(root, k.END)
+    skip_at = emitter.here()
+    emitter.skip(root)
+    emitter.put(root, k.PASS)
     slots = np.array(emitter.slots, np.int64).reshape(-1, 3)
     words, places = np.array(emitter.words, np.int32), tuple(emitter.places)
     context, width, unit = (np.ascontiguousarray(slots[:, i]) for i in range(3))
-    return Program(words, column, context, width, unit, emitter.contexts, emitter.deepest, root.min_width, places)
+    return Program(
+        words, column, context, width, unit, emitter.contexts, emitter.deepest, root.min_width, places, skip_at
+    )
 
 
 class _Emitter:
