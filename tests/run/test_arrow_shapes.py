@@ -214,6 +214,13 @@ def test_nested_fields_are_matched_by_id_at_every_depth(io: FileIO, write: Any) 
     assert found["map"].to_pylist() == [[("k", {"v": 0.5})], [], None]
 
 
+def test_a_struct_asked_for_twice_is_cut_differently_each_time(io: FileIO, write: Any) -> None:
+    kind = pa.struct([numbered("a", pa.int32(), 2), numbered("b", pa.string(), 3), numbered("c", pa.int32(), 4)])
+    task = write((numbered("s", kind, 1), [{"a": 1, "b": "x", "c": 2}]))
+    one, two = StructType(column(3, "b", StringType())), StructType(column(4, "c", LongType()))
+    assert read(io, task, column(1, "s", one), column(1, "t", two)).to_pylist() == [{"s": {"b": "x"}, "t": {"c": 2}}]
+
+
 def test_a_struct_of_which_the_file_has_no_field_asked_for_keeps_its_nulls(io: FileIO, write: Any) -> None:
     task = write((numbered("s", pa.struct([numbered("a", pa.int32(), 2)]), 1), [{"a": 1}, None]))
     found = read(io, task, column(1, "s", StructType(column(3, "new", StringType()))))

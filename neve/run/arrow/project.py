@@ -8,7 +8,7 @@ default of the field, or null.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -87,8 +87,11 @@ class Projection:
 
 def compile_projection(schema: Schema, source: Source, carrier: Carrier) -> Projection:
     """How rows of a schema are made from a file."""
-    columns, leaves = _Compiler(source, carrier).top(schema.fields)
-    return Projection(arrow_schema(schema, carrier), columns, leaves)
+    # Twice: where an array is found among those read is known only when all leaves are.
+    _, leaves = _Compiler(source, carrier).columns(schema.fields, source.fields, prunes=True)
+    columns, _ = _Compiler(source, carrier, leaves).columns(schema.fields, source.fields, prunes=True)
+    checked = tuple(_Checked(c, f, source.path) for c, f in zip(columns, schema.fields, strict=True))
+    return Projection(arrow_schema(schema, carrier), checked, tuple(sorted(leaves)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +188,7 @@ class _Map:
 class _Compiler:
     source: Source
     carrier: Carrier
-
-    def top(self, fields: Sequence[NestedField]) -> tuple[tuple[Column, ...], tuple[int, ...]]:
-        columns, leaves = self.columns(fields, self.source.fields, prunes=True)
-        named = tuple(_Checked(c, f, self.source.path) for c, f in zip(columns, fields, strict=True))
-        return named, tuple(sorted(leaves))
+    leaves: Set[int] | None = None  # all that are read, where they are known
 
     def columns(
         self, fields: Sequence[NestedField], found: tuple[FileField, ...], prunes: bool
@@ -199,7 +198,8 @@ class _Compiler:
         places = [ordinals[f.field_id] if self.is_read(f, ordinals) else None for f in fields]
         converted = [None if at is None else self.convert(f, found[at]) for f, at in zip(fields, places, strict=True)]
         leaves = {leaf for each in converted if each is not None for leaf in each[1]}
-        read = [i for i, f in enumerate(found) if not prunes or not leaves.isdisjoint(f.leaves)]
+        arrays = leaves if self.leaves is None else self.leaves
+        read = [i for i, f in enumerate(found) if not prunes or not arrays.isdisjoint(f.leaves)]
         rank = {ordinal: at for at, ordinal in enumerate(read)}
         columns = (
             self.absent(f) if at is None or each is None else self.filled(f, _Taken(rank[at], each[0]))
