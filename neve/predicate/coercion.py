@@ -9,7 +9,7 @@ is no cut and the comparison is left to Spark.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from decimal import ROUND_FLOOR, Decimal, localcontext
@@ -54,7 +54,7 @@ from neve.predicate.constants import Constant, Kind, number_of
 from neve.predicate.normal import NanosLiteral
 from neve.predicate.times import DAY, instant, is_steady, local, parse_date, parse_timestamp
 
-__all__ = ["ABOVE", "BELOW", "Cut", "canonical", "cut"]
+__all__ = ["ABOVE", "BELOW", "Cut", "alike", "canonical", "cut"]
 
 EXACT_DOUBLE = 1 << 53  # whole numbers up to here are doubles
 EXACT_FLOAT = 1 << 24
@@ -93,6 +93,25 @@ def canonical(constant: Constant, kind: IcebergType) -> bool:
         return constant.value == str(int(constant.value)) if constant.value.lstrip("-").isdecimal() else False
     days = parse_date(constant.value) if isinstance(kind, DateType) else None
     return days is not None and constant.value == str(np.datetime64(days, "D"))
+
+
+def alike(constants: Sequence[Constant], kind: IcebergType) -> bool:
+    """Whether it is the same to compare a column with each constant of a list or, as Spark does, in one common type."""
+    kinds = {c.kind for c in constants} - {Kind.NULL}
+    if len(kinds) > 1 and (Kind.STRING in kinds or kinds >= {Kind.INSTANT, Kind.LOCAL}):
+        return False
+    if kinds & {Kind.FLOAT, Kind.DOUBLE} and not isinstance(kind, FloatType | DoubleType):
+        limit = EXACT_FLOAT if Kind.FLOAT in kinds else EXACT_DOUBLE
+        numbers = [c.value for c in constants if c.kind is not Kind.NULL]
+        return isinstance(kind, IntegerType | LongType) and all(abs(n) < limit for n in numbers)
+    if Kind.DECIMAL not in kinds:
+        return True
+    decimals = [Decimal(c.value) for c in constants if c.kind in {Kind.INTEGER, Kind.DECIMAL}]
+    return max(d.adjusted() + 1 for d in decimals) + max(_scale(d) for d in decimals) <= MAX_DIGITS
+
+
+def _scale(value: Decimal) -> int:
+    return max(0, -int(value.as_tuple().exponent))
 
 
 def _whole(constant: Constant, kind: Any, zone: tzinfo) -> Cut | None:
@@ -144,8 +163,7 @@ def _decimal(constant: Constant, kind: Any, zone: tzinfo) -> Cut | None:
     if constant.kind not in {Kind.INTEGER, Kind.DECIMAL}:
         return None
     value = Decimal(constant.value)
-    scale = max(0, -int(value.as_tuple().exponent))
-    if max(kind.precision - kind.scale, value.adjusted() + 1) + max(kind.scale, scale) > MAX_DIGITS:
+    if max(kind.precision - kind.scale, value.adjusted() + 1) + max(kind.scale, _scale(value)) > MAX_DIGITS:
         return None  # Spark rounds one of the two to make room
     limit = Decimal(10) ** (kind.precision - kind.scale)
     if abs(value) >= limit:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyiceberg.expressions import (
     AlwaysFalse,
+    AlwaysTrue,
     BooleanExpression,
     EqualTo,
     GreaterThan,
@@ -40,7 +41,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from neve.predicate.coercion import ABOVE, BELOW, Cut, canonical, cut
+from neve.predicate.coercion import ABOVE, BELOW, Cut, alike, canonical, cut
 from neve.predicate.constants import Constant, Kind
 from neve.predicate.normal import NanosLiteral, all_of, any_of
 from neve.predicate.ternary import NULL, TRUE, UNKNOWN, Ternary, conjunction
@@ -72,6 +73,8 @@ class Column:
         if isinstance(self.kind, TimestampNanoType | TimestamptzNanoType):
             return self._beside_micros(operator, place)
         found = Ternary(self._at(operator, place), self._at(NEGATED[operator], place))
+        if place.floor is None and constant.kind is Kind.DECIMAL:
+            return self._with_null(found)
         return found.inexact() if isinstance(self.kind, UUIDType) else found
 
     def same(self, constant: Constant) -> Ternary:
@@ -83,6 +86,8 @@ class Column:
 
     def among(self, constants: Sequence[Constant]) -> Ternary:
         """IN a list of constants."""
+        if not alike(constants, self.kind):
+            return UNKNOWN
         plain = [c for c in constants if c.kind is not Kind.NULL and canonical(c, self.kind) and not _is_nan(c)]
         places = [cut(c, self.kind, self.zone) for c in plain]
         special = [c for c in constants if c.kind is Kind.NULL or _is_nan(c)]
@@ -175,6 +180,12 @@ class Column:
         different = all_of((self._not_null(), _make(NotEqualTo, self.name, place.floor)))
         return different if place.on else self._not_null()
 
+    @staticmethod
+    def _with_null(found: Ternary) -> Ternary:
+        """Beside a decimal beyond all whole numbers Spark answers without looking at the column, null or not."""
+        true, false = (side if side is AlwaysFalse() else AlwaysTrue() for side in (found.true, found.false))
+        return Ternary(true, false, False, False)
+
     def _beside_nan(self, operator: str) -> Ternary:
         """NaN equals itself and is greater than everything else."""
         if not isinstance(self.kind, FloatType | DoubleType):
@@ -217,7 +228,7 @@ class Column:
         return _make(IsNull, self.name) if self.is_nullable else AlwaysFalse()
 
     def _not_null(self) -> BooleanExpression:
-        return _make(NotNull, self.name) if self.is_nullable else TRUE.true
+        return _make(NotNull, self.name) if self.is_nullable else AlwaysTrue()
 
 
 def _is_nan(constant: Constant) -> bool:

@@ -239,13 +239,16 @@ def _merged(
     parts: list[BooleanExpression], one: type[LiteralPredicate], many: type[SetPredicate]
 ) -> list[BooleanExpression]:
     """Comparisons of one column with single values as one comparison with the set of them."""
-    sets: dict[str, set[Any]] = {}
-    rest: list[BooleanExpression] = []
+    alike: dict[str, list[Any]] = {}
     for part in parts:
         if isinstance(part, one | many) and isinstance(part.term, Reference):
-            values = part.literals if isinstance(part, SetPredicate) else {part.literal}
-            sets.setdefault(part.term.name, set()).update(values)
-        else:
-            rest.append(part)
-    make: Any = many
-    return [*(make(name, values) for name, values in sets.items()), *rest]
+            alike.setdefault(part.term.name, []).append(part)
+    if all(len(group) == 1 for group in alike.values()):
+        return parts
+    rest = [p for p in parts if not (isinstance(p, one | many) and isinstance(p.term, Reference))]
+    return [*(_united(name, group, many) for name, group in alike.items()), *rest]
+
+
+def _united(name: str, parts: list[Any], many: type[SetPredicate]) -> BooleanExpression:
+    sets = (part.literals if isinstance(part, SetPredicate) else {part.literal} for part in parts)
+    return parts[0] if len(parts) == 1 else _make(many, name, set().union(*sets))

@@ -77,7 +77,9 @@ def parse(
     root = _parsed(where)
     names = tuple(dict.fromkeys(reader.name_of(parts) for parts in _column_parts(root)))
     found = reader.condition(root)
-    return Predicate(normal(found.true, schema), found.true_exact, where, names)
+    # only what is said of a field in a struct is not in normal form yet
+    expression = normal(found.true, schema) if any("." in name for name in names) else found.true
+    return Predicate(expression, found.true_exact, where, names)
 
 
 def columns_of(text: str) -> tuple[str, ...]:
