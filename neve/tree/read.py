@@ -95,7 +95,10 @@ def read_manifest(
 ) -> EntryTable:
     """The entries of one manifest, with everything inherited from its row in the manifest list filled in."""
     specs.require([manifest.spec_id], f"manifest {manifest.path}")
-    batch, header = decode(read_all(io, manifest.path), manifest.path, _projection(tuple(sorted(detail))))
+    data = read_all(io, manifest.path)
+    if len(data) < manifest.length:  # a file cut between two blocks is a valid Avro file with fewer entries
+        raise CorruptFile(manifest.path, f"{manifest.length} bytes, as the manifest list says", f"{len(data)}")
+    batch, header = decode(data, manifest.path, _projection(tuple(sorted(detail))))
     return _entries(batch, header, manifest, specs, ordinal, _in_order(detail))
 
 
