@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.statistics import StatisticsFile
 
 from neve.model.snapshots import Snapshots
+from neve.ops.audit.roots import Root, root_findings
 from neve.ops.verify import Audit, Finding
 from tests.ops.lived import Lived, edit_avro, local, only
 
@@ -158,6 +162,38 @@ def test_a_snapshot_that_descends_from_itself_is_found(v1):
     assert only(v1.audit(loop)).kind == "parent"
 
 
+def test_a_snapshot_not_numbered_above_its_parent_is_found(v2):
+    def change(at: int, row: dict) -> dict:
+        return {"sequence-number": 6} if at == 4 else {}
+
+    finding = v2.audit(edited_snapshots(v2, change), data=False).findings[0]
+    assert finding.kind == "sequence-number" and "parent" in finding.message
+
+
+def test_a_snapshot_of_an_unknown_schema_is_found(v2):
+    finding = only(v2.audit(edited_snapshots(v2, lambda at, row: {"schema-id": 9} if at == 1 else {})))
+    assert finding.kind == "unknown-schema" and "schema 9" in finding.message
+
+
+def test_snapshots_that_took_the_same_row_ids_are_found(v3):
+    taken = edited_snapshots(v3, lambda at, row: {"first-row-id": 1, "added-rows": 8} if at == 1 else {})
+    audit = v3.audit(taken, data=False)
+    assert kinds(audit) == {"row-ids"} and "took the same row ids from 1 on" in audit.findings[0].message
+
+
+def test_a_snapshot_that_cannot_be_parsed_is_found(v2):
+    broken = edited_snapshots(v2, lambda at, row: {"summary": {"operation": "unheard of"}} if at == 1 else {})
+    assert only(v2.audit(broken)).kind == "unreadable-file"
+
+
+def test_a_missing_statistics_file_is_a_note(v2):
+    path = f"{v2.kit.metadata.location}/metadata/gone.stats"
+    row = {"snapshot-id": v2.kit.head_id, "statistics-path": path, "file-size-in-bytes": 9}
+    file = StatisticsFile(**row, **{"file-footer-size-in-bytes": 1, "blob-metadata": []})
+    audit = v2.audit(v2.kit.metadata.model_copy(update={"statistics": [file]}))
+    assert found(audit) == {("statistics-file", "gone.stats")} and audit.is_sound
+
+
 def test_a_snapshot_listed_twice_is_found(v2):
     rows = v2.kit.metadata.lazy_snapshots.rows
     assert only(v2.audit(v2.kit.metadata.model_copy(update={"snapshots": Snapshots([*rows, rows[0]])}))).kind == (
@@ -277,6 +313,17 @@ def test_files_that_share_row_ids_are_found(v3):
     assert kinds(audit) == {"row-ids"} and "Shares row ids from 3 on" in audit.findings[0].message
 
 
+def test_a_manifest_nobody_added_is_found(v2):
+    (snapshot, *_), (manifest, *_) = v2.kit.metadata.snapshots, v2.kit.manifests()
+    root = Root(snapshot, "list", (replace(manifest, added_snapshot_id=None, sequence_number=1),))
+    assert "added-snapshot" in {f.kind for f in root_findings(root, {}, v2.kit.specs)}
+
+
+def test_a_manifest_path_that_must_not_be_followed_is_found(v2):
+    v2.edit_lists(v2.manifest(spec=2), manifest_path="file:///tmp/\x1b[2Jm.avro")
+    assert kinds(v2.audit()) == {"unreadable-file"}
+
+
 # --- manifests ---
 
 
@@ -334,6 +381,18 @@ def test_a_tombstone_without_its_number_is_found(either):
     either.edit_manifest(manifest, forget)
     finding = only(either.audit())
     assert finding.kind == "entry-sequence-number" and "not new" in finding.message
+
+
+def test_a_negative_count_is_found(lived):
+    file, manifest = lived.files(spec=2)[0], lived.manifest(spec=2)
+    lived.edit_file(file, manifest, file_size_in_bytes=-1)
+    assert ("entry", name(file)) in found(lived.audit(data=False))
+
+
+def test_an_unknown_status_is_found(lived):
+    manifest = lived.manifest(spec=2)
+    lived.edit_manifest(manifest, lambda row: row.update(status=9))
+    assert "entry" in kinds(lived.audit(data=False))
 
 
 def test_a_data_file_that_is_live_twice_is_found(v2):
@@ -410,6 +469,13 @@ def test_an_encrypted_data_file_is_a_note(lived):
     assert found(audit) == {("unsupported-file", name(file))} and audit.is_sound
 
 
+def test_a_data_file_that_must_not_be_followed_is_found(lived):
+    file, manifest = lived.files(spec=2)[0], lived.manifest(spec=2)
+    lived.edit_file(file, manifest, file_path="file:///tmp/a\nb.parquet")
+    finding = only(lived.audit())
+    assert finding.kind == "unreadable-file" and "control characters" in finding.message
+
+
 # --- delete files and vectors ---
 
 
@@ -438,6 +504,19 @@ def test_a_delete_in_another_partition_than_its_data_file_is_found(either):
     either.edit_file(file, manifest, partition={"region": "us"})
     either.edit_lists(manifest, partitions=lambda old: [{**old[0], "upper_bound": b"us"}])
     assert found(either.audit()) == {("delete-partition", name(file))}
+
+
+def test_a_delete_older_than_its_data_file_is_found(either):
+    file, manifest = either.files(deletes=True)[0], either.manifest(deletes=True)
+    either.edit_manifest(manifest, lambda row: row.update(sequence_number=0))
+    either.edit_lists(manifest, min_sequence_number=0)
+    assert found(either.audit()) == {("delete-sequence-number", name(file))}
+
+
+def test_a_vector_without_a_place_is_found(v3):
+    file, manifest = v3.files(deletes=True)[0], v3.manifest(deletes=True)
+    v3.edit_file(file, manifest, content_offset=None)
+    assert found(v3.audit()) == {("vector", name(file))}
 
 
 def test_a_flipped_bit_in_a_vector_is_found(v3):
@@ -488,3 +567,21 @@ def test_a_missing_puffin_file_is_found_once(v3):
     path = local(v3.files(deletes=True)[0])
     path.unlink()
     assert found(v3.audit()) == {("missing-file", path.name)}
+
+
+# --- whatever happens ---
+
+
+def test_no_damage_stops_the_audit(v3):
+    chance = Random(7)
+    files = sorted(p for p in (v3.kit.folder / "db").rglob("*") if p.suffix in {".avro", ".parquet", ".puffin"})
+    for path in files[::2]:
+        whole = path.read_bytes()
+        damaged = bytearray(whole)
+        for at in chance.sample(range(len(whole)), 20):
+            damaged[at] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        audit = v3.audit()
+        path.write_bytes(whole)
+        assert {name(f.path) for f in audit.findings} >= ({path.name} if path.suffix == ".puffin" else set())
+    assert not v3.audit().findings

@@ -27,7 +27,7 @@ KNOWN_DEFECTS = {
     "impala_iceberg_v3_all_types": ({"list-header"}, ROUNDED),
     "v123_upgraded": ({"manifest-sequence-number"}, RENUMBERED),
 }
-MADE = ("v123_upgraded", "v1_specs", "v2_eqdel_null", "v2_posdel_nasty", "v3_dv_nasty")
+MADE = ("v123_upgraded", "v2_posdel_nasty", "v3_dv_nasty")
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # relocate.py leaves files to the collector
 

@@ -21,7 +21,7 @@ from neve.run.arrow.formats import open_file
 from neve.run.arrow.parquet import ParquetData
 from neve.run.facts import TableFacts
 from neve.tree.entries import EntryTable
-from neve.tree.read import read_entries
+from neve.tree.read import with_detail
 
 __all__ = ["FilesAudit", "audit_files"]
 
@@ -77,22 +77,13 @@ def _tasks(files: EntryTable, is_encrypted: Mask) -> Iterator[tuple[str, str, bo
 def _columns(
     io: FileIO, forest: Forest, rows: Ints, footers: Sequence[Sequence[ColumnRange]], facts: TableFacts
 ) -> Iterator[Finding]:
+    """The columns of some files; their statistics are read only now: those of all files would not fit in memory."""
     try:
-        files = _with_statistics(io, forest, rows)
+        files = with_detail(io, forest.entries.take(rows), forest.manifests, STATISTICS)
     except TableError as e:  # a manifest that could be read before
         yield about(str(getattr(e, "path", facts.location)), e)
     else:
         yield from column_findings(files, footers, facts)
-
-
-def _with_statistics(io: FileIO, forest: Forest, rows: Ints) -> EntryTable:
-    """The same entries with the statistics of their columns, read again: all at once they would not fit in memory."""
-    ordinals = forest.entries.numpy("manifest")[rows]
-    needed = np.unique(ordinals)
-    manifests = [forest.manifests[i] for i in needed]
-    found = read_entries(io, manifests, forest.entries.specs, detail=STATISTICS)
-    starts = np.searchsorted(found.numpy("manifest"), np.arange(len(needed)))
-    return found.take(starts[np.searchsorted(needed, ordinals)] + forest.entries.numpy("row")[rows])
 
 
 def _probe(io: FileIO, facts: TableFacts, path: str, file_format: str, is_encrypted: bool) -> Probe:

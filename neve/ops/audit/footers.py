@@ -33,6 +33,8 @@ from pyiceberg.types import (
     TimeType,
 )
 
+from neve.errors import CorruptFile
+from neve.io.footer import ChunkStatistics, read_statistics
 from neve.run.arrow.columns import DELETE_PATH_ID, DELETE_POSITION_ID
 from neve.run.arrow.ids import FileField, identified
 from neve.run.arrow.parquet import ParquetData
@@ -68,11 +70,15 @@ def kind_of(field_id: int, facts: TableFacts) -> IcebergType | None:
 def column_ranges(data: ParquetData, facts: TableFacts) -> tuple[ColumnRange, ...]:
     """The columns of a file the table knows, each with its range over all row groups that tell it."""
     fields = identified(data.fields, data.path, facts.name_mapping, facts.schemas)
-    footer = data.file.metadata
-    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    groups = read_statistics(data.stream, data.size, data.path)
+    leaves = list(_leaves(fields))
+    if any(len(chunks) != len(leaves) for chunks in groups):
+        found = sorted({len(chunks) for chunks in groups})
+        raise CorruptFile(data.path, f"row groups of {len(leaves)} columns, as the schema has,", f"{found}")
+    columns = zip(*groups, strict=True) if groups else [()] * len(leaves)
     return tuple(
-        _range(leaf, leaf.field_id, depth, groups, facts)
-        for leaf, depth in _leaves(fields)
+        _range(leaf, leaf.field_id, depth, chunks, facts)
+        for (leaf, depth), chunks in zip(leaves, columns, strict=True)
         if leaf.field_id is not None
     )
 
@@ -85,36 +91,37 @@ def _leaves(fields: Iterable[FileField], depth: int = 0) -> Iterator[tuple[FileF
             yield field, depth
 
 
-def _range(leaf: FileField, field_id: int, depth: int, groups: Sequence[Any], facts: TableFacts) -> ColumnRange:
-    known = [s for g in groups if (s := g.column(leaf.leaves.start).statistics) is not None]
+def _range(
+    leaf: FileField, field_id: int, depth: int, chunks: Sequence[ChunkStatistics], facts: TableFacts
+) -> ColumnRange:
     kind = kind_of(field_id, facts)
-    ends = [] if kind is None else [e for s in known if (e := _ends(s, leaf.type, kind)) is not None]
-    counted = depth == 0 and len(known) == len(groups) and all(s.has_null_count for s in known)
+    lows = [] if kind is None else [_value(c.minimum, leaf.type, kind) for c in chunks]
+    highs = [] if kind is None else [_value(c.maximum, leaf.type, kind) for c in chunks]
+    nulls = [c.nulls for c in chunks if c.nulls is not None]
     return ColumnRange(
         field_id,
-        min((low for low, _ in ends), default=None),
-        max((high for _, high in ends), default=None),
-        sum(s.null_count for s in known) if counted else None,
+        min((v for v in lows if v is not None), default=None),
+        max((v for v in highs if v is not None), default=None),
+        sum(nulls) if depth == 0 and len(nulls) == len(chunks) else None,
     )
 
 
-def _ends(statistics: Any, stored: pa.DataType, kind: IcebergType) -> tuple[Any, Any] | None:
-    if not statistics.has_min_max or statistics.physical_type == "INT96":
-        return None
-    low, high = (_value(raw, stored, kind) for raw in (statistics.min_raw, statistics.max_raw))
-    return None if low is None or high is None else (low, high)
-
-
 def _value(raw: Any, stored: pa.DataType, kind: IcebergType) -> Any:
-    """A stored value in the units of the table's type; None when one does not make the other."""
+    """A stored value in the units of the table's type; None when there is none, or one does not make the other."""
+    if raw is None:
+        return None
     if isinstance(kind, DecimalType):
-        return _decimal(raw, kind) if at.is_decimal128(stored) and stored.scale == kind.scale else None
+        return (
+            _decimal(raw, kind)
+            if not isinstance(raw, float) and at.is_decimal128(stored) and stored.scale == kind.scale
+            else None
+        )
     if isinstance(kind, FloatType | DoubleType):
         return raw + 0.0 if isinstance(raw, float) and not math.isnan(raw) else None
     if isinstance(kind, _TEXT):
         return raw if isinstance(raw, bytes) else None
     if isinstance(kind, BooleanType):
-        return int(raw) if at.is_boolean(stored) else None
+        return int(raw) if isinstance(raw, bool) else None
     whole = _whole(raw, stored, kind) if isinstance(raw, int) else None
     return whole if whole is not None and abs(whole) < 1 << 63 else None
 

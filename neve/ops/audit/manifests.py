@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,8 @@ def audit_manifest(
         refuse_unreadable(pa.array([manifest.path]), metadata.location)
         data = read_all(io, manifest.path)
         header = read_header(data, manifest.path)
-        entries = read_manifest(io, manifest, specs, ordinal=ordinal, detail=DETAILS)
+        # Read to its end, however long the list says it is: that is a finding of its own.
+        entries = read_manifest(io, replace(manifest, length=len(data)), specs, ordinal=ordinal, detail=DETAILS)
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
         encrypted = manifest.key_metadata is not None
         error = UnsupportedFeature(f"Cannot read {manifest.path}: it is encrypted.") if encrypted else e
