@@ -17,12 +17,14 @@ from pyroaring import FrozenBitMap64
 
 from neve.errors import CorruptFile
 from neve.io.vectors import PositionSet
-from neve.run.arrow.bind import bind
+from neve.run.arrow.bind import bind, fields_with_ids
 from neve.run.arrow.columns import POSITION
 from neve.run.arrow.deletes import positions_in, with_positions
 from neve.run.arrow.equality import EqualityIndex
 from neve.run.arrow.formats import DataFile, open_file
+from neve.run.arrow.parquet import ParquetData
 from neve.run.arrow.project import Projection, Rows
+from neve.run.arrow.rowgroups import may_match
 from neve.run.arrow.tasks import DeleteFile, EqualityDeletes, FileTask, ReadTarget
 from neve.run.arrow.types import Carrier, arrow_schema
 
@@ -52,10 +54,19 @@ def read_tasks(io: FileIO, tasks: Sequence[FileTask], target: ReadTarget) -> Ite
     """The live rows of several data files, one after the other; a delete file they share is read once."""
     index = EqualityIndex(io, target)
     for task in with_positions(io, tasks):
-        with open_file(io, task.path, task.file_format, task.file_size, task.record_count) as data:
+        with open_file(io, task.path, task.file_format, task.file_size, task.record_count) as opened:
+            data = _restricted(opened, task, target)
             dead = _deleted(data, task, index)
             if dead is None or dead.cardinality != data.record_count:
                 yield from _live(data, task, bind(data, task, target.schema, target), dead)
+
+
+def _restricted(data: DataFile, task: FileTask, target: ReadTarget) -> DataFile:
+    """The file without the row groups that hold no row the scan is after."""
+    if target.predicate is None or not isinstance(data, ParquetData):
+        return data
+    fields = fields_with_ids(data, task.path, target)
+    return data.restricted(may_match(data.file.metadata, fields, target.predicate))
 
 
 def _deleted(data: DataFile, task: FileTask, index: EqualityIndex) -> PositionSet | None:

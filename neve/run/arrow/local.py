@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import NestedField
 
 from neve.plan.scan import ScanPlan
+from neve.predicate.normal import bound
 from neve.run.arrow.columns import metadata_columns
 from neve.run.arrow.rowfilter import matching
 from neve.run.arrow.tasks import ReadTarget
@@ -42,15 +43,21 @@ def read_plan(
     """
     asked = _asked(plan, facts)
     if where is None:
-        yield from _batches(plan, facts, asked, carrier)
-        return
+        return _batches(plan, facts, ReadTarget(asked, facts.name_mapping, facts.schemas, carrier))
     known = next(s for s in facts.schemas if s.schema_id == plan.schema.schema_id)
     condition = bind(known, rewrite_not(where), True)
     wide = Schema(*asked.fields, *_beside(asked, known, extract_field_ids(condition)))
-    for batch in _batches(plan, facts, wide, carrier):
-        kept = batch.filter(pa.array(matching(batch, wide, condition)))
+    target = ReadTarget(wide, facts.name_mapping, facts.schemas, carrier, bound(where, known))
+    return _filtered(_batches(plan, facts, target), wide, condition, len(asked.fields))
+
+
+def _filtered(
+    batches: Iterator[pa.RecordBatch], schema: Schema, condition: BooleanExpression, width: int
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        kept = batch.filter(pa.array(matching(batch, schema, condition)))
         if kept.num_rows:
-            yield kept.select(range(len(asked.fields)))
+            yield kept.select(range(width))
 
 
 def _asked(plan: ScanPlan, facts: TableFacts) -> Schema:
@@ -64,8 +71,8 @@ def _beside(asked: Schema, known: Schema, ids: set[int]) -> list[NestedField]:
     return [f.model_copy(update={"name": f"__where{f.field_id}"}) for f in missing]
 
 
-def _batches(plan: ScanPlan, facts: TableFacts, schema: Schema, carrier: Carrier) -> Iterator[pa.RecordBatch]:
-    target, io = ReadTarget(schema, facts.name_mapping, facts.schemas, carrier), facts.io()
+def _batches(plan: ScanPlan, facts: TableFacts, target: ReadTarget) -> Iterator[pa.RecordBatch]:
+    io = facts.io()
     tasks = tasks_of(plan.files, plan.deletes, plan.attached)
     for group in groups(tasks) if tasks.num_rows else ():
         yield from read_tasks(io, file_tasks(group, facts.specs), target)

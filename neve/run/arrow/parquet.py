@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
 from neve.run.arrow.ids import FileField, fields_of
@@ -17,7 +19,7 @@ __all__ = ["ParquetData", "open_parquet"]
 
 BATCH_BYTES = 32 << 20  # decoded size a batch is aimed at; a single row may be larger
 
-Keep = Callable[[Any], bool]  # of a row group's metadata
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class ParquetData:
     file: pq.ParquetFile
     stream: Any
     size: int
+    kept: Mask | None = None  # the row groups to read, when some are left out
     prunes_nested: bool = True
 
     @property
@@ -41,14 +44,17 @@ class ParquetData:
         """The rows the footer counts."""
         return int(self.file.metadata.num_rows)
 
-    def batches(
-        self, leaves: Sequence[int], part: tuple[int, int] = (0, 1), keep: Keep | None = None
-    ) -> Iterator[Stretch]:
+    def restricted(self, kept: Mask) -> ParquetData:
+        """The same file without some row groups; positions stay those of the whole file."""
+        return replace(self, kept=kept)
+
+    def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[Stretch]:
         """The columns asked for, and their rows; `part` (k of n) takes the row groups whose middle is in it."""
         metadata, start = self.file.metadata, 0
         for ordinal in range(metadata.num_row_groups):
             group = metadata.row_group(ordinal)
-            if group.num_rows and self._part_of(group, part[1]) == part[0] and (keep is None or keep(group)):
+            is_kept = self.kept is None or self.kept[ordinal]
+            if group.num_rows and is_kept and self._part_of(group, part[1]) == part[0]:
                 yield from self._row_group(ordinal, group, leaves, start)
             start += group.num_rows
 

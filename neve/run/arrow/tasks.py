@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
@@ -23,6 +24,7 @@ class ReadTarget:
     name_mapping: NameMapping | None = None
     schemas: Sequence[Schema] = ()  # of the table, the current one first: the names of columns in files without ids
     carrier: Carrier = Carrier.EXACT
+    predicate: BooleanExpression | None = None  # bound, without NOT: row groups without a row that meets it are skipped
 
 
 @dataclass(frozen=True, slots=True)

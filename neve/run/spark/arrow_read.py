@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
@@ -28,23 +29,32 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def arrow_scan(
-    spark: SparkSession, tasks: pa.Table, schema: Schema, facts: TableFacts, *, split_bytes: int = SPLIT_BYTES
+    spark: SparkSession,
+    tasks: pa.Table,
+    schema: Schema,
+    facts: TableFacts,
+    *,
+    predicate: BooleanExpression | None = None,
+    split_bytes: int = SPLIT_BYTES,
 ) -> DataFrame:
-    """The live rows of the data files in a task table (see `neve.run.arrow.taskset`), in the columns of a schema."""
+    """The live rows of the data files in a task table (see `neve.run.arrow.taskset`), in the columns of a schema.
+
+    Row groups whose statistics rule out the predicate (bound, in normal form) are skipped; other rows may fail it.
+    """
     shape = spark_schema(schema)
     if not tasks.num_rows:
         return spark.createDataFrame([], shape)
+    target = ReadTarget(schema, facts.name_mapping, facts.schemas, Carrier.SPARK, predicate)
     packed = [_packed(group) for group in groups(divided(tasks, split_bytes), split_bytes)]
     columns = {"group": pa.array(range(len(packed)), pa.int32()), "tasks": pa.array(packed, pa.binary())}
     rows = spark.createDataFrame(pa.table(columns))
     # Round robin, or a hash, would heap some groups up in one task.
     spread = rows.repartitionById(len(packed), col("group")) if len(packed) > 1 else rows
-    return spread.select("tasks").mapInArrow(_reader(schema, facts), shape)
+    return spread.select("tasks").mapInArrow(_reader(target, facts), shape)
 
 
-def _reader(schema: Schema, facts: TableFacts) -> Callable[[Batches], Batches]:
+def _reader(target: ReadTarget, facts: TableFacts) -> Callable[[Batches], Batches]:
     """The function the executors run; its name is all that a plan shows of it."""
-    target = ReadTarget(schema, facts.name_mapping, facts.schemas, Carrier.SPARK)
 
     def read_data_files(batches: Batches) -> Iterator[pa.RecordBatch]:
         io = facts.io()
