@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+
+from tests.commit.kit import Kit
 
 
 @pytest.fixture(autouse=True)
 def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(params=[1, 2, 3], ids=["v1", "v2", "v3"])
+def any_version(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
+    """A table of no files, in each format version."""
+    return Kit.create(tmp_path, request.param)
+
+
+@pytest.fixture(params=[2, 3], ids=["v2", "v3"])
+def with_deletes(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
+    """A table of no files, in each format version that knows delete files."""
+    return Kit.create(tmp_path, request.param)

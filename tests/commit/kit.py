@@ -182,6 +182,10 @@ class Kit:
         """The names of the live files: data files unless deletes are asked for."""
         return {name_of(p) for p in self.live(deletes=deletes, branch=branch)["file_path"].to_pylist()}
 
+    def names_by_pyiceberg(self) -> set[str]:
+        """The names of the live data files as PyIceberg finds them."""
+        return {name_of(task.file.file_path) for task in self.table.scan().plan_files()}
+
     def statuses(self, *, deletes: bool | None = None) -> dict[str, str]:
         """The status of each file by its name."""
         entries = self.entries(deletes=deletes)
@@ -237,6 +241,10 @@ class Kit:
         """New equality delete files on the column `id`."""
         stated.setdefault("equality_ids", [1])
         return self._files(names, Content.EQUALITY_DELETES, spec, (region, bucket), rows, **stated)
+
+    def deletes(self, name: str, of: EntryTable) -> EntryTable:
+        """New position deletes of a data file in the form the format version knows: a delete file or a vector."""
+        return self.vector(name, of) if self.metadata.format_version > 2 else self.positions(name, of=of)
 
     def path(self, name: str, suffix: str = "parquet") -> str:
         return f"{self.location}/data/{name}.{suffix}"

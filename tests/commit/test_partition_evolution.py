@@ -16,9 +16,9 @@ from neve.tree.grouping import group_entries_by_spec, group_files_by_spec, valid
 from tests.commit.kit import Kit, name_of, plus, removed
 
 
-@pytest.fixture(params=[1, 2, 3], ids=["v1", "v2", "v3"])
-def t(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
-    return Kit.create(tmp_path, request.param)
+@pytest.fixture
+def t(any_version: Kit) -> Kit:
+    return any_version
 
 
 def names_in(groups: dict[int, EntryTable]) -> dict[int, list[str]]:

@@ -26,17 +26,12 @@ from tests.commit.kit import Kit, plus, removed
 EU, US = EqualTo("region", "eu"), EqualTo("region", "us")
 
 
-@pytest.fixture(params=[2, 3], ids=["v2", "v3"])
-def t(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
+@pytest.fixture
+def t(with_deletes: Kit) -> Kit:
     """A table with one file in each of two regions."""
-    kit = Kit.create(tmp_path, request.param)
+    kit = with_deletes
     kit.ok(Append(plus(kit.data("eu1", region="eu"), kit.data("us1", region="us"))))
     return kit
-
-
-def positions(t: Kit, name: str, of: object) -> object:
-    """Position deletes of a data file in the form the version knows."""
-    return t.vector(name, of) if t.metadata.format_version > 2 else t.positions(name, of=of)
 
 
 class TestANoNewData:
@@ -99,17 +94,17 @@ class TestANoNewData:
 class TestBNoNewDeletes:
     def test_a_delete_file_that_may_match_is_a_conflict(self, t: Kit):
         start = t.head_id
-        t.ok(RowDelta(added_deletes=positions(t, "d", t.data("eu1"))))
+        t.ok(RowDelta(added_deletes=t.deletes("d", t.data("eu1"))))
         delta = RowDelta(t.data("eu3"), conflict_filter=EU, start_snapshot_id=start, no_conflicting_deletes=True)
         assert t.refused(delta, Check.NEW_DELETES).snapshot_id == t.head_id
 
     def test_a_delete_file_of_another_partition_is_none(self, t: Kit):
         start = t.head_id
-        t.ok(RowDelta(added_deletes=positions(t, "d", t.data("us1", region="us"))))
+        t.ok(RowDelta(added_deletes=t.deletes("d", t.data("us1", region="us"))))
         t.ok(RowDelta(t.data("eu3"), conflict_filter=EU, start_snapshot_id=start, no_conflicting_deletes=True))
 
     def test_a_delete_file_from_before_the_start_is_none(self, t: Kit):
-        t.ok(RowDelta(added_deletes=positions(t, "d", t.data("eu1"))))
+        t.ok(RowDelta(added_deletes=t.deletes("d", t.data("eu1"))))
         start = t.head_id
         t.ok(RowDelta(t.data("eu3"), conflict_filter=EU, start_snapshot_id=start, no_conflicting_deletes=True))
 
@@ -127,7 +122,7 @@ class TestBNoNewDeletes:
 class TestCNoNewDeletesForRemovedFiles:
     def test_a_compacted_file_that_gained_deletes_is_a_conflict(self, t: Kit):
         start = t.head_id
-        t.ok(RowDelta(added_deletes=positions(t, "d", t.data("eu1"))))
+        t.ok(RowDelta(added_deletes=t.deletes("d", t.data("eu1"))))
         action = RewriteFiles(removed(t.data("eu1")), t.data("eu2"), start_snapshot_id=start)
         conflict = t.refused(action, Check.NEW_DELETES_FOR_FILES)
         assert (conflict.files, conflict.snapshot_id) == ((t.path("eu1"),), t.head_id)
@@ -135,23 +130,23 @@ class TestCNoNewDeletesForRemovedFiles:
     def test_a_neighbour_that_gained_deletes_is_none(self, t: Kit):
         t.ok(Append(t.data("eu9")))
         start = t.head_id
-        t.ok(RowDelta(added_deletes=positions(t, "d", t.data("eu9"))))
+        t.ok(RowDelta(added_deletes=t.deletes("d", t.data("eu9"))))
         t.ok(RewriteFiles(removed(t.data("eu1")), t.data("eu2"), start_snapshot_id=start))
 
     def test_deletes_from_before_the_plan_are_none(self, t: Kit):
-        t.ok(RowDelta(added_deletes=positions(t, "d", t.data("eu1"))))
+        t.ok(RowDelta(added_deletes=t.deletes("d", t.data("eu1"))))
         t.ok(RewriteFiles(removed(t.data("eu1")), t.data("eu2", rows=9), start_snapshot_id=t.head_id))
 
     def test_the_window_starts_at_the_plan_and_not_at_the_commit(self, t: Kit):
         start = t.head_id
-        t.ok(RowDelta(added_deletes=positions(t, "d", t.data("eu1"))))
+        t.ok(RowDelta(added_deletes=t.deletes("d", t.data("eu1"))))
         t.ok(Append(t.data("us2", region="us")))
         action = RewriteFiles(removed(t.data("eu1")), t.data("eu2"), start_snapshot_id=start)
         t.refused(action, Check.NEW_DELETES_FOR_FILES)
 
     def test_a_file_known_by_its_path_is_checked_too(self, t: Kit):
         start = t.head_id
-        t.ok(RowDelta(added_deletes=positions(t, "d", t.data("eu1"))))
+        t.ok(RowDelta(added_deletes=t.deletes("d", t.data("eu1"))))
         delta = RowDelta(
             t.data("eu2"), removed_data=Removed.of(t.path("eu1")), start_snapshot_id=start, no_conflicting_deletes=True
         )
@@ -204,7 +199,7 @@ class TestDNoRemovedData:
 class TestEReferencedFilesStillExist:
     def delta(self, t: Kit, start: int | None, **asked: bool) -> RowDelta:
         file = t.data("eu1")
-        deletes = positions(t, "d", file)
+        deletes = t.deletes("d", file)
         return RowDelta(added_deletes=deletes, referenced=frozenset([t.path("eu1")]), start_snapshot_id=start, **asked)
 
     def test_a_file_rewritten_meanwhile_is_a_conflict(self, t: Kit):
@@ -284,11 +279,11 @@ class TestGOneVectorPerFile:
 class TestHNoSelfReference:
     def test_removing_a_file_and_deleting_from_it_is_refused(self, t: Kit):
         file = t.data("eu1")
-        t.refused(RowDelta(added_deletes=positions(t, "d", file), removed_data=removed(file)), Check.SELF_REFERENCE)
+        t.refused(RowDelta(added_deletes=t.deletes("d", file), removed_data=removed(file)), Check.SELF_REFERENCE)
 
     def test_removing_one_and_deleting_from_another_is_fine(self, t: Kit):
         eu, us = t.data("eu1"), t.data("us1", region="us")
-        t.ok(RowDelta(added_deletes=positions(t, "d", us), removed_data=removed(eu)))
+        t.ok(RowDelta(added_deletes=t.deletes("d", us), removed_data=removed(eu)))
 
 
 class TestIStartIsAnAncestor:
