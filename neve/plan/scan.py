@@ -4,7 +4,7 @@ Planning is pure; whoever has the files composes its steps, so that only what is
 
 1. `prune_manifests`: manifests whose partition summaries rule them out are never opened;
 2. `filter_partitions`: files are judged by their partition, without any statistics;
-3. `filter_metrics`: only the manifests of the survivors are read again, with statistics;
+3. `filter_metrics`: only of the survivors are statistics read, and judged;
 4. `attach_deletes`: delete files find their data files.
 
 `plan_scan` takes all steps from 2 on.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,10 +35,8 @@ __all__ = [
     "attach_deletes",
     "filter_metrics",
     "filter_partitions",
-    "manifests_holding",
     "plan_scan",
     "prune_manifests",
-    "same_files",
     "with_manifests",
 ]
 
@@ -164,22 +161,6 @@ def attach_deletes(files: EntryTable, deletes: EntryTable) -> tuple[EntryTable, 
     pairs = attach(files, deletes)
     used, renumbered = np.unique(pairs["delete"].to_numpy(), return_inverse=True)
     return deletes.take(used), pairs.set_column(1, "delete", pa.array(renumbered, pa.int64()))
-
-
-def manifests_holding(files: EntryTable) -> np.ndarray[Any, Any]:
-    """The ordinals of the manifests the files are listed in, in ascending order."""
-    return np.unique(files.numpy("manifest"))
-
-
-def same_files(files: EntryTable, read_again: EntryTable, ordinals: np.ndarray[Any, Any]) -> EntryTable:
-    """The same files, in the same order, as a second reading of some manifests, those of the ordinals, has them."""
-    manifest = ordinals[read_again.numpy("manifest")]
-    width = max(int(t.numpy("row").max(initial=0)) for t in (files, read_again)) + 1
-    keys = manifest.astype(np.int64) * width + read_again.numpy("row")
-    order = np.argsort(keys)
-    wanted = files.numpy("manifest").astype(np.int64) * width + files.numpy("row")
-    rows = order[np.searchsorted(keys, wanted, sorter=order)]
-    return read_again.with_columns(manifest=manifest).take(rows)
 
 
 def _statistics_matter(partitions: PartitionFilter, deletes: EntryTable) -> bool:

@@ -2,6 +2,5 @@
 
 from neve.predicate.normal import normal
 from neve.predicate.parse import Predicate, columns_of, parse
-from neve.predicate.render import sql_of
 
-__all__ = ["Predicate", "columns_of", "normal", "parse", "sql_of"]
+__all__ = ["Predicate", "columns_of", "normal", "parse"]

@@ -2,8 +2,9 @@
 
 PyIceberg's expressions are given by callers or come from SQL text. The normal form has no NOT, names columns in full,
 holds literals of the column's own type, and is balanced: a chain of a hundred thousand ORs is seventeen levels deep.
-Where PyIceberg would leave rows out that Spark returns, it is widened:
+Expressions mean to us what conditions mean to Spark, and the normal form says so where PyIceberg has it otherwise:
 
+* a comparison with null is not true, so `x <> 1` does not let null through;
 * NaN is greater than every number, so `x > 1` on a floating-point column also lets NaN through;
 * a required field of an optional struct is null when the struct is;
 * a literal outside the range of the column is never in the column, in a list as much as alone.
@@ -22,16 +23,15 @@ from pyiceberg.expressions import (
     BoundGreaterThan,
     BoundGreaterThanOrEqual,
     BoundLiteralPredicate,
+    BoundNotEqualTo,
+    BoundNotIn,
+    BoundNotStartsWith,
     BoundPredicate,
     BoundSetPredicate,
     EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
     In,
     IsNaN,
     IsNull,
-    LessThan,
-    LessThanOrEqual,
     LiteralPredicate,
     Not,
     NotEqualTo,
@@ -53,8 +53,6 @@ from neve.errors import UnknownName, UnsupportedFeature, UserError
 __all__ = ["MAX_DEPTH", "NanosLiteral", "all_of", "any_of", "bound", "normal"]
 
 MAX_DEPTH = 60
-
-ORDERED = (LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual)
 
 Operand = tuple[BooleanExpression, bool]
 
@@ -120,9 +118,9 @@ class _Normaliser:
         if field.required and isinstance(predicate, IsNull | NotNull):
             return self.of_structs(predicate, field)
         found = self.bound(_in_nanos(predicate, field))
-        if found is AlwaysTrue() and isinstance(predicate, ORDERED):
+        if found is AlwaysTrue() and isinstance(predicate, LiteralPredicate):
             return self.leaf(_make(NotNull, predicate.term))  # the literal is beyond every value, but null is no value
-        return self.widened(found)
+        return self.as_in_sql(found)
 
     def field(self, name: str) -> NestedField:
         try:
@@ -147,7 +145,7 @@ class _Normaliser:
         parts = [_make(type(predicate), Reference(self.schema.find_column_name(p) or "")) for p in optional]
         return any_of(parts) if isinstance(predicate, IsNull) else all_of(parts)
 
-    def widened(self, predicate: BooleanExpression) -> BooleanExpression:
+    def as_in_sql(self, predicate: BooleanExpression) -> BooleanExpression:
         if not isinstance(predicate, BoundPredicate):
             return predicate
         field = predicate.term.ref().field
@@ -156,6 +154,8 @@ class _Normaliser:
         floating = isinstance(field.field_type, FloatType | DoubleType)
         if floating and isinstance(predicate, BoundGreaterThan | BoundGreaterThanOrEqual):
             return any_of((plain, _make(IsNaN, name)))
+        if isinstance(predicate, BoundNotEqualTo | BoundNotIn | BoundNotStartsWith):
+            return all_of((plain, self.leaf(_make(NotNull, name))))
         return plain
 
 

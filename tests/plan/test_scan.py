@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import date, datetime
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -26,10 +25,8 @@ from neve.plan.partition_filter import PartitionFilter
 from neve.plan.scan import (
     ScanPlan,
     filter_partitions,
-    manifests_holding,
     plan_scan,
     prune_manifests,
-    same_files,
     with_manifests,
 )
 from neve.tree.entries import Content, EntryTable, FieldSummary, Manifest, Status
@@ -111,7 +108,7 @@ def test_statistics_are_asked_for_survivors_only_and_only_when_they_matter() -> 
 
     def with_statistics(files: EntryTable) -> EntryTable:
         asked.append(files.numpy("row").tolist())
-        return same_files(files, detailed, np.array([0]))
+        return detailed.take(files.numpy("row"))
 
     found = plan_scan(core, EntryTable.empty(SPECS), METADATA, with_statistics=with_statistics)
     assert (asked, len(found.files)) == ([], 5)
@@ -119,22 +116,6 @@ def test_statistics_are_asked_for_survivors_only_and_only_when_they_matter() -> 
     found = plan_scan(core, EntryTable.empty(SPECS), METADATA, predicate=predicate, with_statistics=with_statistics)
     assert asked == [[0, 1, 2, 3]]
     assert found.files["file_path"].to_pylist() == ["f1", "f3"]
-
-
-def test_a_second_reading_of_some_manifests_finds_the_same_files() -> None:
-    first = entries(SPECS, [{"manifest": m, "row": r, "file_path": f"{m}/{r}"} for m in (0, 3, 5) for r in (0, 1, 2)])
-    survivors = first.take([8, 4, 3])
-    ordinals = manifests_holding(survivors)
-    assert ordinals.tolist() == [3, 5]
-    again = entries(
-        SPECS,
-        [{"manifest": m, "row": r, "file_path": f"{(3, 5)[m]}/{r}"} for m in (0, 1) for r in (0, 1, 2)],
-        STATISTICS,
-    )
-    found = same_files(survivors, again, ordinals)
-    assert found["file_path"].to_pylist() == survivors["file_path"].to_pylist()
-    assert found.numpy("manifest").tolist() == [5, 3, 3]
-    assert found.has(*STATISTICS)
 
 
 def test_manifests_are_pruned_by_summaries_of_their_own_spec() -> None:

@@ -13,6 +13,7 @@ from pyiceberg.expressions import (
     IsNull,
     LessThan,
     Not,
+    NotEqualTo,
     NotNull,
     Or,
 )
@@ -238,7 +239,8 @@ def test_a_comparison_beyond_the_type_excludes_null_only() -> None:
     assert normal(LessThan("i", 2**40), schema) == NotNull("i")
     assert normal(GreaterThan("i", 2**40), schema) is AlwaysFalse()
     assert normal(In("i", [1, 2**40]), schema) == EqualTo("i", 1)
-    assert normal(~In("i", [1, 2**31]), schema) == ~EqualTo("i", 1)
+    assert normal(~In("i", [1, 2**31]), schema) == And(~EqualTo("i", 1), NotNull("i"))
+    assert normal(NotEqualTo("i", 2**40), schema) == NotNull("i")
 
 
 def test_expressions_nested_without_end_are_refused() -> None:
