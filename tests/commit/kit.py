@@ -44,6 +44,7 @@ from neve.io.vectors import PositionSet
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.snapshots import Snapshot
+from neve.plan.delete_index import attach
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
 from neve.tree.read import manifests_of, read_entries
 
@@ -191,6 +192,22 @@ class Kit:
         entries = self.entries(deletes=deletes)
         pairs = zip(entries["file_path"].to_pylist(), entries["status"].to_pylist(), strict=True)
         return {name_of(path): Status(status).name for path, status in pairs}
+
+    def by_name(self, column: str, *, deletes: bool | None = None) -> dict[str, Any]:
+        """A column of the live files, by their names."""
+        live = self.live(deletes=deletes)
+        return dict(zip(map(name_of, live["file_path"].to_pylist()), live[column].to_pylist(), strict=True))
+
+    def attached(self) -> dict[str, set[str]]:
+        """The names of the delete files that apply to each data file; files without any are left out."""
+        entries = self.entries(all_details=True).live()
+        data = entries.of_content(Content.DATA)
+        deletes = entries.of_content(Content.POSITION_DELETES, Content.EQUALITY_DELETES)
+        found: dict[str, set[str]] = {}
+        for pair in attach(data, deletes).to_pylist():
+            file, delete = (table["file_path"][pair[key]] for table, key in ((data, "file"), (deletes, "delete")))
+            found.setdefault(name_of(file.as_py()), set()).add(name_of(delete.as_py()))
+        return found
 
     def files_on_disk(self) -> set[str]:
         """The metadata files and vectors of the table, without the catalog's own."""
