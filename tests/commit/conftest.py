@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commit.kit import Kit
+from neve.commit.actions import Append
+from tests.commit.kit import Kit, plus
 
 
 @pytest.fixture(autouse=True)
@@ -25,3 +26,14 @@ def any_version(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
 def with_deletes(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
     """A table of no files, in each format version that knows delete files."""
     return Kit.create(tmp_path, request.param)
+
+
+@pytest.fixture(params=[(2, 0), (3, 1)], ids=["v2", "v3-evolved"])
+def grown(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
+    """A table with the files eu1, eu2 and us1 of its first spec; the default spec has changed since, or has not."""
+    version, spec = request.param
+    t = Kit.create(tmp_path, version)
+    t.ok(Append(plus(t.data("eu1", "eu2"), t.data("us1", region="us"))))
+    if spec:
+        t.default_spec(spec)
+    return t

@@ -222,6 +222,10 @@ class Kit:
         """New data files of one partition; `ids=(lowest, highest)` gives statistics of the column `id`."""
         return self._files(names, Content.DATA, spec, (region, bucket), rows, **stated)
 
+    def new(self, *names: str, **stated: Any) -> EntryTable:
+        """New data files under the default spec of the table, as a command writes them."""
+        return self.data(*names, spec=self.metadata.default_spec_id, **stated)
+
     def positions(
         self,
         *names: str,
