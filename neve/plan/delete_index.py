@@ -188,7 +188,7 @@ class _Matching:
 
     def _column(self, field_id: int) -> NestedField | None:
         """A column as the newest schema that has it knows it."""
-        schema = next((s for s in self.specs.schemas if field_id in s._lazy_id_to_field), None)
+        schema = next((s for s in self.specs.schemas if field_id in s.field_ids), None)
         return None if schema is None else schema.find_field(field_id)
 
     # -- corruption -------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from pyiceberg.expressions import (
     AlwaysFalse,
     AlwaysTrue,
@@ -46,7 +47,15 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.literals import AboveMax, BelowMin, FloatLiteral, Literal, LongLiteral, TimestampLiteral
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, TimestampNanoType, TimestamptzNanoType
+from pyiceberg.types import (
+    DoubleType,
+    FloatType,
+    IcebergType,
+    NestedField,
+    StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+)
 
 from neve.errors import UnknownName, UnsupportedFeature, UserError
 
@@ -138,11 +147,9 @@ class _Normaliser:
 
     def of_structs(self, predicate: IsNull | NotNull, field: NestedField) -> BooleanExpression:
         """A required field is null where a struct it is part of is null, and nowhere else."""
-        name = self.schema.find_column_name(field.field_id) or field.name
-        known = self.schema._name_to_id
-        parents = [known[p] for i, c in enumerate(name) if c == "." and (p := name[:i]) in known]
-        optional = [p for p in parents if not self.schema.find_field(p).required]
-        parts = [_make(type(predicate), Reference(self.schema.find_column_name(p) or "")) for p in optional]
+        parents = _structs_around(self.schema.as_struct(), field.field_id) or []
+        names = [self.schema.find_column_name(p.field_id) or p.name for p in parents if not p.required]
+        parts = [_make(type(predicate), Reference(name)) for name in names]
         return any_of(parts) if isinstance(predicate, IsNull) else all_of(parts)
 
     def as_in_sql(self, predicate: BooleanExpression) -> BooleanExpression:
@@ -157,6 +164,18 @@ class _Normaliser:
         if isinstance(predicate, BoundNotEqualTo | BoundNotIn | BoundNotStartsWith):
             return all_of((plain, self.leaf(_make(NotNull, name))))
         return plain
+
+
+def _structs_around(struct: StructType, field_id: int) -> list[NestedField] | None:
+    """The struct columns a field is nested in, outermost first; None when it is not there."""
+    for field in struct.fields:
+        if field.field_id == field_id:
+            return []
+        if isinstance(field.field_type, StructType):
+            inner = _structs_around(field.field_type, field_id)
+            if inner is not None:
+                return [field, *inner]
+    return None
 
 
 def _make(maker: Any, *arguments: Any) -> BooleanExpression:
@@ -176,7 +195,7 @@ def _unbound(predicate: BoundPredicate, name: Reference) -> BooleanExpression:
 
 def _rounded(literal: Literal[Any]) -> Literal[Any]:
     """A literal as the column can hold it: a 32-bit column holds a neighbour of 0.1, never 0.1 itself."""
-    return FloatLiteral(literal._value32) if isinstance(literal, FloatLiteral) else literal
+    return FloatLiteral(float(np.float32(literal.value))) if isinstance(literal, FloatLiteral) else literal
 
 
 def _in_nanos(predicate: UnboundPredicate, field: NestedField) -> UnboundPredicate:

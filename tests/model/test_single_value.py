@@ -65,7 +65,7 @@ def typed_columns(draw: st.DrawFn) -> tuple[IcebergType, list[Any]]:
 
 
 @given(typed_columns())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_encoding_a_column_equals_encoding_each_value(column: tuple[IcebergType, list[Any]]) -> None:
     kind, values = column
     expected = [None if v is None else to_bytes(kind, v) for v in values]
@@ -73,7 +73,7 @@ def test_encoding_a_column_equals_encoding_each_value(column: tuple[IcebergType,
 
 
 @given(typed_columns(), st.integers(0, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_decoding_a_column_gives_the_values_back(column: tuple[IcebergType, list[Any]], skipped: int) -> None:
     kind, values = column
     stored = pa.array([None if v is None else to_bytes(kind, v) for v in values], pa.binary())
@@ -83,7 +83,7 @@ def test_decoding_a_column_gives_the_values_back(column: tuple[IcebergType, list
 
 
 @given(typed_columns())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_bytes_and_values_compare_alike(column: tuple[IcebergType, list[Any]]) -> None:
     kind, values = column
     stored = pa.array([None if v is None else to_bytes(kind, v) for v in values], pa.binary())
@@ -91,7 +91,7 @@ def test_bytes_and_values_compare_alike(column: tuple[IcebergType, list[Any]]) -
 
 
 @given(typed_columns())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_order_of_columns_is_the_order_of_the_values(column: tuple[IcebergType, list[Any]]) -> None:
     kind, values = column
     present = [v for v in values if v is not None]

@@ -167,7 +167,7 @@ def _judged(kind: IcebergType, expression: BooleanExpression, made: list[DataFil
 
 
 @given(cases())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_file_with_a_matching_row_is_dropped_and_no_file_with_another_is_claimed(case: Any) -> None:
     kind, expression, made = case
     row_matches = expression_evaluator(_schema(kind), rewrite_not(expression), True)
@@ -179,7 +179,7 @@ def test_no_file_with_a_matching_row_is_dropped_and_no_file_with_another_is_clai
 
 
 @given(cases())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_at_least_as_many_files_are_dropped_as_by_the_reference(case: Any) -> None:
     kind, expression, made = case
     if isinstance(kind, UUIDType):

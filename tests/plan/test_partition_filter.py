@@ -297,7 +297,7 @@ def _stored(value: Any, kind: IcebergType) -> Any:
 
 
 @given(partitioned_rows())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_every_matching_row_is_in_a_kept_partition_and_covered_ones_hold_no_other(case: Any) -> None:
     kind, transform, rows, expression = case
     schema = Schema(NestedField(1, "x", kind, required=False))
@@ -320,7 +320,7 @@ def _arrow(value: Any, specs: Specs) -> Any:
 
 
 @given(partitioned_rows(), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_manifests_are_pruned_as_by_the_reference(case: Any, has_null: bool) -> None:
     kind, transform, rows, expression = case
     schema = Schema(NestedField(1, "x", kind, required=False))

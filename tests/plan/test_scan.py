@@ -250,7 +250,7 @@ def _expected(data: list[dict[str, Any]], deletes: list[dict[str, Any]]) -> list
 
 
 @given(tables())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_delete_files_find_their_data_files_as_one_pair_at_a_time_would(table: Any) -> None:
     data, deletes = table
     try:
