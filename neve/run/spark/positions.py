@@ -28,6 +28,15 @@ __all__ = ["DRIVER_BYTES", "delete_files", "deleted_positions"]
 
 DRIVER_BYTES = 32 << 20  # position delete files the driver reads by itself
 _THREADS = 16
+_ASKED = pa.schema(
+    [
+        ("path", pa.string()),
+        ("format", pa.string()),
+        ("size", pa.int64()),
+        ("count", pa.int64()),
+        ("files", pa.list_(pa.string())),
+    ]
+)
 _FOUND = "path string, vector binary"
 
 Found = Iterable[tuple[str, PositionSet]]  # by the path of a data file
@@ -102,8 +111,8 @@ def _at_once(work: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
 def _on_executors(spark: SparkSession, facts: TableFacts, pairs: Users) -> Found:
     """One row per delete file out, one bitmap per data file it names back."""
     rows = [(d.path, d.file_format, d.file_size, d.record_count, files) for d, files in pairs]
-    names = "path string, format string, size long, count long, files array<string>"
-    tasks = spark.createDataFrame(rows, names).repartition(len(rows))
+    columns = [pa.array(values, f.type) for f, values in zip(_ASKED, zip(*rows, strict=True), strict=True)]
+    tasks = spark.createDataFrame(pa.Table.from_arrays(columns, schema=_ASKED)).repartition(len(rows))
     found = tasks.mapInArrow(partial(_positions_of, facts), _FOUND).toArrow()
     for path, vector in zip(found["path"].to_pylist(), found["vector"].to_pylist(), strict=True):
         yield path, decode(vector, path)

@@ -21,6 +21,7 @@ from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame, SparkSession
 
 from neve.errors import UnknownName, UserError
+from neve.io.paths import refuse_unreadable
 from neve.plan.scan import ScanPlan
 from neve.run.arrow.columns import (
     DATA_SEQUENCE_NUMBER,
@@ -49,6 +50,8 @@ __all__ = ["metadata_columns_of", "read"]
 def read(spark: SparkSession, plan: ScanPlan, facts: TableFacts, metadata_columns: Sequence[str] = ()) -> DataFrame:
     """The live rows of a plan's files, with the metadata columns asked for after the plan's own."""
     prepare(spark)
+    for entries in (plan.files, plan.deletes):
+        refuse_unreadable(entries["file_path"], facts.location)
     fields = (*plan.schema.fields, *_chosen(metadata_columns, plan.schema, facts))
     reading = _Reading(spark, plan, facts, fields)
     parts = reading.parts()

@@ -70,26 +70,23 @@ class Pass:
 
 def scan(spark: SparkSession, wanted: Pass, facts: TableFacts, names: ReadNames) -> DataFrame:
     """The live rows of some Parquet files."""
-    keys = FileKeys.of(wanted.files, facts)
-    facts_of_files = _facts_of_files(wanted)
-    literals, joined = _told_apart(facts_of_files)
-    rows = _read(spark, wanted, keys, facts, names, needs_key=bool(wanted.deleted) or bool(joined))
-    if wanted.deleted:
+    literals, joined = _told_apart(_facts_of_files(wanted))
+    keys = FileKeys.of(wanted.files, facts) if wanted.deleted or joined else None
+    rows = _read(spark, wanted, keys, facts, names)
+    if keys is not None and wanted.deleted:
         rows = live_rows(spark, rows, _KEY, _ROW, keys, wanted.deleted, wanted.files.numpy("record_count"))
-    if joined:
+    if keys is not None and joined:
         rows = _with_facts(spark, rows, keys, joined)
     scope = [] if wanted.scopes is None else [literals.get(SCOPE, F.col(SCOPE)).alias(SCOPE)]
     return rows.select(*(_made(f, wanted, literals) for f in wanted.fields), *scope)
 
 
-def _read(
-    spark: SparkSession, wanted: Pass, keys: FileKeys, facts: TableFacts, names: ReadNames, needs_key: bool
-) -> DataFrame:
+def _read(spark: SparkSession, wanted: Pass, keys: FileKeys | None, facts: TableFacts, names: ReadNames) -> DataFrame:
     read = [f for f in wanted.fields if wanted.from_file(f)]
     paths = spark_path_all(wanted.files["file_path"], facts.schemes).to_pylist()
     rows = open_parquet(spark, paths, [read_field(f, names) for f in read])
     columns = [placed(f, names) for f in read]
-    columns += [keys.column.alias(_KEY)] if needs_key else []
+    columns += [] if keys is None else [keys.column.alias(_KEY)]
     columns += [F.col("_metadata.row_index").alias(_ROW)] if wanted.needs_rows else []
     return rows.select(*columns)
 

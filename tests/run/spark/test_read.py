@@ -90,7 +90,7 @@ def test_files_of_one_size_are_told_apart_by_path(spark: SparkSession, lake: Tes
 
 def test_a_file_that_is_not_the_one_in_the_manifest_stops_the_query(spark: SparkSession, lake: TestLake) -> None:
     for i in range(2):
-        lake.data(numbered(0, 3 + i), sequence_number=i)
+        lake.data(numbered(0, 3 + i))
         lake.vector(i, [0])
     lake.files[1]["file_size_in_bytes"] += 1
     with pytest.raises(PySparkException, match="is not the one in the manifest"):

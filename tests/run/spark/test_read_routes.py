@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from run.spark.lake import Row, TestLake, expected, identity, rows_of
 
+from neve.errors import TableError
 from neve.run.spark.read import read
 from neve.run.spark.routes import route
 from neve.run.spark.session import options_around
@@ -157,3 +159,11 @@ def test_schemes_spark_has_no_connector_for_go_through_file_io(spark: SparkSessi
     lake.data(numbered(1, 1), name="other.parquet")
     lake.files[1]["file_path"] = "s3://bucket/other.parquet"
     assert through_arrow(spark, lake) == [1]
+
+
+def test_a_table_in_a_bucket_cannot_name_files_of_this_machine(spark: SparkSession, tmp_path: Path) -> None:
+    lake = TestLake(tmp_path, (SCHEMA,))
+    lake.data(numbered(0, 1))
+    facts = replace(lake.facts, location="s3://bucket/table")
+    with pytest.raises(TableError, match="a local path outside the table"):
+        read(spark, lake.plan(), facts)
