@@ -43,6 +43,7 @@ from pyiceberg.types import (
 from neve.errors import TableError, UnsupportedFeature, UserError
 from neve.run.writing.layout import FileNames
 from neve.run.writing.local import write_arrow
+from neve.run.writing.rolling import WrittenFile
 from neve.run.writing.sink import file_rows, write_batches
 from neve.run.writing.target import WriteTarget
 from neve.tree.entries import DETAIL, EntryTable, Status
@@ -225,24 +226,31 @@ def test_the_compression_level_matters(aim: Any):
     assert sizes[1] < sizes[0]
 
 
-def test_a_partition_that_returns_after_its_file_was_closed_gets_another(aim: Any):
-    target = aim(SIMPLE, [(1, "identity")], open_files=2)
-    batches = [pa.RecordBatch.from_pydict({"id": [n]}) for n in (1, 2, 3, 2, 1)]
-    files = [f for b in batches for f in write_batches([b], target, NAMES, is_clustered=False)]
-    assert len(files) == 5
-    together = write_batches(_each(target, [1, 2, 3, 2, 1]), target, FileNames(0, 1, "w"), is_clustered=False)
-    assert sorted(f.partition["p1000"][0].as_py() for f in together) == [1, 1, 2, 3]
-
-
-def _each(target: WriteTarget, ids: list[int]) -> Iterator[pa.RecordBatch]:
+def _each(ids: list[int]) -> Iterator[pa.RecordBatch]:
     """Batches too large to be joined, so that each reaches the writers on its own."""
     for n in ids:
         yield pa.RecordBatch.from_pydict({"id": [n] * 70_000})
 
 
+def partitions(files: list[WrittenFile]) -> list[tuple[object, int]]:
+    return sorted((f.partition["p1000"][0].as_py(), f.record_count) for f in files if f.partition is not None)
+
+
+def test_rows_wait_for_their_partition_while_there_is_memory(aim: Any):
+    target = aim(SIMPLE, [(1, "identity")], open_files=1)
+    files = write_batches(_each([1, 2, 3, 2, 1]), target, NAMES, is_clustered=False)
+    assert partitions(files) == [(1, 140_000), (2, 140_000), (3, 70_000)]
+
+
+def test_a_partition_that_returns_after_its_file_was_closed_gets_another(aim: Any):
+    target = aim(SIMPLE, [(1, "identity")], open_files=2, buffered_bytes=1)
+    files = write_batches(_each([1, 2, 3, 2, 1]), target, NAMES, is_clustered=False)
+    assert partitions(files) == [(1, 70_000), (1, 70_000), (2, 140_000), (3, 70_000)]
+
+
 def test_rows_sorted_by_partition_keep_one_file_open(aim: Any):
     target = aim(SIMPLE, [(1, "identity")])
-    files = write_batches(_each(target, [1, 1, 2, 3]), target, NAMES, is_clustered=True)
+    files = write_batches(_each([1, 1, 2, 3]), target, NAMES, is_clustered=True)
     assert [(f.partition["p1000"][0].as_py(), f.record_count) for f in files] == [
         (1, 140_000),
         (2, 70_000),
@@ -250,12 +258,15 @@ def test_rows_sorted_by_partition_keep_one_file_open(aim: Any):
     ]
 
 
-def test_buffers_stay_within_their_bytes(aim: Any):
-    target = aim(SIMPLE, [(1, "bucket[4]")], buffered_bytes=100_000)
-    written = write_batches(noise(20_000).to_batches(), target, NAMES, is_clustered=False)
-    assert len(written) == 4
-    assert all(len(f.metrics["split_offsets"]) >= 1 for f in written)
-    assert sum(f.record_count for f in written) == 20_000
+def test_memory_that_runs_short_is_freed_by_writing_row_groups(aim: Any):
+    batches = [b for _ in range(4) for b in noise(70_000).to_batches()]
+    target = aim(SIMPLE, [(1, "bucket[4]")])
+    free = write_batches(batches, target, NAMES, is_clustered=False)
+    assert [len(f.metrics["split_offsets"]) for f in free] == [1] * 4
+    short = target.with_options(buffered_bytes=12_000_000)
+    files = write_batches(batches, short, FileNames(0, 1, "w"), is_clustered=False)
+    assert partitions(files) == partitions(free)
+    assert sum(len(f.metrics["split_offsets"]) for f in files) > 4
 
 
 def test_sorted_tables_get_sorted_files_that_say_so(aim: Any):

@@ -25,6 +25,7 @@ __all__ = ["RollingWriter", "WrittenFile", "parquet_options"]
 
 _NEARLY_FULL = 0.95  # of the target size; a row group for the rest would be tiny
 _MANY = 64  # pieces that wait are joined, since every piece costs more than its bytes
+_PIECE_BYTES = 4096  # about what Arrow keeps for a batch beside its values
 _CODECS = {"uncompressed": "none", "lz4": "lz4"}
 _LEVELS = {"zstd": 3}  # what other Iceberg writers use; Arrow's own default is 1
 
@@ -104,27 +105,37 @@ class RollingWriter:
         self._pieces: list[pa.RecordBatch] = []
         self._file: _OpenFile | None = None
         self._arrow_bytes = self._file_bytes = 1  # written so far by this task, to learn the ratio of both
-        self.waiting_bytes = 0
+        self._row_bytes = 0
         self.finished: list[WrittenFile] = []
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Memory held by rows that have not reached a file."""
+        return self._row_bytes + _PIECE_BYTES * len(self._pieces)
+
+    @property
+    def has_file_open(self) -> bool:
+        """Whether rows have reached a file that is not closed yet."""
+        return self._file is not None
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows; they reach the file when they fill a row group."""
         for part in self._parts(rows):
             self._hold(part)
-            if self.waiting_bytes >= self._wanted_bytes():
+            if self._row_bytes >= self._wanted_bytes():
                 self.flush()
 
     def flush(self) -> None:
         """Write what waits as one row group, and close the file if it has its size."""
-        if not self.waiting_bytes:
+        if not self._row_bytes:
             return
         rows = pa.Table.from_batches([*self._joined, *self._pieces]).combine_chunks()
         self._file = self._file or _OpenFile(self._io, self._next_path(), self._target)
         before = self._file.size
         self._file.write_row_group(rows)
-        self._arrow_bytes += self.waiting_bytes
+        self._arrow_bytes += self._row_bytes
         self._file_bytes += self._file.size - before
-        self._joined, self._pieces, self.waiting_bytes = [], [], 0
+        self._joined, self._pieces, self._row_bytes = [], [], 0
         if self._file.size >= self._target.target_file_size * _NEARLY_FULL:
             self._finish_file()
 
@@ -141,7 +152,7 @@ class RollingWriter:
 
     def _hold(self, rows: pa.RecordBatch) -> None:
         self._pieces.append(rows)
-        self.waiting_bytes += max(rows.nbytes, 1)
+        self._row_bytes += max(rows.nbytes, 1)
         if len(self._pieces) >= _MANY:
             self._joined.append(pa.concat_batches(self._pieces))
             self._pieces = []
@@ -162,7 +173,7 @@ class RollingWriter:
         done = 0
         bytes_per_row = max(rows.nbytes / max(rows.num_rows, 1), 1e-9)
         while done < rows.num_rows:
-            room = (self._wanted_bytes() - self.waiting_bytes) / bytes_per_row
+            room = (self._wanted_bytes() - self._row_bytes) / bytes_per_row
             count = min(max(int(room) + 1, 1), rows.num_rows - done)
             yield rows.slice(done, count)
             done += count

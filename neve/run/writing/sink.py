@@ -32,6 +32,7 @@ class Sink:
     def __init__(self, target: WriteTarget, names: FileNames, *, is_clustered: bool) -> None:
         self._target, self._names, self._is_clustered = target, iter(names), is_clustered
         self._io, self._partitioner = target.open_io(), target.partitioner
+        self._buffered = target.options.buffered_bytes
         self._open: OrderedDict[tuple[object, ...], RollingWriter] = OrderedDict()
         self._files: list[WrittenFile] = []
         self._paths: list[str] = []  # every file ever begun
@@ -41,12 +42,12 @@ class Sink:
         rows = assigned(batch, self._target.file_schema, self._target.arrow_schema)
         for piece in self._partitioner.pieces(rows):
             self._writer(piece).write(piece.rows)
-            self._make_room()
+        self._make_room()
 
     def close(self) -> list[WrittenFile]:
         """Finish every file."""
-        while self._open:
-            self._close_oldest()
+        for key in list(self._open):
+            self._close(key)
         return self._files
 
     def abandon(self) -> None:
@@ -73,14 +74,19 @@ class Sink:
         return path
 
     def _make_room(self) -> None:
-        """Close the file longest untouched when too many are open; empty the fullest buffer when memory is short."""
-        while len(self._open) > self._target.options.open_files:
-            self._close_oldest()
-        if sum(w.waiting_bytes for w in self._open.values()) > self._target.options.buffered_bytes:
-            max(self._open.values(), key=lambda w: w.waiting_bytes).flush()
+        """Empty the fullest buffers when memory is short, then close the files longest untouched when many are open."""
+        waiting = sum(w.waiting_bytes for w in self._open.values())
+        fullest = sorted(self._open.values(), key=lambda w: -w.waiting_bytes) if waiting > self._buffered else []
+        for writer in fullest:
+            if waiting <= self._buffered:
+                break
+            waiting -= writer.waiting_bytes
+            writer.flush()
+        has_file = [key for key, writer in self._open.items() if writer.has_file_open]
+        for key in has_file[: max(len(has_file) - self._target.options.open_files, 0)]:
+            self._close(key)
 
-    def _close_oldest(self) -> None:
-        key = next(iter(self._open))
+    def _close(self, key: tuple[object, ...]) -> None:
         self._files += self._open[key].close()
         del self._open[key]  # only now: a writer that fails to close is still abandoned
 

@@ -36,7 +36,7 @@ class WriteOptions:
     target_file_size: int | None = None  # bytes at which a file is closed; None: write.target-file-size-bytes
     distribution: Distribution | None = None  # None: write.distribution-mode, or what suits the table
     fanout: bool | None = None  # keep several partitions open instead of sorting; None: write.spark.fanout.enabled
-    open_files: int = 64  # partitions a task keeps open at once; beyond it the one longest untouched is closed
+    open_files: int = 64  # files a task keeps open at once; beyond it the one longest untouched is closed
     buffered_bytes: int = 256 << 20  # Arrow bytes a task holds for row groups that are not full
     is_sorted: bool = True  # sort rows by the table's sort order
     row_lineage: bool = False  # rows bring _row_id and _last_updated_sequence_number, and files keep them
