@@ -112,6 +112,7 @@ class RowDelta:
     """Change rows: data files and delete files come and go together.
 
     `referenced` are the data files the new position deletes point at, beyond those the delete files name themselves.
+    With `merge_vectors` a delta that only deletes gets along with others of the kind: vectors of one file are united.
     """
 
     added_data: Files = None
@@ -125,6 +126,7 @@ class RowDelta:
     no_conflicting_data: bool = False
     no_conflicting_deletes: bool = False
     no_conflicting_updates: bool = False
+    merge_vectors: bool = False
     must_exist: bool = False
     case_sensitive: bool = True
 

@@ -32,7 +32,7 @@ def discard(rejected: Rejected, io: FileIO, also: Iterable[str] = ()) -> dict[st
 
 
 def discard_losing_attempts(
-    io: FileIO, scratch: Scratch, landed: Snapshot, trail: Collection[str], used: Iterable[Manifest] = ()
+    io: FileIO, scratch: Scratch, landed: Snapshot, trail: Collection[str], used: Collection[Manifest] = ()
 ) -> None:
     """Delete manifests, lists and metadata of attempts other than the one that landed.
 
@@ -40,6 +40,7 @@ def discard_losing_attempts(
     are manifests known to be in the snapshot; whether others are is read from its list before they are deleted.
     """
     lost = {path for path in scratch.metadata if path not in trail}
+    lost |= scratch.unused_vectors if used else set()  # which ones a landed earlier attempt used is not known
     unneeded = {*scratch.manifests, *scratch.lists} - {landed.manifest_list, *(m.path for m in used)}
     with suppress(NeveError):  # when the list cannot be read, what it needs cannot be told, and all of it is kept
         lost |= unneeded - {m.path for m in read_list(io, str(landed.manifest_list))} if unneeded else set()

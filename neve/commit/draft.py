@@ -30,6 +30,7 @@ from neve.commit.matching import RowFilter
 from neve.commit.merging import merge_manifests
 from neve.commit.outcome import Check, Conflict
 from neve.commit.partitions import PartitionSet
+from neve.commit.rebase import absorbing
 from neve.commit.scratch import Scratch
 from neve.commit.selection import Selection
 from neve.commit.vectors import united
@@ -64,6 +65,7 @@ def draft(base: Base, action: Action, scratch: Scratch) -> Draft:
         nothing = EntryTable.empty(base.specs)
         manifests, processed = replaced_manifests(base, action, scratch)
         return Draft(manifests, nothing, nothing, entries_processed=processed)
+    action = absorbing(base, action)
     data, deletes = _found(base, action, scratch)
     removed = EntryTable.concat([data.removed, deletes.removed], base.specs)
     added = _added(base, action, scratch)
@@ -196,7 +198,7 @@ def _manifests(
     base: Base, action: Action, added: EntryTable, data: Filtered, deletes: Filtered, scratch: Scratch
 ) -> tuple[Manifest, ...]:
     """The manifests of the next snapshot: new before old, data before deletes."""
-    new = scratch.once("added", base, lambda: write_manifests(base.io, added, scratch.context(base)))
+    new = scratch.once(("added", scratch.united), base, lambda: write_manifests(base.io, added, scratch.context(base)))
     if isinstance(action, Append) and action.fast:
         return (*new, *base.manifests)
     found: list[Manifest] = []

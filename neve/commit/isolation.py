@@ -52,7 +52,7 @@ def guarded(action: A, command: Command, isolation: Isolation) -> A:
         return replace(action, no_conflicting_data=reads, no_conflicting_deletes=True)
     if command is Command.DELETE:
         # Deletes of other rows of one file get along; only a copy that an update made could keep a deleted row alive.
-        return replace(action, no_conflicting_data=reads, no_conflicting_updates=True)
+        return replace(action, no_conflicting_data=reads, no_conflicting_updates=True, merge_vectors=True)
     return replace(
         action, no_conflicting_data=reads, no_conflicting_deletes=True, check_deleted_files=True, must_exist=True
     )

@@ -9,6 +9,7 @@ every file is kept).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyiceberg.table import Table
@@ -21,7 +22,7 @@ from neve.commit.cleanup import delete_retired, discard, discard_losing_attempts
 from neve.commit.draft import draft
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected, Unknown
 from neve.commit.prepare import Prepared, prepare
-from neve.commit.retry import Environment, Phase, wait_before
+from neve.commit.retry import Environment, Phase, retries_of, wait_before
 from neve.commit.rules import check
 from neve.commit.scratch import Scratch
 from neve.commit.window import Base, Refused
@@ -77,6 +78,7 @@ class _Commit:
         """Attempt until one is decided."""
         started = self.environment.now_ms()
         while True:
+            began = self.environment.now_ms()
             base = self.refreshed()
             if landed := self.already_landed(base):
                 return self.found(landed)
@@ -88,7 +90,8 @@ class _Commit:
                 return outcome
             if gave_up := self.out_of_attempts(base, outcome, started):
                 return gave_up
-            self.environment.sleep(wait_before(self.attempts, base.properties, self.environment.jitter()))
+            took = self.environment.now_ms() - began
+            self.environment.sleep(wait_before(self.attempts, base.properties, took, self.environment.jitter()))
 
     def refreshed(self) -> Base:
         """The table as it is now."""
@@ -186,7 +189,7 @@ class _Commit:
     def out_of_attempts(self, base: Base, lost: NotSwapped, started: int) -> Rejected | None:
         """The rejection when no further attempt is due."""
         elapsed = self.environment.now_ms() - started
-        if self.attempts <= base.properties.commit_retries and elapsed < base.properties.commit_timeout_ms:
+        if self.attempts <= retries_of(base.properties) and elapsed < base.properties.commit_timeout_ms:
             return None
         message = f"Gave up after {self.attempts} attempts in {elapsed} ms: {lost}"
         return Rejected((Conflict(Check.ATTEMPTS, message),), self.scratch.written, self.attempts)
@@ -200,9 +203,12 @@ class _Commit:
         return rejected
 
     def abandon(self) -> None:
-        """Clean up after an error, unless the swap may have happened."""
-        if not self.may_have_landed:
-            discard(Rejected((), self.scratch.written), self.table.io)
+        """Clean up after an error, unless a swap may have happened; what cannot be told is kept."""
+        if self.may_have_landed:
+            return
+        with suppress(Exception):
+            if not self.scratch.lists or self.already_landed(self.refreshed()) is None:
+                discard(Rejected((), self.scratch.written), self.table.io)
 
     def observe(self, phase: Phase) -> None:
         self.environment.observe(phase, self.attempts)

@@ -20,6 +20,7 @@ from neve.commit.actions import Action, Overwrite, ReplacePartitions, RewriteFil
 from neve.commit.matching import RowFilter, Scope
 from neve.commit.outcome import Check, Conflict
 from neve.commit.partitions import PartitionSet
+from neve.commit.rebase import absorbable, new_vectors
 from neve.commit.selection import identities
 from neve.commit.summary import vectors_in
 from neve.commit.window import Base, Refused, Window
@@ -36,7 +37,6 @@ DATA_ADDED = frozenset({Operation.APPEND, Operation.OVERWRITE})
 DELETES_ADDED = frozenset({Operation.OVERWRITE, Operation.DELETE})
 DATA_REMOVED = frozenset({Operation.OVERWRITE, Operation.REPLACE, Operation.DELETE})
 DATA_REPLACED = frozenset({Operation.OVERWRITE, Operation.REPLACE})
-VECTORS_ADDED = frozenset({Operation.OVERWRITE, Operation.DELETE, Operation.REPLACE})
 LIVE = (Status.ADDED, Status.EXISTING)
 
 
@@ -111,7 +111,9 @@ def no_new_deletes(window: Window, action: Overwrite | ReplacePartitions | RowDe
     """B. No delete file that may apply to rows of the kind the command read was added meanwhile."""
     scope = _scope(window.base, action, for_deletes=True)
     new = _new_deletes(window)
-    mask = scope.may_match(new) | _is_global(new)
+    mask = scope.may_match(new)
+    if scope.partitions is not None:
+        mask |= _is_global(new)  # of no partition, so of every partition
     return _conflict(Check.NEW_DELETES, "Delete files that may match were added since the table was read.", new, mask)
 
 
@@ -179,13 +181,9 @@ def referenced_files_still_exist(window: Window, action: RowDelta) -> Conflict |
 
 def no_new_vectors(window: Window, action: RowDelta) -> Conflict | None:
     """G. No data file got a deletion vector meanwhile that this commit adds one for: a file has one vector."""
-    mine = action.added_deletes
-    if not mine or not vectors_in(mine).any():
-        return None
-    named = pc.unique(mine.filter(pa.array(vectors_in(mine)))["referenced_data_file"])
-    new = window.entries(VECTORS_ADDED, is_deletes=True, statuses=LIVE)
-    mask = vectors_in(new) & pc.is_in(new["referenced_data_file"], value_set=named).to_numpy()
+    new = new_vectors(window, action)
     message = "Data files got deletion vectors from another commit since the table was read."
+    mask = ~absorbable(window, action, new)
     return _conflict(Check.NEW_VECTORS, message, new, mask, column="referenced_data_file")
 
 

@@ -33,7 +33,9 @@ class Scratch:
     added: dict[Hashable, list[Manifest]] = field(default_factory=dict)
     findings: dict[Hashable, Any] = field(default_factory=dict)
     rewritten: dict[Hashable, list[Manifest]] = field(default_factory=dict)
-    made: EntryTable | None = None
+    made: dict[Hashable, EntryTable] = field(default_factory=dict)
+    united: Hashable = ()
+    """The vectors that the current attempt unites."""
     merged: dict[tuple[str, ...], list[Manifest]] = field(default_factory=dict)
 
     def context(self, base: Base) -> ManifestContext:
@@ -48,11 +50,12 @@ class Scratch:
             self.added[whole_key] = write()
         return self.added[whole_key]
 
-    def once_files(self, make: Callable[[], EntryTable]) -> EntryTable:
-        """Delete files made for this commit: written by the first attempt that needs them."""
-        if self.made is None:
-            self.made = make()
-        return self.made
+    def unite(self, vectors: EntryTable, write: Callable[[], EntryTable]) -> EntryTable:
+        """Vectors united from others: written by the first attempt that meets just these."""
+        self.united = tuple(zip(vectors["file_path"].to_pylist(), vectors["content_offset"].to_pylist(), strict=True))
+        if self.united not in self.made:
+            self.made[self.united] = write()
+        return self.made[self.united]
 
     def vector_path(self, base: Base) -> str:
         """The path of a Puffin file of vectors that this commit unites."""
@@ -77,6 +80,12 @@ class Scratch:
         return Scratch(
             snapshot_id, manifests=self.manifests, lists=self.lists, vectors=self.vectors, metadata=self.metadata
         )
+
+    @property
+    def unused_vectors(self) -> set[str]:
+        """Files of united vectors that only earlier attempts needed."""
+        used = self.made.get(self.united)
+        return set(self.vectors) - set(used["file_path"].to_pylist() if used is not None else ())
 
     @property
     def written(self) -> frozenset[str]:

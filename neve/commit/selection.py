@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from neve.commit.actions import NOTHING, Removed
 from neve.commit.matching import RowFilter
 from neve.commit.partitions import PartitionSet
+from neve.io.paths import canonical, canonical_all
 from neve.model.partition import Specs
 from neve.plan.delete_index import referenced_paths
 from neve.plan.ranges import Mask
@@ -118,8 +119,8 @@ class Selection:
             wanted = identities(self.named.entries)
             mask |= pc.is_in(identities(entries), value_set=wanted).to_numpy()
         if self.named.paths:
-            wanted = pa.array(sorted(self.named.paths), pa.string())
-            mask |= pc.is_in(entries["file_path"], value_set=wanted).to_numpy()
+            wanted = canonical_all(pa.array(sorted(self.named.paths), pa.string()))
+            mask |= pc.is_in(canonical_all(entries["file_path"]), value_set=wanted).to_numpy(zero_copy_only=False)
         return mask
 
     def _useless(self, entries: EntryTable) -> Mask:
@@ -136,7 +137,8 @@ class Selection:
 
     def missing(self, met: EntryTable) -> list[str]:
         """The named files that were not met live."""
-        lost = set(self.named.paths) - set(met["file_path"].to_pylist())
+        known = set(canonical_all(met["file_path"]).to_pylist())
+        lost = {path for path in self.named.paths if canonical(path) not in known}
         if self.named.entries:
             found = pc.is_in(identities(self.named.entries), value_set=identities(met).combine_chunks())
             lost |= set(self.named.entries.filter(pc.invert(found))["file_path"].to_pylist())

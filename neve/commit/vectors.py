@@ -31,7 +31,7 @@ def united(base: Base, deletes: EntryTable, scratch: Scratch) -> EntryTable:
     _refuse_mixed(vectors)
     others = deletes.filter(pa.array(~doubled))
     return EntryTable.concat(
-        [others, scratch.once_files(lambda: _written(base, vectors, first, scratch))], deletes.specs
+        [others, scratch.unite(vectors, lambda: _written(base, vectors, first, scratch))], deletes.specs
     )
 
 

@@ -20,6 +20,7 @@ from pyiceberg.table.snapshots import Operation
 
 from neve.commit.outcome import Check, Conflict
 from neve.errors import UnknownName, UserError
+from neve.io.paths import canonical_all
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties, properties_of
@@ -93,7 +94,8 @@ class Base:
         """The live data files at some paths."""
         manifests = [m for m in self.manifests if not m.is_deletes and m.may_hold_live_files]
         live = read_entries(self.io, manifests, self.specs, live_only=True)
-        return live.filter(pc.is_in(live["file_path"], value_set=pa.array(sorted(paths), pa.string())))
+        wanted = canonical_all(pa.array(sorted(paths), pa.string()))
+        return live.filter(pc.is_in(canonical_all(live["file_path"]), value_set=wanted))
 
     def ancestors(self) -> Iterator[Snapshot]:
         """The head and the snapshots before it, newest first, as far as they are still known."""
@@ -155,7 +157,7 @@ class Window:
     ) -> EntryTable:
         """The entries of given statuses that snapshots with these operations wrote for themselves."""
         snapshots = self.of_operations(operations)
-        written = [m for s in snapshots for m in self._written_by(s) if m.is_deletes == is_deletes]
+        written = [m for s in snapshots for m in self.written_by(s) if m.is_deletes == is_deletes]
         manifests = [m for m in written if _may_hold(m, statuses)]
         if may_hold is not None:
             manifests = list(compress(manifests, may_hold(manifests)))
@@ -164,7 +166,8 @@ class Window:
         by_them = pc.is_in(entries["snapshot_id"], value_set=ids)
         return entries.filter(pc.and_(by_them, pc.is_in(entries["status"], value_set=pa.array(statuses, pa.int8()))))
 
-    def _written_by(self, snapshot: Snapshot) -> Iterator[Manifest]:
+    def written_by(self, snapshot: Snapshot) -> Iterator[Manifest]:
+        """The manifests a snapshot wrote itself, carried-over ones left out."""
         manifests = self.base.manifests if snapshot is self.base.parent else self._listed(snapshot)
         return (m for m in manifests if m.added_snapshot_id == snapshot.snapshot_id)
 

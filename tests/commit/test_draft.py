@@ -100,6 +100,12 @@ class TestRemoving:
         for name in DETAIL.names:
             assert after[name].to_pylist() == before[name].to_pylist()[1:], name
 
+    def test_a_path_in_another_spelling_is_the_same_file(self, any_version: Kit):
+        t = any_version
+        t.ok(Append(t.data("a", "b")))
+        t.ok(DeleteFiles(Removed.of(t.path("a").removeprefix("file://")), must_exist=True))
+        assert t.names() == {"b"}
+
     def test_only_manifests_that_may_hold_the_partition_are_opened(
         self, any_version: Kit, monkeypatch: pytest.MonkeyPatch
     ):
