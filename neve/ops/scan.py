@@ -9,7 +9,7 @@ Writes: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import extract_field_ids
-from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
@@ -33,12 +32,11 @@ from neve.plan.columns import METADATA_COLUMNS, projected
 from neve.plan.scan import ScanPlan
 from neve.predicate import Predicate, parse
 from neve.predicate.normal import bound
-from neve.run.arrow.taskset import file_tasks, tasks_of
-from neve.run.arrow.types import Carrier, arrow_schema, arrow_type
-from neve.run.files import ReadTarget, read_tasks
+from neve.run.arrow.local import read_table
+from neve.run.arrow.types import Carrier, arrow_type
 from neve.run.spark.columns import by_name
 from neve.run.spark.condition import condition
-from neve.run.spark.read import metadata_columns_of, read
+from neve.run.spark.read import read
 
 __all__ = ["Scan"]
 
@@ -182,27 +180,14 @@ class Scan:
         return bool(rounded) or (self.where is None and self._plan.stats.bytes <= _LOCAL_BYTES)
 
     def _read_here(self) -> pa.Table:
-        """The rows read in this process; the condition must be one that Arrow can apply as Spark would."""
-        found, facts = self._plan, self.context.facts
-        extra = [metadata_columns_of(facts)[name] for name in found.metadata_columns]
-        target = ReadTarget(Schema(*found.schema.fields, *extra), facts.name_mapping, facts.schemas)
-        tasks = file_tasks(tasks_of(found.files, found.deletes, found.attached), found.files.specs)
-        batches = read_tasks(self.context.io, tasks, target)
-        rows = pa.Table.from_batches(self._matching(batches), arrow_schema(target.schema, Carrier.EXACT))
-        return rows.select(self._names)
-
-    def _matching(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if self._predicate is None:
-            yield from batches
-            return
-        if not self._predicate.exact:
+        """The rows read in this process; the condition must be one that can be decided without Spark."""
+        if self._predicate is not None and not self._predicate.exact:
             raise UnsupportedFeature(
                 f"Cannot apply the condition {self.where!r} outside Spark. Compare columns with values only, "
                 "or read the rows with to_spark()."
             )
-        keep = expression_to_pyarrow(bound(self._predicate.expression, self.schema))
-        for batch in batches:
-            yield from pa.Table.from_batches([batch]).filter(keep).to_batches()
+        where = self._predicate.expression if self._predicate else None
+        return read_table(self._plan, self.context.facts, where).select(self._names)
 
     def _check(self) -> None:
         """Refuse an unknown column or a condition that cannot be read, before anything is planned."""
