@@ -18,12 +18,13 @@ from pyroaring import FrozenBitMap64
 from neve.errors import CorruptFile
 from neve.io.vectors import PositionSet
 from neve.run.arrow.bind import bind, fields_with_ids
+from neve.run.arrow.build import BATCH_ROWS, Rows
 from neve.run.arrow.columns import POSITION
 from neve.run.arrow.deletes import positions_in, with_positions
 from neve.run.arrow.equality import EqualityIndex
 from neve.run.arrow.formats import DataFile, open_file
 from neve.run.arrow.parquet import ParquetData
-from neve.run.arrow.project import Projection, Rows
+from neve.run.arrow.project import Projection
 from neve.run.arrow.rowgroups import may_match
 from neve.run.arrow.tasks import DeleteFile, EqualityDeletes, FileTask, ReadTarget
 from neve.run.arrow.types import Carrier, arrow_schema
@@ -84,9 +85,15 @@ def _live(data: DataFile, task: FileTask, projection: Projection, dead: Position
         if kept is not None and not kept.any():
             continue
         batch = projection.apply(columns, rows)
-        yield batch if kept is None else batch.filter(pa.array(kept))
+        yield from _cut(batch if kept is None else batch.filter(pa.array(kept)))
     if data.record_count is None and task.record_count not in (end, None):
         raise CorruptFile(task.path, f"{task.record_count} rows, as the metadata says", f"{end}")
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in pieces that are not too long: a stripe of an ORC file is read as a whole."""
+    for start in range(0, batch.num_rows, BATCH_ROWS):
+        yield batch.slice(start, BATCH_ROWS)
 
 
 def _kept(rows: Rows, dead: PositionSet) -> np.ndarray | None:

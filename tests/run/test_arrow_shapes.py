@@ -277,6 +277,10 @@ def test_a_required_field_is_only_missed_where_its_struct_is_there(io: FileIO, w
     broken = write((numbered("s", kind, 1), [{"a": None}]))
     with pytest.raises(CorruptFile, match="'a'"):
         read(io, broken, wanted)
+    outer = pa.struct([pa.field("s", kind, False, {"PARQUET:field_id": "1"})])
+    deep = write((numbered("o", outer, 9), [{"s": {"a": 1}}, None]))
+    inside = column(9, "o", StructType(NestedField(1, "s", wanted.field_type, required=True)))
+    assert read(io, deep, inside)["o"].to_pylist() == [{"s": {"a": 1}}, None]
 
 
 def test_a_field_id_that_occurs_twice_is_corruption(io: FileIO, write: Any) -> None:

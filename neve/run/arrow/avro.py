@@ -15,8 +15,8 @@ from pyiceberg.io import FileIO
 from neve.errors import CorruptFile, LimitExceeded
 from neve.io.avro import DEFAULT, Projection, decode
 from neve.io.avro.container import open_header
+from neve.run.arrow.build import Rows, Stretch
 from neve.run.arrow.ids import FileField, fields_of, top_level
-from neve.run.arrow.project import BATCH_ROWS, Rows, Stretch
 from neve.run.arrow.storage import opened, reading
 
 __all__ = ["AvroData", "open_avro"]
@@ -50,9 +50,7 @@ class AvroData:
         start = 0
         for blocks in self._runs() if part[0] == 0 else ():
             whole, _ = decode(self.head + blocks, self.path, Projection(wanted))
-            for at in range(0, whole.num_rows, BATCH_ROWS):
-                batch = whole.slice(at, BATCH_ROWS)
-                yield Rows(start + at, batch.num_rows), batch.columns
+            yield Rows(start, whole.num_rows), whole.columns
             start += whole.num_rows
 
     def _runs(self) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from neve.errors import CorruptFile
-from neve.io.paths import canonical, canonical_all
+from neve.io.paths import canonical_all
 from neve.io.puffin import read_vectors
 from neve.io.vectors import PositionSet
 from neve.run.arrow.columns import DELETE_PATH_ID, DELETE_POSITION_ID
@@ -72,13 +72,15 @@ def positions_in(io: FileIO, delete: DeleteFile, data_paths: Collection[str]) ->
 
     Paths are compared in their canonical form: writers spell the scheme of one bucket in several ways.
     """
-    names = list(data_paths)
-    wanted = pa.array([canonical(name) for name in names], pa.string())
-    sets: list[list[PositionSet]] = [[] for _ in names]
-    for which, positions in _folded(_hits(io, delete, wanted)):
+    names = pa.array(data_paths, pa.string())
+    meant = canonical_all(names).dictionary_encode()
+    sets: list[list[PositionSet]] = [[] for _ in meant.dictionary]
+    for which, positions in _folded(_hits(io, delete, meant.dictionary)):
         for at, some in _by_file(which, positions, delete.path):
             sets[at].append(some)
-    return {name: PositionSet().union(*some) for name, some in zip(names, sets, strict=True) if some}
+    united = [PositionSet().union(*some) if some else None for some in sets]
+    by_name = zip(names.to_pylist(), (united[at] for at in meant.indices.to_pylist()), strict=True)
+    return {name: positions for name, positions in by_name if positions is not None}
 
 
 def _hits(io: FileIO, delete: DeleteFile, wanted: pa.Array) -> Iterator[tuple[Ints, Ints]]:

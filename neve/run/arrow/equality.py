@@ -19,10 +19,10 @@ from pyiceberg.types import NestedField, StructType
 from neve.errors import CorruptFile, LimitExceeded, TableError
 from neve.io.vectors import PositionSet
 from neve.run.arrow.bind import bind, fields_with_ids
+from neve.run.arrow.build import Rows
 from neve.run.arrow.formats import DataFile, open_file
 from neve.run.arrow.ids import FileField
 from neve.run.arrow.keys import KeySet
-from neve.run.arrow.project import Rows
 from neve.run.arrow.tasks import DeleteFile, EqualityDeletes, FileTask, ReadTarget
 
 __all__ = ["EqualityIndex"]

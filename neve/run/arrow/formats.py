@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile, UnsupportedFeature
 from neve.run.arrow.avro import open_avro
+from neve.run.arrow.build import Stretch
 from neve.run.arrow.ids import FileField
 from neve.run.arrow.orc import open_orc
 from neve.run.arrow.parquet import open_parquet
-from neve.run.arrow.project import Rows
 
 __all__ = ["DataFile", "open_file"]
 
@@ -22,7 +21,9 @@ __all__ = ["DataFile", "open_file"]
 class DataFile(Protocol):
     """An open file of rows."""
 
-    prunes_nested: bool  # whether single leaves of a nested column can be left out
+    @property
+    def prunes_nested(self) -> bool:
+        """Whether single leaves of a nested column can be left out."""
 
     @property
     def fields(self) -> tuple[FileField, ...]:
@@ -32,7 +33,7 @@ class DataFile(Protocol):
     def record_count(self) -> int | None:
         """The rows the file says it has, where it says so."""
 
-    def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[tuple[Rows, list[pa.Array]]]:
+    def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[Stretch]:
         """The columns that hold the leaves asked for, in file order."""
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, StringType, StructType
 
+from neve.run.arrow.build import Column, Constant, Rows, constant
 from neve.run.arrow.columns import (
     DATA_SEQUENCE_NUMBER,
     FILE,
@@ -19,7 +20,6 @@ from neve.run.arrow.columns import (
     ROW_ID,
     SPEC_ID,
 )
-from neve.run.arrow.project import Column, Constant, Rows, constant
 from neve.run.arrow.tasks import FileTask
 from neve.run.arrow.types import Carrier, arrow_type
 

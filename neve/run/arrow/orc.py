@@ -16,8 +16,8 @@ from pyarrow import orc
 from pyiceberg.io import FileIO
 
 from neve.errors import UnsupportedFeature
+from neve.run.arrow.build import Rows, Stretch
 from neve.run.arrow.ids import FileField, fields_of, top_level
-from neve.run.arrow.project import BATCH_ROWS, Rows, Stretch
 from neve.run.arrow.storage import opened, reading
 
 __all__ = ["OrcData", "open_orc"]
@@ -50,9 +50,7 @@ class OrcData:
         for stripe in range(self.file.nstripes if part[0] == 0 else 0):
             with _reading(self.path):
                 whole = self.file.read_stripe(stripe, columns=wanted)
-            for at in range(0, whole.num_rows, BATCH_ROWS):
-                batch = whole.slice(at, BATCH_ROWS)
-                yield Rows(start + at, batch.num_rows), batch.columns
+            yield Rows(start, whole.num_rows), whole.columns
             start += whole.num_rows
 
     def close(self) -> None:

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
+from neve.run.arrow.build import BATCH_ROWS, Rows, Stretch
 from neve.run.arrow.ids import FileField, fields_of
-from neve.run.arrow.project import BATCH_ROWS, Rows, Stretch
 from neve.run.arrow.storage import opened, reading
 
 __all__ = ["ParquetData", "open_parquet"]

@@ -7,55 +7,22 @@ default of the field, or null.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types as at
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UnknownType
+from pyiceberg.types import ListType, MapType, NestedField, StructType, UnknownType
 
 from neve.errors import CorruptFile
+from neve.run.arrow.build import Checked, Column, Filled, ListOf, MapOf, Rows, StructOf, Taken, constant
 from neve.run.arrow.convert import Convert, conversion
 from neve.run.arrow.ids import FileField
 from neve.run.arrow.types import Carrier, arrow_schema, arrow_type
 
-__all__ = [
-    "BATCH_ROWS",
-    "Column",
-    "Constant",
-    "Projection",
-    "Rows",
-    "Source",
-    "Stretch",
-    "compile_projection",
-    "constant",
-]
-
-BATCH_ROWS = 65_536
-
-_MISFIT = "values that do not fit the column"
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A stretch of consecutive rows of a file."""
-
-    start: int
-    count: int
-
-
-Stretch = tuple[Rows, list[pa.Array]]  # rows, and the columns read of them
-
-
-class Column(Protocol):
-    """How one column of the result is made from the columns read."""
-
-    def build(self, columns: Sequence[pa.Array], rows: Rows) -> pa.Array:
-        """The array of one batch."""
+__all__ = ["Projection", "Source", "compile_projection", "constant"]
 
 
 @dataclass(frozen=True)
@@ -90,98 +57,8 @@ def compile_projection(schema: Schema, source: Source, carrier: Carrier) -> Proj
     # Twice: where an array is found among those read is known only when all leaves are.
     _, leaves = _Compiler(source, carrier).columns(schema.fields, source.fields, prunes=True)
     columns, _ = _Compiler(source, carrier, leaves).columns(schema.fields, source.fields, prunes=True)
-    checked = tuple(_Checked(c, f, source.path) for c, f in zip(columns, schema.fields, strict=True))
+    checked = tuple(Checked(c, f, source.path) for c, f in zip(columns, schema.fields, strict=True))
     return Projection(arrow_schema(schema, carrier), checked, tuple(sorted(leaves)))
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """The same value in every row."""
-
-    value: pa.Array  # of length one
-
-    def build(self, columns: Sequence[pa.Array], rows: Rows) -> pa.Array:
-        """The value, repeated."""
-        if self.value.null_count:
-            return pa.nulls(rows.count, self.value.type)
-        return pa.repeat(self.value[0], rows.count)
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """A column of the file, converted."""
-
-    at: int
-    convert: Convert
-
-    def build(self, columns: Sequence[pa.Array], rows: Rows) -> pa.Array:
-        return self.convert(columns[self.at])
-
-
-@dataclass(frozen=True, slots=True)
-class _Filled:
-    """A column of the file whose nulls are computed."""
-
-    column: Column
-    fallback: Column
-
-    def build(self, columns: Sequence[pa.Array], rows: Rows) -> pa.Array:
-        array = self.column.build(columns, rows)
-        return pc.coalesce(array, self.fallback.build(columns, rows)) if array.null_count else array
-
-
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """A column whose conversion names the file when a value does not fit."""
-
-    column: Column
-    field: NestedField
-    path: str
-
-    def build(self, columns: Sequence[pa.Array], rows: Rows) -> pa.Array:
-        try:
-            array = self.column.build(columns, rows)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise CorruptFile(self.path, f"{self.field.field_type} in column {self.field.name!r}", _MISFIT) from error
-        _refuse_nulls(array, self.field, self.path)
-        return array
-
-
-@dataclass(frozen=True, slots=True)
-class _Struct:
-    kind: pa.StructType
-    children: tuple[Column, ...]
-
-    def __call__(self, array: pa.Array) -> pa.Array:
-        parts = [array.field(i) for i in range(array.type.num_fields)]
-        built = [child.build(parts, Rows(0, len(array))) for child in self.children]
-        mask = array.is_null() if array.null_count else None
-        return pa.StructArray.from_arrays(built, fields=list(self.kind), mask=mask)
-
-
-@dataclass(frozen=True, slots=True)
-class _List:
-    kind: pa.ListType
-    element: Convert
-
-    def __call__(self, array: pa.Array) -> pa.Array:
-        if not at.is_list(array.type):
-            array = array.cast(pa.list_(array.type.value_field))
-        buffers = array.buffers()[:2]
-        return pa.Array.from_buffers(self.kind, len(array), buffers, -1, array.offset, [self.element(array.values)])
-
-
-@dataclass(frozen=True, slots=True)
-class _Map:
-    kind: pa.MapType
-    key: Convert
-    value: Convert
-
-    def __call__(self, array: pa.Array) -> pa.Array:
-        keys, values = (array.keys, array.items) if at.is_map(array.type) else map(array.values.field, (0, 1))
-        fields = [self.kind.key_field, self.kind.item_field]
-        entries = pa.StructArray.from_arrays([self.key(keys), self.value(values)], fields=fields)
-        return pa.Array.from_buffers(self.kind, len(array), array.buffers()[:2], -1, array.offset, [entries])
 
 
 @dataclass(frozen=True)
@@ -202,7 +79,7 @@ class _Compiler:
         read = [i for i, f in enumerate(found) if not prunes or not arrays.isdisjoint(f.leaves)]
         rank = {ordinal: at for at, ordinal in enumerate(read)}
         columns = (
-            self.absent(f) if at is None or each is None else self.filled(f, _Taken(rank[at], each[0]))
+            self.absent(f) if at is None or each is None else self.filled(f, Taken(rank[at], each[0]))
             for f, at, each in zip(fields, places, converted, strict=True)
         )
         return tuple(columns), leaves
@@ -227,24 +104,24 @@ class _Compiler:
             case StructType() if at.is_struct(found.type):
                 children, leaves = self.columns(wanted.fields, found.children, self.source.prunes_nested)
                 # Nothing of the struct is read: its first leaf still tells which rows have none.
-                return _Struct(kind, children), leaves or {found.leaves.start}
+                return StructOf(kind, children), leaves or {found.leaves.start}
             case ListType() if len(found.children) == 1 and not at.is_struct(found.type):
                 element, leaves = self.convert(wanted.element_field, found.children[0])
-                return _List(kind, element), leaves
+                return ListOf(kind, element), leaves
             case MapType() if at.is_map(found.type):
                 key, of_keys = self.convert(wanted.key_field, found.children[0])
                 value, of_values = self.convert(wanted.value_field, found.children[1])
-                return _Map(kind, key, value), of_keys | of_values
+                return MapOf(kind, key, value), of_keys | of_values
             case MapType() if _is_pairs(found):
                 key, of_keys = self.convert(wanted.key_field, found.children[0].children[0])
                 value, of_values = self.convert(wanted.value_field, found.children[0].children[1])
-                return _Map(kind, key, value), of_keys | of_values
+                return MapOf(kind, key, value), of_keys | of_values
             case _:
                 return self.leaf(field, found), set(found.leaves)
 
     def leaf(self, field: NestedField, found: FileField) -> Convert:
         wanted = field.field_type
-        convert = None if wanted.is_struct or not wanted.is_primitive else conversion(found.type, wanted, self.carrier)
+        convert = conversion(found.type, wanted, self.carrier) if wanted.is_primitive else None
         if convert is None or found.children:
             raise CorruptFile(
                 self.source.path, f"{wanted} for column {field.name!r} (field id {field.field_id})", f"{found.type}"
@@ -253,7 +130,7 @@ class _Compiler:
 
     def filled(self, field: NestedField, taken: Column) -> Column:
         fallback = self.source.fallback.get(field.field_id)
-        return taken if fallback is None else _Filled(taken, fallback)
+        return taken if fallback is None else Filled(taken, fallback)
 
     def absent(self, field: NestedField) -> Column:
         """The column of a field the file does not have."""
@@ -268,29 +145,6 @@ class _Compiler:
         return filled
 
 
-def constant(value: Any, wanted: IcebergType, carrier: Carrier) -> Constant:
-    """A column of one value, given in Python's or Arrow's form."""
-    if value is None or (isinstance(value, pa.Scalar) and not value.is_valid):
-        return Constant(pa.nulls(1, arrow_type(wanted, carrier)))
-    plain = value.bytes if isinstance(value, uuid.UUID) else value
-    array = pa.repeat(plain, 1) if isinstance(plain, pa.Scalar) else pa.array([plain], arrow_type(wanted))
-    convert = conversion(array.type, wanted, carrier)
-    if convert is None:
-        raise TypeError(f"A value of type {array.type} cannot stand for {wanted}")
-    return Constant(convert(array))
-
-
 def _is_pairs(found: FileField) -> bool:
     """Whether a list holds keys and values: how Avro stores a map whose keys are not strings."""
     return bool(at.is_list(found.type)) and len(found.children[0].children) == 2
-
-
-def _refuse_nulls(array: pa.Array, field: NestedField, path: str, within: pa.Array | None = None) -> None:
-    """Raise when a required field is null in a row that has its parent."""
-    if array.null_count and field.required and not isinstance(field.field_type, UnknownType):
-        missing = array.is_null() if within is None else pc.and_(array.is_null(), within.is_valid())
-        if pc.any(missing).as_py():
-            raise CorruptFile(path, f"values in the required column {field.name!r}", "nulls")
-    if isinstance(field.field_type, StructType) and len(array):
-        for at_child, child in enumerate(field.field_type.fields):
-            _refuse_nulls(array.field(at_child), child, path, array)
