@@ -7,11 +7,11 @@ what is proven.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import And, BooleanExpression, Or
 
 from neve.commit.partitions import PartitionSet
 from neve.model.metadata import TableMetadata
@@ -54,13 +54,29 @@ class RowFilter:
         return self._partitions.judge(files).keep & metrics_filter.may_match(files, self._partitions.predicate)
 
     def must_match(self, files: EntryTable) -> Mask:
-        """The files in which every row matches. Statistics of a delete file tell nothing about the rows it deletes."""
+        """The files in which every row matches: by partition, by statistics, or one part by either."""
         if not len(files):
             return np.zeros(0, bool)
-        by_statistics = metrics_filter.must_match(files, self._partitions.predicate) & (
-            files.numpy("content") == Content.DATA
-        )
-        return self._partitions.judge(files).keep & (self._partitions.covers(files) | by_statistics)
+        keep = self._partitions.judge(files).keep
+        found = keep & self._proven(files, self._partitions.predicate)
+        undecided = np.flatnonzero(keep & ~found)
+        if len(undecided):
+            found[undecided] = self._proven_in_parts(files.take(undecided), self._partitions.predicate)
+        return found
+
+    def _proven(self, files: EntryTable, predicate: BooleanExpression) -> Mask:
+        """Where a predicate is proven. Statistics of a delete file tell nothing about the rows it deletes."""
+        by_statistics = metrics_filter.must_match(files, predicate) & (files.numpy("content") == Content.DATA)
+        return replace(self._partitions, predicate=predicate).covers(files) | by_statistics
+
+    def _proven_in_parts(self, files: EntryTable, predicate: BooleanExpression) -> Mask:
+        match predicate:
+            case And(left=left, right=right):
+                return self._proven_in_parts(files, left) & self._proven_in_parts(files, right)
+            case Or(left=left, right=right):
+                return self._proven_in_parts(files, left) | self._proven_in_parts(files, right)
+            case _:
+                return self._proven(files, predicate)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from neve.model.snapshots import Snapshot
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import EntryTable, Manifest, Status
 from neve.tree.grouping import entries_by_manifest
-from neve.tree.read import manifests_of, read_entries
+from neve.tree.read import manifests_of, read_entries, with_detail
 
 __all__ = ["Base", "Refused", "Window"]
 
@@ -91,11 +91,12 @@ class Base:
         return FIRST_SEQUENCE_NUMBER if last is None else last + 1
 
     def live_data(self, paths: Collection[str]) -> EntryTable:
-        """The live data files at some paths."""
+        """The live data files at some paths, with their statistics."""
         manifests = [m for m in self.manifests if not m.is_deletes and m.may_hold_live_files]
         live = read_entries(self.io, manifests, self.specs, live_only=True)
         wanted = canonical_all(pa.array(sorted(paths), pa.string()))
-        return live.filter(pc.is_in(canonical_all(live["file_path"]), value_set=wanted))
+        found = live.filter(pc.is_in(canonical_all(live["file_path"]), value_set=wanted))
+        return with_detail(self.io, found, manifests, STATISTICS)
 
     def ancestors(self) -> Iterator[Snapshot]:
         """The head and the snapshots before it, newest first, as far as they are still known."""
