@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.conversions import to_bytes
+from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -107,6 +108,10 @@ class Kit:
     def location(self) -> str:
         return self.metadata.location
 
+    @cached_property
+    def io(self) -> FileIO:
+        return self.table.io
+
     def update(self, *updates: Any) -> None:
         """Change the metadata beside any commit: specs, properties, refs, expiry, upgrades."""
         self.catalog.swap(self.table, (), updates)
@@ -154,8 +159,7 @@ class Kit:
     # --- looking ---
 
     def head(self, branch: str = "main") -> Snapshot | None:
-        ref = self.metadata.refs.get(branch)
-        return None if ref is None else self.metadata.snapshot_by_id(ref.snapshot_id)
+        return _head(self.metadata, branch)
 
     @property
     def head_id(self) -> int | None:
@@ -168,13 +172,14 @@ class Kit:
         return {"operation": head.summary.operation.value, **head.summary.additional_properties}
 
     def manifests(self, *, deletes: bool | None = None, branch: str = "main") -> list[Manifest]:
-        found = manifests_of(self.table.io, self.metadata, self.head(branch))
+        metadata = self.metadata
+        found = manifests_of(self.io, metadata, _head(metadata, branch))
         return [m for m in found if deletes is None or m.is_deletes == deletes]
 
     def entries(self, *, deletes: bool | None = None, branch: str = "main", all_details: bool = False) -> EntryTable:
         """The entries of the head, tombstones included."""
         manifests = self.manifests(deletes=deletes, branch=branch)
-        return read_entries(self.table.io, manifests, self.specs, detail=DETAIL.names if all_details else ())
+        return read_entries(self.io, manifests, self.specs, detail=DETAIL.names if all_details else ())
 
     def live(self, *, deletes: bool | None = None, branch: str = "main") -> EntryTable:
         return self.entries(deletes=deletes, branch=branch).live()
@@ -247,7 +252,7 @@ class Kit:
         path = self.path(name, "puffin")
         if positions is not None:
             data, found = pack_vectors([(of["file_path"][0].as_py(), PositionSet.of(list(positions)))])
-            with self.table.io.new_output(path).create() as stream:
+            with self.io.new_output(path).create() as stream:
                 stream.write(data)
             row = found.to_pylist()[0]
             place = {key: row[key] for key in ("content_offset", "content_size_in_bytes")} | {
@@ -302,6 +307,11 @@ class Kit:
         every["file_path"] = columns["file_path"]
         every["file_format"] = [stated.get("file_format", "PARQUET")] * len(names)
         return EntryTable.from_columns(every, self.specs, len(names), DETAIL.names)
+
+
+def _head(metadata: TableMetadata, branch: str) -> Snapshot | None:
+    ref = metadata.refs.get(branch)
+    return None if ref is None else metadata.snapshot_by_id(ref.snapshot_id)
 
 
 def _bounds(ids: tuple[int, int] | None) -> dict[str, Any]:

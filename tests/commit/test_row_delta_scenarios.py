@@ -93,11 +93,10 @@ def test_data_and_deletes_is_overwrite(grown: Kit):
     assert t.attached() == {"eu1": {"d", "e"}, "eu2": {"e"}}, "an equality delete spares the rows that came with it"
 
 
-@pytest.mark.parametrize("spec", [0, 1])
-def test_remove_and_add_data_files(any_version: Kit, spec: int):
+def test_remove_and_add_data_files(any_version: Kit):
     t = any_version
     t.ok(Append(t.data("eu1", "eu2")))
-    t.default_spec(spec)
+    t.default_spec(1)
     t.ok(RowDelta(t.new("eu3", rows=4), removed_data=removed(t.data("eu1"))))
     summary = t.summary()
     assert summary["operation"] == "overwrite"
@@ -274,15 +273,13 @@ def test_staged_v2_deletes_after_upgrade(tmp_path: Path, when: str):
     t.ok(RowDelta(t.data("b"), t.vector("v", a), start_snapshot_id=head))
 
 
-@pytest.mark.parametrize("spec", [0, 1])
-def test_stale_deletes_shed(with_deletes: Kit, spec: int):
+def test_stale_deletes_shed(with_deletes: Kit):
     t = with_deletes
     t.ok(Append(t.data("a", "b")))
     t.ok(RowDelta(added_deletes=plus(t.equality("e"), t.equality("everywhere", spec=2))))
-    t.default_spec(spec)
-    t.ok(RewriteFiles(removed(t.data("a")), t.new("a2"), start_snapshot_id=t.head_id))
+    t.ok(RewriteFiles(removed(t.data("a")), t.data("a2"), start_snapshot_id=t.head_id))
     assert t.attached() == {"b": {"e", "everywhere"}}, "one file of their time is left"
-    t.ok(RewriteFiles(removed(t.data("b")), t.new("b2"), start_snapshot_id=t.head_id))
+    t.ok(RewriteFiles(removed(t.data("b")), t.data("b2", spec=1), start_snapshot_id=t.head_id))
     assert t.names(deletes=True) == set()
     summary = t.summary()
     assert (summary["removed-delete-files"], summary["removed-equality-deletes"]) == ("2", "2")
@@ -301,15 +298,14 @@ def test_append_does_not_shed(with_deletes: Kit):
     assert t.names(deletes=True) == set(), "a commit that removes something does"
 
 
-@pytest.mark.parametrize("young_spec", [0, 1])
-def test_explicit_number_protects_deletes(with_deletes: Kit, young_spec: int):
+def test_explicit_number_protects_deletes(with_deletes: Kit):
     """All other data is younger than the delete, so only the rewritten file, which keeps its number, needs it."""
     t = with_deletes
     t.ok(Append(t.data("a")))
     start, number = t.head_id, t.head().sequence_number
     t.ok(RowDelta(added_deletes=t.equality("e")))
-    t.ok(Append(t.data("young", spec=young_spec)))
+    t.ok(Append(plus(t.data("young"), t.data("fine", spec=1))))
     t.ok(RewriteFiles(removed(t.data("a")), t.data("b"), data_sequence_number=number, start_snapshot_id=start))
-    assert t.by_name("sequence_number") == {"b": number, "e": number + 1, "young": number + 2}
+    assert t.by_name("sequence_number") == {"b": number, "e": number + 1, "young": number + 2, "fine": number + 2}
     assert t.attached() == {"b": {"e"}}
     assert "removed-delete-files" not in t.summary() and t.summary()["total-delete-files"] == "1"
