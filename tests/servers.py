@@ -1,4 +1,4 @@
-"""Real servers for tests, on loopback or a socket in a temporary folder: PostgreSQL, and an Iceberg REST catalog."""
+"""Real servers for tests, on loopback or a local socket: PostgreSQL, a REST catalog, an object store."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import boto3
+from moto.server import ThreadedMotoServer
 from pydantic import TypeAdapter
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -267,3 +270,38 @@ def _parts(namespace: str) -> tuple[str, ...]:
 def _shown(table: Table) -> Any:
     metadata = json.loads(serialise(adopt(table.metadata)))
     return {"metadata": metadata, "metadata-location": table.metadata_location, "config": {}}
+
+
+# --- an object store ---
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """The S3 protocol on loopback, with one bucket `lake`."""
+
+    properties: dict[str, str]  # as PyIceberg's file access takes them
+    client: Any
+
+    def objects(self, prefix: str = "") -> set[str]:
+        """The objects below a prefix; Arrow leaves an empty marker where the last file of a folder was."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket="lake", Prefix=prefix)
+        return {o["Key"] for page in pages for o in page.get("Contents", []) if not o["Key"].endswith("/")}
+
+
+@contextmanager
+def object_store() -> Iterator[ObjectStore]:
+    """A server that speaks the S3 protocol, for as long as the context lasts."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint, region, secret = f"http://{host}:{port}", "us-east-1", "test"
+    client = boto3.client(
+        "s3", endpoint_url=endpoint, region_name=region, aws_access_key_id=secret, aws_secret_access_key=secret
+    )
+    client.create_bucket(Bucket="lake")
+    named = {"endpoint": endpoint, "region": region, "access-key-id": secret, "secret-access-key": secret}
+    try:
+        yield ObjectStore({f"s3.{key}": value for key, value in named.items()}, client)
+    finally:
+        client.close()
+        server.stop()
