@@ -187,6 +187,9 @@ def _fresh(base: Base, files: EntryTable, scratch: Scratch, sequence_number: Any
 
 
 def _prepared_files(base: Base, manifests: Sequence[Manifest]) -> EntryTable:
+    if deletes := tuple(m.path for m in manifests if m.is_deletes):
+        message = "Cannot append manifests of delete files: an append adds data files only."
+        raise Refused(Conflict(Check.ARGUMENTS, message, files=deletes))
     entries = read_entries(base.io, manifests, base.specs, detail=DETAIL.names)
     if not pc.all(pc.equal(entries["status"], int(Status.ADDED))).as_py():
         message = "Cannot append manifests with existing or deleted entries: an append adds new files only."
