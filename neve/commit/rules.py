@@ -64,9 +64,11 @@ def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
 
 
 def _of_row_delta(action: RowDelta) -> Iterable[Rule]:
+    has_start = action.start_snapshot_id is not None
+    points_at_files = bool(action.referenced) or (has_start and bool(_referenced(action)))
     asked: list[tuple[bool, Rule]] = [
-        (action.start_snapshot_id is not None, start_is_an_ancestor),
-        (bool(action.referenced), referenced_files_still_exist),
+        (has_start, start_is_an_ancestor),
+        (points_at_files, referenced_files_still_exist),
         (action.no_conflicting_data, no_new_data),
         (action.no_conflicting_deletes, no_new_deletes_for_removed_files),
         (action.no_conflicting_deletes, no_new_deletes),
@@ -173,7 +175,7 @@ def referenced_files_still_exist(window: Window, action: RowDelta) -> Conflict |
     """E. Every data file that a new delete file points at is still live; a tombstone does not count as live."""
     operations = DATA_REMOVED if action.check_deleted_files else DATA_REPLACED
     gone = window.entries(operations, is_deletes=False, statuses=[Status.DELETED])
-    mask = pc.is_in(gone["file_path"], value_set=pa.array(sorted(action.referenced), pa.string())).to_numpy()
+    mask = pc.is_in(gone["file_path"], value_set=pa.array(sorted(_referenced(action)), pa.string())).to_numpy()
     mask &= _scope(window.base, action).may_match(gone)
     message = "Data files that the new deletes point at were removed or rewritten since the table was read."
     return _conflict(Check.REQUIRED_FILES, message, gone, mask)
