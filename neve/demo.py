@@ -6,6 +6,7 @@ Everything shown is computed while it runs, and every answer is checked against 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def _append(console: Console, table: Table, model: list[dict[str, Any]], batch: 
 
 
 def _read_back(console: Console, table: Table, model: list[dict[str, Any]]) -> None:
-    questions = {
+    questions: dict[str, Callable[[dict[str, Any]], bool]] = {
         "ts >= TIMESTAMP '2026-01-03' AND ts < TIMESTAMP '2026-01-04'": lambda r: r["ts"].day == 3,
         "region = 'eu'": lambda r: r["region"] == "eu",
         "id = 2007": lambda r: r["id"] == 2007,

@@ -55,7 +55,7 @@ def write_carried(
 
 def _copied(io: FileIO, entries: EntryTable, sources: Sequence[Manifest], context: ManifestContext) -> bytes | None:
     """The bytes of the new manifest by copying, or None where the old ones are encoded otherwise."""
-    pieces = []
+    pieces: list[_Source] = []
     for ordinal, rows in _rows_by_manifest(entries):
         source = _source(io, sources[ordinal], context, entries, rows)
         if source is None or (pieces and source.schema != pieces[0].schema):

@@ -27,7 +27,8 @@ from neve.tree.entries import CORE, DETAIL, EntryTable, FieldSummary, Manifest, 
 
 __all__ = ["manifests_of", "read_entries", "read_list", "read_manifest", "with_detail"]
 
-T, U = TypeVar("T"), TypeVar("U")
+T = TypeVar("T")
+U = TypeVar("U")
 
 _ENTRY_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 _FILE_COLUMNS = tuple(f.name for f in CORE if f.name not in {"manifest", "row", "spec_id", *_ENTRY_COLUMNS})
@@ -114,7 +115,7 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
     order = np.lexsort((rows, ordinals))
     cuts = np.flatnonzero(np.diff(ordinals[order])) + 1
     groups = [(manifests[ordinals[part[0]]], rows[part]) for part in np.split(order, cuts)]
-    pieces = _in_threads(lambda group: _details(io, *group, names), groups)
+    pieces = _in_threads(lambda group: _details(io, group[0], group[1], names), groups)
     found = pa.concat_tables(pieces).take(pa.array(np.argsort(order)))
     return entries.with_columns(**{name: found.column(name) for name in names})
 
