@@ -1,4 +1,4 @@
-"""Metadata speed against PyIceberg in the same run: planning over a million files, and a one-file append to an old table.
+"""Metadata speed against PyIceberg in the same run: planning over a million files, and an append to an old table.
 
     make bench-metadata                      (NEVE_BENCH_FILES=100000 make bench-metadata for a smaller table)
 

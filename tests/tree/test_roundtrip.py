@@ -119,9 +119,8 @@ def test_every_manifest_holds_one_spec_in_ascending_order(io, context):
         with open(manifest.path.removeprefix("file://"), "rb") as f:
             reader = fastavro.reader(f)
             assert reader.metadata["partition-spec-id"] == str(manifest.spec_id)
-            assert [list(e["data_file"]["partition"].values()) for e in reader] == [
-                [v for v in _logical(manifest.spec_id)] for _ in range(2)
-            ]
+            tuples = [list(e["data_file"]["partition"].values()) for e in reader]
+            assert tuples == [_logical(manifest.spec_id)] * 2
 
 
 def _logical(spec_id: int):
@@ -234,7 +233,7 @@ def test_a_large_group_is_split_near_the_target_size(io, context):
 
 def test_a_manifest_of_an_unknown_spec_is_refused_by_name(io, context):
     (manifest,) = write_manifests(io, entries_of([data_file(0, "a")], context.specs), context)
-    with pytest.raises(TableError, match="spec 99.*m0.avro"):
+    with pytest.raises(TableError, match=r"spec 99.*m0.avro"):
         read_manifest(io, replace(manifest, spec_id=99), context.specs)
 
 
