@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table.snapshots import Operation
 
-from neve.commit.actions import Action, Removed, RowDelta
+from neve.commit.actions import Action, Removed, RewriteFiles, RowDelta
 from neve.commit.partitions import PartitionSet
 from neve.commit.summary import vectors_in
 from neve.commit.window import Base, Window
@@ -28,8 +28,8 @@ __all__ = ["VECTORS_ADDED", "absorbable", "absorbing", "new_vectors"]
 VECTORS_ADDED = frozenset({Operation.OVERWRITE, Operation.DELETE, Operation.REPLACE})
 
 
-def new_vectors(window: Window, action: RowDelta) -> EntryTable:
-    """The vectors that others added meanwhile for data files this delta adds one for."""
+def new_vectors(window: Window, action: RowDelta | RewriteFiles) -> EntryTable:
+    """The vectors that others added meanwhile for data files this commit adds one for."""
     mine = _vectors(action.added_deletes)
     if mine is None:
         return EntryTable.empty(window.base.specs)
@@ -37,9 +37,9 @@ def new_vectors(window: Window, action: RowDelta) -> EntryTable:
     return _naming(new, pc.unique(mine["referenced_data_file"]))
 
 
-def absorbable(window: Window, action: RowDelta, vectors: EntryTable) -> Mask:
-    """Which of the vectors that others added can be united with those of this delta."""
-    if not action.merge_vectors or action.added_data or action.removed_data:
+def absorbable(window: Window, action: RowDelta | RewriteFiles, vectors: EntryTable) -> Mask:
+    """Which of the vectors that others added can be united with those of this commit."""
+    if isinstance(action, RewriteFiles) or not action.merge_vectors or action.added_data or action.removed_data:
         return np.zeros(len(vectors), bool)
     pure = [s.snapshot_id for s in window.of_operations({Operation.DELETE}) if _changes_no_data(window, s)]
     return np.isin(vectors.numpy("snapshot_id"), pure)

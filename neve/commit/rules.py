@@ -58,7 +58,7 @@ def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
         case ReplacePartitions():
             return (*INPUT, one_spec, *(_of_replace_partitions(action) if has_parent else ()))
         case RewriteFiles():
-            return (*INPUT, rewrite_arguments, *((no_new_deletes_for_rewritten_files,) if has_parent else ()))
+            return (*INPUT, rewrite_arguments, *(_OF_REWRITE if has_parent else ()))
         case _:
             return INPUT
 
@@ -181,7 +181,7 @@ def referenced_files_still_exist(window: Window, action: RowDelta) -> Conflict |
     return _conflict(Check.REQUIRED_FILES, message, gone, mask)
 
 
-def no_new_vectors(window: Window, action: RowDelta) -> Conflict | None:
+def no_new_vectors(window: Window, action: RowDelta | RewriteFiles) -> Conflict | None:
     """G. No data file got a deletion vector meanwhile that this commit adds one for: a file has one vector."""
     new = new_vectors(window, action)
     message = "Data files got deletion vectors from another commit since the table was read."
@@ -297,6 +297,7 @@ def rewrite_arguments(window: Window, action: RewriteFiles) -> Conflict | None:
 
 
 INPUT: tuple[Rule, ...] = (specs_are_known, delete_kinds_fit)
+_OF_REWRITE: tuple[Rule, ...] = (no_new_deletes_for_rewritten_files, no_new_vectors)
 
 
 def _new_deletes(window: Window, operations: frozenset[Operation] = DELETES_ADDED) -> EntryTable:

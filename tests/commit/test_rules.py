@@ -268,6 +268,24 @@ class TestGOneVectorPerFile:
         t.ok(RowDelta(added_deletes=new, removed_deletes=removed(old), start_snapshot_id=t.head_id))
         assert t.names(deletes=True) == {"v2"}
 
+    def test_a_rewrite_of_deletes_adds_no_second_vector(self, tmp_path: Path):
+        """A position delete file of a whole partition becomes vectors, while one of its data files gets another."""
+        t = Kit.create(tmp_path, 2)
+        t.ok(Append(t.data("a", "b")))
+        old = t.positions("old")
+        t.ok(RowDelta(added_deletes=old))
+        t.upgrade(3)
+        start = t.head_id
+        t.ok(RowDelta(added_deletes=t.vector("theirs", t.data("a")), start_snapshot_id=start))
+
+        def rewrite(name: str) -> RewriteFiles:
+            vector = t.vector("mine", t.data(name), sequence_number=2)
+            return RewriteFiles(removed_deletes=removed(old), added_deletes=vector, start_snapshot_id=start)
+
+        assert t.refused(rewrite("a"), Check.NEW_VECTORS).files == (t.path("a"),)
+        t.ok(rewrite("b"))
+        assert t.attached() == {"a": {"theirs"}, "b": {"mine"}}
+
     def test_a_change_of_the_default_spec_hides_no_vector(self, t: Kit):
         start = t.head_id
         t.ok(RowDelta(added_deletes=t.vector("v1", t.data("eu1"))))
