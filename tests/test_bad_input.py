@@ -1,0 +1,139 @@
+"""Bad input gets one clear error that names what and where, and nothing in the table changes."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import neve
+from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, UnknownName, UserError
+
+ROWS = pa.table({"id": [1, 2, 3], "region": ["eu", "us", "eu"], "n": pa.array([1, 2, 3], pa.int32())})
+
+
+@pytest.fixture
+def lake(tmp_path) -> neve.Lake:
+    return neve.connect(tmp_path / "lake")
+
+
+@pytest.fixture
+def table(lake) -> neve.Table:
+    made = lake.create_table("db.events", "id bigint not null, region string, n int", partition_by=["region"])
+    made.append(ROWS)
+    return made
+
+
+def files_below(folder: Path) -> set[Path]:
+    return {p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("catalog.db")}
+
+
+WRONG: dict[str, tuple[Callable[[neve.Table], Any], type[NeveError], str]] = {
+    "column in a condition": (lambda t: t.scan("regoin = 'eu'"), UnknownName, "regoin.*region"),
+    "column to read": (lambda t: t.scan(columns=["idd"]), UnknownName, "idd.*id"),
+    "condition that is no SQL": (lambda t: t.scan("id = = 3"), UserError, "id = = 3"),
+    "snapshot": (lambda t: t.scan(snapshot_id=7), UnknownName, "snapshot 7"),
+    "branch to read": (lambda t: t.scan(ref="audit"), UnknownName, "audit"),
+    "branch to write": (lambda t: t.append(ROWS, branch="audit"), UnknownName, "audit"),
+    "two snapshots at once": (lambda t: t.scan(ref="main", snapshot_id=1), UserError, "one of"),
+    "partition field": (lambda t: t.evolve_partitions(drop=["day"]), UnknownName, "day"),
+    "partition transform": (lambda t: t.evolve_partitions(add=["weeks(id)"]), UnknownName, "weeks"),
+    "partition of the wrong type": (lambda t: t.evolve_partitions(add=["days(region)"]), UserError, "region.*string"),
+    "partition twice": (lambda t: t.evolve_partitions(add=["region"]), UserError, "region"),
+    "unknown column in rows": (lambda t: t.append(ROWS.append_column("x", [[1, 2, 3]])), UserError, "x"),
+    "missing required column": (lambda t: t.append(ROWS.drop_columns("id")), UserError, "id"),
+    "null in a required column": (
+        lambda t: t.append(pa.table({"id": pa.array([1, None]), "region": ["eu", "eu"]})),
+        UserError,
+        "id",
+    ),
+    "wrong type": (lambda t: t.append(pa.table({"id": [1], "n": ["not a number"]})), UserError, "n"),
+    "number too large": (lambda t: t.append(pa.table({"id": [1], "n": pa.array([1 << 40])})), UserError, "n"),
+    "rows of an odd kind": (lambda t: t.append("rows"), UserError, "str"),
+    "overwrite by a function": (lambda t: t.overwrite(ROWS, where="upper(region) = 'EU'"), UserError, "upper"),
+    "isolation level": (lambda t: t.overwrite(ROWS, isolation="strict"), UnknownName, "strict.*serializable"),
+    "rollback to nowhere": (lambda t: t.rollback(99), UnknownName, "99"),
+    "downgrade": (lambda t: t.upgrade(1), UserError, "version"),
+    "property value": (lambda t: t.set_properties(**{"gc.enabled": "maybe"}), UserError, "gc.enabled.*true or false"),
+    "tag of the same name": (lambda t: t.create_tag("a").create_tag("a"), UserError, "'a'"),
+    "dropping main": (lambda t: t.drop_branch("main"), UserError, "main"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_requests_are_refused_and_change_nothing(what, table, tmp_path):
+    ask, kind, message = WRONG[what]
+    before, rows = files_below(tmp_path), table.scan().to_arrow(engine="arrow").to_pylist()
+    with pytest.raises(kind, match=rf"(?s){message}"):
+        ask(table)
+    after = files_below(tmp_path)
+    assert {p for p in after - before if p.suffix != ".json"} == set(), "nothing is left behind"
+    assert table.scan().to_arrow(engine="arrow").to_pylist() == rows
+
+
+def test_unknown_tables_are_named_with_their_neighbours(lake, table):
+    with pytest.raises(UnknownName, match=r"db\.evnts.*db\.events"):
+        lake.table("db.evnts")
+    with pytest.raises(UserError, match="namespace"):
+        lake.table("events")
+    with pytest.raises(UserError, match="already exists"):
+        lake.create_table("db.events", "id bigint")
+
+
+@pytest.mark.parametrize("ddl", ["id", "id bigint, id", "id nonsense", ""])
+def test_schemas_that_cannot_be_read_are_refused(lake, ddl):
+    with pytest.raises(UserError):
+        lake.create_table("db.other", ddl)
+    assert lake.tables() == []
+
+
+def place_of(table: neve.Table, what: str) -> Path:
+    context = table.refresh().context
+    snapshot = context.metadata.current_snapshot()
+    paths = {
+        "metadata": context.iceberg.metadata_location,
+        "manifest list": snapshot.manifest_list,
+        "manifest": table.inspect.manifests()["path"][0].as_py(),
+        "data file": table.inspect.files()["file_path"][0].as_py(),
+    }
+    return Path(paths[what].removeprefix("file://"))
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "cut short": lambda data: data[: len(data) // 2],
+    "something else": lambda data: b"GIF89a" + data[6:],
+    "zeros": lambda data: bytes(len(data)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("what", ["metadata", "manifest list", "manifest", "data file"])
+def test_damaged_files_are_refused_by_name(what, damage, lake, table):
+    place = place_of(table, what)
+    place.write_bytes(DAMAGE[damage](place.read_bytes()))
+    with pytest.raises(CorruptFile, match=place.name):
+        lake.table("db.events").scan().to_arrow(engine="arrow")
+
+
+@pytest.mark.parametrize("what", ["metadata", "manifest list", "manifest", "data file"])
+def test_missing_files_are_refused_by_name(what, lake, table):
+    place = place_of(table, what)
+    place.unlink()
+    with pytest.raises(MissingFile, match=place.name):
+        lake.table("db.events").scan().to_arrow(engine="arrow")
+
+
+def test_metadata_that_would_fill_the_memory_is_refused(lake, table, tmp_path):
+    bomb = tmp_path / "00009-bomb.gz.metadata.json"
+    with gzip.open(bomb, "wb", compresslevel=9) as f:
+        for _ in range(3000):
+            f.write(b" " * (1 << 20))
+    assert bomb.stat().st_size < 8 << 20
+    with pytest.raises((LimitExceeded, CorruptFile), match="bomb"):
+        lake.register_table("db.bomb", bomb.as_uri())
+    assert lake.tables() == ["db.events"]
