@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyarrow import types as at
 from pyiceberg.types import (
     DateType,
@@ -134,7 +135,7 @@ def _floor_divided(numbers: pa.Array, divisor: int) -> pa.Array:
     return pa.array(values, pa.int64(), mask=_null_mask(numbers))
 
 
-def _null_mask(array: pa.Array) -> np.ndarray | None:  # type: ignore[type-arg]
+def _null_mask(array: pa.Array) -> NDArray[np.bool_] | None:
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 

@@ -75,12 +75,14 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _field_id(field: pa.Field, path: str) -> int | None:
     metadata = field.metadata or {}
-    text = next((metadata[key] for key in _ID_KEYS if key in metadata), None)
+    text: bytes | None = next((metadata[key] for key in _ID_KEYS if key in metadata), None)
+    if text is None:
+        return None
     try:
-        found = None if text is None else int(text)
+        found = int(text)
     except ValueError:
         raise CorruptFile(path, f"a field id for column {field.name!r}", repr(text[:40])) from None
-    return None if found is None or found < 0 else found  # Parquet readers show an absent id as -1
+    return None if found < 0 else found  # Parquet readers show an absent id as -1
 
 
 def identified(
