@@ -1,0 +1,71 @@
+"""The command line says the same words as the API, and an error is one sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import neve
+from neve.cli import app
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("cli") / "lake"
+    table = neve.connect(folder).create_table("db.events", "id bigint, region string", partition_by=["region"])
+    table.append(pa.table({"id": [1, 2], "region": ["eu", "[red]\x1b[31mus"]}))
+    table.evolve_partitions(drop=["region"])
+    table.append(pa.table({"id": [3], "region": ["eu"]}))
+    return str(folder)
+
+
+def ran(*arguments: str, ok: bool = True) -> str:
+    done = CliRunner().invoke(app, list(arguments))
+    assert (done.exit_code == 0) is ok, done.output
+    return done.output
+
+
+def test_tables_are_listed(lake):
+    assert ran("tables", "--lake", lake) == "db.events\n"
+
+
+@pytest.mark.parametrize(
+    "view", ["files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree"]
+)
+def test_every_view_is_shown_and_printed_as_json(lake, view):
+    shown = ran("inspect", "db.events", view, "--lake", lake)
+    assert f"db.events: {view}" in shown
+    rows = [json.loads(line) for line in ran("inspect", "db.events", view, "--lake", lake, "--json").splitlines()]
+    assert len(rows) == getattr(neve.connect(lake).table("db.events").inspect, view)().num_rows
+
+
+def test_text_from_a_table_cannot_drive_the_terminal(lake):
+    shown = ran("inspect", "db.events", "partitions", "--lake", lake)
+    assert "\x1b[31m" not in shown
+    assert "[red]" in shown
+
+
+def test_a_scan_is_explained_without_reading(lake):
+    shown = ran("scan", "db.events", "--where", "region = 'eu'", "--explain", "--lake", lake)
+    assert "2 of 3, 1 pruned by partition" in shown
+
+
+def test_a_sound_table_passes_the_audit(lake):
+    assert ran("verify", "db.events", "--lake", lake).startswith("Sound")
+    assert json.loads(ran("verify", "db.events", "--lake", lake, "--json"))["is_sound"] is True
+
+
+def test_an_error_is_one_sentence(lake):
+    done = CliRunner().invoke(app, ["inspect", "db.evnts", "--lake", lake])
+    assert done.exit_code == 1
+    assert "Unknown table 'db.evnts'" in done.output
+    assert "Traceback" not in done.output
+    assert "Unknown view" in ran("inspect", "db.events", "fils", "--lake", lake, ok=False)
+
+
+def test_a_scan_prints_rows(lake, spark):
+    rows = ran("scan", "db.events", "--where", "id > 1", "--columns", "id", "--lake", lake, "--json").splitlines()
+    assert sorted(json.loads(r)["id"] for r in rows) == [2, 3]
