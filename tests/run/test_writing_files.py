@@ -215,6 +215,14 @@ def test_compression_follows_the_property(aim: Any, codec: str, stored: str):
     assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == stored
 
 
+@pytest.mark.parametrize("properties", [{"codec": "lzo"}, {"codec": "gzip", "level": "44"}])
+def test_a_compression_that_does_not_exist_is_refused_before_anything_is_written(aim: Any, properties: dict[str, str]):
+    target = aim(SIMPLE, properties={f"write.parquet.compression-{name}": text for name, text in properties.items()})
+    with pytest.raises(UserError, match="compression-codec"):
+        write_arrow(rows(1), target)
+    assert not on_disk(target)
+
+
 def test_the_compression_level_matters(aim: Any):
     table = pa.table({"id": range(3000), "name": [f"{i * 7919 % 3001:x}" * 20 for i in range(3000)]})
     sizes = [

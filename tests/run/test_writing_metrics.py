@@ -42,7 +42,7 @@ from pyiceberg.types import (
 from neve.model.properties import TableProperties
 from neve.run.writing.assignment import assigned
 from neve.run.writing.metrics import Observed, file_metrics, leaves_of
-from neve.run.writing.rolling import parquet_options
+from neve.run.writing.parquet import parquet_options
 from neve.run.writing.schema import file_schema, with_lineage
 
 

@@ -92,7 +92,7 @@ def _with_keys(df: DataFrame, target: WriteTarget) -> tuple[DataFrame, list[_Key
         text = column_of(target.schema, field.source_id)
         if isinstance(field.transform, IdentityTransform) and len(path) == 1:
             return text
-        name = f"__key_{len(columns)}"
+        name = _unused(f"__key_{len(columns)}", given)
         source = target.schema.find_field(field.source_id)
         is_text = isinstance(source.field_type, UUIDType) and _is_text(df, text)
         columns[name] = transformed(field.transform, source, text, is_text=is_text)
@@ -105,6 +105,10 @@ def _with_keys(df: DataFrame, target: WriteTarget) -> tuple[DataFrame, list[_Key
         if (name := name_of(f))
     ]
     return df.withColumns(columns) if columns else df, by_partition, by_order
+
+
+def _unused(name: str, given: set[str]) -> str:
+    return name if name not in given else _unused(f"_{name}", given)
 
 
 def _is_text(df: DataFrame, column: str) -> bool:

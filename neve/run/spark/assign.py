@@ -1,7 +1,8 @@
 """A DataFrame as the writers want it: its columns named as the table's, its types checked before any job runs.
 
 Values are converted where files are written, by the rules of `neve.run.writing.assignment`, the same for every input.
-One conversion is Spark's: between timestamps with and without a time zone, by the time zone of the session.
+Two conversions are Spark's: between timestamps with and without a time zone, by the time zone of the session; and into
+text, since rows are sorted as what they become.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def assigned_frame(df: DataFrame, schema: Schema) -> DataFrame:
             continue
         source = given[found[field.field_id]]
         column = F.col(f"`{source.name.replace('`', '``')}`")
-        wanted = _in_time_zone(source.dataType, field.field_type)
+        wanted = _stored_as(source.dataType, field.field_type)
         columns.append((column if wanted == source.dataType else column.cast(wanted)).alias(field.name))
     chosen = df.select(*columns)
     check_assignable(_arrow_schema(chosen.schema), schema)
@@ -47,28 +48,35 @@ def _arrow_schema(schema: sp.StructType) -> object:
         raise UserError(f"Cannot store columns of type {schema.simpleString()}: {e}") from e
 
 
-def _in_time_zone(source: sp.DataType, target: ice.IcebergType) -> sp.DataType:
-    """The type a column takes so that its timestamps have a time zone where the table's have one."""
+def _stored_as(source: sp.DataType, target: ice.IcebergType) -> sp.DataType:
+    """The type a column takes in Spark, down to the last field of it."""
     match source, target:
-        case sp.TimestampType(), _ if isinstance(target, _LOCAL):
-            return sp.TimestampNTZType()
-        case ((sp.TimestampNTZType() | sp.DateType()), _) if isinstance(target, _INSTANT):
-            return sp.TimestampType()
         case sp.ArrayType(), ice.ListType():
-            return sp.ArrayType(_in_time_zone(source.elementType, target.element_type), source.containsNull)
+            return sp.ArrayType(_stored_as(source.elementType, target.element_type), source.containsNull)
         case sp.MapType(), ice.MapType():
-            key = _in_time_zone(source.keyType, target.key_type)
-            value = _in_time_zone(source.valueType, target.value_type)
+            key = _stored_as(source.keyType, target.key_type)
+            value = _stored_as(source.valueType, target.value_type)
             return sp.MapType(key, value, source.valueContainsNull)
         case sp.StructType(), ice.StructType():
-            return _struct_in_time_zone(source, target)
+            return _struct_stored_as(source, target)
+    return _value_stored_as(source, target)
+
+
+def _value_stored_as(source: sp.DataType, target: ice.IcebergType) -> sp.DataType:
+    """Timestamps have a time zone where the table's have one, and text is text."""
+    if isinstance(source, sp.TimestampType) and isinstance(target, _LOCAL):
+        return sp.TimestampNTZType()
+    if isinstance(source, sp.TimestampNTZType | sp.DateType) and isinstance(target, _INSTANT):
+        return sp.TimestampType()
+    if isinstance(source, sp.IntegralType | sp.BooleanType | sp.DateType) and isinstance(target, ice.StringType):
+        return sp.StringType()
     return source
 
 
-def _struct_in_time_zone(source: sp.StructType, target: ice.StructType) -> sp.StructType:
+def _struct_stored_as(source: sp.StructType, target: ice.StructType) -> sp.StructType:
     wanted = {f.name.lower(): f.field_type for f in target.fields}
     fields = [
-        sp.StructField(f.name, _in_time_zone(f.dataType, wanted[f.name.lower()]), f.nullable, f.metadata)
+        sp.StructField(f.name, _stored_as(f.dataType, wanted[f.name.lower()]), f.nullable, f.metadata)
         if f.name.lower() in wanted
         else f
         for f in source.fields

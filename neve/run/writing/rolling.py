@@ -17,17 +17,15 @@ from pyiceberg.io import FileIO
 
 from neve.io.files import naming
 from neve.io.targets import local_target, output_file
-from neve.model.properties import TableProperties
 from neve.run.writing.metrics import Observed, file_metrics
+from neve.run.writing.parquet import parquet_options
 from neve.run.writing.target import WriteTarget
 
-__all__ = ["RollingWriter", "WrittenFile", "parquet_options"]
+__all__ = ["RollingWriter", "WrittenFile"]
 
 _NEARLY_FULL = 0.95  # of the target size; a row group for the rest would be tiny
 _MANY = 64  # pieces that wait are joined, since every piece costs more than its bytes
 _PIECE_BYTES = 4096  # about what Arrow keeps for a batch beside its values
-_CODECS = {"uncompressed": "none", "lz4": "lz4"}
-_LEVELS = {"zstd": 3}  # what other Iceberg writers use; Arrow's own default is 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +37,6 @@ class WrittenFile:
     record_count: int
     file_size: int
     metrics: Mapping[str, list[Any]]
-
-
-def parquet_options(properties: TableProperties) -> dict[str, Any]:
-    """What the properties of a table say about Parquet, in the words of pyarrow."""
-    codec = properties.parquet_codec
-    level = properties.parquet_level if properties.parquet_level is not None else _LEVELS.get(codec)
-    return {
-        "compression": _CODECS.get(codec, codec),
-        "compression_level": None if codec in ("snappy", "uncompressed", "lz4") else level,
-        "data_page_size": properties.parquet_page_size,
-        "max_rows_per_page": properties.parquet_page_rows,
-        "dictionary_pagesize_limit": properties.parquet_dict_size,
-        "write_page_index": True,
-        "store_schema": False,  # the Iceberg schema is the only one
-        "store_decimal_as_integer": True,
-    }
 
 
 class _OpenFile:

@@ -21,6 +21,7 @@ from neve.model.partition import Specs
 from neve.model.properties import TableProperties
 from neve.run.writing.layout import Layout
 from neve.run.writing.metrics import Leaf, leaves_of
+from neve.run.writing.parquet import check_compression
 from neve.run.writing.partitioning import Partitioner
 from neve.run.writing.schema import file_schema, with_lineage
 
@@ -95,6 +96,7 @@ class WriteTarget:
                 f"Cannot write data files as {self.table_properties.file_format}: this engine writes Parquet and reads "
                 "the others. Set write.format.default to parquet."
             )
+        check_compression(self.table_properties)
         if self.options.row_lineage and self.format_version < 3:
             raise UnsupportedFeature(f"Row lineage needs format version 3; the table is at {self.format_version}.")
         if not self.arrow_schema.names:

@@ -101,6 +101,19 @@ def test_a_sorted_table_gets_ranges_in_order(spark: SparkSession, aim: Any):
     assert low[1] < high[0], "the ranges of files do not overlap"
 
 
+def test_rows_are_sorted_as_what_they_become(spark: SparkSession, aim: Any):
+    order = SortOrder(SortField(2, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST), order_id=3)
+    df = spark.range(0, 12, 1, 1).selectExpr("id", "id as name")
+    names = [r["name"] for r in rows_of(write(df, aim(SIMPLE, sort_order=order)))]
+    assert names == sorted(str(n) for n in range(12))
+
+
+def test_keys_do_not_hide_columns_of_the_same_name(spark: SparkSession, aim: Any):
+    schema = Schema(NestedField(1, "__key_0", LongType()), NestedField(2, "id", LongType()))
+    written = write(spark.range(3).selectExpr("id as __key_0", "id"), aim(schema, [(2, "bucket[2]")]))
+    assert sorted(r["__key_0"] for r in rows_of(written)) == [0, 1, 2]
+
+
 def test_a_transform_that_goes_through_arrow_brings_rows_together(spark: SparkSession, aim: Any):
     target = aim(SIMPLE, [(2, "bucket[3]")])
     written = write(numbers(spark), target)
