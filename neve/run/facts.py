@@ -26,18 +26,22 @@ class TableFacts:
     location: str
     name_mapping: NameMapping | None = None
     io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold credentials
-    schemes: Mapping[str, str] = field(
-        default_factory=dict
-    )  # from the schemes in the table to those of Spark's connectors
+    schemes: Mapping[str, str] = field(default_factory=dict)  # of the table's paths, to those of Spark's connectors
+    written_with: Mapping[int, int] = field(default_factory=dict)  # schema ids by snapshot, if columns were renamed
 
     @classmethod
     def of(cls, metadata: TableMetadata, io: FileIO, schemes: Mapping[str, str] | None = None) -> TableFacts:
         """The facts in a table's metadata, and the file access that executors are to load for themselves."""
         kind = type(io)
         properties = {PY_IO_IMPL: f"{kind.__module__}.{kind.__qualname__}", **io.properties}
-        mapping = metadata.name_mapping()
         return cls(
-            Specs.of(metadata), metadata.format_version, metadata.location, mapping, properties, dict(schemes or {})
+            Specs.of(metadata),
+            metadata.format_version,
+            metadata.location,
+            metadata.name_mapping(),
+            properties,
+            dict(schemes or {}),
+            _written_with(metadata),
         )
 
     @property
@@ -73,3 +77,11 @@ class TableFacts:
         }
         defaulted = {i for i in schema._lazy_id_to_field if schema.find_field(i).initial_default is not None}
         return frozenset(defaulted | identity & schema._lazy_id_to_field.keys())
+
+
+def _written_with(metadata: TableMetadata) -> dict[int, int]:
+    """The schema each snapshot was written with; nothing when every column had one name all along."""
+    names = {(f.field_id, f.name) for schema in metadata.schemas for f in schema.fields}
+    if len({field_id for field_id, _ in names}) == len(names):
+        return {}
+    return {s.snapshot_id: s.schema_id for s in metadata.snapshots if s.schema_id is not None}

@@ -4,20 +4,26 @@ Spark finds columns by field id but pushes filters, and picks types, by name. A 
 file calls `a`: after `a` was dropped and added again, or two columns swapped names, that is another column and rows are
 lost. So a column keeps its name only if no other field ever bore it in any schema of the table; otherwise it is read as
 `__f<id>`, a name no file has. It keeps it where it can because a filter on a name the file does not know skips no row
-groups.
+groups. For the same reason files from before a column was renamed are read under the name it had then.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-__all__ = ["ReadNames", "synthetic"]
+from neve.run.facts import TableFacts
+from neve.tree.entries import EntryTable
+
+__all__ = ["ReadNames", "former_names", "synthetic"]
 
 _ROOT = -1
 _RESERVED = ("_metadata",)  # the hidden column Spark adds to every file source
@@ -33,37 +39,58 @@ class ReadNames:
     """Which names of a table's columns are safe, over all the schemas it ever had."""
 
     schemas: tuple[Schema, ...]
+    former: Mapping[int, str] = field(default_factory=dict)  # what the files to be read call columns renamed since
 
     def top(self, field: NestedField) -> str:
         """The name to read a column under."""
-        return field.name if self._is_safe(_ROOT, field) else synthetic(field)
+        name = self.former.get(field.field_id, field.name)
+        return name if self._is_safe(_ROOT, field.field_id, name) else synthetic(field)
 
     def are_inner_names_safe(self, field: NestedField) -> bool:
         """Whether everything inside a column can keep its name; if not, all of it is read under synthetic ones."""
-        return all(self._is_safe(parent, inner) for parent, inner in _inner(field))
+        return all(self._is_safe(parent, inner.field_id, inner.name) for parent, inner in _inner(field))
 
-    def _is_safe(self, parent: int, field: NestedField) -> bool:
-        folded = field.name.lower()
+    def _is_safe(self, parent: int, field_id: int, name: str) -> bool:
+        folded = name.lower()
         if folded.startswith("__") or folded in _RESERVED:
             return False
-        return self._bearers[parent, folded] <= {field.field_id}
+        return self._bearers[parent, folded] <= {field_id}
 
     @cached_property
     def _bearers(self) -> Mapping[tuple[int, str], set[int]]:
         """Who ever bore a name inside a parent; Spark may ignore case, and writers replace odd characters."""
         bearers: dict[tuple[int, str], set[int]] = defaultdict(set)
         for schema in self.schemas:
-            for parent, field in _fields(schema.fields, _ROOT):
-                for name in (field.name, make_compatible_name(field.name)):
-                    bearers[parent, name.lower()].add(field.field_id)
+            for parent, bearer in _fields(schema.fields, _ROOT):
+                for name in (bearer.name, make_compatible_name(bearer.name)):
+                    bearers[parent, name.lower()].add(bearer.field_id)
         return bearers
+
+
+def former_names(
+    files: EntryTable, fields: Sequence[NestedField], facts: TableFacts
+) -> Iterator[tuple[dict[int, str], NDArray[np.int64]]]:
+    """The rows of files that call the columns alike, with the names that differ from today's."""
+    schemas = {s.schema_id: s for s in facts.schemas}
+    snapshots, which = np.unique(pc.fill_null(files["snapshot_id"], -1).to_numpy(), return_inverse=True)
+    groups: dict[tuple[tuple[int, str], ...], list[int]] = defaultdict(list)
+    for place, snapshot in enumerate(snapshots.tolist()):
+        schema = schemas.get(facts.written_with.get(snapshot, -1))
+        groups[() if schema is None else _renamed(fields, schema)].append(place)
+    for names, places in groups.items():
+        yield dict(names), np.flatnonzero(np.isin(which, places))
+
+
+def _renamed(fields: Sequence[NestedField], then: Schema) -> tuple[tuple[int, str], ...]:
+    names = {f.field_id: f.name for f in then.fields}
+    return tuple((f.field_id, names[f.field_id]) for f in fields if names.get(f.field_id, f.name) != f.name)
 
 
 def _fields(fields: Iterable[NestedField], parent: int) -> Iterator[tuple[int, NestedField]]:
     """Every struct field at any depth, with the id of the field or element that holds it."""
-    for field in fields:
-        yield parent, field
-        yield from _inner(field)
+    for each in fields:
+        yield parent, each
+        yield from _inner(each)
 
 
 def _inner(field: NestedField) -> Iterator[tuple[int, NestedField]]:

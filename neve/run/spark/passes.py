@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from neve.run.facts import TableFacts
 from neve.run.spark.keys import CHUNK_BITS, split_by_size
+from neve.run.spark.names import former_names
 from neve.run.spark.pairs import Pairs, Rows
 from neve.run.spark.positions import deleted_positions
 from neve.run.spark.routes import route
@@ -58,9 +59,11 @@ def native_passes(spark: SparkSession, lane: Lane, facts: TableFacts) -> tuple[l
     )
     passes: list[Pass] = []
     for kind in routes.native:
-        base = Pass(lane.files, lane.fields, kind.absent, kind.never_null, scopes=lane.scopes)
-        passes += _clean(base, kind.rows[~touched[kind.rows]])
-        passes += _deleted(spark, base, lane, np.setdiff1d(kind.rows[touched[kind.rows]], heavy), facts)
+        for former, some in former_names(lane.files.take(kind.rows), lane.fields, facts):
+            rows = kind.rows[some]
+            base = Pass(lane.files, lane.fields, kind.absent, kind.never_null, former, scopes=lane.scopes)
+            passes += _clean(base, rows[~touched[rows]])
+            passes += _deleted(spark, base, lane, np.setdiff1d(rows[touched[rows]], heavy), facts)
     return passes, np.union1d(routes.arrow, heavy)
 
 

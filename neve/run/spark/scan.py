@@ -7,7 +7,7 @@ number) is a literal; only facts that differ are joined, by the key of the file.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,6 +54,7 @@ class Pass:
     fields: tuple[NestedField, ...]
     absent: frozenset[int] = frozenset()  # columns no file of the pass has: they take their initial default
     never_null: frozenset[int] = frozenset()  # columns in which a null stops the query
+    former: Mapping[int, str] = field(default_factory=dict)  # what the files call columns that were renamed since
     deleted: Sequence[PositionSet] = ()  # of each file, or nothing at all
     scopes: pa.Array | None = None  # of each file: adds the column SCOPE
 
@@ -83,6 +84,7 @@ def scan(spark: SparkSession, wanted: Pass, facts: TableFacts, names: ReadNames)
 
 def _read(spark: SparkSession, wanted: Pass, keys: FileKeys | None, facts: TableFacts, names: ReadNames) -> DataFrame:
     read = [f for f in wanted.fields if wanted.from_file(f)]
+    names = replace(names, former=wanted.former)
     paths = spark_path_all(wanted.files["file_path"], facts.schemes).to_pylist()
     rows = open_parquet(spark, paths, [read_field(f, names) for f in read])
     columns = [placed(f, names) for f in read]

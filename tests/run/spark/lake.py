@@ -42,6 +42,7 @@ class TestLake:
     schemas: tuple[Schema, ...]  # the current one first
     specs: tuple[PartitionSpec, ...] = (PartitionSpec(spec_id=0),)
     name_mapping: Any = None
+    written_with: dict[int, int] = field(default_factory=dict)
     counts: bool = True  # whether manifests count values
     files: list[Row] = field(default_factory=list)
     deletes: list[Row] = field(default_factory=list)
@@ -51,7 +52,7 @@ class TestLake:
     def facts(self) -> TableFacts:
         specs = Specs({s.spec_id: s for s in self.specs}, self.specs[0].spec_id, self.schemas)
         properties = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-        return TableFacts(specs, 3, str(self.root), self.name_mapping, properties)
+        return TableFacts(specs, 3, str(self.root), self.name_mapping, properties, {}, self.written_with)
 
     def data(
         self, rows: Sequence[Row], schema: Schema | None = None, *, name: str = "", ids: bool = True, **entry: Any

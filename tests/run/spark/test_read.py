@@ -210,6 +210,16 @@ def test_a_column_keeps_its_name_and_row_group_skipping_unless_another_bore_it(
     assert decoded_rows(spark, lake, "id = 7") <= 4096
 
 
+def test_files_from_before_a_rename_still_have_their_row_groups_skipped(spark: SparkSession, tmp_path: Path) -> None:
+    old = Schema(column(1, "key"), column(2, "name", StringType()), schema_id=0)
+    new = Schema(*SCHEMA.fields, schema_id=1)
+    lake = TestLake(tmp_path, (new, old), written_with={5: 0, 6: 1})
+    lake.data([{"key": r["id"], "name": r["name"]} for r in numbered(0, 10_000)], old, snapshot_id=5)
+    assert decoded_rows(spark, lake, "id = 7") <= 4096
+    lake.data(numbered(0, 10), snapshot_id=6)
+    assert frame(spark, lake).where("id = 7").count() == 2
+
+
 def test_columns_whose_names_need_quoting_or_belong_to_spark_are_read(spark: SparkSession, tmp_path: Path) -> None:
     names = ["a.b", "c`d", "_metadata", "__row", "f g"]
     schema = Schema(*(column(i + 1, name) for i, name in enumerate(names)))
