@@ -130,17 +130,39 @@ def no_new_deletes_for_removed_files(window: Window, action: Overwrite | RowDelt
 def no_new_deletes_for_rewritten_files(window: Window, action: RewriteFiles) -> Conflict | None:
     """C. The same for compaction. Equality deletes still apply to copies that keep number and partition."""
     new = _new_deletes(window)
-    if action.data_sequence_number is None:
+    if action.data_sequence_number is None or not len(new):
         return _gained(window, action.removed_data, new, np.full(len(new), True))
-    still_apply = (new.numpy("content") == Content.EQUALITY_DELETES) & (_is_global(new) | _stays(window, action, new))
-    return _gained(window, action.removed_data, new, ~still_apply)
+    is_equality = new.numpy("content") == Content.EQUALITY_DELETES
+    scoped = is_equality & ~_is_global(new)
+    moved = scoped if _rows_move(window, action) else np.zeros(len(new), bool)
+    return _gained(window, action.removed_data, new, moved | ~is_equality) or _met(action, new.filter(pa.array(moved)))
 
 
-def _stays(window: Window, action: RewriteFiles, deletes: EntryTable) -> Any:
-    """Which deletes belong to a partition that the rewritten rows do not leave."""
+def _rows_move(window: Window, action: RewriteFiles) -> bool:
+    """Whether rows may change their partition.
+
+    A spec always puts a row into the same partition, so rows move only to another spec. Which file became which is not
+    told: they stay when copies lie in partitions that were rewritten, and no spec was left.
+    """
     if not action.added_data:
-        return np.full(len(deletes), True)  # no copies, no rows to come back
-    return PartitionSet.of(action.added_data, window.base.specs).holds(deletes)
+        return False
+    before, after = _removed_entries(window.base, action.removed_data), action.added_data
+    inside = PartitionSet.of(before, window.base.specs).holds(after)
+    return not inside.all() or _specs(before) != _specs(after)
+
+
+def _specs(files: EntryTable) -> set[int | None]:
+    return set(pc.unique(files["spec_id"]).to_pylist())
+
+
+def _met(action: RewriteFiles, deletes: EntryTable) -> Conflict | None:
+    """Deletes of the partitions that rows move to: they would apply to the copies, and did not to the originals."""
+    if not action.added_data or not len(deletes):
+        return None
+    copies = action.added_data.with_columns(sequence_number=action.data_sequence_number)
+    met = deletes.take(pc.unique(attach(copies, deletes)["delete"]))
+    message = "Rows would move to partitions that gained equality deletes since the table was read."
+    return _conflict(Check.NEW_DELETES_FOR_FILES, message, met)
 
 
 def _gained(window: Window, removed: actions.Removed, deletes: EntryTable, counts: Any) -> Conflict | None:
