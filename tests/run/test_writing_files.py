@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import pickle
 import random
 from collections.abc import Iterator
@@ -367,6 +368,22 @@ def test_a_failing_storage_leaves_no_file_and_names_the_one_that_failed(aim: Any
     with pytest.raises(TableError, match=r"id|00003\.parquet"):
         write_arrow(rows(5), target)
     assert not on_disk(target)
+
+
+def test_files_and_their_folders_are_on_the_disk_before_they_are_named(aim: Any, monkeypatch: pytest.MonkeyPatch):
+    synced: set[str] = set()
+    really = os.fsync
+
+    def recorded(handle: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{handle}"))
+        really(handle)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    target = aim(SIMPLE, [(2, "identity"), (1, "identity")])
+    files = paths(write_arrow(rows(2), target))
+    folders = {str(p) for file in files for p in Path(file).parents if str(p).startswith(target.location)}
+    assert synced == {*files, *folders}
+    assert len(folders) == 6
 
 
 def test_a_target_travels_with_its_defaults(aim: Any):

@@ -41,7 +41,7 @@ class WriteFailed(NeveError):
 
 
 def write(df: DataFrame, target: WriteTarget) -> pa.Table:
-    """Write the rows of a DataFrame to data files; the files as rows of an entry table. Runs one job."""
+    """Write the rows of a DataFrame to data files; the files as rows of an entry table. Runs one action."""
     target.check()
     rows = arranged(assigned_frame(df, target.file_schema), target)
     spark = df.sparkSession
@@ -53,6 +53,8 @@ def write(df: DataFrame, target: WriteTarget) -> pa.Table:
     except Exception as e:  # whatever the job failed of, its files are useless
         left = delete_all(target.open_io(), finished.paths())
         raise WriteFailed(f"Cannot write data files: {_first_line(e)}", left) from e
+    finally:
+        finished.forget()
     return _together([(a.files, a.problem) for a in collected], target)
 
 
@@ -111,6 +113,11 @@ class _Finished:
     def paths(self) -> list[str]:
         """What has been noted so far."""
         return [] if self._total is None else list(self._total.value)
+
+    def forget(self) -> None:
+        """Free the memory: Spark keeps what it was told for as long as the driver lives."""
+        if self._total is not None:
+            self._total.value = []
 
 
 class _Paths(AccumulatorParam[list[str]]):

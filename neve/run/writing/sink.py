@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from neve.io.files import delete_all
 from neve.run.writing.assignment import assigned
+from neve.run.writing.durable import make_durable
 from neve.run.writing.layout import FileNames
 from neve.run.writing.partitioning import Piece
 from neve.run.writing.rolling import RollingWriter, WrittenFile
@@ -45,9 +46,9 @@ class Sink:
         self._make_room()
 
     def close(self) -> list[WrittenFile]:
-        """Finish every file."""
-        for key in list(self._open):
-            self._close(key)
+        """Finish every file; they have reached the disk when this returns."""
+        self._close_all()
+        make_durable(self._io, [f.path for f in self._files], self._target.layout.data_path)
         return self._files
 
     def abandon(self) -> None:
@@ -60,7 +61,7 @@ class Sink:
     def _writer(self, piece: Piece) -> RollingWriter:
         if piece.key not in self._open:
             if self._is_clustered:
-                self.close()
+                self._close_all()
             folder = self._partitioner.path(piece.key)
             self._open[piece.key] = RollingWriter(
                 self._io, self._target, piece.tuple_row, lambda: self._next_path(folder)
@@ -84,6 +85,10 @@ class Sink:
             writer.flush()
         has_file = [key for key, writer in self._open.items() if writer.has_file_open]
         for key in has_file[: max(len(has_file) - self._target.options.open_files, 0)]:
+            self._close(key)
+
+    def _close_all(self) -> None:
+        for key in list(self._open):
             self._close(key)
 
     def _close(self, key: tuple[object, ...]) -> None:
