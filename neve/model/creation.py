@@ -13,7 +13,14 @@ from pyiceberg.typedef import IcebergBaseModel
 
 from neve.errors import CorruptFile, UserError
 from neve.model.draft import now_ms
-from neve.model.metadata import VERSIONS, MetadataV1, TableMetadata, check_has_scheme, from_object
+from neve.model.metadata import (
+    VERSIONS,
+    MetadataV1,
+    TableMetadata,
+    check_has_scheme,
+    check_schema_fits,
+    from_object,
+)
 from neve.model.snapshots import Snapshots
 
 __all__ = ["empty_metadata", "new_metadata", "validated"]
@@ -79,9 +86,6 @@ def validated(metadata: TableMetadata) -> TableMetadata:
 def _check_version(schema: Schema, location: str, format_version: int) -> None:
     if format_version not in VERSIONS:
         raise UserError(f"Format version {format_version} cannot be created; use 1, 2, 3 or 4.")
-    try:
-        schema.check_format_version_compatibility(format_version)
-    except ValueError as e:
-        raise UserError(f"Schema does not fit format version {format_version}: {e}") from e
+    check_schema_fits(schema, format_version)
     if format_version >= 4:
         check_has_scheme(location)

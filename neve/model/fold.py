@@ -20,7 +20,15 @@ from pyiceberg.table.snapshots import SnapshotLogEntry
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.model.draft import Draft, now_ms
-from neve.model.metadata import VERSIONS, PartitionStatistics, Ref, Statistics, TableMetadata, check_has_scheme
+from neve.model.metadata import (
+    VERSIONS,
+    PartitionStatistics,
+    Ref,
+    Statistics,
+    TableMetadata,
+    check_has_scheme,
+    check_schema_fits,
+)
 from neve.model.properties import properties_of
 
 __all__ = ["fold", "now_ms"]
@@ -97,10 +105,7 @@ def _remove_properties(update: iceberg.RemovePropertiesUpdate, draft: Draft) -> 
 @_apply.register
 def _add_schema(update: iceberg.AddSchemaUpdate, draft: Draft) -> None:
     schema = update.schema_
-    try:
-        schema.check_format_version_compatibility(draft.version)
-    except ValueError as e:
-        raise UserError(f"Schema does not fit format version {draft.version}: {e}") from e
+    check_schema_fits(schema, draft.version)
     schemas = draft["schemas"]
     same = next((known for known in schemas if known == schema), None)
     if same is None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, TypeAlias, cast
 from pydantic import ConfigDict, Field, ValidationError, field_serializer, field_validator
 from pydantic_core import from_json
 from pyiceberg.exceptions import ValidationError as IcebergValidationError
+from pyiceberg.schema import Schema
 from pyiceberg.table import metadata as iceberg
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.statistics import BlobMetadata, PartitionStatisticsFile, StatisticsFile
@@ -33,6 +34,7 @@ __all__ = [
     "TableMetadata",
     "adopt",
     "check_has_scheme",
+    "check_schema_fits",
     "from_object",
     "parse",
     "serialise",
@@ -41,6 +43,7 @@ __all__ = [
 MAX_METADATA_BYTES = 256 << 20
 """Metadata larger than this, after decompression, is refused; looked at anew on every read."""
 
+_DEFAULTS_SINCE = 3
 _KEEP_UNKNOWN = ConfigDict(extra="allow", populate_by_name=True, frozen=True)
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_SUFFIXES = (".gz.metadata.json", ".metadata.json.gz")
@@ -192,6 +195,20 @@ def check_has_scheme(location: str) -> None:
     """Version 4 resolves paths against the location, which therefore must be a URI."""
     if ":" not in location.split("/", 1)[0]:
         raise UserError(f"Location {location!r} of a version 4 table needs a URI scheme, as in 'file:///lake/db/t'.")
+
+
+def check_schema_fits(schema: Schema, format_version: int) -> None:
+    """Refuse types and defaults that a format version does not know: its readers would return something else."""
+    try:
+        schema.check_format_version_compatibility(format_version)
+    except ValueError as e:
+        raise UserError(f"Schema does not fit format version {format_version}: {e}") from e
+    filled = [f.name for f in schema._lazy_id_to_field.values() if f.initial_default is not None]
+    if filled and format_version < _DEFAULTS_SINCE:
+        raise UserError(
+            f"Cannot give column {filled[0]!r} a default in a version {format_version} table: rows that are there "
+            f"already would be read without it. Upgrade the table to version {_DEFAULTS_SINCE}, or add it empty."
+        )
 
 
 def _validated(kind: type[TableMetadata], found: dict[str, Any]) -> TableMetadata:
