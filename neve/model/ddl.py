@@ -22,6 +22,7 @@ from pyiceberg.transforms import (
     HourTransform,
     IdentityTransform,
     MonthTransform,
+    TimeTransform,
     Transform,
     TruncateTransform,
     VoidTransform,
@@ -51,7 +52,7 @@ from sqlglot import exp
 
 from neve.errors import UnknownName, UserError
 
-__all__ = ["PartitionTerm", "schema_of_ddl", "spec_of_terms"]
+__all__ = ["PartitionTerm", "refuse_redundant_times", "schema_of_ddl", "spec_of_terms"]
 
 _TYPES: dict[str, IcebergType] = {
     "BOOLEAN": BooleanType(),
@@ -213,11 +214,21 @@ _EXAMPLES = "region, days(ts), hours(ts), bucket(16, id), truncate(4, name)"
 def spec_of_terms(terms: list[str] | tuple[str, ...], schema: Schema) -> PartitionSpec:
     """The first spec of a new table from partition text."""
     parsed = [PartitionTerm.parse(t) for t in terms]
+    refuse_redundant_times(parsed)
     fields = [t.field(schema, 1000 + at, t.default_name()) for at, t in enumerate(parsed)]
     names = [f.name for f in fields]
     if repeated := {n for n in names if names.count(n) > 1}:
         raise UserError(f"Cannot partition twice by the same field: {sorted(repeated)}.")
     return PartitionSpec(*fields, spec_id=0)
+
+
+def refuse_redundant_times(terms: list[PartitionTerm]) -> None:
+    """Refuse two time units of one column in one go; to move to a finer one later it may be added to the coarser."""
+    times = [t.source for t in terms if isinstance(t.transform, TimeTransform)]
+    if twice := {s for s in times if times.count(s) > 1}:
+        raise UserError(
+            f"Cannot partition by two time units of the column {sorted(twice)[0]!r} at once: the finer one says it all."
+        )
 
 
 def _unquoted(name: str) -> str:

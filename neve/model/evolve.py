@@ -2,7 +2,7 @@
 
 A field keeps its id for life: dropped and added again it gets the same id, so the union tuple has one column for it.
 Format version 1 stores tuples by position, so a dropped field stays behind as void. A change that leads back to a spec
-the table had before returns that spec.
+the table had before returns that spec, and a field that is dropped and added in one change stays where it is.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import TimeTransform, VoidTransform
+from pyiceberg.transforms import VoidTransform
 
 from neve.errors import UnknownName, UserError
-from neve.model.ddl import PartitionTerm
+from neve.model.ddl import PartitionTerm, refuse_redundant_times
 
 __all__ = ["evolved_spec"]
 
@@ -25,11 +25,14 @@ def evolved_spec(
 ) -> PartitionSpec:
     """The spec that follows the table's default spec; `drop` takes field names or terms such as `days(ts)`."""
     spec, schema = metadata.spec(), metadata.schema()
-    dropped = {_field_named(spec, schema, text).field_id for text in drop}
-    kept = _kept(spec, dropped, rename or {}, metadata.format_version)
     terms = [PartitionTerm.parse(text) for text in add]
-    _refuse_redundant_times(terms)
-    fields = _with_added(kept, terms, metadata)
+    refuse_redundant_times(terms)
+    named = [_field_named(spec, schema, text) for text in drop]
+    staying = [f for f in named if any(_is_made_by(t, f, schema) for t in terms)]
+    dropped = {f.field_id for f in named} - {f.field_id for f in staying}
+    kept = _kept(spec, dropped, rename or {}, metadata.format_version)
+    new = [t for t in terms if not any(_is_made_by(t, f, schema) for f in staying)]
+    fields = _with_added(kept, new, metadata)
     _refuse_name_clashes(fields, schema)
     return _known_or_new(fields, metadata)
 
@@ -42,11 +45,14 @@ def _field_named(spec: PartitionSpec, schema: Schema, text: str) -> PartitionFie
             return field
     if "(" in text or text in schema.column_names:
         term = PartitionTerm.parse(text)
-        source_id = term.source_id(schema)
         for field in live:
-            if (field.source_id, field.transform) == (source_id, term.transform):
+            if _is_made_by(term, field, schema):
                 return field
     raise UnknownName("partition field", text, [f.name for f in live], f"partition spec {spec.spec_id}")
+
+
+def _is_made_by(term: PartitionTerm, field: PartitionField, schema: Schema) -> bool:
+    return (field.source_id, field.transform) == (term.source_id(schema), term.transform)
 
 
 def _kept(
@@ -68,38 +74,49 @@ def _kept(
     return kept
 
 
-def _refuse_redundant_times(terms: list[PartitionTerm]) -> None:
-    times = [t.source for t in terms if isinstance(t.transform, TimeTransform)]
-    if twice := {s for s in times if times.count(s) > 1}:
-        raise UserError(
-            f"Cannot add two time partitions of the column {sorted(twice)[0]!r}: the finer one says it all."
-        )
-
-
 def _with_added(
     kept: list[PartitionField], terms: list[PartitionTerm], metadata: TableMetadata
 ) -> list[PartitionField]:
     schema, fields = metadata.schema(), list(kept)
     next_id = max(metadata.last_partition_id or 0, 999)
     for term in terms:
-        old = _known_before(term, schema, metadata)
+        old = _known_before(term, fields, metadata)
         if old is None:
             next_id += 1
-        name = old.name if old else term.default_name(sized=True)
-        field = term.field(schema, old.field_id if old else next_id, name)
-        if any((f.source_id, f.transform) == (field.source_id, field.transform) for f in fields):
-            raise UserError(f"Cannot add the partition field {name!r}: the table is partitioned by it already.")
-        fields = [*(_out_of_the_way(f, field) for f in fields), field]
+        field = term.field(schema, old.field_id if old else next_id, _name(term, old, fields, schema))
+        if any(_is_made_by(term, f, schema) for f in fields):
+            raise UserError(f"Cannot add the partition field {field.name!r}: the table is partitioned by it already.")
+        fields = _placed(field, fields)
     return fields
 
 
-def _known_before(term: PartitionTerm, schema: Schema, metadata: TableMetadata) -> PartitionField | None:
-    """The same field in an earlier spec. Version 1 has no ids to come back to: its tuples go by position."""
+def _known_before(term: PartitionTerm, fields: list[PartitionField], metadata: TableMetadata) -> PartitionField | None:
+    """The same field in an earlier spec. Version 1 has no ids to come back to: its tuples go by position.
+
+    Early version 1 writers gave one id to several fields; an id that the spec has for another field is left alone.
+    """
     if metadata.format_version == 1:
         return None
-    wanted = (term.source_id(schema), term.transform)
-    specs = sorted(metadata.specs().values(), key=lambda s: -s.spec_id)
-    return next((f for s in specs for f in s.fields if (f.source_id, f.transform) == wanted), None)
+    schema = metadata.schema()
+    source_id, specs = term.source_id(schema), sorted(metadata.specs().values(), key=lambda s: -s.spec_id)
+    taken = {f.field_id for f in fields if not (isinstance(f.transform, VoidTransform) and f.source_id == source_id)}
+    known = (f for s in specs for f in s.fields if _is_made_by(term, f, schema))
+    return next((f for f in known if f.field_id not in taken), None)
+
+
+def _name(term: PartitionTerm, old: PartitionField | None, fields: list[PartitionField], schema: Schema) -> str:
+    """The name the field had before, unless a column or another field has taken it since."""
+    if old is None or _is_named_like_a_column(old, schema):
+        return term.default_name(sized=True)
+    others = {f.name for f in fields if f.field_id != old.field_id}
+    return term.default_name(sized=True) if old.name in others else old.name
+
+
+def _placed(added: PartitionField, fields: list[PartitionField]) -> list[PartitionField]:
+    """The fields with one more; a field that version 1 left behind as void comes back in its place."""
+    if any(f.field_id == added.field_id for f in fields):
+        return [added if f.field_id == added.field_id else f for f in fields]
+    return [*(_out_of_the_way(f, added) for f in fields), added]
 
 
 def _out_of_the_way(field: PartitionField, added: PartitionField) -> PartitionField:
@@ -114,12 +131,14 @@ def _refuse_name_clashes(fields: list[PartitionField], schema: Schema) -> None:
     if twice := [n for n in names if names.count(n) > 1]:
         raise UserError(f"Cannot name two partition fields {twice[0]!r}. Rename one of them in the same call.")
     for field in fields:
-        column = schema._lazy_id_to_field.get(schema._name_to_id.get(field.name, -1))
-        same = (
-            column is not None and column.field_id == field.source_id and str(field.transform) in {"identity", "void"}
-        )
-        if column is not None and not same:
+        if _is_named_like_a_column(field, schema):
             raise UserError(f"Cannot name a partition field {field.name!r}: the table has a column of that name.")
+
+
+def _is_named_like_a_column(field: PartitionField, schema: Schema) -> bool:
+    """Whether a column other than the one whose values it holds has the name of a field."""
+    column = schema._name_to_id.get(field.name)
+    return column is not None and (column != field.source_id or str(field.transform) not in {"identity", "void"})
 
 
 def _known_or_new(fields: list[PartitionField], metadata: TableMetadata) -> PartitionSpec:
