@@ -259,6 +259,9 @@ class TestSpecs:
         }
         t.ok(ReplacePartitions(t.data("e", spec=4, p1000s4=5)))
         assert t.names() == {"a", "c", "d", "e"}
+        t.upgrade(2)
+        next_spec = evolved_spec(t.metadata, add=["region"])
+        assert [f.field_id for f in next_spec.fields] == [1000, 1002], "the id region had belongs to another field here"
 
     def test_dropped_source_column_old_spec(self, any_version: Kit):
         t = any_version
