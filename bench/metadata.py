@@ -29,6 +29,7 @@ from pyiceberg.typedef import Record
 from neve.catalog import open_catalog
 from neve.commit.actions import Append
 from neve.commit.protocol import commit
+from neve.io.avro.backend import load_compiled
 from neve.model.metadata import parse
 from neve.model.partition import Specs
 from neve.ops.planning import plan
@@ -192,7 +193,8 @@ def bench_planning(folder: Path) -> bool:
         clear_manifest_cache()
         return len(list(table.scan(row_filter=where).plan_files()))
 
-    ours()  # compiles or loads the decoder
+    load_compiled()
+    ours()
     mine, peers = [], []
     for round_ in range(3):
         mine.append(cpu_of(ours))
@@ -301,7 +303,10 @@ def _verdict(good: bool) -> str:
 def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="neve-bench-"))
     try:
-        good = [bench(folder / name) for name, bench in (("append", bench_append), ("plan", bench_planning))]
+        places = {bench: folder / bench.__name__ for bench in (bench_append, bench_planning)}
+        for place in places.values():
+            place.mkdir()
+        good = [bench(place) for bench, place in places.items()]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     sys.exit(0 if all(good) else 1)

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from neve.run.spark.session import local_session
+from tests import servers
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,3 +40,10 @@ def lake_dir(tmp_path: Path) -> Path:
     path = tmp_path / "lake"
     path.mkdir()
     return path
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[servers.ObjectStore]:
+    """One object store for the whole run; tests keep to prefixes of their own."""
+    with servers.object_store() as running:
+        yield running

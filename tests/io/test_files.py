@@ -6,14 +6,11 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from pyiceberg.io import FileIO
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -37,33 +34,12 @@ class Store:
         return f"{self.root}/{name}"
 
 
-@pytest.fixture(scope="module")
-def object_store() -> Iterator[dict[str, str]]:
-    """A real S3 protocol on loopback."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    settings = {"s3.endpoint": f"http://{host}:{port}", "s3.region": "us-east-1"}
-    secrets = {"s3.access-key-id": "test", "s3.secret-access-key": "test"}
-    client = boto3.client(
-        "s3",
-        endpoint_url=settings["s3.endpoint"],
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
-    client.create_bucket(Bucket="lake")
-    client.close()
-    yield settings | secrets
-    server.stop()
-
-
 @pytest.fixture(params=["pyarrow-plain", "pyarrow-uri", "fsspec-uri", "pyarrow-s3", "fsspec-s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     kind, place = request.param.split("-")
     if place == "s3":
         folder = f"{kind}-{tmp_path.name}"
-        return Store(FILE_IOS[kind](request.getfixturevalue("object_store")), f"s3://lake/{folder}")
+        return Store(FILE_IOS[kind](request.getfixturevalue("object_store").properties), f"s3://lake/{folder}")
     return Store(FILE_IOS[kind]({}), str(tmp_path / "t") if place == "plain" else f"file://{tmp_path}/t")
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import io as streams
 import json
-from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow import orc
 from pyiceberg.io import FileIO
 from pyiceberg.io.fsspec import FsspecFileIO
@@ -22,6 +19,7 @@ from pyiceberg.types import DecimalType, ListType, LongType, MapType, NestedFiel
 
 from neve.errors import MissingFile
 from neve.run.files import DeleteFile, FileTask, ReadTarget, read_batches
+from tests.servers import ObjectStore
 
 ROWS = [{"id": i, "s": f"v{i}"} for i in range(3000)]
 TARGET = ReadTarget(
@@ -61,30 +59,12 @@ def deletes(path: str) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[tuple[dict[str, str], Any]]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    properties = {
-        "s3.endpoint": f"http://{host}:{port}",
-        "s3.region": "us-east-1",
-        "s3.access-key-id": "test",
-        "s3.secret-access-key": "test",
-    }
-    client = boto3.client(
-        "s3",
-        endpoint_url=properties["s3.endpoint"],
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
-    client.create_bucket(Bucket="lake")
+def store(object_store: ObjectStore) -> tuple[dict[str, str], Any]:
+    client = object_store.client
     for kind in ("parquet", "orc", "avro"):
         client.put_object(Bucket="lake", Key=f"t/{NAME}.{kind}", Body=encoded(kind))
         client.put_object(Bucket="lake", Key=f"t/del-{kind}", Body=deletes(f"s3a://lake/t/{NAME}.{kind}"))
-    yield properties, client
-    client.close()
-    server.stop()
+    return object_store.properties, client
 
 
 @pytest.mark.parametrize("layer", [PyArrowFileIO, FsspecFileIO])
