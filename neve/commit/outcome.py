@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 from neve.errors import CommitConflict, CommitUnknown, UserError
+from neve.tree.entries import EntryTable
 
-__all__ = ["Check", "Committed", "Conflict", "Outcome", "Rejected", "Unknown", "require"]
+__all__ = ["Check", "Committed", "Conflict", "Outcome", "Rejected", "Unknown", "conflict_over", "require"]
 
 _SHOWN_FILES = 5
 
@@ -80,6 +83,24 @@ class Conflict:
         ]
         where = "; ".join(p for p in parts if p)
         return f"{self.message} [{self.rule}{': ' + where if where else ''}]"
+
+
+def conflict_over(
+    rule: Check,
+    message: str,
+    files: EntryTable,
+    mask: Any = None,
+    *,
+    column: str = "file_path",
+    snapshot_id: int | None = None,
+) -> Conflict | None:
+    """The conflict over the files of a mask; none when it is empty."""
+    hits = files if mask is None else files.filter(pa.array(mask))
+    if not len(hits):
+        return None
+    first = snapshot_id if snapshot_id is not None else hits["snapshot_id"][0].as_py()
+    paths = sorted({path for path in hits[column].to_pylist() if path is not None})
+    return Conflict(rule, message, first, tuple(paths), tuple(hits.spec_ids()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,24 @@ from pyiceberg.table.snapshots import Operation
 from neve.commit import actions
 from neve.commit.actions import Action, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
 from neve.commit.matching import RowFilter, Scope
-from neve.commit.outcome import Check, Conflict
+from neve.commit.outcome import Check, Conflict, conflict_over
 from neve.commit.partitions import PartitionSet
 from neve.commit.rebase import absorbable, new_vectors
+from neve.commit.requests import (
+    added_files_match_the_filter,
+    delete_kinds_fit,
+    no_self_reference,
+    one_spec,
+    referenced,
+    rewrite_arguments,
+    specs_are_known,
+    start_is_an_ancestor,
+)
 from neve.commit.selection import identities
 from neve.commit.summary import vectors_in
 from neve.commit.window import Base, Refused, Window
-from neve.errors import UnknownName
 from neve.plan.delete_index import attach, referenced_paths
 from neve.tree.entries import Content, EntryTable, Status
-from neve.tree.grouping import validate_added_data_files
 
 __all__ = ["check", "rules_of"]
 
@@ -65,7 +73,7 @@ def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
 
 def _of_row_delta(action: RowDelta) -> Iterable[Rule]:
     has_start = action.start_snapshot_id is not None
-    points_at_files = bool(action.referenced) or (has_start and bool(_referenced(action)))
+    points_at_files = bool(action.referenced) or (has_start and bool(referenced(action)))
     asked: list[tuple[bool, Rule]] = [
         (has_start, start_is_an_ancestor),
         (points_at_files, referenced_files_still_exist),
@@ -104,7 +112,7 @@ def no_new_data(window: Window, action: Overwrite | ReplacePartitions | RowDelta
     """A. No data file that may hold rows of the kind the command read was added meanwhile."""
     scope = _scope(window.base, action)
     new = window.entries(DATA_ADDED, is_deletes=False, statuses=[Status.ADDED], may_hold=scope.may_match_manifests)
-    return _conflict(
+    return conflict_over(
         Check.NEW_DATA, "Data files that may match were added since the table was read.", new, scope.may_match(new)
     )
 
@@ -116,7 +124,9 @@ def no_new_deletes(window: Window, action: Overwrite | ReplacePartitions | RowDe
     mask = scope.may_match(new)
     if scope.partitions is not None:
         mask |= _is_global(new)  # of no partition, so of every partition
-    return _conflict(Check.NEW_DELETES, "Delete files that may match were added since the table was read.", new, mask)
+    return conflict_over(
+        Check.NEW_DELETES, "Delete files that may match were added since the table was read.", new, mask
+    )
 
 
 def no_new_deletes_for_removed_files(window: Window, action: Overwrite | RowDelta) -> Conflict | None:
@@ -162,7 +172,7 @@ def _met(action: RewriteFiles, deletes: EntryTable) -> Conflict | None:
     copies = action.added_data.with_columns(sequence_number=action.data_sequence_number)
     met = deletes.take(pc.unique(attach(copies, deletes)["delete"]))
     message = "Rows would move to partitions that gained equality deletes since the table was read."
-    return _conflict(Check.NEW_DELETES_FOR_FILES, message, met)
+    return conflict_over(Check.NEW_DELETES_FOR_FILES, message, met)
 
 
 def _gained(window: Window, removed: actions.Removed, deletes: EntryTable, counts: Any) -> Conflict | None:
@@ -173,7 +183,7 @@ def _gained(window: Window, removed: actions.Removed, deletes: EntryTable, count
     pairs = attach(files, deletes.filter(pa.array(counts)))
     if not pairs.num_rows:
         return None
-    return _conflict(
+    return conflict_over(
         Check.NEW_DELETES_FOR_FILES,
         "Files to be replaced gained deletes since the table was read.",
         files.take(pc.unique(pairs["file"])),
@@ -185,7 +195,7 @@ def no_removed_data(window: Window, action: Overwrite | ReplacePartitions) -> Co
     """D. No data file that may hold rows of the kind the command read was removed meanwhile."""
     scope = _scope(window.base, action, for_deletes=True)
     gone = window.entries(DATA_REMOVED, is_deletes=False, statuses=[Status.DELETED], may_hold=scope.may_match_manifests)
-    return _conflict(
+    return conflict_over(
         Check.REMOVED_DATA,
         "Data files that may match were removed since the table was read.",
         gone,
@@ -197,10 +207,10 @@ def referenced_files_still_exist(window: Window, action: RowDelta) -> Conflict |
     """E. Every data file that a new delete file points at is still live; a tombstone does not count as live."""
     operations = DATA_REMOVED if action.check_deleted_files else DATA_REPLACED
     gone = window.entries(operations, is_deletes=False, statuses=[Status.DELETED])
-    mask = pc.is_in(gone["file_path"], value_set=pa.array(sorted(_referenced(action)), pa.string())).to_numpy()
+    mask = pc.is_in(gone["file_path"], value_set=pa.array(sorted(referenced(action)), pa.string())).to_numpy()
     mask &= _scope(window.base, action).may_match(gone)
     message = "Data files that the new deletes point at were removed or rewritten since the table was read."
-    return _conflict(Check.REQUIRED_FILES, message, gone, mask)
+    return conflict_over(Check.REQUIRED_FILES, message, gone, mask)
 
 
 def no_new_vectors(window: Window, action: RowDelta | RewriteFiles) -> Conflict | None:
@@ -208,7 +218,7 @@ def no_new_vectors(window: Window, action: RowDelta | RewriteFiles) -> Conflict 
     new = new_vectors(window, action)
     message = "Data files got deletion vectors from another commit since the table was read."
     mask = ~absorbable(window, action, new)
-    return _conflict(Check.NEW_VECTORS, message, new, mask, column="referenced_data_file")
+    return conflict_over(Check.NEW_VECTORS, message, new, mask, column="referenced_data_file")
 
 
 def no_updates_of_referenced_files(window: Window, action: RowDelta) -> Conflict | None:
@@ -216,106 +226,13 @@ def no_updates_of_referenced_files(window: Window, action: RowDelta) -> Conflict
     if not action.added_deletes:
         return None
     new = _new_deletes(window, frozenset({Operation.OVERWRITE}))
-    named = pa.array(sorted(_referenced(action)), pa.string())
+    named = pa.array(sorted(referenced(action)), pa.string())
     references = referenced_paths(new)
     names_ours = pc.is_in(references, value_set=named).to_numpy(zero_copy_only=False)
     names_none = references.is_null().to_numpy(zero_copy_only=False)
     nearby = PartitionSet.of(action.added_deletes, window.base.specs).holds(new)
     message = "Rows of the same data files were updated since the table was read."
-    return _conflict(Check.CONCURRENT_UPDATE, message, new, names_ours | (names_none & nearby) | _is_global(new))
-
-
-def no_self_reference(window: Window, action: RowDelta) -> Conflict | None:
-    """H. A delta does not remove a data file and delete rows from it as well."""
-    removed = action.removed_data.paths | actions.paths_of([action.removed_data.entries])
-    if both := removed & _referenced(action):
-        message = "Cannot remove data files and delete rows from them in one commit."
-        return Conflict(Check.SELF_REFERENCE, message, files=tuple(sorted(both)))
-    return None
-
-
-def start_is_an_ancestor(window: Window, action: RowDelta) -> Conflict | None:
-    """I. The snapshot the plan was made on is part of the history of the branch."""
-    if any(s.snapshot_id == action.start_snapshot_id for s in window.base.ancestors()):
-        return None
-    branch = window.base.branch
-    message = (
-        f"Snapshot {action.start_snapshot_id}, which the change was planned on, is not in the history of {branch!r}."
-    )
-    return Conflict(Check.ANCESTRY, message, action.start_snapshot_id)
-
-
-def delete_kinds_fit(window: Window, action: Action) -> Conflict | None:
-    """J. Delete files are of the kind the format version knows; the table may have been upgraded meanwhile."""
-    deletes, version = actions.added_deletes(action), window.base.format_version
-    if not deletes:
-        return None
-    is_position = deletes.numpy("content") == Content.POSITION_DELETES
-    is_vector = vectors_in(deletes)
-    wrong, message = {
-        1: (
-            np.full(len(deletes), True),
-            "A version 1 table has no delete files. Upgrade it, or rewrite the data files.",
-        ),
-        2: (is_vector, "A version 2 table has no deletion vectors. Write position delete files."),
-    }.get(
-        version,
-        (is_position & ~is_vector, f"A version {version} table takes position deletes as deletion vectors only."),
-    )
-    return _conflict(Check.DELETE_KIND, message, deletes, wrong)
-
-
-def specs_are_known(window: Window, action: Action) -> Conflict | None:
-    """K. Every added file names a partition spec that the table has."""
-    for files in actions.added_files(action):
-        try:
-            validate_added_data_files(window.base.metadata, files)
-        except UnknownName as e:
-            unknown = ~np.isin(pc.fill_null(files["spec_id"], 0).to_numpy(), list(window.base.specs.by_id))
-            return _conflict(Check.UNKNOWN_SPEC, str(e), files, unknown)
-    return None
-
-
-def added_files_match_the_filter(window: Window, action: Overwrite) -> Conflict | None:
-    """M. Every row of the added files lies inside the filter whose rows they replace."""
-    if action.row_filter is None:
-        return Conflict(Check.ARGUMENTS, "Cannot check added files against the overwrite filter: there is none.")
-    if not action.added:
-        return None
-    outside = ~RowFilter(action.row_filter, window.base.metadata, window.base.specs, action.case_sensitive).must_match(
-        action.added
-    )
-    message = f"Added files may hold rows outside the overwrite filter {action.row_filter}."
-    return _conflict(Check.OUTSIDE_FILTER, message, action.added, outside)
-
-
-def one_spec(window: Window, action: ReplacePartitions) -> Conflict | None:
-    """Partitions are replaced under one spec: those of another spec could not be told to hold the same rows."""
-    found = action.added.spec_ids() if action.added else []
-    if len(found) == 1:
-        return None
-    message = (
-        "Cannot replace partitions without new files."
-        if not found
-        else f"Cannot replace partitions of specs {found} at once."
-    )
-    return Conflict(Check.ARGUMENTS, message, spec_ids=tuple(found))
-
-
-def rewrite_arguments(window: Window, action: RewriteFiles) -> Conflict | None:
-    """A rewrite removes something, and adds only what replaces files of the same kind."""
-    wrong = [
-        (not action.removed_data and not action.removed_deletes, "Cannot rewrite files without removing any."),
-        (
-            bool(action.added_data) and not action.removed_data,
-            "Cannot add data files without removing the ones they replace.",
-        ),
-        (
-            bool(action.added_deletes) and not action.removed_deletes,
-            "Cannot add delete files without removing the ones they replace.",
-        ),
-    ]
-    return next((Conflict(Check.ARGUMENTS, message) for is_wrong, message in wrong if is_wrong), None)
+    return conflict_over(Check.CONCURRENT_UPDATE, message, new, names_ours | (names_none & nearby) | _is_global(new))
 
 
 INPUT: tuple[Rule, ...] = (specs_are_known, delete_kinds_fit)
@@ -369,26 +286,3 @@ def _removed_entries(base: Base, removed: actions.Removed) -> EntryTable:
     if removed.paths:
         found.append(base.live_data(removed.paths))
     return EntryTable.concat(found, base.specs)
-
-
-def _referenced(action: RowDelta) -> frozenset[str]:
-    named = referenced_paths(action.added_deletes).to_pylist() if action.added_deletes else []
-    return action.referenced | frozenset(name for name in named if name is not None)
-
-
-def _conflict(
-    rule: Check,
-    message: str,
-    files: EntryTable,
-    mask: Any = None,
-    *,
-    column: str = "file_path",
-    snapshot_id: int | None = None,
-) -> Conflict | None:
-    """The conflict over the files of a mask; none when it is empty."""
-    hits = files if mask is None else files.filter(pa.array(mask))
-    if not len(hits):
-        return None
-    first = snapshot_id if snapshot_id is not None else hits["snapshot_id"][0].as_py()
-    paths = sorted({path for path in hits[column].to_pylist() if path is not None})
-    return Conflict(rule, message, first, tuple(paths), tuple(hits.spec_ids()))

@@ -126,15 +126,16 @@ class Window:
                 break
             found.append(snapshot)
         if found and found[-1].parent_snapshot_id != self.start:
-            raise Refused(self._broken(found[-1]))
+            raise Refused(self.broken(found[-1]))
         return tuple(found)
 
-    def _broken(self, oldest: Snapshot) -> Conflict:
+    def broken(self, oldest: Snapshot) -> Conflict:
+        """The conflict over a history that is no longer known back to the start."""
         since = "the first snapshot" if self.start is None else f"snapshot {self.start}"
         return Conflict(
             Check.HISTORY,
             f"Cannot tell what changed since {since}: the history of branch {self.base.branch!r} is known back to "
-            f"snapshot {oldest.snapshot_id} only. A snapshot in between was expired, or the branch was moved.",
+            f"snapshot {oldest.snapshot_id} only. Older ones were expired, or the branch was moved.",
             oldest.snapshot_id,
         )
 
