@@ -106,11 +106,16 @@ class Kit:
 
     @cached_property
     def location(self) -> str:
-        return self.metadata.location
+        return self._any_state.metadata.location
+
+    @cached_property
+    def _any_state(self) -> Table:
+        """The table at some time: enough to say which one a commit is meant for."""
+        return self.table
 
     @cached_property
     def io(self) -> FileIO:
-        return self.table.io
+        return self._any_state.io
 
     def update(self, *updates: Any) -> None:
         """Change the metadata beside any commit: specs, properties, refs, expiry, upgrades."""
@@ -137,7 +142,7 @@ class Kit:
     # --- committing ---
 
     def commit(self, action: Action, **options: Any) -> Outcome:
-        return commit(self.catalog, self.table, action, **({"environment": self.environment} | options))
+        return commit(self.catalog, self._any_state, action, **({"environment": self.environment} | options))
 
     def ok(self, action: Action, **options: Any) -> Committed:
         """Commit, or fail the test with the conflict."""
