@@ -19,7 +19,6 @@ from neve.commit.selection import Selection, identities
 from neve.commit.window import Base, Refused
 from neve.tree.carry import write_carried
 from neve.tree.entries import EntryTable, Manifest, Status
-from neve.tree.grouping import entries_by_manifest
 from neve.tree.read import read_entries, read_manifest
 from neve.tree.write import UNASSIGNED
 
@@ -52,9 +51,9 @@ class Filtered:
 
     def oldest_number(self, floor: int) -> int:
         """The lowest data sequence number among the files that stay; `floor` when none stays."""
-        numbers = [floor]
+        numbers, touched = [floor], self.touched
         for manifest in self.manifests:
-            if manifest.path in self.touched:
+            if manifest.path in touched:
                 numbers.append(_or(self.findings[manifest.path].oldest, floor))
             elif manifest.may_hold_live_files:
                 numbers.append(manifest.min_sequence_number)
@@ -76,11 +75,15 @@ def find(base: Base, manifests: Sequence[Manifest], selection: Selection, scratc
 def _look_into(base: Base, manifests: Sequence[Manifest], selection: Selection, scratch: Scratch) -> None:
     entries = read_entries(base.io, manifests, base.specs, detail=selection.detail, live_only=True)
     _refuse_partial(entries, selection)
-    goes = selection.chosen(entries)
-    leaving, staying = (entries.filter(pa.array(mask)) for mask in (goes, ~goes))
-    split = (entries_by_manifest(side, len(manifests)) for side in (leaving, staying))
-    for manifest, gone, kept in zip(manifests, *split, strict=True):
-        scratch.findings[manifest.path, selection.token] = Finding(gone, pc.min(kept["sequence_number"]).as_py())
+    goes, ordinals = selection.chosen(entries), entries.numpy("manifest")
+    untouched = Finding(EntryTable.empty(base.specs), None)
+    scratch.findings |= {(m.path, selection.token): untouched for m in manifests}
+    for ordinal in np.unique(ordinals[goes]):
+        start, end = np.searchsorted(ordinals, (ordinal, ordinal + 1))
+        own, leaves = EntryTable(entries.columns.slice(start, end - start), base.specs), goes[start:end]
+        oldest = pc.min(own["sequence_number"].filter(pa.array(~leaves))).as_py()
+        key = (manifests[int(ordinal)].path, selection.token)
+        scratch.findings[key] = Finding(own.filter(pa.array(leaves)), oldest)
 
 
 def rewrite(base: Base, filtered: Filtered, scratch: Scratch) -> list[Manifest]:

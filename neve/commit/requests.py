@@ -1,4 +1,4 @@
-"""What a request must be by itself, whatever others did: known specs, delete files of the right kind, fitting arguments.
+"""What a request must be by itself, whatever others did: known specs, delete files of a kind that fits, arguments.
 
 The first of them run for every action; a table may have been upgraded since the files were written.
 """
