@@ -40,7 +40,7 @@ from neve.commit.actions import Action, Removed
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected
 from neve.commit.protocol import commit
 from neve.commit.retry import Environment
-from neve.io.puffin import pack_vectors
+from neve.io.puffin import pack_vectors, read_vectors
 from neve.io.vectors import PositionSet
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
@@ -217,6 +217,16 @@ class Kit:
         for pair in attach(data, deletes).to_pylist():
             file, delete = (table["file_path"][pair[key]] for table, key in ((data, "file"), (deletes, "delete")))
             found.setdefault(name_of(file.as_py()), set()).add(name_of(delete.as_py()))
+        return found
+
+    def deleted_positions(self) -> dict[str, list[int]]:
+        """The positions that the vectors of the table delete, by data file, as their Puffin files tell."""
+        found: dict[str, list[int]] = {}
+        for row in self.live(deletes=True).columns.to_pylist():
+            place = (row["content_offset"], row["content_size_in_bytes"], row["record_count"])
+            name = name_of(row["referenced_data_file"])
+            assert name not in found, f"{name} has two vectors"
+            found[name] = read_vectors(self.io, row["file_path"], [place])[0].positions().tolist()
         return found
 
     def files_on_disk(self) -> set[str]:

@@ -323,22 +323,12 @@ class TestVectors:
     def t(self, tmp_path: Path) -> Kit:
         return Kit.create(tmp_path, 3)
 
-    def positions_of(self, t: Kit) -> dict[str, list[int]]:
-        from neve.io.puffin import read_vectors
-
-        found = {}
-        for row in t.live(deletes=True).columns.to_pylist():
-            place = (row["content_offset"], row["content_size_in_bytes"], row["record_count"])
-            (vector,) = read_vectors(t.table.io, row["file_path"], [place])
-            found[row["referenced_data_file"]] = vector.positions().tolist()
-        return found
-
     def test_vectors_of_one_file_in_one_delta_are_united(self, t: Kit):
         a, b = t.data("a"), t.data("b", spec=1)
         t.ok(Append(plus(a, b)))
         vectors = plus(t.vector("v1", a, [1, 5]), t.vector("v2", a, [5, 9]), t.vector("v3", b, [0]))
         t.ok(RowDelta(added_deletes=vectors))
-        assert self.positions_of(t) == {t.path("a"): [1, 5, 9], t.path("b"): [0]}
+        assert t.deleted_positions() == {"a": [1, 5, 9], "b": [0]}
         assert t.summary()["added-dvs"] == "2" and t.summary()["added-position-deletes"] == "4"
 
     def test_vectors_that_disagree_about_their_file_are_refused(self, t: Kit):

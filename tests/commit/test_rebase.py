@@ -11,7 +11,6 @@ from neve.commit.actions import Append, RewriteFiles, RowDelta
 from neve.commit.isolation import Command, Isolation, guarded
 from neve.commit.outcome import Check
 from neve.commit.retry import Phase
-from neve.io.puffin import read_vectors
 from tests.commit.kit import Kit, plus, removed
 from tests.commit.test_protocol import during
 
@@ -33,21 +32,11 @@ def delete(t: Kit, name: str, start: int | None, positions: list[int], of: str =
     return guarded(delta, Command.DELETE, Isolation.SNAPSHOT)
 
 
-def deleted(t: Kit) -> dict[str, list[int]]:
-    """The deleted positions of each data file; fails when a file has two vectors."""
-    found: dict[str, list[int]] = {}
-    for row in t.live(deletes=True).columns.to_pylist():
-        place = (row["content_offset"], row["content_size_in_bytes"], row["record_count"])
-        assert row["referenced_data_file"] not in found
-        found[row["referenced_data_file"]] = read_vectors(t.table.io, row["file_path"], [place])[0].positions().tolist()
-    return found
-
-
 def test_two_deletes_of_one_file_are_both_done(t: Kit):
     start = t.head_id
     t.ok(delete(t, "theirs", start, [1, 2]))
     t.ok(delete(t, "mine", start, [2, 7]))
-    assert deleted(t) == {t.path("a"): [1, 2, 7]}
+    assert t.deleted_positions() == {"a": [1, 2, 7]}
     summary = t.summary()
     assert (summary["added-dvs"], summary["removed-dvs"], summary["total-position-deletes"]) == ("1", "1", "3")
 
@@ -66,14 +55,14 @@ def test_a_chain_of_deletes_is_united_with_the_last(t: Kit):
     start, known = t.head_id, first.added_deletes
     for name, positions in (("x", [0, 1]), ("y", [0, 2]), ("z", [0, 3])):
         t.ok(replace(delete(t, name, start, positions), removed_deletes=removed(known)))
-    assert deleted(t) == {t.path("a"): [0, 1, 2, 3]}
+    assert t.deleted_positions() == {"a": [0, 1, 2, 3]}
 
 
 def test_other_files_are_left_alone(t: Kit):
     start = t.head_id
     t.ok(delete(t, "theirs", start, [5], of="b"))
     t.ok(delete(t, "mine", start, [6]))
-    assert deleted(t) == {t.path("b"): [5], t.path("a"): [6]}
+    assert t.deleted_positions() == {"b": [5], "a": [6]}
 
 
 def test_a_delete_that_arrives_between_two_attempts_is_united_too(t: Kit):
@@ -82,7 +71,7 @@ def test_a_delete_that_arrives_between_two_attempts_is_united_too(t: Kit):
     before = len([f for f in t.files_on_disk() if f.endswith(".puffin")])
     environment = during(t, Phase.SWAP, *(lambda s=s: t.ok(s) for s in steps))
     assert t.ok(mine, environment=environment).attempts == 3
-    assert deleted(t) == {t.path("a"): [0, 1, 9]}
+    assert t.deleted_positions() == {"a": [0, 1, 9]}
     united = len([f for f in t.files_on_disk() if f.endswith(".puffin")]) - before
     assert united == 2, "one that the second of them united and the one in use; those of lost attempts are gone"
 

@@ -26,7 +26,6 @@ from neve.commit.actions import (
 from neve.commit.isolation import Command, Isolation, guarded
 from neve.commit.outcome import Check, require
 from neve.errors import CommitConflict, UnknownName, UserError
-from neve.io.puffin import read_vectors
 from neve.plan.delete_index import PATH_FIELD_ID
 from neve.tree.entries import EntryTable
 from tests.commit.kit import Kit, name_of, plus, removed
@@ -64,16 +63,6 @@ def refused_for_required_file(t: Kit, start: int | None) -> None:
         for isolation in Isolation:
             conflict = t.refused(command(t, start, kind, isolation), Check.REQUIRED_FILES)
             assert (conflict.files, conflict.snapshot_id, conflict.spec_ids) == ((t.path("eu1"),), t.head_id, (0,))
-
-
-def deleted_positions(t: Kit) -> dict[str, list[int]]:
-    """The positions that the vectors of the table delete, by data file."""
-    found = {}
-    for row in t.live(deletes=True).columns.to_pylist():
-        place = (row["content_offset"], row["content_size_in_bytes"], row["record_count"])
-        (vector,) = read_vectors(t.io, row["file_path"], [place])
-        found[name_of(row["referenced_data_file"])] = vector.positions().tolist()
-    return found
 
 
 def test_required_file_removed_by_rewrite(grown: Kit):
@@ -428,7 +417,7 @@ def test_duplicate_vectors_merged(tmp_path: Path, spec: int):
     vectors = [t.vector("v1", a, [1, 5]), t.vector("v2", a, [5, 9]), t.vector("v3", a, [0]), t.vector("v4", b, [7])]
     before = t.files_on_disk()
     t.ok(RowDelta(added_deletes=plus(*vectors), start_snapshot_id=t.head_id))
-    assert deleted_positions(t) == {"a": [0, 1, 5, 9], "b": [7]}
+    assert t.deleted_positions() == {"a": [0, 1, 5, 9], "b": [7]}
     live = t.live(deletes=True)
     assert live.spec_ids() == [spec] and len({live.partition_key(i) for i in range(len(live))}) == 1
     summary = t.summary()
