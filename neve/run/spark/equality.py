@@ -93,7 +93,7 @@ def equality_joins(
         some = deletes.take(rows)
         keys = _keys(some, asked, facts)
         if keys and _is_joinable(spark, some, keys, facts):
-            joins.append(EqualityJoin(some, keys, scopes.of_deletes(rows), _are_of_one_time(files, some)))
+            joins.append(EqualityJoin(some, keys, scopes.of_deletes(rows), _ages_overlap(files, some)))
             joined[rows] = True
     beyond = pairs.of_deletes(~joined).touched(len(files))
     decides = any(join.scopes is not None for join in joins)
@@ -159,7 +159,7 @@ def _is_joinable(spark: SparkSession, deletes: EntryTable, keys: tuple[NestedFie
     return True
 
 
-def _are_of_one_time(files: EntryTable, deletes: EntryTable) -> bool:
+def _ages_overlap(files: EntryTable, deletes: EntryTable) -> bool:
     """Whether some of the files are as new as some of the deletes."""
     newest = pc.max(files["sequence_number"]).as_py() or 0
     return (pc.min(deletes["sequence_number"]).as_py() or 0) <= newest

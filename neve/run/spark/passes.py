@@ -28,7 +28,7 @@ from neve.tree.entries import EntryTable
 
 __all__ = ["BROADCAST_BYTES", "Lane", "native_passes"]
 
-BROADCAST_BYTES = 128 << 20
+BROADCAST_BYTES = 64 << 20  # of a driver that may have 1 GiB
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,8 @@ class TestLake:
         )
         attached = attached.cast(pa.schema([("file", pa.int64()), ("delete", pa.int64())]))
         files, deletes = self._entries(self.files), self._entries(self.deletes)
-        return ScanPlan(None, schema or self.schemas[0], files, deletes, attached, AlwaysTrue(), ScanStats())
+        chosen = self.schemas[0] if schema is None else schema
+        return ScanPlan(None, chosen, files, deletes, attached, AlwaysTrue(), ScanStats())
 
     def _written(self, path: Path, rows: Sequence[Row], schema: Schema, ids: bool = True) -> Row:
         path.parent.mkdir(parents=True, exist_ok=True)

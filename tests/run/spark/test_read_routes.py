@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from run.spark.lake import Row, TestLake, expected, identity, rows_of
 
 from neve.errors import TableError
+from neve.run.spark import footers
 from neve.run.spark.read import read
 from neve.run.spark.routes import route
 from neve.run.spark.session import options_around
@@ -50,8 +51,11 @@ def test_files_spark_hides_by_their_name_are_read(spark: SparkSession, tmp_path:
     assert rows_of(spark, lake) == expected(*(r for i in range(4) for r in numbered(i * 10, 2)))
 
 
-@pytest.mark.parametrize("mapped", [True, False])
-def test_files_without_ids_are_read_by_name(spark: SparkSession, tmp_path: Path, mapped: bool) -> None:
+@pytest.mark.parametrize(("mapped", "on_driver"), [(True, 64), (True, 0), (False, 64)])
+def test_files_without_ids_are_read_by_name(
+    spark: SparkSession, tmp_path: Path, mapped: bool, on_driver: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(footers, "_ON_DRIVER", on_driver)
     lake = TestLake(tmp_path, (SCHEMA,), name_mapping=create_mapping_from_schema(SCHEMA) if mapped else None)
     lake.data(numbered(0, 2), ids=False, sequence_number=1)
     lake.data(numbered(10, 2), sequence_number=2)
