@@ -1,7 +1,7 @@
 """Plan a scan over a snapshot: read no more of the metadata tree than the predicate needs.
 
 Manifests that partition summaries rule out are not opened. Files are judged by their partition first; statistics are
-read only from the manifests of files that are still in question.
+decoded only for the files that are still in question.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from neve.model.partition import Specs
+from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
-from neve.plan.scan import ScanPlan, plan_scan, prune_manifests, with_manifests
+from neve.plan.scan import ScanPlan, plan_scan, prune_manifests, statistics_matter, with_manifests
 from neve.tree.entries import DETAIL, EntryTable, Manifest
-from neve.tree.read import manifests_of, read_entries, with_detail
+from neve.tree.read import manifests_of, read_entries
 
 __all__ = ["plan"]
-
-STATISTICS = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 
 
 def plan(
@@ -43,19 +42,24 @@ def plan(
     kept = prune_manifests(manifests, partitions)
     data = tuple(m for m in kept if not m.is_deletes)
     deletes = tuple(m for m in kept if m.is_deletes)
+    applied = read_entries(io, deletes, specs, detail=DETAIL.names, live_only=True)
+    statistics = STATISTICS if statistics_matter(partitions, applied) else ()
     found = plan_scan(
-        _live_entries(io, data, specs, always_read),
-        _live_entries(io, deletes, specs, DETAIL.names),
+        _data_entries(io, data, partitions, {*always_read, *statistics}),
+        applied,
         metadata,
         predicate=AlwaysTrue() if where is None else where,
         columns=columns,
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         case_sensitive=case_sensitive,
         schema=schema,
-        with_statistics=lambda files: with_detail(io, files, data, STATISTICS),
     )
     return with_manifests(found, len(manifests), len(manifests) - len(kept))
 
 
-def _live_entries(io: FileIO, manifests: Sequence[Manifest], specs: Specs, detail: Collection[str]) -> EntryTable:
-    return read_entries(io, manifests, specs, detail=detail, live_only=True)
+def _data_entries(
+    io: FileIO, manifests: Sequence[Manifest], partitions: PartitionFilter, detail: Collection[str]
+) -> EntryTable:
+    """The live data files, with details of those whose partition may match."""
+    choice = None if partitions.keeps_everything else lambda entries: partitions.judge(entries).keep
+    return read_entries(io, manifests, partitions.specs, detail=detail, detail_where=choice, live_only=True)

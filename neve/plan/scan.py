@@ -12,7 +12,7 @@ Planning is pure; whoever has the files composes its steps, so that only what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -37,10 +37,9 @@ __all__ = [
     "filter_partitions",
     "plan_scan",
     "prune_manifests",
+    "statistics_matter",
     "with_manifests",
 ]
-
-WithStatistics = Callable[[EntryTable], EntryTable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +109,11 @@ def plan_scan(
     case_sensitive: bool = True,
     schema: Schema | None = None,
     strict: bool = False,
-    with_statistics: WithStatistics | None = None,
 ) -> ScanPlan:
     """The plan of a scan over the tracked files of a snapshot.
 
-    `schema` is the schema of the snapshot when it is not the table's newest. `with_statistics` is asked for the same
-    files with their statistics, once, and only for files whose statistics matter.
+    `schema` is the schema of the snapshot when it is not the table's newest. Data files that were read with statistics
+    are judged by them too.
     """
     schema = metadata.schema() if schema is None else schema
     wanted, extra = projected(schema, columns, case_sensitive=case_sensitive)
@@ -125,8 +123,6 @@ def plan_scan(
     files, verdict = filter_partitions(data.live(), partitions)
     found, _ = filter_partitions(deletes.live(), partitions)
     survivors = len(files)
-    if with_statistics is not None and survivors and _statistics_matter(partitions, found):
-        files = with_statistics(files)
     files = filter_metrics(files, partitions)
     applied, attached = attach_deletes(files, found)
     stats = _stats(verdict, survivors, files, len(deletes), applied)
@@ -163,7 +159,8 @@ def attach_deletes(files: EntryTable, deletes: EntryTable) -> tuple[EntryTable, 
     return deletes.take(used), pairs.set_column(1, "delete", pa.array(renumbered, pa.int64()))
 
 
-def _statistics_matter(partitions: PartitionFilter, deletes: EntryTable) -> bool:
+def statistics_matter(partitions: PartitionFilter, deletes: EntryTable) -> bool:
+    """Whether the statistics of data files can rule out a file, or a delete file for a file."""
     by_value = bool((deletes.numpy("content") == Content.EQUALITY_DELETES).any())
     return by_value or partitions.predicate is not AlwaysTrue()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from os import cpu_count
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,14 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from neve.errors import CorruptFile, TableError
-from neve.io.avro import AvroHeader, Projection, decode, read_header
+from neve.io.avro import AvroFile, Projection, decode, open_avro, read_header
 from neve.io.files import read_all
 from neve.model.partition import Specs
 from neve.tree.entries import CORE, DETAIL, EntryTable, FieldSummary, Manifest, Status
 
 __all__ = ["manifests_of", "read_entries", "read_list", "read_manifest", "with_detail"]
 
+Choice: TypeAlias = Callable[[EntryTable], Any]  # a flag for each entry
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -75,17 +76,27 @@ def read_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
 
 
 def read_entries(
-    io: FileIO, manifests: Sequence[Manifest], specs: Specs, *, detail: Collection[str] = (), live_only: bool = False
+    io: FileIO,
+    manifests: Sequence[Manifest],
+    specs: Specs,
+    *,
+    detail: Collection[str] = (),
+    detail_where: Choice | None = None,
+    live_only: bool = False,
 ) -> EntryTable:
     """The entries of some manifests as one table, tombstones included unless only live ones are asked for.
 
-    `detail` names the columns to read beyond the core (statistics, split offsets, key metadata). The column `manifest`
-    holds the ordinal of the manifest in the sequence given.
+    `detail` names the columns to read beyond the core (statistics, split offsets, key metadata); with `detail_where`
+    only for the entries it chooses, and they are null for the others. The column `manifest` holds the ordinal of the
+    manifest in the sequence given.
     """
 
     def one(numbered: tuple[int, Manifest]) -> EntryTable:
-        entries = read_manifest(io, numbered[1], specs, ordinal=numbered[0], detail=detail)
-        return entries.live() if live_only else entries
+        ordinal, manifest = numbered
+        opened = _opened(io, manifest, specs)
+        entries = _entries(opened, manifest, specs, ordinal, () if detail_where else detail)
+        entries = entries.live() if live_only else entries
+        return _detailed(entries, opened, detail, detail_where(entries)) if detail_where else entries
 
     tables = _in_threads(one, list(enumerate(manifests)))
     return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _in_order(detail))
@@ -95,12 +106,27 @@ def read_manifest(
     io: FileIO, manifest: Manifest, specs: Specs, *, ordinal: int = 0, detail: Collection[str] = ()
 ) -> EntryTable:
     """The entries of one manifest, with everything inherited from its row in the manifest list filled in."""
+    return _entries(_opened(io, manifest, specs), manifest, specs, ordinal, detail)
+
+
+def _opened(io: FileIO, manifest: Manifest, specs: Specs) -> AvroFile:
     specs.require([manifest.spec_id], f"manifest {manifest.path}")
     data = read_all(io, manifest.path)
     if len(data) < manifest.length:  # a file cut between two blocks is a valid Avro file with fewer entries
         raise CorruptFile(manifest.path, f"{manifest.length} bytes, as the manifest list says", f"{len(data)}")
-    batch, header = decode(data, manifest.path, _projection(tuple(sorted(detail))))
-    return _entries(batch, header, manifest, specs, ordinal, _in_order(detail))
+    return open_avro(data, manifest.path)
+
+
+def _detailed(entries: EntryTable, opened: AvroFile, detail: Collection[str], chosen: Any) -> EntryTable:
+    """The entries with the details of those chosen, and null for the others."""
+    names = _in_order(detail)
+    rows = np.flatnonzero(chosen)
+    found = _details(opened, entries.numpy("row")[rows], names)
+    if len(rows) < len(entries):
+        places = np.zeros(len(entries), np.int64)
+        places[rows] = np.arange(len(rows))
+        found = found.take(pa.array(places, mask=~np.asarray(chosen)))
+    return entries.with_columns(**{name: found.column(name) for name in names})
 
 
 def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], detail: Collection[str]) -> EntryTable:
@@ -115,14 +141,15 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
     order = np.lexsort((rows, ordinals))
     cuts = np.flatnonzero(np.diff(ordinals[order])) + 1
     groups = [(manifests[ordinals[part[0]]], rows[part]) for part in np.split(order, cuts)]
-    pieces = _in_threads(lambda group: _details(io, group[0], group[1], names), groups)
-    found = pa.concat_tables(pieces).take(pa.array(np.argsort(order)))
+    pieces = _in_threads(lambda group: _details(_opened(io, group[0], entries.specs), group[1], names), groups)
+    found = pa.concat_tables(pieces)
+    if (np.diff(order) < 0).any():
+        found = found.take(pa.array(np.argsort(order)))
     return entries.with_columns(**{name: found.column(name) for name in names})
 
 
-def _details(io: FileIO, manifest: Manifest, rows: np.ndarray[Any, Any], names: tuple[str, ...]) -> pa.Table:
-    projection = Projection(frozenset(f"data_file.{name}" for name in names))
-    batch, _ = decode(read_all(io, manifest.path), manifest.path, projection, rows=rows)
+def _details(opened: AvroFile, rows: np.ndarray[Any, Any], names: Sequence[str]) -> pa.Table:
+    batch = opened.decode(Projection(frozenset(f"data_file.{name}" for name in names)), rows=rows)
     files = _fields(batch.column("data_file")) if "data_file" in batch.schema.names else {}
     columns = [
         files[n].cast(DETAIL.field(n).type) if n in files else pa.nulls(len(rows), DETAIL.field(n).type) for n in names
@@ -148,9 +175,9 @@ def _in_order(detail: Collection[str]) -> list[str]:
     return [name for name in DETAIL.names if name in set(detail)]
 
 
-def _entries(
-    batch: pa.RecordBatch, header: AvroHeader, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
-) -> EntryTable:
+def _entries(opened: AvroFile, manifest: Manifest, specs: Specs, ordinal: int, details: Collection[str]) -> EntryTable:
+    detail = _in_order(details)
+    batch = opened.decode(_projection(tuple(detail)))
     rows = batch.num_rows
     if "data_file" not in batch.schema.names or "status" not in batch.schema.names:
         raise CorruptFile(manifest.path, "a manifest of data_file entries", f"the fields {batch.schema.names}")
@@ -161,10 +188,16 @@ def _entries(
     columns["manifest"] = np.full(rows, ordinal, np.int32)
     columns["row"] = np.arange(rows, dtype=np.int32)
     columns["spec_id"] = np.full(rows, manifest.spec_id, np.int32)
-    columns["file_format"] = pc.utf8_upper(files["file_format"])
+    columns["file_format"] = _upper(files["file_format"])
     if "content" not in files:
         columns["content"] = np.full(rows, int(manifest.is_deletes), np.int8)  # v1 knows data files only
     return EntryTable.from_columns(columns | _inherited(columns, manifest), specs, rows, detail)
+
+
+def _upper(names: pa.Array) -> pa.DictionaryArray:
+    """Names in capitals; there are few, so each is changed once."""
+    encoded = names.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(encoded.indices, pc.utf8_upper(encoded.dictionary))
 
 
 def _fields(struct: pa.StructArray) -> dict[str, pa.Array]:

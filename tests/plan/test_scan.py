@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.conversions import to_bytes
-from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThan, GreaterThanOrEqual
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThan, GreaterThanOrEqual
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataV2
@@ -27,6 +27,7 @@ from neve.plan.scan import (
     filter_partitions,
     plan_scan,
     prune_manifests,
+    statistics_matter,
     with_manifests,
 )
 from neve.tree.entries import Content, EntryTable, FieldSummary, Manifest, Status
@@ -102,20 +103,15 @@ def test_files_are_left_out_by_partition_and_by_statistics() -> None:
     assert (stats.delete_files_considered, stats.delete_files) == (3, 1)
 
 
-def test_statistics_are_asked_for_survivors_only_and_only_when_they_matter() -> None:
-    core, detailed = entries(SPECS, FILES), entries(SPECS, FILES, STATISTICS)
-    asked: list[list[int]] = []
+def test_statistics_matter_to_conditions_and_to_equality_deletes() -> None:
+    def matter(predicate: BooleanExpression | None, contents: list[int]) -> bool:
+        deletes = EntryTable.from_columns({"content": contents, "status": 1}, SPECS, len(contents))
+        return statistics_matter(PartitionFilter.of(predicate, SPECS, SCHEMA), deletes)
 
-    def with_statistics(files: EntryTable) -> EntryTable:
-        asked.append(files.numpy("row").tolist())
-        return detailed.take(files.numpy("row"))
-
-    found = plan_scan(core, EntryTable.empty(SPECS), METADATA, with_statistics=with_statistics)
-    assert (asked, len(found.files)) == ([], 5)
-    predicate = And(EqualTo("region", "eu"), GreaterThan("id", 9))
-    found = plan_scan(core, EntryTable.empty(SPECS), METADATA, predicate=predicate, with_statistics=with_statistics)
-    assert asked == [[0, 1, 2, 3]]
-    assert found.files["file_path"].to_pylist() == ["f1", "f3"]
+    assert not matter(None, [])
+    assert not matter(None, [1])
+    assert matter(None, [1, 2])
+    assert matter(GreaterThan("id", 9), [])
 
 
 def test_manifests_are_pruned_by_summaries_of_their_own_spec() -> None:

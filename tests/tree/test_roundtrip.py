@@ -24,7 +24,7 @@ from neve.model.partition import PartitionKey, Specs
 from neve.tree.carry import write_carried
 from neve.tree.entries import DETAIL, EntryTable, Manifest, Status
 from neve.tree.files import entries_of
-from neve.tree.read import read_entries, read_list, read_manifest
+from neve.tree.read import read_entries, read_list, read_manifest, with_detail
 from neve.tree.write import ManifestContext, assign_row_ids, write_list, write_manifests
 
 SCHEMA = Schema(
@@ -221,6 +221,23 @@ def test_carried_entries_keep_every_byte_of_their_files(io, context):
         assert after[name].to_pylist() == before[name].to_pylist(), name
     assert after["status"].to_pylist() == [2, 0, 0, 2, 0, 0]
     assert after["sequence_number"].to_pylist() == before["sequence_number"].to_pylist()
+
+
+def test_details_are_read_of_the_entries_chosen_only(io, context):
+    files = [data_file(s, f"{s}-{i}", rows=i + 1) for s in (0, 2) for i in range(5)]
+    sources = [committed(m, 0) for m in write_manifests(io, entries_of(files, context.specs), context)]
+    whole = read_entries(io, sources, context.specs, detail=DETAIL.names)
+    odd = read_entries(
+        io, sources, context.specs, detail=["lower_bounds"], detail_where=lambda e: e.numpy("record_count") % 2 == 1
+    )
+    chosen = odd.numpy("record_count") % 2 == 1
+    assert odd["lower_bounds"].is_valid().to_pylist() == chosen.tolist()
+    assert (
+        odd["lower_bounds"].filter(pa.array(chosen)).to_pylist()
+        == whole["lower_bounds"].filter(pa.array(chosen)).to_pylist()
+    )
+    again = with_detail(io, read_entries(io, sources, context.specs).take([7, 2, 9, 0]), sources, ["upper_bounds"])
+    assert again["upper_bounds"].to_pylist() == whole.take([7, 2, 9, 0])["upper_bounds"].to_pylist()
 
 
 def test_a_large_group_is_split_near_the_target_size(io, context):

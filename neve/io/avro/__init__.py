@@ -1,9 +1,20 @@
 """Avro object container files to Arrow and back, for manifests and manifest lists."""
 
 from neve.io.avro.container import AvroHeader, read_header
-from neve.io.avro.decode import decode
+from neve.io.avro.decode import AvroFile, decode, open_avro
 from neve.io.avro.encode import encode
 from neve.io.avro.limits import DEFAULT, Limits
 from neve.io.avro.nodes import ALL, Projection
 
-__all__ = ["ALL", "DEFAULT", "AvroHeader", "Limits", "Projection", "decode", "encode", "read_header"]
+__all__ = [
+    "ALL",
+    "DEFAULT",
+    "AvroFile",
+    "AvroHeader",
+    "Limits",
+    "Projection",
+    "decode",
+    "encode",
+    "open_avro",
+    "read_header",
+]

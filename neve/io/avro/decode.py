@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -20,7 +21,7 @@ from neve.io.avro.program import Program, compile_program
 from neve.io.avro.schema import BadSchema, UnsupportedSchema, parse_schema
 from neve.io.avro.scratch import Scratch
 
-__all__ = ["decode"]
+__all__ = ["AvroFile", "decode", "open_avro"]
 
 Rows: TypeAlias = np.ndarray[Any, Any]
 
@@ -53,18 +54,39 @@ def decode(
     `path` is for error messages: CorruptFile when the bytes are not what they claim, LimitExceeded when they ask for
     too much. `backend` is chosen when not given.
     """
+    opened = open_avro(data, path, limits)
+    return opened.decode(projection, backend, rows), opened.header
+
+
+def open_avro(data: bytes, path: str, limits: Limits = DEFAULT) -> AvroFile:
+    """An Avro file with its blocks inflated, to be decoded more than once."""
     header, at = open_header(data, path, limits)
-    program = _program(header, path, projection, limits)
-    blocks = inflate_blocks(data, at, header, path, limits)
-    records = _record_count(program, blocks, path, limits)
-    wanted = _wanted(rows, records, path)
-    kept = records if rows is None else len(rows)
-    scratch = Scratch(program, kept, path, limits.max_decoded_bytes)
-    backend = backend or backend_for(len(blocks.raw))
-    if kept:
-        _run(program, blocks, scratch, path, limits, backend, wanted)
-    root = Assembly(scratch, blocks.raw, path, backend).struct(program.root, kept)
-    return pa.RecordBatch.from_struct_array(root), header
+    return AvroFile(path, header, inflate_blocks(data, at, header, path, limits), limits)
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFile:
+    """An Avro file in memory; inflating it costs more than decoding a few of its fields."""
+
+    path: str
+    header: AvroHeader
+    blocks: Blocks
+    limits: Limits
+
+    def decode(
+        self, projection: Projection = ALL, backend: Backend | None = None, rows: Rows | None = None
+    ) -> pa.RecordBatch:
+        """The projected fields of all records, or of those with the numbers given."""
+        program = _program(self.header, self.path, projection, self.limits)
+        records = _record_count(program, self.blocks, self.path, self.limits)
+        wanted = _wanted(rows, records, self.path)
+        kept = records if rows is None else len(rows)
+        scratch = Scratch(program, kept, self.path, self.limits.max_decoded_bytes)
+        backend = backend or backend_for(len(self.blocks.raw))
+        if kept:
+            _run(program, self.blocks, scratch, self.path, self.limits, backend, wanted)
+        root = Assembly(scratch, self.blocks.raw, self.path, backend).struct(program.root, kept)
+        return pa.RecordBatch.from_struct_array(root)
 
 
 def _wanted(rows: Rows | None, records: int, path: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
