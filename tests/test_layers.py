@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).parents[1] / "neve"
 
 ALLOWED = {
@@ -22,7 +20,8 @@ ALLOWED = {
     "ops": {"errors", "model", "predicate", "io", "catalog", "tree", "plan", "run", "commit"},
 }
 SURFACES = {"table", "lake", "sql", "cli", "demo", "show", "report", "__init__", "__main__"}
-HEAVY_ONLY_IN = {"pyspark": {"run", "ops", *SURFACES}}
+RUNS_ON_SPARK = {"run", "ops", *SURFACES}
+MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 def module_name(path: Path) -> str:
@@ -50,28 +49,38 @@ def is_allowed(module: str, imported: str) -> bool:
     return any(inner == name or inner.startswith(f"{name}.") for name in ALLOWED[layer])
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=module_name)
-def test_imports_point_one_way(path: Path):
+def wrong_imports(path: Path) -> list[str]:
+    """Imports of a module that point the wrong way."""
     module = module_name(path)
-    # `from neve.tree import entries` is seen as the package and as the module; the module decides
     own = {i for i in imports(path) if i.startswith("neve.")}
+    # `from neve.tree import entries` is seen as the package and as the module; the module decides
     wrong = {i for i in own if not is_allowed(module, i) and not any(o.startswith(f"{i}.") for o in own)}
-    assert not wrong, f"{module} must not import {sorted(wrong)}"
+    return [f"{module} must not import {i}" for i in sorted(wrong)]
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=module_name)
-def test_spark_is_imported_only_where_work_runs(path: Path):
-    module = module_name(path)
-    if layer_of(module) not in HEAVY_ONLY_IN["pyspark"]:
-        assert not {i for i in imports(path) if layer_of(i) == "pyspark"}
+def test_imports_point_one_way():
+    wrong = [line for path in MODULES for line in wrong_imports(path)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_spark_is_imported_only_where_work_runs():
+    elsewhere = [p for p in MODULES if layer_of(module_name(p)) not in RUNS_ON_SPARK]
+    assert not [module_name(p) for p in elsewhere if any(layer_of(i) == "pyspark" for i in imports(p))]
+
+
+def test_planning_touches_neither_storage_nor_catalogs():
+    plan = [p for p in MODULES if layer_of(module_name(p)) == "plan"]
+    touching = ("pyiceberg.io", "pyiceberg.catalog", "neve.io", "neve.catalog", "neve.tree.read", "neve.tree.write")
+    assert plan
+    assert not [module_name(p) for p in plan if any(i.startswith(touching) for i in imports(p))]
 
 
 def test_every_layer_is_named():
-    found = {layer_of(module_name(p)) for p in PACKAGE.rglob("*.py")}
+    found = {layer_of(module_name(p)) for p in MODULES}
     assert found <= set(ALLOWED) | SURFACES
 
 
 def test_planning_and_running_know_nothing_of_manifest_lists():
     """How a version spells its tree is decided below `tree`."""
-    above = [p for p in PACKAGE.rglob("*.py") if layer_of(module_name(p)) in {"plan", "run"}]
+    above = [p for p in MODULES if layer_of(module_name(p)) in {"plan", "run"}]
     assert not [module_name(p) for p in above if "manifest_list" in p.read_text()]
