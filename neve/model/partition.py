@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -145,6 +145,7 @@ class Specs:
         return self._columns[spec_id]
 
 
+@cache
 def arrow_type(iceberg_type: IcebergType) -> pa.DataType:
     """The Arrow type a partition value of an Iceberg type is held in."""
     if isinstance(iceberg_type, UnknownType):
