@@ -115,8 +115,8 @@ class TestAppending:
         (manifest,) = t.manifests(deletes=True)
         assert t.refused(Append(manifests=(manifest,)), Check.ARGUMENTS).files == (manifest.path,)
 
-    def test_partition_summaries_limit(self, any_version: Kit):
-        t = any_version
+    def test_partition_summaries_limit(self, tmp_path: Path):
+        t = Kit.create(tmp_path, 2)
         two = plus(t.data("a"), t.data("b", spec=1, bucket=3))
         t.ok(Append(two))
         assert not [key for key in t.summary() if key.startswith("partition")], "no limit, no summaries"
@@ -132,8 +132,8 @@ class TestAppending:
 
 
 class TestMerging:
-    def test_spec_changed_manifest_kept(self, any_version: Kit):
-        t = any_version
+    def test_spec_changed_manifest_kept(self, tmp_path: Path):
+        t = Kit.create(tmp_path, 2)
         t.set(commit__manifest__min_count_to_merge="1")
         t.ok(Append(t.data("a")))
         (old,) = t.manifests()
@@ -201,8 +201,8 @@ class TestMerging:
         assert t.statuses() == {"b": "DELETED", "c": "EXISTING", "d": "ADDED"}, "its own tombstone stays in a merge"
         assert len(t.manifests()) == 1
 
-    def test_merge_order_stable(self, any_version: Kit):
-        t = any_version
+    def test_merge_order_stable(self, tmp_path: Path):
+        t = Kit.create(tmp_path, 2)
         t.set(commit__manifest__min_count_to_merge="3")
         names = [f"f{i:03}" for i in (*range(150, 300), *range(150))]
         t.ok(Append(t.data(*names)))
@@ -312,8 +312,8 @@ class TestRewriting:
         assert facts(t.entries(all_details=True)) == before
         assert t.names_by_pyiceberg() == {"a", "b", "c", "d"}
 
-    def test_manifests_rewrite_concurrent_delete_conflict(self, any_version: Kit):
-        t = any_version
+    def test_manifests_rewrite_concurrent_delete_conflict(self, tmp_path: Path):
+        t = Kit.create(tmp_path, 2)
         append_each(t, t.data("a", "b"), t.data("c", region="us"))
         action = rewriting(t, t.manifests())
         gone = next(m for m in t.manifests() if m.added_files == 2)
@@ -372,8 +372,8 @@ class TestRewriting:
         t.ok(rewriting(t, t.manifests()))
         assert facts(t.live(), ("file_path", "first_row_id")) == before
 
-    def test_manifests_rewrite_sort_by(self, any_version: Kit):
-        t = any_version
+    def test_manifests_rewrite_sort_by(self, tmp_path: Path):
+        t = Kit.create(tmp_path, 2)
         files = [(region, bucket) for bucket in (2, 0, 3, 1) for region in ("us", "eu", None)]
         append_each(t, *(t.data(f"{r}{b}", spec=1, region=r, bucket=b) for r, b in files))
         t.ok(rewriting(t, t.manifests(), pieces=3, sort_by=["region"]))

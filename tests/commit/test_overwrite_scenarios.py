@@ -26,13 +26,15 @@ def one_file_each(t: Kit) -> Kit:
     return t
 
 
-@pytest.fixture
-def t(any_version: Kit) -> Kit:
-    return one_file_each(any_version)
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def t(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
+    """A table without delete files, with and without sequence numbers."""
+    return one_file_each(Kit.create(tmp_path, request.param))
 
 
 @pytest.fixture
 def d(with_deletes: Kit) -> Kit:
+    """A table that may have delete files of either form."""
     return one_file_each(with_deletes)
 
 
