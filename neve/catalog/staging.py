@@ -11,8 +11,9 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableUpdate
 
 from neve.catalog.files import next_location
+from neve.catalog.outcome import RequirementFailed
 from neve.model.creation import empty_metadata, new_metadata, validated
-from neve.model.fold import fold
+from neve.model.fold import OutdatedSnapshot, fold
 from neve.model.metadata import TableMetadata
 from neve.model.properties import properties_of
 
@@ -35,11 +36,17 @@ class Staged:
 
 
 def stage(base: TableMetadata | None, base_location: str | None, updates: Sequence[TableUpdate]) -> Staged:
-    """Fold updates into the current metadata, or into nothing for a table that is to be created."""
+    """Fold updates into the current metadata, or into nothing for a table that is to be created.
+
+    A snapshot whose numbers another branch has used meanwhile is a lost race like any other.
+    """
     if base is None:
         created = validated(fold(empty_metadata(), updates))
         return Staged(None, None, created, next_location(created))
-    metadata = fold(base, updates, base_location)
+    try:
+        metadata = fold(base, updates, base_location)
+    except OutdatedSnapshot as e:
+        raise RequirementFailed(f"{e} Refresh and try again.") from e
     if metadata is base and base_location is not None:
         return Staged(base, base_location, base, base_location)
     return Staged(base, base_location, metadata, next_location(metadata, base_location))

@@ -3,12 +3,13 @@
 An attempt goes through the phases of `Phase`. Only a swap that provably did not land is tried again. The attempt that
 landed is recognised by the manifest list it wrote, never by an id that all attempts share. The outcome is one of
 three: `Committed`, `Rejected` (nothing landed; what was written is deleted again) or `Unknown` (it may have landed;
-every file is kept).
+every file is kept). Only here is it known whether a swap may have happened, so only here is it decided what becomes of
+the files that were written for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -42,13 +43,18 @@ def commit(
     branch: str = MAIN_BRANCH,
     properties: Mapping[str, str] | None = None,
     environment: Environment | None = None,
+    owned: Collection[str] = (),
 ) -> Outcome:
     """Apply an action to a branch of a table; `properties` go to the summary of the snapshot.
 
-    `table` says which table; its metadata is read anew. Raises only for what no attempt can change: an unknown table
-    or branch, a storage that fails, a corrupt file. Nothing has landed then, and nothing is left behind.
+    `table` says which table; its metadata is read anew. `owned` are files that were written for this action alone.
+    They are deleted, with all that the commit wrote, once it is proven that nothing landed, whether it ends in
+    `Rejected` or in an error; in every other case they are kept.
+
+    Raises only for what no attempt can change: an unknown table or branch, a storage that fails, a corrupt file.
     """
-    job = _Commit(catalog, table, action, branch, dict(properties or {}), environment or Environment())
+    made_for_it = frozenset(owned)
+    job = _Commit(catalog, table, action, branch, dict(properties or {}), environment or Environment(), made_for_it)
     try:
         outcome = job.run()
     except BaseException:
@@ -67,6 +73,7 @@ class _Commit:
     branch: str
     properties: dict[str, str]
     environment: Environment
+    owned: frozenset[str] = frozenset()
     attempts: int = 0
     may_have_landed: bool = False
     scratch: Scratch = field(init=False)
@@ -144,10 +151,9 @@ class _Commit:
             if e.location is not None:
                 self.scratch.metadata.append(e.location)
             return e
-        except UserError as e:
-            # The fold refuses numbers that another branch has used up meanwhile; nothing was sent.
-            self.may_have_landed = False
-            return NotSwapped(str(e))
+        except UserError:
+            self.may_have_landed = False  # the change itself was refused, before anything was sent
+            raise
         except MaybeSwapped as e:
             return self.settled(e, ready)
         self.observe(Phase.SWAPPED)
@@ -162,8 +168,7 @@ class _Commit:
         for look in range(properties.status_checks + 1):
             match self.catalog.fate(lost):
                 case Fate.LANDED:
-                    self.refreshed()
-                    return self.found(ready.snapshot)
+                    return self.landed(lost, ready)
                 case Fate.NEVER:
                     self.may_have_landed = False
                     self.scratch.metadata += [lost.metadata_location] if lost.metadata_location else []
@@ -172,6 +177,14 @@ class _Commit:
                     self.environment.sleep(wait / 1000)
                     wait = min(wait * 2, properties.status_check_max_wait_ms)
         return Unknown(lost.metadata_location or "", str(lost), self.scratch.snapshot_id)
+
+    def landed(self, lost: MaybeSwapped, ready: Prepared) -> Committed:
+        """The commit that was seen in the table; a table that cannot be read just now does not undo it."""
+        try:
+            self.refreshed()
+        except Exception:  # catalogs fail in ways of their own; what other attempts left stays as orphans
+            return Committed(ready.snapshot.snapshot_id, lost.metadata_location or "", self.attempts)
+        return self.found(ready.snapshot)
 
     def found(self, snapshot: Snapshot) -> Committed:
         """The commit, whose snapshot was found in the table as it is now."""
@@ -199,7 +212,7 @@ class _Commit:
         if self.scratch.lists and (landed := self.already_landed(self.refreshed())):
             return self.found(landed)
         self.observe(Phase.CLEAN)
-        discard(rejected, self.table.io)
+        discard(rejected, self.table.io, also=self.owned)
         return rejected
 
     def abandon(self) -> None:
@@ -208,7 +221,7 @@ class _Commit:
             return
         with suppress(Exception):
             if not self.scratch.lists or self.already_landed(self.refreshed()) is None:
-                discard(Rejected((), self.scratch.written), self.table.io)
+                discard(Rejected((), self.scratch.written), self.table.io, also=self.owned)
 
     def observe(self, phase: Phase) -> None:
         self.environment.observe(phase, self.attempts)

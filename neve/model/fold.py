@@ -31,7 +31,11 @@ from neve.model.metadata import (
 )
 from neve.model.properties import properties_of
 
-__all__ = ["fold", "now_ms"]
+__all__ = ["OutdatedSnapshot", "fold", "now_ms"]
+
+
+class OutdatedSnapshot(UserError):
+    """A snapshot made for an earlier state of the table: its id or its numbers have been used meanwhile."""
 
 
 def fold(
@@ -171,7 +175,7 @@ def _set_default_sort_order(update: iceberg.SetDefaultSortOrderUpdate, draft: Dr
 def _add_snapshot(update: iceberg.AddSnapshotUpdate, draft: Draft) -> None:
     snapshot = update.snapshot
     if snapshot.snapshot_id in draft.snapshots.positions:
-        raise UserError(f"Cannot add snapshot {snapshot.snapshot_id}: the table has one with that id.")
+        raise OutdatedSnapshot(f"Cannot add snapshot {snapshot.snapshot_id}: the table has one with that id.")
     if draft.version >= 2:
         _advance_sequence_number(snapshot, draft)
     if draft.version >= 3:
@@ -184,7 +188,7 @@ def _add_snapshot(update: iceberg.AddSnapshotUpdate, draft: Draft) -> None:
 def _advance_sequence_number(snapshot: IcebergSnapshot, draft: Draft) -> None:
     number, last = snapshot.sequence_number, draft["last_sequence_number"]
     if number is None or number <= last:
-        raise UserError(
+        raise OutdatedSnapshot(
             f"Cannot add snapshot {snapshot.snapshot_id}: its sequence number {number} is not above the table's {last}."
         )
     draft["last_sequence_number"] = number
@@ -198,7 +202,7 @@ def _advance_row_ids(snapshot: IcebergSnapshot, draft: Draft) -> None:
             f"not {first} and {added}."
         )
     if first < following:
-        raise UserError(
+        raise OutdatedSnapshot(
             f"Cannot add snapshot {snapshot.snapshot_id}: its first-row-id {first} is below "
             f"the table's next-row-id {following}."
         )

@@ -1,7 +1,6 @@
 """Rows to data files, data files to a commit: what every verb that writes rows does.
 
-When the commit is rejected the data files it would have published are deleted; when its outcome is unknown every file
-stays.
+The data files belong to the commit: it deletes them when it is proven that nothing landed, and keeps them otherwise.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from neve.commit.actions import Action
-from neve.commit.cleanup import discard
-from neve.commit.outcome import Rejected, require
+from neve.commit.outcome import Committed, require
 from neve.commit.protocol import commit
-from neve.errors import NeveError
+from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.ops.results import WriteResult
 from neve.run.spark.rows import write_rows
@@ -51,7 +49,7 @@ def write_and_publish(
     snapshot_properties: Mapping[str, str],
 ) -> WriteResult:
     """Write rows under the table's default spec and commit the files by the action made of them."""
-    context.head(branch)  # an unknown branch is refused before anything is written
+    _refuse_early(context, branch, snapshot_properties)
     target = WriteTarget.of(context.metadata, context.facts.io_properties)
     timed = _Timed({})
     written = timed.phase("write", lambda: write_rows(rows, target, context.spark))
@@ -76,14 +74,21 @@ def publish(
     doing: str,
     branch: str,
     snapshot_properties: Mapping[str, str],
-) -> Any:
-    """Commit an action; the files written for it are deleted again when it provably did not land."""
-    paths = files["file_path"].to_pylist()
-    try:
-        outcome = commit(context.catalog, context.iceberg, action, branch=branch, properties=snapshot_properties)
-    except NeveError:
-        discard(Rejected(()), context.io, also=paths)  # the protocol raises only where nothing has landed
-        raise
-    if isinstance(outcome, Rejected):
-        discard(outcome, context.io, also=paths)
+) -> Committed:
+    """Commit an action with the files that were written for it."""
+    outcome = commit(
+        context.catalog,
+        context.iceberg,
+        action,
+        branch=branch,
+        properties=snapshot_properties,
+        owned=files["file_path"].to_pylist(),
+    )
     return require(outcome, doing)
+
+
+def _refuse_early(context: TableContext, branch: str, snapshot_properties: Mapping[str, str]) -> None:
+    """Refuse what the commit would refuse, before any row is written."""
+    context.head(branch)
+    if "operation" in snapshot_properties:
+        raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")

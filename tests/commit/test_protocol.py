@@ -13,10 +13,9 @@ from pyiceberg.table import Table
 from neve.catalog.outcome import CatalogUnavailable, Fate, LostRace, MaybeSwapped
 from neve.catalog.sql import EmbeddedCatalog
 from neve.commit.actions import Append, DeleteFiles, RewriteFiles, RowDelta
-from neve.commit.cleanup import discard
 from neve.commit.outcome import Check, Committed, Rejected, Unknown, require
 from neve.commit.retry import Environment, Phase, retries_of, wait_before
-from neve.errors import CommitConflict, CommitUnknown, UserError
+from neve.errors import CommitConflict, CommitUnknown, TableError, UnsupportedFeature, UserError
 from neve.model.properties import properties_of
 from tests.commit.kit import Kit, plus, removed
 
@@ -60,8 +59,11 @@ class Faulty:
     stale_reads: int = 0
     fates: list[Fate] = field(default_factory=list)
     seen: Table | None = None
+    unreadable: bool = False  # once a swap was asked for
 
     def load_table(self, name: Any) -> Table:
+        if self.unreadable and self.seen is not None:
+            raise TableError("Cannot ask the catalog.")
         if self.stale_reads and self.seen is not None:
             self.stale_reads -= 1
             return self.seen
@@ -251,14 +253,72 @@ class TestErrors:
             require(gone, "compaction")
         assert caught.value.conflicts[0].rule is Check.MISSING_FILES
 
-    def test_discard_deletes_the_data_files_of_a_rejected_operation(self, t: Kit):
-        path = t.path("written")
-        with t.table.io.new_output(path).create() as stream:
+    def test_a_change_the_catalog_cannot_make_is_not_tried_again(self, t: Kit, monkeypatch: pytest.MonkeyPatch):
+        asked: list[Any] = []
+
+        def refuses(*arguments: Any) -> None:
+            asked.append(arguments)
+            raise UnsupportedFeature("This catalog cannot commit.")
+
+        before = t.files_on_disk()
+        monkeypatch.setattr(t.catalog, "swap", refuses)
+        with pytest.raises(UnsupportedFeature, match="cannot commit"):
+            t.commit(Append(t.data("mine")))
+        assert len(asked) == 1 and t.files_on_disk() == before
+
+
+class TestOwnedFiles:
+    """Files written for a commit: it alone knows whether the table may need them."""
+
+    @pytest.fixture
+    def mine(self, t: Kit) -> str:
+        path = t.path("mine")
+        with t.io.new_output(path).create() as stream:
             stream.write(b"rows")
-        rejected = t.commit(RewriteFiles(removed(t.data("never")), t.data("written")))
+        return path
+
+    def commit(self, t: Kit, mine: str, catalog: Faulty | None = None, **options: Any) -> Any:
+        kit = t if catalog is None else replace(t, catalog=catalog)
+        return kit.commit(Append(t.data("mine")), owned=[mine], **options)
+
+    def test_they_stay_when_the_commit_lands(self, t: Kit, mine: str):
+        assert isinstance(self.commit(t, mine), Committed)
+        assert t.io.new_input(mine).exists()
+
+    def test_they_go_with_a_rejected_commit(self, t: Kit, mine: str):
+        rejected = t.commit(RewriteFiles(removed(t.data("never")), t.data("mine")), owned=[mine])
         assert isinstance(rejected, Rejected)
-        assert discard(rejected, t.table.io, also=[path]) == {}
         assert orphans(t) == set()
+
+    def test_they_go_when_the_commit_fails_before_a_swap(self, t: Kit, mine: str):
+        with pytest.raises(UserError, match="nowhere"):
+            self.commit(t, mine, branch="nowhere")
+        assert orphans(t) == set()
+
+    def test_they_stay_when_nobody_can_tell(self, t: Kit, mine: str):
+        assert isinstance(self.commit(t, mine, Faulty(t.catalog, ["unknown"], fates=[Fate.OPEN] * 9)), Unknown)
+        assert t.io.new_input(mine).exists()
+
+    def test_they_stay_when_the_swap_dies(self, t: Kit, mine: str, monkeypatch: pytest.MonkeyPatch):
+        def dies(*arguments: Any) -> None:
+            raise TableError("The connection broke.")
+
+        monkeypatch.setattr(t.catalog, "swap", dies)
+        with pytest.raises(TableError, match="broke"):
+            self.commit(t, mine)
+        assert t.io.new_input(mine).exists()
+
+    def test_they_stay_when_the_table_cannot_be_read_after_the_commit_was_seen_in_it(self, t: Kit, mine: str):
+        faulty = Faulty(t.catalog, ["lands-unknown"], unreadable=True)
+        outcome = self.commit(t, mine, faulty)
+        assert outcome == Committed(t.head_id, t.table.metadata_location, 1)
+        assert t.io.new_input(mine).exists() and t.names() == {"a", "mine"}
+
+    def test_they_stay_when_a_swap_is_reported_as_lost_and_nobody_can_look(self, t: Kit, mine: str):
+        t.set(commit__retry__num_retries="0")
+        with pytest.raises(TableError):
+            self.commit(t, mine, Faulty(t.catalog, ["lands-lost"], unreadable=True))
+        assert t.io.new_input(mine).exists() and t.names() == {"a", "mine"}
 
 
 class TestClocksAndIds:
@@ -294,6 +354,17 @@ class TestBranches:
         t.ok(Append(t.data("b")), branch="side")
         assert t.names() == {"a"} and t.names(branch="side") == {"a", "b"}
         assert t.head("side").parent_snapshot_id == t.head_id
+
+    def test_commits_to_two_branches_at_once_both_land(self, t: Kit):
+        t.branch("side")
+        theirs = Append(t.data("theirs"), fast=True)
+        environment = during(t, Phase.SWAP, lambda: t.ok(theirs, branch="side"))
+        assert t.ok(Append(t.data("mine"), fast=True), environment=environment).attempts <= 2
+        assert (t.names(), t.names(branch="side")) == ({"a", "mine"}, {"a", "theirs"})
+        if t.metadata.format_version >= 3:
+            taken = [i for b in ("main", "side") for i in t.live(branch=b)["first_row_id"].to_pylist()]
+            assert sorted(set(taken)) == [0, 10, 20], "rows of the two branches share no id"
+            assert len({s.sequence_number for s in t.metadata.snapshots}) == 3
 
     def test_retention_of_the_branch_is_kept(self, t: Kit):
         from pyiceberg.table.update import SetSnapshotRefUpdate
