@@ -25,6 +25,7 @@ def united(base: Base, deletes: EntryTable, scratch: Scratch) -> EntryTable:
     is_vector = vectors_in(deletes)
     doubled = is_vector & _repeats(deletes["referenced_data_file"], is_vector)
     if not doubled.any():
+        scratch.united = ()  # what an earlier attempt united is not in the table any more
         return deletes
     vectors = deletes.filter(pa.array(doubled))
     first = _first_of_each(vectors)

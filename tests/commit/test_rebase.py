@@ -76,6 +76,16 @@ def test_a_delete_that_arrives_between_two_attempts_is_united_too(t: Kit):
     assert united == 2, "one that the second of them united and the one in use; those of lost attempts are gone"
 
 
+def test_a_delete_that_was_rolled_back_between_two_attempts_is_not_united(t: Kit):
+    start = t.head_id
+    t.ok(delete(t, "theirs", start, [1, 2]))
+    environment = during(t, Phase.SWAP, lambda: t.branch("main", start))
+    assert t.ok(delete(t, "mine", start, [7]), environment=environment).attempts == 2
+    assert t.deleted_positions() == {"a": [7]}
+    assert t.summary()["added-position-deletes"] == "1"
+    assert not [f for f in t.files_on_disk() if "-vectors-" in f], "what the first attempt united is gone"
+
+
 def test_an_update_in_between_is_a_conflict(t: Kit):
     start = t.head_id
     t.ok(RowDelta(t.data("copy"), t.vector("theirs", t.data("a"), [1])))
