@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import NestedField
+from pyiceberg.types import NestedField, UUIDType
 
 from neve.model.partition import Specs
 from neve.model.single_value import comparable, ordered
-from neve.plan.ranges import Mask
+from neve.plan.ranges import Mask, safe_uuid_bounds
 from neve.tree.entries import EntryTable, FieldSummary, Manifest
 
 __all__ = ["PartitionSet"]
@@ -64,7 +64,7 @@ def _may_lie_in(values: pa.ChunkedArray, field: NestedField, summaries: Sequence
         return np.ones(len(summaries), bool)
     known = ordered(values.combine_chunks(), field.field_type)
     has_null, has_nan = values.null_count > 0, known.null_count > values.null_count
-    lower, upper = (_bounds(summaries, field, end) for end in ("lower_bound", "upper_bound"))
+    lower, upper = _bounds(summaries, field)
     unknown = pc.or_(lower.is_null(), upper.is_null()).to_numpy(zero_copy_only=False)
     meets_value = (unknown | _some_between(known.drop_null(), lower, upper)) & ~_flags(
         s.lower_bound is None and (s.contains_null or s.contains_nan is True) for s in summaries
@@ -78,8 +78,10 @@ def _flags(claims: Iterable[bool]) -> Mask:
     return np.fromiter(claims, bool)
 
 
-def _bounds(summaries: Sequence[FieldSummary], field: NestedField, end: str) -> pa.Array:
-    return comparable(pa.array([getattr(s, end) for s in summaries], pa.binary()), field.field_type)
+def _bounds(summaries: Sequence[FieldSummary], field: NestedField) -> tuple[pa.Array, pa.Array]:
+    stored = ([s.lower_bound for s in summaries], [s.upper_bound for s in summaries])
+    lower, upper = (comparable(pa.array(bounds, pa.binary()), field.field_type) for bounds in stored)
+    return safe_uuid_bounds(lower, upper) if isinstance(field.field_type, UUIDType) else (lower, upper)
 
 
 def _some_between(values: pa.Array, lower: pa.Array, upper: pa.Array) -> Mask:
