@@ -26,11 +26,6 @@ from neve.tree.read import read_entries
 from tests.commit.kit import Kit, plus, removed
 
 
-@pytest.fixture(params=[1, 2, 3], ids=["v1", "v2", "v3"])
-def any_version(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
-    return Kit.create(tmp_path, request.param)
-
-
 class Opened:
     """Counts the manifests that are opened."""
 
