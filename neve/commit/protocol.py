@@ -151,15 +151,21 @@ class _Commit:
             if e.location is not None:
                 self.scratch.metadata.append(e.location)
             return e
-        except UserError:
+        except UserError as e:
             self.may_have_landed = False  # the change itself was refused, before anything was sent
-            raise
+            if not self.is_outdated():
+                raise
+            return NotSwapped(str(e))
         except MaybeSwapped as e:
             return self.settled(e, ready)
         self.observe(Phase.SWAPPED)
         committed = self.finished(ready.snapshot, done.metadata, done.metadata_location, ready.manifests)
         delete_retired(self.table.io, done.retired)
         return committed
+
+    def is_outdated(self) -> bool:
+        """Whether the table has changed since this attempt began, by an upgrade for example."""
+        return bool(self.catalog.load_table(self.table.name()).metadata_location != self.table.metadata_location)
 
     def settled(self, lost: MaybeSwapped, ready: Prepared) -> Outcome | NotSwapped:
         """What became of a swap whose answer was lost, as far as the table shows it."""

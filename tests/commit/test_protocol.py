@@ -143,6 +143,14 @@ class TestLostRaces:
         assert t.names() == {"a", "mine"} and t.names(branch="side") == {"a", "side"}
         assert orphans(t) == set()
 
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_an_upgrade_in_between_is_no_conflict(self, tmp_path: Path, version: int):
+        """The snapshot is made anew, with what the new version asks for."""
+        t = Kit.create(tmp_path, version)
+        outcome = t.ok(Append(t.data("mine")), environment=during(t, Phase.SWAP, lambda: t.upgrade(version + 1)))
+        assert (outcome.attempts, t.metadata.format_version) == (2, version + 1)
+        assert t.names() == {"mine"} and orphans(t) == set()
+
     def test_waits_double_up_to_the_limit(self):
         properties = properties_of({"commit.retry.min-wait-ms": "100", "commit.retry.max-wait-ms": "500"})
         assert [wait_before(n, properties, 1000, 1.0) for n in (1, 2, 3, 4, 5)] == [0.1, 0.2, 0.4, 0.5, 0.5]
