@@ -1,0 +1,72 @@
+"""Eight real processes append to one table: nothing is lost, nothing is doubled, nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neve.table import Table
+from tests.servers import Postgres, postgres
+from tests.writers import ROWS, connected
+
+ROOT = Path(__file__).parents[1]
+WRITERS, APPENDS = 8, 10
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    try:
+        context = postgres()
+        running = context.__enter__()
+    except RuntimeError as e:
+        pytest.skip(str(e))
+    yield running
+    context.__exit__(None, None, None)
+
+
+@pytest.fixture
+def settings(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> dict[str, Any]:
+    if kind == "sqlite":
+        return {"folder": str(tmp_path / "lake")}
+    uri = request.getfixturevalue("server").uri
+    (tmp_path / "lake").mkdir()
+    return {"uri": uri, "warehouse": (tmp_path / "lake").as_uri()}
+
+
+def reachable(table: Table) -> set[str]:
+    """Every file that a snapshot or the metadata log names."""
+    metadata, io = table.context.metadata, table.context.io
+    found = {table.context.iceberg.metadata_location, *(e.metadata_file for e in metadata.metadata_log)}
+    for snapshot in metadata.snapshots:
+        manifests = snapshot.manifests(io)
+        found |= {snapshot.manifest_list, *(m.manifest_path for m in manifests)}
+    return found | set(table.inspect.files()["file_path"].to_pylist())
+
+
+@pytest.mark.parametrize(("kind", "version"), [("sqlite", 3), ("postgres", 2)])
+def test_eight_writers_get_all_their_appends_in(settings: dict[str, Any], version: int, tmp_path: Path):
+    lake = connected(settings)
+    if "db.events" in lake.tables():
+        lake.drop_table("db.events")
+    lake.create_table("db.events", "id bigint, writer bigint", partition_by=["writer"], format_version=version)
+    command = [sys.executable, "-m", "tests.writers", json.dumps(settings), str(WRITERS), str(APPENDS)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0, run.stderr
+    acknowledged = [i for line in run.stdout.splitlines() for i in json.loads(line)]
+    everything = list(range(WRITERS * APPENDS * ROWS))
+    assert sorted(acknowledged) == everything, run.stderr
+
+    table = lake.table("db.events")
+    assert sorted(table.scan().to_arrow(engine="arrow")["id"].to_pylist()) == everything
+    assert len(table.context.metadata.snapshots) == WRITERS * APPENDS
+    on_disk = {f"file://{p}" for p in (tmp_path / "lake").rglob("*") if p.is_file() and "catalog.db" not in p.name}
+    assert on_disk - reachable(table) == set(), "no orphan is left"
+    if version == 3:
+        ids = table.scan(columns=["_row_id"]).to_arrow(engine="arrow")["_row_id"].to_pylist()
+        assert sorted(ids) == everything, "every row has an id of its own"
