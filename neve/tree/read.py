@@ -23,6 +23,7 @@ from neve.errors import CorruptFile, TableError
 from neve.io.avro import AvroFile, Projection, decode, open_avro, read_header
 from neve.io.files import read_all
 from neve.model.partition import Specs
+from neve.tree.checks import check_entries, check_fields
 from neve.tree.entries import CORE, DETAIL, EntryTable, FieldSummary, Manifest, Status
 
 __all__ = ["manifests_of", "read_entries", "read_list", "read_manifest", "with_detail"]
@@ -95,6 +96,7 @@ def read_entries(
         ordinal, manifest = numbered
         opened = _opened(io, manifest, specs)
         entries = _entries(opened, manifest, specs, ordinal, () if detail_where else detail)
+        check_entries(manifest, entries)
         entries = entries.live() if live_only else entries
         return _detailed(entries, opened, detail, detail_where(entries)) if detail_where else entries
 
@@ -103,10 +105,22 @@ def read_entries(
 
 
 def read_manifest(
-    io: FileIO, manifest: Manifest, specs: Specs, *, ordinal: int = 0, detail: Collection[str] = ()
+    io: FileIO,
+    manifest: Manifest,
+    specs: Specs,
+    *,
+    ordinal: int = 0,
+    detail: Collection[str] = (),
+    as_is: bool = False,
 ) -> EntryTable:
-    """The entries of one manifest, with everything inherited from its row in the manifest list filled in."""
-    return _entries(_opened(io, manifest, specs), manifest, specs, ordinal, detail)
+    """The entries of one manifest, with everything inherited from its row in the manifest list filled in.
+
+    `as_is` is for audits: entries that contradict the format are shown, not refused.
+    """
+    entries = _entries(_opened(io, manifest, specs), manifest, specs, ordinal, detail)
+    if not as_is:
+        check_entries(manifest, entries)
+    return entries
 
 
 def _opened(io: FileIO, manifest: Manifest, specs: Specs) -> AvroFile:
@@ -182,6 +196,7 @@ def _entries(opened: AvroFile, manifest: Manifest, specs: Specs, ordinal: int, d
     if "data_file" not in batch.schema.names or "status" not in batch.schema.names:
         raise CorruptFile(manifest.path, "a manifest of data_file entries", f"the fields {batch.schema.names}")
     files = _fields(batch.column("data_file"))
+    check_fields(manifest, files)
     columns: dict[str, Any] = {name: files[name] for name in (*_FILE_COLUMNS, *detail) if name in files}
     columns |= {name: batch.column(name) for name in _ENTRY_COLUMNS if name in batch.schema.names}
     columns |= _partition(files.get("partition"), manifest, specs)
@@ -191,7 +206,10 @@ def _entries(opened: AvroFile, manifest: Manifest, specs: Specs, ordinal: int, d
     columns["file_format"] = _upper(files["file_format"])
     if "content" not in files:
         columns["content"] = np.full(rows, int(manifest.is_deletes), np.int8)  # v1 knows data files only
-    return EntryTable.from_columns(columns | _inherited(columns, manifest), specs, rows, detail)
+    try:
+        return EntryTable.from_columns(columns | _inherited(columns, manifest), specs, rows, detail)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise CorruptFile(manifest.path, "fields of the types the format gives them", str(e)) from e
 
 
 def _upper(names: pa.Array) -> pa.DictionaryArray:

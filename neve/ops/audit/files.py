@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +79,9 @@ def _columns(
 ) -> Iterator[Finding]:
     """The columns of some files; their statistics are read only now: those of all files would not fit in memory."""
     try:
-        files = with_detail(io, forest.entries.take(rows), forest.manifests, STATISTICS)
+        # However long the lists say they are: that is a finding of its own.
+        manifests = [replace(m, length=0) for m in forest.manifests]
+        files = with_detail(io, forest.entries.take(rows), manifests, STATISTICS)
     except TableError as e:  # a manifest that could be read before
         yield about(str(getattr(e, "path", facts.location)), e)
     else:

@@ -75,7 +75,8 @@ def audit_manifest(
         data = read_all(io, manifest.path)
         header = read_header(data, manifest.path)
         # Read to its end, however long the list says it is: that is a finding of its own.
-        entries = read_manifest(io, replace(manifest, length=len(data)), specs, ordinal=ordinal, detail=DETAILS)
+        whole = replace(manifest, length=len(data))
+        entries = read_manifest(io, whole, specs, ordinal=ordinal, detail=DETAILS, as_is=True)
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
         encrypted = manifest.key_metadata is not None
         error = UnsupportedFeature(f"Cannot read {manifest.path}: it is encrypted.") if encrypted else e
