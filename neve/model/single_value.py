@@ -155,7 +155,11 @@ def _from_widths(
         rows = lengths == width
         if rows.any():
             found[rows] = _packed(values.filter(pa.array(rows))).view(dtype)
-            found[rows] *= (factors or {}).get(width, 1)
+            if factor := (factors or {}).get(width):
+                known[rows] = (
+                    np.abs(found[rows]) <= np.iinfo(np.int64).max // factor
+                )  # the year 9999 has no nanoseconds
+                found[rows] *= factor
     return pa.array(found, mask=~known)
 
 

@@ -99,7 +99,7 @@ class TableContext:
         log = [e for e in self.metadata.snapshot_log if e.timestamp_ms <= milliseconds]
         if not log:
             raise UserError(f"Table {self.name} has no snapshot as old as {milliseconds} ms since 1970.")
-        newest = max(log, key=lambda e: e.timestamp_ms).snapshot_id
+        newest = max(reversed(log), key=lambda e: e.timestamp_ms).snapshot_id  # of two in one millisecond the later
         found = self.metadata.snapshot_by_id(newest)
         if found is None:
             raise UserError(f"Snapshot {newest} of table {self.name} was current then, but has been expired.")

@@ -117,12 +117,12 @@ class Scan:
     def count(self) -> int:
         """The number of rows; from metadata alone where nothing has to be read for it."""
         files, deletes = self._plan.files, self._plan.deletes
-        if self.where is None and not len(deletes):
-            return int(pc.sum(files["record_count"]).as_py() or 0)
-        if self.where is None and pc.all(pc.equal(deletes["file_format"], "PUFFIN")).as_py():
-            dead = pc.sum(deletes["record_count"]).as_py()
-            return int(pc.sum(files["record_count"]).as_py() or 0) - int(dead or 0)
-        return self.to_spark().count()
+        is_counted = pc.all(pc.greater_equal(files["record_count"], 0), min_count=0).as_py()  # old imports did not
+        only_vectors = pc.all(pc.equal(deletes["file_format"], "PUFFIN"), min_count=0).as_py()
+        if self.where is not None or not is_counted or not only_vectors:
+            return self.to_spark().count()
+        rows, dead = (pc.sum(some["record_count"]).as_py() or 0 for some in (files, deletes))
+        return int(rows - dead)
 
     @cached_property
     def _predicate(self) -> Predicate | None:

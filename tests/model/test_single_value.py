@@ -101,6 +101,12 @@ def test_the_order_of_columns_is_the_order_of_the_values(column: tuple[IcebergTy
     assert [key(v) for v in by_column] == sorted(key(v) for v in present)
 
 
+def test_a_date_that_has_no_nanoseconds_is_no_bound() -> None:
+    last, first = (to_bytes(DateType(), day) for day in (date(9999, 12, 31), date(1, 1, 1)))
+    assert comparable(pa.array([last, first]), TimestampNanoType()).to_pylist() == [None, None]
+    assert comparable(pa.array([last]), TimestampType()).to_pylist() == [253402214400000000]
+
+
 def test_a_promoted_column_reads_the_bytes_of_its_old_type() -> None:
     assert decode(pa.array([struct.pack("<i", -7), struct.pack("<q", 2**40)]), LongType()).to_pylist() == [-7, 2**40]
     assert decode(pa.array([struct.pack("<f", 0.5), struct.pack("<d", 0.1)]), DoubleType()).to_pylist() == [0.5, 0.1]
