@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+TESTERS ?= 2  # test processes side by side; each has a Spark of its own
 
 .PHONY: demo test lint check soak bench bench-metadata bench-scan lock lowest clean
 
@@ -12,7 +13,7 @@ demo: $(READY)
 	$(BIN)/neve demo
 
 test: $(READY)
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n $(TESTERS) --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check neve tests bench
