@@ -1,8 +1,16 @@
 """Névé: an Apache Iceberg table engine for tables that have lived.
 
 >>> import neve
->>> lake = neve.connect("my-lake")                                              # doctest: +SKIP
->>> t = lake.create_table("db.events", "id bigint, ts timestamp", partition_by=["days(ts)"])  # doctest: +SKIP
+>>> lake = neve.connect("my-lake")
+>>> t = lake.create_table("db.events", "id bigint, region string", partition_by=["region"])
+>>> t.append([{"id": 1, "region": "eu"}, {"id": 2, "region": "us"}]).rows_added
+2
+>>> t.evolve_partitions(add=["bucket(4, id)"])
+Table('db.events', v2, 2 specs)
+>>> t.append([{"id": 3, "region": "eu"}]).files_added_by_spec
+{1: 1}
+>>> t.scan("region = 'eu'").summary()
+'2 of 3 files in 2 specs'
 """
 
 from __future__ import annotations

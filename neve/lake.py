@@ -1,7 +1,10 @@
 """A lake: a catalog of tables and the Spark session to work in.
 
->>> lake = neve.connect("my-lake")                                                          # doctest: +SKIP
->>> t = lake.create_table("db.events", "id bigint, ts timestamp", partition_by=["days(ts)"])  # doctest: +SKIP
+>>> lake = connect("my-lake")
+>>> lake.create_table("db.events", "id bigint, ts timestamp", partition_by=["days(ts)"])
+Table('db.events', v2, 1 specs)
+>>> lake.tables()
+['db.events']
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Isolation: the change lands only on the state it was made for; a lost race is tried again on the new state.
 Writes: table metadata only; no data file is touched.
+
+>>> t.evolve_partitions(add=["bucket(4, id)"], drop=["region"]).upgrade(format_version=3)
+Table('db.sales', v3, 2 specs)
 """
 
 from __future__ import annotations

@@ -3,7 +3,10 @@
 Everything is answered by metadata; no data file is opened. Partitions show as a struct of all fields of all specs
 beside `spec_id`, so files of different specs stand in one table.
 
->>> t.inspect.partitions().select(["spec_id", "partition", "file_count"])        # doctest: +SKIP
+>>> for row in t.inspect.partitions().select(["spec_id", "partition", "file_count"]).to_pylist():
+...     print(row)
+{'spec_id': 0, 'partition': {'region': 'eu'}, 'file_count': 1}
+{'spec_id': 0, 'partition': {'region': 'us'}, 'file_count': 1}
 """
 
 from __future__ import annotations

@@ -6,6 +6,11 @@ matches in part is refused: dropping it would lose rows.
 Isolation: none unless asked for; the condition then meets what is there when the commit lands. `snapshot` refuses
 deletes and removals that came meanwhile inside the condition, `serializable` new rows too.
 Writes: data files under the current default spec; tombstones under the spec of each file removed.
+
+>>> t.overwrite([{"id": 9, "region": "eu"}], where="region = 'eu'").files_added
+1
+>>> sorted(t.to_arrow()["id"].to_pylist())
+[2, 9]
 """
 
 from __future__ import annotations

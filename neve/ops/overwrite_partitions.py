@@ -6,6 +6,10 @@ other specs stay. Under an unpartitioned spec the whole table is replaced.
 Isolation: none unless asked for; `snapshot` refuses deletes and removals that came meanwhile in a replaced partition,
 `serializable` new files too.
 Writes: data files under the current default spec; tombstones for the files replaced.
+
+>>> replaced = t.overwrite_partitions([{"id": 9, "region": "eu"}])
+>>> sorted(t.to_arrow()["id"].to_pylist())
+[2, 9]
 """
 
 from __future__ import annotations

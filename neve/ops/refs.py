@@ -2,6 +2,10 @@
 
 Isolation: a reference moves only if it still points where it was read.
 Writes: table metadata only.
+
+>>> added = t.create_branch("audit").append([{"id": 4, "region": "eu"}], branch="audit")
+>>> t.scan(ref="audit").count(), t.scan().count()
+(4, 3)
 """
 
 from __future__ import annotations

@@ -5,6 +5,12 @@ to the rows, so the answer is exact whatever could be decided from metadata.
 
 Isolation: a scan reads one snapshot, the one that was current when it was made unless another is named.
 Writes: nothing.
+
+>>> scan = t.scan("region = 'eu'", columns=["id"])
+>>> scan.summary()
+'1 of 2 files in 1 specs'
+>>> scan.to_arrow().to_pydict()
+{'id': [1, 3]}
 """
 
 from __future__ import annotations
