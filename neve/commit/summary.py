@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.typedef import Record
 
+from neve.model.pyiceberg_private import fields_by_id
 from neve.tree.entries import Content, EntryTable
 
 __all__ = ["Tally", "partition_path", "summarise"]
@@ -173,5 +174,5 @@ def partition_path(files: EntryTable, row: int) -> str:
         return ""
     from_schemas = [files.specs.schema_of(field) or schema for field in spec.fields]
     values = Record(*key.values)
-    readable = next((s for s in from_schemas if all(f.source_id in s._lazy_id_to_field for f in spec.fields)), schema)
+    readable = next((s for s in from_schemas if all(f.source_id in fields_by_id(s) for f in spec.fields)), schema)
     return spec.partition_to_path(values, readable)

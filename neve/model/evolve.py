@@ -16,6 +16,7 @@ from pyiceberg.transforms import VoidTransform
 
 from neve.errors import UnknownName, UserError
 from neve.model.ddl import PartitionTerm, refuse_redundant_times
+from neve.model.pyiceberg_private import ids_by_name
 
 __all__ = ["evolved_spec"]
 
@@ -137,7 +138,7 @@ def _refuse_name_clashes(fields: list[PartitionField], schema: Schema) -> None:
 
 def _is_named_like_a_column(field: PartitionField, schema: Schema) -> bool:
     """Whether a column other than the one whose values it holds has the name of a field."""
-    column = schema._name_to_id.get(field.name)
+    column = ids_by_name(schema).get(field.name)
     return column is not None and (column != field.source_id or str(field.transform) not in {"identity", "void"})
 
 

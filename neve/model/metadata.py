@@ -22,6 +22,7 @@ from pyiceberg.typedef import IcebergBaseModel
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature, UserError
 from neve.model.completion import completed
+from neve.model.pyiceberg_private import fields_by_id
 from neve.model.snapshots import Snapshot, Snapshots
 
 __all__ = [
@@ -203,7 +204,7 @@ def check_schema_fits(schema: Schema, format_version: int) -> None:
         schema.check_format_version_compatibility(format_version)
     except ValueError as e:
         raise UserError(f"Schema does not fit format version {format_version}: {e}") from e
-    filled = [f.name for f in schema._lazy_id_to_field.values() if f.initial_default is not None]
+    filled = [f.name for f in fields_by_id(schema).values() if f.initial_default is not None]
     if filled and format_version < _DEFAULTS_SINCE:
         raise UserError(
             f"Cannot give column {filled[0]!r} a default in a version {format_version} table: rows that are there "

@@ -25,6 +25,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
 
 from neve.errors import TableError
+from neve.model.pyiceberg_private import fields_by_id
 
 __all__ = ["PartitionKey", "Specs", "UnionField"]
 
@@ -95,7 +96,7 @@ class Specs:
 
     def schema_of(self, field: PartitionField) -> Schema | None:
         """The newest schema that still has the source column of a partition field."""
-        return next((s for s in self.schemas if field.source_id in s._lazy_id_to_field), None)
+        return next((s for s in self.schemas if field.source_id in fields_by_id(s)), None)
 
     def source_type(self, field: PartitionField) -> IcebergType:
         """The type of a partition field's source column, also after the column was dropped."""

@@ -13,6 +13,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 
 from neve.model.partition import Specs
+from neve.model.pyiceberg_private import fields_by_id
 
 __all__ = ["TableFacts"]
 
@@ -60,7 +61,7 @@ class TableFacts:
 
     def field_ever(self, field_id: int) -> NestedField | None:
         """A field by its id, as the newest schema that has it knows it; also after it was dropped."""
-        return next((s.find_field(field_id) for s in self.schemas if field_id in s._lazy_id_to_field), None)
+        return next((s.find_field(field_id) for s in self.schemas if field_id in fields_by_id(s)), None)
 
     def columns_to_place(self, schema: Schema) -> frozenset[int]:
         """Columns of a projection for which it must be known whether each file has them.
@@ -75,8 +76,8 @@ class TableFacts:
             for f in s.fields
             if isinstance(f.transform, IdentityTransform)
         }
-        defaulted = {i for i in schema._lazy_id_to_field if schema.find_field(i).initial_default is not None}
-        return frozenset(defaulted | identity & schema._lazy_id_to_field.keys())
+        defaulted = {i for i in fields_by_id(schema) if schema.find_field(i).initial_default is not None}
+        return frozenset(defaulted | identity & fields_by_id(schema).keys())
 
 
 def _written_with(metadata: TableMetadata) -> dict[int, int]:

@@ -25,6 +25,7 @@ from neve.errors import TableError
 from neve.io.avro import encode
 from neve.io.files import write_new
 from neve.model.partition import Specs
+from neve.model.pyiceberg_private import fields_by_id
 from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
 from neve.tree.schemas import entry_schema, list_schema
 
@@ -75,7 +76,7 @@ class ManifestContext:
 def telling_schema(specs: Specs, spec_id: int) -> Schema:
     """The newest schema that knows the most source columns of a spec; readers type the partition by it."""
     sources = [f.source_id for f in specs[spec_id].fields]
-    return max(specs.schemas, key=lambda s: sum(i in s._lazy_id_to_field for i in sources))
+    return max(specs.schemas, key=lambda s: sum(i in fields_by_id(s) for i in sources))
 
 
 def write_manifests(io: FileIO, entries: EntryTable, context: ManifestContext) -> list[Manifest]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.model.partition import Specs
+from neve.model.pyiceberg_private import fields_by_id
 from neve.ops.audit.findings import Finding, flagged
 from neve.ops.audit.forest import Forest, Ints, Mask
 from neve.tree.entries import Content, EntryTable
@@ -96,7 +97,7 @@ def keys_are_known(forest: Forest, specs: Specs) -> Iterator[Finding]:
         return
     chosen = forest.entries.take(rows)
     ids: Any = chosen["equality_ids"].combine_chunks()
-    known = pa.array(sorted({i for s in specs.schemas for i in s._lazy_id_to_field}), pa.int32())
+    known = pa.array(sorted({i for s in specs.schemas for i in fields_by_id(s)}), pa.int32())
     wrong = (pc.list_value_length(ids).fill_null(0).to_numpy() == 0).copy()
     parents = pc.list_parent_indices(ids).to_numpy()
     wrong[parents[~pc.is_in(pc.list_flatten(ids), value_set=known).to_numpy(zero_copy_only=False)]] = True

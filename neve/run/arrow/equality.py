@@ -18,6 +18,7 @@ from pyiceberg.types import NestedField, StructType
 
 from neve.errors import CorruptFile, LimitExceeded, TableError
 from neve.io.vectors import PositionSet
+from neve.model.pyiceberg_private import fields_by_id
 from neve.run.arrow.bind import bind, fields_with_ids
 from neve.run.arrow.build import Rows
 from neve.run.arrow.formats import DataFile, open_file
@@ -93,7 +94,7 @@ class EqualityIndex:
     def _key_schema(self, group: EqualityDeletes) -> Schema:
         """The key columns in the newest schema that has them all; nullable: a null key matches null alone."""
         for schema in self.target.schemas or [self.target.schema]:
-            if set(group.keys) <= set(schema._lazy_id_to_field):
+            if set(group.keys) <= set(fields_by_id(schema)):
                 return Schema(*map(_optional, prune_columns(schema, set(group.keys), False).fields))
         raise TableError(f"Unknown equality columns {sorted(group.keys)} in {group.files[0].path}: no schema has them.")
 

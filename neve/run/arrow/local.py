@@ -13,6 +13,7 @@ from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import NestedField
 
+from neve.model.pyiceberg_private import fields_by_id
 from neve.plan.scan import ScanPlan
 from neve.predicate.normal import bound
 from neve.run.arrow.columns import metadata_columns
@@ -67,7 +68,7 @@ def _asked(plan: ScanPlan, facts: TableFacts) -> Schema:
 
 def _beside(asked: Schema, known: Schema, ids: set[int]) -> list[NestedField]:
     """The columns a condition needs and the scan does not return."""
-    missing = prune_columns(known, ids - set(asked._lazy_id_to_field), False).fields
+    missing = prune_columns(known, ids - set(fields_by_id(asked)), False).fields
     return [f.model_copy(update={"name": f"__where{f.field_id}"}) for f in missing]
 
 

@@ -31,6 +31,7 @@ from pyiceberg.types import (
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.model.partition import Specs
+from neve.model.pyiceberg_private import fields_by_id, parents_by_id
 from neve.run.writing.layout import partition_path
 
 __all__ = ["Partitioner", "Piece", "apply_transform", "column_at", "path_of"]
@@ -77,7 +78,7 @@ class Partitioner:
                 raise UnsupportedFeature(
                     f"Cannot write under partition spec {self.spec_id}: unknown transform of field {field.name!r}."
                 )
-            if field.source_id not in self.schema._lazy_id_to_field:
+            if field.source_id not in fields_by_id(self.schema):
                 raise UserError(
                     f"Cannot write under partition spec {self.spec_id}: the source column of its field {field.name!r} "
                     "was dropped. Write under a spec whose columns the table still has."
@@ -155,7 +156,7 @@ def path_of(schema: Schema, field_id: int) -> list[str]:
     at: int | None = field_id
     while at is not None:
         names.insert(0, schema.find_field(at).name)
-        at = schema._lazy_id_to_parent.get(at)
+        at = parents_by_id(schema).get(at)
     return names
 
 
