@@ -27,6 +27,7 @@ from neve.run.arrow.columns import METADATA_IDS
 from neve.run.facts import TableFacts
 from neve.run.spark.columns import is_native
 from neve.run.spark.footers import shapes
+from neve.run.spark.names import synthetic
 from neve.run.spark.native import is_hidden
 from neve.run.spark.presence import as_mask, presence, sample
 from neve.run.spark.session import is_classic
@@ -60,7 +61,7 @@ class Routes:
 def route(spark: SparkSession, files: EntryTable, fields: Sequence[NestedField], facts: TableFacts) -> Routes:
     """Decide the way of each file for a scan that asks for some columns."""
     rows = np.arange(len(files))
-    asked = Schema(*(f for f in fields if f.field_id not in METADATA_IDS and not isinstance(f.field_type, UnknownType)))
+    asked = _stored(fields)
     if not all(map(is_native, asked.fields)):
         return Routes((), rows)
     fit = rows[_is_readable(spark, files, facts)]
@@ -70,6 +71,12 @@ def route(spark: SparkSession, files: EntryTable, fields: Sequence[NestedField],
     native = tuple(Native(fit[some], absent, guarded) for absent, guarded, some in kinds if absent <= columns)
     taken = np.concatenate([n.rows for n in native]) if native else rows[:0]
     return Routes(native, np.setdiff1d(rows, taken))
+
+
+def _stored(fields: Sequence[NestedField]) -> Schema:
+    """The columns that come from files; a dropped one, read as a key of deletes, may share its name with another."""
+    stored = [f for f in fields if f.field_id not in METADATA_IDS and not isinstance(f.field_type, UnknownType)]
+    return Schema(*(f.model_copy(update={"name": synthetic(f)}) for f in stored))
 
 
 def _is_readable(spark: SparkSession, files: EntryTable, facts: TableFacts) -> Mask:

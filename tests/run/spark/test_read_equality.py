@@ -65,7 +65,7 @@ def test_keys_that_are_dropped_renamed_promoted_or_not_asked_for_still_delete(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     old = Schema(column(1, "id", IntegerType()), NAME, column(3, "gone"))
-    new = Schema(column(1, "key"), NAME)
+    new = Schema(column(1, "key"), NAME, column(5, "gone"))  # another column took the name of the dropped one
     lake = TestLake(tmp_path, (new, old))
     lake.data([{"id": i, "name": f"n{i}", "gone": i * 10} for i in range(5)], old)
     lake.data([{"key": 0, "name": "new"}, {"key": 7, "name": "seven"}], new)
@@ -73,7 +73,9 @@ def test_keys_that_are_dropped_renamed_promoted_or_not_asked_for_still_delete(
         [1, 3], [{"id": 1, "gone": 10}], Schema(old.fields[0], old.fields[2]), [0, 1], sequence_number=2
     )
     lake.equality_deletes([1], [{"key": 2}, {"key": 7}], Schema(new.fields[0]), [0, 1], sequence_number=3)
-    assert rows_of(spark, lake, Schema(NAME)) == expected(*({"name": n} for n in ("n0", "n3", "n4", "new")))
+    names = ("n0", "n3", "n4", "new")
+    assert rows_of(spark, lake, Schema(NAME)) == expected(*({"name": n} for n in names))
+    assert sorted((r["name"], r["gone"]) for r in rows_of(spark, lake)) == [(n, None) for n in names]
 
 
 def test_nan_agrees_with_nan_and_the_two_zeros_differ(spark: SparkSession, tmp_path: Path) -> None:
