@@ -85,9 +85,7 @@ class Kit:
         named = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
         catalog.create(NAME, SCHEMA, SPECS[0], UNSORTED_SORT_ORDER, None, named, version)
         kit = cls(catalog, folder)
-        kit.update(*(AddPartitionSpecUpdate(spec=s) for s in SPECS[1:]))
-        if default_spec:
-            kit.update(SetDefaultSpecUpdate(spec_id=default_spec))
+        kit.update(*(AddPartitionSpecUpdate(spec=s) for s in SPECS[1:]), SetDefaultSpecUpdate(spec_id=default_spec))
         return kit
 
     # --- the table ---

@@ -189,8 +189,8 @@ def test_rewrite_equality_delete_arrived_without_number(grown: Kit):
     t.ok(compaction(t, start, numbered=False))
 
 
-def test_rewrite_retry_reuses_manifests(any_version: Kit):
-    t = any_version
+def test_rewrite_retry_reuses_manifests(with_deletes: Kit):
+    t = with_deletes
     t.ok(Append(plus(t.data("eu1", "eu2"), t.data("fine", spec=1))))
     written: list[set[str]] = []
 
@@ -248,8 +248,8 @@ def test_rewrite_eq_to_position(with_deletes: Kit):
     assert (summary["total-equality-deletes"], summary["total-position-deletes"]) == ("0", "1")
 
 
-def test_rewrite_more_rows_than_removed(any_version: Kit):
-    t = any_version
+def test_rewrite_more_rows_than_removed(with_deletes: Kit):
+    t = with_deletes
     t.ok(Append(plus(t.data("a"), t.data("b", spec=1))))
     gone = removed(t.data("a"), t.data("b", spec=1))
     conflict = t.refused(RewriteFiles(gone, t.data("c", "d", rows=11)), Check.ROW_GROWTH)
