@@ -8,12 +8,13 @@ attempt.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table.snapshots import Operation
 
+from neve.model.partition import Specs
 from neve.tree.entries import EntryTable, Manifest
 
 __all__ = [
@@ -238,6 +239,20 @@ def _operation_of_delta(action: RowDelta) -> Operation:
         return Operation.OVERWRITE if action.added_data else Operation.DELETE
     removes = bool(action.removed_data or action.removed_deletes)
     return Operation.OVERWRITE if removes else Operation.APPEND
+
+
+def under(action: Action, specs: Specs) -> Action:
+    """The same action on a table whose specs or types may have changed since its files were read and written."""
+    changes: dict[str, Any] = {f.name: _under(getattr(action, f.name), specs) for f in fields(action)}
+    return replace(action, **changes)
+
+
+def _under(value: Any, specs: Specs) -> Any:
+    if isinstance(value, EntryTable):
+        return value.under(specs)
+    if isinstance(value, Removed) and value.entries is not None:
+        return replace(value, entries=value.entries.under(specs))
+    return tuple(_under(part, specs) for part in value) if isinstance(value, tuple) else value
 
 
 def paths_of(tables: Iterable[Files]) -> frozenset[str]:

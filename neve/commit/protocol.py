@@ -18,7 +18,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from neve.catalog.base import NeveCatalog
 from neve.catalog.outcome import Fate, MaybeSwapped, NotSwapped
-from neve.commit.actions import Action
+from neve.commit.actions import Action, under
 from neve.commit.cleanup import delete_retired, discard, discard_losing_attempts
 from neve.commit.draft import draft
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected, Unknown
@@ -122,16 +122,17 @@ class _Commit:
     def attempt(self, base: Base) -> Outcome | NotSwapped:
         """One attempt: its outcome, or that it provably did not land."""
         self.attempts += 1
+        action = under(self.action, base.specs)
         self.observe(Phase.CHECK)
-        check(base, self.action)
+        check(base, action)
         self.observe(Phase.DRAFT)
-        made = draft(base, self.action, self.scratch)
+        made = draft(base, action, self.scratch)
         if made.is_empty:
             return Committed(None, self.table.metadata_location, self.attempts)
         self.observe(Phase.LIST)
         ready = prepare(
             base,
-            self.action,
+            action,
             made,
             self.scratch,
             attempt=self.attempts,

@@ -161,10 +161,18 @@ class EntryTable:
         """Several tables of the same specs as one; detail columns that only some have are null for the others."""
         if not tables:
             return cls.empty(specs)
-        if len(tables) == 1:
-            return tables[0]
-        columns = pa.concat_tables([t.columns for t in tables], promote_options="default").unify_dictionaries()
+        known = [t.under(specs) for t in tables]
+        if len(known) == 1:
+            return known[0]
+        columns = pa.concat_tables([t.columns for t in known], promote_options="default").unify_dictionaries()
         return cls(columns, specs)
+
+    def under(self, specs: Specs) -> EntryTable:
+        """The same files as a table sees them whose specs or types have changed since they were read or written."""
+        if specs is self.specs:
+            return self
+        columns = {name: self[name] for name in self.columns.schema.names}
+        return EntryTable.from_columns(columns, specs, len(self), [n for n in DETAIL.names if n in columns])
 
     def __len__(self) -> int:
         return int(self.columns.num_rows)
