@@ -55,6 +55,10 @@ class PositionSet:
         """The last position, to be compared with the record count of the data file; None when the set is empty."""
         return self.bitmap.max() if self.bitmap else None
 
+    def covers(self, rows: int | None) -> bool:
+        """Whether every row of a file with so many is in the set; positions beyond its end do not count."""
+        return rows is not None and (rows == 0 or self.bitmap.rank(rows - 1) == rows)
+
     def union(self, *others: PositionSet) -> PositionSet:
         """Every position in this set or in one of the others."""
         return PositionSet(self.bitmap.union(*(other.bitmap for other in others)))

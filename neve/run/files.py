@@ -58,7 +58,7 @@ def read_tasks(io: FileIO, tasks: Sequence[FileTask], target: ReadTarget) -> Ite
         with open_file(io, task.path, task.file_format, task.file_size, task.record_count) as opened:
             data = _restricted(opened, task, target)
             dead = _deleted(data, task, index)
-            if dead is None or dead.cardinality != data.record_count:
+            if dead is None or not dead.covers(data.record_count):
                 yield from _live(data, task, bind(data, task, target.schema, target), dead)
 
 

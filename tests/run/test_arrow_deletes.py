@@ -102,6 +102,12 @@ def test_a_file_no_delete_names_is_not_in_the_answer(io: FileIO, files: Files) -
     assert set(positions_in(io, delete, ["a", "c"])) == {"a"}
 
 
+def test_positions_beyond_the_end_of_a_file_delete_nothing(io: FileIO, files: Files) -> None:
+    task = replace(files.data([1, 2]), positions=PositionSet.of([5, 6]))
+    assert ids(io, task) == [1, 2]
+    assert ids(io, replace(task, positions=PositionSet.of([0, 1, 6]))) == []
+
+
 def test_a_negative_position_is_corruption(io: FileIO, files: Files) -> None:
     delete = files.position_deletes([("a", -1)])
     with pytest.raises(CorruptFile, match="negative"):
@@ -168,7 +174,7 @@ def test_row_lineage_in_the_file_wins_and_its_nulls_are_inherited(io: FileIO, fi
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_row_lineage_of_a_real_table(tmp_path: Path) -> None:
-    from foreign import FIXTURES, ForeignTable, shared
+    from tests.run.foreign import FIXTURES, ForeignTable, shared
 
     name = "impala_iceberg_v3_row_lineage"
     if not FIXTURES.exists():
