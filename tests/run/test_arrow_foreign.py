@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from foreign import FIXTURES, ForeignTable, shared
 
 from neve.run.arrow.taskset import divided, file_tasks
 from neve.run.files import arrow_schema, read_tasks
+from tests.run.foreign import FIXTURES, ForeignTable, shared
 
 pytestmark = [
     pytest.mark.skipif(not FIXTURES.exists(), reason=f"no fixtures at {FIXTURES}: foreign tables are not read"),

@@ -12,7 +12,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from foreign import FIXTURES, ForeignTable, shared
 from pyiceberg.expressions import (
     AlwaysFalse,
     AlwaysTrue,
@@ -60,6 +59,7 @@ from neve.run.arrow.rowfilter import matching
 from neve.run.files import FileTask, ReadTarget, read_batches
 from neve.tree.entries import Content
 from neve.tree.read import manifests_of, read_entries
+from tests.run.foreign import FIXTURES, ForeignTable, shared
 
 needs_fixtures = pytest.mark.skipif(not FIXTURES.exists(), reason=f"no fixtures at {FIXTURES}: no nasty tables")
 

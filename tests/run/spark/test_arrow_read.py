@@ -50,7 +50,7 @@ from neve.tree.entries import EntryTable
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from foreign import FIXTURES, ForeignTable, shared
+from tests.run.foreign import FIXTURES, ForeignTable, shared
 
 SECRET = "s3cr3t-key-of-the-store"
 
