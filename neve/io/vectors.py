@@ -56,8 +56,11 @@ class PositionSet:
         return self.bitmap.max() if self.bitmap else None
 
     def covers(self, rows: int | None) -> bool:
-        """Whether every row of a file with so many is in the set; positions beyond its end do not count."""
-        return rows is not None and (rows == 0 or self.bitmap.rank(rows - 1) == rows)
+        """Whether every row of a file with so many is in the set; positions beyond its end do not count.
+
+        A negative count, as old imports left it, is not known and covers nothing.
+        """
+        return rows is not None and rows >= 0 and (rows == 0 or self.bitmap.rank(rows - 1) == rows)
 
     def union(self, *others: PositionSet) -> PositionSet:
         """Every position in this set or in one of the others."""

@@ -144,7 +144,7 @@ def test_a_position_no_row_can_have_is_refused(positions: Any) -> None:
 def test_a_set_covers_a_file_when_it_has_each_of_its_rows() -> None:
     found = PositionSet.of([0, 1, 2, 9])
     assert [rows for rows in range(12) if found.covers(rows)] == [0, 1, 2, 3]
-    assert not found.covers(None)
+    assert not found.covers(None) and not found.covers(-1)
 
 
 def test_encoding_compresses_runs() -> None:
