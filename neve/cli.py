@@ -15,11 +15,12 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from neve.demo import run as run_demo
-from neve.errors import NeveError, UnknownName
+from neve.errors import NeveError, UnknownName, UserError
 from neve.lake import Lake, connect
-from neve.show import arrow_table
+from neve.show import arrow_table, plain
 
 __all__ = ["app"]
 
@@ -44,12 +45,17 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except NeveError as e:
-        Console(stderr=True).print(f"[red]Error:[/red] {e}", highlight=False, markup=True, soft_wrap=True)
+        Console(stderr=True).print(Text("Error: ", "red") + Text(plain(str(e))), soft_wrap=True)
         raise typer.Exit(1) from None
 
 
 def _lake(path: Path, catalog: str | None) -> Lake:
-    return connect(catalog=catalog) if catalog else connect(path)
+    """The lake to look at; looking makes none."""
+    if catalog:
+        return connect(catalog=catalog)
+    if not (path / "catalog.db").is_file():
+        raise UserError(f"There is no lake in {path}. Name its folder with --lake, or a catalog with --catalog.")
+    return connect(path)
 
 
 def _print(table: pa.Table, as_json: bool, limit: int, title: str) -> None:
@@ -74,11 +80,11 @@ def demo(
 
 
 @app.command()
-def tables(lake: LakePath = Path("lake"), catalog: CatalogName = None) -> None:
+def tables(lake: LakePath = Path("lake"), catalog: CatalogName = None, as_json: AsJson = False) -> None:
     """List the tables of a lake."""
     with _plain_errors():
         for name in _lake(lake, catalog).tables():
-            typer.echo(name)
+            typer.echo(json.dumps({"table": name}) if as_json else plain(name))
 
 
 @app.command()

@@ -54,6 +54,16 @@ WRONG: dict[str, tuple[Callable[[neve.Table], Any], type[NeveError], str]] = {
     "wrong type": (lambda t: t.append(pa.table({"id": [1], "n": ["not a number"]})), UserError, "n"),
     "number too large": (lambda t: t.append(pa.table({"id": [1], "n": pa.array([1 << 40])})), UserError, "n"),
     "rows of an odd kind": (lambda t: t.append("rows"), UserError, "str"),
+    "fraction for a whole number": (lambda t: t.append([{"id": 1.5}]), UserError, "id"),
+    "unknown column in dictionaries": (lambda t: t.append([{"id": 1, "x": 2}]), UserError, "x"),
+    "values of two kinds": (
+        lambda t: t.append([{"id": 1, "region": "a"}, {"id": 2, "region": 3}]),
+        UserError,
+        "region",
+    ),
+    "condition that is no text": (lambda t: t.scan(5), UserError, "int"),
+    "time that is no time": (lambda t: t.scan(as_of="2020-01-01"), UserError, "as_of"),
+    "partition fields as text": (lambda t: t.evolve_partitions(add="id"), UserError, "list"),
     "overwrite by a function": (lambda t: t.overwrite(ROWS, where="upper(region) = 'EU'"), UserError, "upper"),
     "isolation level": (lambda t: t.overwrite(ROWS, isolation="strict"), UnknownName, "strict.*serializable"),
     "rollback to nowhere": (lambda t: t.rollback(99), UnknownName, "99"),
@@ -84,11 +94,33 @@ def test_unknown_tables_are_named_with_their_neighbours(lake, table):
         lake.create_table("db.events", "id bigint")
 
 
-@pytest.mark.parametrize("ddl", ["id", "id bigint, id", "id nonsense", ""])
+@pytest.mark.parametrize("ddl", ["id", "id bigint, id", "id nonsense", "", "id int, id int"])
 def test_schemas_that_cannot_be_read_are_refused(lake, ddl):
     with pytest.raises(UserError):
         lake.create_table("db.other", ddl)
     assert lake.tables() == []
+
+
+def test_rows_of_nulls_and_no_rows_at_all(lake):
+    table = lake.create_table("db.open", "id bigint, tags array<string>, m map<string, int>")
+    assert table.append([]).snapshot_id is None
+    assert table.append([{}, {"tags": []}]).rows_added == 2
+    table.append([{"id": 1, "m": {"a": 1}}])
+    rows = table.scan().to_arrow(engine="arrow").to_pylist()
+    assert [r["id"] for r in rows if r["tags"] is None and not r["m"]] == [None]
+    assert [r["m"] for r in rows if r["id"] == 1] == [[("a", 1)]]
+
+
+def test_overwrites_say_what_they_removed(table):
+    done = table.overwrite(ROWS.slice(0, 1), where="region = 'eu'")
+    assert (done.rows_added, done.rows_removed, done.files_removed) == (1, 2, 1)
+
+
+def test_what_spark_refuses_is_one_sentence(table, spark):
+    for where in ("foo(id) = 1", "sum(id) > 1", "id + 1", "n = 'abc'"):
+        with pytest.raises(UserError, match=r"db\.events where") as caught:
+            table.scan(where).to_arrow(engine="spark")
+        assert len(str(caught.value)) < 600
 
 
 def place_of(table: neve.Table, what: str) -> Path:

@@ -66,6 +66,15 @@ def test_an_error_is_one_sentence(lake):
     assert "Unknown view" in ran("inspect", "db.events", "fils", "--lake", lake, ok=False)
 
 
+def test_looking_for_a_lake_makes_none(tmp_path):
+    assert "There is no lake" in ran("tables", "--lake", str(tmp_path / "nope"), ok=False)
+    assert not (tmp_path / "nope").exists()
+
+
+def test_markup_in_an_error_is_text(lake):
+    assert "x[/y]" in ran("scan", "db.events", "--where", "x[/y]", "--lake", lake, ok=False)
+
+
 def test_a_scan_prints_rows(lake, spark):
     rows = ran("scan", "db.events", "--where", "id > 1", "--columns", "id", "--lake", lake, "--json").splitlines()
     assert sorted(json.loads(r)["id"] for r in rows) == [2, 3]

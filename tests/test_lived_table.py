@@ -190,6 +190,7 @@ def test_whole_table_is_the_model(lived: Lived, engine):
 def test_filters_agree_with_the_model(lived: Lived, where: str):
     expected = in_order(row for row in lived.model if QUESTIONS[where](row))
     assert seen(lived.table.scan(where).to_arrow(engine="spark")) == expected
+    assert seen(lived.table.scan(where).to_arrow(engine="arrow")) == expected
     assert expected, "a question with no answer proves nothing"
 
 

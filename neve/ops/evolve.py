@@ -39,6 +39,9 @@ def evolve_partitions(
     context: TableContext, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None
 ) -> None:
     """Make the next partition spec the default; leading back to an earlier spec makes that one the default again."""
+    for given in (add, drop):
+        if isinstance(given, str):
+            raise UserError(f"Give partition fields as a list, such as [{given!r}].")
     added, dropped = list(add), list(drop)
 
     def change(state: TableContext) -> Change:

@@ -62,9 +62,19 @@ def write_and_publish(
         files_added=len(files),
         bytes_added=pc.sum(files["file_size_in_bytes"]).as_py() or 0,
         files_added_by_spec=by_spec,
+        **_removed(context, landed),
         attempts=landed.attempts,
         seconds=timed.seconds,
     )
+
+
+def _removed(context: TableContext, landed: Committed) -> dict[str, int]:
+    """What the snapshot says it took out of the table."""
+    metadata = context.refreshed().metadata if landed.snapshot_id is not None else context.metadata
+    snapshot = metadata.snapshot_by_id(landed.snapshot_id) if landed.snapshot_id is not None else None
+    said = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
+    counts = {"files_removed": "deleted-data-files", "rows_removed": "deleted-records"}
+    return {field: int(said.get(name, 0)) for field, name in counts.items()}
 
 
 def publish(

@@ -15,7 +15,8 @@ Writes: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -29,9 +30,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
-from neve.errors import UnknownName, UnsupportedFeature, UserError
+from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import TableContext
 from neve.ops.planning import plan
 from neve.plan.columns import METADATA_COLUMNS, projected
@@ -76,7 +78,9 @@ class Scan:
         """A scan of the snapshot named; its condition and columns are checked now, before anything is read."""
         if isinstance(columns, str):
             raise UserError(f"Give columns as a list, such as [{columns!r}].")
-        milliseconds = round(as_of.timestamp() * 1000) if isinstance(as_of, datetime) else as_of
+        if where is not None and not isinstance(where, str | BooleanExpression):
+            raise UserError(f"Give the condition as SQL text or a PyIceberg expression, not as {type(where).__name__}.")
+        milliseconds = _milliseconds(as_of)
         snapshot = context.snapshot(snapshot_id, ref, milliseconds)
         schema = _schema(context, snapshot, ref, is_past=snapshot_id is not None or as_of is not None)
         names = None if columns is None else tuple(columns)
@@ -90,7 +94,7 @@ class Scan:
 
     def explain(self) -> str:
         """The plan in words."""
-        return self._plan.explain()
+        return self._plan.explain(self.where if isinstance(self.where, str) else None)
 
     def summary(self) -> str:
         """The plan in a few words: files of files, and how many specs they are from."""
@@ -99,22 +103,25 @@ class Scan:
 
     def to_spark(self) -> DataFrame:
         """The rows as a Spark DataFrame."""
-        rows = read(self.context.spark(), self._plan, self.context.facts, self._plan.metadata_columns)
-        if self._condition is not None:
-            rows = rows.where(self._condition)
-        return rows if self.columns is None else rows.select(*(by_name(n) for n in self._names))
+        with self._plain_errors():
+            rows = read(self.context.spark(), self._plan, self.context.facts, self._plan.metadata_columns)
+            if self._condition is not None:
+                rows = rows.where(self._condition)
+            return rows if self.columns is None else rows.select(*(by_name(n) for n in self._names))
 
     def to_arrow(self, engine: Engine = "auto") -> pa.Table:
         """The rows as an Arrow table in this process.
 
-        Spark reads them, unless all rows are wanted and they are few, or a column has a type Spark would round: then
-        they are read here, by the code the executors use. `engine` chooses one or the other.
+        Spark reads them, unless they are few and the condition compares columns with values only, or a column has a
+        type Spark would round: then they are read here, by the code the executors use. `engine` chooses one or the
+        other.
         """
         if engine not in ("auto", "spark", "arrow"):
             raise UnknownName("engine", engine, ("auto", "spark", "arrow"))
         if engine == "arrow" or (engine == "auto" and self._is_read_here):
             return self._read_here()
-        return self.to_spark().toArrow()
+        with self._plain_errors():
+            return self.to_spark().toArrow()
 
     def to_pandas(self) -> Any:
         """The rows as a pandas DataFrame in this process."""
@@ -126,7 +133,8 @@ class Scan:
         is_counted = pc.all(pc.greater_equal(files["record_count"], 0), min_count=0).as_py()  # old imports did not
         only_vectors = pc.all(pc.equal(deletes["file_format"], "PUFFIN"), min_count=0).as_py()
         if self.where is not None or not is_counted or not only_vectors:
-            return self.to_spark().count()
+            with self._plain_errors():
+                return self.to_spark().count()
         rows, dead = (pc.sum(some["record_count"]).as_py() or 0 for some in (files, deletes))
         return int(rows - dead)
 
@@ -183,7 +191,8 @@ class Scan:
     @property
     def _is_read_here(self) -> bool:
         rounded = [f for f in self._plan.schema.fields if not _is_carried(f.field_type)]
-        return bool(rounded) or (self.where is None and self._plan.stats.bytes <= _LOCAL_BYTES)
+        is_decidable = self._predicate is None or self._predicate.exact
+        return bool(rounded) or (is_decidable and self._plan.stats.bytes <= _LOCAL_BYTES)
 
     def _read_here(self) -> pa.Table:
         """The rows read in this process; the condition must be one that can be decided without Spark."""
@@ -195,10 +204,29 @@ class Scan:
         where = self._predicate.expression if self._predicate else None
         return read_table(self._plan, self.context.facts, where).select(self._names)
 
+    @contextmanager
+    def _plain_errors(self) -> Iterator[None]:
+        """What Spark says about a condition or a file, without its plans and stacks."""
+        try:
+            yield
+        except PySparkException as e:
+            said = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+            if self.where is not None:
+                raise UserError(f"Cannot read table {self.context.name} where {self.where}: {said}") from e
+            raise TableError(f"Cannot read table {self.context.name}: {said}") from e
+
     def _check(self) -> None:
         """Refuse an unknown column or a condition that cannot be read, before anything is planned."""
         projected(self.schema, self.columns, case_sensitive=self.case_sensitive)
         self._predicate  # noqa: B018
+
+
+def _milliseconds(as_of: datetime | int | None) -> int | None:
+    if isinstance(as_of, datetime):
+        return round(as_of.timestamp() * 1000)
+    if as_of is None or (isinstance(as_of, int) and not isinstance(as_of, bool)):
+        return as_of
+    raise UserError(f"Give as_of as a datetime or as milliseconds since 1970, not as {type(as_of).__name__}.")
 
 
 def _schema(context: TableContext, snapshot: Snapshot | None, ref: str | None, *, is_past: bool) -> Schema:

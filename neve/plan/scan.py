@@ -72,14 +72,14 @@ class ScanPlan:
     stats: ScanStats
     metadata_columns: tuple[str, ...] = ()  # of METADATA_COLUMNS, returned after the others
 
-    def explain(self) -> str:
-        """What will be read and what was left out, for people."""
-        return "\n".join((*self._outline(), *self._by_spec()))
+    def explain(self, where: str | None = None) -> str:
+        """What will be read and what was left out, for people; `where` is the condition as it was written."""
+        return "\n".join((*self._outline(where or str(self.predicate)), *self._by_spec()))
 
-    def _outline(self) -> Iterable[str]:
+    def _outline(self, where: str) -> Iterable[str]:
         s = self.stats
         yield f"Scan of snapshot {self.snapshot_id}: {', '.join((*self.schema.column_names, *self.metadata_columns))}"
-        yield f"  where      {self.predicate}"
+        yield f"  where      {where}"
         if s.manifests:
             yield f"  manifests  {s.manifests - s.manifests_pruned} of {s.manifests}, {s.manifests_pruned} pruned"
         yield (
@@ -94,8 +94,12 @@ class ScanPlan:
     def _by_spec(self) -> Iterable[str]:
         specs = self.files.specs
         for spec_id, files in self.files.by_spec():
-            names = ", ".join(f"{f.transform}({f.name})" for f in specs[spec_id].fields) or "unpartitioned"
-            yield f"  spec {spec_id:<5} {len(files)} files, {names}"
+            names = ", ".join(f"{f.name} ({f.transform})" for f in specs[spec_id].fields)
+            yield (
+                f"  spec {spec_id:<5} {len(files)} files by {names}"
+                if names
+                else f"  spec {spec_id:<5} {len(files)} files"
+            )
 
 
 def plan_scan(

@@ -168,8 +168,8 @@ def test_a_plan_explains_itself() -> None:
         "  files      3 of 5, 0 pruned by partition, 2 by statistics",
         "  size       30 rows, 3000 bytes",
         "  deletes    2 of 3, attached 2 times",
-        "  spec 0     1 files, day(ts_day)",
-        "  spec 1     2 files, identity(region)",
+        "  spec 0     1 files by ts_day (day)",
+        "  spec 1     2 files by region (identity)",
     ]
 
 

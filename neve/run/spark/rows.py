@@ -53,8 +53,10 @@ def as_arrow(rows: Rows, schema: Schema) -> pa.Table:
             return pa.Table.from_batches([rows])
         case pa.RecordBatchReader():
             return rows.read_all()
+        case pd.DataFrame() if rows.empty and not len(rows.columns):
+            return _from_dictionaries([], schema)
         case pd.DataFrame():
-            return pa.Table.from_pandas(rows, preserve_index=False)
+            return _from_pandas(rows)
         case list() | tuple() if all(isinstance(r, Mapping) for r in rows):
             return _from_dictionaries(rows, schema)
     raise UserError(
@@ -72,22 +74,43 @@ def _is_frame(rows: Any) -> bool:
     return isinstance(rows, DataFrame)
 
 
+def _from_pandas(rows: pd.DataFrame) -> pa.Table:
+    try:
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as e:
+        raise UserError(f"Cannot read the pandas DataFrame: {' '.join(map(str, e.args))}.") from e
+
+
 def _from_dictionaries(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.Table:
     names = list(dict.fromkeys(name for row in rows for name in row))
     kinds = {f.name: f.type for f in file_schema(schema)}
+    if not names:  # rows of nothing but nulls, or no rows: a table must have a column to count them
+        names = [next((f.name for f in schema.fields if not f.required), schema.fields[0].name)]
     return pa.table([_column([row.get(n) for row in rows], kinds.get(n), n) for n in names], names=names)
 
 
 def _column(values: list[Any], kind: pa.DataType | None, name: str) -> pa.Array:
-    """Values in the type of the table where they fit it; else in their own, for the writer to judge."""
+    """Values in their own type, for the writer to judge: converting them here would cut fractions without a word.
+
+    Only where Python has no type of its own for it do they take that of the table: maps, empty lists, all nulls.
+    """
     try:
-        return pa.array(values, kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        pass
-    try:
-        return pa.array(values)
+        own = pa.array(values)
+        return own if kind is None or not _is_open(own.type, kind) else pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:
-        raise UserError(f"Cannot tell the type of column {name!r}: its values are of different kinds.") from e
+        raise UserError(f"Cannot read the values of column {name!r}: {e}.") from e
+
+
+def _is_open(own: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether the values leave open what type they are."""
+    if pa.types.is_null(own) or pa.types.is_map(kind):
+        return True
+    if pa.types.is_list(own) and pa.types.is_list(kind):
+        return _is_open(own.value_type, kind.value_type)
+    if pa.types.is_struct(own) and pa.types.is_struct(kind):
+        known = {f.name: f.type for f in kind}
+        return all(f.name in known for f in own) and any(_is_open(f.type, known[f.name]) for f in own)
+    return False
 
 
 def _is_carried(kind: pa.DataType) -> bool:
