@@ -92,7 +92,6 @@ class Lake:
         words: `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name)`. The format version is 1 to 4, 2 unless said.
         """
         known = _schema(schema)
-        _refuse_repeated(known)
         spec = partition_by if isinstance(partition_by, PartitionSpec) else spec_of_terms(_terms(partition_by), known)
         made = tables.create_table(
             self.catalog, name, known, spec, sort_order, location, dict(properties or {}), format_version
@@ -136,12 +135,6 @@ def _schema(given: SchemaLike) -> Schema:
         f"Cannot make a schema of a {type(given).__name__}. "
         "Give a PyIceberg or Arrow schema, a Spark StructType, or text."
     )
-
-
-def _refuse_repeated(schema: Schema) -> None:
-    names = [f.name for f in schema.fields]
-    if twice := [n for n in names if names.count(n) > 1]:
-        raise UserError(f"Cannot name two columns {twice[0]!r}.")
 
 
 def _terms(partition_by: Iterable[str]) -> list[str]:

@@ -105,6 +105,9 @@ def schema_of_ddl(text: str) -> Schema:
     definitions = parsed.this.expressions if isinstance(parsed.this, exp.Schema) else []
     if not definitions or not all(isinstance(d, exp.ColumnDef) and d.kind for d in definitions):
         raise UserError(f"Cannot read the schema {text!r}: every column needs a name and a type.")
+    names = [d.name for d in definitions]
+    if twice := [n for n in names if names.count(n) > 1]:
+        raise UserError(f"Cannot read the schema {text!r}: two columns are named {twice[0]!r}.")
     ids = count(1)
     numbered = [(next(ids), d) for d in definitions]  # top-level columns are numbered before nested ones
     return Schema(*(_field(number, d, ids) for number, d in numbered))

@@ -86,7 +86,8 @@ def _deleted(spark: SparkSession, base: Pass, lane: Lane, rows: Rows, facts: Tab
         return
     paths = lane.files["file_path"].take(pa.array(rows)).to_pylist()
     positions = deleted_positions(spark, paths, lane.deletes, lane.pairs.of_files(rows), facts)
-    is_live = np.array([p.cardinality for p in positions]) < lane.files.numpy("record_count")[rows]
+    counts = lane.files.numpy("record_count")[rows].tolist()
+    is_live = np.array([not p.covers(count) for p, count in zip(positions, counts, strict=True)], bool)
     rows, positions = rows[is_live], [p for p, live in zip(positions, is_live, strict=True) if live]
     for some in split_by_size(lane.files.take(rows)) if len(rows) else []:
         yield replace(_of(base, rows[some]), deleted=tuple(positions[at] for at in some))
