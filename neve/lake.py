@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType as SparkStruct
@@ -26,6 +26,7 @@ from neve import catalog as tables
 from neve.catalog import NeveCatalog, open_catalog
 from neve.errors import UserError
 from neve.model.ddl import schema_of_ddl, spec_of_terms
+from neve.model.numbering import with_fresh_ids
 from neve.model.pyiceberg_private import schema_without_ids
 from neve.ops.context import TableContext
 from neve.run.spark.session import session
@@ -128,7 +129,7 @@ def _schema(given: SchemaLike) -> Schema:
     if isinstance(given, Schema):
         return given
     if isinstance(given, pa.Schema):
-        return assign_fresh_schema_ids(schema_without_ids(given))
+        return with_fresh_ids(schema_without_ids(given))
     if isinstance(given, SparkStruct):
         return iceberg_schema(given)
     raise UserError(

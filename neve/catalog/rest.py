@@ -11,7 +11,7 @@ from pyiceberg.catalog.rest import RestCatalog as IcebergRestCatalog
 from pyiceberg.catalog.rest.scan_planning import StorageCredential
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionSpec, assign_fresh_partition_spec_ids
-from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
 from pyiceberg.table.update import TableRequirement, TableUpdate
@@ -23,6 +23,7 @@ from neve.catalog.base import NeveCatalog
 from neve.catalog.outcome import CatalogUnavailable, LostRace, MaybeSwapped, NotSwapped, Swapped
 from neve.errors import CommitError, NeveError, TableError
 from neve.model.metadata import adopt, from_object
+from neve.model.numbering import with_fresh_ids
 
 __all__ = ["RestCatalog", "RestTables"]
 
@@ -75,7 +76,7 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
     ) -> Table:
         """Create a table in a namespace that exists."""
         self._check_endpoint(Capability.V1_CREATE_TABLE)
-        fresh = assign_fresh_schema_ids(schema)
+        fresh = with_fresh_ids(schema)
         request = CreateTableRequest.model_validate(
             {
                 "name": identifier[-1],

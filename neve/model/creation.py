@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyiceberg.partitioning import PartitionSpec, assign_fresh_partition_spec_ids
-from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
 from pyiceberg.typedef import IcebergBaseModel
 
@@ -21,6 +21,7 @@ from neve.model.metadata import (
     check_schema_fits,
     from_object,
 )
+from neve.model.numbering import with_fresh_ids
 from neve.model.snapshots import Snapshots
 
 __all__ = ["empty_metadata", "new_metadata", "validated"]
@@ -44,7 +45,7 @@ def new_metadata(
 ) -> TableMetadata:
     """Metadata of a new table, with fresh ids for schema, spec and sort order."""
     _check_version(schema, location, format_version)
-    fresh = assign_fresh_schema_ids(schema)
+    fresh = with_fresh_ids(schema)
     fresh_spec = assign_fresh_partition_spec_ids(spec, schema, fresh)
     order = assign_fresh_sort_order_ids(sort_order, schema, fresh)
     found: dict[str, Any] = {
