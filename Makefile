@@ -22,8 +22,9 @@ lint: $(READY)
 
 check: lint test
 
+# The same tests with examples nobody has tried yet.
 soak: $(READY)
-	$(BIN)/pytest -q -m soak
+	HYPOTHESIS_PROFILE=search $(BIN)/pytest -q -n $(TESTERS) --dist loadfile
 
 bench: bench-metadata bench-scan
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from neve.run.spark.session import local_session
 from tests import servers
+
+# Time proves nothing on a busy machine, and the same examples in every run make a failure a finding. `make soak` looks
+# for new ones.
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -30,10 +30,6 @@ class Foreign:
     checksum: str | None
     engines: tuple[str, ...]
 
-    @property
-    def is_agreed(self) -> bool:
-        return len(self.engines) >= 2
-
 
 @cache
 def checksum() -> ModuleType:
