@@ -39,6 +39,8 @@ def _run(console: Console, folder: Path) -> None:
     lake = connect(folder)
     if _NAME in lake.tables():
         raise UserError(f"The lake {folder} has a table {_NAME} already. Give --lake another folder.")
+    console.print("Starting Spark …", highlight=False)
+    lake.spark()
     model: list[dict[str, Any]] = []
     table = _lived(console, lake, model)
     _read_back(console, table, model)
@@ -71,6 +73,7 @@ def _lived(console: Console, lake: Lake, model: list[dict[str, Any]]) -> Table:
 
 
 def _append(console: Console, table: Table, model: list[dict[str, Any]], batch: int, what: str) -> None:
+    spark = table.context.spark()
     value = "amount" if batch < 2 else "price"
     rows = [
         {
@@ -81,7 +84,7 @@ def _append(console: Console, table: Table, model: list[dict[str, Any]], batch: 
         }
         for i in range(300)
     ]
-    done = table.append(pa.Table.from_pylist(rows))
+    done = table.append(spark.createDataFrame(pa.Table.from_pylist(rows)))
     model += rows
     console.print(f"append  {done.rows_added} rows, {done.files_added} files: {what}", highlight=False)
 
@@ -95,7 +98,7 @@ def _read_back(console: Console, table: Table, model: list[dict[str, Any]]) -> N
     }
     for where, holds in questions.items():
         scan = table.scan(where)
-        found = {row["id"] for row in scan.to_arrow().to_pylist()}
+        found = {row["id"] for row in scan.to_arrow(engine="spark").to_pylist()}
         expected = {row["id"] for row in model if holds(row)}
         console.print(f"scan    {where}: {len(found)} rows from {scan.summary()}", highlight=False)
         if found != expected:
