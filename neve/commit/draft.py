@@ -26,7 +26,6 @@ from neve.commit.actions import (
 )
 from neve.commit.filtering import Filtered, distinct, find, rewrite
 from neve.commit.manifests import replaced_manifests
-from neve.commit.matching import RowFilter
 from neve.commit.merging import merge_manifests
 from neve.commit.outcome import Check, Conflict
 from neve.commit.partitions import PartitionSet
@@ -35,6 +34,7 @@ from neve.commit.scratch import Scratch
 from neve.commit.selection import Selection
 from neve.commit.vectors import united
 from neve.commit.window import Base, Refused
+from neve.plan.row_filter import RowFilter
 from neve.tree.entries import DETAIL, EntryTable, Manifest, Status
 from neve.tree.grouping import FIRST_SPEC
 from neve.tree.read import read_entries

@@ -1,82 +1,18 @@
-"""Which files a filter or a set of partitions concerns: manifests by summaries, files by partition and statistics.
-
-A row filter is projected into the spec of each file. `may_match` keeps what cannot be excluded, `must_match` only
-what is proven.
-"""
+"""Which files a check looks at: all, those a row filter concerns, or those of some partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from pyiceberg.expressions import And, BooleanExpression, Or
 
 from neve.commit.partitions import PartitionSet
-from neve.model.metadata import TableMetadata
-from neve.model.partition import Specs
-from neve.plan import metrics_filter
-from neve.plan.partition_filter import PartitionFilter
 from neve.plan.ranges import Mask
-from neve.tree.entries import Content, EntryTable, Manifest
+from neve.plan.row_filter import RowFilter
+from neve.tree.entries import EntryTable, Manifest
 
-__all__ = ["RowFilter", "Scope"]
-
-
-@dataclass(frozen=True)
-class RowFilter:
-    """A predicate on rows, applied to files of any spec."""
-
-    expression: BooleanExpression
-    metadata: TableMetadata
-    specs: Specs
-    case_sensitive: bool = True
-
-    @cached_property
-    def _partitions(self) -> PartitionFilter:
-        schema = self.metadata.schema()
-        return PartitionFilter.of(self.expression, self.specs, schema, case_sensitive=self.case_sensitive)
-
-    @property
-    def detail(self) -> Collection[str]:
-        """The detail columns the statistics are read from."""
-        return metrics_filter.STATISTICS
-
-    def may_match_manifests(self, manifests: Sequence[Manifest]) -> Mask:
-        """Which manifests may hold a file with a matching row."""
-        return self._partitions.may_match_each(manifests)
-
-    def may_match(self, files: EntryTable) -> Mask:
-        """The files that may hold a matching row."""
-        if not len(files):
-            return np.zeros(0, bool)
-        return self._partitions.judge(files).keep & metrics_filter.may_match(files, self._partitions.predicate)
-
-    def must_match(self, files: EntryTable) -> Mask:
-        """The files in which every row matches: by partition, by statistics, or one part by either."""
-        if not len(files):
-            return np.zeros(0, bool)
-        keep = self._partitions.judge(files).keep
-        found = keep & self._proven(files, self._partitions.predicate)
-        undecided = np.flatnonzero(keep & ~found)
-        if len(undecided):
-            found[undecided] = self._proven_in_parts(files.take(undecided), self._partitions.predicate)
-        return found
-
-    def _proven(self, files: EntryTable, predicate: BooleanExpression) -> Mask:
-        """Where a predicate is proven. Statistics of a delete file tell nothing about the rows it deletes."""
-        by_statistics = metrics_filter.must_match(files, predicate) & (files.numpy("content") == Content.DATA)
-        return replace(self._partitions, predicate=predicate).covers(files) | by_statistics
-
-    def _proven_in_parts(self, files: EntryTable, predicate: BooleanExpression) -> Mask:
-        match predicate:
-            case And(left=left, right=right):
-                return self._proven_in_parts(files, left) & self._proven_in_parts(files, right)
-            case Or(left=left, right=right):
-                return self._proven_in_parts(files, left) | self._proven_in_parts(files, right)
-            case _:
-                return self._proven(files, predicate)
+__all__ = ["Scope"]
 
 
 @dataclass(frozen=True)

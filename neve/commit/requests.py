@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 
 from neve.commit import actions
 from neve.commit.actions import Action, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
-from neve.commit.matching import RowFilter
 from neve.commit.outcome import Check, Conflict, conflict_over
 from neve.commit.summary import vectors_in
 from neve.commit.window import Window
 from neve.errors import UnknownName
 from neve.plan.delete_index import referenced_paths
+from neve.plan.row_filter import RowFilter
 from neve.tree.entries import Content
 from neve.tree.grouping import validate_added_data_files
 

@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Operation
 
 from neve.commit import actions
 from neve.commit.actions import Action, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
-from neve.commit.matching import RowFilter, Scope
+from neve.commit.matching import Scope
 from neve.commit.outcome import Check, Conflict, conflict_over
 from neve.commit.partitions import PartitionSet
 from neve.commit.rebase import absorbable, new_vectors
@@ -35,6 +35,7 @@ from neve.commit.selection import identities
 from neve.commit.summary import vectors_in
 from neve.commit.window import Base, Refused, Window
 from neve.plan.delete_index import attach, referenced_paths
+from neve.plan.row_filter import RowFilter
 from neve.tree.entries import Content, EntryTable, Status
 
 __all__ = ["check", "rules_of"]
