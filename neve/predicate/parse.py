@@ -14,21 +14,21 @@ GreaterThanOrEqual(term=Reference(name='id'), literal=LongLiteral(5))
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from typing import Any
 
-import sqlglot
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
 from sqlglot import exp
-from sqlglot.errors import ParseError, TokenError
 
-from neve.errors import UnknownName, UserError
+from neve.errors import UnknownName
 from neve.predicate.compare import Column
 from neve.predicate.constants import Constant, Kind, constant
 from neve.predicate.normal import MAX_DEPTH, normal
+from neve.predicate.source import column_parts, parsed, parts_of, too_deep, wrong
 from neve.predicate.ternary import FALSE, NULL, TRUE, UNKNOWN, Ternary, conjunction, disjunction
 from neve.predicate.times import zone_of
 
@@ -75,7 +75,7 @@ def parse(
         return Predicate(normal(where, schema, case_sensitive=case_sensitive), True)
     reader = _Reader(schema, case_sensitive, zone_of(time_zone), alias)
     root = _parsed(where)
-    names = tuple(dict.fromkeys(reader.name_of(parts) for parts in _column_parts(root)))
+    names = tuple(dict.fromkeys(reader.name_of(parts) for parts in column_parts([root])))
     found = reader.condition(root)
     # only what is said of a field in a struct is not in normal form yet
     expression = normal(found.true, schema) if any("." in name for name in names) else found.true
@@ -84,7 +84,7 @@ def parse(
 
 def columns_of(text: str) -> tuple[str, ...]:
     """The columns a condition names, as it names them, without those of subqueries."""
-    return tuple(dict.fromkeys(".".join(parts) for parts in _column_parts(_parsed(text))))
+    return tuple(dict.fromkeys(".".join(parts) for parts in column_parts([_parsed(text)])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _Reader:
     def condition(self, node: exp.Expression, depth: int = 0) -> Ternary:
         """A boolean expression as a condition."""
         if depth > MAX_DEPTH:
-            raise _too_deep()
+            raise too_deep("predicate")
         if isinstance(node, exp.Paren):
             return self.condition(node.this, depth + 1)
         if isinstance(node, exp.Not):
@@ -211,7 +211,7 @@ class _Reader:
         """The primitive column an expression is, outside of lists and maps."""
         while isinstance(node, exp.Paren):
             node = node.this
-        parts = _parts(node)
+        parts = parts_of(node)
         field = None if parts is None else self.field_of(parts)
         if field is None or not isinstance(field.field_type, PrimitiveType):
             return None
@@ -247,34 +247,11 @@ class _Reader:
 
 
 def _parsed(text: str) -> exp.Expression:
-    try:
-        roots = sqlglot.parse(text, read="spark")
-    except ParseError as e:
-        raise UserError(f"Cannot parse predicate {_shortened(text)}: {_position(e)}.") from None
-    except TokenError as e:
-        raise UserError(f"Cannot parse predicate {_shortened(text)}: {e}.") from None
-    except RecursionError:
-        raise _too_deep() from None
-    root = roots[0] if len(roots) == 1 else None
-    if not isinstance(root, exp.Expression) or not isinstance(root, exp.Condition) or isinstance(root, exp.Query):
-        raise UserError(f"Cannot parse predicate {_shortened(text)}: it is not one condition. Give what follows WHERE.")
-    return root
-
-
-def _position(error: ParseError) -> str:
-    first = error.errors[0] if error.errors else {}
-    if first.get("line") is None:
-        return str(error).splitlines()[0].rstrip(".")
-    what = str(first["description"]).rstrip(".")
-    return f"{what} at line {first['line']}, column {first['col']}, near {first.get('highlight')!r}"
-
-
-def _shortened(text: str) -> str:
-    return repr(text if len(text) <= 80 else f"{text[:77]}...")
-
-
-def _too_deep() -> UserError:
-    return UserError(f"Predicate nested too deeply: over {MAX_DEPTH} levels. Flatten the condition.")
+    roots = parsed(text, "predicate")
+    root: Any = roots[0] if len(roots) == 1 else None
+    if not isinstance(root, exp.Condition) or isinstance(root, exp.Query):
+        raise wrong("predicate", text, None, None, "it is not one condition. Give what follows WHERE")
+    return root  # type: ignore[return-value]
 
 
 def _operands(root: exp.Expression) -> list[exp.Expression]:
@@ -297,26 +274,3 @@ def _call(node: exp.Expression) -> tuple[str, list[exp.Expression]]:
     if isinstance(node, exp.Like | exp.StartsWith):
         return type(node).__name__.lower(), [node.this, node.expression]
     return ("isnan", [node.this]) if isinstance(node, exp.IsNan) else ("", [])
-
-
-def _parts(node: exp.Expression) -> list[str] | None:
-    """The names of a column reference, outermost first."""
-    if isinstance(node, exp.Column):
-        return [part.name for part in node.parts]
-    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
-        outer = _parts(node.this)
-        return None if outer is None else [*outer, node.expression.name]
-    return None
-
-
-def _column_parts(root: exp.Expression) -> Iterator[list[str]]:
-    """The names of each column reference, not those in subqueries and lambda functions, whose names are their own."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, exp.Query | exp.Lambda):
-            continue
-        if (parts := _parts(node)) is not None:
-            yield parts
-        else:
-            waiting += reversed([child for child in node.iter_expressions() if isinstance(child, exp.Expression)])

@@ -1,0 +1,117 @@
+"""What an SQL expression is made of: subqueries, aggregates, windows, generators, chance.
+
+The names of functions are read from the text itself: a parse tree spells them in its own way.
+
+>>> found = features_of("v + rand() > (SELECT max(v) FROM db.other)")
+>>> found.has_subquery, found.has_aggregate, found.nondeterministic, found.columns
+(True, False, ('rand',), ('v',))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from neve.predicate.fragment import fragment
+from neve.predicate.source import Word, column_parts
+from neve.predicate.temporal import after_group
+
+__all__ = ["Features", "features_of"]
+
+_QUERY = ("SELECT", "WITH", "FROM", "VALUES")
+_PATTERNS = ("LIKE", "ILIKE")  # LIKE ANY (…) is no aggregate
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+GENERATORS = _names(
+    "explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple "
+    "variant_explode variant_explode_outer"
+)
+NONDETERMINISTIC = _names(
+    "rand randn random uniform randstr uuid shuffle monotonically_increasing_id spark_partition_id input_file_name "
+    "input_file_block_start input_file_block_length reflect java_method try_reflect"
+)
+AGGREGATES = _names(
+    "any any_value approx_count_distinct approx_percentile array_agg avg bit_and bit_or bit_xor bitmap_construct_agg "
+    "bitmap_or_agg bitmap_and_agg bool_and bool_or collect_list collect_set corr count count_if count_min_sketch "
+    "covar_pop covar_samp every first first_value grouping grouping_id histogram_numeric hll_sketch_agg hll_union_agg "
+    "kurtosis last last_value listagg max max_by mean median min min_by mode percentile percentile_approx "
+    "percentile_cont percentile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx "
+    "regr_sxy regr_syy schema_of_variant_agg skewness some std stddev stddev_pop stddev_samp string_agg sum "
+    "try_avg try_sum var_pop var_samp variance"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What an SQL expression is made of, outside of its subqueries."""
+
+    has_subquery: bool
+    has_aggregate: bool
+    has_window: bool
+    has_generator: bool
+    nondeterministic: tuple[str, ...]  # the functions that may say something else when asked again
+    columns: tuple[str, ...]  # the columns it names, as it names them
+
+
+def features_of(text: str) -> Features:
+    """What a text is made of; for a query that is its outermost level."""
+    given = fragment(text)
+    queries = [node for node in given.root.find_all(exp.Query) if id(node) != id(given.root)]
+    outside = list(_outside(given.words)) if queries else given.words
+    calls = list(_calls(outside))
+    names = {name for name, _ in calls}
+    return Features(
+        has_subquery=bool(queries) or isinstance(given.root, exp.Subquery),
+        has_aggregate=any(name in AGGREGATES and not is_windowed for name, is_windowed in calls),
+        has_window=any(word.says("OVER") for word in outside),
+        has_generator=bool(names & GENERATORS),
+        nondeterministic=tuple(sorted(names & NONDETERMINISTIC)),
+        columns=tuple(dict.fromkeys(".".join(parts) for parts in column_parts(_level(given.root)))),
+    )
+
+
+def _level(root: exp.Expression) -> list[exp.Expression]:
+    """The tree of an expression; of a query what hangs below it."""
+    below = root.iter_expressions() if isinstance(root, exp.Query) else [root]
+    return [node for node in below if isinstance(node, exp.Expression)]
+
+
+def _outside(words: Sequence[Word]) -> Iterator[Word]:
+    """The words that are in no subquery; of a subquery the brackets stay."""
+    at = 0
+    while at < len(words):
+        yield words[at]
+        opens_query = words[at].says("(") and at + 1 < len(words) and words[at + 1].says(*_QUERY)
+        behind = after_group(words, at) if opens_query else None
+        at = at + 1 if behind is None else behind - 1
+
+
+def _calls(words: Sequence[Word]) -> Iterator[tuple[str, bool]]:
+    """The functions called, each with whether it is one over a window."""
+    for at in range(len(words) - 1):
+        if not words[at].is_name or not words[at + 1].says("("):
+            continue
+        before = words[at - 1] if at else None
+        if before is None or not (before.says(".") or before.says(*_PATTERNS)):
+            yield words[at].name.lower(), _is_windowed(words, at + 1)
+
+
+def _is_windowed(words: Sequence[Word], at: int) -> bool:
+    """Whether OVER follows a call, behind its FILTER (…), WITHIN GROUP (…) or IGNORE NULLS."""
+    end = after_group(words, at)
+    while end is not None and end < len(words):
+        if words[end].says("OVER"):
+            return True
+        if words[end].says("FILTER", "GROUP"):
+            end = after_group(words, end + 1)
+        elif words[end].says("WITHIN", "IGNORE", "RESPECT", "NULLS"):
+            end += 1
+        else:
+            break
+    return False
