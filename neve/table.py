@@ -11,11 +11,11 @@ import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.table.update.schema import UpdateSchema
 from pyspark.sql import DataFrame
 
 from neve.ops import append, evolve, overwrite, overwrite_partitions, refs, verify
 from neve.ops.context import TableContext
+from neve.ops.evolve_schema import SchemaChange
 from neve.ops.inspect import Inspect
 from neve.ops.results import WriteResult
 from neve.ops.scan import Scan
@@ -123,9 +123,9 @@ class Table:
         evolve.evolve_partitions(self.refresh().context, add, drop, rename or {})
         return self.refresh()
 
-    def evolve_schema(self) -> UpdateSchema:
+    def evolve_schema(self, *, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> SchemaChange:
         """Change columns: PyIceberg's `UpdateSchema`, to be used in a `with` block."""
-        return self.iceberg.update_schema()
+        return SchemaChange(self.refresh().context, self.refresh, allow_incompatible_changes, case_sensitive)
 
     def set_properties(self, **properties: str) -> Table:
         """Set table properties; give names with dots as `**{"write.delete.mode": "merge-on-read"}`."""

@@ -18,7 +18,7 @@ from neve.errors import UnknownName, UserError
 from neve.model.ddl import PartitionTerm, refuse_redundant_times
 from neve.model.pyiceberg_private import ids_by_name
 
-__all__ = ["evolved_spec"]
+__all__ = ["evolved_spec", "is_named_like_a_column"]
 
 
 def evolved_spec(
@@ -107,7 +107,7 @@ def _known_before(term: PartitionTerm, fields: list[PartitionField], metadata: T
 
 def _name(term: PartitionTerm, old: PartitionField | None, fields: list[PartitionField], schema: Schema) -> str:
     """The name the field had before, unless a column or another field has taken it since."""
-    if old is None or _is_named_like_a_column(old, schema):
+    if old is None or is_named_like_a_column(old, schema):
         return term.default_name(sized=True)
     others = {f.name for f in fields if f.field_id != old.field_id}
     return term.default_name(sized=True) if old.name in others else old.name
@@ -132,11 +132,11 @@ def _refuse_name_clashes(fields: list[PartitionField], schema: Schema) -> None:
     if twice := [n for n in names if names.count(n) > 1]:
         raise UserError(f"Cannot name two partition fields {twice[0]!r}. Rename one of them in the same call.")
     for field in fields:
-        if _is_named_like_a_column(field, schema):
+        if is_named_like_a_column(field, schema):
             raise UserError(f"Cannot name a partition field {field.name!r}: the table has a column of that name.")
 
 
-def _is_named_like_a_column(field: PartitionField, schema: Schema) -> bool:
+def is_named_like_a_column(field: PartitionField, schema: Schema) -> bool:
     """Whether a column other than the one whose values it holds has the name of a field."""
     column = ids_by_name(schema).get(field.name)
     return column is not None and (column != field.source_id or str(field.transform) not in {"identity", "void"})

@@ -1,7 +1,8 @@
 """What we need of PyIceberg that it keeps private, each name once.
 
-A release of PyIceberg may change any of it; `tests/model/test_pyiceberg_contract.py` says what we rely on. Catalogs are
-subclasses of PyIceberg's and override hooks of theirs; those names stay with them, under the same test.
+A release of PyIceberg may change any of it; `tests/model/test_pyiceberg_contract.py` says what we rely on. Catalogs and
+schema changes are subclasses of PyIceberg's and override hooks of theirs; those names stay with them, under the same
+test.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
-from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
+from pyiceberg.schema import Schema, visit
+from pyiceberg.table.update.schema import UpdateSchema, _ApplyChanges
+from pyiceberg.types import NestedField, StructType
 
-__all__ = ["fields_by_id", "ids_by_name", "parents_by_id", "schema_without_ids"]
+__all__ = ["changed_columns", "fields_by_id", "ids_by_name", "parents_by_id", "schema_without_ids"]
 
 
 def fields_by_id(schema: Schema) -> Mapping[int, NestedField]:
@@ -31,6 +33,13 @@ def parents_by_id(schema: Schema) -> Mapping[int, int]:
     return schema._lazy_id_to_parent
 
 
-def schema_without_ids(schema: pa.Schema) -> Schema:
-    """An Arrow schema in Iceberg's types; all ids are -1, to be assigned."""
-    return _pyarrow_to_schema_without_ids(schema)
+def schema_without_ids(schema: pa.Schema, format_version: int = 2) -> Schema:
+    """An Arrow schema in Iceberg's types, as a format version has them; all ids are -1, to be assigned."""
+    return _pyarrow_to_schema_without_ids(schema, format_version=min(format_version, 3))  # type: ignore[arg-type]
+
+
+def changed_columns(change: UpdateSchema) -> tuple[NestedField, ...]:
+    """The columns of a table after the changes collected so far."""
+    visitor = _ApplyChanges(change._adds, change._updates, change._deletes, change._moves)
+    struct = visit(change._schema, visitor)
+    return struct.fields if isinstance(struct, StructType) else ()

@@ -30,7 +30,7 @@ from neve.model.evolve import evolved_spec
 from neve.model.properties import TableProperties
 from neve.ops.context import TableContext
 
-__all__ = ["evolve_partitions", "remove_properties", "set_properties", "upgrade"]
+__all__ = ["Change", "evolve_partitions", "land", "remove_properties", "set_properties", "upgrade"]
 
 Change = tuple[Sequence[TableRequirement], Sequence[TableUpdate]]
 
@@ -57,20 +57,20 @@ def evolve_partitions(
         add_spec = () if known else (AddPartitionSpecUpdate(spec=spec),)
         return requirements, (*add_spec, SetDefaultSpecUpdate(spec_id=spec.spec_id if known else -1))
 
-    _land(context, change, "partition evolution")
+    land(context, change, "partition evolution")
 
 
 def set_properties(context: TableContext, properties: Mapping[str, str]) -> None:
     """Set properties; one the engine knows is refused when its value cannot be used."""
     values = {name: str(value) for name, value in properties.items()}
     TableProperties(values).check()
-    _land(context, lambda _: ((), (SetPropertiesUpdate(updates=values),)), "property change")
+    land(context, lambda _: ((), (SetPropertiesUpdate(updates=values),)), "property change")
 
 
 def remove_properties(context: TableContext, names: Iterable[str]) -> None:
     """Remove properties; one that is not set is left alone."""
     removals = list(names)
-    _land(context, lambda _: ((), (RemovePropertiesUpdate(removals=removals),)), "property change")
+    land(context, lambda _: ((), (RemovePropertiesUpdate(removals=removals),)), "property change")
 
 
 def upgrade(context: TableContext, format_version: int) -> None:
@@ -84,10 +84,11 @@ def upgrade(context: TableContext, format_version: int) -> None:
             raise UserError(f"Cannot move table {state.name} from format version {now} to {format_version}.")
         return (), (UpgradeFormatVersionUpdate(format_version=format_version),)
 
-    _land(context, change, "upgrade")
+    land(context, change, "upgrade")
 
 
-def _land(context: TableContext, change: Callable[[TableContext], Change], doing: str) -> None:
+def land(context: TableContext, change: Callable[[TableContext], Change], doing: str) -> None:
+    """Commit what `change` makes of the newest state; a lost race asks it again."""
     retries = context.properties.commit_retries
     for _ in range(retries + 1):
         requirements, updates = change(context)

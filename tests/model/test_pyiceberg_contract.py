@@ -12,10 +12,11 @@ from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 import neve
-from neve.model.pyiceberg_private import fields_by_id, ids_by_name, parents_by_id, schema_without_ids
+from neve.model.pyiceberg_private import changed_columns, fields_by_id, ids_by_name, parents_by_id, schema_without_ids
 
 PACKAGE = Path(neve.__file__).parent
 ADAPTER = PACKAGE / "model" / "pyiceberg_private.py"
@@ -57,7 +58,14 @@ def test_an_arrow_schema_becomes_one_without_ids() -> None:
     assert {name: fresh.find_field(name).field_id for name in ("id", "p", "p.x")} == {"id": 1, "p": 2, "p.x": 3}
 
 
-# What the catalogs of neve.catalog call or override in the classes they stand before.
+def test_changed_columns_are_what_pyiceberg_would_commit(tmp_path: Path) -> None:
+    table = neve.connect(tmp_path).create_table("db.t", SCHEMA).iceberg
+    change = table.update_schema().add_column(("place", "street"), StringType()).delete_column("tags").move_first("id")
+    assert changed_columns(change) == change._apply().fields
+    assert changed_columns(table.update_schema()) == table.schema().fields
+
+
+# What the catalogs of neve.catalog and the schema changes of neve.ops call or override in the classes above them.
 HOOKS: dict[type, dict[str, tuple[str, ...]]] = {
     Catalog: {
         "_load_file_io": ("properties", "location"),
@@ -80,11 +88,12 @@ HOOKS: dict[type, dict[str, tuple[str, ...]]] = {
         "_resolve_storage_credentials": ("storage_credentials", "location"),
         "_split_identifier_for_path": ("identifier", "kind"),
     },
+    UpdateSchema: {"_apply": (), "_commit": (), "_find_for_move": ("name",)},
 }
 
 
 @pytest.mark.parametrize(("owner", "name"), [(owner, name) for owner, names in HOOKS.items() for name in names])
-def test_the_hooks_of_a_catalog_are_where_they_were(owner: type, name: str) -> None:
+def test_the_hooks_are_where_they_were(owner: type, name: str) -> None:
     parameters = inspect.signature(getattr(owner, name)).parameters
     assert tuple(p for p in parameters if p != "self") == HOOKS[owner][name]
 
