@@ -1,0 +1,193 @@
+"""Tables of the lake inside SQL text: each stands in the text as a view of one state of it.
+
+Spark knows nothing of the lake. Before a text is handed to it, every table of the lake that the text reads becomes a
+temporary view of a name nobody else uses, and the text is rewritten to read that. Names the lake does not know are left
+to Spark: they are the caller's own views and tables. Once Spark has analysed the text the views can go.
+
+A name may say which state it means: `db.t VERSION AS OF 3`, `VERSION AS OF 'audit'`, `TIMESTAMP AS OF …`,
+`db.t.branch_audit`, `db.t.tag_v1`. What `t.inspect` shows is there as `db.t.files`, `db.t.snapshots` and so on.
+
+>>> with views_of(tables_beside(t.context), t.context.spark, "id = (SELECT max(id) FROM db.sales)") as views:
+...     t.to_spark().where(views.text).count(), [read.context.name for read in views.tables]
+(1, ['db.sales'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from types import TracebackType
+from typing import TypeAlias
+from uuid import uuid4
+
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.snapshots import Snapshot
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from neve.catalog import NeveCatalog, identifier_of
+from neve.errors import UserError
+from neve.ops.context import TableContext
+from neve.ops.inspect import Inspect
+from neve.ops.scan import Scan
+from neve.predicate.tables import TableName, quoted, with_tables
+from neve.run.spark.rows import as_dataframe
+
+__all__ = ["METADATA_TABLES", "Find", "TableRead", "Views", "tables_beside", "tables_of", "views_of"]
+
+Find: TypeAlias = Callable[[tuple[str, ...]], TableContext | None]
+"""The table of a name, or None for a name the lake does not know; the same state however often it is asked."""
+
+METADATA_TABLES = ("files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree")
+_OF_A_SNAPSHOT = ("files", "entries", "manifests", "partitions", "tree")
+
+
+@dataclass(frozen=True)
+class TableRead:
+    """A table that a text reads, and which state of it."""
+
+    name: TableName  # as the text says it
+    context: TableContext
+    snapshot: Snapshot | None  # None: a table nobody has written to
+    metadata_table: str | None = None  # read instead of the rows
+
+    def is_of(self, context: TableContext) -> bool:
+        """Whether rows of this table are read."""
+        return self.metadata_table is None and self.context.metadata.table_uuid == context.metadata.table_uuid
+
+
+@dataclass(frozen=True)
+class Views:
+    """Texts that read views instead of tables of the lake; the views are there until they are closed."""
+
+    texts: tuple[str, ...]
+    tables: tuple[TableRead, ...]
+    names: tuple[str, ...]
+    spark: Callable[[], SparkSession]
+
+    @property
+    def text(self) -> str:
+        """The text, when there is one."""
+        (only,) = self.texts
+        return only
+
+    def close(self) -> None:
+        """Drop the views."""
+        _drop(self.spark, self.names)
+
+    def __enter__(self) -> Views:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def views_of(find: Find, spark: Callable[[], SparkSession], *texts: str) -> Views:
+    """Register what the texts read of the lake as views; Spark is asked for only when there is something to read."""
+    reads: dict[tuple[object, ...], tuple[str, TableRead]] = {}
+
+    def view(name: TableName) -> str | None:
+        state = (name.parts, name.version, name.timestamp)
+        if state not in reads and (found := _resolved(find, spark, name)) is not None:
+            read, rows = found
+            reads[state] = f"neve_{uuid4().hex}", read
+            rows.createOrReplaceTempView(reads[state][0])
+        return quoted(reads[state][0]) if state in reads else None
+
+    try:
+        rewritten = tuple(with_tables(text, view) for text in texts)
+    except BaseException:
+        _drop(spark, [name for name, _ in reads.values()])
+        raise
+    return Views(rewritten, tuple(read for _, read in reads.values()), tuple(n for n, _ in reads.values()), spark)
+
+
+def _drop(spark: Callable[[], SparkSession], names: Iterable[str]) -> None:
+    for name in names:
+        spark().catalog.dropTempView(name)
+
+
+def tables_beside(context: TableContext) -> Find:
+    """The tables of the catalog that a table is in; the table itself is found in the state given."""
+    return tables_of(context.catalog, lambda loaded: replace(context, iceberg=loaded), [context])
+
+
+def tables_of(
+    catalog: NeveCatalog, context_of: Callable[[IcebergTable], TableContext], known: Iterable[TableContext] = ()
+) -> Find:
+    """The tables of a catalog; a name may begin with that of the catalog. Each is loaded once."""
+    states = {context.iceberg.name(): context for context in known}
+
+    @cache
+    def find(parts: tuple[str, ...]) -> TableContext | None:
+        if parts in states:
+            return states[parts]
+        loaded = _loaded(catalog, parts)
+        if loaded is not None:
+            return context_of(loaded)
+        return find(parts[1:]) if len(parts) > 2 and parts[0] == catalog.name else None
+
+    return find
+
+
+def _loaded(catalog: NeveCatalog, parts: tuple[str, ...]) -> IcebergTable | None:
+    try:
+        return catalog.load_table(identifier_of(parts))
+    except (UserError, NoSuchTableError, NoSuchNamespaceError):  # a name that no table of the lake can have
+        return None
+
+
+def _resolved(find: Find, spark: Callable[[], SparkSession], name: TableName) -> tuple[TableRead, DataFrame] | None:
+    if (context := find(name.parts)) is not None:
+        return _rows(context, spark, name)
+    *parts, last = name.parts
+    context = find(tuple(parts)) if len(parts) > 1 else None
+    if context is None:
+        return None
+    if last in METADATA_TABLES:
+        return _metadata(context, spark, name, last)
+    kind, _, ref = last.partition("_")
+    return _rows(context, spark, name, ref) if kind in {"branch", "tag"} and ref else None
+
+
+def _rows(
+    context: TableContext, spark: Callable[[], SparkSession], name: TableName, ref: str | None = None
+) -> tuple[TableRead, DataFrame]:
+    snapshot_id, said_ref, as_of = _state(context, spark, name)
+    if ref is not None and (name.version, name.timestamp) != (None, None):
+        raise UserError(f"Cannot read {name.name} as of another version: the name already says which one.")
+    scan = Scan.of(context, snapshot_id=snapshot_id, ref=ref or said_ref, as_of=as_of)
+    return TableRead(name, context, scan.snapshot), scan.to_spark()
+
+
+def _metadata(
+    context: TableContext, spark: Callable[[], SparkSession], name: TableName, which: str
+) -> tuple[TableRead, DataFrame]:
+    snapshot = context.snapshot(*_state(context, spark, name))
+    chosen = {"snapshot_id": snapshot.snapshot_id} if snapshot is not None and which in _OF_A_SNAPSHOT else {}
+    found = getattr(Inspect(context), which)(**chosen)
+    return TableRead(name, context, snapshot, which), as_dataframe(spark(), found, context.metadata.schema())
+
+
+def _state(
+    context: TableContext, spark: Callable[[], SparkSession], name: TableName
+) -> tuple[int | None, str | None, int | None]:
+    """Snapshot id, reference and time in milliseconds: at most one is said."""
+    if name.timestamp is not None:
+        return None, None, _milliseconds(spark(), name.timestamp)
+    if isinstance(name.version, str) and name.version not in context.metadata.refs and name.version.isdecimal():
+        return int(name.version), None, None
+    return (None, name.version, None) if isinstance(name.version, str) else (name.version, None, None)
+
+
+def _milliseconds(spark: SparkSession, expression: str) -> int:
+    """The time an expression says, on the clock of the session."""
+    try:
+        row = spark.sql(f"SELECT unix_millis(CAST({expression} AS TIMESTAMP))").first()
+    except PySparkException as e:
+        raise UserError(f"Cannot read TIMESTAMP AS OF {expression}: it is not a time.") from e
+    if row is None or row[0] is None:
+        raise UserError(f"Cannot read TIMESTAMP AS OF {expression}: it is null.")
+    return int(row[0])

@@ -1,0 +1,141 @@
+"""Tables of the lake inside SQL text: found, pinned to one state, and gone from Spark afterwards."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import SparkSession
+
+import neve
+from neve.errors import UnknownName, UserError
+from neve.ops.views import METADATA_TABLES, tables_beside, views_of
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> neve.Lake:
+    lake = neve.connect(tmp_path_factory.mktemp("views"), spark=spark)
+    orders = lake.create_table("db.orders", "id bigint, region string", ["region"])
+    orders.append([{"id": 1, "region": "eu"}])
+    orders.create_tag("v1").create_branch("audit")
+    orders.append([{"id": 2, "region": "us"}])
+    orders.append([{"id": 9, "region": "us"}], branch="audit")
+    lake.create_table("db.empty", "id bigint")
+    return lake
+
+
+@pytest.fixture
+def views(lake: neve.Lake):
+    find = tables_beside(lake.table("db.empty").context)
+    return lambda *texts: views_of(find, lake.spark, *texts)
+
+
+def ids(lake: neve.Lake, views, text: str) -> list[int]:
+    with views(text) as made:
+        frame = lake.spark().sql(made.text)
+    return sorted(row[0] for row in frame.collect())
+
+
+def snapshots(lake: neve.Lake) -> list[int]:
+    return [s.snapshot_id for s in lake.table("db.orders").context.metadata.snapshots]
+
+
+def test_a_text_reads_tables_of_the_lake_and_views_of_the_caller(lake, views):
+    lake.spark().createDataFrame([(2, "two")], "id bigint, word string").createOrReplaceTempView("words")
+    text = "SELECT orders.id FROM db.orders JOIN words w ON db.orders.id = w.id"
+    assert ids(lake, views, text) == [2]
+    assert ids(lake, views, "SELECT id FROM db.empty") == []
+    lake.spark().catalog.dropTempView("words")
+
+
+def test_no_view_is_left_behind(lake, views):
+    before = {table.name for table in lake.spark().catalog.listTables()}
+    assert ids(lake, views, "SELECT id FROM db.orders") == [1, 2]
+    with pytest.raises(UnknownName, match="'nope'"):
+        views("SELECT * FROM db.orders JOIN db.orders VERSION AS OF 'nope' USING (id)")
+    assert {table.name for table in lake.spark().catalog.listTables()} == before
+
+
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        ("db.orders", [1, 2]),
+        ("db.orders VERSION AS OF 'v1'", [1]),
+        ("db.orders VERSION AS OF 'audit'", [1, 9]),
+        ("db.orders VERSION AS OF {first}", [1]),
+        ("db.orders FOR SYSTEM_VERSION AS OF '{first}'", [1]),
+        ("db.orders.branch_audit", [1, 9]),
+        ("db.orders.tag_v1", [1]),
+        ("db.orders TIMESTAMP AS OF '{then}'", [1]),
+        ("db.orders TIMESTAMP AS OF TIMESTAMP '{then}' + INTERVAL 1 DAY", [1, 2]),
+        ("local.db.orders", [1, 2]),
+    ],
+)
+def test_a_name_says_which_state_is_meant(lake, views, table, found):
+    metadata = lake.table("db.orders").context.metadata
+    first = metadata.snapshots[0]
+    then = datetime.fromtimestamp(first.timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    place = table.format(first=first.snapshot_id, then=then).replace("local.", f"{lake.catalog.name}.")
+    assert ids(lake, views, f"SELECT o.id FROM {place} AS o") == found
+
+
+def test_what_was_read_is_said_with_its_snapshot(lake, views):
+    text = "SELECT (SELECT count(*) FROM db.empty) FROM db.orders VERSION AS OF 'v1' a JOIN db.orders b ON a.id = b.id"
+    with views(text) as made:
+        read = [(t.context.name, t.snapshot and t.snapshot.snapshot_id) for t in made.tables]
+        assert made.tables[0].is_of(lake.table("db.empty").context)
+    first, second, _ = snapshots(lake)
+    assert read == [("db.empty", None), ("db.orders", first), ("db.orders", second)]
+
+
+def test_a_table_is_read_in_the_state_its_statement_has(lake, spark):
+    old = lake.create_table("db.moving", "id bigint")
+    old.append([{"id": 1}])
+    find = tables_beside(old.context.refreshed())
+    lake.table("db.moving").append([{"id": 2}])
+    with views_of(find, lake.spark, "SELECT id FROM db.moving") as made:
+        assert spark.sql(made.text).count() == 1
+
+
+def test_texts_share_their_views(lake, views):
+    with views("id IN (SELECT id FROM db.orders)", "(SELECT max(id) FROM db.orders)") as made:
+        assert len(made.names) == len(made.tables) == 1
+        assert all(made.names[0] in text for text in made.texts)
+
+
+def test_a_text_without_tables_needs_no_spark(lake):
+    def refuse() -> SparkSession:
+        raise AssertionError("Spark was asked for")
+
+    with views_of(tables_beside(lake.table("db.empty").context), refuse, "id > 1 AND s IN (SELECT 1 FROM v)") as made:
+        assert made.text == "id > 1 AND s IN (SELECT 1 FROM v)"
+
+
+@pytest.mark.parametrize("view", METADATA_TABLES)
+def test_metadata_is_read_like_a_table(lake, views, view):
+    expected = getattr(lake.table("db.orders").inspect, view)()
+    with views(f"SELECT * FROM db.orders.{view}") as made:
+        found = lake.spark().sql(made.text)
+    assert found.columns == expected.column_names
+    assert found.toArrow().num_rows == expected.num_rows
+
+
+def test_metadata_has_a_past_too(lake, views):
+    assert ids(lake, views, "SELECT record_count FROM db.orders.files VERSION AS OF 'v1'") == [1]
+    assert ids(lake, views, "SELECT record_count FROM db.orders.files") == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("db.orders VERSION AS OF 5", "Unknown snapshot 5"),
+        ("db.orders.branch_nope", "Unknown branch or tag 'nope'"),
+        ("db.orders.tag_v1 VERSION AS OF 'audit'", "already says"),
+        ("db.orders TIMESTAMP AS OF 'yesterday evening'", "not a time"),
+        ("db.orders TIMESTAMP AS OF CAST(NULL AS timestamp)", "it is null"),
+        ("db.orders TIMESTAMP AS OF '1999-01-01'", "no snapshot as old"),
+    ],
+)
+def test_a_state_that_is_not_there_is_refused(views, table, said):
+    with pytest.raises(UserError, match=said):
+        views(f"SELECT * FROM {table}")
