@@ -7,7 +7,8 @@ to Spark: they are the caller's own views and tables. Once Spark has analysed th
 A name may say which state it means: `db.t VERSION AS OF 3`, `VERSION AS OF 'audit'`, `TIMESTAMP AS OF …`,
 `db.t.branch_audit`, `db.t.tag_v1`. What `t.inspect` shows is there as `db.t.files`, `db.t.snapshots` and so on.
 
->>> with views_of(tables_beside(t.context), t.context.spark, "id = (SELECT max(id) FROM db.sales)") as views:
+>>> find = tables_beside(t.refresh().context)
+>>> with views_of(find, t.context.spark, "id = (SELECT max(id) FROM db.sales)") as views:
 ...     t.to_spark().where(views.text).count(), [read.context.name for read in views.tables]
 (1, ['db.sales'])
 """
