@@ -3,13 +3,13 @@
 >>> schema_of_ddl("id bigint not null, ts timestamp").find_field("ts").field_type
 TimestamptzType()
 >>> PartitionTerm.parse("bucket(16, id)")
-PartitionTerm(transform=BucketTransform(num_buckets=16), source='id')
+PartitionTerm(transform=BucketTransform(num_buckets=16), source='id', alias=None)
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -90,7 +90,8 @@ _SIZED_TRANSFORMS: dict[str, type[BucketTransform[Any]] | type[TruncateTransform
 }
 
 _NAME = r"(?:`(?:[^`]|``)+`|[^\W\d][\w]*)(?:\.(?:`(?:[^`]|``)+`|[^\W\d][\w]*))*"
-_TERM = re.compile(rf"\s*(?:(?P<column>{_NAME})|(?P<transform>\w+)\s*\(\s*(?P<arguments>.*?)\s*\))\s*")
+_ALIAS = r"(?:\s+(?i:AS)\s+(?P<alias>`(?:[^`]|``)+`|[^\W\d][\w]*))?"
+_TERM = re.compile(rf"\s*(?:(?P<column>{_NAME})|(?P<transform>\w+)\s*\(\s*(?P<arguments>.*?)\s*\)){_ALIAS}\s*")
 
 
 def schema_of_ddl(text: str) -> Schema:
@@ -155,16 +156,19 @@ class PartitionTerm:
 
     transform: Transform[Any, Any]
     source: str
+    alias: str | None = None  # the name to give the field
 
     @classmethod
     def parse(cls, text: str) -> PartitionTerm:
-        """Read a term in Spark's words: `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name)`."""
+        """Read a term in Spark's words: `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name) AS initials`."""
         found = _TERM.fullmatch(text)
         if found is None:
             raise UserError(f"Cannot read the partition field {text!r}. Write a column or a transform: {_EXAMPLES}.")
         if found["column"]:
-            return cls(IdentityTransform(), _unquoted(found["column"]))
-        return cls._transformed(text, found["transform"].lower(), found["arguments"])
+            term = cls(IdentityTransform(), _unquoted(found["column"]))
+        else:
+            term = cls._transformed(text, found["transform"].lower(), found["arguments"])
+        return term if found["alias"] is None else replace(term, alias=_unquoted(found["alias"]))
 
     @classmethod
     def _transformed(cls, text: str, name: str, arguments: str) -> PartitionTerm:
@@ -197,7 +201,12 @@ class PartitionTerm:
             raise UnknownName("column", self.source, schema.column_names) from None
 
     def default_name(self, sized: bool = False) -> str:
-        """The name Iceberg gives the field: `ts_day`, `id_bucket`; one added later carries its size, `id_bucket_16`."""
+        """The name Iceberg gives the field: `ts_day`, `id_bucket`; one added later carries its size, `id_bucket_16`.
+
+        A name that was asked for comes first.
+        """
+        if self.alias is not None:
+            return self.alias
         match self.transform:
             case IdentityTransform():
                 return self.source

@@ -1,6 +1,7 @@
 """How a partition spec becomes the next one.
 
-A field keeps its id for life: dropped and added again it gets the same id, so the union tuple has one column for it.
+A field keeps its id for life: dropped and added again it gets the same id, so the union tuple has one column for it,
+unless it is added under another name: then it is another field, as in the Java library.
 Format version 1 stores tuples by position, so a dropped field stays behind as void. A change that leads back to a spec
 the table had before returns that spec, and a field that is dropped and added in one change stays where it is.
 """
@@ -29,10 +30,10 @@ def evolved_spec(
     terms = [PartitionTerm.parse(text) for text in add]
     refuse_redundant_times(terms)
     named = [_field_named(spec, schema, text) for text in drop]
-    staying = [f for f in named if any(_is_made_by(t, f, schema) for t in terms)]
+    staying = [f for f in named if any(_comes_back(t, f, schema) for t in terms)]
     dropped = {f.field_id for f in named} - {f.field_id for f in staying}
     kept = _kept(spec, dropped, rename or {}, metadata.format_version)
-    new = [t for t in terms if not any(_is_made_by(t, f, schema) for f in staying)]
+    new = [t for t in terms if not any(_comes_back(t, f, schema) for f in staying)]
     fields = _with_added(kept, new, metadata)
     _refuse_name_clashes(fields, schema)
     return _known_or_new(fields, metadata)
@@ -54,6 +55,10 @@ def _field_named(spec: PartitionSpec, schema: Schema, text: str) -> PartitionFie
 
 def _is_made_by(term: PartitionTerm, field: PartitionField, schema: Schema) -> bool:
     return (field.source_id, field.transform) == (term.source_id(schema), term.transform)
+
+
+def _comes_back(term: PartitionTerm, field: PartitionField, schema: Schema) -> bool:
+    return _is_made_by(term, field, schema) and term.alias in {None, field.name}
 
 
 def _kept(
@@ -102,7 +107,7 @@ def _known_before(term: PartitionTerm, fields: list[PartitionField], metadata: T
     source_id, specs = term.source_id(schema), sorted(metadata.specs().values(), key=lambda s: -s.spec_id)
     taken = {f.field_id for f in fields if not (isinstance(f.transform, VoidTransform) and f.source_id == source_id)}
     known = (f for s in specs for f in s.fields if _is_made_by(term, f, schema))
-    return next((f for f in known if f.field_id not in taken), None)
+    return next((f for f in known if f.field_id not in taken and term.alias in {None, f.name}), None)
 
 
 def _name(term: PartitionTerm, old: PartitionField | None, fields: list[PartitionField], schema: Schema) -> str:
