@@ -15,10 +15,12 @@ from pyspark.sql import DataFrame
 
 from neve.ops import append, evolve, overwrite, overwrite_partitions, refs, verify
 from neve.ops.context import TableContext
+from neve.ops.delete import Delete
 from neve.ops.evolve_schema import SchemaChange
 from neve.ops.inspect import Inspect
 from neve.ops.results import WriteResult
 from neve.ops.scan import Scan
+from neve.ops.update import Update
 
 __all__ = ["Table"]
 
@@ -115,6 +117,14 @@ class Table:
         return overwrite_partitions.overwrite_partitions(
             self.refresh().context, rows, isolation, branch, snapshot_properties or {}
         )
+
+    def update(self) -> Update:
+        """Change rows: `.set(column, expression)`, `.where(condition)`, then `.plan()`, `.explain()`, `.execute()`."""
+        return Update(self.context)
+
+    def delete(self) -> Delete:
+        """Delete rows: `.where(condition)`, then `.plan()`, `.explain()` or `.execute()`."""
+        return Delete(self.context)
 
     def evolve_partitions(
         self, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None

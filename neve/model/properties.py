@@ -246,6 +246,10 @@ class TableProperties:
         "One position delete file per data file or partition.",
     )
 
+    reruns = Property(
+        "neve.commit.reruns", 3, _COUNT, "How often a row-level statement is run again after a conflict; 0 fails at once."
+    )
+
     # --- committing ---
     commit_retries = Property("commit.retry.num-retries", 4, _COUNT, "Attempts after the first.")
     commit_min_wait_ms = Property("commit.retry.min-wait-ms", 100, _COUNT, "Wait before the first retry; doubles.")

@@ -12,11 +12,14 @@ from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
 from neve.catalog.base import NeveCatalog
+from neve.commit.retry import Environment
 from neve.errors import UnknownName, UserError
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties, properties_of
 from neve.run.facts import TableFacts
+from neve.tree.read import manifests_of
+from neve.tree.typed import typed
 
 __all__ = ["TableContext"]
 
@@ -30,6 +33,7 @@ class TableContext:
     spark: Callable[[], SparkSession]
     schemes: Mapping[str, str] = field(default_factory=dict)
     time_zone: Callable[[], str] = lambda: "UTC"  # on whose clock times in conditions are read
+    environment: Environment = field(default_factory=Environment)
 
     @property
     def name(self) -> str:
@@ -49,12 +53,13 @@ class TableContext:
     @cached_property
     def specs(self) -> Specs:
         """All partition specs, typed."""
-        return Specs.of(self.metadata)
+        specs = Specs.of(self.metadata)
+        return typed(self.io, specs, manifests_of(self.io, self.metadata, self.head())) if specs.untyped else specs
 
     @cached_property
     def facts(self) -> TableFacts:
         """What the data plane knows about the table."""
-        return TableFacts.of(self.metadata, self.io, self.schemes)
+        return replace(TableFacts.of(self.metadata, self.io, self.schemes), specs=self.specs)
 
     @property
     def properties(self) -> TableProperties:

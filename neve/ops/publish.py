@@ -92,6 +92,7 @@ def publish(
         action,
         branch=branch,
         properties=snapshot_properties,
+        environment=context.environment,
         owned=files["file_path"].to_pylist(),
     )
     return require(outcome, doing)

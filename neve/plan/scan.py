@@ -26,6 +26,7 @@ from neve.plan import metrics_filter
 from neve.plan.columns import projected
 from neve.plan.delete_index import attach
 from neve.plan.partition_filter import FilterStats, PartitionFilter, Verdict
+from neve.plan.ranges import Mask
 from neve.predicate.normal import normal
 from neve.tree.entries import Content, EntryTable, Manifest
 
@@ -71,6 +72,24 @@ class ScanPlan:
     predicate: BooleanExpression  # in normal form; rows may still fail it
     stats: ScanStats
     metadata_columns: tuple[str, ...] = ()  # of METADATA_COLUMNS, returned after the others
+
+    def only(self, chosen: Mask) -> ScanPlan:
+        """The part of the plan that reads the chosen files."""
+        files = self.files.filter(pa.array(chosen))
+        places = np.cumsum(chosen) - 1
+        file, delete = (self.attached[name].to_numpy() for name in ("file", "delete"))
+        kept = chosen[file]
+        used, renumbered = np.unique(delete[kept], return_inverse=True)
+        attached = pa.table({"file": places[file[kept]], "delete": pa.array(renumbered, pa.int64())})
+        deletes = self.deletes.take(used)
+        stats = replace(
+            self.stats,
+            files=len(files),
+            rows=int(pc.sum(files["record_count"]).as_py() or 0),
+            bytes=int(pc.sum(files["file_size_in_bytes"]).as_py() or 0),
+            delete_files=len(deletes),
+        )
+        return replace(self, files=files, deletes=deletes, attached=attached, stats=stats)
 
     def explain(self, where: str | None = None) -> str:
         """What will be read and what was left out, for people; `where` is the condition as it was written."""

@@ -16,6 +16,7 @@ __all__ = [
     "FILE",
     "LAST_UPDATED",
     "METADATA_IDS",
+    "ORDINAL",
     "PARTITION_ID",
     "POSITION",
     "ROW_ID",
@@ -35,9 +36,14 @@ ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
 LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
 # No id is reserved for this one; it is taken from the reserved range and never written to a file.
 DATA_SEQUENCE_NUMBER = NestedField(2147483600, "_data_sequence_number", LongType(), required=False)
+# Nor for the place of the file in its plan, a short name of the file for the time of one job.
+ORDINAL = NestedField(2147483599, "_ordinal", IntegerType(), required=True)
 
 METADATA_IDS = frozenset(
-    [PARTITION_ID, *(f.field_id for f in (FILE, POSITION, SPEC_ID, ROW_ID, LAST_UPDATED, DATA_SEQUENCE_NUMBER))]
+    [
+        PARTITION_ID,
+        *(f.field_id for f in (FILE, POSITION, SPEC_ID, ROW_ID, LAST_UPDATED, DATA_SEQUENCE_NUMBER, ORDINAL)),
+    ]
 )
 
 

@@ -15,6 +15,7 @@ from neve.run.arrow.columns import (
     DATA_SEQUENCE_NUMBER,
     FILE,
     LAST_UPDATED,
+    ORDINAL,
     PARTITION_ID,
     POSITION,
     ROW_ID,
@@ -44,6 +45,7 @@ def computed_columns(task: FileTask, schema: Schema, carrier: Carrier) -> dict[i
         FILE.field_id: constant(task.path, StringType(), carrier),
         POSITION.field_id: Counter(),
         SPEC_ID.field_id: constant(task.spec_id, IntegerType(), carrier),
+        ORDINAL.field_id: constant(task.ordinal, IntegerType(), carrier),
         DATA_SEQUENCE_NUMBER.field_id: constant(task.sequence_number, LongType(), carrier),
     }
     if task.first_row_id is None:  # the file is older than row lineage: what such columns hold in it means nothing

@@ -63,4 +63,5 @@ class FileTask:
     positions: PositionSet | None = None  # rows known to be deleted
     deletes: tuple[DeleteFile, ...] = ()  # position delete files and vectors still to be read
     equality: tuple[EqualityDeletes, ...] = ()
+    ordinal: int = -1  # its place in a numbered plan
     part: tuple[int, int] = (0, 1)  # which of how many equal stretches of bytes; only Parquet files are divided

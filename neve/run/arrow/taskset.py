@@ -17,7 +17,7 @@ from neve.model.partition import Specs
 from neve.run.arrow.tasks import DeleteFile, EqualityDeletes, FileTask
 from neve.tree.entries import Content, EntryTable
 
-__all__ = ["divided", "file_tasks", "groups", "tasks_of"]
+__all__ = ["divided", "file_tasks", "group_count", "groups", "is_numbered", "numbered", "tasks_of"]
 
 SPLIT_BYTES = 128 << 20
 _OPEN_BYTES = 4 << 20  # what opening a file costs, in bytes read
@@ -49,7 +49,7 @@ _OF_DELETE = (
 def tasks_of(files: EntryTable, deletes: EntryTable, attached: pa.Table) -> pa.Table:
     """A row per data file; `attached` has the row numbers of a file and of a delete that applies to it."""
     names = [*_OF_FILE, *(u.column for u in files.specs.union)]
-    table = files.columns.select(names)
+    table = files.columns.select([*names, "ordinal"] if is_numbered(files) else names)
     counts = np.bincount(attached["file"].to_numpy(), minlength=len(files))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     order = np.argsort(attached["file"].to_numpy(), kind="stable")
@@ -59,6 +59,19 @@ def tasks_of(files: EntryTable, deletes: EntryTable, attached: pa.Table) -> pa.T
     table = table.set_column(1, "file_format", _plain(table.column("file_format"))).append_column("deletes", lists)
     whole = np.zeros(len(files), np.int32)
     return table.append_column("part", pa.array(whole)).append_column("parts", pa.array(whole + 1))
+
+
+def numbered(files: EntryTable) -> EntryTable:
+    """The same files, each with its place among them; the number stays with a file that is taken out."""
+    if is_numbered(files):
+        return files
+    places = pa.array(np.arange(len(files), dtype=np.int32))
+    return EntryTable(files.columns.append_column("ordinal", places), files.specs)
+
+
+def is_numbered(files: EntryTable) -> bool:
+    """Whether files carry their place in a plan."""
+    return "ordinal" in files.columns.schema.names
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
@@ -89,11 +102,21 @@ def _with(tasks: pa.Table, **columns: np.ndarray[Any, Any]) -> pa.Table:
 def groups(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> Iterator[pa.Table]:
     """Neighbouring tasks put together until they are worth a group; a small scan still gives several of them."""
     weight = tasks["file_size_in_bytes"].to_numpy() // tasks["parts"].to_numpy() + _OPEN_BYTES
-    group_bytes = min(split_bytes, max(_LEAST_BYTES, int(weight.sum()) // _GROUPS))
+    group_bytes = _group_bytes(int(weight.sum()), split_bytes)
     before = np.cumsum(weight) - weight  # of the tasks ahead of each
     starts = np.flatnonzero(np.diff(before // group_bytes, prepend=-1))
     for start, end in zip(starts, np.append(starts, len(weight))[1:], strict=True):
         yield tasks.slice(int(start), int(end - start))
+
+
+def group_count(sizes: np.ndarray[Any, Any], split_bytes: int = SPLIT_BYTES) -> int:
+    """How many groups files of these sizes are worth; at most one each."""
+    total = int((sizes + _OPEN_BYTES).sum())
+    return max(1, min(len(sizes), -(-total // _group_bytes(total, split_bytes))))
+
+
+def _group_bytes(total: int, split_bytes: int) -> int:
+    return min(split_bytes, max(_LEAST_BYTES, total // _GROUPS))
 
 
 def file_tasks(tasks: pa.Table, specs: Specs) -> list[FileTask]:
@@ -121,6 +144,7 @@ def _file_task(row: Mapping[str, Any], union: Mapping[str, pa.Scalar], specs: Sp
         sequence_number=row["sequence_number"],
         deletes=tuple(map(_delete_file, by_position)),
         equality=_by_keys(d for d in row["deletes"] if d["content"] == Content.EQUALITY_DELETES),
+        ordinal=row.get("ordinal", -1),
         part=(row["part"], row["parts"]),
     )
 

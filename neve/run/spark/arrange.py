@@ -1,7 +1,8 @@
 """Rows brought together and in order before they are written, by the distribution mode and sort order of a table.
 
 * none: rows stay where they are.
-* hash: rows of one partition meet; Spark splits a partition that is too large for one task and joins small ones.
+* hash: rows of one partition meet, or without partitions any rows; Spark splits what is too large for one task and
+  joins what is small.
 * range: tasks get consecutive ranges of the partition values and the sort order.
 
 Inside a task rows are sorted by partition, so that one file at a time is open, unless fan-out is asked for; then by the
@@ -73,7 +74,7 @@ def settings(target: WriteTarget) -> Mapping[str, str]:
 
 def _distributed(df: DataFrame, target: WriteTarget, by_partition: list[_Key], by_order: list[_Key]) -> DataFrame:
     match target.distribution:
-        case "hash" if by_partition:
+        case "hash":
             return df.hint("rebalance", *(k.column for k in by_partition))
         case "range" if by_partition or by_order:
             return df.repartitionByRange(*(k.ordering for k in (*by_partition, *by_order)))

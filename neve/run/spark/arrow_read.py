@@ -21,6 +21,7 @@ from neve.run.arrow.taskset import SPLIT_BYTES, divided, file_tasks, groups
 from neve.run.arrow.types import Carrier
 from neve.run.facts import TableFacts
 from neve.run.files import read_tasks
+from neve.run.spark.packed import packed, unpacked
 from neve.run.spark.types import spark_schema
 
 __all__ = ["arrow_scan"]
@@ -45,7 +46,7 @@ def arrow_scan(
     if not tasks.num_rows:
         return spark.createDataFrame([], shape)
     target = ReadTarget(schema, facts.name_mapping, facts.schemas, Carrier.SPARK, predicate)
-    packed = [_packed(group) for group in groups(divided(tasks, split_bytes), split_bytes)]
+    packed = [packed(group) for group in groups(divided(tasks, split_bytes), split_bytes)]
     columns = {"group": pa.array(range(len(packed)), pa.int32()), "tasks": pa.array(packed, pa.binary())}
     rows = spark.createDataFrame(pa.table(columns))
     # Round robin, or a hash, would heap some groups up in one task.
@@ -60,17 +61,6 @@ def _reader(target: ReadTarget, facts: TableFacts) -> Callable[[Batches], Batche
         io = facts.io()
         for batch in batches:
             for group in batch.column(0).to_pylist():
-                yield from read_tasks(io, file_tasks(_unpacked(group), facts.specs), target)
+                yield from read_tasks(io, file_tasks(unpacked(group), facts.specs), target)
 
     return read_data_files
-
-
-def _packed(tasks: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, tasks.schema) as writer:
-        writer.write_table(tasks)
-    return bytes(sink.getvalue())
-
-
-def _unpacked(tasks: bytes) -> pa.Table:
-    return pa.ipc.open_stream(tasks).read_all()

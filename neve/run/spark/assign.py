@@ -7,6 +7,8 @@ text, since rows are sorted as what they become.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 from pyspark.errors import PySparkException
@@ -24,9 +26,12 @@ _LOCAL = ice.TimestampType | ice.TimestampNanoType | ice.DateType
 _INSTANT = ice.TimestamptzType | ice.TimestamptzNanoType
 
 
-def assigned_frame(df: DataFrame, schema: Schema) -> DataFrame:
-    """The columns of a DataFrame that belong to a schema, in its order. What does not fit the schema is refused."""
-    given = df.schema.fields
+def assigned_frame(df: DataFrame, schema: Schema, beside: Sequence[str] = ()) -> DataFrame:
+    """The columns of a DataFrame that belong to a schema, in its order. What does not fit the schema is refused.
+
+    Columns named `beside` go along as they are.
+    """
+    given = [f for f in df.schema.fields if f.name not in beside]
     found = matched_names([f.name for f in given], schema.fields)
     columns = []
     for field in schema.fields:
@@ -36,9 +41,8 @@ def assigned_frame(df: DataFrame, schema: Schema) -> DataFrame:
         column = F.col(f"`{source.name.replace('`', '``')}`")
         wanted = _stored_as(source.dataType, field.field_type)
         columns.append((column if wanted == source.dataType else column.cast(wanted)).alias(field.name))
-    chosen = df.select(*columns)
-    check_assignable(_arrow_schema(chosen.schema), schema)
-    return chosen
+    check_assignable(_arrow_schema(df.select(*columns).schema), schema)
+    return df.select(*columns, *beside)
 
 
 def _arrow_schema(schema: sp.StructType) -> object:

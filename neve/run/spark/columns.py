@@ -79,9 +79,10 @@ def placed(field: ice.NestedField, names: ReadNames) -> Column:
     return column.alias(synthetic(field))
 
 
-def by_name(name: str) -> Column:
-    """A column by its exact name, dots and backticks included."""
-    return F.col(f"`{name.replace('`', '``')}`")
+def by_name(name: str, qualifier: str | None = None) -> Column:
+    """A column by its exact name, dots and backticks included; of the frame with an alias, when that is told."""
+    parts = [name] if qualifier is None else [qualifier, name]
+    return F.col(".".join(f"`{part.replace('`', '``')}`" for part in parts))
 
 
 def literal(value: Any, field: ice.NestedField) -> Column:

@@ -11,7 +11,7 @@ the result reaches the Parquet reader, which skips row groups by it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -32,7 +32,7 @@ from neve.run.arrow.columns import (
     SPEC_ID,
     partition_column,
 )
-from neve.run.arrow.taskset import tasks_of
+from neve.run.arrow.taskset import numbered, tasks_of
 from neve.run.facts import TableFacts
 from neve.run.spark.arrow_read import arrow_scan
 from neve.run.spark.equality import EqualityJoins, equality_joins
@@ -47,13 +47,22 @@ from neve.tree.entries import Content
 __all__ = ["metadata_columns_of", "read"]
 
 
-def read(spark: SparkSession, plan: ScanPlan, facts: TableFacts, metadata_columns: Sequence[str] = ()) -> DataFrame:
-    """The live rows of a plan's files, with the metadata columns asked for after the plan's own."""
+def read(
+    spark: SparkSession,
+    plan: ScanPlan,
+    facts: TableFacts,
+    metadata_columns: Sequence[str] = (),
+    extra: Sequence[NestedField] = (),
+) -> DataFrame:
+    """The live rows of a plan's files, with the metadata columns asked for after the plan's own.
+
+    `extra` are metadata columns by their reserved ids under names of the caller's choice.
+    """
     prepare(spark)
     for entries in (plan.files, plan.deletes):
         refuse_unreadable(entries["file_path"], facts.location)
-    fields = (*plan.schema.fields, *_chosen(metadata_columns, plan.schema, facts))
-    reading = _Reading(spark, plan, facts, fields)
+    fields = (*plan.schema.fields, *_chosen(metadata_columns, plan.schema, facts), *extra)
+    reading = _Reading(spark, replace(plan, files=numbered(plan.files)), facts, fields)
     parts = reading.parts()
     if not parts:
         return spark.createDataFrame([], spark_schema(Schema(*fields)))

@@ -22,6 +22,7 @@ from neve.run.arrow.columns import (
     FILE,
     LAST_UPDATED,
     METADATA_IDS,
+    ORDINAL,
     PARTITION_ID,
     POSITION,
     ROW_ID,
@@ -139,6 +140,8 @@ def _facts_of_files(wanted: Pass) -> dict[str, pa.Array]:
         needed[synthetic(FILE)] = files["file_path"]
     if SPEC_ID.field_id in ids:
         needed[synthetic(SPEC_ID)] = files["spec_id"]
+    if ORDINAL.field_id in ids:
+        needed[synthetic(ORDINAL)] = files["ordinal"]
     if ids & {DATA_SEQUENCE_NUMBER.field_id, LAST_UPDATED.field_id}:
         needed[synthetic(DATA_SEQUENCE_NUMBER)] = files["sequence_number"]
     if wanted.scopes is not None:

@@ -10,9 +10,10 @@ reason, the files of all tasks are deleted, and the reason is raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 from pyspark import AccumulatorParam, TaskContext
 from pyspark.sql import DataFrame, SparkSession
@@ -21,15 +22,18 @@ from neve.errors import NeveError, UserError
 from neve.io.files import delete_all
 from neve.run.spark.arrange import arranged, is_clustered, settings
 from neve.run.spark.assign import assigned_frame
+from neve.run.spark.packed import packed, unpacked
 from neve.run.spark.session import is_classic, options_around
+from neve.run.tally import CHANGE_COLUMNS, CLAUSE, Effects, Tally, TallyKeeper
 from neve.run.writing.layout import FileNames
+from neve.run.writing.rolling import WrittenFile
 from neve.run.writing.sink import file_rows, write_batches
 from neve.run.writing.target import WriteTarget
 
-__all__ = ["WriteFailed", "write"]
+__all__ = ["WriteFailed", "WritingTask", "count_changes", "run_writing_job", "write", "write_changes"]
 
-_ANSWER = "files binary, problem string"
-_ANSWER_SCHEMA = pa.schema([("files", pa.binary()), ("problem", pa.string())])
+_ANSWER = "files binary, tally binary, problem string"
+_ANSWER_SCHEMA = pa.schema([("files", pa.binary()), ("tally", pa.binary()), ("problem", pa.string())])
 
 
 class WriteFailed(NeveError):
@@ -44,53 +48,108 @@ def write(df: DataFrame, target: WriteTarget) -> pa.Table:
     """Write the rows of a DataFrame to data files; the files as rows of an entry table. Runs one action."""
     target.check()
     rows = arranged(assigned_frame(df, target.file_schema), target)
-    spark = df.sparkSession
+    return _run(rows, target, None)[0]
+
+
+def write_changes(df: DataFrame, target: WriteTarget, effects: Effects) -> tuple[pa.Table, Tally]:
+    """Write the new rows among changed ones, and count which rows of which files they replace. Runs one action.
+
+    The rows have the columns `CHANGE_COLUMNS` beside those of the table.
+    """
+    target.check()
+    rows = arranged(assigned_frame(df, target.file_schema, CHANGE_COLUMNS), target)
+    return _run(rows, target, effects)
+
+
+def count_changes(df: DataFrame, effects: Effects) -> Tally:
+    """Count which rows of which files a statement concerns, and write nothing. Runs one action."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keeper = TallyKeeper(effects)
+        for batch in batches:
+            keeper.add(batch)
+        yield _answer(tally=packed(keeper.table()))
+
+    collected = df.select(*CHANGE_COLUMNS).mapInArrow(run, _ANSWER).collect()
+    return Tally.together([unpacked(a.tally) for a in collected], len(effects))
+
+
+def _run(rows: DataFrame, target: WriteTarget, effects: Effects | None) -> tuple[pa.Table, Tally]:
+    task = _task(target, is_clustered(target), effects)
+    return run_writing_job(rows, task, target, settings(target), len(effects) if effects else 0)
+
+
+Note = Callable[[list[str]], None]
+Batches = Iterable[pa.RecordBatch]
+WritingTask = Callable[[Batches, FileNames], tuple[list[WrittenFile], TallyKeeper | None]]
+
+
+def run_writing_job(
+    rows: DataFrame, task: WritingTask, target: WriteTarget, options: Mapping[str, str], clauses: int = 0
+) -> tuple[pa.Table, Tally]:
+    """Run a task that writes files over the partitions of a DataFrame; what all of them wrote and counted.
+
+    Files are deleted again when the job fails, or when a task answers with a row that cannot be stored.
+    """
+    spark = rows.sparkSession
     finished = _Finished(spark)
-    answers = rows.mapInArrow(_task(target, str(uuid4()), is_clustered(target), finished.note), _ANSWER)
+    answers = rows.mapInArrow(_answering(task, target, str(uuid4()), finished.note), _ANSWER)
     try:
-        with options_around(spark, settings(target)):
+        with options_around(spark, options):
             collected = answers.collect()
     except Exception as e:  # whatever the job failed of, its files are useless
         left = delete_all(target.open_io(), finished.paths())
         raise WriteFailed(f"Cannot write data files: {_first_line(e)}", left) from e
     finally:
         finished.forget()
-    return _together([(a.files, a.problem) for a in collected], target)
+    tally = Tally.together([unpacked(a.tally) for a in collected if a.tally is not None], clauses)
+    return _together([(a.files, a.problem) for a in collected], target), tally
 
 
-def _task(
-    target: WriteTarget, write_id: str, is_clustered: bool, note: Callable[[list[str]], None]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _answering(task: WritingTask, target: WriteTarget, write_id: str, note: Note) -> Callable[[Batches], Batches]:
+    """A task as Spark runs it: names for its files, and its answer."""
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        task, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
-        names = FileNames(task, attempt, write_id)
+        number, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
         try:
-            files = write_batches(batches, target, names, is_clustered=is_clustered)
+            files, keeper = task(batches, FileNames(number, attempt, write_id))
         except UserError as e:
-            yield _answer(None, str(e))
+            yield _answer(problem=str(e))
             return
         note([f.path for f in files])
-        if files:
-            yield _answer(_packed(file_rows(files, target)), None)
+        if files or keeper is not None:
+            counted = None if keeper is None else packed(keeper.table())
+            yield _answer(files=packed(file_rows(files, target)) if files else None, tally=counted)
 
     return run
 
 
-def _answer(files: bytes | None, problem: str | None) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"files": files, "problem": problem}], schema=_ANSWER_SCHEMA)
+def _task(target: WriteTarget, is_clustered: bool, effects: Effects | None) -> WritingTask:
+    def run(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], TallyKeeper | None]:
+        keeper = None if effects is None else TallyKeeper(effects)
+        rows = batches if keeper is None or effects is None else _new_rows(batches, keeper, effects)
+        return write_batches(rows, target, names, is_clustered=is_clustered), keeper
+
+    return run
 
 
-def _packed(rows: pa.Table) -> bytes:
-    """A table as bytes: partition values have types that Spark does not have."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-        stream.write_table(rows)
-    return bytes(sink.getvalue())
+def _new_rows(batches: Batches, keeper: TallyKeeper, effects: Effects) -> Iterator[pa.RecordBatch]:
+    """The rows to be written, without the columns that tell where they come from; all of them are counted."""
+    writes = np.array(effects.writes, bool)
+    for batch in batches:
+        keeper.add(batch)
+        kept = batch if writes.all() else batch.filter(pa.array(writes[batch.column(CLAUSE).to_numpy()]))
+        if kept.num_rows:
+            yield kept.drop_columns(list(CHANGE_COLUMNS))
+
+
+def _answer(files: bytes | None = None, tally: bytes | None = None, problem: str | None = None) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"files": files, "tally": tally, "problem": problem}], schema=_ANSWER_SCHEMA)
 
 
 def _together(answers: list[tuple[bytes | None, str | None]], target: WriteTarget) -> pa.Table:
-    tables = [pa.ipc.open_stream(files).read_all() for files, _ in answers if files is not None]
+    tables = [unpacked(files) for files, _ in answers if files is not None]
     rows = pa.concat_tables([file_rows([], target), *tables]).unify_dictionaries()
     problem = next((p for _, p in answers if p is not None), None)
     if problem is not None:

@@ -21,7 +21,7 @@ from neve.run.writing.conversion import bare, converted, is_convertible, unwrapp
 from neve.run.writing.nulls import all_null, filled
 from neve.run.writing.schema import arrow_field, stored_fields
 
-__all__ = ["assigned", "assigned_column", "check_assignable", "matched_names"]
+__all__ = ["assigned", "assigned_column", "check_assignable", "matched_names", "refuse_nulls"]
 
 
 def matched_names(names: list[str], fields: tuple[NestedField, ...], where: str = "") -> dict[int, int]:
@@ -65,7 +65,7 @@ def assigned(rows: pa.RecordBatch, schema: Schema, kinds: pa.Schema) -> pa.Recor
         for f, kind in zip(fields, kinds, strict=True)
     ]
     for f, column in zip(fields, columns, strict=True):
-        _refuse_nulls(f.required and column.null_count, f.name)
+        refuse_nulls(f.required and column.null_count, f.name)
     return pa.RecordBatch.from_arrays(columns, schema=kinds)
 
 
@@ -142,7 +142,7 @@ def _struct(values: pa.StructArray, target: StructType, kind: pa.StructType, whe
         given = parts[found[field.field_id]] if field.field_id in found else None
         child = _field(given, field, child_kind, name, len(values))
         if field.required and child.null_count:
-            _refuse_nulls(pc.sum(pc.and_(child.is_null(), values.is_valid())).as_py(), name)
+            refuse_nulls(pc.sum(pc.and_(child.is_null(), values.is_valid())).as_py(), name)
             child = filled(child)
         children.append(child)
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
@@ -151,7 +151,7 @@ def _struct(values: pa.StructArray, target: StructType, kind: pa.StructType, whe
 def _list(values: pa.Array, target: ListType, kind: pa.ListType, where: str) -> pa.Array:
     lengths = pc.fill_null(pc.list_value_length(values), 0)
     elements = _fitted(unwrapped(pc.list_flatten(values)), target.element_type, kind.value_type, f"{where}.element")
-    _refuse_nulls(target.element_required and elements.null_count, f"{where}.element")
+    refuse_nulls(target.element_required and elements.null_count, f"{where}.element")
     return pa.ListArray.from_arrays(_offsets(lengths), elements, type=kind, mask=values.is_null())
 
 
@@ -160,7 +160,7 @@ def _map(values: pa.MapArray, target: MapType, kind: pa.MapType, where: str) -> 
     flat = pc.list_flatten(pairs)
     keys = _fitted(unwrapped(flat.field(0)), target.key_type, kind.key_type, f"{where}.key")
     items = _fitted(unwrapped(flat.field(1)), target.value_type, kind.item_type, f"{where}.value")
-    _refuse_nulls(target.value_required and items.null_count, f"{where}.value")
+    refuse_nulls(target.value_required and items.null_count, f"{where}.value")
     offsets = _offsets(pc.fill_null(pc.list_value_length(pairs), 0))
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=values.is_null())
 
@@ -170,7 +170,8 @@ def _offsets(lengths: pa.Array) -> pa.Array:
     return pa.array(np.concatenate([[0], ends]).astype(np.int32))
 
 
-def _refuse_nulls(nulls: Any, where: str) -> None:
+def refuse_nulls(nulls: Any, where: str) -> None:
+    """Refuse nulls, when there are any, in a column that is required."""
     if nulls:
         raise UserError(f"Null in required column {where!r}: fill it, or make the column optional.")
 

@@ -8,13 +8,14 @@ referenced.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
 
 from neve.io.files import delete_all
 from neve.run.writing.assignment import assigned
+from neve.run.writing.batches import joined
 from neve.run.writing.durable import make_durable
 from neve.run.writing.layout import FileNames
 from neve.run.writing.partitioning import Piece
@@ -102,7 +103,7 @@ def write_batches(
     """Write batches of rows; on failure no file of this attempt is left behind."""
     sink = Sink(target, names, is_clustered=is_clustered)
     try:
-        for batch in _joined(batches):
+        for batch in joined(batches, _ROWS_AT_ONCE):
             sink.write(batch)
         return sink.close()
     except BaseException:
@@ -133,17 +134,3 @@ def _tuples(files: Sequence[WrittenFile]) -> dict[str, object]:
         return {}
     table = pa.Table.from_batches(rows)
     return dict(zip(table.column_names, table.columns, strict=True))
-
-
-def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are not small."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        if rows >= _ROWS_AT_ONCE:
-            yield pa.concat_batches(waiting) if len(waiting) > 1 else batch
-            waiting, rows = [], 0
-    if rows:
-        yield pa.concat_batches(waiting)

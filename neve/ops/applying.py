@@ -1,0 +1,475 @@
+"""From a plan and the rows it concerns to files and a commit, in either mode.
+
+*Merge-on-read*: one job writes the new rows and tells which positions of which files they replace; those become
+deletes. *Copy-on-write*: one job tells which rows change, another rewrites the files that hold them. A file no live row
+of which stays is dropped in both modes.
+
+Everything written belongs to the commit. What is written before an error is deleted again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.storagelevel import StorageLevel
+
+from neve.commit.actions import Action, DeleteFiles, Overwrite, Removed, RowDelta
+from neve.commit.isolation import Command, Isolation, guarded
+from neve.commit.outcome import Committed, Outcome
+from neve.commit.protocol import commit
+from neve.errors import UserError
+from neve.io.files import delete_all
+from neve.io.vectors import PositionSet
+from neve.ops.context import TableContext
+from neve.ops.results import ChangeResult
+from neve.plan.change import ChangePlan
+from neve.plan.delete_index import referenced_paths
+from neve.plan.lanes import keep_their_place
+from neve.plan.scan import ScanPlan
+from neve.run.arrow.taskset import numbered, tasks_of
+from neve.run.arrow.types import Carrier, arrow_type
+from neve.run.spark.pairs import Pairs
+from neve.run.spark.patch import Patching
+from neve.run.spark.positions import deleted_positions
+from neve.run.spark.write import WriteFailed, count_changes, write_changes
+from neve.run.tally import CLAUSE, FILE, Effects, Tally
+from neve.run.writing.deletes import Deleted, write_deletes
+from neve.run.writing.patch import Patch
+from neve.run.writing.target import WriteOptions, WriteTarget
+from neve.tree.entries import Content, EntryTable
+
+__all__ = ["Applied", "Applying", "Change"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Change:
+    """The rows a statement concerns, and what becomes of them."""
+
+    command: Command
+    plan: ChangePlan
+    effects: Effects
+    assigned: tuple[str, ...]  # the columns some clause assigns to, in files that exist
+    # Frames are made when they are needed; each has `CHANGE_COLUMNS`.
+    positions: Callable[[], DataFrame]  # the rows of files that exist, without values
+    patches: Callable[[], DataFrame]  # those, with the columns assigned, and new rows with all columns
+    rows: Callable[[], DataFrame]  # those, with all columns
+    is_unique: bool = True  # a row met twice is an error
+    inserts: bool = False  # some rows may be new
+    ambiguity: str = ""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A change that was committed, or was not due."""
+
+    outcome: Outcome
+    result: ChangeResult
+    tally: Tally
+
+
+@dataclass
+class Applying:
+    """One run of a statement: its clock and the files it has written so far."""
+
+    context: TableContext
+    change: Change
+    isolation: Isolation
+    branch: str
+    properties: Mapping[str, str]
+    seconds: dict[str, float] = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
+
+    def run(self) -> Applied:
+        """Write what the change needs and commit it."""
+        try:
+            return self._run()
+        except WriteFailed as e:
+            self._undo()
+            raise _as_user_error(self.change, e) from e
+        except PySparkException as e:
+            self._undo()
+            raise _as_user_error(self.change, e) from e
+        except BaseException:
+            self._undo()
+            raise
+
+    def _run(self) -> Applied:
+        plan = self.change.plan
+        if plan.is_empty and not self.change.inserts:
+            return self._nothing(self._tally_of_nothing())
+        if self.change.command is Command.DELETE and plan.is_metadata_only:
+            return self._dropped()
+        made = self._merged_on_read() if plan.mode == "merge-on-read" else self._copied_on_write()
+        if made.is_empty:
+            return self._nothing(made.tally)
+        return self._committed(made)
+
+    # -- the modes ---------------------------------------------------------------------------------------------------
+
+    def _merged_on_read(self) -> _Made:
+        change, plan = self.change, self.change.plan
+        if any(change.effects.writes):
+            added, tally = self._phase("write", lambda: write_changes(change.rows(), self._target(), change.effects))
+            self._own(added["file_path"].to_pylist())
+        else:
+            added, tally = None, self._phase("scan", lambda: count_changes(change.positions(), change.effects))
+        self._refuse_ambiguous(tally)
+        touched = _Touched.of(plan.read, tally)
+        folded = self._phase("fold", lambda: self._folded(touched))
+        dropped, partly = folded.in_two()
+        deletes = self._phase("deletes", lambda: write_deletes(partly.deleted, self._target()))
+        self._own(deletes["file_path"].to_pylist())
+        gone = EntryTable.concat([plan.whole.files, dropped.deleted.files], self.context.specs)
+        return _Made(tally, self._entries(added), deletes, gone, partly.superseded, touched.files)
+
+    def _copied_on_write(self) -> _Made:
+        change, plan = self.change, self.change.plan
+        if not any(change.effects.writes):
+            tally = self._phase("scan", lambda: count_changes(change.positions(), change.effects))
+            return self._rewritten(tally, None)
+        with _kept(change.patches()) as changes:
+            tally = self._phase("scan", lambda: count_changes(changes, change.effects))
+            return self._rewritten(tally, changes)
+
+    def _rewritten(self, tally: Tally, changes: DataFrame | None) -> _Made:
+        """The files that hold a match, rewritten; and the rows that belong to no file yet."""
+        self._refuse_ambiguous(tally)
+        touched = _Touched.of(self.change.plan.read, tally)
+        added = [*self._patched(touched, tally, changes), *self._new_rows(tally, changes)]
+        files = EntryTable.concat([self._entries(a) for a in added], self.context.specs)
+        gone = EntryTable.concat([self.change.plan.whole.files, touched.files], self.context.specs)
+        return _Made(tally, files, EntryTable.empty(self.context.specs), gone, None, touched.files)
+
+    def _patched(self, touched: _Touched, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
+        if not len(touched.files):
+            return
+        stays = keep_their_place(touched.files, self.context.metadata, self._assigned_ids())
+        if not self._is_carried():
+            stays = np.ones(len(stays), bool)  # better many small files than values that Spark would round
+        for mask, is_moving in ((stays, False), (~stays, True)):
+            if mask.any():
+                patching = self._patching(touched.only(mask), tally, changes)
+                run = patching.moving if is_moving else patching.in_place
+                files = self._phase("rewrite", run)
+                self._own(files["file_path"].to_pylist())
+                yield files
+
+    def _patching(self, touched: _Touched, tally: Tally, changes: DataFrame | None) -> Patching:
+        tasks = tasks_of(touched.files, touched.plan.deletes, touched.plan.attached)
+        patch = Patch(self.context.facts, self._target(), self.change.effects, self.change.assigned)
+        spark = self.context.spark()
+        if changes is None:
+            return Patching(spark, patch, tasks, gone=tally.gone)
+        chosen = spark.createDataFrame(pa.table({FILE: touched.files["ordinal"]}))
+        changed = changes.where(F.col(FILE).isNotNull()).join(F.broadcast(chosen), FILE, "left_semi")
+        removes = [n for n, goes in enumerate(self.change.effects.removes) if goes]
+        return Patching(spark, patch, tasks, changes=changed.where(F.col(CLAUSE).isin(removes)))
+
+    def _new_rows(self, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
+        """Rows that come from no file that is patched: inserted ones, and those of files that change as a whole."""
+        if changes is None or not tally.has_new_rows:
+            return
+        rows = changes.where(F.col(FILE).isNull())
+        files = self._phase("write", lambda: write_changes(rows, self._target(), self.change.effects)[0])
+        self._own(files["file_path"].to_pylist())
+        yield files
+
+    # -- positions ---------------------------------------------------------------------------------------------------
+
+    def _folded(self, touched: _Touched) -> _Folded:
+        """The positions that are gone with those that were gone before, where the old deletes are to be replaced."""
+        plan = touched.plan
+        supersedes = self._superseded(plan)
+        is_vectors = self.context.metadata.format_version >= 3
+        by_position = plan.deletes.numpy("content") == Content.POSITION_DELETES
+        pairs = Pairs.of(plan.attached).of_deletes(by_position if is_vectors else supersedes)
+        paths = plan.files["file_path"].to_pylist()
+        old = (
+            deleted_positions(self.context.spark(), paths, plan.deletes, pairs, self.context.facts)
+            if len(pairs.file)
+            else [PositionSet()] * len(paths)
+        )
+        united = [new.union(before) for new, before in zip(touched.gone, old, strict=True)]
+        return _Folded(Deleted(plan.files, united), plan.deletes.filter(pa.array(supersedes)))
+
+    def _superseded(self, plan: ScanPlan) -> np.ndarray[Any, Any]:
+        """The old deletes that are about one of these files alone, and whose rows move into the new ones."""
+        if self.context.metadata.format_version < 3 and self.context.properties.delete_granularity != "file":
+            return np.zeros(len(plan.deletes), bool)
+        by_position = plan.deletes.numpy("content") == Content.POSITION_DELETES
+        return by_position & referenced_paths(plan.deletes).is_valid().to_numpy(zero_copy_only=False)
+
+    # -- commit ------------------------------------------------------------------------------------------------------
+
+    def _dropped(self) -> Applied:
+        """A DELETE of whole files: metadata only, decided again on what is there when it commits."""
+        plan = self.change.plan
+        outcome = self._phase("commit", lambda: self._commit(DeleteFiles(row_filter=plan.conflict_filter)))
+        files = plan.whole.files
+        tally = self._tally_of_nothing()
+        result = ChangeResult(
+            snapshot_id=outcome.snapshot_id if isinstance(outcome, Committed) else None,
+            mode=plan.mode,
+            rows_deleted=self._live_rows(plan.whole),
+            files_removed=len(files),
+            files_removed_by_spec=_by_spec(files),
+            attempts=getattr(outcome, "attempts", 0),
+            seconds=self.seconds,
+        )
+        return Applied(outcome, result, tally)
+
+    def _committed(self, made: _Made) -> Applied:
+        outcome = self._phase("commit", lambda: self._commit(self._action(made)))
+        return Applied(outcome, self._result(made, outcome), made.tally)
+
+    def _action(self, made: _Made) -> Action:
+        plan = self.change.plan
+        start, conflict = plan.snapshot_id, plan.conflict_filter
+        if plan.mode == "merge-on-read" or not len(made.gone):
+            delta = RowDelta(
+                added_data=made.added or None,
+                added_deletes=made.deletes or None,
+                removed_data=Removed(made.gone) if len(made.gone) else Removed(),
+                removed_deletes=Removed(made.superseded) if made.superseded else Removed(),
+                referenced=frozenset(made.touched["file_path"].to_pylist()) - _paths(made.gone),
+                conflict_filter=conflict,
+                start_snapshot_id=start,
+            )
+            return guarded(delta, self.change.command, self.isolation)
+        overwrite = Overwrite(
+            added=made.added or None,
+            removed=Removed(made.gone),
+            conflict_filter=conflict,
+            start_snapshot_id=start,
+        )
+        return guarded(overwrite, self.change.command, self.isolation)
+
+    def _commit(self, action: Action) -> Outcome:
+        owned, self.written = self.written, []  # from here on the commit decides what becomes of them
+        return commit(
+            self.context.catalog,
+            self.context.iceberg,
+            action,
+            branch=self.branch,
+            properties=self.properties,
+            environment=self.context.environment,
+            owned=owned,
+        )
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    def _result(self, made: _Made, outcome: Outcome) -> ChangeResult:
+        updated, deleted, inserted = self._counts(made.tally)
+        records = int(pc.sum(made.added["record_count"]).as_py() or 0)
+        return ChangeResult(
+            snapshot_id=outcome.snapshot_id if isinstance(outcome, Committed) else None,
+            mode=self.change.plan.mode,
+            rows_updated=updated,
+            rows_deleted=deleted + (0 if self.change.plan.keeps_whole else self._live_rows(self.change.plan.whole)),
+            rows_inserted=inserted,
+            rows_copied=max(records - updated - inserted, 0),
+            files_scanned=len(self.change.plan.read.files),
+            files_added=len(made.added),
+            files_removed=len(made.gone),
+            delete_files_added=_distinct(made.deletes),
+            delete_files_removed=0 if made.superseded is None else _distinct(made.superseded),
+            bytes_added=_bytes(made.added) + _bytes(made.deletes),
+            files_added_by_spec=_by_spec(made.added),
+            files_removed_by_spec=_by_spec(made.gone),
+            delete_files_added_by_spec=_by_spec(made.deletes),
+            attempts=getattr(outcome, "attempts", 0),
+            seconds=self.seconds,
+        )
+
+    def _counts(self, tally: Tally) -> tuple[int, int, int]:
+        """Rows updated, deleted and inserted, by what the clauses do; a row of a whole file that changes is updated."""
+        updated = deleted = inserted = 0
+        for rows, removes, writes in zip(
+            tally.rows, self.change.effects.removes, self.change.effects.writes, strict=True
+        ):
+            updated += rows if removes and writes else 0
+            deleted += rows if removes and not writes else 0
+            inserted += rows if writes and not removes else 0
+        if not self.change.is_unique and deleted:
+            deleted = sum(p.cardinality for p in tally.gone.values()) - updated
+        return updated, deleted, inserted
+
+    def _live_rows(self, plan: ScanPlan) -> int:
+        """The live rows of files that are dropped unread; counted by Spark only where deletes by value apply."""
+        if not len(plan.files):
+            return 0
+        rows = int(pc.sum(plan.files["record_count"]).as_py() or 0)
+        if (plan.deletes.numpy("content") == Content.EQUALITY_DELETES).any():
+            return rows  # what deletes by value took is not known without reading the files
+        if not len(plan.deletes):
+            return rows
+        paths = plan.files["file_path"].to_pylist()
+        dead = deleted_positions(self.context.spark(), paths, plan.deletes, Pairs.of(plan.attached), self.context.facts)
+        return rows - sum(p.cardinality for p in dead)
+
+    def _nothing(self, tally: Tally) -> Applied:
+        result = ChangeResult(
+            None, self.change.plan.mode, files_scanned=len(self.change.plan.read.files), seconds=self.seconds
+        )
+        return Applied(Committed(None, "", 0), result, tally)
+
+    def _tally_of_nothing(self) -> Tally:
+        return Tally({}, len(self.change.effects))
+
+    # -- helpers -----------------------------------------------------------------------------------------------------
+
+    def _target(self) -> WriteTarget:
+        modes = {
+            Command.DELETE: self.context.properties.delete_distribution_mode,
+            Command.UPDATE: self.context.properties.update_distribution_mode,
+            Command.MERGE: self.context.properties.merge_distribution_mode,
+        }
+        options = WriteOptions(
+            distribution=modes[self.change.command] or "hash",
+            row_lineage=self.context.metadata.format_version >= 3,
+        )
+        return WriteTarget.of(self.context.metadata, self.context.facts.io_properties, options=options)
+
+    def _assigned_ids(self) -> set[int]:
+        schema = self.context.metadata.schema()
+        return {i for name in self.change.assigned for i in _ids_below(schema, name)}
+
+    def _is_carried(self) -> bool:
+        """Whether Spark holds the values of every column without changing them."""
+        kinds = [f.field_type for f in self.context.metadata.schema().fields]
+        return all(arrow_type(k, Carrier.SPARK) == arrow_type(k, Carrier.EXACT) for k in kinds)
+
+    def _entries(self, files: pa.Table | None) -> EntryTable:
+        return EntryTable.empty(self.context.specs) if files is None else EntryTable(files, self.context.specs)
+
+    def _refuse_ambiguous(self, tally: Tally) -> None:
+        if self.change.is_unique and tally.ambiguous_files():
+            raise UserError(self.change.ambiguity)
+
+    def _own(self, paths: list[str]) -> None:
+        self.written += paths
+
+    def _undo(self) -> None:
+        if self.written:
+            delete_all(self.context.io, set(self.written))
+            self.written = []
+
+    def _phase(self, name: str, work: Callable[[], T]) -> T:
+        started = time.perf_counter()
+        try:
+            return work()
+        finally:
+            self.seconds[name] = round(self.seconds.get(name, 0) + time.perf_counter() - started, 3)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a mode made of a change: files that come, files that go."""
+
+    tally: Tally
+    added: EntryTable
+    deletes: EntryTable
+    gone: EntryTable
+    superseded: EntryTable | None
+    touched: EntryTable
+
+    @property
+    def is_empty(self) -> bool:
+        return not (len(self.added) or len(self.deletes) or len(self.gone))
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """The files of a plan some rows of which go, and the positions that do."""
+
+    plan: ScanPlan
+    gone: list[PositionSet]
+
+    @classmethod
+    def of(cls, plan: ScanPlan, tally: Tally) -> _Touched:
+        gone = tally.gone
+        known = replace(plan, files=numbered(plan.files))
+        mask = np.zeros(len(plan.files), bool)
+        mask[list(gone)] = True
+        return cls(known.only(mask), list(gone.values()))
+
+    @property
+    def files(self) -> EntryTable:
+        return self.plan.files
+
+    def only(self, mask: np.ndarray[Any, Any]) -> _Touched:
+        """Some of the files."""
+        return _Touched(self.plan.only(mask), [self.gone[int(at)] for at in np.flatnonzero(mask)])
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """All positions that are deleted from files, and the old delete files that say a part of it."""
+
+    deleted: Deleted
+    superseded: EntryTable
+
+    def in_two(self) -> tuple[_Folded, _Folded]:
+        """The files that lose all their rows, and the others."""
+        counts = self.deleted.files.numpy("record_count").tolist()
+        pairs = zip(self.deleted.positions, counts, strict=True)
+        empty = np.array([positions.covers(count) for positions, count in pairs], bool)
+        dropped = self.deleted.of(np.flatnonzero(empty))
+        gone = _paths(dropped.files)
+        named = referenced_paths(self.superseded).to_pylist()
+        # Deletes of a file that leaves the table leave with it.
+        others = self.superseded.filter(pa.array([name not in gone for name in named], pa.bool_()))
+        return _Folded(dropped, self.superseded), _Folded(self.deleted.of(np.flatnonzero(~empty)), others)
+
+
+@contextmanager
+def _kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """A frame that is computed once, though it is used several times."""
+    kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+def _as_user_error(change: Change, error: Exception) -> Exception:
+    """What a value in the data did to a statement, without Spark's stacks."""
+    cause = error.__cause__ if isinstance(error, WriteFailed) else error
+    said = str(cause).strip().splitlines()[0] if cause is not None and str(cause).strip() else str(error)
+    return UserError(f"{change.plan.statement.splitlines()[0]}: {said}")
+
+
+def _paths(files: EntryTable) -> frozenset[str]:
+    return frozenset(files["file_path"].to_pylist())
+
+
+def _distinct(files: EntryTable) -> int:
+    return len(files) if len(files) else 0
+
+
+def _bytes(files: EntryTable) -> int:
+    """Bytes of files; vectors in one Puffin file count it once."""
+    sizes = dict(zip(files["file_path"].to_pylist(), files["file_size_in_bytes"].to_pylist(), strict=True))
+    return sum(sizes.values())
+
+
+def _by_spec(files: EntryTable) -> dict[int, int]:
+    return {spec_id: len(part) for spec_id, part in files.by_spec()} if len(files) else {}
+
+
+def _ids_below(schema: Any, name: str) -> set[int]:
+    """A column and everything inside it."""
+    names = [n for n in schema.column_names if n == name or n.startswith(f"{name}.")]
+    return {schema.find_field(n).field_id for n in names}

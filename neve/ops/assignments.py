@@ -1,0 +1,170 @@
+"""What a clause assigns to which column: resolved by name, checked for clashes, and made to fit.
+
+A field of a struct may be assigned without the others: the struct is built anew around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StructType
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as sp
+
+from neve.errors import UnknownName, UnsupportedFeature, UserError
+from neve.ops.context import TableContext
+from neve.run.arrow.types import Carrier, arrow_type
+from neve.run.spark.columns import by_name
+from neve.run.spark.expressions import Expressions, Value, as_column
+from neve.run.spark.store import stored
+
+__all__ = ["Assignments", "refuse_rounded"]
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Assignment:
+    """One target and its expression; the type is known once it was checked."""
+
+    path: Path  # the column, then the fields inside it
+    field: NestedField
+    clause: str  # as it reads in errors
+    value: Value
+    kind: sp.DataType | None = None
+
+    def column(self) -> Column:
+        kind = sp.NullType() if self.kind is None else self.kind
+        return stored(as_column(self.value), kind, self.field, ".".join(self.path))
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """All assignments of one clause."""
+
+    schema: Schema
+    given: tuple[_Assignment, ...]
+    qualifier: str | None = field(default=None)  # the alias the table's own columns are reached by
+
+    @classmethod
+    def of(
+        cls, context: TableContext, assignments: Iterable[tuple[str, Value]], alias: str, clause: str
+    ) -> Assignments:
+        """Assignments by name; unknown, doubled and clashing targets are refused."""
+        schema = context.metadata.schema()
+        given = []
+        for name, value in assignments:
+            where = f"{clause} {name}"
+            if not isinstance(value, str | Column):
+                raise UserError(f"{where}: give SQL text or a Column, not {type(value).__name__}. Write '1' for 1.")
+            path, found = _target(schema, name, alias, context.name)
+            given.append(_Assignment(path, found, where, value))
+        _refuse_clashes(given)
+        return cls(schema, tuple(given), alias)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The top-level columns that change."""
+        return tuple(dict.fromkeys(a.path[0] for a in self.given))
+
+    def values(self) -> dict[str, Value]:
+        """The expressions by clause."""
+        return {a.clause: a.value for a in self.given}
+
+    def with_values(self, values: Mapping[str, Value]) -> Assignments:
+        """The same targets with expressions that were made ready for Spark."""
+        return replace(self, given=tuple(replace(a, value=values[a.clause]) for a in self.given))
+
+    def typed(self, expressions: Expressions) -> Assignments:
+        """The assignments with the types of their expressions; one that cannot be stored is refused."""
+        kinds = expressions.types(self.values())
+        known = replace(self, given=tuple(replace(a, kind=kinds[a.clause]) for a in self.given))
+        known.new_columns()
+        return known
+
+    def new_columns(self) -> dict[str, Column]:
+        """The new value of every column that changes, from the row as it was."""
+        return {name: self._column(name) for name in self.columns}
+
+    def _column(self, name: str) -> Column:
+        mine = [a for a in self.given if a.path[0] == name]
+        if len(mine) == 1 and len(mine[0].path) == 1:
+            return mine[0].column()
+        top = self.schema.find_field(name)
+        return _rebuilt(by_name(name, self.qualifier), top, [(a.path[1:], a) for a in mine])
+
+
+def _rebuilt(before: Column, column: NestedField, inside: list[tuple[Path, _Assignment]]) -> Column:
+    """A struct with some of its fields assigned; one that was null comes to be, its other fields null."""
+    parts = []
+    for each in column.field_type.fields if isinstance(column.field_type, StructType) else ():
+        mine = [(path[1:], a) for path, a in inside if path[0] == each.name]
+        old = before.getField(each.name)
+        match mine:
+            case []:
+                new = old
+            case [((), assignment)]:
+                new = assignment.column()
+            case _:
+                new = _rebuilt(old, each, mine)
+        parts.append(new.alias(each.name))
+    return F.struct(*parts)
+
+
+def _target(schema: Schema, name: str, alias: str, table: str) -> tuple[Path, NestedField]:
+    """The path of a column or field; the alias of the table may come first."""
+    for spelled in (name, name.removeprefix(f"{alias}.")):
+        for exactly in (True, False):
+            if (found := _find(schema, spelled.replace("`", ""), exactly)) is not None:
+                return _path(schema, found), found
+    tops = [n for n in schema.column_names if "element" not in n]
+    raise UnknownName("column", name, tops, f"table {table}")
+
+
+def _find(schema: Schema, name: str, exactly: bool) -> NestedField | None:
+    try:
+        return schema.find_field(name, case_sensitive=exactly)
+    except ValueError:
+        return None
+
+
+def _path(schema: Schema, found: NestedField) -> Path:
+    for top in schema.fields:
+        if (path := _path_in(top, found.field_id)) is not None:
+            return path
+    name = schema.find_column_name(found.field_id)
+    raise UserError(f"Cannot assign to {name!r}: it is inside a list or a map. Assign the whole column.")
+
+
+def _path_in(here: NestedField, field_id: int) -> Path | None:
+    if here.field_id == field_id:
+        return (here.name,)
+    for inner in here.field_type.fields if isinstance(here.field_type, StructType) else ():
+        if (path := _path_in(inner, field_id)) is not None:
+            return (here.name, *path)
+    return None
+
+
+def _refuse_clashes(given: list[_Assignment]) -> None:
+    for at, later in enumerate(given):
+        for earlier in given[:at]:
+            short = min(len(earlier.path), len(later.path))
+            if earlier.path[:short] == later.path[:short]:
+                one, other = ".".join(earlier.path), ".".join(later.path)
+                what = f"{one!r} is assigned twice" if one == other else f"{one!r} and {other!r} overlap"
+                raise UserError(f"{later.clause}: {what}. Assign each column once.")
+
+
+def refuse_rounded(context: TableContext, what: str) -> None:
+    """Refuse to carry whole rows through Spark when a column has values that Spark would change."""
+    for f in context.metadata.schema().fields:
+        if arrow_type(f.field_type, Carrier.SPARK) != arrow_type(f.field_type, Carrier.EXACT) and "ns" in str(
+            f.field_type
+        ):
+            raise UnsupportedFeature(
+                f"Cannot {what} merge-on-read: column {f.name!r} of type {f.field_type} is finer than Spark's "
+                "timestamps, and the rows that change would be rounded. Use copy-on-write, which copies it exactly."
+            )

@@ -1,0 +1,120 @@
+"""What a statement that changes rows will do to which files, before anything is read.
+
+The files of the table fall in three: those no row of which can match are left alone; those every row of which matches,
+as their partition or their statistics prove, are *whole* and need no look; the others are *read*, and what becomes of
+each is known when its matching rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.table.metadata import TableMetadata
+
+from neve.plan.row_filter import RowFilter
+from neve.plan.scan import ScanPlan
+from neve.tree.entries import EntryTable
+
+__all__ = ["ChangePlan", "Mode", "in_two"]
+
+Mode = Literal["copy-on-write", "merge-on-read"]
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """Which files of which spec a statement reads, drops, rewrites or gives deletes."""
+
+    statement: str  # as it reads in SQL
+    mode: Mode
+    isolation: str
+    format_version: int
+    default_spec_id: int
+    read: ScanPlan  # some of the rows may match
+    whole: ScanPlan  # every row matches
+    keeps_whole: bool  # the rows of whole files are changed and written again; else the files are dropped unread
+    conflict_filter: BooleanExpression  # what another writer must not have added meanwhile
+    notes: tuple[str, ...] = ()
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot the plan was made on."""
+        return self.read.snapshot_id
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no file can hold a matching row."""
+        return not len(self.read.files) and not len(self.whole.files)
+
+    @property
+    def is_metadata_only(self) -> bool:
+        """Whether no data file has to be read."""
+        return not len(self.read.files) and not self.keeps_whole
+
+    def explain(self) -> str:
+        """The plan in words."""
+        return "\n".join(self._lines())
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def _lines(self) -> Iterator[str]:
+        stats = self.read.stats
+        yield self.statement
+        yield f"  on         snapshot {self.snapshot_id}, {self.mode}, isolation {self.isolation}"
+        untouched = stats.files_considered - len(self.read.files) - len(self.whole.files)
+        yield (
+            f"  untouched  {untouched} of {stats.files_considered} files: {stats.pruned_by_partition} by partition, "
+            f"{stats.pruned_by_statistics} by statistics"
+        )
+        yield from self._of(self.whole, "whole", self._fate_of_whole())
+        yield from self._of(self.read, "read", self._fate_of_read())
+        filter_stats = stats.filter
+        if filter_stats.unevaluable_specs or filter_stats.fail_open_partitions:
+            yield (
+                f"  undecided  {filter_stats.fail_open_files} files of {filter_stats.fail_open_partitions} partitions "
+                "could not be judged and are read"
+            )
+        yield f"  new rows   under spec {self.default_spec_id}"
+        yield f"  conflicts  {self._conflicts()}"
+        yield from (f"  note       {note}" for note in self.notes)
+
+    def _of(self, plan: ScanPlan, word: str, fate: str) -> Iterator[str]:
+        if not len(plan.files):
+            return
+        yield (
+            f"  {word:<10} {len(plan.files)} files, up to {plan.stats.rows} rows, {plan.stats.bytes} bytes, "
+            f"{len(plan.deletes)} delete files apply: {fate}"
+        )
+        for spec_id, files in plan.files.by_spec():
+            yield f"    spec {spec_id:<5} {_described(files, spec_id)}"
+
+    def _fate_of_whole(self) -> str:
+        return "every row changes, the files are replaced" if self.keeps_whole else "dropped without being read"
+
+    def _fate_of_read(self) -> str:
+        if self.mode == "copy-on-write":
+            return "each that holds a match is rewritten"
+        kind = "a deletion vector" if self.format_version >= 3 else "position deletes"
+        return f"each that holds a match gets {kind} under its own spec"
+
+    def _conflicts(self) -> str:
+        if self.isolation == "serializable":
+            read = "any new rows" if self.conflict_filter is AlwaysTrue() else "new rows that may match"
+            return f"with {read}, and with changes of the same files"
+        return "with changes of the same files"
+
+
+def in_two(plan: ScanPlan, predicate: BooleanExpression, metadata: TableMetadata) -> tuple[ScanPlan, ScanPlan]:
+    """A plan in two: the files in which a row may fail an exact predicate, and those in which none does."""
+    covered = RowFilter(predicate, metadata, plan.files.specs).must_match(plan.files)
+    return plan.only(~covered), plan.only(np.asarray(covered))
+
+
+def _described(files: EntryTable, spec_id: int) -> str:
+    names = ", ".join(f"{f.name} ({f.transform})" for f in files.specs[spec_id].fields)
+    rows = int(files.numpy("record_count").sum())
+    return f"{len(files)} files by {names}, {rows} rows" if names else f"{len(files)} files, {rows} rows"

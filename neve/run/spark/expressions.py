@@ -1,0 +1,111 @@
+"""Expressions of a statement checked before anything runs: they resolve, they fit, and they mean one thing.
+
+Spark analyses them against a frame of the right columns. What it says is turned into one sentence that names the
+clause. An aggregate, a window or a generator has no meaning for a single row; a condition that may change its answer
+when it is asked again would delete one row and write another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as sp
+
+from neve.errors import UserError
+from neve.predicate.features import features_of
+from neve.run.spark.session import is_classic
+
+__all__ = ["Expressions", "Value", "as_column", "plain_error"]
+
+Value: TypeAlias = str | Column
+"""An expression: Spark SQL text, or a Column."""
+
+_GROUPING = ("MISSING_GROUP_BY", "GROUP_BY", "MISSING_AGGREGATION", "INVALID_WHERE_CONDITION", "UNSUPPORTED_EXPR_FOR")
+
+
+def as_column(value: Value) -> Column:
+    """An expression as a Column."""
+    return F.expr(value) if isinstance(value, str) else value
+
+
+def plain_error(clause: str, error: PySparkException) -> UserError:
+    """What Spark says about a clause, in one sentence."""
+    condition = (error.getCondition() or "") if hasattr(error, "getCondition") else ""
+    told = error.getMessageParameters() or {} if hasattr(error, "getMessageParameters") else {}
+    if condition.startswith("UNRESOLVED_COLUMN") and "objectName" in told:
+        near = told.get("proposal", "").replace("`", "")
+        hint = f"Did you mean one of {near}?" if near else "Name a column of the table."
+        return UserError(f"{clause}: unknown column {told['objectName'].replace('`', '')!r}. {hint}")
+    if condition.startswith("AMBIGUOUS_REFERENCE") and "name" in told:
+        name = told["name"].replace("`", "")
+        return UserError(f"{clause}: column {name!r} is ambiguous. Qualify it with the alias of its table.")
+    return UserError(f"{clause}: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).strip()
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """The columns expressions may name, as an empty or lazy frame with its aliases."""
+
+    frame: DataFrame
+
+    def types(self, values: Mapping[str, Value]) -> dict[str, sp.DataType]:
+        """The types of expressions, by the clause each belongs to; each is one value for one row."""
+        for clause, value in values.items():
+            self._refuse_not_of_a_row(clause, value)
+        schema = self._each(values, lambda columns: self.frame.select(*columns, *self._anchor()).schema)
+        return {clause: field.dataType for clause, field in zip(values, schema.fields, strict=False)}
+
+    def check_condition(self, clause: str, value: Value) -> None:
+        """Refuse a condition that does not resolve, is not boolean, or may change its answer."""
+        self._refuse_not_of_a_row(clause, value)
+        if isinstance(value, str) and (chance := features_of(value).nondeterministic):
+            raise _nondeterministic(clause, ", ".join(chance))
+        kept = self._each({clause: value}, lambda columns: self.frame.where(columns[0]).select(*self._anchor()))
+        if is_classic(kept.sparkSession) and not kept._jdf.queryExecution().analyzed().deterministic():
+            raise _nondeterministic(clause, "a function in it")
+
+    def _each(self, values: Mapping[str, Value], analyse: Callable[[list[Column]], sp.StructType | DataFrame]) -> Any:
+        """All expressions analysed at once; one by one only to find the clause that fails."""
+        try:
+            return analyse([as_column(v) for v in values.values()])
+        except (AnalysisException, ParseException) as e:
+            if len(values) > 1:
+                for clause, value in values.items():
+                    self._each({clause: value}, analyse)
+            clause = next(iter(values))
+            if any(word in (e.getCondition() or "") for word in _GROUPING):
+                raise UserError(f"{clause}: aggregate functions say nothing about a single row. Use a subquery.") from e
+            raise plain_error(clause, e) from e
+
+    def _refuse_not_of_a_row(self, clause: str, value: Value) -> None:
+        if not isinstance(value, str):
+            return
+        found = features_of(value)
+        for is_there, what in (
+            (found.has_aggregate, "aggregate functions say"),
+            (found.has_window, "window functions say"),
+            (found.has_generator, "generators such as explode say"),
+        ):
+            if is_there:
+                raise UserError(f"{clause}: {what} nothing about a single row. Use a subquery.")
+
+    def _anchor(self) -> list[Column]:
+        """A plain column beside the others: with it an aggregate is an error instead of one row for all."""
+        return [F.col(f"`{self.frame.columns[-1]}`")]
+
+
+def _nondeterministic(clause: str, what: str) -> UserError:
+    return UserError(
+        f"{clause}: {what} may answer differently when asked again, so rows could be lost or doubled. "
+        "Use a deterministic condition, or store the value in the source first."
+    )
