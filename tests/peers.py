@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ import duckdb_extension_avro
 import duckdb_extension_iceberg
 import pyarrow as pa
 from pyiceberg.table import Table as IcebergTable
+
+
+class Unreadable(Exception):
+    """A table that a witness is known not to read; `FAULTS` says why."""
 
 
 @cache
@@ -30,3 +35,8 @@ def duckdb_rows(table: IcebergTable) -> pa.Table:
 def pyiceberg_rows(table: IcebergTable) -> pa.Table:
     """The rows PyIceberg reads."""
     return table.scan().to_arrow()
+
+
+def witnesses() -> dict[str, Callable[[IcebergTable], pa.Table]]:
+    """Every witness by its name; one raises Unreadable for a table it is known not to read."""
+    return {"PyIceberg": pyiceberg_rows, "DuckDB": duckdb_rows}
