@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
+from urllib.parse import quote_plus
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.typedef import Record
+from pyiceberg.partitioning import PartitionField
 
-from neve.model.pyiceberg_private import fields_by_id
+from neve.model.partition import Specs
 from neve.tree.entries import Content, EntryTable
 
 __all__ = ["Tally", "partition_path", "summarise"]
@@ -168,11 +169,12 @@ def _partition_summaries(
 
 def partition_path(files: EntryTable, row: int) -> str:
     """The partition of a file as Iceberg spells it in paths and summaries: `day=2024-01-01/region=eu`."""
-    key = files.partition_key(row)
-    spec, schema = files.specs[key.spec_id], files.specs.schemas[0]
+    key, specs = files.partition_key(row), files.specs
     if key.values is None:
         return ""
-    from_schemas = [files.specs.schema_of(field) or schema for field in spec.fields]
-    values = Record(*key.values)
-    readable = next((s for s in from_schemas if all(f.source_id in fields_by_id(s) for f in spec.fields)), schema)
-    return spec.partition_to_path(values, readable)
+    pairs = zip(specs[key.spec_id].fields, key.values, strict=True)
+    return "/".join(f"{quote_plus(f.name, safe='')}={quote_plus(_shown(f, v, specs), safe='')}" for f, v in pairs)
+
+
+def _shown(field: PartitionField, value: Any, specs: Specs) -> str:
+    return field.transform.to_human_string(specs.result_type(field), value)

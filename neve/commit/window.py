@@ -29,6 +29,7 @@ from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import EntryTable, Manifest, Status
 from neve.tree.grouping import entries_by_manifest
 from neve.tree.read import manifests_of, read_entries, with_detail
+from neve.tree.typed import typed
 
 __all__ = ["Base", "Refused", "Window"]
 
@@ -55,7 +56,8 @@ class Base:
     @cached_property
     def specs(self) -> Specs:
         """The partition specs of the table."""
-        return Specs.of(self.metadata)
+        specs = Specs.of(self.metadata)
+        return typed(self.io, specs, self.manifests) if specs.untyped else specs
 
     @cached_property
     def properties(self) -> TableProperties:

@@ -2,7 +2,7 @@
 
 A partition is always the pair of a spec and a tuple of that spec's own fields. The tuples of all specs are stored side
 by side in the *union tuple*: one nullable column per partition field, typed by the newest schema that still knows its
-source column.
+source column, or by what the manifests say when none does.
 
 >>> PartitionKey(0, (19723,)) == PartitionKey(1, (19723,))
 False
@@ -13,21 +13,26 @@ PartitionKey(spec_id=2, values=None)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import VoidTransform
+from pyiceberg.transforms import IdentityTransform, TruncateTransform, VoidTransform
 from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
 
 from neve.errors import TableError
 from neve.model.pyiceberg_private import fields_by_id
 
-__all__ = ["PartitionKey", "Specs", "UnionField"]
+__all__ = ["Meaning", "PartitionKey", "Specs", "UnionField", "arrow_type", "meaning"]
+
+
+Meaning: TypeAlias = tuple[int, str]
+"""What the values of a partition field are: the id of the source column and the transform."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +66,14 @@ class Specs:
     """All partition specs of a table, each with the types of its fields.
 
     A field whose source column was dropped takes its type from the newest schema that still has the column, so
-    manifests of old specs stay readable and writable.
+    manifests of old specs stay readable and writable. When the schemas were cleaned up since, its type is learned from
+    the manifests that hold its values: see `neve.tree.typed`.
     """
 
     by_id: Mapping[int, PartitionSpec]
     default_id: int
     schemas: tuple[Schema, ...]  # the current schema first, then from the newest to the oldest
+    learned: Mapping[Meaning, IcebergType] = field(default_factory=dict)  # of fields no schema knows the source of
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> Specs:
@@ -101,12 +108,32 @@ class Specs:
     def source_type(self, field: PartitionField) -> IcebergType:
         """The type of a partition field's source column, also after the column was dropped."""
         schema = self.schema_of(field)
-        return UnknownType() if schema is None else schema.find_field(field.source_id).field_type
+        if schema is not None:
+            return schema.find_field(field.source_id).field_type
+        return self.learned.get(meaning(field), UnknownType()) if _keeps_type(field) else UnknownType()
 
     def result_type(self, field: PartitionField) -> IcebergType:
         """The type of a partition field's values."""
         source = self.source_type(field)
-        return source if isinstance(source, UnknownType) else field.transform.result_type(source)
+        if isinstance(source, UnknownType) and _keeps_type(field):
+            return source
+        return field.transform.result_type(source)
+
+    @cached_property
+    def untyped(self) -> Mapping[int, tuple[PartitionField, ...]]:
+        """The fields of each spec that hold values of a type nothing tells so far; only specs that have such fields."""
+        found = {spec_id: tuple(filter(self._is_untyped, spec.fields)) for spec_id, spec in self.by_id.items()}
+        return {spec_id: fields for spec_id, fields in found.items() if fields}
+
+    def _is_untyped(self, field: PartitionField) -> bool:
+        if isinstance(field.transform, VoidTransform) or not _keeps_type(field) or meaning(field) in self.learned:
+            return False
+        return self.schema_of(field) is None
+
+    def taught(self, learned: Mapping[Meaning, IcebergType]) -> Specs:
+        """The same specs with more types known."""
+        more = {key: kind for key, kind in learned.items() if self.learned.get(key) != kind}
+        return replace(self, learned={**self.learned, **more}) if more else self
 
     def partition_type(self, spec_id: int) -> StructType:
         """The partition struct of one spec; every field is optional, as the format demands."""
@@ -118,11 +145,11 @@ class Specs:
         """The columns of the union tuple in the order of their field ids."""
         holders: dict[str, dict[int, PartitionField]] = {}
         for spec_id in sorted(self.by_id):
-            for field in self.by_id[spec_id].fields:
-                column = f"p{field.field_id}"
-                if not all(_same_meaning(other, field) for other in holders.get(column, {}).values()):
+            for one in self.by_id[spec_id].fields:
+                column = f"p{one.field_id}"
+                if not all(_same_meaning(other, one) for other in holders.get(column, {}).values()):
                     column = f"{column}s{spec_id}"  # v1 writers gave one id to unrelated fields of different specs
-                holders.setdefault(column, {})[spec_id] = field
+                holders.setdefault(column, {})[spec_id] = one
         return tuple(
             sorted((self._union_field(c, h) for c, h in holders.items()), key=lambda u: (u.field.field_id, u.column))
         )
@@ -155,6 +182,16 @@ def arrow_type(iceberg_type: IcebergType) -> pa.DataType:
     found = schema.field(0).type
     plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.uuid(): pa.binary(16)}
     return plain.get(found, found)
+
+
+def meaning(field: PartitionField) -> Meaning:
+    """What decides the type of a field's values, whichever specs have it."""
+    return field.source_id, str(field.transform)
+
+
+def _keeps_type(field: PartitionField) -> bool:
+    """Whether the values have the type of the source column, rather than one of the transform's own."""
+    return isinstance(field.transform, IdentityTransform | TruncateTransform | VoidTransform)
 
 
 def _same_meaning(one: PartitionField, other: PartitionField) -> bool:

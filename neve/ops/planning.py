@@ -20,6 +20,7 @@ from neve.plan.partition_filter import PartitionFilter
 from neve.plan.scan import ScanPlan, plan_scan, prune_manifests, statistics_matter, with_manifests
 from neve.tree.entries import DETAIL, EntryTable, Manifest
 from neve.tree.read import manifests_of, read_entries
+from neve.tree.typed import typed
 
 __all__ = ["plan"]
 
@@ -36,9 +37,9 @@ def plan(
     always_read: Collection[str] = (),
 ) -> ScanPlan:
     """The plan of a scan over a snapshot; `always_read` names detail columns the reader needs of every data file."""
-    specs = Specs.of(metadata)
-    partitions = PartitionFilter.of(where, specs, schema or metadata.schema(), case_sensitive=case_sensitive)
     manifests = manifests_of(io, metadata, snapshot)
+    specs = typed(io, Specs.of(metadata), manifests)
+    partitions = PartitionFilter.of(where, specs, schema or metadata.schema(), case_sensitive=case_sensitive)
     kept = prune_manifests(manifests, partitions)
     data = tuple(m for m in kept if not m.is_deletes)
     deletes = tuple(m for m in kept if m.is_deletes)

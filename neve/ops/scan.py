@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
@@ -42,6 +42,7 @@ from neve.predicate import Predicate, parse
 from neve.predicate.normal import bound
 from neve.run.arrow.local import read_table
 from neve.run.arrow.types import Carrier, arrow_type
+from neve.run.facts import TableFacts
 from neve.run.spark.columns import by_name
 from neve.run.spark.condition import condition
 from neve.run.spark.read import read
@@ -104,7 +105,7 @@ class Scan:
     def to_spark(self) -> DataFrame:
         """The rows as a Spark DataFrame."""
         with self._plain_errors():
-            rows = read(self.context.spark(), self._plan, self.context.facts, self._plan.metadata_columns)
+            rows = read(self.context.spark(), self._plan, self._facts, self._plan.metadata_columns)
             if self._condition is not None:
                 rows = rows.where(self._condition)
             return rows if self.columns is None else rows.select(*(by_name(n) for n in self._names))
@@ -161,6 +162,11 @@ class Scan:
         )
 
     @cached_property
+    def _facts(self) -> TableFacts:
+        """The table as this snapshot knows it: its manifests may tell types that no others tell."""
+        return replace(self.context.facts, specs=self._plan.files.specs)
+
+    @cached_property
     def _columns_read(self) -> tuple[str, ...] | None:
         """The columns asked for and those the condition needs."""
         if self.columns is None:
@@ -202,7 +208,7 @@ class Scan:
                 "or read the rows with to_spark()."
             )
         where = self._predicate.expression if self._predicate else None
-        return read_table(self._plan, self.context.facts, where).select(self._names)
+        return read_table(self._plan, self._facts, where).select(self._names)
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:

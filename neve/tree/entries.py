@@ -161,6 +161,8 @@ class EntryTable:
         """Several tables of the same specs as one; detail columns that only some have are null for the others."""
         if not tables:
             return cls.empty(specs)
+        for table in tables:
+            specs = specs.taught(table.specs.learned)
         known = [t.under(specs) for t in tables]
         if len(known) == 1:
             return known[0]
@@ -168,9 +170,13 @@ class EntryTable:
         return cls(columns, specs)
 
     def under(self, specs: Specs) -> EntryTable:
-        """The same files as a table sees them whose specs or types have changed since they were read or written."""
+        """The same files as a table sees them whose specs or types have changed since they were read or written.
+
+        Types that were learned while reading them stay known.
+        """
         if specs is self.specs:
             return self
+        specs = specs.taught(self.specs.learned)
         columns = {name: self[name] for name in self.columns.schema.names}
         return EntryTable.from_columns(columns, specs, len(self), [n for n in DETAIL.names if n in columns])
 

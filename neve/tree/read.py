@@ -7,10 +7,8 @@ this module needs to know them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from os import cpu_count
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,15 +20,15 @@ from pyiceberg.table.snapshots import Snapshot
 from neve.errors import CorruptFile, TableError
 from neve.io.avro import AvroFile, Projection, decode, open_avro, read_header
 from neve.io.files import read_all
+from neve.io.threads import in_threads
 from neve.model.partition import Specs
 from neve.tree.checks import check_entries, check_fields
 from neve.tree.entries import CORE, DETAIL, EntryTable, FieldSummary, Manifest, Status
+from neve.tree.typed import typed
 
 __all__ = ["manifests_of", "read_entries", "read_list", "read_manifest", "with_detail"]
 
 Choice: TypeAlias = Callable[[EntryTable], Any]  # a flag for each entry
-T = TypeVar("T")
-U = TypeVar("U")
 
 _ENTRY_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 _FILE_COLUMNS = tuple(f.name for f in CORE if f.name not in {"manifest", "row", "spec_id", *_ENTRY_COLUMNS})
@@ -91,6 +89,7 @@ def read_entries(
     only for the entries it chooses, and they are null for the others. The column `manifest` holds the ordinal of the
     manifest in the sequence given.
     """
+    specs = typed(io, specs, manifests)
 
     def one(numbered: tuple[int, Manifest]) -> EntryTable:
         ordinal, manifest = numbered
@@ -100,7 +99,7 @@ def read_entries(
         entries = entries.live() if live_only else entries
         return _detailed(entries, opened, detail, detail_where(entries)) if detail_where else entries
 
-    tables = _in_threads(one, list(enumerate(manifests)))
+    tables = in_threads(one, list(enumerate(manifests)))
     return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _in_order(detail))
 
 
@@ -117,6 +116,7 @@ def read_manifest(
 
     `as_is` is for audits: entries that contradict the format are shown, not refused.
     """
+    specs = typed(io, specs, [manifest])
     entries = _entries(_opened(io, manifest, specs), manifest, specs, ordinal, detail)
     if not as_is:
         check_entries(manifest, entries)
@@ -155,7 +155,7 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
     order = np.lexsort((rows, ordinals))
     cuts = np.flatnonzero(np.diff(ordinals[order])) + 1
     groups = [(manifests[ordinals[part[0]]], rows[part]) for part in np.split(order, cuts)]
-    pieces = _in_threads(lambda group: _details(_opened(io, group[0], entries.specs), group[1], names), groups)
+    pieces = in_threads(lambda group: _details(_opened(io, group[0], entries.specs), group[1], names), groups)
     found = pa.concat_tables(pieces)
     if (np.diff(order) < 0).any():
         found = found.take(pa.array(np.argsort(order)))
@@ -169,14 +169,6 @@ def _details(opened: AvroFile, rows: np.ndarray[Any, Any], names: Sequence[str])
         files[n].cast(DETAIL.field(n).type) if n in files else pa.nulls(len(rows), DETAIL.field(n).type) for n in names
     ]
     return pa.table(columns, schema=pa.schema([DETAIL.field(n) for n in names]))
-
-
-def _in_threads(work: Callable[[T], U], items: Sequence[T]) -> list[U]:
-    """Decoding and inflating run outside the interpreter lock."""
-    if len(items) < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(min(len(items), (cpu_count() or 1) + 2)) as pool:
-        return list(pool.map(work, items))
 
 
 @cache

@@ -1,0 +1,93 @@
+"""The types of partition fields that no schema knows any more, learned from the manifests that hold their values.
+
+A column may be dropped while files of an old spec still lie in its partitions, and the schemas that knew it may be
+cleaned up after that. Every manifest says in its header what its partition tuples are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.types import IcebergType, PrimitiveType, UnknownType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from neve.errors import CorruptFile
+from neve.io.avro import read_header
+from neve.io.files import read_all
+from neve.io.threads import in_threads
+from neve.model.partition import Meaning, Specs, meaning
+from neve.model.promotion import can_promote
+from neve.tree.entries import Manifest
+
+__all__ = ["typed"]
+
+_NEWEST = 4  # a value that was promoted was promoted under the rules of its time
+
+
+def typed(io: FileIO, specs: Specs, manifests: Iterable[Manifest]) -> Specs:
+    """The specs with the types that these manifests tell; the same when every type is known.
+
+    A manifest that does not tell a type it uses is corrupt: its tuples would all look alike.
+    """
+    telling = [m for m in manifests if m.spec_id in specs.untyped]
+    learned: dict[Meaning, IcebergType] = {}
+    for manifest, told in zip(telling, in_threads(lambda m: _told(io, m, specs), telling), strict=True):
+        for key, kind in told.items():
+            learned[key] = _wider(learned.get(key, kind), kind, manifest)
+    return specs.taught(learned)
+
+
+def _told(io: FileIO, manifest: Manifest, specs: Specs) -> dict[Meaning, IcebergType]:
+    header = read_header(read_all(io, manifest.path), manifest.path)
+    told = _by_id(_record(header.schema, "data_file", "partition"), specs[manifest.spec_id].fields)
+    found = {f: _iceberg_type(told.get(f.field_id)) for f in specs.untyped[manifest.spec_id]}
+    if manifest.may_hold_live_files and None in found.values():
+        field = next(f for f, kind in found.items() if kind is None)
+        names = sorted(str(f.get("name")) for f in told.values())
+        expected = f"the type of partition field {field.name!r} of spec {manifest.spec_id}, which no schema knows"
+        raise CorruptFile(manifest.path, expected, f"tuples of the fields {names}")
+    return {meaning(f): kind for f, kind in found.items() if kind is not None}
+
+
+def _record(schema: Any, *path: str) -> list[Mapping[str, Any]]:
+    """The fields of a record inside a record; none where the schema has something else."""
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    known: list[Mapping[str, Any]] = [f for f in fields if isinstance(f, dict)] if isinstance(fields, list) else []
+    if not path:
+        return known
+    inner = next((f.get("type") for f in known if f.get("name") == path[0]), None)
+    return _record(inner, *path[1:])
+
+
+def _by_id(told: list[Mapping[str, Any]], own: Iterable[PartitionField]) -> dict[int, Mapping[str, Any]]:
+    """The fields of a tuple by id; those from before field ids by position."""
+    ids = [f.get("field-id") for f in told]
+    if told and None not in ids and {f.field_id for f in own} & set(ids):
+        return {f["field-id"]: f for f in told}
+    return {field.field_id: f for field, f in zip(own, told, strict=False)}
+
+
+def _iceberg_type(field: Mapping[str, Any] | None) -> IcebergType | None:
+    """The type of one field; unknown where every value is null, None where it cannot be told."""
+    if field is None:
+        return None
+    if field.get("type") in ("null", ["null"]):
+        return UnknownType()
+    one = {"type": "record", "name": "one", "fields": [{**field, "field-id": 1}]}
+    try:
+        kind = AvroSchemaConversion().avro_to_iceberg(one).fields[0].field_type
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return kind if isinstance(kind, PrimitiveType) else None
+
+
+def _wider(known: IcebergType, kind: IcebergType, manifest: Manifest) -> IcebergType:
+    """Of two types one column had at different times, the later."""
+    if can_promote(known, kind, _NEWEST):
+        return kind
+    if can_promote(kind, known, _NEWEST):
+        return known
+    raise CorruptFile(manifest.path, f"partition values of type {known}, as in other manifests of the spec", str(kind))
