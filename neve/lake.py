@@ -31,6 +31,7 @@ from neve.model.pyiceberg_private import schema_without_ids
 from neve.ops.context import TableContext
 from neve.run.spark.session import session
 from neve.run.spark.types import iceberg_schema
+from neve.sql import run as run_sql
 from neve.table import Table
 
 __all__ = ["Lake", "connect"]
@@ -118,6 +119,15 @@ class Lake:
     def register_table(self, name: str | tuple[str, ...], metadata_location: str) -> Table:
         """Take a table that another engine wrote into this catalog, by the place of its metadata file."""
         return Table(self._context(tables.register_table(self.catalog, name, metadata_location)))
+
+    def sql(self, text: str, **options: Any) -> Any:
+        """Run one SQL statement over the tables of the lake.
+
+        A query gives a Spark DataFrame; UPDATE, DELETE, MERGE and INSERT give what they did; CREATE and ALTER TABLE
+        give the table. Statements that change rows take the words of the builders as options: `mode`, `isolation`,
+        `branch`, `reruns`, `snapshot_properties`.
+        """
+        return run_sql(self, text, **options)
 
     def _context(self, loaded: Any) -> TableContext:
         return TableContext(self.catalog, loaded, self.spark, self.schemes, self.time_zone)

@@ -1,0 +1,22 @@
+"""SQL over a lake: a text becomes a statement, a statement runs.
+
+The frame of a statement is read here; its expressions, conditions and queries go to the builders and to Spark as they
+were written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neve.sql.options import Options
+from neve.sql.parse import parse
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+__all__ = ["parse", "run"]
+
+
+def run(lake: Lake, text: str, **options: Any) -> Any:
+    """Run one statement: a query gives a DataFrame, a change of rows its result, a change of a table the table."""
+    return parse(text).run(lake, Options.of(options))

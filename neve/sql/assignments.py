@@ -1,0 +1,29 @@
+"""What follows SET: columns and the expressions they get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neve.sql.reader import Reader
+
+__all__ = ["Assignment", "assignment", "assignments"]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A column, or a field of a struct, and the expression it gets."""
+
+    column: str
+    value: str
+
+
+def assignments(reader: Reader, *stops: str) -> tuple[Assignment, ...]:
+    """Assignments with commas between them, up to one of these keywords."""
+    return reader.listed(lambda: assignment(reader, *stops))
+
+
+def assignment(reader: Reader, *stops: str) -> Assignment:
+    """`column = expression`."""
+    column = ".".join(reader.dotted("a column"))
+    reader.expect("=")
+    return Assignment(column, reader.until(",", *stops, what="an expression"))

@@ -1,0 +1,263 @@
+"""ALTER TABLE … ADD, DROP, RENAME and ALTER COLUMN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.types import NestedField
+from sqlglot import exp
+
+from neve.errors import UserError
+from neve.model.ddl import schema_of_ddl
+from neve.predicate.constants import constant
+from neve.predicate.source import parsed
+from neve.predicate.tables import quoted
+from neve.sql.options import Options
+from neve.sql.reader import Reader
+from neve.sql.target import Name, table_named
+from neve.table import Table
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+__all__ = [
+    "AddColumns",
+    "AlterColumn",
+    "DropColumns",
+    "NewColumn",
+    "RenameColumn",
+    "SetIdentifierFields",
+    "add_columns",
+    "alter_column",
+    "drop_columns",
+    "rename_column",
+    "set_identifier_fields",
+]
+
+_AFTER_A_TYPE = ("FIRST", "AFTER", "DEFAULT")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a column goes: first, or after another."""
+
+    after: str | None = None  # None: first
+
+    def move(self, change: UpdateSchema, path: Name) -> None:
+        """Move a column there."""
+        if self.after is None:
+            change.move_first(path)
+        else:
+            change.move_after(path, (*path[:-1], self.after))
+
+
+@dataclass(frozen=True)
+class NewColumn:
+    """A column to add: `name type [NOT NULL] [COMMENT '…'] [DEFAULT …] [FIRST | AFTER other]`."""
+
+    path: Name
+    definition: str  # what follows the name, up to default and place
+    default: str | None = None
+    place: Place | None = None
+
+    def add(self, change: UpdateSchema) -> None:
+        """Add it."""
+        field = _field(self.path[-1], self.definition)
+        default = None if self.default is None else _value(self.default)
+        change.add_column(self.path, field.field_type, field.doc, field.required, default)
+        if self.place is not None:
+            self.place.move(change, self.path)
+
+
+@dataclass(frozen=True)
+class AddColumns:
+    """`ALTER TABLE t ADD COLUMNS (…)`."""
+
+    table: Name
+    columns: tuple[NewColumn, ...]
+
+    def run(self, lake: Lake, options: Options) -> Table:
+        """Add the columns."""
+        options.only("ALTER TABLE")
+        table = table_named(lake, self.table)
+        with table.evolve_schema() as change:
+            for column in self.columns:
+                column.add(change)
+        return table
+
+
+@dataclass(frozen=True)
+class DropColumns:
+    """`ALTER TABLE t DROP COLUMNS (…)`."""
+
+    table: Name
+    columns: tuple[Name, ...]
+    if_exists: bool = False
+
+    def run(self, lake: Lake, options: Options) -> Table:
+        """Drop the columns."""
+        options.only("ALTER TABLE")
+        table = table_named(lake, self.table)
+        known = table.schema.column_names
+        with table.evolve_schema() as change:
+            for path in self.columns:
+                if not self.if_exists or ".".join(path) in known:
+                    change.delete_column(path)
+        return table
+
+
+@dataclass(frozen=True)
+class RenameColumn:
+    """`ALTER TABLE t RENAME COLUMN a TO b`."""
+
+    table: Name
+    column: Name
+    new_name: str
+
+    def run(self, lake: Lake, options: Options) -> Table:
+        """Rename the column."""
+        options.only("ALTER TABLE")
+        table = table_named(lake, self.table)
+        with table.evolve_schema() as change:
+            change.rename_column(self.column, self.new_name)
+        return table
+
+
+@dataclass(frozen=True)
+class AlterColumn:
+    """`ALTER TABLE t ALTER COLUMN a TYPE bigint`, or another change of one column."""
+
+    table: Name
+    column: Name
+    type: str | None = None
+    is_required: bool | None = None
+    comment: str | None = None
+    place: Place | None = None
+    default: str | None = None  # an expression; NULL for none
+
+    def run(self, lake: Lake, options: Options) -> Table:
+        """Change the column."""
+        options.only("ALTER TABLE")
+        table = table_named(lake, self.table)
+        with table.evolve_schema() as change:
+            self._change(change)
+        return table
+
+    def _change(self, change: UpdateSchema) -> None:
+        if self.type is not None:
+            change.update_column(self.column, _field(self.column[-1], self.type).field_type)
+        if self.comment is not None:
+            change.update_column(self.column, doc=self.comment)
+        if self.is_required:
+            change.update_column(self.column, required=True)
+        elif self.is_required is not None:
+            change.make_column_optional(self.column)
+        if self.default is not None:
+            change.set_default_value(self.column, _value(self.default))
+        if self.place is not None:
+            self.place.move(change, self.column)
+
+
+@dataclass(frozen=True)
+class SetIdentifierFields:
+    """`ALTER TABLE t SET IDENTIFIER FIELDS a, b`: the columns that tell rows apart."""
+
+    table: Name
+    columns: tuple[Name, ...]
+
+    def run(self, lake: Lake, options: Options) -> Table:
+        """Set the identifier fields."""
+        options.only("ALTER TABLE")
+        table = table_named(lake, self.table)
+        with table.evolve_schema() as change:
+            change.set_identifier_fields(*(".".join(path) for path in self.columns))
+        return table
+
+
+def add_columns(reader: Reader, table: Name) -> AddColumns:
+    """Read what follows ADD COLUMNS."""
+    one = lambda: _new_column(reader)  # noqa: E731
+    return AddColumns(table, reader.in_brackets(one) if reader.sees("(") else reader.listed(one))
+
+
+def drop_columns(reader: Reader, table: Name) -> DropColumns:
+    """Read what follows DROP COLUMNS."""
+    if_exists = reader.took("IF", "EXISTS")
+    one = lambda: reader.dotted("a column")  # noqa: E731
+    return DropColumns(table, reader.in_brackets(one) if reader.sees("(") else reader.listed(one), if_exists)
+
+
+def rename_column(reader: Reader, table: Name) -> RenameColumn:
+    """Read what follows RENAME COLUMN."""
+    column = reader.dotted("a column")
+    reader.expect("TO")
+    return RenameColumn(table, column, reader.name("a name"))
+
+
+def set_identifier_fields(reader: Reader, table: Name) -> SetIdentifierFields:
+    """Read what follows SET IDENTIFIER FIELDS."""
+    return SetIdentifierFields(table, reader.listed(lambda: reader.dotted("a column")))
+
+
+def alter_column(reader: Reader, table: Name) -> AlterColumn:
+    """Read what follows ALTER COLUMN."""
+    column = reader.dotted("a column")
+    if reader.took("TYPE"):
+        return AlterColumn(table, column, type=_definition(reader))
+    if reader.took("COMMENT"):
+        return AlterColumn(table, column, comment=reader.string("a comment"))
+    for words, is_required in ((("SET", "NOT", "NULL"), True), (("DROP", "NOT", "NULL"), False)):
+        if reader.took(*words):
+            return AlterColumn(table, column, is_required=is_required)
+    if reader.took("SET", "DEFAULT"):
+        return AlterColumn(table, column, default=reader.rest("a value"))
+    if reader.took("DROP", "DEFAULT"):
+        return AlterColumn(table, column, default="NULL")
+    place = _place(reader)
+    if place is None:
+        raise reader.wrong("expected TYPE, COMMENT, SET or DROP NOT NULL, SET or DROP DEFAULT, FIRST or AFTER")
+    return AlterColumn(table, column, place=place)
+
+
+def _new_column(reader: Reader) -> NewColumn:
+    path = reader.dotted("a column")
+    definition = _definition(reader)
+    default = reader.until(",", ")", "FIRST", "AFTER", what="a value") if reader.took("DEFAULT") else None
+    return NewColumn(path, definition, default, _place(reader))
+
+
+def _place(reader: Reader) -> Place | None:
+    if reader.took("FIRST"):
+        return Place()
+    return Place(reader.name("a column")) if reader.took("AFTER") else None
+
+
+def _definition(reader: Reader) -> str:
+    """A type with what may follow it; commas inside of `struct<…>` and `decimal(…)` are part of it."""
+    start, depth = reader.at, 0
+    while (word := reader.word) is not None:
+        if depth == 0 and word.says(",", ")", *_AFTER_A_TYPE):
+            break
+        depth += sum(word.text.count(c) for c in "<(") - sum(word.text.count(c) for c in ">)")
+        reader.at += 1
+    if reader.at == start:
+        raise reader.wrong("expected a type")
+    return reader.text[reader.words[start].start : reader.words[reader.at - 1].end]
+
+
+def _field(name: str, definition: str) -> NestedField:
+    return schema_of_ddl(f"{quoted(name)} {definition}").fields[0]
+
+
+def _value(text: str) -> Any:
+    """The value a constant has; a time is given as its text."""
+    node: Any = parsed(text)[0]
+    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
+        return node.this.name
+    found = constant(node, UTC)
+    if found is None:
+        raise UserError(f"Cannot take {text} as a default value: give a constant.")
+    return found.value

@@ -1,0 +1,99 @@
+"""CREATE TABLE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructField, StructType
+
+from neve.sql.options import Options
+from neve.sql.properties import properties_in
+from neve.sql.query import rows_of
+from neve.sql.reader import Reader
+from neve.sql.target import Name, find_in, identifier, table_named
+from neve.table import Table
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+__all__ = ["CreateTable", "create_table"]
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    """`CREATE TABLE t (…) PARTITIONED BY (…)`, or `CREATE TABLE t AS SELECT …`."""
+
+    table: Name
+    columns: str | None = None  # as they were written
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    location: str | None = None
+    query: str | None = None
+    if_not_exists: bool = False
+
+    def run(self, lake: Lake, options: Options) -> Table:
+        """Create the table; with a query, fill it."""
+        options.only("CREATE TABLE")
+        if self.if_not_exists and find_in(lake)(self.table) is not None:
+            return table_named(lake, self.table)
+        return self._made(lake, self.columns) if self.query is None else self._filled(lake, self.query)
+
+    def _made(self, lake: Lake, schema: str | StructType | None) -> Table:
+        return lake.create_table(
+            identifier(lake, self.table),
+            schema,
+            self.partition_by,
+            location=self.location,
+            properties=self.properties,
+        )
+
+    def _filled(self, lake: Lake, query: str) -> Table:
+        """The table with the rows of a query; it goes again when they cannot be written."""
+        with rows_of(lake, query) as rows:
+            nullable = StructType([StructField(f.name, f.dataType, True) for f in rows.schema.fields])
+            made = self._made(lake, nullable)
+            try:
+                made.append(rows)
+            except BaseException:
+                lake.drop_table(identifier(lake, self.table))
+                raise
+            return made.refresh()
+
+
+def create_table(reader: Reader) -> CreateTable:
+    """Read a CREATE TABLE; its clauses may come in any order."""
+    reader.expect("CREATE")
+    if reader.sees("OR", "REPLACE"):
+        raise reader.wrong("OR REPLACE is not supported: drop the table first")
+    reader.expect("TABLE")
+    if_not_exists = reader.took("IF", "NOT", "EXISTS")
+    table = reader.table_name()
+    columns = reader.bracketed_text("columns") if reader.sees("(") else None
+    partition_by, properties, location = _clauses(reader)
+    query = reader.rest("a query") if reader.took("AS") else None
+    if (columns is None) == (query is None):
+        raise reader.wrong("give the columns in brackets, or a query after AS" + (", not both" if query else ""))
+    reader.end()
+    return CreateTable(table, columns, partition_by, properties, location, query, if_not_exists)
+
+
+def _clauses(reader: Reader) -> tuple[tuple[str, ...], dict[str, str], str | None]:
+    partition_by: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+    location = None
+    while reader.word is not None and not reader.sees("AS"):
+        if reader.took("USING"):
+            reader.expect("ICEBERG")
+        elif reader.took("PARTITIONED", "BY"):
+            partition_by = reader.in_brackets(lambda: reader.until(",", ")", what="a partition field"))
+        elif reader.took("TBLPROPERTIES"):
+            properties |= properties_in(reader)
+        elif reader.took("COMMENT"):
+            properties["comment"] = reader.string("a comment")
+        elif reader.took("LOCATION"):
+            location = reader.string("a location")
+        else:
+            raise reader.wrong("expected USING iceberg, PARTITIONED BY, TBLPROPERTIES, COMMENT, LOCATION or AS")
+    return partition_by, properties, location

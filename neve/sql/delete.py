@@ -1,0 +1,42 @@
+"""DELETE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neve.ops.results import DeleteResult
+from neve.sql.options import Options
+from neve.sql.reader import Reader
+from neve.sql.target import Name, table_and_branch
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+__all__ = ["Delete", "delete"]
+
+
+@dataclass(frozen=True)
+class Delete:
+    """`DELETE FROM t WHERE …`."""
+
+    table: Name
+    where: str | None = None
+    alias: str | None = None
+
+    def run(self, lake: Lake, options: Options) -> DeleteResult:
+        """Delete the rows."""
+        table, branch = table_and_branch(lake, self.table)
+        statement = options.on_branch(branch).applied(table.delete())
+        if self.alias is not None:
+            statement = statement.alias(self.alias)
+        return (statement if self.where is None else statement.where(self.where)).execute()
+
+
+def delete(reader: Reader) -> Delete:
+    """Read a DELETE."""
+    reader.expect("DELETE", "FROM")
+    table, alias = reader.table_name(), reader.alias()
+    where = reader.rest("a condition") if reader.took("WHERE") else None
+    reader.end()
+    return Delete(table, where, alias)

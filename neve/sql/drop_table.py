@@ -1,0 +1,40 @@
+"""DROP TABLE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neve.sql.options import Options
+from neve.sql.reader import Reader
+from neve.sql.target import Name, find_in, identifier
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+__all__ = ["DropTable", "drop_table"]
+
+
+@dataclass(frozen=True)
+class DropTable:
+    """`DROP TABLE t`; the files stay where they are."""
+
+    table: Name
+    if_exists: bool = False
+
+    def run(self, lake: Lake, options: Options) -> None:
+        """Forget the table."""
+        options.only("DROP TABLE")
+        if not self.if_exists or find_in(lake)(self.table) is not None:
+            lake.drop_table(identifier(lake, self.table))
+
+
+def drop_table(reader: Reader) -> DropTable:
+    """Read a DROP TABLE."""
+    reader.expect("DROP", "TABLE")
+    if_exists = reader.took("IF", "EXISTS")
+    table = reader.table_name()
+    if reader.sees("PURGE"):
+        raise reader.wrong("PURGE is not supported: the files of a dropped table stay where they are")
+    reader.end()
+    return DropTable(table, if_exists)

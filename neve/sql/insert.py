@@ -1,0 +1,120 @@
+"""INSERT INTO and INSERT OVERWRITE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
+from pyspark.sql import DataFrame
+
+from neve.errors import UnknownName, UserError
+from neve.ops.results import WriteResult
+from neve.run.spark.columns import by_name
+from neve.run.spark.store import stored
+from neve.sql.options import Options
+from neve.sql.query import QUERY, rows_of
+from neve.sql.reader import Reader
+from neve.sql.target import Name, table_and_branch
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+__all__ = ["Insert", "insert"]
+
+
+@dataclass(frozen=True)
+class Insert:
+    """`INSERT INTO t (columns) …`, `INSERT OVERWRITE t …` or `INSERT INTO t REPLACE WHERE … …`."""
+
+    table: Name
+    query: str
+    columns: tuple[str, ...] = ()  # of the table, in the order of the query; empty: all
+    by_name: bool = False
+    overwrites_partitions: bool = False
+    replace_where: str | None = None
+
+    def run(self, lake: Lake, options: Options) -> WriteResult:
+        """Write the rows of the query."""
+        table, branch = table_and_branch(lake, self.table)
+        replaces = self.overwrites_partitions or self.replace_where is not None
+        chosen = options.only("INSERT", "branch", "snapshot_properties", *(["isolation"] if replaces else []))
+        said: dict[str, Any] = {
+            "branch": chosen.on_branch(branch).branch or "main",
+            "snapshot_properties": chosen.snapshot_properties,
+        }
+        with rows_of(lake, self.query) as frame:
+            rows = self._fitting(frame, table.schema, table.name)
+            if self.replace_where is not None:
+                return table.overwrite(rows, self.replace_where, isolation=chosen.isolation, **said)
+            if self.overwrites_partitions:
+                return table.overwrite_partitions(rows, isolation=chosen.isolation, **said)
+            return table.append(rows, **said)
+
+    def with_ctes(self, text: str) -> Insert:
+        """The same with common table expressions that came before it."""
+        return replace(self, query=f"{text} {self.query}")
+
+    def _fitting(self, frame: DataFrame, schema: Schema, table: str) -> DataFrame:
+        """The rows with the names and types of the table's columns."""
+        named = self._named(frame, schema, table)
+        values = []
+        for given in named.schema.fields:
+            column = _column(schema, given.name, table)
+            values.append(stored(by_name(given.name), given.dataType, column, column.name).alias(column.name))
+        return named.select(*values)
+
+    def _named(self, frame: DataFrame, schema: Schema, table: str) -> DataFrame:
+        """The rows with the names of the columns they go to: by position, unless they are to go by name."""
+        of_the_table = list(self.columns) or [f.name for f in schema.fields]
+        names = frame.columns if self.by_name else of_the_table
+        if len(names) != len(frame.columns):
+            what = "INSERT names" if self.columns else f"Table {table} has"
+            raise UserError(f"{what} {len(names)} columns, but the query gives {len(frame.columns)}.")
+        if twice := [n for n in names if [m.lower() for m in names].count(n.lower()) > 1]:
+            raise UserError(f"INSERT into table {table} names the column {twice[0]!r} twice.")
+        return frame.toDF(*names)
+
+
+def insert(reader: Reader) -> Insert:
+    """Read an INSERT."""
+    reader.expect("INSERT")
+    overwrites = reader.took("OVERWRITE")
+    if not overwrites:
+        reader.expect("INTO")
+    reader.took("TABLE")
+    table = reader.table_name()
+    if reader.sees("PARTITION"):
+        raise reader.wrong(
+            "PARTITION (…) is not supported: say INSERT INTO t REPLACE WHERE …, or leave it to the rows which "
+            "partitions INSERT OVERWRITE replaces"
+        )
+    by_name = reader.took("BY", "NAME")
+    where = reader.until("SELECT", "WITH", "VALUES", what="a condition") if reader.took("REPLACE", "WHERE") else None
+    if where is not None and overwrites:
+        raise reader.wrong("REPLACE WHERE belongs to INSERT INTO", reader.words[1])
+    columns = _columns(reader)
+    return Insert(table, _query(reader), columns, by_name, overwrites, where)
+
+
+def _columns(reader: Reader) -> tuple[str, ...]:
+    is_list = reader.sees("(") and not any(reader.sees("(", word) for word in QUERY)
+    return reader.in_brackets(lambda: reader.name("a column")) if is_list else ()
+
+
+def _query(reader: Reader) -> str:
+    if reader.took("TABLE"):
+        return f"SELECT * FROM {reader.rest('the name of a table')}"  # noqa: S608
+    if not reader.sees_one_of(*QUERY):
+        raise reader.wrong("expected VALUES or a query")
+    return reader.rest("a query")
+
+
+def _column(schema: Schema, name: str, table: str) -> NestedField:
+    """A column of the table; upper and lower case are the same unless the table tells them apart."""
+    tops = {f.name: f for f in schema.fields}
+    found = tops.get(name) or next((f for f in schema.fields if f.name.lower() == name.lower()), None)
+    if found is None:
+        raise UnknownName("column", name, tops, f"table {table}")
+    return found

@@ -1,0 +1,183 @@
+"""Read a statement word by word.
+
+The reader knows the frame of a statement: keywords, names, brackets and commas. Expressions, conditions and queries are
+cut out of the text as they are written, for those who understand them.
+
+>>> reader = Reader.of("DELETE FROM db.t WHERE id IN (SELECT id FROM db.gone WHERE at > 5)")
+>>> reader.took("DELETE", "FROM"), reader.table_name(), reader.took("WHERE"), reader.rest()
+(True, ('db', 't'), True, 'id IN (SELECT id FROM db.gone WHERE at > 5)')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from neve.errors import UserError
+from neve.predicate.source import Kind, Word, words, wrong
+from neve.predicate.temporal import time_travels
+
+__all__ = ["Reader"]
+
+T = TypeVar("T")
+
+_OPENING, _CLOSING = ("(", "[", "{", "CASE"), (")", "]", "}", "END")
+_NO_ALIASES = ("SET", "USING", "ON", "WHERE", "WHEN", "VERSION", "TIMESTAMP", "FOR", "TABLESAMPLE")
+
+
+@dataclass
+class Reader:
+    """A place in a statement that moves forward as words are taken."""
+
+    text: str
+    words: tuple[Word, ...]
+    at: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> Reader:
+        """A reader at the first word of one statement; the semicolon that may end it is left out."""
+        found = list(words(text))
+        while found and found[-1].says(";"):
+            found.pop()
+        return cls(text, tuple(found))
+
+    @property
+    def word(self) -> Word | None:
+        """The word to be read next; None at the end."""
+        return self.words[self.at] if self.at < len(self.words) else None
+
+    def sees(self, *values: str) -> bool:
+        """Whether these keywords come next."""
+        ahead = self.words[self.at : self.at + len(values)]
+        return len(ahead) == len(values) and all(word.says(value) for word, value in zip(ahead, values, strict=True))
+
+    def sees_one_of(self, *values: str) -> bool:
+        """Whether one of these keywords comes next."""
+        return self.word is not None and self.word.says(*values)
+
+    def took(self, *values: str) -> bool:
+        """Take these keywords if they come next."""
+        is_next = self.sees(*values)
+        self.at += len(values) if is_next else 0
+        return is_next
+
+    def expect(self, *values: str) -> None:
+        """Take keywords that must come next."""
+        for value in values:
+            if not self.took(value):
+                raise self.wrong(f"expected {value}")
+
+    def name(self, what: str) -> str:
+        """A name that must come next."""
+        return self.name_word(what).name
+
+    def name_word(self, what: str) -> Word:
+        """The word of a name that must come next."""
+        word = self.word
+        if word is None or not word.is_name:
+            raise self.wrong(f"expected {what}")
+        self.at += 1
+        return word
+
+    def dotted(self, what: str) -> tuple[str, ...]:
+        """A name of several parts."""
+        parts = [self.name(what)]
+        while self.took("."):
+            parts.append(self.name(what))
+        return tuple(parts)
+
+    def table_name(self) -> tuple[str, ...]:
+        """The name of a table."""
+        return self.dotted("the name of a table")
+
+    def alias(self) -> str | None:
+        """An alias, if one comes next."""
+        if self.took("AS"):
+            return self.name("an alias")
+        is_alias = self.word is not None and self.word.is_name and not self.word.says(*_NO_ALIASES)
+        return self.name("an alias") if is_alias else None
+
+    def time_travel(self) -> bool:
+        """Take `VERSION AS OF …` or `TIMESTAMP AS OF …`, if one comes next."""
+        here = None if self.word is None else self.word.start
+        travel = next((t for t in time_travels(self.text, self.words) if t.start == here), None)
+        while travel is not None and self.word is not None and self.word.start < travel.end:
+            self.at += 1
+        return travel is not None
+
+    def string(self, what: str) -> str:
+        """A string that must come next."""
+        word = self.word
+        if word is None or word.kind is not Kind.STRING:
+            raise self.wrong(f"expected {what} in quotes")
+        self.at += 1
+        return word.value
+
+    def number(self, what: str) -> int:
+        """A whole number that must come next."""
+        word = self.word
+        if word is None or word.kind is not Kind.NUMBER or not word.text.isdecimal():
+            raise self.wrong(f"expected {what}")
+        self.at += 1
+        return int(word.text)
+
+    def until(self, *stops: str, what: str) -> str:
+        """The text up to one of these keywords, outside of brackets and CASE … END; it must not be empty."""
+        start, open_ = self.at, [""]
+        while self.word is not None and not (len(open_) == 1 and self.word.says(*stops)):
+            self._step(open_)
+        if self.at == start:
+            raise self.wrong(f"expected {what}")
+        if len(open_) > 1:
+            raise self.wrong(f"the closing {open_[-1]} is missing")
+        return self.text[self.words[start].start : self.words[self.at - 1].end]
+
+    def rest(self, what: str = "more") -> str:
+        """The text up to the end."""
+        return self.until(what=what)
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if self.word is not None:
+            raise self.wrong(f"unexpected {self.word.text!r}")
+
+    def in_brackets(self, item: Callable[[], T]) -> tuple[T, ...]:
+        """Items in brackets with commas between them."""
+        self.expect("(")
+        found = self.listed(item)
+        self.expect(")")
+        return found
+
+    def listed(self, item: Callable[[], T]) -> tuple[T, ...]:
+        """Items with commas between them, at least one."""
+        found = [item()]
+        while self.took(","):
+            found.append(item())
+        return tuple(found)
+
+    def bracketed_text(self, what: str) -> str:
+        """The text inside of a pair of brackets."""
+        self.expect("(")
+        inside = self.until(")", what=what)
+        self.expect(")")
+        return inside
+
+    def wrong(self, problem: str, at: Word | None = None) -> UserError:
+        """The error that the word here, or another, is wrong."""
+        word = at or self.word
+        if word is not None:
+            return wrong("SQL", self.text, word.start, word.end, problem)
+        end = self.words[-1].end if self.words else 0
+        return wrong("SQL", self.text, end, end + 1, problem)
+
+    def _step(self, open_: list[str]) -> None:
+        """Go one word on; `open_` has the word that closes each bracket that is open."""
+        word = self.words[self.at]
+        if word.says(*_OPENING):
+            open_.append(_CLOSING[_OPENING.index(word.value)])
+        elif word.says(open_[-1]):
+            open_.pop()
+        elif word.says(")", "]", "}"):
+            raise self.wrong(f"unexpected {word.text!r}")
+        self.at += 1

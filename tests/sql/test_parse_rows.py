@@ -1,0 +1,196 @@
+"""UPDATE, DELETE, MERGE and INSERT as values: the frame is read, the rest stays as written."""
+
+from __future__ import annotations
+
+import pytest
+
+from neve.errors import UserError
+from neve.sql import parse
+from neve.sql.assignments import Assignment
+from neve.sql.delete import Delete
+from neve.sql.insert import Insert
+from neve.sql.merge import Merge, When
+from neve.sql.query import Query
+from neve.sql.update import Update
+
+
+def pairs(**values: str) -> tuple[Assignment, ...]:
+    return tuple(Assignment(column, value) for column, value in values.items())
+
+
+T = ("db", "t")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("UPDATE db.t SET a = b, b = a", Update(T, pairs(a="b", b="a"))),
+        ("update db.t as x set x.a = x.b + 1 where x.c > 1;", Update(T, pairs(**{"x.a": "x.b + 1"}), "x.c > 1", "x")),
+        ("UPDATE db.t x SET s.f = 'WHERE, SET'", Update(T, pairs(**{"s.f": "'WHERE, SET'"}), None, "x")),
+        (
+            "UPDATE db.t SET a = CASE WHEN b THEN f(1, 2) ELSE (SELECT max(x) FROM u WHERE y, z) END, `c d` = m['k, l']"
+            "\nWHERE a IN (SELECT a FROM db.t WHERE b) -- why",
+            Update(
+                T,
+                pairs(
+                    **{
+                        "a": "CASE WHEN b THEN f(1, 2) ELSE (SELECT max(x) FROM u WHERE y, z) END",
+                        "c d": "m['k, l']",
+                    }
+                ),
+                "a IN (SELECT a FROM db.t WHERE b)",
+            ),
+        ),
+        ("UPDATE `my db`.`t.1` SET end = 1 WHERE end > 0", Update(("my db", "t.1"), pairs(end="1"), "end > 0")),
+        ("UPDATE db.t.branch_audit SET a = 1", Update(("db", "t", "branch_audit"), pairs(a="1"))),
+        ("UPDATE db.t SET a  =  1 /* , b = 2 */ + 3", Update(T, pairs(a="1 /* , b = 2 */ + 3"))),
+        ("DELETE FROM db.t", Delete(T)),
+        ("DELETE FROM db.t AS x WHERE x.a = 'it''s;'", Delete(T, "x.a = 'it''s;'", "x")),
+        ("delete from db.t where a = 1 OR (b AND c)", Delete(T, "a = 1 OR (b AND c)")),
+    ],
+)
+def test_updates_and_deletes_are_read(text, found):
+    assert parse(text) == found
+
+
+WHENS = {
+    "WHEN MATCHED THEN DELETE": When("matched", "delete"),
+    "WHEN MATCHED AND s.op = 'd' THEN DELETE": When("matched", "delete", "s.op = 'd'"),
+    "WHEN MATCHED AND CASE WHEN a THEN b END THEN UPDATE SET *": When(
+        "matched", "update all", "CASE WHEN a THEN b END"
+    ),
+    "WHEN MATCHED THEN UPDATE SET t.v = CASE WHEN s.v > 0 THEN s.v END, w = f(s.w, 1)": When(
+        "matched", "update", None, pairs(**{"t.v": "CASE WHEN s.v > 0 THEN s.v END", "w": "f(s.w, 1)"})
+    ),
+    "WHEN NOT MATCHED THEN INSERT *": When("not matched", "insert all"),
+    "WHEN NOT MATCHED BY TARGET AND s.v > (SELECT 1) THEN INSERT (id, v) VALUES (s.id, f(s.v, 2))": When(
+        "not matched", "insert", "s.v > (SELECT 1)", pairs(id="s.id", v="f(s.v, 2)")
+    ),
+    "WHEN NOT MATCHED BY SOURCE THEN DELETE": When("not matched by source", "delete"),
+    "WHEN NOT MATCHED BY SOURCE AND t.live THEN UPDATE SET live = false": When(
+        "not matched by source", "update", "t.live", pairs(live="false")
+    ),
+}
+
+
+@pytest.mark.parametrize("clause", WHENS)
+def test_every_clause_of_a_merge_is_read(clause):
+    found = parse(f"MERGE INTO db.t t USING db.s s ON t.id = s.id {clause}")
+    assert found == Merge(T, "db.s", "t.id = s.id", (WHENS[clause],), ("t", "s"))
+
+
+def test_clauses_stay_in_order():
+    found = parse(f"MERGE INTO db.t USING db.s ON true {' '.join(WHENS)}")
+    assert isinstance(found, Merge)
+    assert found.clauses == tuple(WHENS.values())
+
+
+@pytest.mark.parametrize(
+    ("source", "query", "alias"),
+    [
+        ("db.s", "db.s", "s"),
+        ("db.s AS x", "db.s", "x"),
+        ("`my db`.s x", "`my db`.s", "x"),
+        ("db.s.branch_audit", "db.s.branch_audit", "s"),
+        ("db.s VERSION AS OF 3 x", "SELECT * FROM db.s VERSION AS OF 3", "x"),
+        (
+            "db.s TIMESTAMP AS OF now() - INTERVAL 1 DAY",
+            "SELECT * FROM db.s TIMESTAMP AS OF now() - INTERVAL 1 DAY",
+            "s",
+        ),
+        ("(SELECT * FROM u WHERE a) x", "SELECT * FROM u WHERE a", "x"),
+        ("(VALUES (1, 'a')) AS x(id, v)", "SELECT * FROM (VALUES (1, 'a')) AS `x`(`id`, `v`)", "x"),
+        ("db.s x(id, v)", "SELECT * FROM db.s AS `x`(`id`, `v`)", "x"),
+        ("(SELECT 1 AS id)", "SELECT 1 AS id", "source"),
+    ],
+)
+def test_a_merge_takes_tables_and_queries(source, query, alias):
+    found = parse(f"MERGE WITH SCHEMA EVOLUTION INTO db.t USING {source} ON t.id = {alias}.id WHEN MATCHED THEN DELETE")
+    clauses = (When("matched", "delete"),)
+    query = query or f"SELECT * FROM {source}"
+    assert found == Merge(T, query, f"t.id = {alias}.id", clauses, ("t", alias), evolves_schema=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("INSERT INTO db.t VALUES (1, 'a'), (2, 'b')", Insert(T, "VALUES (1, 'a'), (2, 'b')")),
+        ("INSERT INTO TABLE db.t (id, `v w`) SELECT 1, 2", Insert(T, "SELECT 1, 2", ("id", "v w"))),
+        ("INSERT INTO db.t (SELECT 1)", Insert(T, "(SELECT 1)")),
+        ("INSERT INTO db.t (a) (SELECT 1)", Insert(T, "(SELECT 1)", ("a",))),
+        ("INSERT INTO db.t TABLE db.u", Insert(T, "SELECT * FROM db.u")),
+        ("INSERT INTO db.t BY NAME SELECT 1 AS a", Insert(T, "SELECT 1 AS a", by_name=True)),
+        ("INSERT OVERWRITE db.t SELECT * FROM u", Insert(T, "SELECT * FROM u", overwrites_partitions=True)),
+        ("INSERT OVERWRITE TABLE db.t FROM u SELECT a", Insert(T, "FROM u SELECT a", overwrites_partitions=True)),
+        (
+            "INSERT INTO db.t REPLACE WHERE day = DATE '2026-01-01' AND x IN (1, 2) SELECT * FROM u",
+            Insert(T, "SELECT * FROM u", replace_where="day = DATE '2026-01-01' AND x IN (1, 2)"),
+        ),
+        ("WITH x AS (SELECT 1 AS a) INSERT INTO db.t SELECT * FROM x", None),
+    ],
+)
+def test_inserts_are_read(text, found):
+    assert parse(text) == (found or Insert(T, "WITH x AS (SELECT 1 AS a) SELECT * FROM x"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM db.t WHERE a = ';'",
+        "WITH x AS (SELECT 1) SELECT * FROM x",
+        "WITH x AS (SELECT 1) (SELECT * FROM x)",
+        "FROM db.t SELECT a",
+        "VALUES (1)",
+        "(SELECT 1) UNION (SELECT 2)",
+    ],
+)
+def test_a_query_is_left_as_it_is(text):
+    assert parse(f" {text} ; ") == Query(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "marked"),
+    [
+        ("UPDATE db.t SE a = 1", "expected SET", "a = 1"),
+        ("UPDATE db.t SET a == 1", "expected =", "== 1"),
+        ("UPDATE db.t SET a = WHERE x", "expected an expression", "WHERE x"),
+        ("UPDATE db.t SET a = 1 WHERE", "expected a condition", ""),
+        ("UPDATE db.t SET a = (1", "closing \\) is missing", ""),
+        ("UPDATE db.t SET a = 1)", "unexpected '\\)'", ")"),
+        ("UPDATE 5 SET a = 1", "expected the name of a table", "5 SET a = 1"),
+        ("DELETE db.t", "expected FROM", "db.t"),
+        ("DELETE FROM db.t x y", "unexpected 'y'", "y"),
+        ("MERGE INTO db.t USING db.s WHEN MATCHED THEN DELETE", "expected ON", "WHEN MATCHED THEN DELETE"),
+        ("MERGE INTO db.t USING db.s ON a", "expected WHEN", ""),
+        (
+            "MERGE INTO db.t USING db.s ON a WHEN MATCHED THEN INSERT *",
+            "cannot insert all.* UPDATE,.* DELETE",
+            "INSERT *",
+        ),
+        ("MERGE INTO db.t USING db.s ON a WHEN NOT MATCHED THEN DELETE", "possible are INSERT", "DELETE"),
+        (
+            "MERGE INTO db.t USING db.s ON a WHEN NOT MATCHED THEN INSERT (a, b) VALUES (1)",
+            "2 columns, but 1 values",
+            "VALUES (1)",
+        ),
+        ("MERGE INTO db.t USING lake.t ON a WHEN MATCHED THEN DELETE", "both 't'", None),
+        ("INSERT db.t VALUES (1)", "expected INTO", "db.t VALUES (1)"),
+        ("INSERT INTO db.t", "expected VALUES or a query", ""),
+        ("INSERT OVERWRITE db.t PARTITION (a = 1) SELECT 1", "REPLACE WHERE", "PARTITION (a = 1) SELECT 1"),
+        ("WITH x AS (SELECT 1) DELETE FROM db.t", "put the query where it is used", "DELETE FROM db.t"),
+        ("SELECT 1; SELECT 2", "one statement at a time", "; SELECT 2"),
+        ("VACUUM db.t", "unknown statement 'VACUUM': known are SELECT, .*MERGE.*ALTER TABLE", None),
+        ("", "there is no statement", None),
+        ("SELECT 'x", "closing ' is missing", "'x"),
+    ],
+)
+def test_an_error_points_at_its_place(text, said, marked):
+    with pytest.raises(UserError, match=said) as caught:
+        parse(text)
+    *_, line, mark = str(caught.value).splitlines()
+    assert marked is None or line[mark.index("^") :] == marked
+
+
+def test_text_that_is_no_text_is_refused():
+    with pytest.raises(UserError, match="not as int"):
+        parse(5)  # type: ignore[arg-type]

@@ -1,0 +1,135 @@
+"""CREATE, ALTER and DROP TABLE as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from neve.errors import UserError
+from neve.sql import parse
+from neve.sql.columns import (
+    AddColumns,
+    AlterColumn,
+    DropColumns,
+    NewColumn,
+    Place,
+    RenameColumn,
+    SetIdentifierFields,
+)
+from neve.sql.create_table import CreateTable
+from neve.sql.drop_table import DropTable
+from neve.sql.partition_fields import EvolvePartitions
+from neve.sql.properties import SetProperties, UnsetProperties
+from neve.sql.refs import CreateRef, DropRef
+from neve.sql.rename_table import RenameTable
+
+T = ("db", "t")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("CREATE TABLE db.t (id bigint)", CreateTable(T, "id bigint")),
+        (
+            "CREATE TABLE IF NOT EXISTS db.t (id bigint NOT NULL COMMENT 'key', s struct<a: int, b: decimal(10, 2)>) "
+            "USING iceberg PARTITIONED BY (days(ts), bucket(16, id), region) LOCATION 's3://b/t' COMMENT 'sold' "
+            "TBLPROPERTIES ('format-version' = '3', write.delete.mode = 'merge-on-read', 'n' 5, 'b' = true)",
+            CreateTable(
+                T,
+                "id bigint NOT NULL COMMENT 'key', s struct<a: int, b: decimal(10, 2)>",
+                ("days(ts)", "bucket(16, id)", "region"),
+                {
+                    "comment": "sold",
+                    "format-version": "3",
+                    "write.delete.mode": "merge-on-read",
+                    "n": "5",
+                    "b": "true",
+                },
+                "s3://b/t",
+                if_not_exists=True,
+            ),
+        ),
+        (
+            "CREATE TABLE db.t USING ICEBERG PARTITIONED BY (region) AS SELECT * FROM db.u",
+            CreateTable(T, None, ("region",), query="SELECT * FROM db.u"),
+        ),
+        ("DROP TABLE db.t", DropTable(T)),
+        ("DROP TABLE IF EXISTS db.t;", DropTable(T, if_exists=True)),
+    ],
+)
+def test_tables_come_and_go(text, found):
+    assert parse(text) == found
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("ADD PARTITION FIELD days(ts)", EvolvePartitions(T, ("days(ts)",))),
+        ("ADD PARTITION FIELD bucket(16, id) AS shard", EvolvePartitions(T, ("bucket(16, id) AS shard",))),
+        ("DROP PARTITION FIELD `old field`", EvolvePartitions(T, drop=("old field",))),
+        ("DROP PARTITION FIELD truncate(4, name)", EvolvePartitions(T, drop=("truncate(4, name)",))),
+        (
+            "REPLACE PARTITION FIELD ts_day WITH hours(ts) AS h",
+            EvolvePartitions(T, ("hours(ts) AS h",), ("ts_day",)),
+        ),
+        ("SET TBLPROPERTIES ('a' = 'b', c.d = -1)", SetProperties(T, {"a": "b", "c.d": "-1"})),
+        ("UNSET TBLPROPERTIES IF EXISTS ('a', b.c)", UnsetProperties(T, ("a", "b.c"))),
+        ("RENAME TO db.u", RenameTable(T, ("db", "u"))),
+        ("ADD COLUMN a int", AddColumns(T, (NewColumn(("a",), "int"),))),
+        (
+            "ADD COLUMNS (a decimal(10, 2) NOT NULL COMMENT 'x, y' FIRST, s.b map<string, array<int>> AFTER c)",
+            AddColumns(
+                T,
+                (
+                    NewColumn(("a",), "decimal(10, 2) NOT NULL COMMENT 'x, y'", place=Place()),
+                    NewColumn(("s", "b"), "map<string, array<int>>", place=Place("c")),
+                ),
+            ),
+        ),
+        ("ADD COLUMN a int DEFAULT 5 FIRST", AddColumns(T, (NewColumn(("a",), "int", "5", Place()),))),
+        ("DROP COLUMN s.a", DropColumns(T, (("s", "a"),))),
+        ("DROP COLUMNS IF EXISTS (a, b)", DropColumns(T, (("a",), ("b",)), if_exists=True)),
+        ("RENAME COLUMN s.a TO `b c`", RenameColumn(T, ("s", "a"), "b c")),
+        ("ALTER COLUMN a TYPE decimal(12, 2)", AlterColumn(T, ("a",), type="decimal(12, 2)")),
+        ("ALTER COLUMN a COMMENT 'x'", AlterColumn(T, ("a",), comment="x")),
+        ("ALTER COLUMN a SET NOT NULL", AlterColumn(T, ("a",), is_required=True)),
+        ("CHANGE COLUMN a DROP NOT NULL", AlterColumn(T, ("a",), is_required=False)),
+        ("ALTER COLUMN a SET DEFAULT 'x'", AlterColumn(T, ("a",), default="'x'")),
+        ("ALTER COLUMN a DROP DEFAULT", AlterColumn(T, ("a",), default="NULL")),
+        ("ALTER COLUMN s.a AFTER b", AlterColumn(T, ("s", "a"), place=Place("b"))),
+        ("SET IDENTIFIER FIELDS a, s.b", SetIdentifierFields(T, (("a",), ("s", "b")))),
+        ("CREATE BRANCH audit", CreateRef(T, "branch", "audit")),
+        ("CREATE TAG IF NOT EXISTS v1 AS OF VERSION 12", CreateRef(T, "tag", "v1", 12, if_not_exists=True)),
+        ("DROP BRANCH IF EXISTS audit", DropRef(T, "branch", "audit", if_exists=True)),
+        ("DROP TAG v1", DropRef(T, "tag", "v1")),
+    ],
+)
+def test_changes_of_a_table_are_read(change, found):
+    assert parse(f"ALTER TABLE db.t {change}") == found
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "marked"),
+    [
+        ("CREATE VIEW v AS SELECT 1", "expected TABLE", "VIEW v AS SELECT 1"),
+        ("CREATE OR REPLACE TABLE db.t (id int)", "drop the table first", "OR REPLACE TABLE db.t (id int)"),
+        ("CREATE TABLE db.t", "columns in brackets", ""),
+        ("CREATE TABLE db.t (id int) AS SELECT 1", "not both", ""),
+        ("CREATE TABLE db.t (id int) USING parquet", "expected ICEBERG", "parquet"),
+        ("CREATE TABLE db.t (id int) CLUSTERED BY (id)", "expected USING iceberg, PARTITIONED BY", "CLUSTERED BY (id)"),
+        ("CREATE TABLE db.t (id int", "closing \\) is missing|expected \\)", ""),
+        ("DROP TABLE db.t PURGE", "files .* stay", "PURGE"),
+        ("DROP DATABASE db", "expected TABLE", "DATABASE db"),
+        ("ALTER TABLE db.t REFRESH", "expected ADD, DROP or REPLACE PARTITION FIELD; .*BRANCH or TAG", "REFRESH"),
+        ("ALTER TABLE db.t ADD COLUMN a", "expected a type", ""),
+        ("ALTER TABLE db.t ALTER COLUMN a INT", "expected TYPE", "INT"),
+        ("ALTER TABLE db.t RENAME TO u v", "unexpected 'v'", "v"),
+        ("ALTER TABLE db.t CREATE BRANCH b RETAIN 7 DAYS", "how long", "RETAIN 7 DAYS"),
+        ("ALTER TABLE db.t SET TBLPROPERTIES ('a' = )", "value of 'a'", ")"),
+        ("ALTER TABLE db.t REPLACE PARTITION FIELD a b", "expected WITH", ""),
+    ],
+)
+def test_an_error_points_at_its_place(text, said, marked):
+    with pytest.raises(UserError, match=said) as caught:
+        parse(text)
+    *_, line, mark = str(caught.value).splitlines()
+    assert line[mark.index("^") :] == marked
