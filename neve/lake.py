@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from neve import catalog as tables
 from neve.catalog import NeveCatalog, open_catalog
+from neve.commit.retry import Environment
 from neve.errors import UserError
 from neve.model.ddl import schema_of_ddl, spec_of_terms
 from neve.model.numbering import with_fresh_ids
@@ -46,6 +47,7 @@ def connect(
     catalog: str | Catalog | None = None,
     spark: SparkSession | None = None,
     schemes: Mapping[str, str] | None = None,
+    environment: Environment | None = None,
     **properties: str,
 ) -> Lake:
     """Open a lake.
@@ -54,10 +56,10 @@ def connect(
     the name of a catalog in PyIceberg's configuration (completed by `properties`) or a PyIceberg catalog object.
     `spark` is your own session; without one a local session starts when it is first needed. `schemes` tells which of
     Spark's connectors reads a table's files, such as `{"s3": "s3a"}`; files Spark has no connector for are read
-    through PyIceberg's FileIO.
+    through PyIceberg's FileIO. `environment` gives commits another clock, or an observer of their phases.
     """
     opened = open_catalog(Path(path) if catalog is None else catalog, **properties)
-    return Lake(opened, spark, dict(schemes or {}))
+    return Lake(opened, spark, dict(schemes or {}), environment or Environment())
 
 
 @dataclass
@@ -67,6 +69,7 @@ class Lake:
     catalog: NeveCatalog
     given_spark: SparkSession | None = field(default=None, repr=False)
     schemes: Mapping[str, str] = field(default_factory=dict)
+    environment: Environment = field(default_factory=Environment, repr=False)  # time and chance of commits
 
     def spark(self) -> SparkSession:
         """The Spark session in use; a local one is started on first use when none was given."""
@@ -130,7 +133,7 @@ class Lake:
         return run_sql(self, text, **options)
 
     def _context(self, loaded: Any) -> TableContext:
-        return TableContext(self.catalog, loaded, self.spark, self.schemes, self.time_zone)
+        return TableContext(self.catalog, loaded, self.spark, self.schemes, self.time_zone, self.environment)
 
 
 def _schema(given: SchemaLike) -> Schema:

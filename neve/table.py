@@ -11,13 +11,14 @@ import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from neve.ops import append, evolve, overwrite, overwrite_partitions, refs, verify
 from neve.ops.context import TableContext
 from neve.ops.delete import Delete
 from neve.ops.evolve_schema import SchemaChange
 from neve.ops.inspect import Inspect
+from neve.ops.merge import Merge
 from neve.ops.results import WriteResult
 from neve.ops.scan import Scan
 from neve.ops.update import Update
@@ -125,6 +126,14 @@ class Table:
     def delete(self) -> Delete:
         """Delete rows: `.where(condition)`, then `.plan()`, `.explain()` or `.execute()`."""
         return Delete(self.context)
+
+    def merge(self, source: Any, on: str | Column, *, aliases: tuple[str, str] = ("t", "s")) -> Merge:
+        """Merge rows of a source: a DataFrame, Arrow, pandas, dictionaries, a table by name, or a query.
+
+        Clauses such as `.when_matched_update_all()` follow, then `.plan()`, `.explain()` or `.execute()`. In `on` and
+        in the clauses the table is called `t` and the source `s`, unless `aliases` says otherwise.
+        """
+        return Merge(self.context, source=source, on=on, aliases=aliases)
 
     def evolve_partitions(
         self, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None

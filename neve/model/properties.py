@@ -246,8 +246,17 @@ class TableProperties:
         "One position delete file per data file or partition.",
     )
 
+    schema_evolution = Property(
+        "write.spark.auto-schema-evolution.enabled",
+        True,
+        _BOOLEAN,
+        "Whether a MERGE that asks for it may add and widen columns.",
+    )
     reruns = Property(
-        "neve.commit.reruns", 3, _COUNT, "How often a row-level statement is run again after a conflict; 0 fails at once."
+        "neve.commit.reruns",
+        3,
+        _COUNT,
+        "How often a row-level statement is run again after a conflict; 0 fails at once.",
     )
 
     # --- committing ---

@@ -41,6 +41,7 @@ from neve.run.arrow.types import Carrier, arrow_type
 from neve.run.spark.pairs import Pairs
 from neve.run.spark.patch import Patching
 from neve.run.spark.positions import deleted_positions
+from neve.run.spark.session import quiet_errors
 from neve.run.spark.write import WriteFailed, count_changes, write_changes
 from neve.run.tally import CLAUSE, FILE, Effects, Tally
 from neve.run.writing.deletes import Deleted, write_deletes
@@ -68,6 +69,7 @@ class Change:
     is_unique: bool = True  # a row met twice is an error
     inserts: bool = False  # some rows may be new
     ambiguity: str = ""
+    is_pruned: bool = False  # the keys of a source ruled out files
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Applied:
     outcome: Outcome
     result: ChangeResult
     tally: Tally
+    is_pruned: bool = False
 
 
 @dataclass
@@ -94,11 +97,9 @@ class Applying:
     def run(self) -> Applied:
         """Write what the change needs and commit it."""
         try:
-            return self._run()
-        except WriteFailed as e:
-            self._undo()
-            raise _as_user_error(self.change, e) from e
-        except PySparkException as e:
+            with quiet_errors():
+                return self._run()
+        except (WriteFailed, PySparkException) as e:
             self._undo()
             raise _as_user_error(self.change, e) from e
         except BaseException:
@@ -232,7 +233,7 @@ class Applying:
 
     def _committed(self, made: _Made) -> Applied:
         outcome = self._phase("commit", lambda: self._commit(self._action(made)))
-        return Applied(outcome, self._result(made, outcome), made.tally)
+        return Applied(outcome, self._result(made, outcome), made.tally, self.change.is_pruned)
 
     def _action(self, made: _Made) -> Action:
         plan = self.change.plan
@@ -323,7 +324,7 @@ class Applying:
         result = ChangeResult(
             None, self.change.plan.mode, files_scanned=len(self.change.plan.read.files), seconds=self.seconds
         )
-        return Applied(Committed(None, "", 0), result, tally)
+        return Applied(Committed(None, "", 0), result, tally, self.change.is_pruned)
 
     def _tally_of_nothing(self) -> Tally:
         return Tally({}, len(self.change.effects))
@@ -337,7 +338,7 @@ class Applying:
             Command.MERGE: self.context.properties.merge_distribution_mode,
         }
         options = WriteOptions(
-            distribution=modes[self.change.command] or "hash",
+            distribution=modes[self.change.command] or "hash",  # type: ignore[arg-type]
             row_lineage=self.context.metadata.format_version >= 3,
         )
         return WriteTarget.of(self.context.metadata, self.context.facts.io_properties, options=options)

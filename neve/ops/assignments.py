@@ -17,7 +17,7 @@ from pyspark.sql import types as sp
 from neve.errors import UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import TableContext
 from neve.run.arrow.types import Carrier, arrow_type
-from neve.run.spark.columns import by_name
+from neve.run.spark.columns import by_name, literal
 from neve.run.spark.expressions import Expressions, Value, as_column
 from neve.run.spark.store import stored
 
@@ -84,6 +84,22 @@ class Assignments:
         known = replace(self, given=tuple(replace(a, kind=kinds[a.clause]) for a in self.given))
         known.new_columns()
         return known
+
+    def completed(self, context: TableContext, clause: str) -> Assignments:
+        """The values of a new row: columns that are not assigned get their default, or null."""
+        given = list(self.given)
+        for f in self.schema.fields:
+            if f.name in self.columns:
+                continue
+            if f.required and f.write_default is None:
+                raise UserError(f"{clause}: no value for column {f.name!r}, which is required. Assign it.")
+            value = literal(f.write_default, f) if f.write_default is not None else F.lit(None)
+            given.append(_Assignment((f.name,), f, f"{clause} {f.name}", value))
+        return replace(self, given=tuple(given))
+
+    def new_column(self, name: str) -> Column | None:
+        """The new value of a column, or nothing when it is not assigned."""
+        return self._column(name) if name in self.columns else None
 
     def new_columns(self) -> dict[str, Column]:
         """The new value of every column that changes, from the row as it was."""

@@ -73,7 +73,7 @@ class Delete(RowChange[DeleteResult]):
         read, whole = self._read_and_whole(context, predicate)
         return self._plan_of(
             context,
-            f"DELETE FROM {context.name}{self._where_text(self.condition)}",
+            f"DELETE FROM {context.name}{self._where_text(self.condition)}",  # noqa: S608 - it is shown, never run
             read,
             whole,
             AlwaysTrue() if ready.reads_target else predicate.expression,

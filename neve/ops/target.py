@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.types import NestedField
@@ -22,8 +23,9 @@ from neve.predicate.features import features_of
 from neve.run.arrow.columns import LAST_UPDATED, ORDINAL, ROW_ID
 from neve.run.arrow.columns import POSITION as ROW_POSITION
 from neve.run.spark.condition import condition
-from neve.run.spark.expressions import Value, as_column, plain_error
+from neve.run.spark.expressions import as_column, plain_error
 from neve.run.spark.read import read
+from neve.run.spark.session import quiet_errors
 from neve.run.tally import FILE, POSITION
 
 __all__ = ["Resolved", "Target", "Where", "metadata_columns_in", "plainly", "predicate_of", "resolved", "row_condition"]
@@ -78,12 +80,12 @@ class Target:
 class Resolved:
     """Expressions by clause, with the tables of the lake in their subqueries as views."""
 
-    values: Mapping[str, Value]
+    values: Mapping[str, Any]
     reads_target: bool = False  # a subquery reads the table that is changed
 
 
 @contextmanager
-def resolved(context: TableContext, values: Mapping[str, Value]) -> Iterator[Resolved]:
+def resolved(context: TableContext, values: Mapping[str, Any]) -> Iterator[Resolved]:
     """Expressions ready for Spark for as long as the block lasts."""
     texts = {clause: v for clause, v in values.items() if isinstance(v, str) and features_of(v).has_subquery}
     if not texts:
@@ -126,6 +128,7 @@ def metadata_columns_in(context: TableContext, values: Iterable[object]) -> tupl
 def plainly(clause: str) -> Iterator[None]:
     """What Spark says about a clause, as an error of ours."""
     try:
-        yield
+        with quiet_errors():
+            yield
     except PySparkException as e:
         raise plain_error(clause, e) from e

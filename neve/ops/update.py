@@ -4,8 +4,8 @@ Every expression sees the row as it was, so `SET a = b, b = a` exchanges. A valu
 assignment stores it: what would overflow or lose a fraction is an error. A row whose partition changes moves.
 
 Files every row of which matches are replaced as a whole. In the others the mode of the table decides: copy-on-write
-rewrites the files that hold a match, merge-on-read deletes the old rows by position and writes the new ones. Row ids are
-kept.
+rewrites the files that hold a match, merge-on-read deletes the old rows by position and writes the new ones. Row ids
+are kept.
 
 Isolation: serializable unless `write.update.isolation-level` says otherwise.
 Writes: rows under the current default spec; deletes under the spec of the file they cover.
@@ -90,7 +90,7 @@ class Update(RowChange[UpdateResult]):
         said = ", ".join(f"{column} = {value}" for column, value in self.assignments)
         return self._plan_of(
             context,
-            f"UPDATE {context.name} SET {said}{self._where_text(self.condition)}",
+            f"UPDATE {context.name} SET {said}{self._where_text(self.condition)}",  # noqa: S608 - it is shown, never run
             read,
             whole,
             AlwaysTrue() if ready.reads_target else predicate.expression,

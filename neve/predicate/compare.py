@@ -47,7 +47,7 @@ from neve.predicate.normal import NanosLiteral, all_of, any_of
 from neve.predicate.ternary import NULL, TRUE, UNKNOWN, Ternary, conjunction
 from neve.predicate.times import DAY, instant, is_steady, parse_date
 
-__all__ = ["NEGATED", "Column"]
+__all__ = ["NEGATED", "Column", "make"]
 
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 
@@ -95,7 +95,7 @@ class Column:
         if nanos or None in places or len(plain) + len(special) < len(constants):
             return self._among_each(constants)
         values = {p.floor for p in places if p is not None and p.on and p.floor is not None}
-        listed = Ternary(_make(In, self.name, values), all_of((self._not_null(), _make(NotIn, self.name, values))))
+        listed = Ternary(make(In, self.name, values), all_of((self._not_null(), make(NotIn, self.name, values))))
         found = conjunction([listed.negated(), *(self.compare("<>", c) for c in special)]).negated()
         return found.inexact() if isinstance(self.kind, UUIDType) else found
 
@@ -119,7 +119,7 @@ class Column:
         if not prefix:
             return Ternary(self._not_null(), AlwaysFalse())
         return Ternary(
-            _make(StartsWith, self.name, prefix), all_of((self._not_null(), _make(NotStartsWith, self.name, prefix)))
+            make(StartsWith, self.name, prefix), all_of((self._not_null(), make(NotStartsWith, self.name, prefix)))
         )
 
     def null(self) -> Ternary:
@@ -129,7 +129,7 @@ class Column:
     def nan(self) -> Ternary:
         """isnan(): false for null."""
         if isinstance(self.kind, FloatType | DoubleType):
-            return Ternary(_make(IsNaN, self.name), _make(NotNaN, self.name))
+            return Ternary(make(IsNaN, self.name), make(NotNaN, self.name))
         return TRUE.negated()
 
     def compare_day(self, operator: str, constant: Constant) -> Ternary:
@@ -168,16 +168,16 @@ class Column:
             ">": GreaterThan,
             ">=": GreaterThanOrEqual if place.on else GreaterThan,
         }[operator]
-        found = _make(make, self.name, place.floor)
+        found = make(make, self.name, place.floor)
         upwards = operator in {">", ">="} and isinstance(self.kind, FloatType | DoubleType)
-        return any_of((found, _make(IsNaN, self.name))) if upwards else found
+        return any_of((found, make(IsNaN, self.name))) if upwards else found
 
     def _equal(self, operator: str, place: Cut) -> BooleanExpression:
         if operator == "=":
-            return _make(EqualTo, self.name, place.floor) if place.on else AlwaysFalse()
+            return make(EqualTo, self.name, place.floor) if place.on else AlwaysFalse()
         if isinstance(place.floor, BooleanLiteral):
-            return _make(EqualTo, self.name, not place.floor.value)
-        different = all_of((self._not_null(), _make(NotEqualTo, self.name, place.floor)))
+            return make(EqualTo, self.name, not place.floor.value)
+        different = all_of((self._not_null(), make(NotEqualTo, self.name, place.floor)))
         return different if place.on else self._not_null()
 
     @staticmethod
@@ -190,7 +190,7 @@ class Column:
         """NaN equals itself and is greater than everything else."""
         if not isinstance(self.kind, FloatType | DoubleType):
             return UNKNOWN
-        nan, number = _make(IsNaN, self.name), all_of((_make(NotNaN, self.name), self._not_null()))
+        nan, number = make(IsNaN, self.name), all_of((make(NotNaN, self.name), self._not_null()))
         greater_or_equal = Ternary(nan, number)
         always = Ternary(self._not_null(), AlwaysFalse())
         return {
@@ -206,10 +206,10 @@ class Column:
         """A nanosecond column: Spark may see it cut to microseconds, so both readings are let through."""
         if place.floor is None:
             return UNKNOWN
-        first = _make(GreaterThanOrEqual, self.name, place.floor)
-        before = _make(LessThan, self.name, place.floor)
-        until = _make(LessThan, self.name, NanosLiteral(place.floor.value + 1000))
-        after = _make(GreaterThan, self.name, place.floor)
+        first = make(GreaterThanOrEqual, self.name, place.floor)
+        before = make(LessThan, self.name, place.floor)
+        until = make(LessThan, self.name, NanosLiteral(place.floor.value + 1000))
+        after = make(GreaterThan, self.name, place.floor)
         equal = Ternary(all_of((first, until)), self._not_null(), False, False)
         return {
             "<": Ternary(before, first),
@@ -225,15 +225,16 @@ class Column:
         return conjunction(each).negated()
 
     def _is_null(self) -> BooleanExpression:
-        return _make(IsNull, self.name) if self.is_nullable else AlwaysFalse()
+        return make(IsNull, self.name) if self.is_nullable else AlwaysFalse()
 
     def _not_null(self) -> BooleanExpression:
-        return _make(NotNull, self.name) if self.is_nullable else AlwaysTrue()
+        return make(NotNull, self.name) if self.is_nullable else AlwaysTrue()
 
 
 def _is_nan(constant: Constant) -> bool:
     return constant.kind in {Kind.FLOAT, Kind.DOUBLE} and math.isnan(constant.value)
 
 
-def _make(maker: Any, *arguments: Any) -> BooleanExpression:
+def make(maker: Any, *arguments: Any) -> BooleanExpression:
+    """An expression of PyIceberg's; its constructors take arguments that type checkers do not see."""
     return maker(*arguments)

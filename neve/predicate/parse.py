@@ -63,19 +63,21 @@ def parse(
     case_sensitive: bool = True,
     time_zone: str = "UTC",
     alias: str | None = None,
+    has_others: bool = False,
 ) -> Predicate:
     """The predicate of SQL text, or of a PyIceberg expression; nothing is a predicate that lets everything through.
 
     Times without a zone are read on a clock in `time_zone`. `alias` is a name of the table that columns may be
-    qualified with.
+    qualified with. With `has_others` the condition is about another table too: columns that are not qualified with
+    the alias are unknown, and prune nothing.
     """
     if where is None:
         return Predicate(AlwaysTrue(), True)
     if isinstance(where, BooleanExpression):
         return Predicate(normal(where, schema, case_sensitive=case_sensitive), True)
-    reader = _Reader(schema, case_sensitive, zone_of(time_zone), alias)
+    reader = _Reader(schema, case_sensitive, zone_of(time_zone), alias, has_others)
     root = _parsed(where)
-    names = tuple(dict.fromkeys(reader.name_of(parts) for parts in column_parts([root])))
+    names = tuple(filter(None, dict.fromkeys(reader.name_of(parts) for parts in column_parts([root]))))
     found = reader.condition(root)
     # only what is said of a field in a struct is not in normal form yet
     expression = normal(found.true, schema) if any("." in name for name in names) else found.true
@@ -93,6 +95,7 @@ class _Reader:
     case_sensitive: bool
     zone: tzinfo
     alias: str | None
+    has_others: bool = False
 
     def condition(self, node: exp.Expression, depth: int = 0) -> Ternary:
         """A boolean expression as a condition."""
@@ -233,11 +236,14 @@ class _Reader:
             return self.schema.find_column_name(found.field_id) or found.name
         if parts[0] in METADATA:
             return parts[0]
+        if self.has_others:
+            return ""
         raise UnknownName("column", ".".join(parts), self.schema.column_names)
 
     def field_of(self, parts: Sequence[str]) -> NestedField | None:
         qualified = len(parts) > 1 and self.alias is not None and parts[0].lower() == self.alias.lower()
-        for names in (parts, parts[1:] if qualified else ()):
+        # Beside another table only a qualified name is surely a column of this one.
+        for names in (() if self.has_others else parts, parts[1:] if qualified else ()):
             try:
                 if names:
                     return self.schema.find_field(".".join(names), self.case_sensitive)

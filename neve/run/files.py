@@ -67,7 +67,7 @@ def _restricted(data: DataFile, task: FileTask, target: ReadTarget) -> DataFile:
     if target.predicate is None or not isinstance(data, ParquetData):
         return data
     fields = fields_with_ids(data, task.path, target)
-    return data.restricted(may_match(data.file.metadata, fields, target.predicate))
+    return data.restricted(may_match(data, fields, target.predicate))
 
 
 def _deleted(data: DataFile, task: FileTask, index: EqualityIndex) -> PositionSet | None:

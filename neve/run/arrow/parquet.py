@@ -1,16 +1,24 @@
-"""Parquet data files, one row group after the other, a bounded batch at a time."""
+"""Parquet data files, one row group after the other, a bounded batch at a time.
+
+What Arrow tells in Python about a column chunk ends the process when the footer contradicts itself, so nobody asks it:
+statistics come from the bytes of the footer (`neve.io.footer`), and sizes are those of whole row groups.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
+from neve.io.footer import read_footer
 from neve.run.arrow.build import BATCH_ROWS, Rows, Stretch
 from neve.run.arrow.ids import FileField, fields_of
 from neve.run.arrow.storage import opened, reading
@@ -29,7 +37,7 @@ class ParquetData:
     path: str
     file: pq.ParquetFile
     stream: Any
-    size: int
+    footer: bytes
     kept: Mask | None = None  # the row groups to read, when some are left out
     prunes_nested: bool = True
 
@@ -44,6 +52,16 @@ class ParquetData:
         """The rows the footer counts."""
         return int(self.file.metadata.num_rows)
 
+    @property
+    def row_groups(self) -> int:
+        """How many row groups the file has."""
+        return int(self.file.metadata.num_row_groups)
+
+    @property
+    def leaf_count(self) -> int:
+        """How many columns of single values the schema has; each row group has a chunk of each."""
+        return int(self.file.metadata.num_columns)
+
     def restricted(self, kept: Mask) -> ParquetData:
         """The same file without some row groups; positions stay those of the whole file."""
         return replace(self, kept=kept)
@@ -51,10 +69,11 @@ class ParquetData:
     def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[Stretch]:
         """The columns asked for, and their rows; `part` (k of n) takes the row groups whose middle is in it."""
         metadata, start = self.file.metadata, 0
-        for ordinal in range(metadata.num_row_groups):
-            group = metadata.row_group(ordinal)
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        parts = _parts([max(g.total_byte_size, 0) for g in groups], part[1])
+        for ordinal, group in enumerate(groups):
             is_kept = self.kept is None or self.kept[ordinal]
-            if group.num_rows and is_kept and self._part_of(group, part[1]) == part[0]:
+            if group.num_rows and is_kept and parts[ordinal] == part[0]:
                 yield from self._row_group(ordinal, group, leaves, start)
             start += group.num_rows
 
@@ -62,18 +81,10 @@ class ParquetData:
         # One row group per call: the reader buffers the column chunks of all the groups it is given.
         with reading(self.path, "readable Parquet pages"):
             for batch in self.file.reader.iter_batches(
-                _batch_rows(group, leaves), row_groups=[ordinal], column_indices=list(leaves), use_threads=False
+                _batch_rows(group), row_groups=[ordinal], column_indices=list(leaves), use_threads=False
             ):
                 yield Rows(start, batch.num_rows), batch.columns
                 start += batch.num_rows
-
-    def _part_of(self, group: Any, parts: int) -> int:
-        if parts == 1:
-            return 0
-        column = group.column(0)
-        first = column.dictionary_page_offset or column.data_page_offset
-        stored = sum(group.column(i).total_compressed_size for i in range(group.num_columns))
-        return min(max((first + stored // 2) * parts // max(self.size, 1), 0), parts - 1)
 
     def close(self) -> None:
         """Release the file."""
@@ -85,9 +96,11 @@ def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
     """Open a Parquet file and read its footer."""
     stream, length = opened(io, path, size)
     try:
+        footer = read_footer(stream, length, path)
         with reading(path, "a Parquet file"):
             file = pq.ParquetFile(
                 stream,
+                metadata=_parsed(footer),
                 pre_buffer=True,
                 page_checksum_verification=True,
                 coerce_int96_timestamp_unit="us",
@@ -96,9 +109,21 @@ def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
     except BaseException:
         stream.close()
         raise
-    return ParquetData(path, file, stream, length)
+    return ParquetData(path, file, stream, footer)
 
 
-def _batch_rows(group: Any, leaves: Sequence[int]) -> int:
-    decoded = sum(group.column(leaf).total_uncompressed_size for leaf in leaves)
-    return max(1, min(BATCH_ROWS, BATCH_BYTES * group.num_rows // max(decoded, 1)))
+def _parsed(footer: bytes) -> pq.FileMetaData:
+    """What Arrow makes of a footer that was read already."""
+    return pq.read_metadata(pa.BufferReader(b"PAR1" + footer + struct.pack("<I", len(footer)) + b"PAR1"))
+
+
+def _parts(sizes: Sequence[int], parts: int) -> list[int]:
+    """The part each row group is in: that of the middle of its bytes."""
+    sizes = [size or 1 for size in sizes]
+    total, ends = sum(sizes), accumulate(sizes)
+    return [min((2 * end - size) * parts // (2 * total), parts - 1) for size, end in zip(sizes, ends, strict=True)]
+
+
+def _batch_rows(group: Any) -> int:
+    """How many rows to decode at a time, as if all columns were asked for."""
+    return max(1, min(BATCH_ROWS, BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)))

@@ -6,7 +6,7 @@ does not say, or says in a type that cannot be the column's, is not known, and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,40 +15,46 @@ import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, UUIDType
 
-from neve.model.single_value import ordered, ordered_type
+from neve.errors import CorruptFile
+from neve.io.footer import ChunkStatistics, parse_statistics
+from neve.model.single_value import ordered_type
 from neve.plan import ranges
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
-from neve.run.arrow.convert import conversion
+from neve.run.arrow.bounds import bound
 from neve.run.arrow.ids import FileField
-from neve.run.arrow.types import Carrier
+from neve.run.arrow.parquet import ParquetData
 
 __all__ = ["may_match"]
 
 
-def may_match(metadata: Any, fields: Iterable[FileField], predicate: BooleanExpression) -> Mask:
-    """Which row groups may hold a row that meets a bound predicate without NOT, by the metadata of the file."""
-    return ranges.may_match(_RowGroups(metadata, tuple(fields)), predicate)
+def may_match(data: ParquetData, fields: Iterable[FileField], predicate: BooleanExpression) -> Mask:
+    """Which row groups of a file may hold a row that meets a bound predicate without NOT."""
+    groups = parse_statistics(data.footer, data.path)
+    leaves = data.leaf_count
+    if len(groups) != data.row_groups or any(len(chunks) != leaves for chunks in groups):
+        found = f"{len(groups)} with {sorted({len(chunks) for chunks in groups})}"
+        raise CorruptFile(data.path, f"{data.row_groups} row groups of {leaves} columns", found)
+    return ranges.may_match(_RowGroups(groups, tuple(fields)), predicate)
 
 
 @dataclass(frozen=True)
 class _RowGroups:
-    metadata: Any
+    groups: Sequence[Sequence[ChunkStatistics]]
     fields: tuple[FileField, ...]
 
     def __len__(self) -> int:
-        return int(self.metadata.num_row_groups)
+        return len(self.groups)
 
     def of(self, field: NestedField) -> FieldRange:
         """The range of a column in each row group."""
         found = _leaf(self.fields, field.field_id)
         if found is None:
             return _unknown(len(self), field.field_type)
-        columns = [self.metadata.row_group(i).column(found.leaves.start) for i in range(len(self))]
-        stats = [c.statistics for c in columns]
-        nulls = np.array([s.null_count if s is not None and s.has_null_count else -1 for s in stats], np.int64)
-        rows = np.array([c.num_values for c in columns], np.int64)
-        lower, upper = _bounds(stats, found.type, field.field_type)
-        filled = nulls != rows
+        chunks = [chunks[found.leaves.start] for chunks in self.groups]
+        nulls = np.array([-1 if c.nulls is None else c.nulls for c in chunks], np.int64)
+        values = np.array([-2 if c.values is None else c.values for c in chunks], np.int64)
+        lower, upper = _bounds(chunks, found.type, field.field_type)
+        filled = nulls != values
         nan = filled & isinstance(field.field_type, FloatType | DoubleType)  # footers do not count them
         return FieldRange(lower, upper, nulls != 0, nan, filled)
 
@@ -68,17 +74,14 @@ def _unknown(count: int, kind: IcebergType) -> FieldRange:
     return FieldRange(nothing, nothing, always, always, always)
 
 
-def _bounds(stats: list[Any], found: pa.DataType, kind: IcebergType) -> tuple[pa.Array, pa.Array]:
-    convert = conversion(found, kind, Carrier.EXACT)
-    known = [s if s is not None and s.has_min_max else None for s in stats]
-    nothing = pa.nulls(len(stats), ordered_type(kind))
-    if convert is None:
-        return nothing, nothing
-    try:
-        lower, upper = (
-            ordered(convert(pa.array([None if s is None else getattr(s, end) for s in known], found)), kind)
-            for end in ("min", "max")
-        )
-    except (ValueError, TypeError, OverflowError, NotImplementedError):  # years Python lacks, text cut inside a letter
-        return nothing, nothing
+def _bounds(chunks: Sequence[ChunkStatistics], found: pa.DataType, kind: IcebergType) -> tuple[pa.Array, pa.Array]:
+    pairs = [(_bound(c.lower, found, kind), _bound(c.upper, found, kind)) for c in chunks]
+    known = [pair if None not in pair else (None, None) for pair in pairs]
+    lower, upper = (pa.array([pair[end] for pair in known], ordered_type(kind)) for end in (0, 1))
     return safe_uuid_bounds(lower, upper) if isinstance(kind, UUIDType) else (lower, upper)
+
+
+def _bound(raw: Any, found: pa.DataType, kind: IcebergType) -> Any:
+    if isinstance(kind, UUIDType):
+        return raw if isinstance(raw, bytes) and len(raw) == 16 else None
+    return bound(raw, found, kind)

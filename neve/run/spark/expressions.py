@@ -18,7 +18,7 @@ from pyspark.sql import types as sp
 
 from neve.errors import UserError
 from neve.predicate.features import features_of
-from neve.run.spark.session import is_classic
+from neve.run.spark.session import is_classic, quiet_errors
 
 __all__ = ["Expressions", "Value", "as_column", "plain_error"]
 
@@ -77,7 +77,8 @@ class Expressions:
     def _each(self, values: Mapping[str, Value], analyse: Callable[[list[Column]], sp.StructType | DataFrame]) -> Any:
         """All expressions analysed at once; one by one only to find the clause that fails."""
         try:
-            return analyse([as_column(v) for v in values.values()])
+            with quiet_errors():
+                return analyse([as_column(v) for v in values.values()])
         except (AnalysisException, ParseException) as e:
             if len(values) > 1:
                 for clause, value in values.items():

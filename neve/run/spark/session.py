@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from neve.run.spark.java import find, launcher_home
 
-__all__ = ["FIELD_IDS", "is_classic", "local_session", "options_around", "prepare", "session"]
+__all__ = ["FIELD_IDS", "is_classic", "local_session", "options_around", "prepare", "quiet_errors", "session"]
 
 FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
 
@@ -92,6 +92,17 @@ def options_around(spark: SparkSession, options: Mapping[str, str]) -> Iterator[
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
+
+
+@contextmanager
+def quiet_errors() -> Iterator[None]:
+    """Keep PySpark from printing errors that are caught and told in other words."""
+    logger = logging.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 @contextmanager

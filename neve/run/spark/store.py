@@ -19,7 +19,7 @@ __all__ = ["stored"]
 
 _NUMBER = (sp.IntegralType, sp.FractionalType)
 _TIMES = (sp.DateType, sp.TimestampType, sp.TimestampNTZType)
-_WIDTH = {sp.ByteType: 1, sp.ShortType: 2, sp.IntegerType: 3, sp.LongType: 4}
+_WIDTH: dict[type[sp.DataType], int] = {sp.ByteType: 1, sp.ShortType: 2, sp.IntegerType: 3, sp.LongType: 4}
 
 
 def stored(value: Column, source: sp.DataType, field: ice.NestedField, where: str) -> Column:

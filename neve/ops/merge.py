@@ -1,0 +1,194 @@
+"""Merge rows of a source into a table.
+
+Each row of the table and of the source is paired by the condition `on`, which may be any condition. For every pair, and
+for every row of one side that found none of the other, the first clause of its kind whose condition holds is applied.
+A row of the table that finds several in the source is an error, since the source then does not say what it becomes; a
+merge whose only matched clause deletes every match has no such doubt.
+
+Where the condition equates columns, the keys of the source rule out files of the table; the result says whether it did.
+Clauses that only insert make an append.
+
+Isolation: serializable unless `write.merge.isolation-level` says otherwise.
+Writes: rows under the current default spec; deletes under the spec of the file they cover.
+
+>>> changes = [{"id": 1, "region": "asia"}, {"id": 7, "region": "us"}]
+>>> merge = t.merge(changes, on="t.id = s.id").when_matched_update_all().when_not_matched_insert_all()
+>>> result = merge.execute()
+>>> result.rows_updated, result.rows_inserted
+(1, 1)
+>>> sorted((r["id"], r["region"]) for r in t.to_arrow().to_pylist())
+[(1, 'asia'), (2, 'us'), (3, 'eu'), (7, 'us')]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+
+from neve.commit.isolation import Command
+from neve.errors import UserError
+from neve.ops.applying import Applied, Change
+from neve.ops.context import TableContext
+from neve.ops.evolve_schema import SchemaChange
+from neve.ops.merge_clauses import Action, Clause, Kind, refuse_unreachable
+from neve.ops.merge_rows import MergeJob
+from neve.ops.merge_schema import wanted_columns
+from neve.ops.merge_source import MergeSource, merge_source
+from neve.ops.results import MergeResult
+from neve.ops.row_change import RowChange
+from neve.ops.target import Resolved, resolved
+from neve.plan.change import ChangePlan
+from neve.predicate import parse
+from neve.predicate.qualify import equalities
+from neve.run.spark.expressions import Value
+from neve.run.spark.types import iceberg_schema
+
+__all__ = ["Merge"]
+
+_ON = "MERGE ON"
+
+
+@dataclass(frozen=True)
+class Merge(RowChange[MergeResult]):
+    """A MERGE on its way: clauses in the order they are tried, then `.plan()`, `.explain()` or `.execute()`."""
+
+    source: Any = None
+    on: Value = ""
+    aliases: tuple[str, str] = ("t", "s")
+    clauses: tuple[Clause, ...] = ()
+    evolves: bool = False
+    evolved: bool = field(default=False, repr=False)
+
+    command = Command.MERGE
+    result_type = MergeResult
+
+    def when_matched_update(self, assignments: Mapping[str, Value], condition: Value | None = None) -> Self:
+        """Change a row that has a match: columns and the expressions they get."""
+        return self._with(Kind.MATCHED, Action.UPDATE, assignments, condition)
+
+    def when_matched_update_all(self, condition: Value | None = None) -> Self:
+        """Change every column of a row that has a match to the column of the source of the same name."""
+        return self._with(Kind.MATCHED, Action.UPDATE, None, condition)
+
+    def when_matched_delete(self, condition: Value | None = None) -> Self:
+        """Delete a row that has a match."""
+        return self._with(Kind.MATCHED, Action.DELETE, None, condition)
+
+    def when_not_matched_insert(self, values: Mapping[str, Value], condition: Value | None = None) -> Self:
+        """Insert a row of the source that has no match; columns not named get their default, or null."""
+        return self._with(Kind.NOT_MATCHED, Action.INSERT, values, condition)
+
+    def when_not_matched_insert_all(self, condition: Value | None = None) -> Self:
+        """Insert a row of the source that has no match, column by column of the same name."""
+        return self._with(Kind.NOT_MATCHED, Action.INSERT, None, condition)
+
+    def when_not_matched_by_source_update(
+        self, assignments: Mapping[str, Value], condition: Value | None = None
+    ) -> Self:
+        """Change a row of the table that no row of the source matches."""
+        return self._with(Kind.NOT_MATCHED_BY_SOURCE, Action.UPDATE, assignments, condition)
+
+    def when_not_matched_by_source_delete(self, condition: Value | None = None) -> Self:
+        """Delete a row of the table that no row of the source matches."""
+        return self._with(Kind.NOT_MATCHED_BY_SOURCE, Action.DELETE, None, condition)
+
+    def with_schema_evolution(self) -> Self:
+        """Let columns of the source that the table lacks be added, and types be widened."""
+        return replace(self, evolves=True)
+
+    def _with(
+        self, kind: Kind, action: Action, assignments: Mapping[str, Value] | None, condition: Value | None
+    ) -> Self:
+        given = None if assignments is None else tuple(assignments.items())
+        return replace(self, clauses=(*self.clauses, Clause(kind, action, given, condition)))
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def execute(self) -> MergeResult:
+        """Run the statement and commit what it changed."""
+        self._check()
+        if not self.evolves or self.evolved:
+            return super().execute()
+        with merge_source(self.context, self.source) as source:
+            merge = replace(self, source=source.frame, evolved=True)
+            merge._evolve(self.context.refreshed(), source)
+            return merge.execute()
+
+    def _check(self) -> None:
+        if not self.clauses:
+            raise UserError("MERGE without clauses: say what becomes of rows, as in .when_matched_update_all().")
+        if self.on is None or (isinstance(self.on, str) and not self.on.strip()):
+            raise UserError("MERGE without a condition: say how rows are matched, as in on='t.id = s.id'.")
+        if self.aliases[0].lower() == self.aliases[1].lower():
+            raise UserError(f"MERGE: the table and the source cannot both be called {self.aliases[0]!r}.")
+        refuse_unreachable(self.clauses)
+
+    @contextmanager
+    def _change(self, context: TableContext) -> Iterator[Change]:
+        with merge_source(context, self.source) as source:
+            clauses = tuple(
+                c.completed(n, context, source.frame, self.aliases, self.evolves) for n, c in enumerate(self.clauses)
+            )
+            texts = {_ON: self.on, **{k: v for c in clauses for k, v in c.values().items()}}
+            with resolved(context, texts) as ready:
+                plan, pruned = self._planned(context, source, ready)
+                known = tuple(c.with_values(ready.values) for c in clauses)
+                job = MergeJob(context, plan, source, self.aliases, ready.values[_ON], known, pruned).checked()
+                yield job.change()
+
+    def _planned(self, context: TableContext, source: MergeSource, ready: Resolved) -> tuple[ChangePlan, bool]:
+        wanted, by_source = self._wanted(context, source)
+        read = self._scan_plan(context, None if wanted is AlwaysTrue() else wanted)
+        stats = read.stats
+        pruned = by_source and bool(stats.files < stats.files_considered or stats.manifests_pruned)
+        whole = read.only(np.zeros(len(read.files), bool))
+        reads_target = ready.reads_target or source.reads_target
+        said = " ".join(str(c) for c in self.clauses)
+        note = "the keys of the source rule out files" if pruned else "the keys of the source rule out no file"
+        plan = self._plan_of(
+            context,
+            f"MERGE INTO {context.name} {self.aliases[0]} USING {_described(self.source)} {self.aliases[1]} "
+            f"ON {self.on} {said}",
+            read,
+            whole,
+            AlwaysTrue() if reads_target else wanted,
+            keeps_whole=False,
+            notes=(note,),
+        )
+        return plan, pruned
+
+    def _wanted(self, context: TableContext, source: MergeSource) -> tuple[BooleanExpression, bool]:
+        """What a row of the table must satisfy to be concerned, and whether the keys of the source tell."""
+        if not isinstance(self.on, str) or any(c.kind is Kind.NOT_MATCHED_BY_SOURCE for c in self.clauses):
+            return AlwaysTrue(), False
+        schema, (target, other) = context.metadata.schema(), self.aliases
+        zone = context.time_zone()
+        static = parse(self.on, schema, time_zone=zone, alias=target, has_others=True).expression
+        keys = source.keys(equalities(self.on, target), schema, other)
+        return (static, False) if keys is None else (And(static, keys), True)
+
+    def _result(self, applied: Applied, reruns: int) -> MergeResult:
+        result = super()._result(applied, reruns)
+        rows = applied.tally.rows[: len(self.clauses)]
+        return replace(result, rows_by_clause=rows, pruned_by_source=applied.is_pruned)
+
+    def _evolve(self, context: TableContext, source: MergeSource) -> None:
+        """Add the columns of the source that the table lacks, and widen types, in a commit of its own."""
+        if not context.properties.schema_evolution:
+            raise UserError(
+                f"MERGE WITH SCHEMA EVOLUTION: table {context.name} refuses it by its property "
+                "write.spark.auto-schema-evolution.enabled. Set it to true, or leave the clause out."
+            )
+        wanted = wanted_columns(context.metadata.schema(), source.frame.schema, self.clauses)
+        if wanted.fields:
+            with SchemaChange(context, lambda: None) as change:
+                change.union_by_name(iceberg_schema(wanted))
+
+
+def _described(source: Any) -> str:
+    return f"({source})" if isinstance(source, str) else type(source).__name__

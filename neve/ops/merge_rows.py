@@ -1,0 +1,194 @@
+"""The rows of a MERGE: target and source joined, each row with the clause that applies to it and what it becomes.
+
+The join is the smallest that shows all rows some clause is about. A source that fits every task is broadcast, so that
+the target is not shuffled; when rows without a match are inserted too, the target is first cut down to the rows that
+match at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from neve.commit.isolation import Command
+from neve.ops.applying import Change
+from neve.ops.assignments import refuse_rounded
+from neve.ops.context import TableContext
+from neve.ops.merge_clauses import Action, Clause, Kind
+from neve.ops.merge_source import MergeSource, refuse_duplicate_names
+from neve.ops.target import Target, metadata_columns_in, plainly
+from neve.plan.change import ChangePlan
+from neve.run.arrow.columns import LAST_UPDATED, ROW_ID
+from neve.run.spark.columns import by_name
+from neve.run.spark.expressions import Expressions, Value, as_column
+from neve.run.spark.types import spark_type
+from neve.run.tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION, Effects
+
+__all__ = ["MergeJob"]
+
+_THERE = "__neve_source"  # true in every row that has a source
+_AMBIGUOUS = (
+    "MERGE: a row of the table matches several rows of the source, so it is not clear which one applies. "
+    "Make the source unique in what ON compares, or make ON stricter. Nothing was changed."
+)
+
+
+@dataclass(frozen=True)
+class MergeJob:
+    """One run of a MERGE."""
+
+    context: TableContext
+    plan: ChangePlan
+    source: MergeSource
+    aliases: tuple[str, str]
+    on: Value
+    clauses: tuple[Clause, ...]
+    is_pruned: bool
+
+    def checked(self) -> MergeJob:
+        """The same job with its expressions typed; what does not resolve or fit is refused."""
+        refuse_duplicate_names(self.source.frame)
+        if self.plan.mode == "merge-on-read" and self._has(Kind.MATCHED, Kind.NOT_MATCHED_BY_SOURCE):
+            refuse_rounded(self.context, "MERGE")
+        target, source = self._target.shape(), self._source
+        both = Expressions(target.crossJoin(source))
+        one_sided = {Kind.NOT_MATCHED: Expressions(source), Kind.NOT_MATCHED_BY_SOURCE: Expressions(target)}
+        both.check_condition("MERGE ON", self.on)
+        return replace(self, clauses=tuple(_checked(c, one_sided.get(c.kind, both)) for c in self.clauses))
+
+    def change(self) -> Change:
+        """The change the job makes."""
+        return Change(
+            Command.MERGE,
+            self.plan,
+            self._effects,
+            self._assigned,
+            positions=lambda: self._rows(()),
+            patches=lambda: self._rows(self._all if self._inserts else self._assigned),
+            rows=lambda: self._rows(self._all),
+            is_unique=self._is_unique,
+            inserts=self._inserts,
+            ambiguity=_AMBIGUOUS,
+            is_pruned=self.is_pruned,
+        )
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    def _has(self, *kinds: Kind) -> bool:
+        return any(c.kind in kinds for c in self.clauses)
+
+    @property
+    def _inserts(self) -> bool:
+        return self._has(Kind.NOT_MATCHED)
+
+    @property
+    def _is_unique(self) -> bool:
+        """Whether a row of the table may match one row of the source only."""
+        matched = [c for c in self.clauses if c.kind is Kind.MATCHED]
+        deletes_all = len(matched) == 1 and matched[0].action is Action.DELETE and matched[0].condition is None
+        return bool(matched) and not deletes_all
+
+    @property
+    def _effects(self) -> Effects:
+        """What each clause does; the last number is of rows that are matched and stay as they are."""
+        return Effects((*(c.removes for c in self.clauses), False), (*(c.writes for c in self.clauses), False))
+
+    @property
+    def _all(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.context.metadata.schema().fields)
+
+    @property
+    def _assigned(self) -> tuple[str, ...]:
+        updates = [c.assignments for c in self.clauses if c.action is Action.UPDATE and c.assignments is not None]
+        return tuple(dict.fromkeys(name for a in updates for name in a.columns))
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _target(self) -> Target:
+        texts = [self.on, *(v for c in self.clauses for v in c.values().values())]
+        return Target(self.context, self.plan.read, self.aliases[0], metadata_columns_in(self.context, texts))
+
+    @property
+    def _source(self) -> DataFrame:
+        return self.source.frame.withColumn(_THERE, F.lit(True)).alias(self.aliases[1])
+
+    def _rows(self, columns: tuple[str, ...]) -> DataFrame:
+        """The rows some clause applies to, with the new values of some columns."""
+        with plainly("MERGE"):
+            rows = self._joined().withColumn(CLAUSE, self._clause()).where(F.col(CLAUSE).isNotNull())
+            lineage = self._lineage() if columns else []
+            return rows.select(*CHANGE_COLUMNS, *(self._value(n).alias(n) for n in columns), *lineage)
+
+    def _joined(self) -> DataFrame:
+        target, source, on = self._target.frame(), self._source, as_column(self.on)
+        small = self.source.is_small
+        held = F.broadcast(source) if small else source
+        matched, inserts = self._has(Kind.MATCHED), self._inserts
+        if self._has(Kind.NOT_MATCHED_BY_SOURCE):
+            return target.join(source, on, "full_outer") if inserts else target.join(held, on, "left_outer")
+        if not matched:
+            return self._unmatched(target, source, on)
+        if not inserts:
+            return target.join(held, on, "inner")
+        if small:  # S may be read twice, which costs less than moving the whole target
+            target = target.join(held, on, "left_semi").alias(self.aliases[0])
+        return target.join(source, on, "right_outer")
+
+    def _unmatched(self, target: DataFrame, source: DataFrame, on: Column) -> DataFrame:
+        """The rows of the source without a match, for clauses that only insert."""
+        if self.source.is_small:
+            target = target.join(F.broadcast(source), on, "left_semi").alias(self.aliases[0])
+        nowhere = {FILE: F.lit(None).cast("int"), POSITION: F.lit(None).cast("bigint")}
+        rest = source.join(target, on, "left_anti").withColumns(nowhere)
+        return rest.alias(self.aliases[1])
+
+    def _clause(self) -> Column:
+        """The number of the clause that applies to a row, the first whose condition holds; null for none."""
+        in_table, in_source = F.col(FILE).isNotNull(), F.col(_THERE).isNotNull()
+        about = {
+            Kind.MATCHED: in_table & in_source,
+            Kind.NOT_MATCHED: ~in_table,
+            Kind.NOT_MATCHED_BY_SOURCE: ~in_source,
+        }
+        numbered = [
+            (about[c.kind] if c.condition is None else about[c.kind] & as_column(c.condition), n)
+            for n, c in enumerate(self.clauses)
+        ]
+        if self._is_unique:  # also a match without consequence must be the only one
+            numbered.append((about[Kind.MATCHED], len(self.clauses)))
+        first, *others = numbered
+        return reduce(lambda case, one: case.when(one[0], F.lit(one[1])), others, F.when(first[0], F.lit(first[1])))
+
+    def _value(self, name: str) -> Column:
+        """What a column becomes, by clause."""
+        kind = spark_type(self.context.metadata.schema().find_field(name).field_type)
+        case: Column | None = None
+        for n, clause in enumerate(self.clauses):
+            if clause.assignments is None:
+                continue
+            new = clause.assignments.new_column(name)
+            if new is None:
+                new = by_name(name, self.aliases[0])
+            applies = F.col(CLAUSE) == n
+            case = F.when(applies, new) if case is None else case.when(applies, new)
+        return F.lit(None).cast(kind) if case is None else case
+
+    def _lineage(self) -> list[Column]:
+        """Rows that change keep their row id; new ones get one."""
+        if self.context.metadata.format_version < 3:
+            return []
+        if self._has(Kind.MATCHED, Kind.NOT_MATCHED_BY_SOURCE):
+            return self._target.lineage()
+        return [F.lit(None).cast("bigint").alias(f.name) for f in (ROW_ID, LAST_UPDATED)]
+
+
+def _checked(clause: Clause, expressions: Expressions) -> Clause:
+    if clause.condition is not None:
+        expressions.check_condition(f"{clause.label} condition", clause.condition)
+    if clause.assignments is None:
+        return clause
+    return replace(clause, assignments=clause.assignments.typed(expressions))

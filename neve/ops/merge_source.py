@@ -1,0 +1,175 @@
+"""The source of a MERGE: rows of any kind as a frame that is computed once, and the range of its keys.
+
+A frame of the caller's is kept on the executors, in memory and on their disks, for as long as the statement runs: it is
+read several times, and must say the same each time. The keys it holds rule out files of the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    And,
+    BooleanExpression,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThanOrEqual,
+    Or,
+)
+from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as sp
+from pyspark.storagelevel import StorageLevel
+
+from neve.errors import UserError
+from neve.ops.context import TableContext
+from neve.ops.target import plainly
+from neve.ops.views import tables_beside, views_of
+from neve.predicate.compare import make
+from neve.predicate.qualify import Equality
+from neve.predicate.tables import quoted
+from neve.run.spark.rows import as_arrow, as_dataframe
+from neve.run.spark.session import is_classic
+from neve.run.spark.types import spark_type
+
+__all__ = ["MergeSource", "merge_source"]
+
+_FEW = 200  # distinct keys that are looked for one by one instead of as a range
+_BROADCAST = 32 << 20  # bytes of a source that every task may hold
+_RANGED = (sp.IntegralType, sp.StringType, sp.DateType, sp.DecimalType, sp.TimestampType, sp.TimestampNTZType)
+
+
+@dataclass(frozen=True)
+class MergeSource:
+    """Rows to merge."""
+
+    frame: DataFrame
+    bytes: int | None = None  # when it is known without asking Spark
+    reads_target: bool = False
+
+    @property
+    def is_small(self) -> bool:
+        """Whether every task may hold a copy."""
+        size = self.bytes if self.bytes is not None else _estimated(self.frame)
+        return size is not None and size <= _BROADCAST
+
+    def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str) -> BooleanExpression | None:
+        """What the keys of the source say about the rows of the target that can match; nothing when it cannot tell."""
+        usable = [(e, c) for e in equalities if (c := self._column(e, schema, alias)) is not None]
+        if not usable:
+            return None
+        found = self._ranges([c for _, c in usable])
+        return reduce(And, (_expression(e, r) for (e, _), r in zip(usable, found, strict=True)))
+
+    def _column(self, equality: Equality, schema: Schema, alias: str) -> str | None:
+        """The column of the source, when its values compare as the target's do."""
+        parts = equality.source
+        name = parts[-1] if len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == alias.lower()) else None
+        field = next((f for f in self.frame.schema.fields if name is not None and f.name.lower() == name.lower()), None)
+        try:
+            target = spark_type(schema.find_field(equality.target, case_sensitive=False).field_type)
+        except ValueError:
+            return None
+        return field.name if field is not None and _compare_alike(field.dataType, target) else None
+
+    def _ranges(self, names: list[str]) -> list[_Range]:
+        columns = [F.col(quoted(n)) for n in names]
+        parts = [
+            part
+            for at, c in enumerate(columns)
+            for part in (
+                F.min(c).alias(f"low{at}"),
+                F.max(c).alias(f"high{at}"),
+                F.count_if(c.isNull()).alias(f"nulls{at}"),
+                F.approx_count_distinct(c).alias(f"distinct{at}"),
+            )
+        ]
+        [row] = self.frame.agg(*parts).toArrow().to_pylist()
+        return [self._range(row, at, c) for at, c in enumerate(columns)]
+
+    def _range(self, row: dict[str, Any], at: int, column: Any) -> _Range:
+        low, high, nulls, distinct = (row[f"{part}{at}"] for part in ("low", "high", "nulls", "distinct"))
+        values: tuple[Any, ...] = ()
+        if low is not None and distinct <= _FEW:
+            few = self.frame.select(column.alias("key")).where(column.isNotNull()).distinct().limit(2 * _FEW + 1)
+            found = few.toArrow()["key"].to_pylist()
+            values = tuple(found) if len(found) <= 2 * _FEW else ()
+        return _Range(low, high, nulls > 0, values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The values of one key."""
+
+    low: Any
+    high: Any
+    has_nulls: bool
+    values: tuple[Any, ...] = ()
+
+
+def _expression(equality: Equality, found: _Range) -> BooleanExpression:
+    name = equality.target
+    held: BooleanExpression = AlwaysFalse()
+    if found.values:
+        held = make(In, name, found.values)
+    elif found.low is not None:
+        held = And(make(GreaterThanOrEqual, name, found.low), make(LessThanOrEqual, name, found.high))
+    return Or(held, make(IsNull, name)) if equality.is_null_safe and found.has_nulls else held
+
+
+def _compare_alike(source: sp.DataType, target: sp.DataType) -> bool:
+    if isinstance(source, sp.IntegralType) and isinstance(target, sp.IntegralType):
+        return True
+    return type(source) is type(target) and isinstance(source, _RANGED)
+
+
+def _estimated(frame: DataFrame) -> int | None:
+    """What Spark thinks a frame takes, exact once it was computed and kept."""
+    if not is_classic(frame.sparkSession):
+        return None
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+
+
+@contextmanager
+def merge_source(context: TableContext, given: Any) -> Iterator[MergeSource]:
+    """A source of any kind for as long as the block lasts."""
+    with ExitStack() as held:
+        if isinstance(given, str):
+            source = _queried(context, given, held)
+        elif isinstance(given, DataFrame):
+            source = MergeSource(given)
+        else:
+            table = as_arrow(given, context.metadata.schema())
+            yield MergeSource(as_dataframe(context.spark(), table, context.metadata.schema()), table.nbytes)
+            return
+        if not source.frame.is_cached:
+            source.frame.persist(StorageLevel.MEMORY_AND_DISK)
+            held.callback(source.frame.unpersist)
+        yield source
+
+
+def _queried(context: TableContext, text: str, held: ExitStack) -> MergeSource:
+    """The rows of a query, or of a table of the lake or of Spark by its name."""
+    query = text if text.lstrip().split(None, 1)[0].upper() in _QUERIES else f"SELECT * FROM {text}"  # noqa: S608
+    views = held.enter_context(views_of(tables_beside(context), context.spark, query))
+    with plainly("MERGE USING"):
+        frame = context.spark().sql(views.text)
+    return MergeSource(frame, reads_target=any(read.is_of(context) for read in views.tables))
+
+
+_QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "(SELECT", "(WITH", "(VALUES", "(")
+
+
+def refuse_duplicate_names(frame: DataFrame) -> None:
+    """Refuse a source with two columns of one name: no expression could tell them apart."""
+    names = [n.lower() for n in frame.columns]
+    for name in frame.columns:
+        if names.count(name.lower()) > 1:
+            raise UserError(f"MERGE USING: the source has two columns named {name!r}. Rename one of them.")

@@ -1,0 +1,94 @@
+"""Names of columns in SQL text that say of which table they are.
+
+>>> qualified("id + coalesce(v, t.v)", ["id", "v"], "s")
+'`s`.id + coalesce(`s`.v, t.v)'
+>>> equalities("t.id = s.key AND t.v > 3", "t")
+(Equality(target='id', source=('s', 'key'), is_null_safe=False),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from neve.predicate.fragment import edited, fragment
+from neve.predicate.source import parts_of
+from neve.predicate.tables import quoted
+
+__all__ = ["Equality", "equalities", "qualified"]
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """A column of the target that must equal a column of another table."""
+
+    target: str
+    source: tuple[str, ...]  # as the text says it
+    is_null_safe: bool = False
+
+
+def qualified(text: str, columns: Collection[str], alias: str, others: Collection[str] = ()) -> str:
+    """The text with the alias before every column of that name that has no qualifier; subqueries stay as they are.
+
+    What begins with the alias, or one of the others, has one.
+    """
+    aliases = {name.lower() for name in (alias, *others)}
+    known = {name.lower() for name in columns}
+    given = fragment(text)
+    places = [p for column in _outside(given.root) if (p := _place(column, known, aliases)) is not None]
+    return edited(text, ((start, start, f"{quoted(alias)}.") for start in places))
+
+
+def equalities(text: str, alias: str) -> tuple[Equality, ...]:
+    """The columns of the table with an alias that a condition requires to equal a column of another table."""
+    return tuple(e for part in _conjuncts(fragment(text).root) if (e := _equality(part, alias)) is not None)
+
+
+def _outside(root: exp.Expression) -> Iterator[exp.Column]:
+    """The column references outside of subqueries and lambda functions."""
+    waiting: list[exp.Expression] = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, exp.Query | exp.Lambda):
+            continue
+        if isinstance(node, exp.Column):
+            yield node
+        waiting += [child for child in node.iter_expressions() if isinstance(child, exp.Expression)]
+
+
+def _place(column: exp.Column, known: Collection[str], aliases: Collection[str]) -> int | None:
+    """Where a column begins that is named without a table, or whose first part is a struct column."""
+    first = column.parts[0]
+    if len(column.parts) > 1 and str(first.name).lower() in aliases:
+        return None
+    if str(first.name).lower() not in known or first.meta.get("start") is None:
+        return None
+    return int(first.meta["start"])
+
+
+def _conjuncts(root: exp.Expression) -> Iterator[exp.Expression]:
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, exp.Paren):
+            waiting.append(node.this)
+        elif isinstance(node, exp.And):
+            waiting += [node.expression, node.this]
+        else:
+            yield node
+
+
+def _equality(node: exp.Expression, alias: str) -> Equality | None:
+    if not isinstance(node, exp.EQ | exp.NullSafeEQ):
+        return None
+    left, right = parts_of(node.this), parts_of(node.expression)
+    if left is None or right is None:
+        return None
+    of_target = [len(parts) > 1 and parts[0].lower() == alias.lower() for parts in (left, right)]
+    if of_target == [False, True]:
+        left, right, of_target = right, left, [True, False]
+    if of_target != [True, False]:
+        return None
+    return Equality(".".join(left[1:]), tuple(right), isinstance(node, exp.NullSafeEQ))
