@@ -162,13 +162,13 @@ class Column:
             return self._not_null() if holds else AlwaysFalse()
         if operator in {"=", "<>"}:
             return self._equal(operator, place)
-        make = {
+        comparison = {
             "<": LessThan if place.on else LessThanOrEqual,
             "<=": LessThanOrEqual,
             ">": GreaterThan,
             ">=": GreaterThanOrEqual if place.on else GreaterThan,
         }[operator]
-        found = make(make, self.name, place.floor)
+        found = make(comparison, self.name, place.floor)
         upwards = operator in {">", ">="} and isinstance(self.kind, FloatType | DoubleType)
         return any_of((found, make(IsNaN, self.name))) if upwards else found
 
