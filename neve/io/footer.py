@@ -13,21 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from neve.errors import CorruptFile, LimitExceeded
+from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
 
-__all__ = ["ChunkStatistics", "parse_statistics", "read_statistics"]
+__all__ = ["ChunkStatistics", "parse_statistics", "read_footer"]
 
-_MAGIC = b"PAR1"
+_MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
+_AT_ONCE = 64 << 10  # bytes read from the end of a file; most footers are in them
 _TAIL = struct.Struct("<I4s")
 _LIMIT = 64 << 20
-_DEPTH = 16
+_DEPTH = 24
 _VARINT = 10  # bytes of a 64-bit number at most
 
 # Thrift's compact types
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 
 # Parquet's fields by number
-_ROW_GROUPS, _CHUNKS, _CHUNK_METADATA, _TYPE, _STATISTICS = 4, 1, 3, 1, 12
+_ROW_GROUPS, _ORDERS, _CHUNKS, _CHUNK_METADATA, _TYPE, _VALUES, _STATISTICS = 4, 7, 1, 3, 1, 5, 12
 _OLD_MAX, _OLD_MIN, _NULLS, _MAX, _MIN, _MAX_IS_EXACT, _MIN_IS_EXACT = 1, 2, 3, 5, 6, 7, 8
 
 _FIXED_WIDTH = {0: "<?", 1: "<i", 2: "<q", 4: "<f", 5: "<d"}  # by physical type: boolean, int32, int64, float, double
@@ -38,40 +39,77 @@ Raw = bool | int | float | bytes
 
 @dataclass(frozen=True, slots=True)
 class ChunkStatistics:
-    """One column in one row group; None is what the footer does not say, or says of a cut value."""
+    """One column in one row group; None is what the footer does not say.
 
-    minimum: Raw | None = None
-    maximum: Raw | None = None
+    Bounds of long values may be cut: then no value is below or above them, but they need not be values themselves.
+    """
+
+    lower: Raw | None = None
+    upper: Raw | None = None
     nulls: int | None = None
+    values: int | None = None  # nulls included
+    is_lower_exact: bool = True
+    is_upper_exact: bool = True
+
+    @property
+    def minimum(self) -> Raw | None:
+        """The least value, if the footer has it whole."""
+        return self.lower if self.is_lower_exact else None
+
+    @property
+    def maximum(self) -> Raw | None:
+        """The greatest value, if the footer has it whole."""
+        return self.upper if self.is_upper_exact else None
 
 
-def read_statistics(stream: Any, size: int, path: str) -> list[list[ChunkStatistics]]:
-    """The statistics of each column of each row group of an open file of `size` bytes."""
-    tail = _read(stream, size - _TAIL.size, _TAIL.size, path)
-    length, magic = _TAIL.unpack(tail)
+def read_footer(stream: Any, size: int, path: str) -> bytes:
+    """The footer of an open file of `size` bytes, without the length and the magic that follow it."""
+    start = max(0, size - _AT_ONCE)
+    end = _read(stream, start, size - start, path)
+    if len(end) < _TAIL.size:
+        raise CorruptFile(path, f"{_TAIL.size} bytes of a Parquet footer", f"{len(end)}")
+    length, magic = _TAIL.unpack(end[-_TAIL.size :])
+    if magic == _ENCRYPTED:
+        raise UnsupportedFeature(f"Cannot read {path}: its footer is encrypted, and encryption is not supported.")
     if magic != _MAGIC or length + _TAIL.size > size:
         raise CorruptFile(path, f"a Parquet footer within {size} bytes", f"a length of {length} before {magic!r}")
     if length > _LIMIT:
         raise LimitExceeded(f"the footer of {path}", _LIMIT, "Rewrite the file with fewer row groups.")
-    return parse_statistics(_read(stream, size - _TAIL.size - length, length, path), path)
+    missing = length + _TAIL.size - len(end)
+    rest = _read(stream, start - missing, missing, path) if missing > 0 else b""
+    return (rest + end)[-_TAIL.size - length : -_TAIL.size]
 
 
 def parse_statistics(footer: bytes, path: str) -> list[list[ChunkStatistics]]:
-    """The same from the bytes of a footer."""
-    metadata = _Thrift(footer, path).structure(0)
+    """The statistics of each column of each row group, from the bytes of a footer."""
+    try:
+        metadata, _ = _structure(footer, 0, 0)
+    except (IndexError, _Damaged) as e:
+        found = "its end" if isinstance(e, IndexError) else str(e)
+        raise CorruptFile(path, f"{len(footer)} bytes of a Parquet footer", found) from None
+    is_ordered = _ORDERS in metadata  # without orders of the columns the newer pair of bounds means nothing
     groups = _listed(metadata, _ROW_GROUPS)
-    return [[_statistics(chunk) for chunk in _listed(group, _CHUNKS)] for group in groups]
+    return [[_statistics(chunk, is_ordered) for chunk in _listed(group, _CHUNKS)] for group in groups]
 
 
-def _statistics(chunk: dict[int, Any]) -> ChunkStatistics:
+def _statistics(chunk: dict[int, Any], is_ordered: bool) -> ChunkStatistics:
     metadata = _structured(chunk, _CHUNK_METADATA)
     found, kind = _structured(metadata, _STATISTICS), metadata.get(_TYPE)
-    low = found.get(_MIN) if found.get(_MIN_IS_EXACT, True) else None
-    high = found.get(_MAX) if found.get(_MAX_IS_EXACT, True) else None
-    if _MIN not in found and _MAX not in found and kind not in _BYTES:  # the old pair has no order for bytes
+    low, high = (found.get(_MIN), found.get(_MAX)) if is_ordered else (None, None)
+    if low is None and high is None and kind not in _BYTES:  # the old pair has no order for bytes
         low, high = found.get(_OLD_MIN), found.get(_OLD_MAX)
-    nulls = found.get(_NULLS)
-    return ChunkStatistics(_value(low, kind), _value(high, kind), nulls if type(nulls) is int else None)
+    return ChunkStatistics(
+        _value(low, kind),
+        _value(high, kind),
+        _count(found.get(_NULLS)),
+        _count(metadata.get(_VALUES)),
+        found.get(_MIN_IS_EXACT, True) is True,
+        found.get(_MAX_IS_EXACT, True) is True,
+    )
+
+
+def _count(found: Any) -> int | None:
+    return found if type(found) is int and found >= 0 else None
 
 
 def _value(raw: Any, kind: Any) -> Raw | None:
@@ -106,87 +144,114 @@ def _read(stream: Any, at: int, length: int, path: str) -> bytes:
     return data
 
 
-class _Thrift:
-    """A reader of the compact protocol that never looks behind the end of its bytes."""
+class _Damaged(Exception):
+    """Bytes that are no Thrift; an IndexError says that they end too early."""
 
-    __slots__ = ("_at", "_data", "_path")
 
-    def __init__(self, data: bytes, path: str) -> None:
-        self._data, self._path, self._at = data, path, 0
+def _structure(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    """The fields of a structure by their numbers, and where it ends.
 
-    def structure(self, depth: int) -> dict[int, Any]:
-        """The fields of a structure by their numbers."""
-        if depth > _DEPTH:
-            raise self._corrupt(f"structures at most {_DEPTH} deep")
-        found: dict[int, Any] = {}
-        number = 0
-        while head := self._byte():
-            number = number + (head >> 4) if head >> 4 else self._number()
-            kind = head & 15
-            found[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth)
-        return found
-
-    def _value(self, kind: int, depth: int) -> Any:
-        decode = _DECODE.get(kind)
-        if decode is None:
-            raise self._corrupt(f"a Thrift type, not {kind},")
-        return decode(self, depth + 1)
-
-    def _list(self, depth: int) -> list[Any]:
-        head = self._byte()
-        count = head >> 4 if head >> 4 < 15 else self._varint()
-        self._check(count, depth)
-        return [self._value(head & 15, depth) for _ in range(count)]
-
-    def _map(self, depth: int) -> None:
-        """Pass over a map; no field of interest is one."""
-        count = self._varint()
-        self._check(count, depth)
-        kinds = self._byte() if count else 0
-        for _ in range(count):
-            self._value(kinds >> 4, depth)
-            self._value(kinds & 15, depth)
-
-    def _check(self, count: int, depth: int) -> None:
-        if depth > _DEPTH or count > len(self._data) - self._at:  # every element takes a byte at least
-            raise self._corrupt(f"fewer than {count} elements")
-
-    def _number(self) -> int:
-        raw = self._varint()
-        return (raw >> 1) ^ -(raw & 1)
-
-    def _varint(self) -> int:
-        value = 0
-        for step in range(_VARINT):
-            byte = self._byte()
-            value |= (byte & 127) << (7 * step)
+    Written out without helpers for what is frequent: a footer has some forty fields for every column chunk.
+    """
+    if depth > _DEPTH:
+        raise _Damaged(f"structures more than {_DEPTH} deep")
+    found: dict[int, Any] = {}
+    number = 0
+    while True:
+        head = data[at]
+        at += 1
+        if not head:
+            return found, at
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _number(data, at)
+        kind = head & 15
+        if _I16 <= kind <= _I64:
+            byte = data[at]
             if byte < 128:
-                return value
-        raise self._corrupt("a number of at most 64 bits")
-
-    def _byte(self) -> int:
-        if self._at >= len(self._data):
-            raise self._corrupt("more bytes")
-        self._at += 1
-        return self._data[self._at - 1]
-
-    def _bytes(self, length: int) -> bytes:
-        if length > len(self._data) - self._at:
-            raise self._corrupt(f"{length} more bytes")
-        self._at += length
-        return self._data[self._at - length : self._at]
-
-    def _corrupt(self, expected: str) -> CorruptFile:
-        return CorruptFile(self._path, f"{expected} in the Parquet footer", f"byte {self._at} of {len(self._data)}")
+                found[number] = (byte >> 1) ^ -(byte & 1)
+                at += 1
+            else:
+                found[number], at = _number(data, at)
+        elif kind <= _FALSE and kind:
+            found[number] = kind == _TRUE
+        else:
+            found[number], at = _element(data, at, kind, depth + 1)
 
 
-_Decode = Callable[[_Thrift, int], Any]
-_DECODE: dict[int, _Decode] = {
-    **dict.fromkeys((_I16, _I32, _I64), lambda thrift, depth: thrift._number()),
-    **dict.fromkeys((_TRUE, _FALSE, _BYTE), lambda thrift, depth: thrift._byte()),  # as elements of a list
-    **dict.fromkeys((_LIST, _SET), _Thrift._list),
-    _DOUBLE: lambda thrift, depth: thrift._bytes(8),
-    _BINARY: lambda thrift, depth: thrift._bytes(thrift._varint()),
-    _MAP: _Thrift._map,
-    _STRUCT: _Thrift.structure,
+def _element(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind == _BINARY:
+        length, at = _varint(data, at)
+        return _bytes(data, at, length)
+    if (nested := _NESTED.get(kind)) is not None:
+        return nested(data, at, depth)
+    if _I16 <= kind <= _I64:
+        return _number(data, at)
+    if kind == _DOUBLE:
+        return _bytes(data, at, 8)
+    if kind in (_TRUE, _FALSE, _BYTE):  # as elements of a list
+        return data[at], at + 1
+    raise _Damaged(f"the Thrift type {kind} at byte {at}")
+
+
+def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+    head = data[at]
+    at += 1
+    count = head >> 4
+    if count == 15:
+        count, at = _varint(data, at)
+    _check(data, at, count, depth)
+    found = []
+    for _ in range(count):
+        element, at = _element(data, at, head & 15, depth + 1)
+        found.append(element)
+    return found, at
+
+
+def _map(data: bytes, at: int, depth: int) -> tuple[None, int]:
+    """Pass over a map; no field of interest is one."""
+    count, at = _varint(data, at)
+    _check(data, at, count, depth)
+    if count:
+        kinds = data[at]
+        at += 1
+        for _ in range(count):
+            _, at = _element(data, at, kinds >> 4, depth + 1)
+            _, at = _element(data, at, kinds & 15, depth + 1)
+    return None, at
+
+
+def _check(data: bytes, at: int, count: int, depth: int) -> None:
+    if depth > _DEPTH or count > len(data) - at:  # every element takes a byte at least
+        raise _Damaged(f"{count} elements at byte {at}, {depth} deep")
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    raw, at = _varint(data, at)
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for step in range(_VARINT):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << (7 * step)
+        if byte < 128:
+            return value, at
+    raise _Damaged(f"a number of more than 64 bits at byte {at}")
+
+
+def _bytes(data: bytes, at: int, length: int) -> tuple[bytes, int]:
+    if length > len(data) - at:
+        raise _Damaged(f"{length} bytes at byte {at}")
+    return data[at : at + length], at + length
+
+
+_NESTED: dict[int, Callable[[bytes, int, int], tuple[Any, int]]] = {
+    _STRUCT: _structure,
+    _LIST: _list,
+    _SET: _list,
+    _MAP: _map,
 }

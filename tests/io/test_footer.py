@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neve.errors import CorruptFile
-from neve.io.footer import parse_statistics, read_statistics
+from neve.errors import CorruptFile, UnsupportedFeature
+from neve.io.footer import ChunkStatistics, parse_statistics, read_footer
 
 ROWS = pa.table(
     {
@@ -36,13 +36,16 @@ def stored(rows: pa.Table = ROWS, **options) -> io.BytesIO:
 
 
 def footer(stream: io.BytesIO) -> bytes:
-    raw = stream.getvalue()
-    return raw[-8 - int.from_bytes(raw[-8:-4], "little") : -8]
+    return read_footer(stream, len(stream.getvalue()), "f")
+
+
+def statistics(stream: io.BytesIO) -> list[list[ChunkStatistics]]:
+    return parse_statistics(footer(stream), "f")
 
 
 def test_statistics_are_those_arrow_finds():
     stream = stored()
-    found = read_statistics(stream, len(stream.getvalue()), "f")
+    found = statistics(stream)
     metadata = pq.ParquetFile(stream).metadata
     assert len(found) == metadata.num_row_groups == 2
     for group, chunks in enumerate(found):
@@ -51,11 +54,12 @@ def test_statistics_are_those_arrow_finds():
             peer = metadata.row_group(group).column(column).statistics
             ends = (peer.min_raw, peer.max_raw) if peer.has_min_max else (None, None)
             assert (ours.minimum, ours.maximum, ours.nulls) == (*ends, peer.null_count)
+            assert ours.values == metadata.row_group(group).column(column).num_values
 
 
 def test_a_file_without_statistics_tells_nothing():
     stream = stored(write_statistics=False)
-    for chunks in read_statistics(stream, len(stream.getvalue()), "f"):
+    for chunks in statistics(stream):
         assert {(c.minimum, c.maximum, c.nulls) for c in chunks} == {(None, None, None)}
 
 
@@ -63,7 +67,22 @@ def test_a_file_without_statistics_tells_nothing():
 def test_a_file_too_short_for_its_footer_is_refused_by_name(kept):
     raw = stored().getvalue()[-kept:] if kept else b""
     with pytest.raises(CorruptFile, match="name-of-it"):
-        read_statistics(io.BytesIO(raw), len(raw), "name-of-it")
+        read_footer(io.BytesIO(raw), len(raw), "name-of-it")
+
+
+def test_a_footer_longer_than_the_first_read_is_read_whole():
+    wide = stored(pa.table({f"column_{i}": [1, 2, 3, 4] for i in range(400)}))
+    raw = wide.getvalue()
+    length = int.from_bytes(raw[-8:-4], "little")
+    assert length > 64 << 10
+    assert footer(wide) == raw[-8 - length : -8]
+    assert len(statistics(wide)[0]) == 400
+
+
+def test_a_file_with_an_encrypted_footer_is_not_supported():
+    raw = stored().getvalue()[:-4] + b"PARE"
+    with pytest.raises(UnsupportedFeature, match=r"name-of-it.*encrypted"):
+        read_footer(io.BytesIO(raw), len(raw), "name-of-it")
 
 
 def test_every_truncated_footer_is_refused():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from neve.errors import CorruptFile, MissingFile, NeveError
 from neve.run.files import FileTask, ReadTarget, read_batches
+from tests.run.footers import CONTRADICTIONS, contradicting
 
 TARGET = ReadTarget(Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "s", StringType())))
 AVRO = {
@@ -93,6 +96,22 @@ def test_a_cut_or_scrambled_file_never_raises_anything_but_our_errors(io: FileIO
                 data[chance.randrange(len(data))] = chance.randrange(256)
         path.write_bytes(data)
         assert fault_of(io, path, kind) is None
+
+
+def test_footers_that_contradict_themselves_are_read_or_refused_by_name(tmp_path: Path) -> None:
+    """In a process of its own: Arrow's way of saying so is to end it."""
+    for name, change in CONTRADICTIONS.items():
+        (tmp_path / f"{name}.parquet").write_bytes(contradicting(change))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.run.footers", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    told = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert done.returncode == 0, f"after {list(told)[-1:]}: {done.stderr[-500:]}"
+    assert told.keys() == CONTRADICTIONS.keys()
+    assert told["nothing"] == "2 rows, 4 rows"
+    assert not [line for line in told.values() if "unnamed" in line]
+    refused = ("a chunk without metadata", "a chunk too few", "no chunks", "a column with a key of its own")
+    assert all("CorruptFile" in told[name] for name in refused), told
 
 
 def test_a_cut_orc_file_is_refused(io: FileIO, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
+from neve.errors import CorruptFile
 from neve.io.footer import read_footer
 from neve.run.arrow.build import BATCH_ROWS, Rows, Stretch
 from neve.run.arrow.ids import FileField, fields_of
@@ -79,12 +80,17 @@ class ParquetData:
 
     def _row_group(self, ordinal: int, group: Any, leaves: Sequence[int], start: int) -> Iterator[Stretch]:
         # One row group per call: the reader buffers the column chunks of all the groups it is given.
+        end = start + group.num_rows
         with reading(self.path, "readable Parquet pages"):
             for batch in self.file.reader.iter_batches(
                 _batch_rows(group), row_groups=[ordinal], column_indices=list(leaves), use_threads=False
             ):
                 yield Rows(start, batch.num_rows), batch.columns
                 start += batch.num_rows
+        if start != end:
+            raise CorruptFile(
+                self.path, f"{group.num_rows} rows in row group {ordinal}", f"{start + group.num_rows - end}"
+            )
 
     def close(self) -> None:
         """Release the file."""
