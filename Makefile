@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TESTERS ?= 2  # test processes side by side; each has a Spark of its own
 
-.PHONY: demo test lint check soak bench bench-metadata bench-scan lock lowest clean
+.PHONY: demo test lint check soak bench bench-metadata bench-scan bench-dml lock lowest clean
 
 demo: $(READY)
 	$(BIN)/neve demo
@@ -26,13 +26,17 @@ check: lint test
 soak: $(READY)
 	HYPOTHESIS_PROFILE=search $(BIN)/pytest -q -n $(TESTERS) --dist loadfile
 
-bench: bench-metadata bench-scan
+bench: bench-metadata bench-scan bench-dml
 
 bench-metadata: $(READY)
 	$(BIN)/python -m bench.metadata
 
 bench-scan: $(READY)
 	$(BIN)/python -m bench.scan
+
+bench-dml: $(READY)
+	$(BIN)/python -m bench.dml
+	$(BIN)/python -m bench.dml memory
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] < (3, 14) else "Névé needs Python 3.11 to 3.13; set PYTHON=...")'

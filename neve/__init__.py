@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     )
     from neve.lake import Lake, connect
     from neve.model.partition import PartitionKey
-    from neve.ops.results import WriteResult
+    from neve.ops.results import ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
     from neve.ops.scan import Scan
+    from neve.plan.change import ChangePlan
     from neve.plan.partition_filter import FilterStats
     from neve.plan.scan import ScanPlan
     from neve.table import Table
@@ -45,16 +46,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChangePlan",
+    "ChangeResult",
     "CommitConflict",
     "CommitError",
     "CommitUnknown",
     "Committed",
     "Conflict",
     "CorruptFile",
+    "DeleteResult",
     "EntryTable",
     "FilterStats",
     "Lake",
     "LimitExceeded",
+    "MergeResult",
     "MissingFile",
     "NeveError",
     "Outcome",
@@ -67,6 +72,7 @@ __all__ = [
     "Unknown",
     "UnknownName",
     "UnsupportedFeature",
+    "UpdateResult",
     "UserError",
     "WriteResult",
     "connect",
@@ -90,8 +96,9 @@ _HOMES = {
     ),
     "neve.lake": ("Lake", "connect"),
     "neve.model.partition": ("PartitionKey",),
-    "neve.ops.results": ("WriteResult",),
+    "neve.ops.results": ("ChangeResult", "DeleteResult", "MergeResult", "UpdateResult", "WriteResult"),
     "neve.ops.scan": ("Scan",),
+    "neve.plan.change": ("ChangePlan",),
     "neve.plan.partition_filter": ("FilterStats",),
     "neve.plan.scan": ("ScanPlan",),
     "neve.table": ("Table",),

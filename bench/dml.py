@@ -1,0 +1,215 @@
+"""UPDATE, DELETE and MERGE against what Spark itself needs for the same files, in the same run.
+
+    make bench-dml                           (NEVE_BENCH_ROWS=2000000 make bench-dml for a smaller table)
+
+A TPC-H-like lineitem of 10 million rows; every statement changes one row in a hundred, scattered over all files, with
+planning and commit. Prints CPU seconds of driver, JVM and Python workers, and ratios: merge-on-read to Spark's scan of
+all columns into nowhere, copy-on-write to Spark's read and write of the same files, MERGE to the bare join. Cases are
+interleaved; a ratio is the median over the rounds. Then a MERGE of a tenth of the keys under a driver of less than
+2 GiB. Ends with an error when a target is missed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import psutil
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import neve
+from bench.cpu import Ledger, interleaved, ratio
+from neve.ops.results import ChangeResult
+from neve.run.spark.session import local_session
+from neve.table import Table
+
+ROWS = int(os.environ.get("NEVE_BENCH_ROWS", "10000000"))
+FILES = 10
+ROUNDS, WARM = int(os.environ.get("NEVE_BENCH_ROUNDS", "3")), 1
+DRIVER_MIB = 2048
+SCATTERED = "l_orderkey % 100 = 7"
+
+DDL = """
+    l_orderkey bigint, l_partkey bigint, l_suppkey bigint, l_linenumber int, l_quantity decimal(12, 2),
+    l_extendedprice decimal(12, 2), l_discount decimal(12, 2), l_tax decimal(12, 2), l_returnflag string,
+    l_linestatus string, l_shipdate date, l_commitdate date, l_receiptdate date, l_shipinstruct string,
+    l_shipmode string, l_comment string
+"""
+
+
+def lineitem(spark: SparkSession, rows: int) -> DataFrame:
+    """Rows like TPC-H's: orders of four lines, few and many distinct values, comments that do not compress away."""
+    numbers = spark.range(0, rows, 1, FILES)
+    chance = {n: F.abs(F.xxhash64("id", F.lit(n))) for n in range(12)}
+
+    def one_of(n: int, *words: str) -> Column:
+        return F.element_at(F.array(*map(F.lit, words)), (chance[n] % len(words) + 1).cast("int"))
+
+    def amount(n: int, most: int) -> Column:
+        return ((chance[n] % (most * 100)) / 100).cast("decimal(12, 2)")
+
+    shipped = F.date_add(F.lit("1992-01-01").cast("date"), (chance[5] % 2500).cast("int"))
+    words = [F.substring(F.hex(chance[n]), 1, 6) for n in (6, 7, 8, 9)]
+    columns = {
+        "l_orderkey": F.shiftright("id", 2),
+        "l_partkey": chance[0] % 2_000_000,
+        "l_suppkey": chance[1] % 100_000,
+        "l_linenumber": (F.col("id") % 4).cast("int"),
+        "l_quantity": amount(2, 50),
+        "l_extendedprice": amount(3, 100_000),
+        "l_discount": amount(4, 1),
+        "l_tax": amount(10, 1),
+        "l_returnflag": one_of(2, "A", "N", "R"),
+        "l_linestatus": one_of(3, "O", "F"),
+        "l_shipdate": shipped,
+        "l_commitdate": F.date_add(shipped, (chance[6] % 60).cast("int")),
+        "l_receiptdate": F.date_add(shipped, (chance[7] % 30).cast("int")),
+        "l_shipinstruct": one_of(8, "DELIVER IN PERSON", "COLLECT COD", "NONE", "TAKE BACK RETURN"),
+        "l_shipmode": one_of(9, "AIR", "FOB", "MAIL", "RAIL", "REG AIR", "SHIP", "TRUCK"),
+        "l_comment": F.concat_ws(" ", *words),
+    }
+    return numbers.select(*(column.alias(name) for name, column in columns.items()))
+
+
+def nowhere(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def changes(spark: SparkSession, folder: Path, share: int) -> DataFrame:
+    """A new price for the lines of one order in so many."""
+    path = str(folder / f"changes-{share}")
+    if not Path(path).exists():
+        keys = lineitem(spark, ROWS).where(f"l_orderkey % {share} = 7")
+        new = keys.select("l_orderkey", "l_linenumber", (F.col("l_extendedprice") + 1).alias("price"))
+        new.coalesce(2).write.parquet(path)
+    return spark.read.parquet(path)
+
+
+class Bench:
+    """One table, put back to where it was before every case."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        lake = neve.connect(folder / "lake", spark=spark)
+        self.table: Table = lake.create_table("bench.lineitem", DDL, format_version=3)
+        self.table.append(lineitem(spark, ROWS))
+        files = self.table.scan().plan().files
+        self.paths = files["file_path"].to_pylist()
+        self.start = self.table.context.refreshed().metadata.current_snapshot_id
+        size = sum(files["file_size_in_bytes"].to_pylist())
+        print(f"lineitem: {ROWS} rows in {len(self.paths)} files, {size / 2**20:.0f} MiB")
+
+    def again(self, statement: Callable[[], object]) -> Callable[[], object]:
+        """The same statement on the table as it was."""
+
+        def run() -> object:
+            if self.table.context.refreshed().metadata.current_snapshot_id != self.start:
+                self.table.rollback(self.start)
+            self.table.refresh()
+            return statement()
+
+        return run
+
+    def read_and_write(self) -> None:
+        path = str(self.folder / "copy")
+        shutil.rmtree(path, ignore_errors=True)
+        self.spark.read.parquet(*self.paths).write.parquet(path)
+
+    def bare_join(self) -> None:
+        keys = ["l_orderkey", "l_linenumber"]
+        nowhere(self.spark.read.parquet(*self.paths).join(changes(self.spark, self.folder, 100), keys))
+
+    def update(self, mode: str) -> object:
+        new = self.table.update().set("l_extendedprice", "l_extendedprice + 1").set("l_comment", "'changed'")
+        return self._told(f"UPDATE {mode}", new.where(SCATTERED).mode(mode).execute())
+
+    def delete(self, mode: str) -> object:
+        return self._told(f"DELETE {mode}", self.table.delete().where(SCATTERED).mode(mode).execute())
+
+    def merge(self, mode: str, share: int = 100) -> object:
+        source = changes(self.spark, self.folder, share)
+        merge = self.table.merge(source, on="t.l_orderkey = s.l_orderkey AND t.l_linenumber = s.l_linenumber")
+        merge = merge.when_matched_update({"l_extendedprice": "s.price"})
+        new = {"l_orderkey": "s.l_orderkey", "l_linenumber": "s.l_linenumber", "l_extendedprice": "s.price"}
+        return self._told(f"MERGE {mode}", merge.when_not_matched_insert(new).mode(mode).execute())
+
+    def _told(self, what: str, result: ChangeResult) -> object:
+        if os.environ.get("NEVE_BENCH_TELL"):
+            print(f"    {what}: {result.summary}; {dict(result.seconds)}")
+        return result
+
+
+def ratios(bench: Bench, ledger: Ledger) -> list[bool]:
+    modes = ("merge-on-read", "copy-on-write")
+    read = bench.spark.read.parquet(*bench.paths)
+    cases: dict[str, Callable[[], object]] = {
+        "Spark: scan of all columns": lambda: nowhere(read),
+        "Spark: read and write": bench.read_and_write,
+        "Spark: join": bench.bare_join,
+        **{f"UPDATE {m}": bench.again(lambda m=m: bench.update(m)) for m in modes},
+        **{f"DELETE {m}": bench.again(lambda m=m: bench.delete(m)) for m in modes},
+        **{f"MERGE {m}": bench.again(lambda m=m: bench.merge(m)) for m in modes},
+    }
+    spent = interleaved(ledger, cases, ROUNDS, WARM)
+    for name in cases:
+        print(f"  {name:32s} {median(spent[name]):7.2f} CPU s  {[round(s, 2) for s in spent[name]]}")
+    limits = (
+        ("UPDATE merge-on-read", "Spark: scan of all columns", 0.85),
+        ("DELETE merge-on-read", "Spark: scan of all columns", 0.85),
+        ("UPDATE copy-on-write", "Spark: read and write", 0.75),
+        ("DELETE copy-on-write", "Spark: read and write", 0.75),
+        ("MERGE merge-on-read", "Spark: join", 1.5),
+    )
+    return [verdict(case, to, ratio(spent, case, to), most) for case, to, most in limits]
+
+
+def verdict(case: str, to: str, found: float, most: float) -> bool:
+    print(f"{'PASS' if found <= most else 'FAIL'}  {case}: {found:.2f} times {to} (at most {most})")
+    return found <= most
+
+
+def large_merge(bench: Bench) -> bool:
+    """A tenth of all keys, with the memory of the JVM, driver and executor in one, and of this process."""
+    before = _peak_mib()
+    result = bench.again(lambda: bench.merge("merge-on-read", 10))()
+    peak = _peak_mib()
+    print(f"MERGE of {ROWS // 10} keys: {result.summary}")
+    fits = peak < DRIVER_MIB
+    print(
+        f"{'PASS' if fits else 'FAIL'}  driver, with the executor in the same JVM: {peak} MiB at most resident, "
+        f"{before} before (under {DRIVER_MIB})"
+    )
+    return fits and result.rows_updated == ROWS // 10
+
+
+def _peak_mib() -> int:
+    """The most memory this process and its JVM ever held; Python workers are executors."""
+    me = psutil.Process()
+    jvms = [p for p in me.children(recursive=True) if "java" in p.name()]
+    peaks = [Path(f"/proc/{p.pid}/status").read_text() for p in (me, *jvms)]
+    lines = [line for text in peaks for line in text.splitlines() if line.startswith("VmHWM")]
+    return sum(int(line.split()[1]) for line in lines) // 1024
+
+
+def session(folder: Path, memory: str) -> SparkSession:
+    return local_session("local[2]", {"spark.driver.memory": memory, "spark.local.dir": str(folder / "local")})
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        spark = session(folder, "1200m" if sys.argv[1:] == ["memory"] else "4g")
+        bench = Bench(spark, folder)
+        passed = [large_merge(bench)] if sys.argv[1:] == ["memory"] else ratios(bench, Ledger().start())
+        spark.stop()
+    sys.exit(0 if all(passed) else 1)
+
+
+if __name__ == "__main__":
+    main()
