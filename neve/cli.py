@@ -1,19 +1,21 @@
 """The command line: the same words as the Python API.
 
-neve demo | tables | inspect | scan | verify; `--json` prints rows for other programs.
+neve demo | tables | inspect | scan | sql | verify; `--json` prints rows for other programs.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
+from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.text import Text
 
@@ -21,6 +23,7 @@ from neve.demo import run as run_demo
 from neve.errors import NeveError, UnknownName, UserError
 from neve.lake import Lake, connect
 from neve.show import arrow_table, plain
+from neve.table import Table
 
 __all__ = ["app"]
 
@@ -45,7 +48,8 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except NeveError as e:
-        Console(stderr=True).print(Text("Error: ", "red") + Text(plain(str(e))), soft_wrap=True)
+        said = "\n".join(plain(line) for line in str(e).splitlines())  # one that points into a text has lines
+        Console(stderr=True).print(Text("Error: ", "red") + Text(said), soft_wrap=True)
         raise typer.Exit(1) from None
 
 
@@ -123,6 +127,36 @@ def scan(
             typer.echo(chosen.explain())
             return
         _print(pa.table(chosen.to_spark().limit(limit).toArrow()), as_json, limit, table)
+
+
+@app.command()
+def sql(
+    statement: Annotated[str, typer.Argument(help="One SQL statement.")],
+    lake: LakePath = Path("lake"),
+    catalog: CatalogName = None,
+    as_json: AsJson = False,
+    limit: Limit = 20,
+) -> None:
+    """Run one SQL statement: a query shows its rows, everything else what it did."""
+    with _plain_errors():
+        done = _lake(lake, catalog).sql(statement)
+        if isinstance(done, DataFrame):
+            _print(pa.table(done.limit(limit).toArrow()), as_json, limit, "rows")
+        else:
+            told = _told(done)
+            down = pa.table({"what": list(told), "value": [str(v) for v in told.values()]})
+            _print(pa.Table.from_pylist([told]) if as_json else down, as_json, len(told), "done")
+
+
+def _told(done: Any) -> dict[str, Any]:
+    """What a statement did, without what stayed zero."""
+    if isinstance(done, Table):
+        return {"table": done.name, "format_version": done.context.metadata.format_version}
+    if done is None:
+        return {"done": True}
+    values = {f.name: getattr(done, f.name) for f in fields(done)}
+    told = {name: str(dict(v)) if isinstance(v, Mapping) else v for name, v in values.items() if v}
+    return {"snapshot_id": values["snapshot_id"], **told}
 
 
 @app.command()

@@ -19,7 +19,16 @@ class Assignment:
 
 def assignments(reader: Reader, *stops: str) -> tuple[Assignment, ...]:
     """Assignments with commas between them, up to one of these keywords."""
-    return reader.listed(lambda: assignment(reader, *stops))
+    seen: set[str] = set()
+
+    def one() -> Assignment:
+        at, found = reader.word, assignment(reader, *stops)
+        if found.column.lower() in seen:
+            raise reader.wrong(f"column {found.column!r} is assigned twice", at)
+        seen.add(found.column.lower())
+        return found
+
+    return reader.listed(one)
 
 
 def assignment(reader: Reader, *stops: str) -> Assignment:

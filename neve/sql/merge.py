@@ -161,6 +161,8 @@ def _inserted(reader: Reader) -> tuple[Assignment, ...]:
     """`(columns) VALUES (expressions)`."""
     columns = reader.in_brackets(lambda: ".".join(reader.dotted("a column")))
     at = reader.word
+    if len({c.lower() for c in columns}) < len(columns):
+        raise reader.wrong("a column is named twice before it", at)
     reader.expect("VALUES")
     values = reader.in_brackets(lambda: reader.until(",", ")", what="an expression"))
     if len(columns) != len(values):

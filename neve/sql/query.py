@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from neve.errors import UnknownName, UserError
 from neve.ops.views import views_of
 from neve.predicate.source import wrong
-from neve.run.spark.session import is_classic
+from neve.run.spark.session import is_classic, quiet_errors
 from neve.sql.options import Options
 from neve.sql.reader import Reader
 from neve.sql.target import find_in
@@ -65,7 +65,8 @@ def rows_of(lake: Lake, text: str) -> Iterator[DataFrame]:
 def _plainly(lake: Lake, text: str) -> Iterator[None]:
     """What Spark says about a query, in one sentence that points at the place."""
     try:
-        yield
+        with quiet_errors():
+            yield
     except PySparkException as e:
         raise _in_our_words(lake, text, e) from e
 

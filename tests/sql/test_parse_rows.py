@@ -173,6 +173,12 @@ def test_a_query_is_left_as_it_is(text):
             "2 columns, but 1 values",
             "VALUES (1)",
         ),
+        ("UPDATE db.t SET a = 1, b = 2, A = 3", "'A' is assigned twice", "A = 3"),
+        (
+            "MERGE INTO db.t USING db.s ON a WHEN NOT MATCHED THEN INSERT (a, A) VALUES (1, 2)",
+            "named twice",
+            "VALUES (1, 2)",
+        ),
         ("MERGE INTO db.t USING lake.t ON a WHEN MATCHED THEN DELETE", "both 't'", None),
         ("INSERT db.t VALUES (1)", "expected INTO", "db.t VALUES (1)"),
         ("INSERT INTO db.t", "expected VALUES or a query", ""),

@@ -1,0 +1,47 @@
+"""`neve sql` on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+import neve
+from neve.cli import app
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path) -> str:
+    folder = tmp_path / "lake"
+    neve.connect(folder).create_table("db.events", "id bigint, region string").append([{"id": 1, "region": "eu"}])
+    return str(folder)
+
+
+def ran(lake: str, statement: str, *more: str, ok: bool = True) -> str:
+    done = CliRunner().invoke(app, ["sql", statement, "--lake", lake, *more])
+    assert (done.exit_code == 0) is ok, done.output
+    return done.output
+
+
+def test_a_query_shows_its_rows(lake):
+    assert "eu" in ran(lake, "SELECT * FROM db.events")
+    found = [json.loads(line) for line in ran(lake, "SELECT id, region FROM db.events", "--json").splitlines()]
+    assert found == [{"id": 1, "region": "eu"}]
+
+
+def test_a_change_says_what_it_did(lake):
+    told = json.loads(ran(lake, "INSERT INTO db.events VALUES (2, 'us'), (3, 'us')", "--json"))
+    assert told["rows_added"] == 2 and told["snapshot_id"]
+    assert json.loads(ran(lake, "DELETE FROM db.events WHERE id = 2", "--json"))["rows_deleted"] == 1
+    assert "rows_updated" in ran(lake, "UPDATE db.events SET region = 'x'")
+    told = json.loads(ran(lake, "ALTER TABLE db.events ADD COLUMN v int", "--json"))
+    assert told == {"table": "db.events", "format_version": 2}
+    assert json.loads(ran(lake, "DROP TABLE db.events", "--json")) == {"done": True}
+
+
+def test_an_error_keeps_its_mark_below_the_place(lake):
+    *_, line, mark = ran(lake, "SELECT id\nFORM db.events x", ok=False).rstrip().splitlines()
+    assert line[mark.index("^") :].startswith(("FORM", "db", "."))
+    assert "�" not in line + mark

@@ -1,0 +1,307 @@
+"""SQL over a lake: each statement does what it says, in Spark's words."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from pyiceberg.types import DecimalType, LongType
+from pyspark.sql import DataFrame, SparkSession
+
+import neve
+from neve.errors import UnknownName, UserError
+
+ROWS = [{"id": 1, "region": "eu", "v": 10}, {"id": 2, "region": "us", "v": 20}, {"id": 3, "region": "eu", "v": 30}]
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path) -> neve.Lake:
+    lake = neve.connect(tmp_path / "lake", spark=spark)
+    lake.create_table("db.sales", "id bigint, region string, v int", ["region"]).append(ROWS)
+    return lake
+
+
+def rows(lake: neve.Lake, text: str) -> list[tuple]:
+    found = lake.sql(text)
+    assert isinstance(found, DataFrame)
+    return sorted(tuple(row) for row in found.collect())
+
+
+def sales(lake: neve.Lake) -> list[tuple]:
+    return rows(lake, "SELECT id, region, v FROM db.sales")
+
+
+# -- queries ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_query_joins_tables_of_the_lake_with_views_of_the_caller(lake, spark):
+    lake.create_table("db.names", "region string, name string").append([{"region": "eu", "name": "Europe"}])
+    spark.createDataFrame([(1,), (3,)], "id bigint").createOrReplaceTempView("mine")
+    found = rows(
+        lake,
+        """
+        WITH big AS (SELECT * FROM db.sales WHERE v >= 10)
+        SELECT big.id, names.name, (SELECT max(v) FROM db.sales) FROM big JOIN db.names ON names.region = big.region
+        WHERE big.id IN (SELECT id FROM mine) AND EXISTS (SELECT 1 FROM db.sales s WHERE s.id = big.id)
+        """,
+    )
+    assert found == [(1, "Europe", 30), (3, "Europe", 30)]
+    spark.catalog.dropTempView("mine")
+
+
+def test_a_query_leaves_no_view_behind_and_reads_later(lake, spark):
+    before = {t.name for t in spark.catalog.listTables()}
+    found = lake.sql("SELECT sum(v) AS total FROM db.sales")
+    assert {t.name for t in spark.catalog.listTables()} == before
+    assert found.where("total > 0").first()[0] == 60
+
+
+def test_a_query_reads_the_past_branches_and_metadata(lake):
+    first = lake.table("db.sales").create_tag("v1").create_branch("audit").context.head().snapshot_id
+    lake.sql("INSERT INTO db.sales VALUES (4, 'us', 40)")
+    lake.sql("INSERT INTO db.sales.branch_audit VALUES (5, 'us', 50)")
+    counts = {
+        "db.sales": 4,
+        "db.sales VERSION AS OF 'v1'": 3,
+        f"db.sales FOR VERSION AS OF {first}": 3,
+        "db.sales.tag_v1": 3,
+        "db.sales.branch_audit": 4,
+        "db.sales.snapshots": 3,
+        "db.sales.files": 3,
+    }
+    for table, count in counts.items():
+        assert rows(lake, f"SELECT count(*) FROM {table}") == [(count,)], table
+
+
+def test_errors_of_a_query_point_at_the_place(lake):
+    with pytest.raises(UserError, match=r"unknown column 'regoin', did you mean .*region") as caught:
+        lake.sql("SELECT id FROM db.sales\nWHERE regoin = 'eu'")
+    assert str(caught.value).splitlines()[-2:] == ["  WHERE regoin = 'eu'", "        ^^^^^^"]
+    with pytest.raises(UnknownName, match=r"Unknown table 'db.saels'. Did you mean 'db.sales'"):
+        lake.sql("SELECT * FROM db.saels")
+    with pytest.raises(UserError, match="unexpected 'db' at line 1, column 16"):
+        lake.sql("SELECT id FORM db.sales x")
+
+
+# -- INSERT ----------------------------------------------------------------------------------------------------------
+
+
+def test_insert_goes_by_position_by_name_or_by_the_columns_named(lake):
+    assert lake.sql("INSERT INTO db.sales VALUES (4, 'us', 40), (5, NULL, 50)").rows_added == 2
+    lake.sql("INSERT INTO db.sales (v, ID) SELECT v + 1, id + 5 FROM db.sales WHERE id = 1")
+    lake.sql("INSERT INTO db.sales BY NAME SELECT 70 AS v, 7L AS id")
+    lake.sql("WITH x AS (SELECT 8 AS a, 'eu' AS b, 80 AS c) INSERT INTO db.sales SELECT * FROM x")
+    assert sales(lake)[3:] == [(4, "us", 40), (5, None, 50), (6, None, 11), (7, None, 70), (8, "eu", 80)]
+
+
+def test_insert_stores_values_as_spark_does(lake):
+    lake.sql("CREATE TABLE db.kinds (d double, m decimal(8, 2), at timestamp, day date)")
+    lake.sql("INSERT INTO db.kinds VALUES (1.5, 2, DATE '2026-01-02', DATE '2026-01-02')")
+    (found,) = rows(lake, "SELECT d, CAST(m AS string), CAST(at AS string), day FROM db.kinds")
+    assert found == (1.5, "2.00", "2026-01-02 00:00:00", date(2026, 1, 2))
+    with pytest.raises(UserError, match="Cannot store string in column 'd'"):
+        lake.sql("INSERT INTO db.kinds (d) VALUES ('x')")
+
+
+def test_insert_overwrite_replaces_the_partitions_of_the_rows(lake):
+    done = lake.sql("INSERT OVERWRITE db.sales SELECT id + 10, region, v FROM db.sales WHERE region = 'us'")
+    assert (done.rows_added, done.rows_removed) == (1, 1)
+    assert sales(lake) == [(1, "eu", 10), (3, "eu", 30), (12, "us", 20)]
+
+
+def test_replace_where_replaces_what_the_condition_covers(lake):
+    lake.sql("INSERT INTO db.sales REPLACE WHERE region = 'eu' SELECT 9, 'eu', 90")
+    assert sales(lake) == [(2, "us", 20), (9, "eu", 90)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("INSERT INTO db.sales VALUES (1)", "has 3 columns, but the query gives 1"),
+        ("INSERT INTO db.sales (id, v) VALUES (1)", "names 2 columns, but the query gives 1"),
+        ("INSERT INTO db.sales (id, ID) VALUES (1, 2)", "'id' twice"),
+        ("INSERT INTO db.sales (idd) VALUES (1)", "Unknown column 'idd' in table db.sales"),
+        ("INSERT INTO db.saels VALUES (1)", "Unknown table 'db.saels'"),
+        ("INSERT INTO db.sales SELECT * FROM nope", "Unknown table 'nope'"),
+        ("INSERT INTO db.sales.branch_nope VALUES (1, 'x', 1)", "nope"),
+    ],
+)
+def test_wrong_inserts_change_nothing(lake, text, said):
+    with pytest.raises(UserError, match=said):
+        lake.sql(text)
+    assert len(sales(lake)) == 3
+
+
+# -- UPDATE, DELETE, MERGE -------------------------------------------------------------------------------------------
+
+
+def test_update_with_an_alias_a_subquery_and_options(lake):
+    done = lake.sql(
+        "UPDATE db.sales AS x SET x.v = x.v + (SELECT max(v) FROM db.sales), region = upper(x.region) WHERE x.id < 3",
+        mode="merge-on-read",
+        snapshot_properties={"by": "test"},
+    )
+    assert done.rows_updated == 2 and done.delete_files_added > 0
+    assert sales(lake) == [(1, "EU", 40), (2, "US", 50), (3, "eu", 30)]
+    assert lake.table("db.sales").context.head().summary["by"] == "test"
+
+
+def test_update_and_delete_know_the_table_by_its_name(lake):
+    lake.sql("UPDATE db.sales SET sales.v = sales.id WHERE sales.region = 'us'")
+    lake.sql("DELETE FROM db.sales WHERE sales.id = 1")
+    assert sales(lake) == [(2, "us", 2), (3, "eu", 30)]
+
+
+def test_delete_by_another_table(lake):
+    lake.create_table("db.gone", "id bigint").append([{"id": 1}, {"id": 2}])
+    done = lake.sql("DELETE FROM db.sales s WHERE EXISTS (SELECT 1 FROM db.gone WHERE gone.id = s.id)")
+    assert done.rows_deleted == 2
+    assert sales(lake) == [(3, "eu", 30)]
+    assert lake.sql("DELETE FROM db.sales").rows_deleted == 1
+
+
+def test_merge_with_every_kind_of_clause(lake):
+    lake.sql("CREATE TABLE db.changes AS SELECT * FROM VALUES (1, 'd', 0), (2, 'u', 99), (7, 'i', 70) AS c(id, op, v)")
+    done = lake.sql(
+        """
+        MERGE INTO db.sales AS t USING (SELECT * FROM db.changes) AS s ON t.id = s.id
+        WHEN MATCHED AND s.op = 'd' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET v = CASE WHEN s.v > 50 THEN s.v ELSE t.v END
+        WHEN NOT MATCHED THEN INSERT (id, region, v) VALUES (s.id, 'new', s.v)
+        WHEN NOT MATCHED BY SOURCE AND t.v > 25 THEN UPDATE SET region = 'old'
+        """
+    )
+    assert (done.rows_deleted, done.rows_updated, done.rows_inserted) == (1, 2, 1)
+    assert sales(lake) == [(2, "us", 99), (3, "old", 30), (7, "new", 70)]
+
+
+def test_merge_of_everything_may_evolve_the_schema(lake, spark):
+    spark.sql("SELECT 3L AS id, 'eu' AS region, 33 AS v, 'x' AS note").createOrReplaceTempView("news")
+    lake.sql(
+        "MERGE WITH SCHEMA EVOLUTION INTO db.sales USING news ON sales.id = news.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert rows(lake, "SELECT id, v, note FROM db.sales WHERE id > 1") == [(2, 20, None), (3, 33, "x")]
+    spark.catalog.dropTempView("news")
+
+
+def test_a_branch_is_written_by_name_or_by_option(lake):
+    lake.sql("ALTER TABLE db.sales CREATE BRANCH audit")
+    lake.sql("DELETE FROM db.sales.branch_audit WHERE id = 1")
+    lake.sql("UPDATE db.sales SET v = 0", branch="audit")
+    assert rows(lake, "SELECT id, v FROM db.sales.branch_audit") == [(2, 0), (3, 0)]
+    assert len(sales(lake)) == 3
+    with pytest.raises(UserError, match="Say one"):
+        lake.sql("DELETE FROM db.sales.branch_audit", branch="main")
+
+
+def test_options_are_checked(lake):
+    with pytest.raises(UnknownName, match=r"Unknown option 'mod'.*'mode'"):
+        lake.sql("DELETE FROM db.sales", mod="merge-on-read")
+    with pytest.raises(UserError, match="takes no option 'mode'"):
+        lake.sql("SELECT 1", mode="merge-on-read")
+    with pytest.raises(UnknownName, match="mode"):
+        lake.sql("DELETE FROM db.sales", mode="fast")
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_created_with_its_spec_properties_and_version(lake):
+    made = lake.sql(
+        "CREATE TABLE db.events (id bigint NOT NULL, ts timestamp COMMENT 'when') USING iceberg "
+        "PARTITIONED BY (days(ts), bucket(16, id)) TBLPROPERTIES ('format-version' = '3', 'a' = 'b')"
+    )
+    metadata = made.context.metadata
+    assert [f.name for f in metadata.spec().fields] == ["ts_day", "id_bucket"]
+    assert (metadata.format_version, metadata.properties["a"]) == (3, "b")
+    assert made.schema.find_field("id").required and made.schema.find_field("ts").doc == "when"
+    assert lake.sql("CREATE TABLE IF NOT EXISTS db.events (x int)").schema.column_names == ["id", "ts"]
+    with pytest.raises(UserError, match="already exists"):
+        lake.sql("CREATE TABLE db.events (x int)")
+
+
+def test_a_table_made_of_a_query_has_its_rows_or_is_not_there(lake):
+    made = lake.sql("CREATE TABLE db.eu PARTITIONED BY (region) AS SELECT * FROM db.sales WHERE region = 'eu'")
+    assert made.scan().count() == 2
+    with pytest.raises(neve.NeveError):
+        lake.sql("CREATE TABLE db.broken AS SELECT id, raise_error('no') AS x FROM db.sales")
+    assert lake.tables() == ["db.eu", "db.sales"]
+
+
+def test_a_table_is_renamed_and_dropped(lake):
+    assert lake.sql("ALTER TABLE db.sales RENAME TO sold").name == "db.sold"
+    lake.sql("DROP TABLE db.sold")
+    lake.sql("DROP TABLE IF EXISTS db.sold")
+    with pytest.raises(UnknownName, match=r"db\.sold"):
+        lake.sql("DROP TABLE db.sold")
+
+
+def spec(table: neve.Table) -> list[tuple[str, str]]:
+    return [(f.name, str(f.transform)) for f in table.context.metadata.spec().fields]
+
+
+def test_partition_fields_come_go_and_take_names(lake):
+    added = lake.sql("ALTER TABLE db.sales ADD PARTITION FIELD bucket(4, id) AS shard")
+    assert spec(added) == [("region", "identity"), ("shard", "bucket[4]")]
+    replaced = lake.sql("ALTER TABLE db.sales REPLACE PARTITION FIELD shard WITH truncate(2, id) AS pair")
+    assert spec(replaced) == [("region", "identity"), ("pair", "truncate[2]")]
+    assert spec(lake.sql("ALTER TABLE db.sales DROP PARTITION FIELD truncate(2, id)")) == [("region", "identity")]
+    assert spec(lake.sql("ALTER TABLE db.sales ADD PARTITION FIELD bucket(4, id)"))[1] == ("shard", "bucket[4]")
+    assert len(replaced.refresh().context.metadata.partition_specs) == 3
+    other = lake.sql("ALTER TABLE db.sales REPLACE PARTITION FIELD shard WITH bucket(4, id) AS part")
+    assert spec(other)[1] == ("part", "bucket[4]")
+    with pytest.raises(UnknownName, match="day"):
+        lake.sql("ALTER TABLE db.sales DROP PARTITION FIELD day")
+
+
+def test_columns_come_go_move_and_widen(lake):
+    lake.sql("ALTER TABLE db.sales SET TBLPROPERTIES ('format-version' = '3')")
+    lake.sql("ALTER TABLE db.sales ADD COLUMNS (s struct<a: int, b: decimal(6, 2)> COMMENT 'pair', n int FIRST)")
+    lake.sql("ALTER TABLE db.sales ADD COLUMN s.c string DEFAULT 'none' AFTER a")
+    lake.sql("ALTER TABLE db.sales RENAME COLUMN s.a TO first")
+    lake.sql("ALTER TABLE db.sales ALTER COLUMN v TYPE bigint")
+    lake.sql("ALTER TABLE db.sales ALTER COLUMN s.b TYPE decimal(8, 2)")
+    lake.sql("ALTER TABLE db.sales ALTER COLUMN n AFTER id")
+    lake.sql("ALTER TABLE db.sales DROP COLUMNS IF EXISTS (nope)")
+    table = lake.sql("ALTER TABLE db.sales ALTER COLUMN id COMMENT 'key'")
+    assert [f.name for f in table.schema.fields] == ["id", "n", "region", "v", "s"]
+    assert [f.name for f in table.schema.find_type("s").fields] == ["first", "c", "b"]
+    assert table.schema.find_type("v") == LongType() and table.schema.find_type("s.b") == DecimalType(8, 2)
+    assert table.schema.find_field("id").doc == "key" and table.schema.find_field("s.c").initial_default == "none"
+    assert lake.sql("ALTER TABLE db.sales DROP COLUMN n").schema.find_field("v").field_id == 3
+    with pytest.raises(UnknownName, match="Unknown column 'nope'"):
+        lake.sql("ALTER TABLE db.sales DROP COLUMN nope")
+    with pytest.raises(UserError, match="give a constant"):
+        lake.sql("ALTER TABLE db.sales ALTER COLUMN v SET DEFAULT id + 1")
+
+
+def test_properties_are_set_and_unset(lake):
+    table = lake.sql("ALTER TABLE db.sales SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read', 'a' = 1)")
+    assert table.context.metadata.properties["write.delete.mode"] == "merge-on-read"
+    table = lake.sql("ALTER TABLE db.sales UNSET TBLPROPERTIES ('write.delete.mode')")
+    assert "write.delete.mode" not in table.context.metadata.properties
+    assert (
+        lake.sql("ALTER TABLE db.sales SET TBLPROPERTIES ('format-version' = '3')").context.metadata.format_version == 3
+    )
+
+
+def test_branches_and_tags_come_and_go(lake):
+    first = lake.table("db.sales").context.head().snapshot_id
+    lake.sql("INSERT INTO db.sales VALUES (4, 'us', 40)")
+    lake.sql(f"ALTER TABLE db.sales CREATE TAG v1 AS OF VERSION {first}")
+    lake.sql("ALTER TABLE db.sales CREATE TAG IF NOT EXISTS v1")
+    assert rows(lake, "SELECT count(*) FROM db.sales.tag_v1") == [(3,)]
+    lake.sql("ALTER TABLE db.sales DROP TAG v1")
+    lake.sql("ALTER TABLE db.sales DROP TAG IF EXISTS v1")
+    with pytest.raises(UnknownName, match="v1"):
+        lake.sql("ALTER TABLE db.sales DROP TAG v1")
+
+
+def test_a_name_may_begin_with_that_of_the_catalog(lake):
+    name = f"`{lake.catalog.name}`.db"
+    lake.sql(f"CREATE TABLE {name}.more (id int)")
+    lake.sql(f"INSERT INTO {name}.more VALUES (1)")
+    assert rows(lake, f"SELECT more.id FROM {name}.more") == [(1,)]
+    lake.sql(f"DROP TABLE {name}.more")
+    assert lake.tables() == ["db.sales"]
