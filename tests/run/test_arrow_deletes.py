@@ -278,3 +278,67 @@ def test_a_key_set_agrees_with_a_set_of_tuples() -> None:
     for size in (0, 1, 20, 200):
         keys, probes = rows(size), rows(500)
         assert KeySet.of(arrays(keys)).contains(arrays(probes)).tolist() == [p in set(keys) for p in probes]
+
+
+class TestKeysOfChangedTypes:
+    """Keys as schemas knew them at different times: 1 was dropped, 2 promoted, and never both at once."""
+
+    OLD = Schema(column(1, "a", IntegerType()), column(2, "b", IntegerType()), ID_TEXT := column(3, "t", StringType()))
+    WIDE_A = Schema(column(1, "a", LongType()), column(2, "b", IntegerType()), ID_TEXT)
+    WITHOUT_A = Schema(column(2, "b", IntegerType()), ID_TEXT)
+    WIDE_B = Schema(column(2, "b", LongType()), ID_TEXT)
+    SCHEMAS = (WIDE_B, WITHOUT_A, WIDE_A, OLD)
+
+    def data(self, files: Files, a: pa.DataType | None, b: pa.DataType, values: Sequence[int]) -> str:
+        columns = [(numbered("b", b, 2), values), (numbered("t", pa.string(), 3), [f"t{v}" for v in values])]
+        return str(files.write([*([(numbered("a", a, 1), values)] if a else []), *columns]))
+
+    def deletes(self, files: Files, a: pa.DataType, b: pa.DataType, values: Sequence[int | None]) -> DeleteFile:
+        return DeleteFile(str(files.write([(numbered("a", a, 1), values), (numbered("b", b, 2), values)])))
+
+    def left(self, io: FileIO, path: str, keys: tuple[int, ...], *deletes: DeleteFile) -> list[str]:
+        task = FileTask(path, equality=(EqualityDeletes(deletes, keys),))
+        return [row["t"] for row in read(io, task, self.ID_TEXT, schemas=self.SCHEMAS)]
+
+    def test_a_key_dropped_after_its_promotion_is_compared_in_the_wider_type(self, io: FileIO, files: Files) -> None:
+        """Two delete files hold it in different types."""
+        some = [
+            DeleteFile(str(files.write([(numbered("a", kind, 1), [value])])))
+            for kind, value in ((pa.int32(), 1), (pa.int64(), 1 << 40), (pa.int64(), 2))
+        ]
+        assert self.left(io, self.data(files, pa.int32(), pa.int32(), [1, 2, 3]), (1,), *some) == ["t3"]
+        path = str(
+            files.write([(numbered("a", pa.int64(), 1), [1, 1 << 40, 4]), (numbered("t", pa.string(), 3), "xyz")])
+        )
+        assert self.left(io, path, (1,), *some) == ["z"]
+
+    def test_a_key_promoted_after_another_was_dropped_has_its_newest_type(self, io: FileIO, files: Files) -> None:
+        """A file written anew by today's schema is as old as what it replaces, and meets deletes by older schemas."""
+        deletes = [
+            self.deletes(files, pa.int32(), pa.int32(), [1, None]),
+            self.deletes(files, pa.int64(), pa.int32(), [2]),
+        ]
+        assert self.left(io, self.data(files, pa.int32(), pa.int32(), [1, 2, 3]), (1, 2), *deletes) == ["t3"]
+        rewritten = self.data(files, None, pa.int64(), [1, 1 << 40])
+        assert self.left(io, rewritten, (1, 2), *deletes) == ["t1", f"t{1 << 40}"]
+
+    def test_keys_that_no_schema_has_together_are_known_one_by_one(self, io: FileIO, files: Files) -> None:
+        """The schemas that had both were cleaned up."""
+        task = FileTask(
+            self.data(files, pa.int32(), pa.int32(), [1, 2]),
+            equality=(EqualityDeletes((self.deletes(files, pa.int32(), pa.int32(), [1]),), (1, 2)),),
+        )
+        schemas = (self.WIDE_B, Schema(column(1, "a", LongType())))
+        assert [row["t"] for row in read(io, task, self.ID_TEXT, schemas=schemas)] == ["t2"]
+
+    def test_keys_inside_a_struct_are_known_one_by_one_too(self, io: FileIO, files: Files) -> None:
+        def struct(**kinds: IcebergType) -> NestedField:
+            ids = {"x": 11, "y": 12}
+            return column(10, "s", StructType(*(column(ids[name], name, kind) for name, kind in kinds.items())))
+
+        kind = pa.struct([numbered("x", pa.int32(), 11), numbered("y", pa.int32(), 12)])
+        data = files.write([(numbered("id", pa.int64(), 1), [1, 2]), (numbered("s", kind, 10), [{"x": 1, "y": 1}] * 2)])
+        gone = files.write([(numbered("s", kind, 10), [{"x": 1, "y": 1}]), (numbered("id", pa.int64(), 1), [2])])
+        task = FileTask(str(data), equality=(equality(gone, 1, 11, 12),))
+        schemas = (Schema(ID, struct(y=LongType())), Schema(ID, struct(x=IntegerType())))
+        assert read(io, task, ID, schemas=schemas) == [{"id": 1}]

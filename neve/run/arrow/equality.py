@@ -1,7 +1,7 @@
 """Rows deleted by their values: found once per data file, as positions.
 
 Only the key columns are read for that, in long stretches: looking rows up costs most where it starts. Values are
-compared after promotion to the types the table's newest schema gives the key columns.
+compared after promotion to the type each key column had last.
 """
 
 from __future__ import annotations
@@ -92,11 +92,31 @@ class EqualityIndex:
             raise CorruptFile(file.path, f"the equality columns {sorted(group.keys)}", f"no column {sorted(missing)}")
 
     def _key_schema(self, group: EqualityDeletes) -> Schema:
-        """The key columns in the newest schema that has them all; nullable: a null key matches null alone."""
+        """The key columns, each as the newest schema knows it that has it; nullable: a null key matches null alone.
+
+        One may have been dropped before another was promoted, so no single schema need be right for all of them.
+        """
+        single = [self._single(key, group) for key in group.keys]
+        return Schema(*map(_optional, _merged(single)))
+
+    def _single(self, key: int, group: EqualityDeletes) -> NestedField:
         for schema in self.target.schemas or [self.target.schema]:
-            if set(group.keys) <= set(fields_by_id(schema)):
-                return Schema(*map(_optional, prune_columns(schema, set(group.keys), False).fields))
-        raise TableError(f"Unknown equality columns {sorted(group.keys)} in {group.files[0].path}: no schema has them.")
+            if key in fields_by_id(schema):
+                return prune_columns(schema, {key}, False).fields[0]
+        raise TableError(f"Unknown equality column {key} in {group.files[0].path}: no schema of the table has it.")
+
+
+def _merged(fields: Iterable[NestedField]) -> list[NestedField]:
+    """Fields in the order of their ids, the parts of one struct put together."""
+    by_id: dict[int, list[NestedField]] = {}
+    for one in fields:
+        by_id.setdefault(one.field_id, []).append(one)
+    return [_joined_struct(by_id[field_id]) for field_id in sorted(by_id)]
+
+
+def _joined_struct(parts: list[NestedField]) -> NestedField:
+    inner = [f for part in parts if isinstance(part.field_type, StructType) for f in part.field_type.fields]
+    return parts[0].model_copy(update={"field_type": StructType(*_merged(inner))}) if inner else parts[0]
 
 
 def _optional(field: NestedField) -> NestedField:
