@@ -342,3 +342,12 @@ class TestKeysOfChangedTypes:
         task = FileTask(str(data), equality=(equality(gone, 1, 11, 12),))
         schemas = (Schema(ID, struct(y=LongType())), Schema(ID, struct(x=IntegerType())))
         assert read(io, task, ID, schemas=schemas) == [{"id": 1}]
+
+    def test_two_keys_may_have_borne_one_name(self, io: FileIO, files: Files) -> None:
+        """The second was renamed after the first was dropped."""
+        task = FileTask(
+            self.data(files, pa.int32(), pa.int32(), [1, 2]),
+            equality=(EqualityDeletes((self.deletes(files, pa.int32(), pa.int32(), [1]),), (1, 2)),),
+        )
+        schemas = (Schema(column(2, "a", IntegerType()), self.ID_TEXT), self.OLD)
+        assert [row["t"] for row in read(io, task, self.ID_TEXT, schemas=schemas)] == ["t2"]

@@ -107,11 +107,16 @@ class EqualityIndex:
 
 
 def _merged(fields: Iterable[NestedField]) -> list[NestedField]:
-    """Fields in the order of their ids, the parts of one struct put together."""
+    """Fields in the order of their ids, the parts of one struct put together.
+
+    They are found by id, so two columns that bore one name at different times may be given others.
+    """
     by_id: dict[int, list[NestedField]] = {}
     for one in fields:
         by_id.setdefault(one.field_id, []).append(one)
-    return [_joined_struct(by_id[field_id]) for field_id in sorted(by_id)]
+    joined = [_joined_struct(by_id[field_id]) for field_id in sorted(by_id)]
+    names = [f.name for f in joined]
+    return [f if names.count(f.name) == 1 else f.model_copy(update={"name": f"{f.name}#{f.field_id}"}) for f in joined]
 
 
 def _joined_struct(parts: list[NestedField]) -> NestedField:
