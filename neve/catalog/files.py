@@ -11,6 +11,7 @@ from urllib.parse import urlparse
 from pyiceberg.io import FileIO
 
 from neve.errors import MissingFile, TableError
+from neve.io.durable import sync
 from neve.model import metadata as model
 from neve.model.metadata import TableMetadata, parse, serialise
 from neve.model.properties import properties_of
@@ -49,19 +50,10 @@ def write_metadata(io: FileIO, location: str, metadata: TableMetadata) -> None:
     parsed = urlparse(location)
     if parsed.scheme in ("", "file"):
         with contextlib.suppress(FileNotFoundError):  # a FileIO may keep it elsewhere
-            _sync(parsed.path)
+            sync(parsed.path, os.path.dirname(parsed.path))
 
 
 def _folder(metadata: TableMetadata) -> str:
     location = metadata.location.rstrip("/")
     asked = (properties_of(metadata.properties).metadata_path or "metadata").rstrip("/")
     return asked if _ABSOLUTE.match(asked) else f"{location}/{asked}"
-
-
-def _sync(path: str) -> None:
-    for name in (path, os.path.dirname(path)):
-        descriptor = os.open(name, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile, LimitExceeded, MissingFile, TableError
+from neve.io.durable import sync
 from neve.io.paths import local_path, refuse_outside
 from neve.io.targets import delete_file, input_file, local_target, output_file
 
@@ -163,7 +164,7 @@ def _write_local(target: str, data: bytes) -> None:
         with suppress(FileNotFoundError):
             os.unlink(part)
     try:
-        _sync(folder)
+        sync(folder)
     except BaseException:
         os.unlink(target)
         raise
@@ -199,18 +200,7 @@ def _make_folder(folder: str) -> None:
     _make_folder(parent)
     with suppress(FileExistsError):
         os.mkdir(folder)
-    _sync(parent)
-
-
-def _sync(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as e:
-        if e.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot sync a folder
-            raise
-    finally:
-        os.close(handle)
+    sync(parent)
 
 
 def _delete(io: FileIO, path: str, roots: Sequence[str] | None) -> str | None:

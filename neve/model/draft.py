@@ -31,7 +31,7 @@ class Draft:
         self.changed: dict[str, Any] = {}
         self.added_snapshots: set[int] = set()
         self.removed_snapshots = False
-        self.last_added: dict[str, int] = {}  # "schema", "spec", "order" -> id, for updates that say -1
+        self.last_added: dict[str, int] = {}  # "schema", "partition spec" … -> id, for updates that say -1
 
     def __getitem__(self, name: str) -> Any:
         return self.changed[name] if name in self.changed else getattr(self.base, name, None)

@@ -7,7 +7,8 @@ everything before a gap, removing what is already gone is no error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyiceberg.table import update as iceberg
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.table.snapshots import SnapshotLogEntry
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.model.draft import Draft, now_ms
@@ -117,58 +119,79 @@ def _add_schema(update: iceberg.AddSchemaUpdate, draft: Draft) -> None:
             schema = schema.model_copy(update={"schema_id": max(known.schema_id for known in schemas) + 1})
         draft["schemas"] = [*schemas, schema]
         draft["last_column_id"] = max(draft["last_column_id"], schema.highest_field_id)
-    draft.last_added["schema"] = (same or schema).schema_id
+    draft.last_added[_SCHEMA.name] = (same or schema).schema_id
 
 
 @_apply.register
 def _set_current_schema(update: iceberg.SetCurrentSchemaUpdate, draft: Draft) -> None:
-    schema_id = _resolved(update.schema_id, "schema", draft)
-    if all(schema.schema_id != schema_id for schema in draft["schemas"]):
-        raise UserError(f"Cannot make schema {schema_id} current: the table has no such schema.")
-    if schema_id != draft["current_schema_id"]:
-        draft["current_schema_id"] = schema_id
+    _choose(_SCHEMA, update.schema_id, draft)
 
 
 @_apply.register
 def _add_spec(update: iceberg.AddPartitionSpecUpdate, draft: Draft) -> None:
-    specs = draft["partition_specs"]
-    same_id = next((known for known in specs if known.spec_id == update.spec.spec_id), None)
-    if same_id is not None and same_id != update.spec:
-        raise UserError(f"Cannot add partition spec {update.spec.spec_id}: the table has another one with that id.")
-    if same_id is None:
-        draft["partition_specs"] = [*specs, update.spec]
+    if _add(_SPEC, update.spec, draft):
         highest = draft["last_partition_id"] or PARTITION_FIELD_ID_START - 1
         draft["last_partition_id"] = max([highest, *(field.field_id for field in update.spec.fields)])
-    draft.last_added["spec"] = update.spec.spec_id
 
 
 @_apply.register
 def _set_default_spec(update: iceberg.SetDefaultSpecUpdate, draft: Draft) -> None:
-    spec_id = _resolved(update.spec_id, "spec", draft)
-    if all(spec.spec_id != spec_id for spec in draft["partition_specs"]):
-        raise UserError(f"Cannot make partition spec {spec_id} the default: the table has no such spec.")
-    if spec_id != draft["default_spec_id"]:
-        draft["default_spec_id"] = spec_id
+    _choose(_SPEC, update.spec_id, draft)
 
 
 @_apply.register
 def _add_sort_order(update: iceberg.AddSortOrderUpdate, draft: Draft) -> None:
-    orders = draft["sort_orders"]
-    same_id = next((known for known in orders if known.order_id == update.sort_order.order_id), None)
-    if same_id is not None and same_id != update.sort_order:
-        raise UserError(f"Cannot add sort order {same_id.order_id}: the table has another one with that id.")
-    if same_id is None:
-        draft["sort_orders"] = [*orders, update.sort_order]
-    draft.last_added["order"] = update.sort_order.order_id
+    _add(_ORDER, update.sort_order, draft)
 
 
 @_apply.register
 def _set_default_sort_order(update: iceberg.SetDefaultSortOrderUpdate, draft: Draft) -> None:
-    order_id = _resolved(update.sort_order_id, "order", draft)
-    if order_id != 0 and all(order.order_id != order_id for order in draft["sort_orders"]):
-        raise UserError(f"Cannot make sort order {order_id} the default: the table has no such order.")
-    if order_id != draft["default_sort_order_id"]:
-        draft["default_sort_order_id"] = order_id
+    _choose(_ORDER, update.sort_order_id, draft)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Things a table has several of, by id, one of them in use: where metadata keeps them, and their names."""
+
+    name: str
+    many: str
+    id: str
+    chosen: str
+    use: str
+    always: tuple[int, ...] = ()  # ids that need not be listed
+
+    def id_of(self, one: Any) -> int:
+        return int(getattr(one, self.id))
+
+
+_SCHEMA = _Kind("schema", "schemas", "schema_id", "current_schema_id", "the current one")
+_SPEC = _Kind("partition spec", "partition_specs", "spec_id", "default_spec_id", "the default")
+_ORDER = _Kind(
+    "sort order", "sort_orders", "order_id", "default_sort_order_id", "the default", (UNSORTED_SORT_ORDER_ID,)
+)
+
+
+def _add(kind: _Kind, new: Any, draft: Draft) -> bool:
+    """Whether it was new; the same again changes nothing, another one of the same id is refused."""
+    known, new_id = draft[kind.many], kind.id_of(new)
+    same_id = next((one for one in known if kind.id_of(one) == new_id), None)
+    if same_id is not None and same_id != new:
+        raise UserError(f"Cannot add {kind.name} {new_id}: the table has another one with that id.")
+    if same_id is None:
+        draft[kind.many] = [*known, new]
+    draft.last_added[kind.name] = new_id
+    return same_id is None
+
+
+def _choose(kind: _Kind, asked: int, draft: Draft) -> None:
+    """Put one into use; -1 stands for the one added before."""
+    if asked == -1 and kind.name not in draft.last_added:
+        raise UserError(f"Cannot use the last added {kind.name}: this commit adds none.")
+    chosen = draft.last_added[kind.name] if asked == -1 else asked
+    if chosen not in (*kind.always, *map(kind.id_of, draft[kind.many])):
+        raise UserError(f"Cannot make {kind.name} {chosen} {kind.use}: the table has no such {kind.name}.")
+    if chosen != draft[kind.chosen]:
+        draft[kind.chosen] = chosen
 
 
 @_apply.register
@@ -312,27 +335,17 @@ def _replace_statistics(name: str, snapshot_id: int, files: list[Any], draft: Dr
 
 @_apply.register
 def _remove_specs(update: iceberg.RemovePartitionSpecsUpdate, draft: Draft) -> None:
-    if draft["default_spec_id"] in update.spec_ids:
-        raise UserError(f"Cannot remove partition spec {draft['default_spec_id']}: it is the default.")
-    _keep("partition_specs", [spec for spec in draft["partition_specs"] if spec.spec_id not in update.spec_ids], draft)
+    _remove(_SPEC, update.spec_ids, draft)
 
 
 @_apply.register
 def _remove_schemas(update: iceberg.RemoveSchemasUpdate, draft: Draft) -> None:
-    if draft["current_schema_id"] in update.schema_ids:
-        raise UserError(f"Cannot remove schema {draft['current_schema_id']}: it is the current one.")
-    _keep("schemas", [schema for schema in draft["schemas"] if schema.schema_id not in update.schema_ids], draft)
+    _remove(_SCHEMA, update.schema_ids, draft)
 
 
-def _keep(name: str, kept: list[Any], draft: Draft) -> None:
-    if len(kept) != len(draft[name]):
-        draft[name] = kept
-
-
-def _resolved(asked: int, kind: str, draft: Draft) -> int:
-    """The id an update means; -1 stands for the one added before it."""
-    if asked != -1:
-        return asked
-    if kind not in draft.last_added:
-        raise UserError(f"Cannot use the last added {kind}: this commit adds none.")
-    return draft.last_added[kind]
+def _remove(kind: _Kind, ids: Sequence[int], draft: Draft) -> None:
+    if draft[kind.chosen] in ids:
+        raise UserError(f"Cannot remove {kind.name} {draft[kind.chosen]}: it is {kind.use}.")
+    kept = [one for one in draft[kind.many] if kind.id_of(one) not in ids]
+    if len(kept) != len(draft[kind.many]):
+        draft[kind.many] = kept

@@ -20,7 +20,6 @@ from neve.model.pyiceberg_private import changed_columns, fields_by_id, ids_by_n
 
 PACKAGE = Path(neve.__file__).parent
 ADAPTER = PACKAGE / "model" / "pyiceberg_private.py"
-STILL_ELSEWHERE = {"run/spark/equality.py"}
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -105,4 +104,4 @@ def test_private_names_of_schemas_are_in_one_module() -> None:
         for path in PACKAGE.rglob("*.py")
         if path != ADAPTER and private.search(path.read_text())
     }
-    assert found <= STILL_ELSEWHERE
+    assert not found

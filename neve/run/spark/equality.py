@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from neve.errors import CorruptFile, TableError
+from neve.model.pyiceberg_private import fields_by_id
 from neve.run.arrow.columns import DATA_SEQUENCE_NUMBER
 from neve.run.facts import TableFacts
 from neve.run.spark.footers import shapes
@@ -136,7 +137,7 @@ def _keys(deletes: EntryTable, asked: Schema, facts: TableFacts) -> tuple[Nested
     path = deletes["file_path"][0].as_py()
     keys = []
     for field_id in deletes["equality_ids"][0].as_py() or ():
-        schemas = [s for s in (asked, *facts.schemas) if field_id in s._lazy_id_to_field]
+        schemas = [s for s in (asked, *facts.schemas) if field_id in fields_by_id(s)]
         if not schemas:
             raise TableError(f"Unknown equality column {field_id} in {path}: no schema of the table has it.")
         if all(f.field_id != field_id for f in schemas[0].fields):

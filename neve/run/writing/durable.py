@@ -5,13 +5,13 @@ Object stores keep what they acknowledge; there is nothing to do for them.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from pyiceberg.io import FileIO
 
+from neve.io.durable import sync
 from neve.io.targets import local_target
 
 __all__ = ["make_durable"]
@@ -25,16 +25,4 @@ def make_durable(io: FileIO, paths: Iterable[str], data_path: str) -> None:
         return
     above = [str(folder) for file in files for folder in PurePosixPath(file).parents]
     folders = {os.path.dirname(top), *(folder for folder in above if folder.startswith(top))}
-    for path in (*files, *sorted(folders)):
-        _sync(path)
-
-
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as e:
-        if e.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot sync a folder
-            raise
-    finally:
-        os.close(handle)
+    sync(*files, *sorted(folders))
