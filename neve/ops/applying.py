@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -21,7 +20,6 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.storagelevel import StorageLevel
 
 from neve.commit.actions import Action, DeleteFiles, Overwrite, Removed, RowDelta
 from neve.commit.isolation import Command, Isolation, guarded
@@ -38,6 +36,7 @@ from neve.plan.lanes import keep_their_place
 from neve.plan.scan import ScanPlan
 from neve.run.arrow.taskset import numbered, tasks_of
 from neve.run.arrow.types import Carrier, arrow_type
+from neve.run.spark.kept import kept
 from neve.run.spark.pairs import Pairs
 from neve.run.spark.patch import Patching
 from neve.run.spark.positions import deleted_positions
@@ -140,7 +139,7 @@ class Applying:
         if not any(change.effects.writes):
             tally = self._phase("scan", lambda: count_changes(change.positions(), change.effects))
             return self._rewritten(tally, None)
-        with _kept(change.patches()) as changes:
+        with kept(change.patches()) as changes:
             tally = self._phase("scan", lambda: count_changes(changes, change.effects))
             return self._rewritten(tally, changes)
 
@@ -433,16 +432,6 @@ class _Folded:
         # Deletes of a file that leaves the table leave with it.
         others = self.superseded.filter(pa.array([name not in gone for name in named], pa.bool_()))
         return _Folded(dropped, self.superseded), _Folded(self.deleted.of(np.flatnonzero(~empty)), others)
-
-
-@contextmanager
-def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """A frame that is computed once, though it is used several times."""
-    kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield kept
-    finally:
-        kept.unpersist()
 
 
 def _as_user_error(change: Change, error: Exception) -> Exception:

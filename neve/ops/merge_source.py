@@ -26,7 +26,6 @@ from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
-from pyspark.storagelevel import StorageLevel
 
 from neve.errors import UserError
 from neve.ops.context import TableContext
@@ -35,6 +34,7 @@ from neve.ops.views import tables_beside, views_of
 from neve.predicate.compare import make
 from neve.predicate.qualify import Equality
 from neve.predicate.tables import quoted
+from neve.run.spark.kept import kept
 from neve.run.spark.rows import as_arrow, as_dataframe
 from neve.run.spark.session import is_classic
 from neve.run.spark.types import spark_type
@@ -149,9 +149,7 @@ def merge_source(context: TableContext, given: Any) -> Iterator[MergeSource]:
             table = as_arrow(given, context.metadata.schema())
             yield MergeSource(as_dataframe(context.spark(), table, context.metadata.schema()), table.nbytes)
             return
-        if not source.frame.is_cached:
-            source.frame.persist(StorageLevel.MEMORY_AND_DISK)
-            held.callback(source.frame.unpersist)
+        held.enter_context(kept(source.frame))
         yield source
 
 

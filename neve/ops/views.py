@@ -2,7 +2,8 @@
 
 Spark knows nothing of the lake. Before a text is handed to it, every table of the lake that the text reads becomes a
 temporary view of a name nobody else uses, and the text is rewritten to read that. Names the lake does not know are left
-to Spark: they are the caller's own views and tables. Once Spark has analysed the text the views can go.
+to Spark: they are the caller's own views and tables. Once Spark has analysed the text the views can go. What a query
+requires of the rows of a table leaves out files of it.
 
 A name may say which state it means: `db.t VERSION AS OF 3`, `VERSION AS OF 'audit'`, `TIMESTAMP AS OF …`,
 `db.t.branch_audit`, `db.t.tag_v1`. What `t.inspect` shows is there as `db.t.files`, `db.t.snapshots` and so on.
@@ -23,6 +24,7 @@ from typing import TypeAlias
 from uuid import uuid4
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.errors import PySparkException
@@ -33,6 +35,7 @@ from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.ops.inspect import Inspect
 from neve.ops.scan import Scan
+from neve.predicate.parse import pruning
 from neve.predicate.tables import TableName, quoted, with_tables
 from neve.run.spark.rows import as_dataframe
 
@@ -90,7 +93,7 @@ def views_of(find: Find, spark: Callable[[], SparkSession], *texts: str) -> View
     reads: dict[tuple[object, ...], tuple[str, TableRead]] = {}
 
     def view(name: TableName) -> str | None:
-        state = (name.parts, name.version, name.timestamp)
+        state = (name.parts, name.version, name.timestamp, name.restriction)
         if state not in reads and (found := _resolved(find, spark, name)) is not None:
             read, rows = found
             reads[state] = f"neve_{uuid4().hex}", read
@@ -160,7 +163,24 @@ def _rows(
     if ref is not None and (name.version, name.timestamp) != (None, None):
         raise UserError(f"Cannot read {name.name} as of another version: the name already says which one.")
     scan = Scan.of(context, snapshot_id=snapshot_id, ref=ref or said_ref, as_of=as_of)
-    return TableRead(name, context, scan.snapshot), scan.to_spark()
+    return TableRead(name, context, scan.snapshot), replace(scan, where=_where(scan, name)).to_spark()
+
+
+def _where(scan: Scan, name: TableName) -> BooleanExpression | None:
+    """What is known of the rows that the text can use, so that files without any are left out."""
+    if name.restriction is None:
+        return None
+    try:
+        found = pruning(
+            name.restriction.condition,
+            scan.schema,
+            time_zone=scan.context.time_zone(),
+            alias=name.called,
+            has_others=name.restriction.has_others,
+        )
+    except UserError:  # what is wrong with it Spark will say
+        return None
+    return None if isinstance(found, AlwaysTrue) else found
 
 
 def _metadata(
