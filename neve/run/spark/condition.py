@@ -6,6 +6,7 @@ from collections.abc import Set
 from typing import Any
 
 from pyiceberg.expressions import BooleanExpression, BoundTerm
+from pyiceberg.expressions.literals import Literal
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, bind, visit
 from pyiceberg.schema import Schema
 from pyspark.sql import Column
@@ -36,7 +37,7 @@ class _Condition(BoundBooleanExpressionVisitor[Column]):
 
     def value(self, term: BoundTerm, value: Any) -> Column:
         """A literal of the column's type."""
-        return literal(value, term.ref().field)
+        return literal(value.value if isinstance(value, Literal) else value, term.ref().field)
 
     def visit_true(self) -> Column:
         return F.lit(True)
