@@ -67,7 +67,8 @@ def _print(table: pa.Table, as_json: bool, limit: int, title: str) -> None:
         for row in table.to_pylist(maps_as_pydicts="lossy"):
             sys.stdout.write(json.dumps(row, default=_text, ensure_ascii=False) + "\n")
         return
-    Console().print(arrow_table(table, title, limit))
+    console = Console()
+    console.print(arrow_table(table, title, limit, console.width))
 
 
 def _text(value: Any) -> str:

@@ -44,9 +44,9 @@ def _run(console: Console, folder: Path) -> None:
     model: list[dict[str, Any]] = []
     table = _lived(console, lake, model)
     _read_back(console, table, model)
-    console.print(arrow_table(table.inspect.specs(), "Partition specs the table has had"))
+    console.print(arrow_table(table.inspect.specs(), "Partition specs the table has had", width=console.width))
     partitions = table.inspect.partitions().select(["spec_id", "partition", "file_count", "record_count"])
-    console.print(arrow_table(partitions, "Partitions, each under its own spec"))
+    console.print(arrow_table(partitions, "Partitions, each under its own spec", width=console.width))
     audit = table.verify()
     console.print(str(audit), highlight=False, markup=False)
     if not audit.is_sound:

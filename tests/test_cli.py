@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pyarrow as pa
 import pytest
@@ -32,14 +33,44 @@ def test_tables_are_listed(lake):
     assert ran("tables", "--lake", lake) == "db.events\n"
 
 
-@pytest.mark.parametrize(
-    "view", ["files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree"]
-)
+VIEWS = ["files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree"]
+
+
+@pytest.mark.parametrize("view", VIEWS)
 def test_every_view_is_shown_and_printed_as_json(lake, view):
     shown = ran("inspect", "db.events", view, "--lake", lake)
     assert f"db.events: {view}" in shown
     rows = [json.loads(line) for line in ran("inspect", "db.events", view, "--lake", lake, "--json").splitlines()]
     assert len(rows) == getattr(neve.connect(lake).table("db.events").inspect, view)().num_rows
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_is_readable_in_its_width(lake, view, width, monkeypatch):
+    """No line is cut, and no name, number or word is broken."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = ran("inspect", "db.events", view, "--lake", lake)
+    assert max(map(len, shown.splitlines())) <= width
+    words = set(re.findall(r"[^\s│┃]+", shown))
+    found = getattr(neve.connect(lake).table("db.events").inspect, view)()
+    for name in found.schema.names:
+        assert (
+            {name, f"{name},"} & words
+            or all(piece in words for piece in re.findall(r"[^_]+_?", name))
+            or all(value in (None, []) for value in found[name].to_pylist())
+        ), name
+    numbers = [str(v) for c in found.columns if pa.types.is_int64(c.type) for v in c.to_pylist() if v]
+    assert set(numbers) <= words
+
+
+def test_wide_rows_are_shown_one_value_a_line(lake):
+    shown = ran("inspect", "db.events", "files", "--lake", lake)
+    assert re.search(r"file_size_in_bytes │ \d+", shown) and re.search(r"lower_bounds +│ 1=0", shown)
+
+
+def test_columns_that_hold_nothing_are_named_below(lake):
+    shown = ran("inspect", "db.events", "partitions", "--lake", lake)
+    assert "nothing in position_delete_record_count" in shown
 
 
 def test_text_from_a_table_cannot_drive_the_terminal(lake):
