@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -114,6 +115,9 @@ def scan(
     table: str,
     where: Annotated[str | None, typer.Option(help="A condition in Spark SQL.")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns, separated by commas.")] = None,
+    ref: Annotated[str | None, typer.Option(help="A branch or tag to read.")] = None,
+    snapshot: Annotated[int | None, typer.Option(help="The id of a snapshot to read.")] = None,
+    as_of: Annotated[str | None, typer.Option(help="Read the table as it was at a time, in UTC unless said.")] = None,
     explain: Annotated[bool, typer.Option(help="Say what would be read, and read nothing.")] = False,
     lake: LakePath = Path("lake"),
     catalog: CatalogName = None,
@@ -123,11 +127,22 @@ def scan(
     """Read rows."""
     with _plain_errors():
         names = [c.strip() for c in columns.split(",")] if columns else None
-        chosen = _lake(lake, catalog).table(table).scan(where, names)
+        moment = None if as_of is None else _moment(as_of)
+        chosen = _lake(lake, catalog).table(table).scan(where, names, ref=ref, snapshot_id=snapshot, as_of=moment)
         if explain:
             typer.echo(chosen.explain())
             return
         _print(pa.table(chosen.to_spark().limit(limit).toArrow()), as_json, limit, table)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UserError(
+            f"Cannot read the time {text!r}. Write it as 2026-01-31 or 2026-01-31T12:00:00+01:00."
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 @app.command()

@@ -18,6 +18,7 @@ def lake(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("cli") / "lake"
     table = neve.connect(folder).create_table("db.events", "id bigint, region string", partition_by=["region"])
     table.append(pa.table({"id": [1, 2], "region": ["eu", "[red]\x1b[31mus"]}))
+    table.create_tag("first")
     table.evolve_partitions(drop=["region"])
     table.append(pa.table({"id": [3], "region": ["eu"]}))
     return str(folder)
@@ -82,6 +83,35 @@ def test_text_from_a_table_cannot_drive_the_terminal(lake):
 def test_a_scan_is_explained_without_reading(lake):
     shown = ran("scan", "db.events", "--where", "region = 'eu'", "--explain", "--lake", lake)
     assert "2 of 3, 1 pruned by partition" in shown
+
+
+def files_read(lake: str, *options: str) -> int:
+    shown = ran("scan", "db.events", "--explain", "--lake", lake, *options)
+    return int(re.search(r"files +(\d+) of", shown)[1])
+
+
+def test_a_scan_reads_a_snapshot_a_tag_or_a_time(lake):
+    first, second = neve.connect(lake).table("db.events").inspect.snapshots().to_pylist()
+    assert files_read(lake) == files_read(lake, "--snapshot", str(second["snapshot_id"])) == 3
+    assert files_read(lake, "--snapshot", str(first["snapshot_id"])) == files_read(lake, "--ref", "first") == 2
+    then, later = first["committed_at"], second["committed_at"]
+    assert files_read(lake, "--as-of", then.isoformat()) == 2
+    assert files_read(lake, "--as-of", then.replace(tzinfo=None).isoformat()) == 2, "without a zone it is UTC"
+    assert files_read(lake, "--as-of", later.isoformat()) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--ref", "furst"), "first"),
+        (("--snapshot", "7"), "Unknown snapshot"),
+        (("--as-of", "yesterday"), "Cannot read the time"),
+        (("--as-of", "2001-01-01"), "no snapshot as old"),
+        (("--ref", "first", "--snapshot", "7"), "Choose one"),
+    ],
+)
+def test_a_scan_of_no_such_state_is_refused(lake, options, said):
+    assert said in ran("scan", "db.events", "--lake", lake, "--explain", *options, ok=False).replace("\n", " ")
 
 
 def test_a_sound_table_passes_the_audit(lake):
