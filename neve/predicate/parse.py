@@ -32,7 +32,7 @@ from neve.predicate.source import column_parts, parsed, parts_of, too_deep, wron
 from neve.predicate.ternary import FALSE, NULL, TRUE, UNKNOWN, Ternary, conjunction, disjunction
 from neve.predicate.times import zone_of
 
-__all__ = ["Predicate", "columns_of", "parse"]
+__all__ = ["Predicate", "columns_of", "parse", "pruning"]
 
 COMPARISONS: dict[type[exp.Expression], str] = {
     exp.EQ: "=",
@@ -82,6 +82,14 @@ def parse(
     # only what is said of a field in a struct is not in normal form yet
     expression = normal(found.true, schema) if any("." in name for name in names) else found.true
     return Predicate(expression, found.true_exact, where, names)
+
+
+def pruning(
+    where: exp.Expression, schema: Schema, *, time_zone: str = "UTC", alias: str | None = None, has_others: bool = False
+) -> BooleanExpression:
+    """What a condition of a query says about the rows of one table; what it says of anything else prunes nothing."""
+    reader = _Reader(schema, False, zone_of(time_zone), alias, has_others)
+    return normal(reader.condition(where).true, schema)
 
 
 def columns_of(text: str) -> tuple[str, ...]:
@@ -242,8 +250,8 @@ class _Reader:
 
     def field_of(self, parts: Sequence[str]) -> NestedField | None:
         qualified = len(parts) > 1 and self.alias is not None and parts[0].lower() == self.alias.lower()
-        # Beside another table only a qualified name is surely a column of this one.
-        for names in (() if self.has_others else parts, parts[1:] if qualified else ()):
+        # What can be an alias is one, as in Spark. Beside another table only that is surely a column of this one.
+        for names in (parts[1:] if qualified else (), () if self.has_others else parts):
             try:
                 if names:
                     return self.schema.find_field(".".join(names), self.case_sensitive)

@@ -12,7 +12,7 @@ character.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,15 @@ from neve.predicate.features import Features, features_of
 from neve.predicate.fragment import Edit, Fragment, edited, fragment
 from neve.predicate.temporal import after_group
 
-__all__ = ["Features", "TableName", "features_of", "quoted", "tables_in", "with_tables"]
+__all__ = ["Features", "Restriction", "TableName", "features_of", "quoted", "tables_in", "with_tables"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restriction:
+    """What the query around a table requires of every row that it uses of it."""
+
+    condition: exp.Expression
+    has_others: bool  # the query reads other tables too
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +43,17 @@ class TableName:
     version: int | str | None = None  # VERSION AS OF: a snapshot, or a branch or tag
     timestamp: str | None = None  # TIMESTAMP AS OF: an expression
     alias: str | None = None
+    restriction: Restriction | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
         """The parts with dots between them."""
         return ".".join(self.parts)
+
+    @property
+    def called(self) -> str:
+        """What columns are qualified with."""
+        return self.alias or self.parts[-1]
 
 
 def tables_in(text: str) -> tuple[TableName, ...]:
@@ -101,10 +115,11 @@ class _Text(Fragment):
     def _name(self, node: exp.Table) -> TableName:
         start, end = node.parts[0].meta["start"], node.parts[-1].meta["end"] + 1
         parts = tuple(part.name for part in node.parts)
+        name = TableName(parts, start, end, alias=node.alias or None, restriction=_restriction(node))
         for travel in self.travels:
             if end <= travel.start and not self.text[end : travel.start].strip():
-                return TableName(parts, start, travel.end, travel.version, travel.timestamp, node.alias or None)
-        return TableName(parts, start, end, alias=node.alias or None)
+                return replace(name, end=travel.end, version=travel.version, timestamp=travel.timestamp)
+        return name
 
     def _behind_sample(self, end: int) -> int:
         """Where the alias of a table goes: behind TABLESAMPLE (…) REPEATABLE (…)."""
@@ -135,6 +150,27 @@ def _is_cte(node: exp.Table) -> bool:
             return True
         at = parent
     return False
+
+
+def _restriction(node: exp.Table) -> Restriction | None:
+    """The condition of the query that reads a table, if a row that fails it can be left out before anything else."""
+    select = _select(node)
+    where = None if select is None else select.args.get("where")
+    is_direct = isinstance(node.parent, exp.From | exp.Join) and node.parent.parent is select
+    is_plain = not any(node.args.get(part) for part in ("joins", "pivots", "sample", "laterals"))
+    if where is None or not is_direct or not is_plain or node.alias_column_names or not _commutes(node, select):
+        return None
+    return Restriction(where.this, len(_sources(select)) > 1)
+
+
+def _commutes(node: exp.Table, select: Any) -> bool:
+    """Whether a condition on the rows of a table may come before the joins: they make no row of nulls for it."""
+    joins = select.args.get("joins") or []
+    sides = {(join.args.get("side") or "").upper() for join in joins}
+    kinds = {(join.args.get("kind") or "").upper() for join in joins}
+    if isinstance(node.parent, exp.From):
+        return sides <= {"", "LEFT"}
+    return sides <= {""} and kinds <= {"", "INNER", "CROSS"}
 
 
 def _select(node: exp.Expression) -> exp.Select | None:

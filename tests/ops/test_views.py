@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -139,3 +141,53 @@ def test_metadata_has_a_past_too(lake, views):
 def test_a_state_that_is_not_there_is_refused(views, table, said):
     with pytest.raises(UserError, match=said):
         views(f"SELECT * FROM {table}")
+
+
+# -- files that are left out ----------------------------------------------------------------------------------------
+
+QUERIES = {  # a query, and how many of the four files of `big` it reads
+    "SELECT count(*) FROM big WHERE day = 1": 1,
+    "SELECT count(*) FROM big b WHERE b.DAY IN (1, 2) AND v % 2 = 0": 2,
+    "SELECT count(*) FROM big WHERE v >= 300 OR day = 1": 2,
+    "SELECT count(*) FROM big WHERE day = 1 OR rand() >= 0": 4,
+    "SELECT count(*) FROM big JOIN small ON big.day = small.day WHERE big.day = 1": 1,
+    "SELECT count(*) FROM big, small WHERE big.day = small.day AND big.day > 1 AND small.note = 'x'": 2,
+    "SELECT count(*) FROM big LEFT JOIN small ON big.day = small.day WHERE big.day = 3 AND small.note IS NULL": 1,
+    "SELECT count(*) FROM small LEFT JOIN big ON big.day = small.day WHERE big.day IS NULL": 4,
+    "SELECT count(*) FROM small LEFT JOIN big ON big.day = small.day AND big.v < 0 WHERE big.v IS NULL": 4,
+    "SELECT count(*) FROM small FULL JOIN big USING (day) WHERE big.v = 5": 4,
+    "SELECT count(*) FROM small LEFT ANTI JOIN big ON big.day = small.day WHERE day = 1": 4,
+    "SELECT count(*) FROM small WHERE day IN (SELECT day FROM big WHERE big.day < 2)": 2,
+    "SELECT count(*) FROM small s WHERE NOT EXISTS (SELECT 1 FROM big WHERE big.day = s.day AND v IN (100, 150))": 1,
+    "WITH x AS (SELECT * FROM big WHERE day = 2) SELECT count(*) FROM x JOIN big ON x.v = big.v WHERE big.day = 2": 1,
+    "SELECT count(*) FROM big LATERAL VIEW explode(array(1, 2)) e AS day2 WHERE big.day = day2": 4,
+    "SELECT count(*) FROM big TABLESAMPLE (1000 ROWS) WHERE day = 1": 4,
+    "SELECT count(*) FROM big AS b(v, day) WHERE day = 5": 4,
+    "SELECT count(*) FROM big HAVING count(*) > (SELECT count(*) FROM big WHERE day = 0)": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def wide(lake: neve.Lake) -> Iterator[neve.Lake]:
+    big = lake.create_table("db.big", "day int, v int", ["day"])
+    big.append([{"day": day, "v": 100 * day + at} for day in range(4) for at in range(100)])
+    small = lake.create_table("db.small", "day int, note string")
+    small.append(
+        [{"day": 1, "note": "x"}, {"day": 3, "note": None}, {"day": 9, "note": "x"}, {"day": None, "note": "y"}]
+    )
+    for table in (big, small):  # the same rows without anything left out
+        table.to_spark().createOrReplaceTempView(table.name.removeprefix("db."))
+    yield lake
+    lake.spark().catalog.dropTempView("big")
+    lake.spark().catalog.dropTempView("small")
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_files_without_rows_for_a_query_are_left_out_and_nothing_else(wide, views, query):
+    spark = wide.spark()
+    expected = [tuple(row) for row in spark.sql(query).collect()]
+    text = re.sub(r"(FROM|JOIN|,) (big|small)\b", r"\1 db.\2", query)
+    with views(text) as made:
+        frame = spark.sql(made.text)
+    assert [tuple(row) for row in frame.collect()] == expected
+    assert len({path for path in frame.inputFiles() if "/big/" in path}) == QUERIES[query]

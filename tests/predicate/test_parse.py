@@ -160,6 +160,15 @@ def test_errors_say_what_and_where(text: str, said: str) -> None:
         parse(text, SCHEMA)
 
 
+def test_a_name_that_can_be_an_alias_is_one() -> None:
+    """As in Spark, a struct of the same name comes second."""
+    inside = StructType(NestedField(3, "id", LongType(), required=False))
+    schema = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "t", inside, required=False))
+    assert parse("t.id = 3", schema, alias="t").expression == EqualTo("id", 3)
+    assert parse("t.id = 3", schema).expression == EqualTo("t.id", 3)
+    assert parse("t.t.id = 3", schema, alias="t").expression == EqualTo("t.id", 3)
+
+
 def test_metadata_columns_are_known_and_left_to_spark() -> None:
     found = parse("_file = 'x' AND id = 3", SCHEMA)
     assert found.expression == EqualTo("id", 3)

@@ -148,6 +148,35 @@ def test_a_text_without_replacements_is_the_same_text():
 
 
 @pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("SELECT * FROM a.t", None),
+        ("SELECT * FROM a.t WHERE x = 1 AND y", "x = 1 AND y"),
+        ("SELECT x FROM a.t u WHERE u.x = 1 GROUP BY x HAVING count(*) > 1", "u.x = 1"),
+        ("SELECT * FROM a.t LEFT JOIN b ON t.i = b.i WHERE t.x = 1", "t.x = 1 *"),
+        ("SELECT * FROM a.t LEFT ANTI JOIN b ON t.i = b.i WHERE t.x = 1", "t.x = 1 *"),
+        ("SELECT * FROM b JOIN a.t ON t.i = b.i CROSS JOIN c WHERE t.x = 1", "t.x = 1 *"),
+        ("SELECT * FROM a.t LATERAL VIEW explode(y) e AS z WHERE t.x = 1", "t.x = 1 *"),
+        ("SELECT * FROM b WHERE EXISTS (SELECT 1 FROM a.t WHERE t.i = b.i)", "t.i = b.i"),
+        ("SELECT * FROM b LEFT JOIN a.t ON t.i = b.i WHERE t.x IS NULL", None),
+        ("SELECT * FROM b FULL JOIN a.t ON t.i = b.i WHERE t.x IS NULL", None),
+        ("SELECT * FROM a.t RIGHT JOIN b ON t.i = b.i WHERE t.x IS NULL", None),
+        ("SELECT * FROM b LEFT SEMI JOIN a.t ON t.i = b.i WHERE x = 1", None),
+        ("SELECT * FROM (a.t LEFT JOIN b ON t.i = b.i) WHERE t.x = 1", None),
+        ("SELECT * FROM a.t TABLESAMPLE (5 ROWS) WHERE x = 1", None),
+        ("SELECT * FROM a.t PIVOT (sum(v) FOR k IN (1)) WHERE x = 1", None),
+        ("SELECT * FROM a.t AS u(p, q) WHERE p = 1", None),
+        ("SELECT * FROM (SELECT * FROM a.t) WHERE x = 1", None),
+    ],
+)
+def test_the_condition_on_a_table_is_one_that_can_come_first(text, found):
+    """A star says that other tables are read beside it."""
+    (restriction,) = [t.restriction for t in tables_in(text) if t.name == "a.t"]
+    said = restriction and restriction.condition.sql("spark") + (" *" if restriction.has_others else "")
+    assert said == found
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("id IN (SELECT id FORM db.a)", r"(?s)at line 1, column \d+:\n  id IN \(SELECT id FORM db.a\)\n +\^"),
