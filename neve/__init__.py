@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         UnknownName,
         UnsupportedFeature,
         UserError,
+        WriteFailed,
     )
     from neve.lake import Lake, connect
     from neve.model.partition import PartitionKey
@@ -74,6 +75,7 @@ __all__ = [
     "UnsupportedFeature",
     "UpdateResult",
     "UserError",
+    "WriteFailed",
     "WriteResult",
     "connect",
 ]
@@ -93,6 +95,7 @@ _HOMES = {
         "UnknownName",
         "UnsupportedFeature",
         "UserError",
+        "WriteFailed",
     ),
     "neve.lake": ("Lake", "connect"),
     "neve.model.partition": ("PartitionKey",),

@@ -8,6 +8,7 @@ NeveError
 │   ├── CorruptFile          path, what was expected, what was found
 │   ├── MissingFile          a file the metadata names is not there
 │   └── LimitExceeded        which budget, its value, how to raise it
+├── WriteFailed          the job that writes files failed; nothing refers to what it wrote
 └── CommitError
     ├── CommitConflict       another writer got in the way; nothing landed
     └── CommitUnknown        the commit may have landed; every file is kept
@@ -32,6 +33,7 @@ __all__ = [
     "UnknownName",
     "UnsupportedFeature",
     "UserError",
+    "WriteFailed",
 ]
 
 
@@ -89,6 +91,14 @@ class LimitExceeded(TableError):
     def __init__(self, what: str, limit: int | float, hint: str) -> None:
         super().__init__(f"Limit exceeded: {what} is over {limit}. {hint}")
         self.what, self.limit = what, limit
+
+
+class WriteFailed(NeveError):
+    """The job that writes files failed. Nothing refers to its files; `leftover` names those still there."""
+
+    def __init__(self, message: str, leftover: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.leftover = tuple(leftover)
 
 
 class CommitError(NeveError):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import neve
+from neve import errors
 
 
 def test_every_public_name_is_there_and_in_order():
@@ -19,3 +22,23 @@ def test_importing_the_package_loads_nothing_heavy():
     code = "import sys, neve; print([m for m in ('pyspark', 'numba', 'pyiceberg', 'pyarrow') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_tree_of_errors_shows_each_of_them_and_all_are_public():
+    listed = [name for name in errors.__all__ if issubclass(getattr(errors, name), errors.NeveError)]
+    assert listed == errors.__all__
+    for name in listed:
+        assert re.search(rf"(^|─ ){name}\b", errors.__doc__, re.MULTILINE), name
+        assert getattr(neve, name) is getattr(errors, name)
+
+
+def test_no_error_is_defined_outside_the_layers_that_catch_it():
+    """What a caller of the API may meet is in `neve.errors`, or one of those."""
+    met = {"run": [], "ops": [], "plan": [], "tree": [], "io": []}
+    for path in sorted(Path(neve.__file__).parent.rglob("*.py")):
+        layer = path.relative_to(Path(neve.__file__).parent).parts[0]
+        if layer in met and re.search(
+            r"^class \w+\((NeveError|TableError|UserError|CommitError)\):", path.read_text(), re.MULTILINE
+        ):
+            met[layer].append(path.name)
+    assert not any(met.values()), met

@@ -25,7 +25,7 @@ from neve.commit.actions import Action, DeleteFiles, Overwrite, Removed, RowDelt
 from neve.commit.isolation import Command, Isolation, guarded
 from neve.commit.outcome import Committed, Outcome
 from neve.commit.protocol import commit
-from neve.errors import UserError
+from neve.errors import UserError, WriteFailed
 from neve.io.files import delete_all
 from neve.io.vectors import PositionSet
 from neve.ops.context import TableContext
@@ -41,7 +41,7 @@ from neve.run.spark.pairs import Pairs
 from neve.run.spark.patch import Patching
 from neve.run.spark.positions import deleted_positions
 from neve.run.spark.session import quiet_errors
-from neve.run.spark.write import WriteFailed, count_changes, write_changes
+from neve.run.spark.write import count_changes, write_changes
 from neve.run.tally import CLAUSE, FILE, Effects, Tally
 from neve.run.writing.deletes import Deleted, write_deletes
 from neve.run.writing.patch import Patch

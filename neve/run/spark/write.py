@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark import AccumulatorParam, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from neve.errors import NeveError, UserError
+from neve.errors import UserError, WriteFailed
 from neve.io.files import delete_all
 from neve.run.spark.arrange import arranged, is_clustered, settings
 from neve.run.spark.assign import assigned_frame
@@ -30,18 +30,10 @@ from neve.run.writing.rolling import WrittenFile
 from neve.run.writing.sink import file_rows, write_batches
 from neve.run.writing.target import WriteTarget
 
-__all__ = ["WriteFailed", "WritingTask", "count_changes", "run_writing_job", "write", "write_changes"]
+__all__ = ["WritingTask", "count_changes", "run_writing_job", "write", "write_changes"]
 
 _ANSWER = "files binary, tally binary, problem string"
 _ANSWER_SCHEMA = pa.schema([("files", pa.binary()), ("tally", pa.binary()), ("problem", pa.string())])
-
-
-class WriteFailed(NeveError):
-    """The job that writes data files failed. Nothing refers to its files; `leftover` names those still there."""
-
-    def __init__(self, message: str, leftover: Iterable[str] = ()) -> None:
-        super().__init__(message)
-        self.leftover = tuple(leftover)
 
 
 def write(df: DataFrame, target: WriteTarget) -> pa.Table:
