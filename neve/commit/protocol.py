@@ -23,7 +23,7 @@ from neve.commit.cleanup import delete_retired, discard, discard_losing_attempts
 from neve.commit.draft import draft
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected, Unknown
 from neve.commit.prepare import Prepared, prepare
-from neve.commit.retry import Environment, Phase, retries_of, wait_before
+from neve.commit.retry import Environment, Phase, wait_before
 from neve.commit.rules import check
 from neve.commit.scratch import Scratch
 from neve.commit.window import Base, Refused
@@ -209,7 +209,7 @@ class _Commit:
     def out_of_attempts(self, base: Base, lost: NotSwapped, started: int) -> Rejected | None:
         """The rejection when no further attempt is due."""
         elapsed = self.environment.now_ms() - started
-        if self.attempts <= retries_of(base.properties) and elapsed < base.properties.commit_timeout_ms:
+        if self.attempts <= base.properties.commit_retries and elapsed < base.properties.commit_timeout_ms:
             return None
         message = f"Gave up after {self.attempts} attempts in {elapsed} ms: {lost}"
         return Rejected((Conflict(Check.ATTEMPTS, message),), self.scratch.written, self.attempts)

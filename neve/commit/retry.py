@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from neve.model.properties import TableProperties
 
-__all__ = ["Environment", "Phase", "retries_of", "wait_before"]
+__all__ = ["Environment", "Phase", "wait_before"]
 
 
 class Phase(StrEnum):
@@ -45,20 +45,7 @@ class Environment:
     observe: Callable[[Phase, int], None] = lambda phase, attempt: None
 
 
-PATIENCE = 100
-"""Retries of a table that does not state how many.
-
-Iceberg's default of 4 fails jobs when a dozen writers meet. A retry costs little here, because manifests are reused;
-giving up costs all the work done before the commit. The time limit still holds.
-"""
-
 _CROWD = 8  # waits grow up to this many attempts' time: then so many writers mostly miss one another
-
-
-def retries_of(properties: TableProperties) -> int:
-    """How often a commit is tried again."""
-    is_stated = TableProperties.commit_retries.name in properties.values
-    return properties.commit_retries if is_stated else PATIENCE
 
 
 def wait_before(attempt: int, properties: TableProperties, attempt_ms: float, jitter: float) -> float:

@@ -260,7 +260,13 @@ class TableProperties:
     )
 
     # --- committing ---
-    commit_retries = Property("commit.retry.num-retries", 4, _COUNT, "Attempts after the first.")
+    commit_retries = Property(
+        "commit.retry.num-retries",
+        100,
+        _COUNT,
+        "Attempts after the first. Other engines stop after 4 unless told, which fails jobs when a dozen writers meet; "
+        "here a retry reuses what was written, and giving up would waste it. The total timeout still holds.",
+    )
     commit_min_wait_ms = Property("commit.retry.min-wait-ms", 100, _COUNT, "Wait before the first retry; doubles.")
     commit_max_wait_ms = Property("commit.retry.max-wait-ms", 60_000, _COUNT, "Longest wait between attempts.")
     commit_timeout_ms = Property(

@@ -25,6 +25,7 @@ from pyiceberg.table.update import (
 )
 
 from neve.catalog import LostRace, RequirementFailed
+from neve.commit.retry import wait_before
 from neve.errors import CommitConflict, UserError
 from neve.model.evolve import evolved_spec
 from neve.model.properties import TableProperties
@@ -89,8 +90,9 @@ def upgrade(context: TableContext, format_version: int) -> None:
 
 def land(context: TableContext, change: Callable[[TableContext], Change], doing: str) -> None:
     """Commit what `change` makes of the newest state; a lost race asks it again."""
-    retries = context.properties.commit_retries
-    for _ in range(retries + 1):
+    retries, environment = context.properties.commit_retries, context.environment
+    for attempt in range(1, retries + 2):
+        began = environment.now_ms()
         requirements, updates = change(context)
         if not updates:
             return
@@ -98,6 +100,8 @@ def land(context: TableContext, change: Callable[[TableContext], Change], doing:
         try:
             context.catalog.commit_table(context.iceberg, (uuid, *requirements), tuple(updates))
         except (LostRace, RequirementFailed):
+            took = environment.now_ms() - began
+            environment.sleep(wait_before(attempt, context.properties, took, environment.jitter()))
             context = context.refreshed()
         else:
             return

@@ -14,7 +14,7 @@ from neve.catalog.outcome import CatalogUnavailable, Fate, LostRace, MaybeSwappe
 from neve.catalog.sql import EmbeddedCatalog
 from neve.commit.actions import Append, DeleteFiles, RewriteFiles, RowDelta
 from neve.commit.outcome import Check, Committed, Rejected, Unknown, require
-from neve.commit.retry import Environment, Phase, retries_of, wait_before
+from neve.commit.retry import Environment, Phase, wait_before
 from neve.errors import CommitConflict, CommitUnknown, TableError, UnsupportedFeature, UserError
 from neve.model.properties import properties_of
 from tests.commit.kit import Kit, plus, removed
@@ -162,7 +162,10 @@ class TestLostRaces:
         assert wait_before(9, properties_of({}), 0, 1.0) == 0.1
 
     def test_a_table_that_states_no_retries_is_patient(self):
-        assert retries_of(properties_of({})) > retries_of(properties_of({"commit.retry.num-retries": "4"})) == 4
+        assert (properties_of({}).commit_retries, properties_of({"commit.retry.num-retries": "4"}).commit_retries) == (
+            100,
+            4,
+        )
 
 
 class TestLostAnswers:

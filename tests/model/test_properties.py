@@ -19,7 +19,7 @@ def test_the_example_in_the_module_runs() -> None:
 
 def test_defaults_are_those_of_pyiceberg_where_it_has_them() -> None:
     named = {
-        "COMMIT_NUM_RETRIES": "commit.retry.num-retries", "COMMIT_MIN_RETRY_WAIT_MS": "commit.retry.min-wait-ms",
+        "COMMIT_MIN_RETRY_WAIT_MS": "commit.retry.min-wait-ms",
         "COMMIT_MAX_RETRY_WAIT_MS": "commit.retry.max-wait-ms",
         "COMMIT_TOTAL_RETRY_TIME_MS": "commit.retry.total-timeout-ms",
         "METADATA_PREVIOUS_VERSIONS_MAX": "write.metadata.previous-versions-max",
@@ -36,6 +36,12 @@ def test_defaults_are_those_of_pyiceberg_where_it_has_them() -> None:
         default = getattr(IcebergProperties, f"{constant}_DEFAULT")
         if name not in ("commit.retry.min-wait-ms", "commit.retry.max-wait-ms"):  # PyIceberg departs from Iceberg here
             assert default == PROPERTIES[name].default, name
+
+
+def test_a_default_that_is_not_icebergs_says_so() -> None:
+    declared = PROPERTIES[IcebergProperties.COMMIT_NUM_RETRIES]
+    assert declared.default != IcebergProperties.COMMIT_NUM_RETRIES_DEFAULT
+    assert f"stop after {IcebergProperties.COMMIT_NUM_RETRIES_DEFAULT} unless told" in declared.meaning
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
