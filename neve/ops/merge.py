@@ -46,6 +46,7 @@ from neve.plan.change import ChangePlan
 from neve.predicate import parse
 from neve.predicate.qualify import equalities
 from neve.run.spark.expressions import Value
+from neve.run.spark.session import is_case_sensitive
 from neve.run.spark.types import iceberg_schema
 
 __all__ = ["Merge"]
@@ -168,9 +169,10 @@ class Merge(RowChange[MergeResult]):
             return AlwaysTrue(), False
         schema, (target, other) = context.metadata.schema(), self.aliases
         zone = context.time_zone()
-        static = parse(self.on, schema, time_zone=zone, alias=target, has_others=True).expression
+        case = is_case_sensitive(context.spark())
+        on = parse(self.on, schema, case_sensitive=case, time_zone=zone, alias=target, has_others=True)
         keys = source.keys(equalities(self.on, target), schema, other)
-        return (static, False) if keys is None else (And(static, keys), True)
+        return (on.expression, False) if keys is None else (And(on.expression, keys), True)
 
     def _result(self, applied: Applied, reruns: int) -> MergeResult:
         result = super()._result(applied, reruns)

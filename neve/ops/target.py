@@ -25,7 +25,7 @@ from neve.run.arrow.columns import POSITION as ROW_POSITION
 from neve.run.spark.condition import condition
 from neve.run.spark.expressions import as_column, plain_error
 from neve.run.spark.read import read
-from neve.run.spark.session import quiet_errors
+from neve.run.spark.session import is_case_sensitive, quiet_errors
 from neve.run.tally import FILE, POSITION
 
 __all__ = ["Resolved", "Target", "Where", "metadata_columns_in", "plainly", "predicate_of", "resolved", "row_condition"]
@@ -104,7 +104,9 @@ def predicate_of(context: TableContext, where: Where, alias: str | None, clause:
         return Predicate(AlwaysTrue(), False)
     if not isinstance(where, str | BooleanExpression):
         raise UserError(f"{clause}: give SQL text, a Column or a PyIceberg expression, not {type(where).__name__}.")
-    return parse(where, context.metadata.schema(), time_zone=context.time_zone(), alias=alias)
+    # Names are Spark's matter here: the session says whether their case matters.
+    case = is_case_sensitive(context.spark())
+    return parse(where, context.metadata.schema(), case_sensitive=case, time_zone=context.time_zone(), alias=alias)
 
 
 def row_condition(context: TableContext, where: Where) -> Column:

@@ -76,7 +76,26 @@ def placed(field: ice.NestedField, names: ReadNames) -> Column:
         column = _uuid_text(column)
     elif not names.are_inner_names_safe(field):
         column = column.cast(spark_type(field.field_type))
-    return column.alias(synthetic(field))
+    return _without_push_down(column, field.field_type).alias(synthetic(field))
+
+
+def _without_push_down(column: Column, kind: ice.IcebergType) -> Column:
+    """A column with floating-point numbers such that no filter on it reaches the Parquet reader.
+
+    The bounds of a row group leave NaN out, while to Spark NaN is greater than all numbers and equal to itself: a row
+    group would be skipped that holds it. Files are still left out by the statistics of the table, which count NaNs.
+    """
+    if isinstance(kind, ice.FloatType | ice.DoubleType):
+        return F.nanvl(column, column)
+    return F.when(column.isNotNull(), column) if _holds_floats(kind) else column
+
+
+def _holds_floats(kind: ice.IcebergType) -> bool:
+    match kind:
+        case ice.StructType():
+            return any(_holds_floats(f.field_type) for f in kind.fields)
+        case _:
+            return isinstance(kind, ice.FloatType | ice.DoubleType)
 
 
 def by_name(name: str, qualifier: str | None = None) -> Column:

@@ -23,7 +23,16 @@ from pyspark.sql import SparkSession
 
 from neve.run.spark.java import find, launcher_home
 
-__all__ = ["FIELD_IDS", "is_classic", "local_session", "options_around", "prepare", "quiet_errors", "session"]
+__all__ = [
+    "FIELD_IDS",
+    "is_case_sensitive",
+    "is_classic",
+    "local_session",
+    "options_around",
+    "prepare",
+    "quiet_errors",
+    "session",
+]
 
 FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
 
@@ -71,6 +80,11 @@ def local_session(master: str = "local[*]", options: Mapping[str, str] | None = 
         # The workers start long after this call, so the interpreter they use stays set.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         return builder.getOrCreate()
+
+
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Whether the session tells names of columns apart that differ in case only."""
+    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
 def is_classic(spark: SparkSession) -> bool:
