@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from neve.lake import Lake, connect
     from neve.model.partition import PartitionKey
+    from neve.ops.drop_table import DropResult
     from neve.ops.results import ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
     from neve.ops.scan import Scan
     from neve.plan.change import ChangePlan
@@ -56,6 +57,7 @@ __all__ = [
     "Conflict",
     "CorruptFile",
     "DeleteResult",
+    "DropResult",
     "EntryTable",
     "FilterStats",
     "Lake",
@@ -99,6 +101,7 @@ _HOMES = {
     ),
     "neve.lake": ("Lake", "connect"),
     "neve.model.partition": ("PartitionKey",),
+    "neve.ops.drop_table": ("DropResult",),
     "neve.ops.results": ("ChangeResult", "DeleteResult", "MergeResult", "UpdateResult", "WriteResult"),
     "neve.ops.scan": ("Scan",),
     "neve.plan.change": ("ChangePlan",),

@@ -30,6 +30,7 @@ from neve.model.ddl import schema_of_ddl, spec_of_terms
 from neve.model.numbering import with_fresh_ids
 from neve.model.pyiceberg_private import schema_without_ids
 from neve.ops.context import TableContext
+from neve.ops.drop_table import DropResult, drop_table
 from neve.run.spark.session import session
 from neve.run.spark.types import iceberg_schema
 from neve.sql import run as run_sql
@@ -111,9 +112,9 @@ class Lake:
         """The names of all tables, or of one namespace."""
         return [".".join(identifier) for identifier in tables.list_tables(self.catalog, namespace)]
 
-    def drop_table(self, name: str | tuple[str, ...]) -> None:
-        """Forget a table; its files stay where they are."""
-        tables.drop_table(self.catalog, name)
+    def drop_table(self, name: str | tuple[str, ...], *, purge: bool = False) -> DropResult:
+        """Forget a table; its files stay where they are, or are deleted with `purge`."""
+        return drop_table(self.catalog, name, purge=purge)
 
     def rename_table(self, name: str | tuple[str, ...], new_name: str | tuple[str, ...]) -> Table:
         """Give a table another name; its files stay where they are."""

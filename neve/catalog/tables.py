@@ -21,7 +21,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 from neve.catalog.base import NeveCatalog
 from neve.catalog.files import read_metadata
 from neve.catalog.rest import RestTables
-from neve.errors import UnknownName, UnsupportedFeature, UserError
+from neve.errors import UnknownName, UserError
 from neve.model.properties import properties_of
 
 __all__ = [
@@ -65,18 +65,11 @@ def load_table(catalog: NeveCatalog, identifier: str | Identifier) -> Table:
         return catalog.load_table(parts)
 
 
-def drop_table(catalog: NeveCatalog, identifier: str | Identifier, purge: bool = False) -> None:
-    """Forget a table. Its files stay, unless a REST server is asked to purge them."""
+def drop_table(catalog: NeveCatalog, identifier: str | Identifier) -> None:
+    """Forget a table. Its files stay."""
     parts = identifier_of(identifier)
     with _known(catalog, parts):
-        if not purge:
-            catalog.drop_table(parts)
-        elif isinstance(catalog, RestTables):
-            catalog.purge_table(parts)
-        else:
-            raise UnsupportedFeature(
-                f"Only a REST catalog purges files. Drop {_shown(parts)}, then delete its location."
-            )
+        catalog.drop_table(parts)
 
 
 def rename_table(catalog: NeveCatalog, identifier: str | Identifier, new_identifier: str | Identifier) -> Table:

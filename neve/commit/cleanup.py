@@ -1,4 +1,4 @@
-"""The only place that deletes files: what a commit wrote and the table does not need.
+"""The only place that deletes files: what a commit wrote and the table does not need, and tables that are to go.
 
 After `Rejected` that is everything the commit wrote. After `Committed` it is what its losing attempts wrote, told
 apart by reading the list that landed. After `Unknown` nothing is deleted. Failures to delete are no failures of the
@@ -7,20 +7,24 @@ commit: what is left behind is an orphan.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from neve.commit.outcome import Rejected
+from neve.commit.reach import Reach
 from neve.commit.scratch import Scratch
 from neve.errors import NeveError
 from neve.io.files import delete_all
+from neve.io.paths import inside_all
 from neve.model.snapshots import Snapshot
 from neve.tree.entries import Manifest
 from neve.tree.read import read_list
 
-__all__ = ["delete_retired", "discard", "discard_losing_attempts"]
+__all__ = ["delete_reach", "delete_retired", "discard", "discard_losing_attempts"]
 
 
 def discard(rejected: Rejected, io: FileIO, also: Iterable[str] = ()) -> dict[str, str]:
@@ -52,3 +56,17 @@ def delete_retired(io: FileIO, retired: Collection[str]) -> None:
     """Delete metadata files that left the metadata log of a table whose properties ask for it."""
     if retired:
         delete_all(io, retired)
+
+
+def delete_reach(io: FileIO, reach: Reach, roots: Sequence[str]) -> dict[str, str]:
+    """Delete the files of a table that no catalog names any more; the answer says which ones stay, and why.
+
+    A file outside the places the table writes to stays: it was brought in, and may belong to another table.
+    """
+    kept: dict[str, str] = {}
+    for paths in reach:
+        column = pa.array(paths, pa.string())
+        is_inside = inside_all(column, roots)
+        kept |= dict.fromkeys(column.filter(pc.invert(is_inside)).to_pylist(), "it lies outside the table")
+        kept |= delete_all(io, column.filter(is_inside).to_pylist(), roots)
+    return kept

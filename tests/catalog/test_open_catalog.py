@@ -242,13 +242,6 @@ def test_a_hadoop_style_metadata_file_is_continued_with_the_next_number(catalog:
     assert done.metadata_location.rsplit("/", 1)[1].startswith("00008-")
 
 
-def test_purging_is_for_servers(catalog: NeveCatalog) -> None:
-    create_table(catalog, "db.t", SCHEMA)
-    with pytest.raises(UnsupportedFeature, match="REST"):
-        drop_table(catalog, "db.t", purge=True)
-    assert list_tables(catalog, "db") == [("db", "t")]
-
-
 def test_renaming_makes_the_namespace_and_respects_what_is_there(catalog: NeveCatalog) -> None:
     create_table(catalog, "db.t", SCHEMA)
     create_table(catalog, "db.u", SCHEMA)
