@@ -114,7 +114,11 @@ class Table:
         branch: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """Replace every partition that the rows fall into."""
+        """Replace every partition that the rows fall into, under the default spec.
+
+        Files written under older specs stay, even where they hold rows of the same values: a partition belongs to one
+        spec. To replace rows whatever spec their files have, use `overwrite` with a condition.
+        """
         return overwrite_partitions.overwrite_partitions(
             self.refresh().context, rows, isolation, branch, snapshot_properties or {}
         )

@@ -11,6 +11,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
+from neve.catalog import load_table
 from neve.catalog.base import NeveCatalog
 from neve.commit.retry import Environment
 from neve.errors import UnknownName, UserError
@@ -68,7 +69,7 @@ class TableContext:
 
     def refreshed(self) -> TableContext:
         """The newest state of the table."""
-        return replace(self, iceberg=self.catalog.load_table(self.iceberg.name()))
+        return replace(self, iceberg=load_table(self.catalog, self.iceberg.name()))
 
     def head(self, branch: str = "main") -> Snapshot | None:
         """The newest snapshot of a branch; none for a table nobody has written to."""

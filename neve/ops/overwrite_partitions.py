@@ -1,7 +1,9 @@
 """Replace whole partitions by new rows (dynamic overwrite).
 
-The partitions are those the rows fall into under the current default spec, each the pair of spec and tuple: files of
-other specs stay. Under an unpartitioned spec the whole table is replaced.
+The partitions are those the rows fall into under the current default spec, each the pair of spec and tuple. Files of
+older specs stay, also those that hold rows of the same values: after a change of the partitioning, old and new rows of
+one day stand side by side. `overwrite` with a condition replaces rows whatever spec their files have. Under an
+unpartitioned spec the whole table is replaced.
 
 Isolation: none unless asked for; `snapshot` refuses deletes and removals that came meanwhile in a replaced partition,
 `serializable` new files too.
