@@ -17,16 +17,17 @@ __all__ = ["DropTable", "drop_table"]
 
 @dataclass(frozen=True)
 class DropTable:
-    """`DROP TABLE t`; the files stay where they are."""
+    """`DROP TABLE t`; the files stay where they are, or are deleted with PURGE."""
 
     table: Name
     if_exists: bool = False
+    purge: bool = False
 
     def run(self, lake: Lake, options: Options) -> None:
         """Forget the table."""
         options.only("DROP TABLE")
         if not self.if_exists or find_in(lake)(self.table) is not None:
-            lake.drop_table(identifier(lake, self.table))
+            lake.drop_table(identifier(lake, self.table), purge=self.purge)
 
 
 def drop_table(reader: Reader) -> DropTable:
@@ -34,7 +35,6 @@ def drop_table(reader: Reader) -> DropTable:
     reader.expect("DROP", "TABLE")
     if_exists = reader.took("IF", "EXISTS")
     table = reader.table_name()
-    if reader.sees("PURGE"):
-        raise reader.wrong("PURGE is not supported: the files of a dropped table stay where they are")
+    purge = reader.took("PURGE")
     reader.end()
-    return DropTable(table, if_exists)
+    return DropTable(table, if_exists, purge)

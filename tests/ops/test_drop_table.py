@@ -57,6 +57,12 @@ def test_purging_deletes_what_the_metadata_leads_to(lake, tmp_path, version):
     assert lake.tables() == ["db.other"] and lake.table("db.other").verify().is_sound
 
 
+def test_sql_says_purge(lake, tmp_path):
+    lived(lake)
+    lake.sql("DROP TABLE db.t PURGE")
+    assert lake.tables() == [] and files_below(tmp_path) == set()
+
+
 def test_places_the_table_was_told_to_write_to_are_its_own(lake, tmp_path):
     places = {"write.data.path": f"file://{tmp_path}/elsewhere", "write.metadata.path": f"file://{tmp_path}/meta"}
     lived(lake, **places)
