@@ -83,6 +83,13 @@ def parsed(text: str, what: str = "SQL") -> list[exp.Expression]:
         raise _torn(what, text, e) from None
     except RecursionError:
         raise too_deep(what) from None
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ) as e:  # sqlglot trips over odd calls
+        raise wrong(what, text, None, None, "a function in it lacks arguments, or cannot be read") from e
 
 
 def wrong(what: str, text: str, start: int | None, end: int | None, problem: str) -> UserError:

@@ -1,0 +1,65 @@
+"""Texts that are nearly statements: each is read, or refused with a sentence that points into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from neve.errors import UserError
+from neve.predicate.tables import features_of, tables_in, with_tables
+from neve.sql import parse
+
+STATEMENTS = [
+    "UPDATE db.t AS x SET x.a = CASE WHEN b THEN ( 1 ) ELSE 2 END , c = m [ 'k' ] WHERE x.a > 1 ;",
+    "DELETE FROM `my db`.t WHERE a IN ( SELECT a FROM db.u VERSION AS OF 3 v WHERE v.b = 'x' )",
+    "MERGE WITH SCHEMA EVOLUTION INTO db.t t USING ( SELECT 1 AS id ) s ( id ) ON t.id = s.id WHEN MATCHED AND a THEN "
+    "UPDATE SET * WHEN NOT MATCHED THEN INSERT ( a , b ) VALUES ( 1 , 2 ) WHEN NOT MATCHED BY SOURCE THEN DELETE",
+    "WITH x AS ( SELECT 1 ) INSERT INTO db.t ( a ) SELECT * FROM x",
+    "INSERT INTO db.t REPLACE WHERE a = 1 SELECT explode ( b ) FROM db.u TIMESTAMP AS OF now ( ) - INTERVAL 1 DAY",
+    "CREATE TABLE IF NOT EXISTS db.t ( id bigint NOT NULL , s struct < a : int > ) USING iceberg PARTITIONED BY ( "
+    "days ( ts ) ) TBLPROPERTIES ( 'a' = 'b' ) LOCATION 'x'",
+    "ALTER TABLE db.t ADD COLUMNS ( a int DEFAULT 5 FIRST , s.b map < string , int > AFTER c )",
+    "ALTER TABLE db.t REPLACE PARTITION FIELD a WITH bucket ( 16 , id ) AS b",
+    "ALTER TABLE db.t CREATE TAG IF NOT EXISTS v AS OF VERSION 3",
+    "SELECT db.t.a , sum ( b ) OVER ( ORDER BY c ) FROM db.t LEFT JOIN u ON t.a = u.a WHERE EXISTS ( FROM v SELECT 1 )",
+]
+WORDS = sorted({word for text in STATEMENTS for word in text.split()} | {"'", "`", "/*", "--", "\\", "é", "\x00", "1L"})
+
+
+@st.composite
+def nearly(draw: st.DrawFn) -> str:
+    """A statement with some of its words lost, doubled, exchanged or replaced."""
+    words = draw(st.sampled_from(STATEMENTS)).split()
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(words)))
+        new = draw(st.lists(st.sampled_from(WORDS), max_size=2))
+        words[at : at + draw(st.integers(0, 3))] = new
+    return draw(st.sampled_from([" ", "\n", "\t "])).join(words)
+
+
+def refused(read: Callable[[str], object], text: str) -> str:
+    """What is said when a text cannot be read; nothing when it can."""
+    try:
+        read(text)
+    except UserError as e:
+        return str(e)
+    return ""
+
+
+@given(nearly())
+def test_a_text_is_a_statement_or_refused(text):
+    assert refused(parse, text).startswith(("Cannot parse SQL", "SQL nested")) or parse(text) == parse(text)
+
+
+@given(nearly())
+@example("map(1)")
+def test_a_text_is_a_query_or_refused(text):
+    said = refused(tables_in, text)
+    assert bool(said) == bool(refused(features_of, text))
+    if said:
+        assert said.startswith(("Cannot parse SQL", "SQL nested"))
+        return
+    assert with_tables(text, lambda _: None) == text
+    assert [t.name for t in tables_in(with_tables(text, lambda _: "`v`"))] == ["v"] * len(tables_in(text))
