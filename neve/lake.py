@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
@@ -28,6 +29,7 @@ from neve.commit.retry import Environment
 from neve.errors import UserError
 from neve.model.ddl import schema_of_ddl, spec_of_terms
 from neve.model.numbering import with_fresh_ids
+from neve.model.properties import properties_of
 from neve.model.pyiceberg_private import schema_without_ids
 from neve.ops.context import TableContext
 from neve.ops.drop_table import DropResult, drop_table
@@ -97,7 +99,7 @@ class Lake:
         The schema is a PyIceberg or Arrow schema, a Spark StructType or DDL text. Partition fields are in Spark's
         words: `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name)`. The format version is 1 to 4, 2 unless said.
         """
-        known = _schema(schema)
+        known = _schema(schema, format_version or properties_of(dict(properties or {})).format_version)
         spec = partition_by if isinstance(partition_by, PartitionSpec) else spec_of_terms(_terms(partition_by), known)
         made = tables.create_table(
             self.catalog, name, known, spec, sort_order, location, dict(properties or {}), format_version
@@ -137,19 +139,26 @@ class Lake:
         return TableContext(self.catalog, loaded, self.spark, self.schemes, self.time_zone, self.environment)
 
 
-def _schema(given: SchemaLike) -> Schema:
+def _schema(given: SchemaLike, format_version: int) -> Schema:
     if isinstance(given, str):
         return schema_of_ddl(given)
     if isinstance(given, Schema):
         return given
     if isinstance(given, pa.Schema):
-        return with_fresh_ids(schema_without_ids(given))
+        return _of_arrow(given, format_version)
     if isinstance(given, SparkStruct):
         return iceberg_schema(given)
     raise UserError(
         f"Cannot make a schema of a {type(given).__name__}. "
         "Give a PyIceberg or Arrow schema, a Spark StructType, or text."
     )
+
+
+def _of_arrow(given: pa.Schema, format_version: int) -> Schema:
+    try:
+        return with_fresh_ids(schema_without_ids(given, format_version))
+    except (TypeError, ValueError, UnsupportedPyArrowTypeException) as e:
+        raise UserError(f"Cannot make a table of format version {format_version} of an Arrow schema: {e}") from e
 
 
 def _terms(partition_by: Iterable[str]) -> list[str]:

@@ -101,6 +101,14 @@ def test_schemas_that_cannot_be_read_are_refused(lake, ddl):
     assert lake.tables() == []
 
 
+def test_arrow_types_are_those_of_the_format_version(lake):
+    nanos = pa.schema([("at", pa.timestamp("ns"))])
+    with pytest.raises(UserError, match=r"version 2.*'at'.*timestamp\[ns\]"):
+        lake.create_table("db.two", nanos)
+    for name, how in {"three": {"format_version": 3}, "stated": {"properties": {"format-version": "3"}}}.items():
+        assert str(lake.create_table(f"db.{name}", nanos, **how).schema.find_type("at")) == "timestamp_ns"
+
+
 def test_rows_of_nulls_and_no_rows_at_all(lake):
     table = lake.create_table("db.open", "id bigint, tags array<string>, m map<string, int>")
     assert table.append([]).snapshot_id is None

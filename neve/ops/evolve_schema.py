@@ -28,6 +28,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 import pyarrow as pa
 from pyiceberg.exceptions import ResolveError, ValidationError
 from pyiceberg.expressions.literals import AboveMax, BelowMin, literal
+from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 from pyiceberg.schema import Schema
 from pyiceberg.table import Transaction
 from pyiceberg.table.update import AssertDefaultSpecId, AssertLastAssignedFieldId
@@ -51,7 +52,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Path = str | tuple[str, ...]
 
-_REFUSALS = (ValueError, TypeError, AttributeError, NotImplementedError, ResolveError, ValidationError)
+_REFUSALS = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    NotImplementedError,
+    ResolveError,
+    UnsupportedPyArrowTypeException,
+    ValidationError,
+)
 
 
 def _asked(

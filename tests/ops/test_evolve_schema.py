@@ -33,6 +33,9 @@ from pyiceberg.types import (
 )
 
 import neve
+from neve.catalog import LostRace, open_catalog
+from neve.catalog.sql import EmbeddedCatalog
+from neve.commit.retry import Environment
 from neve.errors import CommitConflict, NeveError, UnknownName, UserError
 from neve.model.promotion import can_promote
 
@@ -152,6 +155,11 @@ WRONG: dict[str, tuple[Callable[[Any], Any], type[NeveError], str]] = {
         lambda c: c.union_by_name(pa.schema({"price": pa.decimal128(9, 3)})),
         UserError,
         "'price' from decimal",
+    ),
+    "union with a type there is not": (
+        lambda c: c.union_by_name(pa.schema({"x": pa.month_day_nano_interval()})),
+        UserError,
+        "'x' has an unsupported type",
     ),
     "union with no schema": (lambda c: c.union_by_name("id bigint"), UserError, "db.t"),
 }
@@ -414,6 +422,25 @@ class TestUnionByName:
 
 
 class TestOtherWriters:
+    def test_lost_races_are_tried_again_after_a_wait(self, tmp_path):
+        class Losing(EmbeddedCatalog):
+            races = 3
+
+            def swap(self, *given: Any) -> Any:
+                Losing.races -= 1
+                if Losing.races >= 0:
+                    raise LostRace("another writer was faster")
+                return super().swap(*given)
+
+        waits: list[float] = []
+        catalog = open_catalog(Losing(tmp_path))
+        lake = neve.connect(catalog=catalog, environment=Environment(sleep=waits.append, jitter=lambda: 1.0))
+        t = lake.create_table("db.t", "id bigint")
+        with t.evolve_schema() as change:
+            change.add_column("x", IntegerType())
+        assert t.schema.column_names == ["id", "x"]
+        assert len(waits) == 3 and all(0 < wait <= 60 for wait in waits)
+
     def test_rows_committed_meanwhile_do_not_disturb(self, lake):
         t = made(lake, by=())
         with t.evolve_schema() as change:
