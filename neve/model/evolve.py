@@ -45,7 +45,7 @@ def _field_named(spec: PartitionSpec, schema: Schema, text: str) -> PartitionFie
     for field in live:
         if field.name == text:
             return field
-    if "(" in text or text in schema.column_names:
+    if "(" in text or "`" in text or text in schema.column_names:
         term = PartitionTerm.parse(text)
         for field in live:
             if _is_made_by(term, field, schema):

@@ -308,3 +308,9 @@ class TestMetadataTables:
         assert partitions["spec_id"].to_pylist() == [0, 0] and partitions["record_count"].to_pylist() == [1, 1]
         assert set(t.inspect.files(then)["spec_id"].to_pylist()) == {0}
         assert t.verify().findings == ()
+
+
+def test_a_quoted_column_names_the_field_to_drop_as_it_named_the_one_to_add(create: Create):
+    table = create(2, by=(), schema="`a b` int")
+    table.evolve_partitions(add=["`a b`"]).evolve_partitions(drop=["`a b`"])
+    assert not table.refresh().context.metadata.spec().fields
