@@ -92,10 +92,10 @@ def parsed(text: str, what: str = "SQL") -> list[exp.Expression]:
         raise wrong(what, text, None, None, "a function in it lacks arguments, or cannot be read") from e
 
 
-def wrong(what: str, text: str, start: int | None, end: int | None, problem: str) -> UserError:
+def wrong(what: str, text: str, start: int | None, end: int | None, problem: str, *, verb: str = "parse") -> UserError:
     """The error that a text cannot be read, with the place that is wrong."""
     place = "" if start is None else f" at {_place(text, start, start + 1 if end is None else end)}"
-    return UserError(f"Cannot parse {what} {_shortened(text)}: {problem}{place or '.'}")
+    return UserError(f"Cannot {verb} {what} {_shortened(text)}: {problem}{place or '.'}")
 
 
 def too_deep(what: str) -> UserError:

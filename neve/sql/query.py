@@ -57,8 +57,10 @@ def frame_of(lake: Lake, text: str) -> DataFrame:
 @contextmanager
 def rows_of(lake: Lake, text: str) -> Iterator[DataFrame]:
     """The rows of a query, for as long as the block lasts."""
-    with views_of(find_in(lake), lake.spark, text) as views, _plainly(lake, text):
-        yield lake.spark().sql(views.text)
+    with views_of(find_in(lake), lake.spark, text) as views:
+        with _plainly(lake, text):
+            frame = lake.spark().sql(views.text)
+        yield frame
 
 
 @contextmanager
@@ -82,7 +84,7 @@ def _in_our_words(lake: Lake, text: str, error: PySparkException) -> UserError:
     else:
         problem = _first_sentence(error)
     start, end = _place(text, error)
-    return wrong("SQL", text, start, end, problem)
+    return wrong("SQL", text, start, end, problem, verb="run")
 
 
 def _first_sentence(error: PySparkException) -> str:

@@ -101,6 +101,8 @@ def test_insert_stores_values_as_spark_does(lake):
     assert found == (1.5, "2.00", "2026-01-02 00:00:00", date(2026, 1, 2))
     with pytest.raises(UserError, match="Cannot store string in column 'd'"):
         lake.sql("INSERT INTO db.kinds (d) VALUES ('x')")
+    with pytest.raises(neve.NeveError, match="does not fit column v"):
+        lake.sql("INSERT INTO db.sales (id, v) VALUES (1, 3000000000)")
 
 
 def test_insert_overwrite_replaces_the_partitions_of_the_rows(lake):
@@ -224,8 +226,8 @@ def test_a_table_is_created_with_its_spec_properties_and_version(lake):
 def test_a_table_made_of_a_query_has_its_rows_or_is_not_there(lake):
     made = lake.sql("CREATE TABLE db.eu PARTITIONED BY (region) AS SELECT * FROM db.sales WHERE region = 'eu'")
     assert made.scan().count() == 2
-    with pytest.raises(neve.NeveError):
-        lake.sql("CREATE TABLE db.broken AS SELECT id, raise_error('no') AS x FROM db.sales")
+    with pytest.raises(neve.NeveError, match="no such luck"):
+        lake.sql("CREATE TABLE db.broken AS SELECT id, CAST(raise_error('no such luck') AS int) AS x FROM db.sales")
     assert lake.tables() == ["db.eu", "db.sales"]
 
 
