@@ -179,15 +179,13 @@ class SetIdentifierFields:
 
 def add_columns(reader: Reader, table: Name) -> AddColumns:
     """Read what follows ADD COLUMNS."""
-    one = lambda: _new_column(reader)  # noqa: E731
-    return AddColumns(table, reader.in_brackets(one) if reader.sees("(") else reader.listed(one))
+    return AddColumns(table, reader.several(lambda: _new_column(reader)))
 
 
 def drop_columns(reader: Reader, table: Name) -> DropColumns:
     """Read what follows DROP COLUMNS."""
     if_exists = reader.took("IF", "EXISTS")
-    one = lambda: reader.dotted("a column")  # noqa: E731
-    return DropColumns(table, reader.in_brackets(one) if reader.sees("(") else reader.listed(one), if_exists)
+    return DropColumns(table, reader.several(lambda: reader.dotted("a column")), if_exists)
 
 
 def rename_column(reader: Reader, table: Name) -> RenameColumn:

@@ -156,6 +156,10 @@ class Reader:
             found.append(item())
         return tuple(found)
 
+    def several(self, item: Callable[[], T]) -> tuple[T, ...]:
+        """Items with commas between them, in brackets or without."""
+        return self.in_brackets(item) if self.sees("(") else self.listed(item)
+
     def bracketed_text(self, what: str) -> str:
         """The text inside of a pair of brackets."""
         self.expect("(")
