@@ -80,6 +80,7 @@ class Overwrite:
     start_snapshot_id: int | None = None
     no_conflicting_data: bool = False
     no_conflicting_deletes: bool = False
+    no_conflicting_removals: bool = False  # nothing that may match was deleted or removed
     added_match_filter: bool = False
     case_sensitive: bool = True
 
@@ -127,6 +128,7 @@ class RowDelta:
     no_conflicting_data: bool = False
     no_conflicting_deletes: bool = False
     no_conflicting_updates: bool = False
+    no_conflicting_removals: bool = False  # nothing that may match was deleted or removed
     merge_vectors: bool = False
     must_exist: bool = False
     case_sensitive: bool = True

@@ -45,9 +45,15 @@ def isolation_of(properties: TableProperties, command: Command) -> Isolation:
     return Isolation(asked.get(command, Isolation.SERIALIZABLE))
 
 
-def guarded(action: A, command: Command, isolation: Isolation) -> A:
-    """An action with the checks its command asks for."""
+def guarded(action: A, command: Command, isolation: Isolation, *, reads_itself: bool = False) -> A:
+    """An action with the checks its command asks for.
+
+    `reads_itself` tells that the command also reads the table it changes, in a subquery: what it read there must not
+    have been deleted either.
+    """
     reads = isolation is Isolation.SERIALIZABLE
+    if reads and reads_itself and not isinstance(action, ReplacePartitions):
+        action = replace(action, no_conflicting_removals=True)
     if not isinstance(action, RowDelta):
         return replace(action, no_conflicting_data=reads, no_conflicting_deletes=True)
     if command is Command.DELETE:

@@ -81,6 +81,8 @@ def _of_row_delta(action: RowDelta) -> Iterable[Rule]:
         (action.no_conflicting_data, no_new_data),
         (action.no_conflicting_deletes, no_new_deletes_for_removed_files),
         (action.no_conflicting_deletes, no_new_deletes),
+        (action.no_conflicting_removals, no_removed_data),
+        (action.no_conflicting_removals and not action.no_conflicting_deletes, no_new_deletes),
         (action.no_conflicting_updates, no_updates_of_referenced_files),
         (bool(action.added_deletes), no_new_vectors),
     ]
@@ -90,11 +92,12 @@ def _of_row_delta(action: RowDelta) -> Iterable[Rule]:
 def _of_overwrite(action: Overwrite, has_parent: bool) -> Iterable[Rule]:
     by_filter = has_parent and action.no_conflicting_deletes and action.row_filter is not None
     by_name = has_parent and action.no_conflicting_deletes and bool(action.removed)
+    in_reads = by_filter or (has_parent and action.no_conflicting_removals)
     asked: list[tuple[bool, Rule]] = [
         (action.added_match_filter, added_files_match_the_filter),
         (has_parent and action.no_conflicting_data, no_new_data),
-        (by_filter, no_new_deletes),
-        (by_filter, no_removed_data),
+        (in_reads, no_new_deletes),
+        (in_reads, no_removed_data),
         (by_name, no_new_deletes_for_removed_files),
     ]
     return (rule for is_asked, rule in asked if is_asked)
@@ -192,7 +195,7 @@ def _gained(window: Window, removed: actions.Removed, deletes: EntryTable, count
     )
 
 
-def no_removed_data(window: Window, action: Overwrite | ReplacePartitions) -> Conflict | None:
+def no_removed_data(window: Window, action: Overwrite | ReplacePartitions | RowDelta) -> Conflict | None:
     """D. No data file that may hold rows of the kind the command read was removed meanwhile."""
     scope = _scope(window.base, action, for_deletes=True)
     gone = window.entries(DATA_REMOVED, is_deletes=False, statuses=[Status.DELETED], may_hold=scope.may_match_manifests)

@@ -135,7 +135,7 @@ class Applying:
         return _Made(tally, self._entries(added), deletes, gone, partly.superseded, touched.files)
 
     def _copied_on_write(self) -> _Made:
-        change, plan = self.change, self.change.plan
+        change = self.change
         if not any(change.effects.writes):
             tally = self._phase("scan", lambda: count_changes(change.positions(), change.effects))
             return self._rewritten(tally, None)
@@ -247,14 +247,14 @@ class Applying:
                 conflict_filter=conflict,
                 start_snapshot_id=start,
             )
-            return guarded(delta, self.change.command, self.isolation)
+            return guarded(delta, self.change.command, self.isolation, reads_itself=plan.reads_itself)
         overwrite = Overwrite(
             added=made.added or None,
             removed=Removed(made.gone),
             conflict_filter=conflict,
             start_snapshot_id=start,
         )
-        return guarded(overwrite, self.change.command, self.isolation)
+        return guarded(overwrite, self.change.command, self.isolation, reads_itself=plan.reads_itself)
 
     def _commit(self, action: Action) -> Outcome:
         owned, self.written = self.written, []  # from here on the commit decides what becomes of them
@@ -283,10 +283,11 @@ class Applying:
             files_scanned=len(self.change.plan.read.files),
             files_added=len(made.added),
             files_removed=len(made.gone),
-            delete_files_added=_distinct(made.deletes),
-            delete_files_removed=0 if made.superseded is None else _distinct(made.superseded),
+            delete_files_added=len(made.deletes),
+            delete_files_removed=0 if made.superseded is None else len(made.superseded),
             bytes_added=_bytes(made.added) + _bytes(made.deletes),
             files_added_by_spec=_by_spec(made.added),
+            bytes_added_by_spec={spec_id: _bytes(part) for spec_id, part in made.added.by_spec()},
             files_removed_by_spec=_by_spec(made.gone),
             delete_files_added_by_spec=_by_spec(made.deletes),
             attempts=getattr(outcome, "attempts", 0),
@@ -443,10 +444,6 @@ def _as_user_error(change: Change, error: Exception) -> Exception:
 
 def _paths(files: EntryTable) -> frozenset[str]:
     return frozenset(files["file_path"].to_pylist())
-
-
-def _distinct(files: EntryTable) -> int:
-    return len(files) if len(files) else 0
 
 
 def _bytes(files: EntryTable) -> int:

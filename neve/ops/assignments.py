@@ -132,7 +132,9 @@ def _rebuilt(before: Column, column: NestedField, inside: list[tuple[Path, _Assi
 
 def _target(schema: Schema, name: str, alias: str, table: str) -> tuple[Path, NestedField]:
     """The path of a column or field; the alias of the table may come first."""
-    for spelled in (name, name.removeprefix(f"{alias}.")):
+    first, _, rest = name.partition(".")
+    of_alias = (rest,) if rest and first.replace("`", "").lower() == alias.lower() else ()
+    for spelled in (*of_alias, name):
         for exactly in (True, False):
             if (found := _find(schema, spelled.replace("`", ""), exactly)) is not None:
                 return _path(schema, found), found

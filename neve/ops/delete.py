@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Self
 
-from pyiceberg.expressions import AlwaysTrue
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -76,6 +75,7 @@ class Delete(RowChange[DeleteResult]):
             f"DELETE FROM {context.name}{self._where_text(self.condition)}",  # noqa: S608 - it is shown, never run
             read,
             whole,
-            AlwaysTrue() if ready.reads_target else predicate.expression,
+            predicate.expression,
             keeps_whole=False,
+            reads_itself=ready.reads_target,
         )

@@ -148,7 +148,6 @@ class Merge(RowChange[MergeResult]):
         stats = read.stats
         pruned = by_source and bool(stats.files < stats.files_considered or stats.manifests_pruned)
         whole = read.only(np.zeros(len(read.files), bool))
-        reads_target = ready.reads_target or source.reads_target
         said = " ".join(str(c) for c in self.clauses)
         note = "the keys of the source rule out files" if pruned else "the keys of the source rule out no file"
         plan = self._plan_of(
@@ -157,8 +156,9 @@ class Merge(RowChange[MergeResult]):
             f"ON {self.on} {said}",
             read,
             whole,
-            AlwaysTrue() if reads_target else wanted,
+            wanted,
             keeps_whole=False,
+            reads_itself=ready.reads_target or source.reads_target,
             notes=(note,),
         )
         return plan, pruned

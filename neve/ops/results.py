@@ -40,6 +40,7 @@ class ChangeResult:
     delete_files_removed: int = 0
     bytes_added: int = 0
     files_added_by_spec: Mapping[int, int] = field(default_factory=dict)
+    bytes_added_by_spec: Mapping[int, int] = field(default_factory=dict)
     files_removed_by_spec: Mapping[int, int] = field(default_factory=dict)
     delete_files_added_by_spec: Mapping[int, int] = field(default_factory=dict)
     attempts: int = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
-from pyiceberg.expressions import And, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import Column
 
 from neve.commit.isolation import Command, Isolation, isolation_of
@@ -179,6 +179,7 @@ class RowChange(Generic[R]):
         conflict_filter: BooleanExpression,
         *,
         keeps_whole: bool,
+        reads_itself: bool = False,
         notes: tuple[str, ...] = (),
     ) -> ChangePlan:
         return ChangePlan(
@@ -190,7 +191,8 @@ class RowChange(Generic[R]):
             read=read,
             whole=whole,
             keeps_whole=keeps_whole,
-            conflict_filter=conflict_filter,
+            conflict_filter=AlwaysTrue() if reads_itself else conflict_filter,
+            reads_itself=reads_itself,
             notes=notes,
         )
 

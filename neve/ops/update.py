@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Self
 
-from pyiceberg.expressions import AlwaysTrue
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -93,8 +92,9 @@ class Update(RowChange[UpdateResult]):
             f"UPDATE {context.name} SET {said}{self._where_text(self.condition)}",  # noqa: S608 - it is shown, never run
             read,
             whole,
-            AlwaysTrue() if ready.reads_target else predicate.expression,
+            predicate.expression,
             keeps_whole=True,
+            reads_itself=ready.reads_target,
         )
 
 

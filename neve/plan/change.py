@@ -37,6 +37,7 @@ class ChangePlan:
     whole: ScanPlan  # every row matches
     keeps_whole: bool  # the rows of whole files are changed and written again; else the files are dropped unread
     conflict_filter: BooleanExpression  # what another writer must not have added meanwhile
+    reads_itself: bool = False  # a subquery reads the table that is changed
     notes: tuple[str, ...] = ()
 
     @property

@@ -119,3 +119,29 @@ def test_the_table_says_which_level_a_command_has():
     assert isolation_of(properties, Command.UPDATE) is Isolation.SNAPSHOT
     assert isolation_of(properties, Command.DELETE) is Isolation.SERIALIZABLE
     assert isolation_of(properties, Command.OVERWRITE) is Isolation.SERIALIZABLE
+
+
+def elsewhere(t: Kit, start: int | None, isolation: Isolation, command: Command) -> RowDelta | Overwrite:
+    """A change of file `a` by a command that also reads the rest of the table, in a subquery."""
+    if command is Command.DELETE:
+        deletes = t.positions("mine", of=t.data("a"))
+        change: RowDelta | Overwrite = RowDelta(added_deletes=deletes, start_snapshot_id=start)
+    else:
+        change = Overwrite(t.data("copy"), removed(t.data("a")), start_snapshot_id=start)
+    return guarded(change, command, isolation, reads_itself=True)
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+@pytest.mark.parametrize("command", [Command.DELETE, Command.UPDATE])
+@pytest.mark.parametrize("other", ["drop", "delete"])
+def test_what_a_subquery_read_must_not_have_been_deleted(
+    tmp_path: Path, other: str, command: Command, isolation: Isolation
+):
+    t = Kit.create(tmp_path)
+    t.ok(Append(t.data("a")))
+    t.ok(Append(t.data("b", region="us")))
+    start = t.head_id
+    gone = t.data("b", region="us")
+    t.ok(DeleteFiles(removed(gone)) if other == "drop" else RowDelta(added_deletes=t.positions("d", of=gone)))
+    outcome = t.commit(elsewhere(t, start, isolation, command))
+    assert isinstance(outcome, Rejected if isolation is Isolation.SERIALIZABLE else Committed), outcome

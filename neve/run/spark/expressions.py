@@ -7,9 +7,10 @@ when it is asked again would delete one row and write another.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame
@@ -25,6 +26,7 @@ __all__ = ["Expressions", "Value", "as_column", "plain_error"]
 Value: TypeAlias = str | Column
 """An expression: Spark SQL text, or a Column."""
 
+_OPERATORS = re.compile(r"^[\s:+\-]*(Window|Generate) ", re.MULTILINE)
 _GROUPING = ("MISSING_GROUP_BY", "GROUP_BY", "MISSING_AGGREGATION", "INVALID_WHERE_CONDITION", "UNSUPPORTED_EXPR_FOR")
 
 
@@ -62,8 +64,9 @@ class Expressions:
         """The types of expressions, by the clause each belongs to; each is one value for one row."""
         for clause, value in values.items():
             self._refuse_not_of_a_row(clause, value)
-        schema = self._each(values, lambda columns: self.frame.select(*columns, *self._anchor()).schema)
-        return {clause: field.dataType for clause, field in zip(values, schema.fields, strict=False)}
+        chosen = self._each(values, lambda columns: self.frame.select(*columns, *self._anchor()))
+        self._refuse_operators(values, chosen)
+        return {clause: field.dataType for clause, field in zip(values, chosen.schema.fields, strict=False)}
 
     def check_condition(self, clause: str, value: Value) -> None:
         """Refuse a condition that does not resolve, is not boolean, or may change its answer."""
@@ -74,7 +77,7 @@ class Expressions:
         if is_classic(kept.sparkSession) and not kept._jdf.queryExecution().analyzed().deterministic():
             raise _nondeterministic(clause, "a function in it")
 
-    def _each(self, values: Mapping[str, Value], analyse: Callable[[list[Column]], sp.StructType | DataFrame]) -> Any:
+    def _each(self, values: Mapping[str, Value], analyse: Callable[[list[Column]], DataFrame]) -> DataFrame:
         """All expressions analysed at once; one by one only to find the clause that fails."""
         try:
             with quiet_errors():
@@ -99,6 +102,16 @@ class Expressions:
         ):
             if is_there:
                 raise UserError(f"{clause}: {what} nothing about a single row. Use a subquery.")
+
+    @staticmethod
+    def _refuse_operators(values: Mapping[str, Value], chosen: DataFrame) -> None:
+        """Refuse windows and generators in Columns, which show in the plan only."""
+        if is_classic(chosen.sparkSession) and not all(isinstance(v, str) for v in values.values()):
+            plan = str(chosen._jdf.queryExecution().analyzed().toString())
+            if found := _OPERATORS.search(plan):
+                clause = next(c for c, v in values.items() if not isinstance(v, str))
+                what = "window functions" if found[1] == "Window" else "generators such as explode"
+                raise UserError(f"{clause}: {what} say nothing about a single row. Use a subquery.")
 
     def _anchor(self) -> list[Column]:
         """A plain column beside the others: with it an aggregate is an error instead of one row for all."""

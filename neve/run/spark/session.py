@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from neve.run.spark.java import find, launcher_home
@@ -111,7 +112,7 @@ def options_around(spark: SparkSession, options: Mapping[str, str]) -> Iterator[
 @contextmanager
 def quiet_errors() -> Iterator[None]:
     """Keep PySpark from printing errors that are caught and told in other words."""
-    logger = logging.getLogger("SQLQueryContextLogger")
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")  # it must be of PySpark's own kind
     before, logger.disabled = logger.disabled, True
     try:
         yield
