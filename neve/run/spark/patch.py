@@ -17,10 +17,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from neve.io.vectors import PositionSet
 from neve.run.arrow.taskset import group_count
+from neve.run.spark.job import files_of, run_writing_job
 from neve.run.spark.packed import packed
 from neve.run.spark.types import spark_schema
-from neve.run.spark.write import run_writing_job, write
-from neve.run.tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION, TallyKeeper
+from neve.run.spark.write import write
+from neve.run.tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION
 from neve.run.writing.layout import FileNames
 from neve.run.writing.patch import HEAD, Patch
 from neve.run.writing.rolling import WrittenFile
@@ -46,10 +47,10 @@ class Patching:
         patch, target = self.patch, self.patch.target
         target.check()
 
-        def task(batches: Iterable[pa.RecordBatch], names: FileNames) -> tuple[list[WrittenFile], TallyKeeper | None]:
+        def task(batches: Iterable[pa.RecordBatch], names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
             return write_batches(patch.rows(batches), target, names, is_clustered=False), None
 
-        return run_writing_job(self._heads_and_changes(), task, target, {})[0]
+        return files_of(run_writing_job(self._heads_and_changes(), task, target, {}), target)
 
     def moving(self) -> pa.Table:
         """Rewrite the files with their rows brought together by where they belong now."""
