@@ -20,6 +20,7 @@ from neve.ops.evolve_schema import SchemaChange
 from neve.ops.inspect import Inspect
 from neve.ops.merge import Merge
 from neve.ops.results import WriteResult
+from neve.ops.rewrite_data_files import RewriteDataFiles
 from neve.ops.scan import Scan
 from neve.ops.update import Update
 
@@ -138,6 +139,10 @@ class Table:
         in the clauses the table is called `t` and the source `s`, unless `aliases` says otherwise.
         """
         return Merge(self.context, source=source, on=on, aliases=aliases)
+
+    def rewrite_data_files(self) -> RewriteDataFiles:
+        """Compact data files: `.where(condition)`, `.option(name, value)`, then `.plan()` or `.execute()`."""
+        return RewriteDataFiles(self.context)
 
     def evolve_partitions(
         self, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ChangeResult", "DeleteResult", "MergeResult", "UpdateResult", "WriteResult"]
+from neve.model.partition import PartitionKey
+from neve.plan.partition_filter import FilterStats
+
+__all__ = [
+    "ChangeResult",
+    "DeleteResult",
+    "GroupResult",
+    "MergeResult",
+    "RewriteResult",
+    "UpdateResult",
+    "WriteResult",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +90,55 @@ class MergeResult(ChangeResult):
 
     rows_by_clause: tuple[int, ...] = ()  # of each clause, in the order they were given
     pruned_by_source: bool = False  # the keys of the source ruled out files of the table
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """What became of one group of a compaction."""
+
+    group_id: int
+    index_in_partition: int
+    partition: PartitionKey
+    files_rewritten: int
+    files_added: int | None  # None: its rows are in files shared with other groups
+    failure: str | None = None
+    bytes_rewritten: int = 0
+    rows_before: int = 0  # of the files, before deletes
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult:
+    """What a compaction did."""
+
+    snapshot_ids: tuple[int, ...] = ()
+    groups: tuple[GroupResult, ...] = ()
+    files_added: int = 0
+    bytes_added: int = 0
+    failed_groups: tuple[GroupResult, ...] = ()
+    failed_commits: int = 0
+    races: int = 0  # how often groups were planned again because another writer got in the way
+    filter_stats: FilterStats = field(default_factory=FilterStats)
+    seconds: float = 0.0
+
+    @property
+    def files_rewritten(self) -> int:
+        """How many files were replaced."""
+        return sum(g.files_rewritten for g in self.groups)
+
+    @property
+    def bytes_rewritten(self) -> int:
+        """How many bytes were replaced."""
+        return sum(g.bytes_rewritten for g in self.groups)
+
+    @property
+    def files_failed(self) -> int:
+        """How many files of failed groups stay as they were."""
+        return sum(g.files_rewritten for g in self.failed_groups)
+
+    @property
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        if not self.groups and not self.failed_groups:
+            return "nothing to rewrite"
+        failed = f", {len(self.failed_groups)} groups failed" if self.failed_groups else ""
+        return f"{self.files_rewritten} files rewritten to {self.files_added} in {len(self.groups)} groups{failed}"
