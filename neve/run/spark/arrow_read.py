@@ -46,11 +46,11 @@ def arrow_scan(
     if not tasks.num_rows:
         return spark.createDataFrame([], shape)
     target = ReadTarget(schema, facts.name_mapping, facts.schemas, Carrier.SPARK, predicate)
-    packed = [packed(group) for group in groups(divided(tasks, split_bytes), split_bytes)]
-    columns = {"group": pa.array(range(len(packed)), pa.int32()), "tasks": pa.array(packed, pa.binary())}
+    parcels = [packed(group) for group in groups(divided(tasks, split_bytes), split_bytes)]
+    columns = {"group": pa.array(range(len(parcels)), pa.int32()), "tasks": pa.array(parcels, pa.binary())}
     rows = spark.createDataFrame(pa.table(columns))
     # Round robin, or a hash, would heap some groups up in one task.
-    spread = rows.repartitionById(len(packed), col("group")) if len(packed) > 1 else rows
+    spread = rows.repartitionById(len(parcels), col("group")) if len(parcels) > 1 else rows
     return spread.select("tasks").mapInArrow(_reader(target, facts), shape)
 
 
