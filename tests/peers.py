@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,6 @@ import duckdb_extension_avro
 import duckdb_extension_iceberg
 import pyarrow as pa
 from pyiceberg.table import Table as IcebergTable
-
-
-class Unreadable(Exception):
-    """A table that a witness is known not to read; `FAULTS` says why."""
 
 
 @cache
@@ -37,6 +34,39 @@ def pyiceberg_rows(table: IcebergTable) -> pa.Table:
     return table.scan().to_arrow()
 
 
-def witnesses() -> dict[str, Callable[[IcebergTable], pa.Table]]:
-    """Every witness by its name; one raises Unreadable for a table it is known not to read."""
-    return {"PyIceberg": pyiceberg_rows, "DuckDB": duckdb_rows}
+@dataclass(frozen=True)
+class Fault:
+    """What a witness is known to do wrong: which tables it concerns, and what happens."""
+
+    witness: str
+    reason: str
+    concerns: Callable[[IcebergTable], bool]
+
+
+def _partition_sources_are_all_gone(table: IcebergTable) -> bool:
+    columns = table.schema().field_ids
+    fields = [f for spec in table.metadata.partition_specs for f in spec.fields]
+    return bool(fields) and not any(f.source_id in columns for f in fields)
+
+
+def _has_equality_deletes(table: IcebergTable) -> bool:
+    snapshot = table.current_snapshot()
+    return snapshot is not None and int(snapshot.summary["total-equality-deletes"] or 0) > 0
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault("PyIceberg", "refuses tables with equality deletes", _has_equality_deletes),
+    Fault(
+        "DuckDB",
+        "ends the process when the columns of all partition fields were dropped",
+        _partition_sources_are_all_gone,
+    ),
+)
+
+WITNESSES: dict[str, Callable[[IcebergTable], pa.Table]] = {"PyIceberg": pyiceberg_rows, "DuckDB": duckdb_rows}
+
+
+def witnesses(table: IcebergTable) -> dict[str, Callable[[IcebergTable], pa.Table]]:
+    """The witnesses that can read a table, by their names; `FAULTS` says why one is not among them."""
+    faulty = {fault.witness for fault in FAULTS if fault.concerns(table)}
+    return {name: read for name, read in WITNESSES.items() if name not in faulty}

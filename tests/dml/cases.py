@@ -10,9 +10,9 @@ A file holds `[history.NAME]` tables (`steps = [...]`, see `history.py`) and `[[
 | `source`     | rows for a MERGE or a subquery, seen as the view `source` and, when named, the table `db.source` |
 | `statement`  | SQL on the table `db.t`, or a list of statements |
 | `calls`      | instead of SQL: the calls of a builder, each `[method, {arguments}]` |
-| `oracle`     | Spark SQL over `rows` (and `source`, `theirs`): the rows afterwards; a list has one for each statement |
+| `oracle`     | Spark SQL over `rows` (`source`, `theirs`): the rows afterwards; a list has one for each statement |
 | `error`      | instead of an oracle: a regular expression the refusal must match; then nothing may have changed |
-| `expect`     | what else must hold, see `checks.py`; keys `cow`, `mor`, `v2`, `v3`, `mor-v2` … hold for these runs only |
+| `expect`     | what else must hold, see `checks.py`; keys `cow`, `mor`, `v2`, `mor-v2` … hold for these runs only |
 | `properties` | of the table; `isolation` sets the level of all three commands |
 | `meanwhile`  | what another writer commits between plan and commit: SQL or steps; `theirs` are the rows it appends |
 | `outcome`    | `ok` or `conflict`: what becomes of the statement then |

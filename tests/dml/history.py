@@ -7,7 +7,7 @@ by what the table shows afterwards.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -39,7 +39,7 @@ class Builder:
     oracle: Oracle
     name: str
     version: int
-    rows: Rows = Rows(())
+    rows: Rows = field(default_factory=lambda: Rows(()))
     theirs: tuple[dict[str, Any], ...] = ()  # rows of the latest append
 
     def take(self, step: Step) -> None:
@@ -64,7 +64,9 @@ class Builder:
     ) -> None:
         self.rows = Rows.of_columns(create)
         schema = schema_of_ddl(self.rows.ddl)
-        fields = [SortField(source_id=schema.find_field(name).field_id, transform=IdentityTransform()) for name in order]
+        fields = [
+            SortField(source_id=schema.find_field(name).field_id, transform=IdentityTransform()) for name in order
+        ]
         self.lake.create_table(
             self.name,
             schema,
@@ -150,7 +152,9 @@ class Builder:
         plan = table.scan().plan()
         rows = table.scan().to_arrow(engine="arrow")
         metadata = table.context.metadata
-        files = EntryTable(write_arrow(rows, WriteTarget.of(metadata, table.context.facts.io_properties)), plan.files.specs)
+        files = EntryTable(
+            write_arrow(rows, WriteTarget.of(metadata, table.context.facts.io_properties)), plan.files.specs
+        )
         vectors = Removed(entries=plan.deletes) if metadata.format_version > 2 else Removed()
         self._commit(table, RewriteFiles(Removed(entries=plan.files), files, vectors))
 
@@ -158,12 +162,21 @@ class Builder:
         require(commit(table.context.catalog, table.context.iceberg, action))
 
 
-VERBS: tuple[str, ...] = tuple(
-    name.removeprefix("_")
-    for name in (
-        "_create _append _sql _partition _rename _drop _promote _add _upgrade _branch _properties "
-        "_empty_file _equality_deletes _compact"
-    ).split()
+VERBS = (
+    "create",
+    "append",
+    "sql",
+    "partition",
+    "rename",
+    "drop",
+    "promote",
+    "add",
+    "upgrade",
+    "branch",
+    "properties",
+    "empty_file",
+    "equality_deletes",
+    "compact",
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import isnan
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -38,7 +39,7 @@ class Oracle:
         """Make rows known to Spark as a view."""
         if id(rows) not in self._frames:
             path = self.folder / f"{uuid4()}.parquet"
-            pq.write_table(rows.arrow(), path)
+            pq.write_table(rows.arrow(), path, write_statistics=False)  # Spark trusts them about NaN, wrongly
             self._frames[id(rows)] = rows, self.spark.read.schema(rows.spark_ddl).parquet(str(path))
         self._frames[id(rows)][1].createOrReplaceTempView(name)
 
@@ -53,18 +54,23 @@ def multiset(table: pa.Table, names: tuple[str, ...] | None = None) -> Counter[s
 def plain(value: Any) -> Any:
     """A value in the one form all readers agree on."""
     match value:
-        case float():
-            return "NaN" if value != value else value  # noqa: PLR0124
-        case datetime() if value.tzinfo is not None:
-            return value.astimezone(UTC).isoformat()
-        case UUID():
-            return str(value)
         case dict():
             return {k: plain(v) for k, v in value.items()}
         case [*pairs] if pairs and all(isinstance(p, tuple) for p in pairs):  # a map
             return sorted(([plain(k), plain(v)] for k, v in pairs), key=repr)
         case list():
             return [plain(v) for v in value]
+    return _plain_primitive(value)
+
+
+def _plain_primitive(value: Any) -> Any:
+    match value:
+        case float() if isnan(value):
+            return "NaN"
+        case datetime() if value.tzinfo is not None:
+            return value.astimezone(UTC).isoformat()
+        case UUID():
+            return str(value)
     return value
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from neve import CommitConflict, CommitUnknown, NeveError, Table
 from tests.dml.cases import Case, Run
@@ -61,12 +61,8 @@ class Attempt:
         return [self.stage.lake.sql(statement) for statement in self.case.statements][-1]
 
     def _refused(self, kind: type[NeveError], message: str) -> None:
-        try:
+        with pytest.raises(kind, match=f"(?i){message}"):
             self._run()
-        except kind as e:
-            assert re.search(message, str(e), re.IGNORECASE), f"{type(e).__name__}: {e}"
-        else:
-            raise AssertionError(f"It was not refused with {kind.__name__}.")
 
 
 def _called(table: Table, calls: list[list[Any]], stage: Stage) -> Any:

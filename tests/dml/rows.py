@@ -72,8 +72,7 @@ class Rows:
     @classmethod
     def of_text(cls, text: str) -> Rows:
         """A table of text whose headings have types: `id bigint | op string`."""
-        heading, *lines = _lines(text)
-        made = cls(tuple(_column(part) for part in heading))
+        made = cls(tuple(_column(part) for part in _lines(text)[0]))
         return replace(made, values=tuple(made.read(text)))
 
     @property
@@ -178,7 +177,7 @@ def fields_of(kind: str) -> list[ColumnDef]:
 
 def _heading(text: str) -> str:
     """The name in a heading, which may be quoted and may be followed by a type."""
-    return text[1 : text.index("`", 1)] if text.startswith("`") else text.split()[0]
+    return text[1 : text.index("`", 1)] if text.startswith("`") else text.split(maxsplit=1)[0]
 
 
 def _column(text: str) -> ColumnDef:

@@ -1,0 +1,26 @@
+"""Every case of DELETE and UPDATE, and at the end what Spark with Iceberg reads from the tables they left."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dml.cases import Case, Run, runs_of
+from tests.dml.play import play
+from tests.dml.stage import Stage
+from tests.dml.witness import check_by_spark
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory, spark) -> Stage:
+    return Stage(tmp_path_factory.mktemp("dml"), spark)
+
+
+@pytest.mark.parametrize(
+    ("case", "run"), [pytest.param(*p, id=f"{p[0].name}-{p[1]}") for p in runs_of("delete", "update")]
+)
+def test_case(stage: Stage, case: Case, run: Run):
+    play(stage, case, run)
+
+
+def test_spark_with_iceberg_reads_the_same_rows(stage: Stage):
+    check_by_spark(stage)

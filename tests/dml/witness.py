@@ -1,0 +1,67 @@
+"""Iceberg's runtime for Spark as a witness of all tables a test file has made, in one process at its end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dml.stage import Stage
+
+VERSION = "1.12.0"
+ARTIFACT = "iceberg-spark-runtime-4.1_2.13"
+PLACE = f"org/apache/iceberg/{ARTIFACT}/{VERSION}/{ARTIFACT}-{VERSION}.jar"
+REPOSITORY = os.environ.get("NEVE_MAVEN", "https://repo1.maven.org/maven2")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "neve" / "jars"
+ROOT = Path(__file__).parents[2]
+
+KNOWN: dict[str, str] = {}
+"""Tables Spark with Iceberg is known to read otherwise, each by the beginning of its name with the reason."""
+
+
+def runtime_jar() -> Path:
+    """The jar, from the cache or from Maven; the test that asks for it skips aloud when neither has it."""
+    kept = CACHE / Path(PLACE).name
+    if kept.exists():
+        return kept
+    try:
+        with urllib.request.urlopen(f"{REPOSITORY}/{PLACE}.sha1", timeout=20) as answer:
+            checksum = answer.read().decode().split()[0]
+        with urllib.request.urlopen(f"{REPOSITORY}/{PLACE}", timeout=120) as answer:
+            data = answer.read()
+    except OSError as e:
+        pytest.skip(f"Spark with Iceberg was not asked: {PLACE} is neither cached nor to be had from Maven ({e}).")
+    assert hashlib.sha1(data).hexdigest() == checksum, f"{PLACE} did not arrive whole"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    mine = kept.with_suffix(f".{os.getpid()}")  # two test processes may fetch it at once
+    mine.write_bytes(data)
+    mine.replace(kept)
+    return kept
+
+
+def said_by_spark(stage: Stage) -> dict[str, str]:
+    """What Spark with Iceberg says against the tables of a stage, by their names."""
+    manifest = stage.folder / "manifest.json"
+    manifest.write_text(json.dumps(stage.finished))
+    command = [sys.executable, "-m", "tests.dml.spark_peer", str(manifest), str(runtime_jar())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
+    lines: list[Any] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert done.returncode == 0 and lines and lines[-1] == {"looked_at": len(stage.finished)}, done.stderr[-4000:]
+    return {line["name"]: line["said"] for line in lines[:-1]}
+
+
+def check_by_spark(stage: Stage) -> None:
+    """Fail with everything that Spark with Iceberg reads otherwise; what is known is expected, and only that."""
+    if not stage.finished:
+        pytest.skip("No case was played before: there is no table to look at.")
+    said = said_by_spark(stage)
+    known = {name: text for name, text in said.items() if any(name.startswith(k) for k in KNOWN)}
+    surprises = {name: text for name, text in said.items() if name not in known}
+    assert not surprises, "\n".join(f"{name}: {text}" for name, text in surprises.items())
