@@ -1,0 +1,189 @@
+"""Random lives of tables: after every step a table equals a plain-Python model of it.
+
+Steps are appends, statements and changes of columns, partitions, properties and format version. The model evaluates
+the same statements by SQL's rules. From version 3 on every row keeps its id through whatever happens to it, and its
+number moves only when it changes. At the end the past still reads as it was, the audit passes, and Spark and other
+engines read the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import event, given, settings
+
+import neve
+from neve import Lake, Table, UserError
+from neve.ops.results import ChangeResult
+from tests.dml.duckdb_peer import Died, DuckDB
+from tests.dml.lives import Life, lives
+from tests.dml.model import LAST_UPDATED, ROW_ID, Ambiguous, Model
+from tests.dml.oracle import difference, kinds
+from tests.dml.steps import Append, Step
+from tests.peers import pyiceberg_rows
+
+STEPS = 10
+LIVES = 200 if settings.get_current_profile_name() == "search" else 12
+
+
+@dataclass
+class Told:
+    """What a step must have done, as the model says."""
+
+    updated: int = 0
+    deleted: int = 0
+    inserted: int = 0
+
+    @classmethod
+    def by(cls, before: list[int], model: Model) -> Told:
+        """The difference between a model now and the rows it had before."""
+        old, now = set(before), {id(line) for line in model.lines}
+        changed = [line for line in model.lines if line.is_changed]
+        return cls(
+            updated=sum(id(line) in old for line in changed),
+            deleted=len(old - now),
+            inserted=sum(id(line) not in old for line in changed),
+        )
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.updated or self.deleted or self.inserted)
+
+
+@dataclass
+class Lived:
+    """A table and its model, step by step."""
+
+    table: Table
+    model: Model
+    past: dict[int, pa.Table] = field(default_factory=dict)  # the rows of every snapshot
+
+    def live(self, life: Life) -> None:
+        for number, step in enumerate(life.steps, 1):
+            try:
+                self.take(step)
+            except Exception as e:
+                raise AssertionError(f"Step {number} of the life below, {step}:\n{e}") from e
+
+    def take(self, step: Step) -> None:
+        """One step, done and foreseen, and everything that must hold after it."""
+        self.model.settled()
+        before, head = [id(line) for line in self.model.lines], self._head()
+        lines = list(self.model.lines)  # kept, so that no new row has the identity of one that is gone
+        try:
+            step.foresee(self.model)
+        except Ambiguous:
+            with pytest.raises(UserError, match="several rows of the source"):
+                step.take(self.table)
+            assert self._head() == head, "a statement that was refused made a snapshot"
+            return
+        result = step.take(self.table)
+        self.table.refresh()
+        assert len(lines) == len(before)
+        self._check_rows()
+        self._check_result(step, result, Told.by(before, self.model), head)
+        self._check_lineage(head)
+        if (now := self._head()) is not None and now != head:
+            self.past[now] = self.model.arrow()
+
+    def _head(self) -> int | None:
+        head = self.table.refresh().context.head()
+        return None if head is None else head.snapshot_id
+
+    def _check_rows(self) -> None:
+        found, wanted = self.table.scan().to_arrow(engine="arrow"), self.model.arrow()
+        assert not (wrong := difference(found, wanted)), wrong
+        assert kinds(found) == kinds(wanted)
+
+    def _check_result(self, step: Step, result: ChangeResult | None, told: Told, head: int | None) -> None:
+        if result is None:
+            assert isinstance(step, Append) or self._head() == head, "a change of the table's shape made a snapshot"
+            return
+        assert (result.rows_updated, result.rows_deleted, result.rows_inserted) == (
+            told.updated,
+            told.deleted,
+            told.inserted,
+        ), "rows updated, deleted and inserted"
+        assert (result.snapshot_id is None) == told.is_nothing, "a snapshot is made when some row changes, only then"
+        assert self._head() == (head if told.is_nothing else result.snapshot_id)
+
+    def _check_lineage(self, head: int | None) -> None:
+        metadata = self.table.context.metadata
+        if metadata.format_version < 3:
+            return
+        now = metadata.current_snapshot()
+        commit = None if now is None or now.snapshot_id == head else now.sequence_number
+        rows = self.table.scan(columns=[*self.model.names, ROW_ID, LAST_UPDATED]).to_arrow(engine="arrow")
+        assert not (wrong := self.model.bind(rows.to_pylist(), commit)), wrong
+
+    # --- at the end ---
+
+    def check_end(self, duckdb: DuckDB) -> None:
+        wanted = self.model.arrow()
+        assert not (wrong := difference(self.table.scan().to_arrow(engine="spark"), wanted)), f"Spark: {wrong}"
+        for snapshot_id, rows in self.past.items():
+            found = self.table.scan(snapshot_id=snapshot_id).to_arrow(engine="arrow")
+            assert not (wrong := difference(found, rows)), f"snapshot {snapshot_id} of the past: {wrong}"
+        audit = self.table.verify()
+        assert audit.is_sound, str(audit)
+        self._ask_pyiceberg(wanted)
+        self._ask_duckdb(duckdb, wanted)
+
+    def _ask_pyiceberg(self, wanted: pa.Table) -> None:
+        if not _has_dates_as_times(self.table):
+            assert not (wrong := difference(pyiceberg_rows(self.table.iceberg), wanted)), f"PyIceberg: {wrong}"
+
+    def _ask_duckdb(self, duckdb: DuckDB, wanted: pa.Table) -> None:
+        if _is_upgraded_and_not_written(self.table):
+            return
+        try:
+            found = duckdb.rows(self.table.iceberg.metadata_location)
+        except Died:
+            event("DuckDB ended its process")
+            return
+        assert not (wrong := difference(found, wanted)), f"DuckDB: {wrong}"
+
+
+def _has_dates_as_times(table: Table) -> bool:
+    """Whether a date was promoted: PyIceberg does not read the files written before."""
+    schemas = table.context.metadata.schemas
+    kinds_of = {i: {str(s.find_type(i)) for s in schemas if i in s.field_ids} for s in schemas for i in s.field_ids}
+    return any({"date", "timestamp"} <= found for found in kinds_of.values())
+
+
+def _is_upgraded_and_not_written(table: Table) -> bool:
+    """Whether the current snapshot is one of version 1 in a table of a later one: DuckDB does not read its list."""
+    head = table.context.head()
+    return table.context.metadata.format_version > 1 and head is not None and not head.sequence_number
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory, spark) -> Lake:
+    return neve.connect(tmp_path_factory.mktemp("lives"), spark=spark)
+
+
+@pytest.fixture(scope="module")
+def duckdb(tmp_path_factory) -> Iterator[DuckDB]:
+    witness = DuckDB(tmp_path_factory.mktemp("duckdb"))
+    yield witness
+    witness.stop()
+
+
+@pytest.fixture(scope="module")
+def names() -> Iterator[str]:
+    return (f"db.t{number}" for number in count())
+
+
+@settings(max_examples=LIVES)
+@given(life=lives(STEPS))
+def test_table_equals_its_model_after_every_step(lake: Lake, duckdb: DuckDB, names: Iterator[str], life: Life):
+    start: Any = life.start
+    table = lake.create_table(next(names), start.ddl, start.terms, format_version=start.version)
+    lived = Lived(table, Model(start.columns))
+    lived.live(life)
+    lived.check_end(duckdb)
