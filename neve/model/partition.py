@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -45,6 +45,15 @@ class PartitionKey:
     def __post_init__(self) -> None:
         if self.values == ():
             raise ValueError(f"spec {self.spec_id}: use None, not (), for an unpartitioned key")
+
+    def sort_key(self) -> tuple[int, tuple[tuple[Any, ...], ...]]:
+        """What keys are put in order by: the spec, then the values as what they are, null first and NaN last.
+
+        >>> keys = [PartitionKey(1, (10,)), PartitionKey(1, (9,)), PartitionKey(1, (None,)), PartitionKey(0, None)]
+        >>> [key.values for key in sorted(keys, key=PartitionKey.sort_key)]
+        [None, (None,), (9,), (10,)]
+        """
+        return self.spec_id, tuple(_place(value) for value in self.values or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +180,12 @@ class Specs:
         """The union columns that hold the tuple of one spec, in the order of its fields."""
         self[spec_id]
         return self._columns[spec_id]
+
+
+def _place(value: object) -> tuple[Any, ...]:
+    if value is None:
+        return (0,)
+    return (1, value) if value == value else (2,)  # noqa: PLR0124 - NaN is not equal to itself
 
 
 @cache

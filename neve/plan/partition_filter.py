@@ -3,7 +3,8 @@
 The predicate is bound once to the table's schema, and that must succeed. It is then projected into every spec the table
 knows and evaluated once per distinct pair of spec and tuple. Where that is impossible, because a spec cannot express
 the predicate or a tuple cannot be compared, the files are kept and counted: keeping too much costs time, dropping too
-much loses rows. `strict` makes the same situations errors.
+much loses rows. What could not be judged, and why, is told by `Verdict.diagnostics`. `strict` makes the same situations
+errors.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from neve.errors import UserError
 from neve.model.partition import Specs
 from neve.model.single_value import comparable, ordered
 from neve.plan import projection, ranges
+from neve.plan.diagnostics import Diagnostics, Undecided
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
 from neve.predicate.normal import bound
 from neve.tree.entries import EntryTable, FieldSummary, Manifest
 
-__all__ = ["FilterStats", "PartitionFilter", "Verdict"]
+__all__ = ["FilterStats", "MultiSpecPartitionFilter", "PartitionFilter", "PartitionFilterEvaluator", "Verdict"]
 
 # what evaluating a predicate against values it was not made for may raise
 UNEVALUABLE = (
@@ -39,7 +41,10 @@ UNEVALUABLE = (
     pa.ArrowException,
 )
 
-Projected = Mapping[int, BooleanExpression | None]
+_LONGEST = 200  # characters of a reason
+
+Codes = np.ndarray[Any, np.dtype[np.int64]]
+Failures = dict[int, str]  # what went wrong, by row
 Judge = Callable[[ranges.Ranges, BooleanExpression], Mask]
 
 
@@ -54,16 +59,47 @@ class FilterStats:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionFilterEvaluator:
+    """A predicate as the partitions of one spec see it, or why the spec cannot express it."""
+
+    spec_id: int
+    predicate: BooleanExpression | None  # on the columns of the tuple; None: files of the spec are kept
+    why_not: str = ""
+
+    @classmethod
+    def from_bound(cls, predicate: BooleanExpression, specs: Specs, spec_id: int) -> PartitionFilterEvaluator:
+        """The evaluator of a predicate in normal form that is bound to the table's schema."""
+        try:
+            return cls(spec_id, projection.inclusive(predicate, specs, spec_id))
+        except UNEVALUABLE as e:
+            return cls(spec_id, None, _said(e))
+
+    def judge(self, keys: EntryTable) -> tuple[Mask, Failures]:
+        """Which partitions of the spec may hold a matching row, and which could not be evaluated: those may."""
+        if self.predicate is None:
+            return np.ones(len(keys), bool), {}
+        return _attempted(keys, self.predicate, ranges.may_match, on_failure=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What a partition filter says of each file."""
 
     keep: Mask
     fail_open: Mask  # kept only because the file's partition could not be judged
     stats: FilterStats
+    partitions: Codes  # a number per file, equal for files of one partition
+    undecided: tuple[tuple[Undecided, Codes], ...] = ()  # with the numbers of the partitions it is about
 
     def counting(self, candidates: Mask) -> FilterStats:
         """The statistics when only some of the files are candidates for what is planned."""
         return replace(self.stats, fail_open_files=int((self.fail_open & candidates).sum()))
+
+    def diagnostics(self, candidates: Mask, judged_in_part: str | None = None) -> Diagnostics:
+        """Why partitions could not be judged, with the candidates among their files."""
+        files = np.bincount(self.partitions[candidates], minlength=int(self.partitions.max(initial=-1)) + 1)
+        counted = (replace(found, files=int(files[numbers].sum())) for found, numbers in self.undecided)
+        return Diagnostics.of(counted, judged_in_part)
 
 
 @dataclass(frozen=True)
@@ -72,7 +108,7 @@ class PartitionFilter:
 
     specs: Specs
     predicate: BooleanExpression  # bound to the table's schema, in normal form
-    projected: Projected  # by spec; None: the spec cannot express the predicate
+    evaluators: Mapping[int, PartitionFilterEvaluator]  # by spec
     is_strict: bool = False
 
     @classmethod
@@ -81,8 +117,7 @@ class PartitionFilter:
     ) -> PartitionFilter:
         """The filter of an expression; one that does not fit the schema is an error."""
         predicate = AlwaysTrue() if expression is None else bound(expression, schema, case_sensitive=case_sensitive)
-        inclusive = {s: _attempt(projection.inclusive, predicate, specs, s) for s in specs.by_id}
-        return cls(specs, predicate, inclusive)
+        return cls(specs, predicate, {s: PartitionFilterEvaluator.from_bound(predicate, specs, s) for s in specs.by_id})
 
     def strict(self) -> PartitionFilter:
         """The same filter, but what cannot be judged is an error instead of kept."""
@@ -91,27 +126,41 @@ class PartitionFilter:
     @property
     def keeps_everything(self) -> bool:
         """Whether no partition of any spec can be left out."""
-        return all(p is AlwaysTrue() for p in self.projected.values())
+        return all(e.predicate is AlwaysTrue() for e in self.evaluators.values())
 
     @property
     def unevaluable_specs(self) -> tuple[int, ...]:
         """The specs that cannot express the predicate."""
-        return tuple(s for s, p in self.projected.items() if p is None)
+        return tuple(s for s, e in self.evaluators.items() if e.predicate is None)
 
     def judge(self, entries: EntryTable) -> Verdict:
         """What the filter says of each file, evaluated once per partition."""
         self._require_known(entries)
         codes, keys = entries.partition_codes()
-        keep, failed, opened = np.ones(len(keys), bool), np.zeros(len(keys), bool), np.zeros(len(keys), bool)
+        keep, undecided = np.ones(len(keys), bool), [*self._unevaluable(keys)]
         for spec_id, rows in _rows_by_spec(keys):
-            predicate = self._evaluable(spec_id)
-            if predicate is None:
-                opened[rows] = True
-            else:
-                keep[rows], failed[rows] = self._evaluated(keys.take(rows), spec_id, predicate)
-        opened |= failed
-        stats = FilterStats(len(self.unevaluable_specs), int(failed.sum()), int(opened.sum()), int(opened[codes].sum()))
-        return Verdict(keep[codes], opened[codes], stats)
+            keep[rows], failures = self._evaluable(spec_id).judge(keys.take(rows))
+            undecided += [self._failed(keys, int(rows[at]), why) for at, why in failures.items()]
+        opened = np.zeros(len(keys), bool)
+        for _, numbers in undecided:
+            opened[numbers] = True
+        unevaluable = len(self.unevaluable_specs)
+        errors = len(undecided) - unevaluable
+        stats = FilterStats(unevaluable, errors, int(opened.sum()), int(opened[codes].sum()))
+        return Verdict(keep[codes], opened[codes], stats, codes, tuple(undecided))
+
+    def _unevaluable(self, keys: EntryTable) -> Iterator[tuple[Undecided, Codes]]:
+        """The specs that cannot express the predicate, with the partitions there are of each."""
+        for spec_id in self.unevaluable_specs:
+            rows = np.flatnonzero(keys.numpy("spec_id") == spec_id)
+            yield Undecided(spec_id, None, self.evaluators[spec_id].why_not, len(rows), 0), rows
+
+    def _failed(self, keys: EntryTable, row: int, why: str) -> tuple[Undecided, Codes]:
+        """A partition whose evaluation failed."""
+        key = keys.partition_key(row)
+        if self.is_strict:
+            raise self._refusal(f"partition {key.values} of spec {key.spec_id}", "partition", why)
+        return Undecided(key.spec_id, key, why, 1, 0), np.array([row])
 
     def covers(self, entries: EntryTable) -> Mask:
         """The files whose partition alone proves that every row matches."""
@@ -121,8 +170,7 @@ class PartitionFilter:
         for spec_id, rows in _rows_by_spec(keys):
             predicate = _attempt(projection.strict, self.predicate, self.specs, spec_id)
             if predicate is not None:
-                inside[rows], failed = self._attempted(keys.take(rows), predicate, ranges.must_match)
-                inside[rows] &= ~failed
+                inside[rows], _ = _attempted(keys.take(rows), predicate, ranges.must_match, on_failure=False)
         return inside[codes]
 
     def may_match(self, manifest: Manifest) -> bool:
@@ -135,7 +183,7 @@ class PartitionFilter:
         spec_ids = np.array([m.spec_id for m in manifests], np.int64)
         for spec_id in np.unique(spec_ids):
             self.specs.require([int(spec_id)], next(m.path for m in manifests if m.spec_id == spec_id))
-            predicate = self._evaluable(int(spec_id))
+            predicate = self._evaluable(int(spec_id)).predicate
             told = [int(i) for i in np.flatnonzero(spec_ids == spec_id) if self._is_summarised(manifests[int(i)])]
             if predicate is not None and told:
                 summaries = _SummaryRanges(tuple(manifests[i].partitions or () for i in told), self.specs, int(spec_id))
@@ -147,39 +195,50 @@ class PartitionFilter:
         # a list of another length was written for another spec and says nothing
         return len(manifest.partitions or ()) == len(self.specs[manifest.spec_id].fields) > 0
 
-    def _evaluable(self, spec_id: int) -> BooleanExpression | None:
-        predicate = self.projected[spec_id]
-        if predicate is None and self.is_strict:
+    def _evaluable(self, spec_id: int) -> PartitionFilterEvaluator:
+        evaluator = self.evaluators[spec_id]
+        if evaluator.predicate is None and self.is_strict:
             fields = ", ".join(str(f) for f in self.specs[spec_id].fields)
-            raise UserError(
-                f"Predicate cannot be evaluated for partition spec {spec_id} ({fields}). "
-                "Without strict mode, the files of this spec are included."
-            )
-        return predicate
-
-    def _evaluated(self, keys: EntryTable, spec_id: int, predicate: BooleanExpression) -> tuple[Mask, Mask]:
-        keep, failed = self._attempted(keys, predicate, ranges.may_match)
-        if self.is_strict and failed.any():
-            key = keys.partition_key(int(np.flatnonzero(failed)[0]))
-            raise UserError(
-                f"Predicate cannot be evaluated for partition {key.values} of spec {spec_id}. "
-                "Without strict mode, the files of this partition are included."
-            )
-        return keep | failed, failed
+            raise self._refusal(f"partition spec {spec_id} ({fields})", "spec", evaluator.why_not)
+        return evaluator
 
     @staticmethod
-    def _attempted(keys: EntryTable, predicate: BooleanExpression, judge: Judge) -> tuple[Mask, Mask]:
-        """The judgement of each key and where it failed; keys are judged one by one only when all together fail."""
-        try:
-            return judge(_TupleRanges(keys), predicate), np.zeros(len(keys), bool)
-        except UNEVALUABLE:
-            alone = [_attempt(judge, _TupleRanges(keys.take([row])), predicate) for row in range(len(keys))]
-            return np.array([a is not None and bool(a[0]) for a in alone]), np.array([a is None for a in alone])
+    def _refusal(what: str, kind: str, why: str) -> UserError:
+        return UserError(
+            f"Predicate cannot be evaluated for {what}: {why}. "
+            f"Without strict mode, the files of this {kind} are included."
+        )
 
     def _require_known(self, entries: EntryTable) -> None:
         if unknown := set(entries.spec_ids()) - set(self.specs.by_id):
             row = int(np.flatnonzero(np.isin(entries.numpy("spec_id"), list(unknown)))[0])
             self.specs.require(unknown, f"file {entries['file_path'][row].as_py()}")
+
+
+MultiSpecPartitionFilter = PartitionFilter
+"""The filter by its longer name: one predicate, an evaluator for every spec the table knows."""
+
+
+def _attempted(
+    keys: EntryTable, predicate: BooleanExpression, judge: Judge, *, on_failure: bool
+) -> tuple[Mask, Failures]:
+    """The judgement of each key and where it failed; keys are judged one by one only when all together fail."""
+    try:
+        return judge(_TupleRanges(keys), predicate), {}
+    except UNEVALUABLE:
+        found, failures = np.full(len(keys), on_failure), {}
+        for row in range(len(keys)):
+            try:
+                found[row] = judge(_TupleRanges(keys.take([row])), predicate)[0]
+            except UNEVALUABLE as e:
+                failures[row] = _said(e)
+        return found, failures
+
+
+def _said(error: Exception) -> str:
+    """The first line of what an error says, cut to a bearable length."""
+    text = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _attempt(step: Callable[..., Any], *arguments: Any) -> Any:
