@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -27,26 +26,23 @@ from neve.commit.outcome import Committed, Outcome
 from neve.commit.protocol import commit
 from neve.errors import UserError, WriteFailed
 from neve.io.files import delete_all
-from neve.io.vectors import PositionSet
+from neve.ops.change_result import Made, by_spec, live_rows, result_of
 from neve.ops.context import TableContext
 from neve.ops.results import ChangeResult
+from neve.ops.touched import Touched, folded, paths_of
 from neve.plan.change import ChangePlan
-from neve.plan.delete_index import referenced_paths
 from neve.plan.lanes import keep_their_place
-from neve.plan.scan import ScanPlan
-from neve.run.arrow.taskset import numbered, tasks_of
+from neve.run.arrow.taskset import tasks_of
 from neve.run.arrow.types import Carrier, arrow_type
 from neve.run.spark.kept import kept
-from neve.run.spark.pairs import Pairs
 from neve.run.spark.patch import Patching
-from neve.run.spark.positions import deleted_positions
 from neve.run.spark.session import quiet_errors
 from neve.run.spark.write import count_changes, write_changes
 from neve.run.tally import CLAUSE, FILE, Effects, Tally
-from neve.run.writing.deletes import Deleted, write_deletes
+from neve.run.writing.deletes import write_deletes
 from neve.run.writing.patch import Patch
 from neve.run.writing.target import WriteOptions, WriteTarget
-from neve.tree.entries import Content, EntryTable
+from neve.tree.entries import EntryTable
 
 __all__ = ["Applied", "Applying", "Change"]
 
@@ -118,7 +114,7 @@ class Applying:
 
     # -- the modes ---------------------------------------------------------------------------------------------------
 
-    def _merged_on_read(self) -> _Made:
+    def _merged_on_read(self) -> Made:
         change, plan = self.change, self.change.plan
         if any(change.effects.writes):
             added, tally = self._phase("write", lambda: write_changes(change.rows(), self._target(), change.effects))
@@ -126,15 +122,15 @@ class Applying:
         else:
             added, tally = None, self._phase("scan", lambda: count_changes(change.positions(), change.effects))
         self._refuse_ambiguous(tally)
-        touched = _Touched.of(plan.read, tally)
-        folded = self._phase("fold", lambda: self._folded(touched))
-        dropped, partly = folded.in_two()
+        touched = Touched.of(plan.read, tally)
+        all_gone = self._phase("fold", lambda: folded(self.context, touched))
+        dropped, partly = all_gone.in_two()
         deletes = self._phase("deletes", lambda: write_deletes(partly.deleted, self._target()))
         self._own(deletes["file_path"].to_pylist())
         gone = EntryTable.concat([plan.whole.files, dropped.deleted.files], self.context.specs)
-        return _Made(tally, self._entries(added), deletes, gone, partly.superseded, touched.files)
+        return Made(tally, self._entries(added), deletes, gone, partly.superseded, touched.files)
 
-    def _copied_on_write(self) -> _Made:
+    def _copied_on_write(self) -> Made:
         change = self.change
         if not any(change.effects.writes):
             tally = self._phase("scan", lambda: count_changes(change.positions(), change.effects))
@@ -143,16 +139,16 @@ class Applying:
             tally = self._phase("scan", lambda: count_changes(changes, change.effects))
             return self._rewritten(tally, changes)
 
-    def _rewritten(self, tally: Tally, changes: DataFrame | None) -> _Made:
+    def _rewritten(self, tally: Tally, changes: DataFrame | None) -> Made:
         """The files that hold a match, rewritten; and the rows that belong to no file yet."""
         self._refuse_ambiguous(tally)
-        touched = _Touched.of(self.change.plan.read, tally)
+        touched = Touched.of(self.change.plan.read, tally)
         added = [*self._patched(touched, tally, changes), *self._new_rows(tally, changes)]
         files = EntryTable.concat([self._entries(a) for a in added], self.context.specs)
         gone = EntryTable.concat([self.change.plan.whole.files, touched.files], self.context.specs)
-        return _Made(tally, files, EntryTable.empty(self.context.specs), gone, None, touched.files)
+        return Made(tally, files, EntryTable.empty(self.context.specs), gone, None, touched.files)
 
-    def _patched(self, touched: _Touched, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
+    def _patched(self, touched: Touched, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
         if not len(touched.files):
             return
         stays = keep_their_place(touched.files, self.context.metadata, self._assigned_ids())
@@ -166,7 +162,7 @@ class Applying:
                 self._own(files["file_path"].to_pylist())
                 yield files
 
-    def _patching(self, touched: _Touched, tally: Tally, changes: DataFrame | None) -> Patching:
+    def _patching(self, touched: Touched, tally: Tally, changes: DataFrame | None) -> Patching:
         tasks = tasks_of(touched.files, touched.plan.deletes, touched.plan.attached)
         patch = Patch(self.context.facts, self._target(), self.change.effects, self.change.assigned)
         spark = self.context.spark()
@@ -186,31 +182,6 @@ class Applying:
         self._own(files["file_path"].to_pylist())
         yield files
 
-    # -- positions ---------------------------------------------------------------------------------------------------
-
-    def _folded(self, touched: _Touched) -> _Folded:
-        """The positions that are gone with those that were gone before, where the old deletes are to be replaced."""
-        plan = touched.plan
-        supersedes = self._superseded(plan)
-        is_vectors = self.context.metadata.format_version >= 3
-        by_position = plan.deletes.numpy("content") == Content.POSITION_DELETES
-        pairs = Pairs.of(plan.attached).of_deletes(by_position if is_vectors else supersedes)
-        paths = plan.files["file_path"].to_pylist()
-        old = (
-            deleted_positions(self.context.spark(), paths, plan.deletes, pairs, self.context.facts)
-            if len(pairs.file)
-            else [PositionSet()] * len(paths)
-        )
-        united = [new.union(before) for new, before in zip(touched.gone, old, strict=True)]
-        return _Folded(Deleted(plan.files, united), plan.deletes.filter(pa.array(supersedes)))
-
-    def _superseded(self, plan: ScanPlan) -> np.ndarray[Any, Any]:
-        """The old deletes that are about one of these files alone, and whose rows move into the new ones."""
-        if self.context.metadata.format_version < 3 and self.context.properties.delete_granularity != "file":
-            return np.zeros(len(plan.deletes), bool)
-        by_position = plan.deletes.numpy("content") == Content.POSITION_DELETES
-        return by_position & referenced_paths(plan.deletes).is_valid().to_numpy(zero_copy_only=False)
-
     # -- commit ------------------------------------------------------------------------------------------------------
 
     def _dropped(self) -> Applied:
@@ -222,19 +193,22 @@ class Applying:
         result = ChangeResult(
             snapshot_id=outcome.snapshot_id if isinstance(outcome, Committed) else None,
             mode=plan.mode,
-            rows_deleted=self._live_rows(plan.whole),
+            rows_deleted=live_rows(self.context, plan.whole),
             files_removed=len(files),
-            files_removed_by_spec=_by_spec(files),
+            files_removed_by_spec=by_spec(files),
             attempts=getattr(outcome, "attempts", 0),
             seconds=self.seconds,
         )
         return Applied(outcome, result, tally)
 
-    def _committed(self, made: _Made) -> Applied:
+    def _committed(self, made: Made) -> Applied:
         outcome = self._phase("commit", lambda: self._commit(self._action(made)))
-        return Applied(outcome, self._result(made, outcome), made.tally, self.change.is_pruned)
+        change = self.change
+        dropped = 0 if change.plan.keeps_whole else live_rows(self.context, change.plan.whole)
+        result = result_of(change.plan, change.effects, made, outcome, dropped, change.is_unique)
+        return Applied(outcome, replace(result, seconds=self.seconds), made.tally, change.is_pruned)
 
-    def _action(self, made: _Made) -> Action:
+    def _action(self, made: Made) -> Action:
         plan = self.change.plan
         start, conflict = plan.snapshot_id, plan.conflict_filter
         if plan.mode == "merge-on-read" or not len(made.gone):
@@ -243,7 +217,7 @@ class Applying:
                 added_deletes=made.deletes or None,
                 removed_data=Removed(made.gone) if len(made.gone) else Removed(),
                 removed_deletes=Removed(made.superseded) if made.superseded else Removed(),
-                referenced=frozenset(made.touched["file_path"].to_pylist()) - _paths(made.gone),
+                referenced=frozenset(made.touched["file_path"].to_pylist()) - paths_of(made.gone),
                 conflict_filter=conflict,
                 start_snapshot_id=start,
             )
@@ -267,58 +241,6 @@ class Applying:
             environment=self.context.environment,
             owned=owned,
         )
-
-    # -- results -----------------------------------------------------------------------------------------------------
-
-    def _result(self, made: _Made, outcome: Outcome) -> ChangeResult:
-        updated, deleted, inserted = self._counts(made.tally)
-        records = int(pc.sum(made.added["record_count"]).as_py() or 0)
-        return ChangeResult(
-            snapshot_id=outcome.snapshot_id if isinstance(outcome, Committed) else None,
-            mode=self.change.plan.mode,
-            rows_updated=updated,
-            rows_deleted=deleted + (0 if self.change.plan.keeps_whole else self._live_rows(self.change.plan.whole)),
-            rows_inserted=inserted,
-            rows_copied=max(records - updated - inserted, 0),
-            files_scanned=len(self.change.plan.read.files),
-            files_added=len(made.added),
-            files_removed=len(made.gone),
-            delete_files_added=len(made.deletes),
-            delete_files_removed=0 if made.superseded is None else len(made.superseded),
-            bytes_added=_bytes(made.added) + _bytes(made.deletes),
-            files_added_by_spec=_by_spec(made.added),
-            bytes_added_by_spec={spec_id: _bytes(part) for spec_id, part in made.added.by_spec()},
-            files_removed_by_spec=_by_spec(made.gone),
-            delete_files_added_by_spec=_by_spec(made.deletes),
-            attempts=getattr(outcome, "attempts", 0),
-            seconds=self.seconds,
-        )
-
-    def _counts(self, tally: Tally) -> tuple[int, int, int]:
-        """Rows updated, deleted and inserted, by what the clauses do; a row of a whole file that changes is updated."""
-        updated = deleted = inserted = 0
-        for rows, removes, writes in zip(
-            tally.rows, self.change.effects.removes, self.change.effects.writes, strict=True
-        ):
-            updated += rows if removes and writes else 0
-            deleted += rows if removes and not writes else 0
-            inserted += rows if writes and not removes else 0
-        if not self.change.is_unique and deleted:
-            deleted = sum(p.cardinality for p in tally.gone.values()) - updated
-        return updated, deleted, inserted
-
-    def _live_rows(self, plan: ScanPlan) -> int:
-        """The live rows of files that are dropped unread; counted by Spark only where deletes by value apply."""
-        if not len(plan.files):
-            return 0
-        rows = int(pc.sum(plan.files["record_count"]).as_py() or 0)
-        if (plan.deletes.numpy("content") == Content.EQUALITY_DELETES).any():
-            return rows  # what deletes by value took is not known without reading the files
-        if not len(plan.deletes):
-            return rows
-        paths = plan.files["file_path"].to_pylist()
-        dead = deleted_positions(self.context.spark(), paths, plan.deletes, Pairs.of(plan.attached), self.context.facts)
-        return rows - sum(p.cardinality for p in dead)
 
     def _nothing(self, tally: Tally) -> Applied:
         result = ChangeResult(
@@ -375,85 +297,11 @@ class Applying:
             self.seconds[name] = round(self.seconds.get(name, 0) + time.perf_counter() - started, 3)
 
 
-@dataclass(frozen=True)
-class _Made:
-    """What a mode made of a change: files that come, files that go."""
-
-    tally: Tally
-    added: EntryTable
-    deletes: EntryTable
-    gone: EntryTable
-    superseded: EntryTable | None
-    touched: EntryTable
-
-    @property
-    def is_empty(self) -> bool:
-        return not (len(self.added) or len(self.deletes) or len(self.gone))
-
-
-@dataclass(frozen=True)
-class _Touched:
-    """The files of a plan some rows of which go, and the positions that do."""
-
-    plan: ScanPlan
-    gone: list[PositionSet]
-
-    @classmethod
-    def of(cls, plan: ScanPlan, tally: Tally) -> _Touched:
-        gone = tally.gone
-        known = replace(plan, files=numbered(plan.files))
-        mask = np.zeros(len(plan.files), bool)
-        mask[list(gone)] = True
-        return cls(known.only(mask), list(gone.values()))
-
-    @property
-    def files(self) -> EntryTable:
-        return self.plan.files
-
-    def only(self, mask: np.ndarray[Any, Any]) -> _Touched:
-        """Some of the files."""
-        return _Touched(self.plan.only(mask), [self.gone[int(at)] for at in np.flatnonzero(mask)])
-
-
-@dataclass(frozen=True)
-class _Folded:
-    """All positions that are deleted from files, and the old delete files that say a part of it."""
-
-    deleted: Deleted
-    superseded: EntryTable
-
-    def in_two(self) -> tuple[_Folded, _Folded]:
-        """The files that lose all their rows, and the others."""
-        counts = self.deleted.files.numpy("record_count").tolist()
-        pairs = zip(self.deleted.positions, counts, strict=True)
-        empty = np.array([positions.covers(count) for positions, count in pairs], bool)
-        dropped = self.deleted.of(np.flatnonzero(empty))
-        gone = _paths(dropped.files)
-        named = referenced_paths(self.superseded).to_pylist()
-        # Deletes of a file that leaves the table leave with it.
-        others = self.superseded.filter(pa.array([name not in gone for name in named], pa.bool_()))
-        return _Folded(dropped, self.superseded), _Folded(self.deleted.of(np.flatnonzero(~empty)), others)
-
-
 def _as_user_error(change: Change, error: Exception) -> Exception:
     """What a value in the data did to a statement, without Spark's stacks."""
     cause = error.__cause__ if isinstance(error, WriteFailed) else error
     said = str(cause).strip().splitlines()[0] if cause is not None and str(cause).strip() else str(error)
     return UserError(f"{change.plan.statement.splitlines()[0]}: {said}")
-
-
-def _paths(files: EntryTable) -> frozenset[str]:
-    return frozenset(files["file_path"].to_pylist())
-
-
-def _bytes(files: EntryTable) -> int:
-    """Bytes of files; vectors in one Puffin file count it once."""
-    sizes = dict(zip(files["file_path"].to_pylist(), files["file_size_in_bytes"].to_pylist(), strict=True))
-    return sum(sizes.values())
-
-
-def _by_spec(files: EntryTable) -> dict[int, int]:
-    return {spec_id: len(part) for spec_id, part in files.by_spec()} if len(files) else {}
 
 
 def _ids_below(schema: Any, name: str) -> set[int]:

@@ -44,6 +44,7 @@ from neve.ops.row_change import RowChange
 from neve.ops.target import Resolved, resolved
 from neve.plan.change import ChangePlan
 from neve.predicate import parse
+from neve.predicate.features import features_of
 from neve.predicate.qualify import equalities
 from neve.run.spark.expressions import Value
 from neve.run.spark.session import is_case_sensitive
@@ -128,6 +129,13 @@ class Merge(RowChange[MergeResult]):
         if self.aliases[0].lower() == self.aliases[1].lower():
             raise UserError(f"MERGE: the table and the source cannot both be called {self.aliases[0]!r}.")
         refuse_unreachable(self.clauses)
+        conditions = [
+            ("MERGE ON", self.on),
+            *((f"MERGE clause {n + 1}", c.condition) for n, c in enumerate(self.clauses)),
+        ]
+        for clause, text in conditions:
+            if isinstance(text, str) and features_of(text).has_subquery:
+                raise UserError(f"{clause}: a condition of MERGE cannot hold a subquery. Join it into the source.")
 
     @contextmanager
     def _change(self, context: TableContext) -> Iterator[Change]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -23,6 +23,7 @@ from pyiceberg.expressions import (
     Or,
 )
 from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
@@ -43,6 +44,7 @@ __all__ = ["MergeSource", "merge_source"]
 
 _FEW = 200  # distinct keys that are looked for one by one instead of as a range
 _BROADCAST = 32 << 20  # bytes of a source that every task may hold
+_LEAST_INT, _MOST_INT = -(1 << 31), (1 << 31) - 1
 _RANGED = (sp.IntegralType, sp.StringType, sp.DateType, sp.DecimalType, sp.TimestampType, sp.TimestampNTZType)
 
 
@@ -62,21 +64,20 @@ class MergeSource:
 
     def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str) -> BooleanExpression | None:
         """What the keys of the source say about the rows of the target that can match; nothing when it cannot tell."""
-        usable = [(e, c) for e in equalities if (c := self._column(e, schema, alias)) is not None]
+        known = [e for given in equalities if (e := _in_schema(given, schema)) is not None]
+        usable = [(e, c) for e in known if (c := self._column(e, schema, alias)) is not None]
         if not usable:
             return None
         found = self._ranges([c for _, c in usable])
-        return reduce(And, (_expression(e, r) for (e, _), r in zip(usable, found, strict=True)))
+        fitting = [_fitting(r, schema, e) for (e, _), r in zip(usable, found, strict=True)]
+        return reduce(And, (_expression(e, r) for (e, _), r in zip(usable, fitting, strict=True)))
 
     def _column(self, equality: Equality, schema: Schema, alias: str) -> str | None:
         """The column of the source, when its values compare as the target's do."""
         parts = equality.source
         name = parts[-1] if len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == alias.lower()) else None
         field = next((f for f in self.frame.schema.fields if name is not None and f.name.lower() == name.lower()), None)
-        try:
-            target = spark_type(schema.find_field(equality.target, case_sensitive=False).field_type)
-        except ValueError:
-            return None
+        target = spark_type(schema.find_field(equality.target).field_type)
         return field.name if field is not None and _compare_alike(field.dataType, target) else None
 
     def _ranges(self, names: list[str]) -> list[_Range]:
@@ -114,6 +115,26 @@ class _Range:
     values: tuple[Any, ...] = ()
 
 
+def _in_schema(equality: Equality, schema: Schema) -> Equality | None:
+    """The same with the column called as the table calls it; nothing for a name the table does not have."""
+    try:
+        found = schema.find_field(equality.target, case_sensitive=False)
+    except ValueError:
+        return None
+    return replace(equality, target=schema.find_column_name(found.field_id) or equality.target)
+
+
+def _fitting(found: _Range, schema: Schema, equality: Equality) -> _Range:
+    """The values that the column of the target can have: a long may be beyond every int."""
+    kind = schema.find_field(equality.target).field_type
+    if not isinstance(kind, IntegerType) or found.low is None:
+        return found
+    low, high = max(found.low, _LEAST_INT), min(found.high, _MOST_INT)
+    if low > high:
+        return replace(found, low=None, high=None, values=())
+    return replace(found, low=low, high=high, values=tuple(v for v in found.values if low <= v <= high))
+
+
 def _expression(equality: Equality, found: _Range) -> BooleanExpression:
     name = equality.target
     held: BooleanExpression = AlwaysFalse()
@@ -127,6 +148,8 @@ def _expression(equality: Equality, found: _Range) -> BooleanExpression:
 def _compare_alike(source: sp.DataType, target: sp.DataType) -> bool:
     if isinstance(source, sp.IntegralType) and isinstance(target, sp.IntegralType):
         return True
+    if isinstance(source, sp.DecimalType):
+        return source == target  # values of another scale are not values of the column
     return type(source) is type(target) and isinstance(source, _RANGED)
 
 

@@ -36,14 +36,14 @@ from neve.ops.context import TableContext
 from neve.ops.results import GroupResult, RewriteResult
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
-from neve.plan.rewrite import FileGroup, RewritePlan, RewritePlanningResult, SpecMode, plan_rewrite
+from neve.plan.rewrite import FileGroup, RewritePlan, RewritePlanningResult, SpecMode, Unopened, plan_rewrite
 from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.scan import prune_manifests, statistics_matter
-from neve.predicate import parse
+from neve.predicate import Predicate, parse
 from neve.run.spark.rewrite import Rewriting, Rewritten
 from neve.run.writing.target import WriteOptions, WriteTarget
 from neve.tree.entries import DETAIL, EntryTable, Manifest
-from neve.tree.read import manifests_of, read_entries
+from neve.tree.read import Choice, manifests_of, read_entries
 
 __all__ = ["Progress", "RewriteDataFiles"]
 
@@ -140,23 +140,23 @@ class RewriteDataFiles:
     def _planned(self, context: TableContext) -> RewritePlanningResult:
         options = self._options(context)
         head = context.head(self.target_branch)
-        filter_ = self._filter(context)
-        manifests = manifests_of(context.io, context.metadata, head)
+        condition = self._condition(context)
+        filter_ = self._filter(context, condition)
+        manifests = [m for m in manifests_of(context.io, context.metadata, head) if m.may_hold_live_files]
         opened = prune_manifests(manifests, filter_)
-        unopened = tuple(m for m in manifests if m not in opened and not m.is_deletes)
-        read = partial(_read, context)
-        deletes = read([m for m in opened if m.is_deletes], DETAIL.names)
+        deletes = _read(context, [m for m in opened if m.is_deletes], DETAIL.names)
         statistics = STATISTICS if statistics_matter(filter_, deletes) else ()
-        data = read([m for m in opened if not m.is_deletes], statistics)
+        choice = None if filter_.keeps_everything else lambda entries: filter_.judge(entries).keep
         return plan_rewrite(
-            data,
+            _read(context, [m for m in opened if not m.is_deletes], statistics, choice),
             deletes,
             context.metadata,
             options,
             partitions=filter_,
             spec_mode=self.spec_mode,
             snapshot_id=None if head is None else head.snapshot_id,
-            unopened=(lambda: read(unopened, ())) if unopened else None,
+            unopened=_unopened(context, manifests, opened),
+            judged_in_part=None if condition.exact else condition.text,
         )
 
     def _options(self, context: TableContext) -> RewriteOptions:
@@ -168,11 +168,18 @@ class RewriteDataFiles:
             raise UserError("Choose one of keep_spec() and output-spec-id: they contradict each other.")
         return options
 
-    def _filter(self, context: TableContext) -> PartitionFilter:
-        schema = context.metadata.schema()
-        zone = context.time_zone()
+    def _condition(self, context: TableContext) -> Predicate:
+        schema, zone = context.metadata.schema(), context.time_zone()
         found = parse(self.condition, schema, case_sensitive=self.is_case_sensitive, time_zone=zone)
-        made = PartitionFilter.of(found.expression, context.specs, schema)
+        if self.is_strict and not found.exact:
+            raise UserError(
+                f"Condition {found.text!r} cannot be judged in full: only comparisons of columns with constants choose "
+                "files. Without strict mode, files it may be true in are included."
+            )
+        return found
+
+    def _filter(self, context: TableContext, condition: Predicate) -> PartitionFilter:
+        made = PartitionFilter.of(condition.expression, context.specs, context.metadata.schema())
         return made.strict() if self.is_strict else made
 
     # -- running -----------------------------------------------------------------------------------------------------
@@ -184,8 +191,23 @@ class RewriteDataFiles:
         return _Run(self, self.context.refreshed()).run()
 
 
-def _read(context: TableContext, manifests: Sequence[Manifest], detail: Sequence[str]) -> EntryTable:
-    return read_entries(context.io, tuple(manifests), context.specs, detail=detail, live_only=True)
+def _read(
+    context: TableContext, manifests: Sequence[Manifest], detail: Sequence[str] = (), choice: Choice | None = None
+) -> EntryTable:
+    """The live files of manifests, with details of those that are chosen."""
+    return read_entries(context.io, manifests, context.specs, detail=detail, detail_where=choice, live_only=True)
+
+
+def _unopened(context: TableContext, manifests: Sequence[Manifest], opened: Sequence[Manifest]) -> Unopened | None:
+    """The manifests of data files that were left closed."""
+    paths = {m.path for m in opened}
+    closed = [m for m in manifests if not m.is_deletes and m.path not in paths]
+    if not closed:
+        return None
+    counts = [(m.added_files, m.existing_files) for m in closed]
+    known = [added + existing for added, existing in counts if added is not None and existing is not None]
+    files = sum(known) if len(known) == len(closed) else None
+    return Unopened(len(closed), files, partial(_read, context, closed))
 
 
 @dataclass

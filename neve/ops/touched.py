@@ -1,0 +1,103 @@
+"""The files some rows of which go, with what is deleted from each, before and now.
+
+A file that gets new deletes gets them together with its old ones: from version 3 on a file has one vector at most, and
+before that one delete file per data file is what readers are quickest with. Old deletes that are about one of these
+files alone leave in the same commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from neve.io.vectors import PositionSet
+from neve.ops.context import TableContext
+from neve.plan.delete_index import referenced_paths
+from neve.plan.scan import ScanPlan
+from neve.run.arrow.taskset import numbered
+from neve.run.spark.pairs import Pairs
+from neve.run.spark.positions import deleted_positions
+from neve.run.tally import Tally
+from neve.run.writing.deletes import Deleted
+from neve.tree.entries import Content, EntryTable
+
+__all__ = ["Folded", "Touched", "folded", "paths_of"]
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The files of a plan some rows of which go, and the positions that do."""
+
+    plan: ScanPlan
+    gone: list[PositionSet]
+
+    @classmethod
+    def of(cls, plan: ScanPlan, tally: Tally) -> Touched:
+        """The files of a plan that a statement takes rows from."""
+        gone = tally.gone
+        known = replace(plan, files=numbered(plan.files))
+        mask = np.zeros(len(plan.files), bool)
+        mask[list(gone)] = True
+        return cls(known.only(mask), list(gone.values()))
+
+    @property
+    def files(self) -> EntryTable:
+        """The files."""
+        return self.plan.files
+
+    def only(self, mask: np.ndarray[Any, Any]) -> Touched:
+        """Some of the files."""
+        return Touched(self.plan.only(mask), [self.gone[int(at)] for at in np.flatnonzero(mask)])
+
+
+@dataclass(frozen=True)
+class Folded:
+    """All positions that are deleted from files, and the old delete files that say a part of it."""
+
+    deleted: Deleted
+    superseded: EntryTable
+
+    def in_two(self) -> tuple[Folded, Folded]:
+        """The files that lose all their rows, and the others."""
+        counts = self.deleted.files.numpy("record_count").tolist()
+        pairs = zip(self.deleted.positions, counts, strict=True)
+        empty = np.array([positions.covers(count) for positions, count in pairs], bool)
+        dropped = self.deleted.of(np.flatnonzero(empty))
+        gone = paths_of(dropped.files)
+        named = referenced_paths(self.superseded).to_pylist()
+        # Deletes of a file that leaves the table leave with it.
+        others = self.superseded.filter(pa.array([name not in gone for name in named], pa.bool_()))
+        return Folded(dropped, self.superseded), Folded(self.deleted.of(np.flatnonzero(~empty)), others)
+
+
+def folded(context: TableContext, touched: Touched) -> Folded:
+    """The positions that are gone with those that were gone before, where the old deletes are to be replaced."""
+    plan = touched.plan
+    supersedes = _superseded(context, plan)
+    is_vectors = context.metadata.format_version >= 3
+    by_position = plan.deletes.numpy("content") == Content.POSITION_DELETES
+    pairs = Pairs.of(plan.attached).of_deletes(by_position if is_vectors else supersedes)
+    paths = plan.files["file_path"].to_pylist()
+    old = (
+        deleted_positions(context.spark(), paths, plan.deletes, pairs, context.facts)
+        if len(pairs.file)
+        else [PositionSet()] * len(paths)
+    )
+    united = [new.union(before) for new, before in zip(touched.gone, old, strict=True)]
+    return Folded(Deleted(plan.files, united), plan.deletes.filter(pa.array(supersedes)))
+
+
+def _superseded(context: TableContext, plan: ScanPlan) -> np.ndarray[Any, Any]:
+    """The old deletes that are about one of these files alone, and whose rows move into the new ones."""
+    if context.metadata.format_version < 3 and context.properties.delete_granularity != "file":
+        return np.zeros(len(plan.deletes), bool)
+    by_position = plan.deletes.numpy("content") == Content.POSITION_DELETES
+    return by_position & referenced_paths(plan.deletes).is_valid().to_numpy(zero_copy_only=False)
+
+
+def paths_of(files: EntryTable) -> frozenset[str]:
+    """The paths of some files."""
+    return frozenset(files["file_path"].to_pylist())
