@@ -28,14 +28,32 @@ class Packed:
     starts: Rows
     ends: Rows
     partition: Rows  # the number of each group's partition
-    index: Rows  # its place among the groups of the partition
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def only(self, chosen: NDArray[np.bool_] | Rows) -> Packed:
         """Some of the groups."""
-        return Packed(self.starts[chosen], self.ends[chosen], self.partition[chosen], self.index[chosen])
+        return Packed(self.starts[chosen], self.ends[chosen], self.partition[chosen])
+
+    def first_files(self, most: int) -> Packed:
+        """The first groups that together hold at most so many files, the last one cut to fit."""
+        before = np.cumsum(self.counts) - self.counts
+        kept = self.only(before < most)
+        room = min(most, int(self.counts.sum())) - before[: len(kept)]
+        return Packed(kept.starts, np.minimum(kept.ends, kept.starts + room), kept.partition)
+
+    def rows(self) -> Rows:
+        """The rows of all groups, one group after the other."""
+        counts = self.counts
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.repeat(self.starts, counts) + within
+
+    @property
+    def index(self) -> Rows:
+        """The place of each group among those of its partition; groups of one partition follow each other."""
+        firsts = np.flatnonzero(np.diff(self.partition, prepend=-1))
+        return np.arange(len(self)) - np.repeat(firsts, np.diff(np.append(firsts, len(self))))
 
     def sums(self, values: NDArray[np.int64]) -> Rows:
         """The sum of a value over the files of each group."""
@@ -48,34 +66,31 @@ class Packed:
         return self.ends - self.starts
 
 
-def in_fixed_order(files: EntryTable) -> tuple[Rows, Rows]:
-    """Row numbers of files by spec, typed partition value, size from large to small and path; the partition of each.
+def in_fixed_order(files: EntryTable, rows: Rows) -> tuple[Rows, Rows]:
+    """Some rows by spec, typed partition value, size from large to small and path; and the partition of each.
 
     Partitions are numbered in that order too, so the same files always give the same numbers.
     """
-    codes, keys = files.partition_codes()
-    ranks = _ranks(keys)
-    table = pa.table(
-        {"rank": ranks[codes], "size": files["file_size_in_bytes"], "path": files["file_path"]},
-    )
+    needed = ["spec_id", "file_size_in_bytes", "file_path", *(u.column for u in files.specs.union)]
+    some = EntryTable(files.columns.select(needed), files.specs).take(rows)
+    codes, keys = some.partition_codes()
+    ranks = _ranks(keys)[codes]
+    table = pa.table({"rank": ranks, "size": some["file_size_in_bytes"], "path": some["file_path"]})
     by = [("rank", "ascending"), ("size", "descending"), ("path", "ascending")]
     order = np.asarray(pc.sort_indices(table, sort_keys=by).to_numpy(), np.int64)
-    return order, ranks[codes][order]
+    return rows[order], ranks[order]
 
 
 def packed(sizes: Rows, partitions: Rows, most_bytes: int, most_files: int | None) -> Packed:
     """Files in order cut into groups: a group is closed when the next file would exceed a limit."""
     cuts = list(_cuts(sizes, partitions, most_bytes, most_files))
-    bounds = np.array(cuts, np.int64).reshape(-1, 2)
-    starts, ends = bounds[:, 0], bounds[:, 1]
-    of_group = partitions[starts] if len(starts) else partitions[:0]
-    firsts = np.flatnonzero(np.diff(of_group, prepend=-1))
-    index = np.arange(len(starts)) - np.repeat(firsts, np.diff(np.append(firsts, len(starts))))
-    return Packed(starts, ends, of_group, index)
+    starts, ends = np.array(cuts, np.int64).reshape(-1, 2).T
+    return Packed(starts, ends, partitions[starts])
 
 
 def _cuts(sizes: Rows, partitions: Rows, most_bytes: int, most_files: int | None) -> Iterator[tuple[int, int]]:
     before = np.concatenate([[0], np.cumsum(sizes)])
+    most_bytes = min(most_bytes, int(before[-1]))  # "no limit" is often the largest number there is: nothing to add to
     firsts = np.flatnonzero(np.diff(partitions, prepend=-1)).tolist()
     for first, end in pairwise([*firsts, len(sizes)]):
         at = first
@@ -112,5 +127,13 @@ def _sorted(keys: EntryTable, spec_id: int) -> Rows:
     return np.asarray(pc.sort_indices(table, sort_keys=by).to_numpy(), np.int64)
 
 
-def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _sortable(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    if pa.types.is_floating(column.type):
+        return _in_total_order(column.combine_chunks().cast(pa.float64()))
     return column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
+
+
+def _in_total_order(column: pa.Array) -> pa.Array:
+    """Floating-point numbers as integers of the same order, in which the two zeros are two and NaN is the last."""
+    bits = column.fill_null(0).to_numpy(zero_copy_only=False).view(np.int64)
+    return pa.array(bits ^ ((bits >> 63) & np.iinfo(np.int64).max))

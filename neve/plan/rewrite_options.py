@@ -10,6 +10,7 @@ neve.errors.UnknownName: Unknown option 'rewriteall'. Did you mean 'rewrite-all'
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -21,7 +22,9 @@ __all__ = ["JOB_ORDERS", "OPTIONS", "JobOrder", "Option", "RewriteOptions"]
 JobOrder = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"]
 JOB_ORDERS: tuple[JobOrder, ...] = ("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc")
 _NO_LIMIT = (1 << 31) - 1
+_LARGEST = (1 << 63) - 1
 _MANY_BYTES = 100 << 30
+_MUCH = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +38,24 @@ class Option:
     meaning: str
 
 
-def _number(least: float, most: float = float("inf")) -> Callable[[Any], int]:
+def _number(least: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
-        if isinstance(value, bool) or not least <= int(value) <= most or int(value) != float(value):
+        number = int(value)
+        is_whole = isinstance(value, str) or (number == value and not isinstance(value, bool))
+        if not is_whole or not least <= number <= _LARGEST:
             raise ValueError(value)
-        return int(value)
+        return number
 
     return read
 
 
-def _share(value: Any) -> float:
-    if not 0 < float(value) <= 1:
-        raise ValueError(value)
-    return float(value)
+def _real(most: float) -> Callable[[Any], float]:
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not 0 < float(value) <= most:
+            raise ValueError(value)
+        return float(value)
 
-
-def _factor(value: Any) -> float:
-    if not 0 < float(value) < float("inf"):
-        raise ValueError(value)
-    return float(value)
+    return read
 
 
 def _flag(value: Any) -> bool:
@@ -63,9 +65,7 @@ def _flag(value: Any) -> bool:
 
 
 def _order(value: Any) -> JobOrder:
-    if value not in JOB_ORDERS:
-        raise ValueError(value)
-    return value
+    return JOB_ORDERS[JOB_ORDERS.index(str(value).lower())]
 
 
 _POSITIVE, _COUNT = "a whole number above 0", "a whole number, 0 or more"
@@ -82,7 +82,7 @@ _ALL = (
     Option(
         "delete-ratio-threshold",
         "delete_ratio_threshold",
-        _share,
+        _real(1),
         "a number above 0, 1 at most",
         "share of deleted rows that makes a candidate",
     ),
@@ -114,7 +114,9 @@ _ALL = (
         "then remove delete files that apply to nothing",
     ),
     Option("output-spec-id", "output_spec_id", _number(0), _COUNT, "the partition spec of the new files"),
-    Option("compression-factor", "compression_factor", _factor, "a number above 0", "of the estimate of sorted files"),
+    Option(
+        "compression-factor", "compression_factor", _real(_MUCH), "a number above 0", "of the estimate of sorted files"
+    ),
     Option(
         "shuffle-partitions-per-file",
         "shuffle_partitions_per_file",
@@ -165,10 +167,11 @@ class RewriteOptions:
     @classmethod
     def of(cls, given: Mapping[str, Any], default_target: int) -> RewriteOptions:
         """The options under their Iceberg names; sizes that are not given follow from the target."""
-        known = {OPTIONS[name].field: _read(name, value) for name, value in given.items() if _is_known(name)}
+        _refuse_unknown(given)
+        known = {OPTIONS[name].field: _read(name, value) for name, value in given.items()}
         target = known.setdefault("target_file_size", default_target)
-        known.setdefault("min_file_size", int(target * 0.75))
-        known.setdefault("max_file_size", int(target * 1.8))
+        known.setdefault("min_file_size", target * 3 // 4)
+        known.setdefault("max_file_size", max(target * 9 // 5, target + 1))
         made = cls(**known)
         made._refuse_contradictions()
         return made
@@ -212,10 +215,12 @@ class RewriteOptions:
             )
 
 
-def _is_known(name: str) -> bool:
-    if name not in OPTIONS:
-        raise UnknownName("option", name, OPTIONS)
-    return True
+def _refuse_unknown(given: Mapping[str, Any]) -> None:
+    wrong = [UnknownName("option", name, OPTIONS) for name in given if name not in OPTIONS]
+    if len(wrong) > 1:
+        raise UserError(" ".join(map(str, wrong)))
+    for one in wrong:
+        raise one
 
 
 def _read(name: str, value: Any) -> Any:

@@ -1,0 +1,212 @@
+"""What a compaction is going to do: groups of files, why each file is in one or not, what could not be decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from neve.model.partition import PartitionKey
+from neve.plan.diagnostics import Diagnostics
+from neve.plan.partition_filter import FilterStats
+from neve.plan.ranges import Mask
+from neve.plan.rewrite_options import RewriteOptions
+from neve.plan.scan import ScanPlan
+from neve.tree.entries import EntryTable
+
+__all__ = [
+    "FileGroup",
+    "Reason",
+    "RewriteDataFilesPlan",
+    "RewriteDataFilesPlanningResult",
+    "RewritePlan",
+    "RewritePlanningResult",
+    "SpecMode",
+    "Unopened",
+    "is_chosen",
+]
+
+
+class SpecMode(StrEnum):
+    """Under which spec new files are written."""
+
+    CURRENT = "current"  # the default spec, or the one of `output-spec-id`
+    KEEP = "keep"  # that of the files they replace
+    UPGRADE = "upgrade"  # the target; only files that are not under it yet are taken
+
+
+class Reason(IntEnum):
+    """Why a file was chosen or not."""
+
+    NOT_MATCHING_PARTITION = 0
+    NOT_MATCHING_STATISTICS = 1
+    WELL_SIZED = 2
+    IN_TARGET_SPEC = 3
+    GROUP_TOO_SMALL = 4
+    OVER_MAX_FILES = 5
+    TOO_SMALL = 10
+    TOO_LARGE = 11
+    DELETE_FILES = 12
+    DELETED_ROWS = 13
+    OTHER_SPEC = 14
+    REWRITE_ALL = 15
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether it is a reason to rewrite the file."""
+        return self >= Reason.TOO_SMALL
+
+
+@dataclass(frozen=True)
+class FileGroup:
+    """Files of one partition that are rewritten together."""
+
+    group_id: int
+    partition: PartitionKey
+    index_in_partition: int
+    scan: ScanPlan  # the files, in order, and the deletes that apply to them
+    output_spec_id: int
+    output_files: int  # expected
+    split_size: int  # bytes one task reads
+
+    @property
+    def files(self) -> EntryTable:
+        """The files of the group."""
+        return self.scan.files
+
+    @property
+    def bytes(self) -> int:
+        """The size of its files."""
+        return self.scan.stats.bytes
+
+    @property
+    def rows(self) -> int:
+        """The rows of its files, before deletes."""
+        return self.scan.stats.rows
+
+
+@dataclass(frozen=True)
+class Unopened:
+    """Data files of manifests that were not opened, because no partition they may list matches the filter."""
+
+    manifests: int
+    files: int | None  # None: their writer did not count
+    read: Callable[[], EntryTable]  # for those who want to know which files
+
+
+@dataclass(frozen=True)
+class RewritePlan:
+    """The groups a compaction rewrites; a value: making it touches nothing."""
+
+    snapshot_id: int | None
+    groups: tuple[FileGroup, ...]
+    options: RewriteOptions
+    spec_mode: SpecMode
+    diagnostics: Diagnostics  # what the filter could not decide, and why
+    considered: EntryTable = field(repr=False, compare=False)  # the files whose manifests were opened
+    reason_codes: NDArray[np.int8] = field(repr=False, compare=False)  # of each of them
+    unopened: Unopened | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def files(self) -> int:
+        """How many files are rewritten."""
+        return sum(len(g.files) for g in self.groups)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes are rewritten."""
+        return sum(g.bytes for g in self.groups)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.groups
+
+    def reasons(self) -> pa.Table:
+        """For every file of the table why it was chosen or not."""
+        parts = [_reasons(self.considered, self.reason_codes)]
+        if self.unopened is not None:
+            rest = self.unopened.read()
+            parts.append(_reasons(rest, np.full(len(rest), Reason.NOT_MATCHING_PARTITION, np.int8)))
+        return pa.concat_tables(parts)
+
+    def explain(self) -> str:
+        """The plan in words."""
+        return "\n".join(self._lines())
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def _lines(self) -> Iterator[str]:
+        partitions = {g.partition for g in self.groups}
+        yield (
+            f"Rewrite {self.files} files, {self.bytes} bytes, in {len(self.groups)} groups of {len(partitions)} "
+            f"partitions into about {sum(g.output_files for g in self.groups)} files"
+        )
+        yield f"  on       snapshot {self.snapshot_id}"
+        yield f"  target   {self.options.target_file_size} bytes a file"
+        for reason, count in self._counts():
+            yield f"  {'takes' if reason.is_chosen else 'leaves':<8} {count} files: {_WORDS[reason]}"
+        if self.unopened is not None:
+            files = "the" if self.unopened.files is None else self.unopened.files
+            yield f"  leaves   {files} files of {self.unopened.manifests} manifests that need not be opened"
+        yield from (f"  unclear  {line}" for line in self.diagnostics.lines())
+
+    def _counts(self) -> Iterator[tuple[Reason, int]]:
+        found, counts = np.unique(self.reason_codes, return_counts=True)
+        for code, count in zip(found[::-1], counts[::-1], strict=True):
+            yield Reason(int(code)), int(count)
+
+
+@dataclass(frozen=True)
+class RewritePlanningResult:
+    """A plan, and how often its filter had to keep files it could not judge."""
+
+    plan: RewritePlan
+    filter_stats: FilterStats
+
+
+RewriteDataFilesPlan = RewritePlan
+"""The plan by the name of the verb it is made for."""
+
+RewriteDataFilesPlanningResult = RewritePlanningResult
+"""The result of planning by the name of the verb."""
+
+_WORDS = {
+    Reason.NOT_MATCHING_PARTITION: "their partition does not match the filter",
+    Reason.NOT_MATCHING_STATISTICS: "their statistics do not match the filter",
+    Reason.WELL_SIZED: "they are of a good size",
+    Reason.IN_TARGET_SPEC: "they are under the target spec",
+    Reason.GROUP_TOO_SMALL: "too few of them in their partition",
+    Reason.OVER_MAX_FILES: "beyond max-files-to-rewrite",
+    Reason.TOO_SMALL: "smaller than min-file-size-bytes",
+    Reason.TOO_LARGE: "larger than max-file-size-bytes",
+    Reason.DELETE_FILES: "delete-file-threshold delete files apply, or more",
+    Reason.DELETED_ROWS: "delete-ratio-threshold of their rows are deleted, or more",
+    Reason.OTHER_SPEC: "they are under another spec than the target",
+    Reason.REWRITE_ALL: "rewrite-all",
+}
+
+
+def is_chosen(codes: NDArray[np.int8]) -> Mask:
+    """Which reasons are reasons to rewrite a file."""
+    return np.asarray(codes >= Reason.TOO_SMALL)
+
+
+def _reasons(files: EntryTable, codes: NDArray[np.int8]) -> pa.Table:
+    names = pa.array([r.name.lower().replace("_", "-") for r in Reason])
+    place = {int(r): n for n, r in enumerate(Reason)}
+    at = np.array([place.get(code, 0) for code in range(int(max(Reason)) + 1)], np.int32)
+    return pa.table(
+        {
+            "file_path": files["file_path"],
+            "spec_id": files["spec_id"],
+            "file_size_in_bytes": files["file_size_in_bytes"],
+            "is_chosen": pa.array(is_chosen(codes)),
+            "reason": names.take(pa.array(at[codes])),
+        }
+    )
