@@ -27,21 +27,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pyarrow as pa
 from pyiceberg.exceptions import ResolveError, ValidationError
-from pyiceberg.expressions.literals import AboveMax, BelowMin, literal
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 from pyiceberg.schema import Schema
 from pyiceberg.table import Transaction
 from pyiceberg.table.update import AssertDefaultSpecId, AssertLastAssignedFieldId
 from pyiceberg.table.update.schema import UpdateSchema
-from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
 from pyiceberg.typedef import TableVersion
-from pyiceberg.types import DateType, DecimalType, IcebergType, NestedField, UnknownType
+from pyiceberg.types import DecimalType, IcebergType, NestedField, UnknownType
 
 from neve.errors import CommitConflict, NeveError, UnknownName, UserError
-from neve.model.evolve import is_named_like_a_column
-from neve.model.metadata import TableMetadata, check_schema_fits
+from neve.model.column_rules import refuse_default, refuse_promotion, refuse_what_does_not_fit
 from neve.model.numbering import with_fresh_ids, with_next_ids
-from neve.model.promotion import can_promote
 from neve.model.pyiceberg_private import changed_columns, fields_by_id, ids_by_name, schema_without_ids
 from neve.ops.context import TableContext
 from neve.ops.evolve import Change, land
@@ -134,7 +130,7 @@ class SchemaChange(UpdateSchema):
             raise UserError(
                 f"Cannot add the column {_name(path)!r}: give a type such as LongType(), not {field_type!r}."
             )
-        _refuse_default(default_value, field_type)
+        refuse_default(default_value, field_type)
         if field_type.is_primitive:
             return self._add_column(path, field_type, doc, required, default_value)
         self._add_column(path, UnknownType(), doc, required)
@@ -150,7 +146,7 @@ class SchemaChange(UpdateSchema):
     def set_default_value(self, path: Path, default_value: Any | None) -> UpdateSchema:
         """Set what rows written from now on have in a column they do not give; None for nothing."""
         field = self.find(path)
-        _refuse_default(default_value, field.field_type)
+        refuse_default(default_value, field.field_type)
         return self._set_default_value(path, default_value)
 
     def rename_column(self, path_from: Path, new_name: str) -> UpdateSchema:
@@ -171,7 +167,7 @@ class SchemaChange(UpdateSchema):
         field = self.find(path)
         if field_type is not None and field_type != field.field_type:
             if not self._allow_incompatible_changes:
-                _refuse_promotion(field, field_type, self.context.metadata)
+                refuse_promotion(field, field_type, self.context.metadata)
             with self._freely():
                 self._update_column(path, field_type)
         return self._update_column(path, None, required, doc)
@@ -202,7 +198,7 @@ class SchemaChange(UpdateSchema):
                     f"The columns of table {state.name} were changed by another writer meanwhile: its schema is "
                     f"{now.current_schema_id}, not {base.current_schema_id}. Look at it, and make the change anew."
                 )
-            _refuse_what_does_not_fit(wanted, now)
+            refuse_what_does_not_fit(wanted, now)
             more = (
                 AssertLastAssignedFieldId(last_assigned_field_id=base.last_column_id),
                 AssertDefaultSpecId(default_spec_id=now.default_spec_id),
@@ -275,67 +271,3 @@ def _in_our_words(change: SchemaChange) -> Iterator[None]:
 
 def _name(path: Path) -> str:
     return path if isinstance(path, str) else ".".join(path)
-
-
-def _refuse_default(value: Any, kind: IcebergType) -> None:
-    """Refuse a default that is no value of the type; PyIceberg cuts one that is too large to the largest there is."""
-    if value is None:
-        return
-    if not kind.is_primitive:
-        raise UserError(f"Cannot give a column of type {kind} a default value.")
-    try:
-        fitting = literal(value).to(kind)
-    except (TypeError, ValueError) as e:
-        raise UserError(f"Cannot take {value!r} as a default value of type {kind}: {e}") from e
-    if isinstance(fitting, AboveMax | BelowMin):
-        raise UserError(f"Cannot take {value!r} as a default value of type {kind}: it does not fit.")
-
-
-def _refuse_promotion(field: NestedField, wanted: IcebergType, metadata: TableMetadata) -> None:
-    """Refuse a change of type that would change what is stored already."""
-    now, what = field.field_type, f"Cannot change the column {field.name!r} from {field.field_type} to {wanted}"
-    if not can_promote(now, wanted, metadata.format_version):
-        raise UserError(f"{what}. Only wider types are possible: add a column of the new type instead.")
-    if not isinstance(now, DateType):
-        return
-    if field.initial_default is not None or field.write_default is not None:
-        raise UserError(f"{what}: its default value is a date. Add a column of the new type instead.")
-    for spec in metadata.specs().values():
-        for part in spec.fields:
-            if part.source_id == field.field_id and isinstance(part.transform, IdentityTransform | BucketTransform):
-                raise UserError(
-                    f"{what}: partition spec {spec.spec_id} has dates of it in the field {part.name!r}, which would "
-                    "be other values. Add a column of the new type instead."
-                )
-
-
-def _refuse_what_does_not_fit(schema: Schema, metadata: TableMetadata) -> None:
-    """Refuse a schema that does not fit the version, the specs or the sort order of the table."""
-    check_schema_fits(schema, metadata.format_version)
-    if not schema.fields:
-        raise UserError("Cannot drop all columns: a table has at least one.")
-    _refuse_dropped_sources(schema, metadata)
-    for spec in metadata.specs().values():
-        for field in spec.fields:
-            matters = spec.spec_id == metadata.default_spec_id or field.source_id in fields_by_id(schema)
-            if matters and is_named_like_a_column(field, schema):
-                raise UserError(
-                    f"Cannot name a column {field.name!r}: partition spec {spec.spec_id} has a field of that name, "
-                    "made from another column. Choose another name."
-                )
-
-
-def _refuse_dropped_sources(schema: Schema, metadata: TableMetadata) -> None:
-    known, before = fields_by_id(schema), metadata.schema()
-    for field in metadata.spec().fields:
-        if field.source_id not in known and not isinstance(field.transform, VoidTransform):
-            raise UserError(
-                f"Cannot drop the column {before.find_column_name(field.source_id)!r}: the table is partitioned by it. "
-                f"Drop the partition field first: evolve_partitions(drop=[{field.name!r}])."
-            )
-    for order in metadata.sort_order().fields:
-        if order.source_id not in known:
-            raise UserError(
-                f"Cannot drop the column {before.find_column_name(order.source_id)!r}: "
-                "the table is sorted by it. Change the sort order first."
-            )

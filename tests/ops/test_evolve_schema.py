@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
@@ -235,6 +236,18 @@ class TestPartitionNames:
                 change.add_column(name, IntegerType())
             with pytest.raises(UserError, match=f"'{name}': partition spec 0"), t.evolve_schema() as change:
                 change.rename_column("n", name)
+
+    def test_a_clash_that_is_there_already_does_not_stop_other_changes(self, lake):
+        """Another engine may have named a column so."""
+        t = self.moved_on(lake, 2)
+        with t.evolve_schema() as change:
+            change.rename_column("region", "area").add_column("zone", IntegerType())
+        fields = [f.model_copy(update={"name": "region"}) if f.name == "zone" else f for f in t.schema.fields]
+        clashing = AddSchemaUpdate(schema=Schema(*fields, schema_id=9))
+        t.context.catalog.commit_table(t.iceberg, (), (clashing, SetCurrentSchemaUpdate(schema_id=-1)))
+        with t.evolve_schema() as change:
+            change.add_column("x", IntegerType())
+        assert {"region", "area", "x"} <= set(t.schema.column_names)
 
     def test_a_column_the_table_is_sorted_by_stays(self, lake):
         order = SortOrder(SortField(1, IdentityTransform()))
