@@ -65,7 +65,7 @@ def _flag(value: Any) -> bool:
 
 
 def _order(value: Any) -> JobOrder:
-    return JOB_ORDERS[JOB_ORDERS.index(str(value).lower())]
+    return {order: order for order in JOB_ORDERS}[value.lower()]
 
 
 _POSITIVE, _COUNT = "a whole number above 0", "a whole number, 0 or more"
@@ -182,15 +182,15 @@ class RewriteOptions:
         return self.target_file_size + (self.max_file_size - self.target_file_size) // 2
 
     def output_files(self, size: int) -> int:
-        """How many files so many bytes become."""
+        """How many files so many bytes become; a small rest goes into the others if they stay near the target."""
         if size < self.target_file_size:
             return 1
         fewer, rest = divmod(size, self.target_file_size)
         more = fewer + (rest > 0)
         if rest > self.min_file_size:
             return more
-        average_limit = min(1.1 * self.target_file_size, self.write_limit)
-        return fewer if size / fewer < average_limit else more
+        is_below = size * 10 < self.target_file_size * 11 * fewer and size < self.write_limit * fewer
+        return fewer if is_below else more
 
     def split_size(self, size: int) -> int:
         """Bytes one task reads of a group of so many."""
@@ -226,5 +226,5 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
 def _read(name: str, value: Any) -> Any:
     try:
         return OPTIONS[name].read(value)
-    except (TypeError, ValueError, OverflowError):
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         raise UserError(f"Option {name!r} is {value!r}; it must be {OPTIONS[name].accepts}.") from None
