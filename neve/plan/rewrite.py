@@ -9,7 +9,7 @@ The filter chooses files, never rows: all rows of a chosen file are kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -150,6 +150,12 @@ class _Candidates:
         codes[rows[kept.rows()]] = self.codes[rows[kept.rows()]]
         return self._groups(kept, rows, _job_order(kept, sizes, o.job_order)), codes
 
+    def scan(self, rows: Rows, deletes: Rows, attached: pa.Table) -> ScanPlan:
+        """A scan of some of the files and some of the delete files."""
+        schema, found = self.planning.metadata.schema(), self.planning.deletes.take(deletes)
+        files = self.files.take(rows)
+        return ScanPlan(self.planning.snapshot_id, schema, files, found, attached, AlwaysTrue(), ScanStats())
+
     def _is_worth_it(self, groups: Packed, sizes: Rows, is_deleted: Mask) -> Mask:
         o = self.planning.options
         if o.rewrite_all or self.planning.spec_mode is SpecMode.UPGRADE:
@@ -160,11 +166,8 @@ class _Candidates:
         return ((count >= 2) & enough) | (size > o.max_file_size) | has_deleted
 
     def _groups(self, groups: Packed, rows: Rows, order: Rows) -> tuple[FileGroup, ...]:
-        scans = _Scans.of(self, rows)
-        index, starts, ends = groups.index[order], groups.starts[order], groups.ends[order]
-        return tuple(
-            self._group(n, int(index[n]), scans.between(int(starts[n]), int(ends[n]))) for n in range(len(order))
-        )
+        scans, index = _Scans.of(self, groups, rows), groups.index
+        return tuple(self._group(n, int(index[at]), scans[at]) for n, at in enumerate(order.tolist()))
 
     def _group(self, group_id: int, index: int, scan: ScanPlan) -> FileGroup:
         options, partition = self.planning.options, scan.files.partition_key(0)
@@ -182,37 +185,58 @@ class _Candidates:
 
 @dataclass(frozen=True)
 class _Scans:
-    """Files in the order of their groups, with the deletes that apply; a group is a stretch of them."""
+    """The files of every group and the deletes that apply, put in order once; a group is a stretch of each."""
 
-    planning: _Planning
-    files: EntryTable
-    first_pair: Rows  # of each file, and one beyond the last
-    delete: Rows  # of each pair
+    whole: ScanPlan
+    files: Rows  # where the files of each group start, and one beyond the last
+    deletes: Rows
+    pairs: Rows
 
     @classmethod
-    def of(cls, candidates: _Candidates, rows: Rows) -> _Scans:
-        file, delete = (candidates.pairs[name].to_numpy() for name in ("file", "delete"))
-        starts, ends = np.searchsorted(file, rows, "left"), np.searchsorted(file, rows, "right")
-        found = Packed(starts, ends, rows)
-        first_pair = np.concatenate([[0], np.cumsum(found.counts)])
-        return cls(candidates.planning, candidates.files.take(rows), first_pair, delete[found.rows()])
+    def of(cls, candidates: _Candidates, groups: Packed, rows: Rows) -> _Scans:
+        """The scans of groups, which are stretches of the rows."""
+        chosen = rows[groups.rows()]
+        group, starts = np.repeat(np.arange(len(groups)), groups.counts), _starts(groups.counts)
+        file, delete = _pairs_of(chosen, candidates.pairs)
+        of_pair, count = group[file], max(len(candidates.planning.deletes), 1)
+        used, place = np.unique(of_pair * count + delete, return_inverse=True)  # a delete file once for each group
+        deletes = np.searchsorted(used, np.arange(len(groups) + 1) * count)
+        pairs = np.searchsorted(of_pair, np.arange(len(groups) + 1))
+        attached = {"file": file - starts[of_pair], "delete": place - deletes[of_pair]}
+        whole = candidates.scan(chosen, used % count, pa.table(attached))
+        return cls(whole, starts, deletes, pairs)
 
-    def between(self, start: int, end: int) -> ScanPlan:
-        """The plan that reads the files of one stretch."""
-        files = EntryTable(self.files.columns.slice(start, end - start), self.files.specs)
-        used, delete = np.unique(self.delete[self.first_pair[start] : self.first_pair[end]], return_inverse=True)
-        file = np.repeat(np.arange(end - start), np.diff(self.first_pair[start : end + 1]))
+    def __getitem__(self, group: int) -> ScanPlan:
+        files, deletes = (
+            _stretch(self.whole.files, self.files, group),
+            _stretch(self.whole.deletes, self.deletes, group),
+        )
+        start, end = self.pairs[group : group + 2].tolist()
         stats = ScanStats(
             files_considered=len(files),
             files=len(files),
             rows=int(pc.sum(files["record_count"]).as_py() or 0),
             bytes=int(pc.sum(files["file_size_in_bytes"]).as_py() or 0),
-            delete_files=len(used),
+            delete_files=len(deletes),
         )
-        attached = pa.table({"file": pa.array(file, pa.int64()), "delete": pa.array(delete, pa.int64())})
-        deletes = self.planning.deletes.take(used)
-        schema = self.planning.metadata.schema()
-        return ScanPlan(self.planning.snapshot_id, schema, files, deletes, attached, AlwaysTrue(), stats)
+        attached = self.whole.attached.slice(start, end - start)
+        return replace(self.whole, files=files, deletes=deletes, attached=attached, stats=stats)
+
+
+def _stretch(entries: EntryTable, starts: Rows, group: int) -> EntryTable:
+    start, end = starts[group : group + 2].tolist()
+    return EntryTable(entries.columns.slice(start, end - start), entries.specs)
+
+
+def _starts(counts: Rows) -> Rows:
+    return np.concatenate([[0], np.cumsum(counts)])
+
+
+def _pairs_of(files: Rows, pairs: pa.Table) -> tuple[Rows, Rows]:
+    """The pairs of some files, which are numbered anew in the order given."""
+    file, delete = pairs["file"].to_numpy(), pairs["delete"].to_numpy()
+    found = Packed(np.searchsorted(file, files, "left"), np.searchsorted(file, files, "right"), files)
+    return np.repeat(np.arange(len(files)), found.counts), delete[found.rows()]
 
 
 def _deleted(files: EntryTable, deletes: EntryTable, pairs: pa.Table) -> tuple[Rows, NDArray[np.float64]]:
