@@ -290,7 +290,8 @@ def _summary(played: Played, wanted: dict[str, str]) -> None:
 
 
 def _result(played: Played, wanted: dict[str, Any]) -> None:
-    assert {name: getattr(played.result, name) for name in wanted} == wanted
+    found = {name: getattr(played.result, name) for name in wanted}
+    assert {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()} == wanted
 
 
 def _data_files(played: Played, wanted: int) -> None:
