@@ -237,8 +237,8 @@ def _field_id(field: pa.Field) -> int | None:
 
 
 def _partition_column(values: pa.Array, kind: pa.DataType, manifest: Manifest) -> pa.Array:
-    if pa.types.is_null(kind):
-        return pa.nulls(len(values))
+    if pa.types.is_null(kind) or values.null_count == len(values):
+        return pa.nulls(len(values), kind)  # a field that was dropped is null in the type of its source
     try:
         return values if values.type == kind else values.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:

@@ -17,14 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO
+from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
 from neve.errors import TableError
 from neve.io.avro import encode
 from neve.io.files import write_new
-from neve.model.partition import Specs
+from neve.model.partition import Specs, arrow_type
 from neve.model.pyiceberg_private import fields_by_id
 from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
 from neve.tree.schemas import entry_schema, list_schema
@@ -155,8 +157,18 @@ def _file_column(field: dict[str, Any], entries: EntryTable, spec_id: int, rows:
 def _tuple(entries: EntryTable, spec_id: int, names: list[str], rows: int) -> pa.StructArray:
     if not names:
         return pa.StructArray.from_buffers(pa.struct([]), rows, [None])
-    columns = [_whole(entries[c]) for c in entries.specs.columns(spec_id)]
+    fields = zip(entries.specs[spec_id].fields, entries.specs.columns(spec_id), strict=True)
+    columns = [_whole(entries[c]) if not _is_void(f) else _nothing(entries.specs, f, rows) for f, c in fields]
     return pa.StructArray.from_arrays(columns, names=names)
+
+
+def _is_void(field: PartitionField) -> bool:
+    return isinstance(field.transform, VoidTransform)
+
+
+def _nothing(specs: Specs, field: PartitionField, rows: int) -> pa.Array:
+    """The values of a field that was dropped: nulls, of the type its spec gives it now."""
+    return pa.nulls(rows, arrow_type(specs.result_type(field)))
 
 
 def _whole(column: Any) -> pa.Array:

@@ -314,3 +314,13 @@ def test_a_quoted_column_names_the_field_to_drop_as_it_named_the_one_to_add(crea
     table = create(2, by=(), schema="`a b` int")
     table.evolve_partitions(add=["`a b`"]).evolve_partitions(drop=["`a b`"])
     assert not table.refresh().context.metadata.spec().fields
+
+
+def test_a_version_1_table_takes_rows_after_a_partition_field_and_then_its_column_were_dropped(create: Create):
+    table = create(1, by=("months(ts)",))
+    table.append(rows_of({1: "eu"}))
+    table.evolve_partitions(drop=["months(ts)"])
+    with table.evolve_schema() as change:
+        change.delete_column("ts")
+    table.append([{"id": 2, "region": "us"}])
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2]
