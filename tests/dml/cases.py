@@ -146,10 +146,14 @@ def cases() -> tuple[Case, ...]:
     return tuple(found)
 
 
+def wants_all() -> bool:
+    """Whether every case is to be played in all its runs, and read by both engines."""
+    return os.environ.get("NEVE_CASES") == "all"
+
+
 def runs_of(*families: str) -> Iterator[tuple[Case, Run]]:
     """What to run of some families: each case once, or in every run it makes sense in with NEVE_CASES=all."""
-    wants_all = os.environ.get("NEVE_CASES", "") == "all"
     for case in cases():
         if case.family.split("_")[0] in families:
-            for run in case.runs if wants_all else [case.own_run]:
+            for run in case.runs if wants_all() else [case.own_run]:
                 yield case, run

@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import pyarrow as pa
@@ -37,7 +37,7 @@ import pyarrow as pa
 from neve import Table
 from neve.tree.entries import DETAIL, Content, EntryTable, Status
 from neve.tree.read import manifests_of, read_entries
-from tests.dml.cases import Case, Run
+from tests.dml.cases import Case, Run, wants_all
 from tests.dml.oracle import difference, kinds, plain
 from tests.dml.rows import Rows
 from tests.dml.stage import files_of
@@ -119,9 +119,9 @@ class Played:
             found |= set(self._entries(snapshot)["file_path"].to_pylist())
         return found
 
-    def read(self, branch: str) -> pa.Table:
+    def read(self, branch: str, engine: Literal["arrow", "spark"] = "arrow") -> pa.Table:
         """The rows of a branch now, UUIDs as text."""
-        return with_text_uuids(self.table.scan(ref=branch).to_arrow(engine="arrow"), self.rows)
+        return with_text_uuids(self.table.scan(ref=branch).to_arrow(engine=engine), self.rows)
 
     @cached_property
     def main_rows(self) -> pa.Table:
@@ -146,9 +146,10 @@ def check(played: Played) -> None:
 
 def rows_are_those_of_the_oracle(played: Played) -> None:
     assert played.answer is not None
-    found = played.read(played.case.branch)
-    assert not (wrong := difference(found, played.answer)), wrong
-    assert kinds(found) == {name: kinds(played.answer)[name] for name in found.column_names}
+    for engine in ("arrow", "spark") if wants_all() else ("arrow",):
+        found = played.read(played.case.branch, engine)
+        assert not (wrong := difference(found, played.answer)), f"{engine}: {wrong}"
+        assert kinds(found) == {name: kinds(played.answer)[name] for name in found.column_names}, engine
 
 
 def main_is_untouched_by_a_branch(played: Played) -> None:

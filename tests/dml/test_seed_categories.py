@@ -7,7 +7,6 @@ NEVE_CASES=all; version 1 has no delete files, so it knows copy-on-write only.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ import pytest
 import neve
 from neve.tree.entries import Content, EntryTable, Status
 from neve.tree.read import manifests_of, read_entries
+from tests.dml.cases import wants_all
 
 Row = dict[str, Any]
 COMBINATIONS = [(1, "copy-on-write"), *((v, m) for v in (2, 3) for m in ("copy-on-write", "merge-on-read"))]
@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     tests = [name for name in globals() if name.startswith("test_")]
     at = tests.index(metafunc.function.__name__)
     chosen = [COMBINATIONS[(at + shift) % len(COMBINATIONS)] for shift in (0, 2)]
-    if os.environ.get("NEVE_CASES") == "all":
+    if wants_all():
         chosen = COMBINATIONS
     metafunc.parametrize("combination", chosen, ids=lambda c: f"v{c[0]}-{c[1]}")
 
