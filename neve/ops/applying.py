@@ -65,6 +65,8 @@ class Change:
     inserts: bool = False  # some rows may be new
     ambiguity: str = ""
     is_pruned: bool = False  # the keys of a source ruled out files
+    context: TableContext | None = None  # the table as the change foresees it, when that is not as it is
+    before_commit: Callable[[], None] | None = None  # what must land before the rows
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,8 @@ class Applying:
         return guarded(overwrite, self.change.command, self.isolation, reads_itself=plan.reads_itself)
 
     def _commit(self, action: Action) -> Outcome:
+        if self.change.before_commit is not None:
+            self.change.before_commit()
         owned, self.written = self.written, []  # from here on the commit decides what becomes of them
         return commit(
             self.context.catalog,

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
 from functools import wraps
 from inspect import signature
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -37,6 +39,7 @@ from pyiceberg.types import DecimalType, IcebergType, NestedField, UnknownType
 
 from neve.errors import CommitConflict, NeveError, UnknownName, UserError
 from neve.model.column_rules import refuse_default, refuse_promotion, refuse_what_does_not_fit
+from neve.model.fold import fold
 from neve.model.numbering import with_fresh_ids, with_next_ids
 from neve.model.pyiceberg_private import changed_columns, fields_by_id, ids_by_name, schema_without_ids
 from neve.ops.context import TableContext
@@ -207,6 +210,14 @@ class SchemaChange(UpdateSchema):
 
         land(self.context, change, "schema change")
         self.landed()
+
+    def foreseen(self) -> TableContext:
+        """The table as it will be when the change has landed; nothing is committed."""
+        with _in_our_words(self):
+            updates, _ = self._commit()
+        table = copy(self.context.iceberg)
+        table.metadata = fold(self.context.metadata, updates)
+        return replace(self.context, iceberg=table)
 
     def _apply(self) -> Schema:
         """The schema after the change; PyIceberg's looks at all specs where two kinds of them matter."""

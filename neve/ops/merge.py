@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -64,7 +64,6 @@ class Merge(RowChange[MergeResult]):
     aliases: tuple[str, str] = ("t", "s")
     clauses: tuple[Clause, ...] = ()
     evolves: bool = False
-    evolved: bool = field(default=False, repr=False)
 
     command = Command.MERGE
     result_type = MergeResult
@@ -111,16 +110,6 @@ class Merge(RowChange[MergeResult]):
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def execute(self) -> MergeResult:
-        """Run the statement and commit what it changed."""
-        self._check()
-        if not self.evolves or self.evolved:
-            return super().execute()
-        with merge_source(self.context, self.source) as source:
-            merge = replace(self, source=source.frame, evolved=True)
-            merge._evolve(self.context.refreshed(), source)
-            return merge.execute()
-
     def _check(self) -> None:
         if not self.clauses:
             raise UserError("MERGE without clauses: say what becomes of rows, as in .when_matched_update_all().")
@@ -140,6 +129,8 @@ class Merge(RowChange[MergeResult]):
     @contextmanager
     def _change(self, context: TableContext) -> Iterator[Change]:
         with merge_source(context, self.source) as source:
+            evolution = self._evolution(context, source)
+            context = context if evolution is None else evolution.foreseen()
             clauses = tuple(
                 c.completed(n, context, source.frame, self.aliases, self.evolves) for n, c in enumerate(self.clauses)
             )
@@ -148,7 +139,8 @@ class Merge(RowChange[MergeResult]):
                 plan, pruned = self._planned(context, source, ready)
                 known = tuple(c.with_values(ready.values) for c in clauses)
                 job = MergeJob(context, plan, source, self.aliases, ready.values[_ON], known, pruned).checked()
-                yield job.change()
+                land = evolution.commit if evolution is not None else None
+                yield replace(job.change(), context=context, before_commit=land)
 
     def _planned(self, context: TableContext, source: MergeSource, ready: Resolved) -> tuple[ChangePlan, bool]:
         wanted, by_source = self._wanted(context, source)
@@ -187,17 +179,21 @@ class Merge(RowChange[MergeResult]):
         rows = applied.tally.rows[: len(self.clauses)]
         return replace(result, rows_by_clause=rows, pruned_by_source=applied.is_pruned)
 
-    def _evolve(self, context: TableContext, source: MergeSource) -> None:
-        """Add the columns of the source that the table lacks, and widen types, in a commit of its own."""
+    def _evolution(self, context: TableContext, source: MergeSource) -> SchemaChange | None:
+        """The columns the source brings and the types it widens; they land right before the rows, and only then."""
+        if not self.evolves:
+            return None
         if not context.properties.schema_evolution:
             raise UserError(
                 f"MERGE WITH SCHEMA EVOLUTION: table {context.name} refuses it by its property "
                 "write.spark.auto-schema-evolution.enabled. Set it to true, or leave the clause out."
             )
         wanted = wanted_columns(context.metadata.schema(), source.frame.schema, self.clauses)
-        if wanted.fields:
-            with SchemaChange(context, lambda: None) as change:
-                change.union_by_name(iceberg_schema(wanted))
+        if not wanted.fields:
+            return None
+        change = SchemaChange(context)
+        change.union_by_name(iceberg_schema(wanted))
+        return change
 
 
 def _described(source: Any) -> str:

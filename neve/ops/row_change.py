@@ -122,7 +122,8 @@ class RowChange(Generic[R]):
     def _once(self, context: TableContext) -> Applied:
         with self._change(context) as change:
             isolation = self.settings.isolation or isolation_of(context.properties, self.command)
-            return Applying(context, change, isolation, self.settings.branch, self.settings.properties).run()
+            state = change.context or context
+            return Applying(state, change, isolation, self.settings.branch, self.settings.properties).run()
 
     def _result(self, applied: Applied, reruns: int) -> R:
         told = {f.name: getattr(applied.result, f.name) for f in fields(applied.result)}
