@@ -22,9 +22,9 @@ lint: $(READY)
 
 check: lint test
 
-# The same tests with examples nobody has tried yet.
+# The same tests with examples nobody has tried yet, and every DML case in both modes on both versions.
 soak: $(READY)
-	HYPOTHESIS_PROFILE=search $(BIN)/pytest -q -n $(TESTERS) --dist loadfile
+	HYPOTHESIS_PROFILE=search NEVE_CASES=all $(BIN)/pytest -q -n $(TESTERS) --dist loadfile
 
 bench: bench-metadata bench-scan bench-dml
 
