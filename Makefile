@@ -13,7 +13,7 @@ demo: $(READY)
 	$(BIN)/neve demo
 
 test: $(READY)
-	$(BIN)/pytest -q -n $(TESTERS) --dist loadfile
+	$(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(BIN)/ruff check neve tests bench
@@ -24,7 +24,7 @@ check: lint test
 
 # The same tests with examples nobody has tried yet, and every DML case in both modes on both versions.
 soak: $(READY)
-	HYPOTHESIS_PROFILE=search NEVE_CASES=all $(BIN)/pytest -q -n $(TESTERS) --dist loadfile
+	HYPOTHESIS_PROFILE=search NEVE_CASES=all $(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 bench: bench-metadata bench-scan bench-dml
 

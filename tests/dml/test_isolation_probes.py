@@ -211,7 +211,6 @@ GO_HOME = {
 }
 
 
-
 def _on_call(place: Place, name: str) -> list[str]:
     return [row["name"] for row in place.rows(name) if row["on_call"]]
 
