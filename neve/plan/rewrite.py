@@ -207,10 +207,8 @@ class _Scans:
         return cls(whole, starts, deletes, pairs)
 
     def __getitem__(self, group: int) -> ScanPlan:
-        files, deletes = (
-            _stretch(self.whole.files, self.files, group),
-            _stretch(self.whole.deletes, self.deletes, group),
-        )
+        files = _stretch(self.whole.files, self.files, group)
+        deletes = _stretch(self.whole.deletes, self.deletes, group)
         start, end = self.pairs[group : group + 2].tolist()
         stats = ScanStats(
             files_considered=len(files),
@@ -249,7 +247,7 @@ def _deleted(files: EntryTable, deletes: EntryTable, pairs: pa.Table) -> tuple[R
     is_alone &= deletes.numpy("content") == Content.POSITION_DELETES
     dead = np.bincount(file, weights=np.where(is_alone, deletes.numpy("record_count"), 0)[delete], minlength=len(files))
     rows = files.numpy("record_count")
-    return count, np.divide(np.minimum(dead, rows), rows, out=np.zeros(len(files)), where=rows > 0)
+    return count, np.divide(dead, rows, out=np.zeros(len(files)), where=rows > 0)
 
 
 def _in_fixed_order(deletes: EntryTable) -> EntryTable:

@@ -16,7 +16,7 @@ from neve.model.partition import Specs
 from neve.ops.context import TableContext
 from neve.ops.rewrite_data_files import RewriteDataFiles
 from neve.plan.partition_filter import PartitionFilter
-from neve.plan.rewrite import RewritePlan, RewritePlanningResult, SpecMode, plan_rewrite
+from neve.plan.rewrite import FileGroup, RewritePlan, RewritePlanningResult, SpecMode, plan_rewrite
 from neve.plan.rewrite_options import RewriteOptions
 from neve.predicate import parse
 from neve.tree.entries import Content, EntryTable
@@ -112,6 +112,13 @@ def reasons(made: RewritePlan) -> dict[str, str]:
     """Why each file was chosen or not."""
     told = made.reasons()
     return dict(zip(told["file_path"].to_pylist(), told["reason"].to_pylist(), strict=True))
+
+
+def applied(group: FileGroup) -> set[tuple[str, str]]:
+    """The data files of a group with the delete files that apply to each."""
+    scan = group.scan
+    files, deletes = (table["file_path"].to_pylist() for table in (scan.files, scan.deletes))
+    return {(files[pair["file"]], deletes[pair["delete"]]) for pair in scan.attached.to_pylist()}
 
 
 def described(made: RewritePlan) -> list[tuple[Any, ...]]:

@@ -125,10 +125,8 @@ def sized(draw: st.DrawFn) -> tuple[RewriteOptions, int]:
 
 def files_by_the_rules(o: RewriteOptions, size: int) -> int:
     """The rules as they are written down, in exact numbers."""
-    target, limit = (
-        Fraction(o.target_file_size),
-        Fraction(o.target_file_size + (o.max_file_size - o.target_file_size) // 2),
-    )
+    target = Fraction(o.target_file_size)
+    limit = o.target_file_size + (o.max_file_size - o.target_file_size) // 2
     if size < target:
         return 1
     more, fewer = ceil(size / target), floor(size / target)

@@ -32,6 +32,7 @@ from tests.plan.rewrites import (
     BY_REGION,
     BY_REGION_AND_DAY,
     EVERYTHING,
+    applied,
     chosen,
     described,
     metadata_of,
@@ -327,6 +328,8 @@ def test_many_files_of_four_specs_with_deletes_of_three_kinds() -> None:
     attached = [g.scan.attached.num_rows for g in made.plan.groups]
     assert attached == [1000] * 5 + [600 + 100] + [3 * 250] * 4 + [n for _, n in sizes[10:]]
     assert [len(g.scan.deletes) for g in made.plan.groups] == [1] * 5 + [101] + [3] * 4 + [1] * 7
+    assert {d for _, d in applied(made.plan.groups[6])} == {"everywhere", "p300", "p301"}
+    assert len(applied(made.plan.groups[9])) == 750, "three for each file"
     (undecided,) = made.plan.diagnostics.undecided
     assert (undecided.spec_id, undecided.partitions, undecided.files) == (3, 7, 5000)
 

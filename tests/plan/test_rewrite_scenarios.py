@@ -22,7 +22,7 @@ from neve.plan import ranges
 from neve.plan.partition_filter import FilterStats
 from neve.plan.rewrite import RewritePlan, SpecMode
 from neve.plan.rewrite_options import JOB_ORDERS, OPTIONS, RewriteOptions
-from neve.tree.entries import EntryTable
+from neve.tree.entries import EntryTable, Status
 from tests.commit.kit import Kit, name_of, plus, removed
 from tests.plan.files import entries, spec
 from tests.plan.rewrites import (
@@ -33,6 +33,7 @@ from tests.plan.rewrites import (
     POSITIONS,
     SCHEMA,
     VECTOR,
+    applied,
     bytes_under,
     chosen,
     described,
@@ -154,6 +155,27 @@ def test_plan_delete_ratio() -> None:
 def test_plan_delete_ratio_of_files_without_rows_is_none() -> None:
     empty = of_sizes(1000, **EU, record_count=0)
     assert plan(empty, [EU | POSITIONS | {"referenced_data_file": "f0", "record_count": 3}]).is_empty
+
+
+def test_plan_without_files_that_were_removed() -> None:
+    gone = of_sizes(100, 100, 100, 100, 100, status=Status.DELETED, **US)
+    made = plan([*gone, *of_sizes(10, **EU)], [EU | POSITIONS | {"status": Status.DELETED}], rewrite_all=True)
+    assert [len(g.files) for g in made.groups] == [1] and len(made.groups[0].scan.deletes) == 0
+
+
+def test_plan_groups_carry_the_deletes_of_their_files() -> None:
+    data = [place | {"file_path": f"{name}{n}"} for name, place in (("eu", EU), ("us", US)) for n in range(3)]
+    of_eu0, of_us1 = (place | POSITIONS | {"referenced_data_file": path} for place, path in ((EU, "eu0"), (US, "us1")))
+    deletes = [of_us1, US | EQUALITY, of_eu0, {"spec_id": 0} | EQUALITY, EU | VECTOR | {"referenced_data_file": "eu2"}]
+    made = plan(data, deletes, rewrite_all=True, max_file_group_input_files=2)
+    assert groups(made) == [["eu0", "eu1"], ["eu2"], ["us0", "us1"], ["us2"]]
+    assert [applied(group) for group in made.groups] == [
+        {("eu0", "d2"), ("eu0", "d3"), ("eu1", "d3")},
+        {("eu2", "d3"), ("eu2", "d4")},
+        {("us0", "d1"), ("us0", "d3"), ("us1", "d0"), ("us1", "d1"), ("us1", "d3")},
+        {("us2", "d1"), ("us2", "d3")},
+    ]
+    assert [len(group.scan.deletes) for group in made.groups] == [2, 2, 3, 2]
 
 
 # groups ------------------------------------------------------------------------------------------------------------
@@ -534,6 +556,30 @@ def test_plan_manifest_pruning_opens_specs_that_cannot_be_judged(tmp_path: Path)
     assert (undecided.spec_id, undecided.partition, undecided.files) == (4, None, 1)
     with pytest.raises(UserError, match="spec 4"):
         rewrite_of(t).where("region = 'eu'").strict().plan()
+
+
+def test_plan_filter_by_statistics(tmp_path: Path) -> None:
+    t = Kit.create(tmp_path, default_spec=2)
+    for n in range(3):
+        t.ok(Append(t.data(f"f{n}", spec=2, ids=(10 * n, 10 * n + 9)), fast=True))
+        t.ok(Append(t.data(f"eu{n}", ids=(10 * n, 10 * n + 9)), fast=True))
+    rewrite = rewrite_of(t).option("rewrite-all", True)
+    made = rewrite.where("id = 15").plan()
+    assert {name_of(path) for path in chosen(made)} == {"f1", "eu1"}
+    assert set(reasons(made).values()) == {"rewrite-all", "not-matching-statistics"}
+    both = rewrite.where("id >= 15 AND region = 'us'").plan()
+    assert {name_of(path) for path in chosen(both)} == {"f1", "f2"}
+
+
+def test_plan_of_a_branch(tmp_path: Path) -> None:
+    t = Kit.create(tmp_path)
+    t.ok(Append(t.data("a"), fast=True))
+    t.branch("audit")
+    t.ok(Append(t.data("b"), fast=True), branch="audit")
+    rewrite = rewrite_of(t).option("rewrite-all", True)
+    assert {name_of(path) for path in chosen(rewrite.plan())} == {"a"}
+    made = rewrite.branch("audit").plan()
+    assert {name_of(path) for path in chosen(made)} == {"a", "b"} and made.snapshot_id == t.head("audit").snapshot_id
 
 
 # specs -------------------------------------------------------------------------------------------------------------
