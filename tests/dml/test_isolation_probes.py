@@ -205,9 +205,12 @@ def test_no_update_is_lost(place: Place, other: OtherWriter, level: str):
 
 
 ON_CALL = ([{"name": "a", "on_call": True}], [{"name": "b", "on_call": True}])  # a file each
+ENOUGH = "(SELECT count(*) FROM {t} WHERE on_call) >= 2"
 GO_HOME = {
-    "update": "UPDATE {t} SET on_call = false WHERE name = '{who}' AND (SELECT count(*) FROM {t} WHERE on_call) >= 2",
-    "delete": "DELETE FROM {t} WHERE name = '{who}' AND (SELECT count(*) FROM {t} WHERE on_call) >= 2",
+    "update": f"UPDATE {{t}} SET on_call = false WHERE name = '{{who}}' AND {ENOUGH}",
+    "delete": f"DELETE FROM {{t}} WHERE name = '{{who}}' AND {ENOUGH}",
+    "merge": f"MERGE INTO {{t}} t USING (SELECT '{{who}}' AS name WHERE {ENOUGH}) s ON t.name = s.name "
+    "WHEN MATCHED THEN UPDATE SET on_call = false",
 }
 
 
@@ -216,12 +219,20 @@ def _on_call(place: Place, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", **named(MODES))
-@pytest.mark.parametrize("how", ["update", "delete"])
-def test_somebody_stays_on_call_when_serializable(place: Place, other: OtherWriter, how: str, mode: str):
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ("update", "update"),
+        ("merge", "merge"),
+        ("delete", "delete"),
+        ("update", "delete"),
+    ],
+)
+def test_somebody_stays_on_call_when_serializable(place: Place, other: OtherWriter, mine: str, theirs: str, mode: str):
     """Each may go home while two are on call; the second to commit has read what the first changed."""
     name = place.table("name string, on_call boolean", *ON_CALL, mode=mode)
-    place.interrupted(lambda: other.does(sql=GO_HOME[how].format(t=name, who="b")))
-    result = place.mine.sql(GO_HOME[how].format(t=name, who="a"))
+    place.interrupted(lambda: other.does(sql=GO_HOME[theirs].format(t=name, who="b")))
+    result = place.mine.sql(GO_HOME[mine].format(t=name, who="a"))
     assert _on_call(place, name) == ["a"]
     assert (result.reruns, result.snapshot_id) == (1, None), "run again, the statement finds one on call and leaves it"
 
