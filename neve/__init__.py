@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from neve.lake import Lake, connect
     from neve.model.partition import PartitionKey
     from neve.ops.drop_table import DropResult
+    from neve.ops.expire_snapshots import ExpirePlan, ExpireResult
     from neve.ops.results import ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
     from neve.ops.scan import Scan
     from neve.plan.change import ChangePlan
@@ -59,6 +60,8 @@ __all__ = [
     "DeleteResult",
     "DropResult",
     "EntryTable",
+    "ExpirePlan",
+    "ExpireResult",
     "FilterStats",
     "Lake",
     "LimitExceeded",
@@ -102,6 +105,7 @@ _HOMES = {
     "neve.lake": ("Lake", "connect"),
     "neve.model.partition": ("PartitionKey",),
     "neve.ops.drop_table": ("DropResult",),
+    "neve.ops.expire_snapshots": ("ExpirePlan", "ExpireResult"),
     "neve.ops.results": ("ChangeResult", "DeleteResult", "MergeResult", "UpdateResult", "WriteResult"),
     "neve.ops.scan": ("Scan",),
     "neve.plan.change": ("ChangePlan",),

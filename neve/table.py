@@ -17,6 +17,7 @@ from neve.ops import append, evolve, overwrite, overwrite_partitions, refs, veri
 from neve.ops.context import TableContext
 from neve.ops.delete import Delete
 from neve.ops.evolve_schema import SchemaChange
+from neve.ops.expire_snapshots import ExpireSnapshots
 from neve.ops.inspect import Inspect
 from neve.ops.merge import Merge
 from neve.ops.results import WriteResult
@@ -143,6 +144,10 @@ class Table:
     def rewrite_data_files(self) -> RewriteDataFiles:
         """Compact data files: `.where(condition)`, `.option(name, value)`, then `.plan()` or `.execute()`."""
         return RewriteDataFiles(self.context)
+
+    def expire_snapshots(self) -> ExpireSnapshots:
+        """Forget old snapshots and what only they led to: `.older_than(time)`, then `.plan()` or `.execute()`."""
+        return ExpireSnapshots(self.context)
 
     def evolve_partitions(
         self, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None

@@ -1,50 +1,61 @@
-"""Every file a table's metadata leads to: what may be deleted when the table itself is to go.
+"""Every file a table's metadata leads to, and what is left when some snapshots go: what may be deleted, and what not.
 
 Nothing is found by listing a folder: a file that no metadata names may belong to someone else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
-from neve.io.paths import scheme_of
+from neve.errors import MissingFile
+from neve.io.paths import canonical_all, inside_all, scheme_of
+from neve.io.threads import in_threads
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import properties_of
+from neve.model.snapshots import Snapshot
+from neve.tree.entries import Content, EntryTable, Manifest
 from neve.tree.read import manifests_of, read_entries
 
-__all__ = ["Reach", "reachable", "roots_of"]
+__all__ = ["Left", "Reach", "distinct_manifests", "left_by", "reachable", "roots_of"]
+
+Paths = tuple[str, ...]
+Manifests = dict[Hashable, Manifest]
 
 
 @dataclass(frozen=True)
 class Reach:
     """The files of a table, in the order in which they can go: what leads to a file goes after it."""
 
-    files: tuple[str, ...]  # data files, delete files and vectors
-    manifests: tuple[str, ...]
-    lists: tuple[str, ...]
-    others: tuple[str, ...]  # statistics and table metadata
+    files: Paths = ()  # data files, delete files and vectors
+    manifests: Paths = ()
+    lists: Paths = ()
+    others: Paths = ()  # statistics and table metadata
 
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
+    def __iter__(self) -> Iterator[Paths]:
         return iter((self.files, self.manifests, self.lists, self.others))
 
     def __len__(self) -> int:
         return sum(map(len, self))
 
 
-def reachable(io: FileIO, metadata: TableMetadata, metadata_location: str) -> Reach:
-    """The files of all snapshots, tombstones included; a manifest that cannot be read is an error."""
-    manifests = {m.path: m for s in metadata.snapshots for m in manifests_of(io, metadata, s)}
-    entries = read_entries(io, list(manifests.values()), Specs.of(metadata))
+def reachable(io: FileIO, metadata: TableMetadata, metadata_location: str, *, live_only: bool = False) -> Reach:
+    """The files of all snapshots, also staged ones; tombstones are included unless only live files are asked for.
+
+    A manifest that cannot be read is an error.
+    """
+    manifests = distinct_manifests(io, metadata, metadata.lazy_snapshots)
+    entries = read_entries(io, list(manifests.values()), Specs.of(metadata), live_only=live_only)
     statistics = [*metadata.statistics, *metadata.partition_statistics]
     return Reach(
         tuple(pc.unique(entries["file_path"]).drop_null().to_pylist()),
-        tuple(manifests),
-        tuple(s.manifest_list for s in metadata.snapshots if s.manifest_list),
+        tuple(_stored(manifests)),
+        tuple(_lists(metadata.lazy_snapshots)),
         (
             *(file.statistics_path for file in statistics),
             *(entry.metadata_file for entry in metadata.metadata_log),
@@ -53,7 +64,150 @@ def reachable(io: FileIO, metadata: TableMetadata, metadata_location: str) -> Re
     )
 
 
-def roots_of(metadata: TableMetadata) -> tuple[str, ...]:
+def distinct_manifests(io: FileIO, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> Manifests:
+    """The manifests of some snapshots, each once."""
+    listed = in_threads(lambda s: manifests_of(io, metadata, s), list(snapshots))
+    return _distinct(m for manifests in listed for m in manifests)
+
+
+def _distinct(manifests: Iterable[Manifest]) -> Manifests:
+    return {m.path: m for m in manifests}
+
+
+def _stored(manifests: Manifests) -> list[str]:
+    """The files that manifests lie in."""
+    return [m.path for m in manifests.values()]
+
+
+def _lists(snapshots: Iterable[Snapshot]) -> Iterator[str]:
+    """Where the snapshots list their files; the first writers listed them in the metadata itself."""
+    return (path for s in snapshots if (path := s.manifest_list or s.root_manifest))
+
+
+@dataclass(frozen=True)
+class Left:
+    """The files that lose all that led to them when snapshots leave a table, by kind."""
+
+    data_files: Paths = ()
+    position_deletes: Paths = ()  # delete files and files of vectors
+    equality_deletes: Paths = ()
+    manifests: Paths = ()
+    lists: Paths = ()
+    statistics: Paths = ()
+    outside: Paths = field(default=(), repr=False)
+    """Files outside the places of the table: they were brought in, may belong to another table too, and stay."""
+    missing: Paths = field(default=(), repr=False)
+    """Manifests and lists that were gone already, so what only they led to is not known."""
+
+    @property
+    def reach(self) -> Reach:
+        """The files in the order in which they can go."""
+        files = (*self.data_files, *self.position_deletes, *self.equality_deletes)
+        return Reach(files, self.manifests, self.lists, self.statistics)
+
+    def __len__(self) -> int:
+        return len(self.reach)
+
+    def without(self, paths: Collection[str]) -> Left:
+        """The same without some files."""
+        return replace(self, **{name: tuple(p for p in getattr(self, name) if p not in paths) for name in _KINDS})
+
+    def within(self, roots: Sequence[str]) -> Left:
+        """The same with the files that do not lie below one of the roots set apart."""
+        apart: list[str] = []
+        kept: dict[str, Paths] = {}
+        for name in _KINDS:
+            paths = pa.array(getattr(self, name), pa.string())
+            is_inside = inside_all(paths, roots)
+            kept[name] = tuple(paths.filter(is_inside).to_pylist())
+            apart += paths.filter(pc.invert(is_inside)).to_pylist()
+        return replace(self, **kept, outside=(*self.outside, *apart))
+
+
+_KINDS = ("data_files", "position_deletes", "equality_deletes", "manifests", "lists", "statistics")
+
+
+def left_by(io: FileIO, before: TableMetadata, after: TableMetadata, *, metadata_only: bool = False) -> Left:
+    """What the snapshots that are no longer in `after` lead to, and none of those that are.
+
+    A file is in use when a snapshot has it as live; tombstones need no file. A manifest of a snapshot that stays and
+    cannot be read is an error; one of a snapshot that goes may be gone already.
+    """
+    gone = before.lazy_snapshots.positions.keys() - after.lazy_snapshots.positions.keys()
+    expired = [s for s in before.lazy_snapshots if s.snapshot_id in gone]
+    kept = distinct_manifests(io, after, after.lazy_snapshots)
+    found, missing = _listed(io, before, expired)
+    only = {key: manifest for key, manifest in found.items() if key not in kept}
+    files, also_missing = (
+        (EntryTable.empty(Specs.of(before)), ()) if metadata_only else _files(io, before, only, after, kept)
+    )
+    statistics = (*before.statistics, *before.partition_statistics)
+    in_use = [f.statistics_path for f in (*after.statistics, *after.partition_statistics)]
+    return Left(
+        **{name: _paths(files, content) for name, content in _CONTENTS.items()},
+        manifests=tuple(_beyond(_stored(only), _stored(kept))),
+        lists=tuple(_beyond(_lists(expired), _lists(after.lazy_snapshots))),
+        statistics=tuple(_beyond([f.statistics_path for f in statistics if f.snapshot_id in gone], in_use)),
+        missing=(*missing, *also_missing),
+    )
+
+
+_CONTENTS = {
+    "data_files": Content.DATA,
+    "position_deletes": Content.POSITION_DELETES,
+    "equality_deletes": Content.EQUALITY_DELETES,
+}
+
+
+def _listed(io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[Manifests, Paths]:
+    """The manifests of snapshots that go, and the lists of those that are gone already."""
+
+    def one(snapshot: Snapshot) -> tuple[Manifest, ...] | str:
+        try:
+            return manifests_of(io, metadata, snapshot)
+        except MissingFile as e:
+            return e.path
+
+    listed = in_threads(one, list(snapshots))
+    found = _distinct(m for manifests in listed if not isinstance(manifests, str) for m in manifests)
+    return found, tuple(path for path in listed if isinstance(path, str))
+
+
+def _files(
+    io: FileIO, before: TableMetadata, only: Manifests, after: TableMetadata, kept: Manifests
+) -> tuple[EntryTable, Paths]:
+    """The live files of manifests that go, without those that are live in a manifest that stays."""
+    specs = Specs.of(before)
+
+    def one(manifest: Manifest) -> EntryTable | str:
+        try:
+            return read_entries(io, [manifest], specs, live_only=True)
+        except MissingFile as e:
+            return e.path
+
+    read = in_threads(one, list(only.values()))
+    entries = EntryTable.concat([t for t in read if not isinstance(t, str)], specs)
+    missing = tuple(path for path in read if isinstance(path, str))
+    if not len(entries):
+        return entries, missing
+    live = read_entries(io, [m for m in kept.values() if m.may_hold_live_files], Specs.of(after), live_only=True)
+    in_use = pc.is_in(canonical_all(entries["file_path"]), value_set=canonical_all(live["file_path"]))
+    return entries.filter(pc.invert(in_use)), missing
+
+
+def _paths(files: EntryTable, content: Content) -> Paths:
+    """The paths of the files of one kind; a file of several vectors is one file."""
+    return tuple(pc.unique(files.of_content(content)["file_path"]).to_pylist())
+
+
+def _beyond(paths: Iterable[str], others: Iterable[str]) -> list[str]:
+    """The paths, each once, that are not among the others, however those are spelt."""
+    column = pa.array(dict.fromkeys(paths), pa.string())
+    known = canonical_all(pa.array(list(others), pa.string()))
+    return list(column.filter(pc.invert(pc.is_in(canonical_all(column), value_set=known))).to_pylist())
+
+
+def roots_of(metadata: TableMetadata) -> Paths:
     """The places a table writes to; a file elsewhere was brought in, and may be someone else's too."""
     properties = properties_of(metadata.properties)
     asked = [place for place in (properties.data_path, properties.metadata_path) if place]

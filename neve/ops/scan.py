@@ -36,6 +36,7 @@ from pyspark.sql import Column, DataFrame
 from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import TableContext
 from neve.ops.planning import plan
+from neve.ops.times import milliseconds
 from neve.plan.columns import METADATA_COLUMNS, projected
 from neve.plan.scan import ScanPlan
 from neve.predicate import Predicate, parse
@@ -81,8 +82,8 @@ class Scan:
             raise UserError(f"Give columns as a list, such as [{columns!r}].")
         if where is not None and not isinstance(where, str | BooleanExpression):
             raise UserError(f"Give the condition as SQL text or a PyIceberg expression, not as {type(where).__name__}.")
-        milliseconds = _milliseconds(as_of)
-        snapshot = context.snapshot(snapshot_id, ref, milliseconds)
+        time = None if as_of is None else milliseconds(as_of, "as_of")
+        snapshot = context.snapshot(snapshot_id, ref, time)
         schema = _schema(context, snapshot, ref, is_past=snapshot_id is not None or as_of is not None)
         names = None if columns is None else tuple(columns)
         made = cls(context, snapshot, schema, where, names, case_sensitive)
@@ -225,14 +226,6 @@ class Scan:
         """Refuse an unknown column or a condition that cannot be read, before anything is planned."""
         projected(self.schema, self.columns, case_sensitive=self.case_sensitive)
         self._predicate  # noqa: B018
-
-
-def _milliseconds(as_of: datetime | int | None) -> int | None:
-    if isinstance(as_of, datetime):
-        return round(as_of.timestamp() * 1000)
-    if as_of is None or (isinstance(as_of, int) and not isinstance(as_of, bool)):
-        return as_of
-    raise UserError(f"Give as_of as a datetime or as milliseconds since 1970, not as {type(as_of).__name__}.")
 
 
 def _schema(context: TableContext, snapshot: Snapshot | None, ref: str | None, *, is_past: bool) -> Schema:
