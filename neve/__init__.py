@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from neve.model.partition import PartitionKey
     from neve.ops.drop_table import DropResult
     from neve.ops.expire_snapshots import ExpirePlan, ExpireResult
+    from neve.ops.remove_orphan_files import OrphanPlan, OrphanResult
     from neve.ops.results import ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
     from neve.ops.scan import Scan
     from neve.plan.change import ChangePlan
@@ -68,6 +69,8 @@ __all__ = [
     "MergeResult",
     "MissingFile",
     "NeveError",
+    "OrphanPlan",
+    "OrphanResult",
     "Outcome",
     "PartitionKey",
     "Rejected",
@@ -106,6 +109,7 @@ _HOMES = {
     "neve.model.partition": ("PartitionKey",),
     "neve.ops.drop_table": ("DropResult",),
     "neve.ops.expire_snapshots": ("ExpirePlan", "ExpireResult"),
+    "neve.ops.remove_orphan_files": ("OrphanPlan", "OrphanResult"),
     "neve.ops.results": ("ChangeResult", "DeleteResult", "MergeResult", "UpdateResult", "WriteResult"),
     "neve.ops.scan": ("Scan",),
     "neve.plan.change": ("ChangePlan",),

@@ -20,6 +20,7 @@ from neve.ops.evolve_schema import SchemaChange
 from neve.ops.expire_snapshots import ExpireSnapshots
 from neve.ops.inspect import Inspect
 from neve.ops.merge import Merge
+from neve.ops.remove_orphan_files import RemoveOrphanFiles
 from neve.ops.results import WriteResult
 from neve.ops.rewrite_data_files import RewriteDataFiles
 from neve.ops.scan import Scan
@@ -148,6 +149,10 @@ class Table:
     def expire_snapshots(self) -> ExpireSnapshots:
         """Forget old snapshots and what only they led to: `.older_than(time)`, then `.plan()` or `.execute()`."""
         return ExpireSnapshots(self.context)
+
+    def remove_orphan_files(self) -> RemoveOrphanFiles:
+        """Find files that nothing leads to: `.plan()`; `.dry_run(False).execute()` deletes them."""
+        return RemoveOrphanFiles(self.context)
 
     def evolve_partitions(
         self, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None

@@ -1,4 +1,5 @@
-"""The only place that deletes files: what a commit wrote and the table does not need, and tables that are to go.
+"""The only place that deletes files: what a commit wrote and the table does not need, what nothing leads to any more,
+and tables that are to go.
 
 After `Rejected` that is everything the commit wrote. After `Committed` it is what its losing attempts wrote, told
 apart by reading the list that landed. After `Unknown` nothing is deleted. Failures to delete are no failures of the
@@ -24,7 +25,7 @@ from neve.model.snapshots import Snapshot
 from neve.tree.entries import Manifest
 from neve.tree.read import read_list
 
-__all__ = ["delete_reach", "delete_retired", "discard", "discard_losing_attempts"]
+__all__ = ["delete_orphans", "delete_reach", "delete_retired", "discard", "discard_losing_attempts"]
 
 
 def discard(rejected: Rejected, io: FileIO, also: Iterable[str] = ()) -> dict[str, str]:
@@ -70,3 +71,8 @@ def delete_reach(io: FileIO, reach: Reach, roots: Sequence[str]) -> dict[str, st
         kept |= dict.fromkeys(column.filter(pc.invert(is_inside)).to_pylist(), "it lies outside the table")
         kept |= delete_all(io, column.filter(is_inside).to_pylist(), roots)
     return kept
+
+
+def delete_orphans(io: FileIO, paths: Iterable[str], location: str) -> dict[str, str]:
+    """Delete files below a place that nothing leads to; the answer says which ones stay, and why."""
+    return delete_all(io, paths, (location,))

@@ -33,12 +33,13 @@ from neve.errors import UnknownName, UserError
 from neve.model.fold import fold
 from neve.model.metadata import TableMetadata
 from neve.ops.context import TableContext
+from neve.ops.deleting import refuse_to_delete
 from neve.ops.evolve import Change, land
 from neve.ops.times import milliseconds
 from neve.ops.unused import unused_specs_and_schemas
 from neve.plan.retention import Rules, retention
 
-__all__ = ["ExpirePlan", "ExpireResult", "ExpireSnapshots", "refuse_without_gc"]
+__all__ = ["ExpirePlan", "ExpireResult", "ExpireSnapshots"]
 
 Cleanup = Literal["all", "metadata", "none"]
 
@@ -161,7 +162,7 @@ class ExpireSnapshots:
 
     def _known(self, context: TableContext) -> TableContext:
         """The table, once it is clear that it may be cleaned and has the snapshots that were named."""
-        refuse_without_gc(context, "expire snapshots of")
+        refuse_to_delete(context, "expire snapshots of")
         known = context.metadata.lazy_snapshots.positions
         for snapshot_id in sorted(self.named - known.keys()):
             raise UnknownName("snapshot", snapshot_id, known, f"table {context.name}")
@@ -225,15 +226,6 @@ class ExpireSnapshots:
         after = context.refreshed().metadata
         came = after.lazy_snapshots.positions.keys() - set(plan.kept)
         return self._left(context, before, after) if came else plan.left
-
-
-def refuse_without_gc(context: TableContext, doing: str) -> None:
-    """Refuse to delete files of a table that may share them with another."""
-    if not context.properties.gc_enabled:
-        raise UserError(
-            f"Cannot {doing} table {context.name}: its property gc.enabled is false, so its files may belong to "
-            "another table. Set it to true if they do not."
-        )
 
 
 def counts_of(left: Left) -> dict[str, int]:
