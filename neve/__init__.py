@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from neve.ops.expire_snapshots import ExpirePlan, ExpireResult
     from neve.ops.remove_orphan_files import OrphanPlan, OrphanResult
     from neve.ops.results import ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
+    from neve.ops.rewrite_manifests import RewriteManifestsResult
     from neve.ops.scan import Scan
     from neve.plan.change import ChangePlan
+    from neve.plan.manifests import ManifestPlan
     from neve.plan.partition_filter import FilterStats
     from neve.plan.scan import ScanPlan
     from neve.table import Table
@@ -66,6 +68,7 @@ __all__ = [
     "FilterStats",
     "Lake",
     "LimitExceeded",
+    "ManifestPlan",
     "MergeResult",
     "MissingFile",
     "NeveError",
@@ -74,6 +77,7 @@ __all__ = [
     "Outcome",
     "PartitionKey",
     "Rejected",
+    "RewriteManifestsResult",
     "Scan",
     "ScanPlan",
     "Table",
@@ -111,8 +115,10 @@ _HOMES = {
     "neve.ops.expire_snapshots": ("ExpirePlan", "ExpireResult"),
     "neve.ops.remove_orphan_files": ("OrphanPlan", "OrphanResult"),
     "neve.ops.results": ("ChangeResult", "DeleteResult", "MergeResult", "UpdateResult", "WriteResult"),
+    "neve.ops.rewrite_manifests": ("RewriteManifestsResult",),
     "neve.ops.scan": ("Scan",),
     "neve.plan.change": ("ChangePlan",),
+    "neve.plan.manifests": ("ManifestPlan",),
     "neve.plan.partition_filter": ("FilterStats",),
     "neve.plan.scan": ("ScanPlan",),
     "neve.table": ("Table",),

@@ -23,6 +23,7 @@ from neve.ops.merge import Merge
 from neve.ops.remove_orphan_files import RemoveOrphanFiles
 from neve.ops.results import WriteResult
 from neve.ops.rewrite_data_files import RewriteDataFiles
+from neve.ops.rewrite_manifests import RewriteManifests
 from neve.ops.scan import Scan
 from neve.ops.update import Update
 
@@ -145,6 +146,10 @@ class Table:
     def rewrite_data_files(self) -> RewriteDataFiles:
         """Compact data files: `.where(condition)`, `.option(name, value)`, then `.plan()` or `.execute()`."""
         return RewriteDataFiles(self.context)
+
+    def rewrite_manifests(self) -> RewriteManifests:
+        """Rewrite manifests that are too small, too large or overlap: `.cluster_by(field)`, then `.execute()`."""
+        return RewriteManifests(self.context)
 
     def expire_snapshots(self) -> ExpireSnapshots:
         """Forget old snapshots and what only they led to: `.older_than(time)`, then `.plan()` or `.execute()`."""

@@ -1,23 +1,163 @@
-"""How the files of manifests are grouped when the manifests are rewritten.
+"""Which manifests are worth rewriting, and how their files are grouped then.
 
 Files that are close in the fields given stand in the same manifest, so the ranges of its partition summary are narrow
-and a filter on these fields opens few manifests.
+and a filter on these fields opens few manifests. Data and delete files, and the files of each spec, stay apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyiceberg.transforms import VoidTransform
 
 from neve.errors import UnknownName
 from neve.model.partition import Specs
-from neve.tree.entries import EntryTable
+from neve.tree.entries import EntryTable, Manifest
 
-__all__ = ["clustered"]
+__all__ = ["ManifestGroup", "ManifestPlan", "clustered", "plan_manifests", "regrouped"]
+
+_TOO_LARGE = 1.5  # of the target: a manifest that is larger is worth splitting
+_TOO_SMALL = 0.75  # of the target: what manifests hold on average when there are no more than needed
+
+
+@dataclass(frozen=True)
+class ManifestGroup:
+    """Manifests of one spec and kind that are rewritten together."""
+
+    spec_id: int
+    is_deletes: bool
+    manifests: tuple[Manifest, ...]
+    entries: EntryTable  # the live files, with the ordinal of their manifest among `manifests`
+    pieces: int  # the manifests they are to fill
+    reason: str
+
+    @property
+    def bytes(self) -> int:
+        """The size of the manifests that go."""
+        return sum(m.length for m in self.manifests)
+
+
+@dataclass(frozen=True)
+class ManifestPlan:
+    """The manifests of a snapshot that are rewritten."""
+
+    snapshot_id: int | None
+    groups: tuple[ManifestGroup, ...] = ()
+    manifests_kept: int = 0
+
+    @property
+    def manifests(self) -> int:
+        """How many manifests are rewritten."""
+        return sum(len(g.manifests) for g in self.groups)
+
+    @property
+    def files(self) -> int:
+        """How many live files they hold."""
+        return sum(len(g.entries) for g in self.groups)
+
+    def explain(self) -> str:
+        """The plan in words."""
+        if not self.groups:
+            return f"nothing to rewrite: {self.manifests_kept} manifests are as they should be"
+        return "\n".join([*map(_explained, self.groups), f"keep {self.manifests_kept} manifests"])
+
+
+def _explained(group: ManifestGroup) -> str:
+    kind = "delete" if group.is_deletes else "data"
+    files = f"{len(group.entries)} {kind} files of spec {group.spec_id}"
+    return f"rewrite {len(group.manifests)} manifests with {files} to {group.pieces}: {group.reason}"
+
+
+def plan_manifests(
+    manifests: Sequence[Manifest],
+    entries: EntryTable,
+    target: int,
+    *,
+    spec_id: int | None = None,
+    sort_by: Sequence[str] | None = None,
+    snapshot_id: int | None = None,
+) -> ManifestPlan:
+    """Choose the manifests of a snapshot to rewrite; `entries` are their live files, with ordinals in `manifests`.
+
+    Without a spec id every spec is looked at. `sort_by` names partition fields; a spec that lacks some of them is
+    sorted by those it has, and by all of its own when it has none.
+    """
+    _refuse_unknown(entries.specs, spec_id, sort_by)
+    found = [_group(manifests, rows, entries, target, sort_by) for rows in _together(manifests, spec_id)]
+    groups = tuple(g for g in found if g is not None)
+    return ManifestPlan(snapshot_id, groups, len(manifests) - sum(len(g.manifests) for g in groups))
+
+
+def _together(manifests: Sequence[Manifest], spec_id: int | None) -> Iterator[list[int]]:
+    """The ordinals of the manifests of each spec and kind, data before deletes."""
+    keys = [(m.is_deletes, m.spec_id) for m in manifests]
+    for key in sorted(set(keys)):
+        if spec_id is None or key[1] == spec_id:
+            yield [at for at, other in enumerate(keys) if other == key]
+
+
+def _group(
+    manifests: Sequence[Manifest], rows: list[int], entries: EntryTable, target: int, sort_by: Sequence[str] | None
+) -> ManifestGroup | None:
+    own = tuple(manifests[at] for at in rows)
+    live = entries.filter(pa.array(np.isin(entries.numpy("manifest"), rows)))
+    if not len(live):
+        return None
+    live = live.with_columns(manifest=np.searchsorted(rows, live.numpy("manifest")))
+    reason = _reason(own, live, target, sort_by)
+    pieces = max(1, -(-_live_bytes(own) // target))
+    return ManifestGroup(own[0].spec_id, own[0].is_deletes, own, live, pieces, reason) if reason else None
+
+
+def _reason(manifests: Sequence[Manifest], live: EntryTable, target: int, sort_by: Sequence[str] | None) -> str:
+    """Why manifests of one spec and kind are worth rewriting; empty when they are not."""
+    holding = [m for m in manifests if m.may_hold_live_files]
+    needed = max(1, -(-_live_bytes(holding) // max(1, int(target * _TOO_SMALL))))
+    if len(holding) > needed:
+        return "they are small"
+    counts = np.bincount(live.numpy("manifest"), minlength=len(manifests))
+    large = [m for m, count in zip(manifests, counts, strict=True) if m.length > target * _TOO_LARGE and count > 1]
+    if large:
+        return "some are large"
+    return "their partitions overlap" if _overlap(live, sort_by) else ""
+
+
+def _live_bytes(manifests: Sequence[Manifest]) -> int:
+    """About how much of manifests is live files; tombstones do not come along."""
+    shares = ((m.length, (m.added_files or 0) + (m.existing_files or 0), m.deleted_files or 0) for m in manifests)
+    return sum(length * live // (live + dead) if live + dead else length for length, live, dead in shares)
+
+
+def _overlap(live: EntryTable, sort_by: Sequence[str] | None) -> bool:
+    """Whether manifests hold files of the same ranges, beyond a partition that two neighbours share."""
+    for spec_id, files in live.by_spec():
+        places, ordinals = _places(files, _columns_at_hand(files.specs, spec_id, sort_by)), files.numpy("manifest")
+        holders, of_file = np.unique(ordinals, return_inverse=True)
+        first, last = np.full(len(holders), len(files)), np.full(len(holders), -1)
+        np.minimum.at(first, of_file, places)
+        np.maximum.at(last, of_file, places)
+        order = np.lexsort((last, first))
+        if (last[order][:-1] > first[order][1:]).any():
+            return True
+    return False
+
+
+def _places(files: EntryTable, columns: Sequence[str]) -> NDArray[np.int64]:
+    """For each file its place among the distinct values of some columns, in their order."""
+    order = _in_order(files, columns)
+    moves = np.zeros(len(files), bool)
+    for column in (files[c].take(order) for c in columns):
+        plain = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
+        codes = plain.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+        moves[1:] |= np.diff(codes) != 0
+    places = np.empty(len(files), np.int64)
+    places[order.to_numpy()] = np.cumsum(moves)
+    return places
 
 
 def clustered(
@@ -29,19 +169,58 @@ def clustered(
     these fields stay in the order they came, as do the files of an unpartitioned spec.
     """
     columns = _columns(entries.specs, spec_id, sort_by)
-    sortable = [c for c in columns if not pa.types.is_null(entries[c].type)]
-    if sortable:
-        keys = [(column, "ascending") for column in sortable]
-        entries = entries.take(pc.sort_indices(entries.columns, sort_keys=keys))
+    entries = entries.take(_in_order(entries, columns)) if columns else entries
     groups = np.array_split(np.arange(len(entries)), max(1, min(pieces, len(entries))))
     return tuple(entries.take(rows) for rows in groups if len(rows))
 
 
+def regrouped(group: ManifestGroup, entries: EntryTable, sort_by: Sequence[str] | None) -> tuple[EntryTable, ...]:
+    """The files of a group, given with all their details, as its new manifests hold them."""
+    found: list[EntryTable] = []
+    for spec_id, files in entries.by_spec():
+        pieces = max(1, round(group.pieces * len(files) / len(entries)))
+        found += clustered(files, spec_id, pieces, _names_at_hand(files.specs, spec_id, sort_by))
+    return tuple(found)
+
+
+def _in_order(entries: EntryTable, columns: Sequence[str]) -> pa.Array:
+    sortable = [c for c in columns if not pa.types.is_null(entries[c].type)]
+    if not sortable:
+        return pa.array(np.arange(len(entries)))
+    return pc.sort_indices(entries.columns, sort_keys=[(column, "ascending") for column in sortable])
+
+
 def _columns(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str]:
     """The columns that hold the fields named; a field that was dropped and left void separates nothing."""
-    fields = zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
-    known = {f.name: column for f, column in fields if not isinstance(f.transform, VoidTransform)}
+    known = _fields(specs, spec_id)
     for name in sort_by or ():
         if name not in known:
             raise UnknownName("partition field", name, list(known), f"partition spec {spec_id}")
     return [known[name] for name in (known if sort_by is None else sort_by)]
+
+
+def _fields(specs: Specs, spec_id: int) -> dict[str, str]:
+    """The fields of a spec that separate rows, with their columns."""
+    fields = zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
+    return {f.name: column for f, column in fields if not isinstance(f.transform, VoidTransform)}
+
+
+def _names_at_hand(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str] | None:
+    known = _fields(specs, spec_id)
+    return [name for name in sort_by or () if name in known] or None
+
+
+def _columns_at_hand(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str]:
+    return _columns(specs, spec_id, _names_at_hand(specs, spec_id, sort_by))
+
+
+def _refuse_unknown(specs: Specs, spec_id: int | None, sort_by: Sequence[str] | None) -> None:
+    """Refuse a spec the table does not have, and fields that no spec in question has."""
+    if spec_id is not None and spec_id not in specs.by_id:
+        raise UnknownName("partition spec", spec_id, sorted(specs.by_id), "the table")
+    asked = sorted(specs.by_id) if spec_id is None else [spec_id]
+    known = list(dict.fromkeys(name for s in asked for name in _fields(specs, s)))
+    for name in sort_by or ():
+        if name not in known:
+            where = "the table" if spec_id is None else f"partition spec {spec_id}"
+            raise UnknownName("partition field", name, known, where)
