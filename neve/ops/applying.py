@@ -26,6 +26,7 @@ from neve.commit.outcome import Committed, Outcome
 from neve.commit.protocol import commit
 from neve.errors import UserError, WriteFailed
 from neve.io.files import delete_all
+from neve.io.vectors import PositionSet
 from neve.ops.change_result import Made, by_spec, live_rows, result_of
 from neve.ops.context import TableContext
 from neve.ops.results import ChangeResult
@@ -63,6 +64,7 @@ class Change:
     rows: Callable[[], DataFrame]  # those, with all columns
     is_unique: bool = True  # a row met twice is an error
     inserts: bool = False  # some rows may be new
+    rest: Callable[[PositionSet], DataFrame | None] | None = None  # new rows, known once it is which source rows match
     ambiguity: str = ""
     is_pruned: bool = False  # the keys of a source ruled out files
     context: TableContext | None = None  # the table as the change foresees it, when that is not as it is
@@ -125,12 +127,14 @@ class Applying:
             added, tally = None, self._phase("scan", lambda: count_changes(change.positions(), change.effects))
         self._refuse_ambiguous(tally)
         touched = Touched.of(plan.read, tally)
+        rest, tally = self._rest(tally)
         all_gone = self._phase("fold", lambda: folded(self.context, touched))
         dropped, partly = all_gone.in_two()
         deletes = self._phase("deletes", lambda: write_deletes(partly.deleted, self._target()))
         self._own(deletes["file_path"].to_pylist())
         gone = EntryTable.concat([plan.whole.files, dropped.deleted.files], self.context.specs)
-        return Made(tally, self._entries(added), deletes, gone, partly.superseded, touched.files)
+        files = EntryTable.concat([self._entries(a) for a in (added, *rest)], self.context.specs)
+        return Made(tally, files, deletes, gone, partly.superseded, touched.files)
 
     def _copied_on_write(self) -> Made:
         change = self.change
@@ -145,7 +149,9 @@ class Applying:
         """The files that hold a match, rewritten; and the rows that belong to no file yet."""
         self._refuse_ambiguous(tally)
         touched = Touched.of(self.change.plan.read, tally)
-        added = [*self._patched(touched, tally, changes), *self._new_rows(tally, changes)]
+        patched = [*self._patched(touched, tally, changes), *self._new_rows(tally, changes)]
+        rest, tally = self._rest(tally)
+        added = [*patched, *rest]
         files = EntryTable.concat([self._entries(a) for a in added], self.context.specs)
         gone = EntryTable.concat([self.change.plan.whole.files, touched.files], self.context.specs)
         return Made(tally, files, EntryTable.empty(self.context.specs), gone, None, touched.files)
@@ -183,6 +189,15 @@ class Applying:
         files = self._phase("write", lambda: write_changes(rows, self._target(), self.change.effects)[0])
         self._own(files["file_path"].to_pylist())
         yield files
+
+    def _rest(self, tally: Tally) -> tuple[list[pa.Table], Tally]:
+        """The new rows that could not be known before; and everything counted."""
+        rows = None if self.change.rest is None else self.change.rest(tally.seen)
+        if rows is None:
+            return [], tally
+        files, more = self._phase("insert", lambda: write_changes(rows, self._target(), self.change.effects))
+        self._own(files["file_path"].to_pylist())
+        return [files], tally.united(more)
 
     # -- commit ------------------------------------------------------------------------------------------------------
 

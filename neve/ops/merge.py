@@ -38,7 +38,7 @@ from neve.ops.evolve_schema import SchemaChange
 from neve.ops.merge_clauses import Action, Clause, Kind, refuse_unreachable
 from neve.ops.merge_rows import MergeJob
 from neve.ops.merge_schema import wanted_columns
-from neve.ops.merge_source import MergeSource, merge_source
+from neve.ops.merge_source import MergeSource, SourceKeys, merge_source
 from neve.ops.results import MergeResult
 from neve.ops.row_change import RowChange
 from neve.ops.target import Resolved, resolved
@@ -136,14 +136,17 @@ class Merge(RowChange[MergeResult]):
             )
             texts = {_ON: self.on, **{k: v for c in clauses for k, v in c.values().items()}}
             with resolved(context, texts) as ready:
-                plan, pruned = self._planned(context, source, ready)
+                wanted, keys = self._wanted(context, source)
+                plan, pruned = self._planned(context, source, ready, wanted, keys is not None)
                 known = tuple(c.with_values(ready.values) for c in clauses)
-                job = MergeJob(context, plan, source, self.aliases, ready.values[_ON], known, pruned).checked()
+                among = keys.among if keys is not None else None
+                job = MergeJob(context, plan, source, self.aliases, ready.values[_ON], known, pruned, among).checked()
                 land = evolution.commit if evolution is not None else None
                 yield replace(job.change(), context=context, before_commit=land)
 
-    def _planned(self, context: TableContext, source: MergeSource, ready: Resolved) -> tuple[ChangePlan, bool]:
-        wanted, by_source = self._wanted(context, source)
+    def _planned(
+        self, context: TableContext, source: MergeSource, ready: Resolved, wanted: BooleanExpression, by_source: bool
+    ) -> tuple[ChangePlan, bool]:
         read = self._scan_plan(context, None if wanted is AlwaysTrue() else wanted)
         stats = read.stats
         pruned = by_source and bool(stats.files < stats.files_considered or stats.manifests_pruned)
@@ -163,16 +166,16 @@ class Merge(RowChange[MergeResult]):
         )
         return plan, pruned
 
-    def _wanted(self, context: TableContext, source: MergeSource) -> tuple[BooleanExpression, bool]:
-        """What a row of the table must satisfy to be concerned, and whether the keys of the source tell."""
+    def _wanted(self, context: TableContext, source: MergeSource) -> tuple[BooleanExpression, SourceKeys | None]:
+        """What a row of the table must satisfy to be concerned, and what the keys of the source tell."""
         if not isinstance(self.on, str) or any(c.kind is Kind.NOT_MATCHED_BY_SOURCE for c in self.clauses):
-            return AlwaysTrue(), False
+            return AlwaysTrue(), None
         schema, (target, other) = context.metadata.schema(), self.aliases
         zone = context.time_zone()
         case = is_case_sensitive(context.spark())
         on = parse(self.on, schema, case_sensitive=case, time_zone=zone, alias=target, has_others=True)
         keys = source.keys(equalities(self.on, target), schema, other)
-        return (on.expression, False) if keys is None else (And(on.expression, keys), True)
+        return (on.expression if keys is None else And(on.expression, keys.within)), keys
 
     def _result(self, applied: Applied, reruns: int) -> MergeResult:
         result = super()._result(applied, reruns)

@@ -1,8 +1,8 @@
 """The rows of a MERGE: target and source joined, each row with the clause that applies to it and what it becomes.
 
 The join is the smallest that shows all rows some clause is about. A source that fits every task is broadcast, so that
-the target is not shuffled; when rows without a match are inserted too, the target is first cut down to the rows that
-match at all.
+the target is read once and not shuffled; when rows without a match are inserted too, the pairs are changed first, and
+tell which rows of the source are left.
 """
 
 from __future__ import annotations
@@ -14,26 +14,36 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from neve.commit.isolation import Command
+from neve.io.vectors import PositionSet
 from neve.ops.applying import Change
 from neve.ops.assignments import refuse_rounded
 from neve.ops.context import TableContext
 from neve.ops.merge_clauses import Action, Clause, Kind
-from neve.ops.merge_source import MergeSource, refuse_duplicate_names
+from neve.ops.merge_source import SOURCE_ROW, MergeSource, refuse_duplicate_names
 from neve.ops.target import Target, metadata_columns_in, plainly
 from neve.plan.change import ChangePlan
 from neve.run.arrow.columns import LAST_UPDATED, ROW_ID
+from neve.run.spark.among import Among
 from neve.run.spark.columns import by_name
 from neve.run.spark.expressions import Expressions, Value, as_column
 from neve.run.spark.types import spark_type
-from neve.run.tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION, Effects
+from neve.run.tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION, SOURCE, Effects
 
 __all__ = ["MergeJob"]
 
-_THERE = "__neve_source"  # true in every row that has a source
+_SEEN = "__neve_seen"  # the number of a source row that has a match
 _AMBIGUOUS = (
     "MERGE: a row of the table matches several rows of the source, so it is not clear which one applies. "
     "Make the source unique in what ON compares, or make ON stricter. Nothing was changed."
 )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some of the rows of a MERGE: pairs of target and source, or rows of the source alone."""
+
+    rows: DataFrame
+    has_target: bool = True
 
 
 @dataclass(frozen=True)
@@ -47,13 +57,15 @@ class MergeJob:
     on: Value
     clauses: tuple[Clause, ...]
     is_pruned: bool
+    among: Among | None = None
 
     def checked(self) -> MergeJob:
         """The same job with its expressions typed; what does not resolve or fit is refused."""
         refuse_duplicate_names(self.source.frame)
         if self.plan.mode == "merge-on-read" and self._has(Kind.MATCHED, Kind.NOT_MATCHED_BY_SOURCE):
             refuse_rounded(self.context, "MERGE")
-        target, source = self._target.shape(), self._source
+        given = self.source.frame.withColumn(SOURCE_ROW, F.lit(0))
+        target, source = self._target.shape(), given.alias(self.aliases[1])
         both = Expressions(target.crossJoin(source))
         one_sided = {Kind.NOT_MATCHED: Expressions(source), Kind.NOT_MATCHED_BY_SOURCE: Expressions(target)}
         both.check_condition("MERGE ON", self.on)
@@ -67,8 +79,9 @@ class MergeJob:
             self._effects,
             self._assigned,
             positions=lambda: self._rows(()),
-            patches=lambda: self._rows(self._all if self._inserts else self._assigned),
+            patches=lambda: self._rows(self._all if self._inserts and not self._in_turn else self._assigned),
             rows=lambda: self._rows(self._all),
+            rest=self._rest if self._in_turn else None,
             is_unique=self._is_unique,
             inserts=self._inserts,
             ambiguity=_AMBIGUOUS,
@@ -110,45 +123,67 @@ class MergeJob:
     @property
     def _target(self) -> Target:
         texts = [self.on, *(v for c in self.clauses for v in c.values().values())]
-        return Target(self.context, self.plan.read, self.aliases[0], metadata_columns_in(self.context, texts))
+        named = metadata_columns_in(self.context, texts)
+        return Target(self.context, self.plan.read, self.aliases[0], named, self.among)
 
     @property
     def _source(self) -> DataFrame:
-        return self.source.frame.withColumn(_THERE, F.lit(True)).alias(self.aliases[1])
+        return self.source.numbered.alias(self.aliases[1])
+
+    @property
+    def _held(self) -> DataFrame:
+        """The source as the smaller side of a join."""
+        return F.broadcast(self._source) if self.source.is_small else self._source
+
+    @property
+    def _in_turn(self) -> bool:
+        """Whether pairs are changed first, and the rows of the source that are in none inserted then."""
+        both = self._inserts and self._has(Kind.MATCHED)
+        return both and self.source.is_small and not self._has(Kind.NOT_MATCHED_BY_SOURCE)
 
     def _rows(self, columns: tuple[str, ...]) -> DataFrame:
         """The rows some clause applies to, with the new values of some columns."""
         with plainly("MERGE"):
-            rows = self._joined().withColumn(CLAUSE, self._clause()).where(F.col(CLAUSE).isNotNull())
-            lineage = self._lineage() if columns else []
-            return rows.select(*CHANGE_COLUMNS, *(self._value(n).alias(n) for n in columns), *lineage)
+            only_inserts = not self._has(Kind.MATCHED, Kind.NOT_MATCHED_BY_SOURCE)
+            return self._changed(self._unmatched() if only_inserts else _Part(self._joined()), columns)
+
+    def _rest(self, seen: PositionSet) -> DataFrame | None:
+        """The rows of a small source that were not seen, as they are inserted."""
+        rows = self.source.without(seen)
+        if rows is None:
+            return None
+        with plainly("MERGE"):
+            return self._changed(self._new(rows), self._all)
+
+    def _new(self, rows: DataFrame) -> _Part:
+        nowhere = {FILE: F.lit(None).cast("int"), POSITION: F.lit(None).cast("bigint")}
+        return _Part(rows.withColumns(nowhere).alias(self.aliases[1]), has_target=False)
+
+    def _unmatched(self) -> _Part:
+        """The rows of the source without a match, for clauses that only insert."""
+        target, source, on = self._target.frame(), self._source, as_column(self.on)
+        if not self.source.is_small:
+            return self._new(source.join(target, on, "left_anti"))
+        seen = target.join(self._held, on, "inner").select(F.col(SOURCE_ROW).alias(_SEEN)).distinct()
+        return self._new(source.join(F.broadcast(seen), F.col(SOURCE_ROW) == F.col(_SEEN), "left_anti"))
+
+    def _changed(self, part: _Part, columns: tuple[str, ...]) -> DataFrame:
+        rows = part.rows.withColumn(CLAUSE, self._clause(part)).where(F.col(CLAUSE).isNotNull())
+        lineage = self._lineage(part) if columns else []
+        number = [F.col(SOURCE_ROW).alias(SOURCE)] if self._in_turn and part.has_target else []
+        return rows.select(*CHANGE_COLUMNS, *number, *(self._value(n, part).alias(n) for n in columns), *lineage)
 
     def _joined(self) -> DataFrame:
-        target, source, on = self._target.frame(), self._source, as_column(self.on)
-        small = self.source.is_small
-        held = F.broadcast(source) if small else source
-        matched, inserts = self._has(Kind.MATCHED), self._inserts
+        target, on = self._target.frame(), as_column(self.on)
         if self._has(Kind.NOT_MATCHED_BY_SOURCE):
-            return target.join(source, on, "full_outer") if inserts else target.join(held, on, "left_outer")
-        if not matched:
-            return self._unmatched(target, source, on)
-        if not inserts:
-            return target.join(held, on, "inner")
-        if small:  # S may be read twice, which costs less than moving the whole target
-            target = target.join(held, on, "left_semi").alias(self.aliases[0])
-        return target.join(source, on, "right_outer")
+            kind, held = ("full_outer", self._source) if self._inserts else ("left_outer", self._held)
+            return target.join(held, on, kind)
+        is_all_seen = self._in_turn or not self._inserts
+        return target.join(self._held, on, "inner" if is_all_seen else "right_outer")
 
-    def _unmatched(self, target: DataFrame, source: DataFrame, on: Column) -> DataFrame:
-        """The rows of the source without a match, for clauses that only insert."""
-        if self.source.is_small:
-            target = target.join(F.broadcast(source), on, "left_semi").alias(self.aliases[0])
-        nowhere = {FILE: F.lit(None).cast("int"), POSITION: F.lit(None).cast("bigint")}
-        rest = source.join(target, on, "left_anti").withColumns(nowhere)
-        return rest.alias(self.aliases[1])
-
-    def _clause(self) -> Column:
+    def _clause(self, part: _Part) -> Column:
         """The number of the clause that applies to a row, the first whose condition holds; null for none."""
-        in_table, in_source = F.col(FILE).isNotNull(), F.col(_THERE).isNotNull()
+        in_table, in_source = F.col(FILE).isNotNull(), F.col(SOURCE_ROW).isNotNull()
         about = {
             Kind.MATCHED: in_table & in_source,
             Kind.NOT_MATCHED: ~in_table,
@@ -156,18 +191,22 @@ class MergeJob:
         }
         numbered = [
             (about[c.kind] if c.condition is None else about[c.kind] & as_column(c.condition), n)
-            for n, c in enumerate(self.clauses)
+            for n, c in self._of(part)
         ]
-        if self._is_unique:  # also a match without consequence must be the only one
+        if self._is_unique and part.has_target:  # also a match without consequence must be the only one
             numbered.append((about[Kind.MATCHED], len(self.clauses)))
         first, *others = numbered
         return reduce(lambda case, one: case.when(one[0], F.lit(one[1])), others, F.when(first[0], F.lit(first[1])))
 
-    def _value(self, name: str) -> Column:
+    def _of(self, part: _Part) -> list[tuple[int, Clause]]:
+        """The clauses that can apply to a part, with their numbers."""
+        return [(n, c) for n, c in enumerate(self.clauses) if part.has_target or c.kind is Kind.NOT_MATCHED]
+
+    def _value(self, name: str, part: _Part) -> Column:
         """What a column becomes, by clause."""
         kind = spark_type(self.context.metadata.schema().find_field(name).field_type)
         case: Column | None = None
-        for n, clause in enumerate(self.clauses):
+        for n, clause in self._of(part):
             if clause.assignments is None:
                 continue
             new = clause.assignments.new_column(name)
@@ -177,11 +216,11 @@ class MergeJob:
             case = F.when(applies, new) if case is None else case.when(applies, new)
         return F.lit(None).cast(kind) if case is None else case
 
-    def _lineage(self) -> list[Column]:
+    def _lineage(self, part: _Part) -> list[Column]:
         """Rows that change keep their row id; new ones get one."""
         if self.context.metadata.format_version < 3:
             return []
-        if self._has(Kind.MATCHED, Kind.NOT_MATCHED_BY_SOURCE):
+        if part.has_target:
             return self._target.lineage()
         return [F.lit(None).cast("bigint").alias(f.name) for f in (ROW_ID, LAST_UPDATED)]
 

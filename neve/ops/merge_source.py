@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from pyiceberg.expressions import (
     AlwaysFalse,
     And,
@@ -29,22 +31,28 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
 from neve.errors import UserError
+from neve.io.vectors import PositionSet
 from neve.ops.context import TableContext
 from neve.ops.target import plainly
 from neve.ops.views import tables_beside, views_of
 from neve.predicate.compare import make
 from neve.predicate.qualify import Equality
 from neve.predicate.tables import quoted
+from neve.run.spark.among import Among
 from neve.run.spark.kept import kept
 from neve.run.spark.rows import as_arrow, as_dataframe
 from neve.run.spark.session import is_classic
 from neve.run.spark.types import spark_type
 
-__all__ = ["MergeSource", "merge_source"]
+__all__ = ["SOURCE_ROW", "MergeSource", "SourceKeys", "merge_source"]
 
+SOURCE_ROW = "__neve_source_row"  # a number for each row
+
+_SEEN = "__neve_seen"
 _FEW = 200  # distinct keys that are looked for one by one instead of as a range
 _BROADCAST = 32 << 20  # bytes of a source that every task may hold
 _LEAST_INT, _MOST_INT = -(1 << 31), (1 << 31) - 1
+_FAST = (sp.IntegralType, sp.DateType, sp.TimestampType, sp.TimestampNTZType)
 _RANGED = (sp.IntegralType, sp.StringType, sp.DateType, sp.DecimalType, sp.TimestampType, sp.TimestampNTZType)
 
 
@@ -52,17 +60,27 @@ _RANGED = (sp.IntegralType, sp.StringType, sp.DateType, sp.DecimalType, sp.Times
 class MergeSource:
     """Rows to merge."""
 
-    frame: DataFrame
+    frame: DataFrame  # as it was given, to look at; computed anew at every use
+    numbered: DataFrame  # computed once, with the column `SOURCE_ROW` after the others
     bytes: int | None = None  # when it is known without asking Spark
     reads_target: bool = False
+
+    def without(self, seen: PositionSet) -> DataFrame | None:
+        """The rows whose numbers are not among those; nothing when there is none."""
+        if not seen.cardinality:
+            return self.numbered
+        if self.numbered.count() == seen.cardinality:
+            return None
+        known = self.numbered.sparkSession.createDataFrame(pa.table({_SEEN: seen.positions()}))
+        return self.numbered.join(F.broadcast(known), F.col(SOURCE_ROW) == F.col(_SEEN), "left_anti")
 
     @property
     def is_small(self) -> bool:
         """Whether every task may hold a copy."""
-        size = self.bytes if self.bytes is not None else _estimated(self.frame)
+        size = self.bytes if self.bytes is not None else _estimated(self.numbered)
         return size is not None and size <= _BROADCAST
 
-    def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str) -> BooleanExpression | None:
+    def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str) -> SourceKeys | None:
         """What the keys of the source say about the rows of the target that can match; nothing when it cannot tell."""
         known = [e for given in equalities if (e := _in_schema(given, schema)) is not None]
         usable = [(e, c) for e in known if (c := self._column(e, schema, alias)) is not None]
@@ -70,7 +88,21 @@ class MergeSource:
             return None
         found = self._ranges([c for _, c in usable])
         fitting = [_fitting(r, schema, e) for (e, _), r in zip(usable, found, strict=True)]
-        return reduce(And, (_expression(e, r) for (e, _), r in zip(usable, fitting, strict=True)))
+        within = reduce(And, (_expression(e, r) for (e, _), r in zip(usable, fitting, strict=True)))
+        return SourceKeys(within, self._among(usable, found, schema))
+
+    def _among(self, usable: list[tuple[Equality, str]], found: list[_Range], schema: Schema) -> Among | None:
+        """The key with the most values, as a condition on rows; those that Spark looks up fastest before others."""
+        if not self.is_small:
+            return None
+        plain = [
+            (e, c, r) for (e, c), r in zip(usable, found, strict=True) if not e.is_null_safe and "." not in e.target
+        ]
+        if not plain:
+            return None
+        types = {f.name: f.dataType for f in self.frame.schema.fields}
+        equality, column, _ = max(plain, key=lambda k: (isinstance(types[k[1]], _FAST), k[2].distinct))
+        return Among(schema.find_field(equality.target).field_id, self.numbered.select(F.col(quoted(column))))
 
     def _column(self, equality: Equality, schema: Schema, alias: str) -> str | None:
         """The column of the source, when its values compare as the target's do."""
@@ -92,17 +124,25 @@ class MergeSource:
                 F.approx_count_distinct(c).alias(f"distinct{at}"),
             )
         ]
-        [row] = self.frame.agg(*parts).toArrow().to_pylist()
+        [row] = self.numbered.agg(*parts).toArrow().to_pylist()
         return [self._range(row, at, c) for at, c in enumerate(columns)]
 
     def _range(self, row: dict[str, Any], at: int, column: Any) -> _Range:
         low, high, nulls, distinct = (row[f"{part}{at}"] for part in ("low", "high", "nulls", "distinct"))
         values: tuple[Any, ...] = ()
         if low is not None and distinct <= _FEW:
-            few = self.frame.select(column.alias("key")).where(column.isNotNull()).distinct().limit(2 * _FEW + 1)
+            few = self.numbered.select(column.alias("key")).where(column.isNotNull()).distinct().limit(2 * _FEW + 1)
             found = few.toArrow()["key"].to_pylist()
             values = tuple(found) if len(found) <= 2 * _FEW else ()
-        return _Range(low, high, nulls > 0, values)
+        return _Range(low, high, nulls > 0, distinct, values)
+
+
+@dataclass(frozen=True)
+class SourceKeys:
+    """What the keys of a source say about the rows that can match."""
+
+    within: BooleanExpression  # about files
+    among: Among | None  # about rows, where looking them up pays
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +152,7 @@ class _Range:
     low: Any
     high: Any
     has_nulls: bool
+    distinct: int  # about so many values
     values: tuple[Any, ...] = ()
 
 
@@ -167,13 +208,20 @@ def merge_source(context: TableContext, given: Any) -> Iterator[MergeSource]:
         if isinstance(given, str):
             source = _queried(context, given, held)
         elif isinstance(given, DataFrame):
-            source = MergeSource(given)
+            source = MergeSource(given, _numbered(given))
         else:
             table = as_arrow(given, context.metadata.schema())
-            yield MergeSource(as_dataframe(context.spark(), table, context.metadata.schema()), table.nbytes)
+            rows = table.append_column(SOURCE_ROW, pa.array(np.arange(len(table))))
+            frame = as_dataframe(context.spark(), rows, context.metadata.schema())
+            yield MergeSource(frame.drop(SOURCE_ROW), frame, table.nbytes)
             return
-        held.enter_context(kept(source.frame))
+        if not (isinstance(given, DataFrame) and given.is_cached):  # the caller keeps it already
+            held.enter_context(kept(source.numbered))
         yield source
+
+
+def _numbered(frame: DataFrame) -> DataFrame:
+    return frame.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
 
 
 def _queried(context: TableContext, text: str, held: ExitStack) -> MergeSource:
@@ -182,7 +230,7 @@ def _queried(context: TableContext, text: str, held: ExitStack) -> MergeSource:
     views = held.enter_context(views_of(tables_beside(context), context.spark, query))
     with plainly("MERGE USING"):
         frame = context.spark().sql(views.text)
-    return MergeSource(frame, reads_target=any(read.is_of(context) for read in views.tables))
+    return MergeSource(frame, _numbered(frame), reads_target=any(read.is_of(context) for read in views.tables))
 
 
 _QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "(SELECT", "(WITH", "(VALUES", "(")

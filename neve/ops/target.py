@@ -22,6 +22,7 @@ from neve.predicate import Predicate, parse
 from neve.predicate.features import features_of
 from neve.run.arrow.columns import LAST_UPDATED, ORDINAL, ROW_ID
 from neve.run.arrow.columns import POSITION as ROW_POSITION
+from neve.run.spark.among import Among
 from neve.run.spark.condition import condition
 from neve.run.spark.expressions import as_column, plain_error
 from neve.run.spark.read import read
@@ -42,11 +43,12 @@ class Target:
     plan: ScanPlan
     alias: str
     metadata_columns: tuple[str, ...] = ()
+    among: Among | None = None  # keys without one of which a row does not matter
 
     def frame(self) -> DataFrame:
         """The live rows with file and position, and their row ids where the table has them."""
         own = tuple(n for n in self.metadata_columns if n not in self._copies)
-        rows = read(self.context.spark(), self.plan, self.context.facts, own, self._extra())
+        rows = read(self.context.spark(), self.plan, self.context.facts, own, self._extra(), self.among)
         copies = {name: F.col(self._copies[name]) for name in self.metadata_columns if name in self._copies}
         return (rows.withColumns(copies) if copies else rows).alias(self.alias)
 

@@ -18,16 +18,17 @@ from numpy.typing import NDArray
 
 from neve.io.vectors import PositionSet, decode
 
-__all__ = ["CHANGE_COLUMNS", "CLAUSE", "FILE", "POSITION", "Effects", "Tally", "TallyKeeper"]
+__all__ = ["CHANGE_COLUMNS", "CLAUSE", "FILE", "POSITION", "SOURCE", "Effects", "Tally", "TallyKeeper"]
 
 # The columns of a row on its way to be changed, beside those of the table.
 FILE = "__neve_file"  # the place of its file in the plan; null: a new row
 POSITION = "__neve_pos"
 CLAUSE = "__neve_clause"  # the clause that applies to it
 CHANGE_COLUMNS = (FILE, POSITION, CLAUSE)
+SOURCE = "__neve_source"  # the number of the source row it is paired with; only where that is asked for
 
 _FOLD_ROWS = 4 << 20  # positions held uncompressed at once
-_NEW = -1
+_NEW, _SOURCE = -1, -2  # in place of files: rows without one, and the rows of a source
 _SCHEMA = pa.schema(
     [("file", pa.int32()), ("gone", pa.binary()), ("idle", pa.binary()), ("rows", pa.list_(pa.int64()))]
 )
@@ -89,16 +90,26 @@ class Tally:
     @property
     def gone(self) -> dict[int, PositionSet]:
         """The positions that leave each file that any leave, in the order of the plan."""
-        return {file: m.gone for file, m in sorted(self.met.items()) if file != _NEW and m.gone.cardinality}
+        return {file: m.gone for file, m in sorted(self.met.items()) if file >= 0 and m.gone.cardinality}
 
     @property
     def has_new_rows(self) -> bool:
         """Whether rows were met that belong to no file yet."""
         return _NEW in self.met
 
+    @property
+    def seen(self) -> PositionSet:
+        """The numbers of the source rows that were met, where rows tell."""
+        return self.met[_SOURCE].idle if _SOURCE in self.met else PositionSet()
+
     def ambiguous_files(self) -> list[int]:
         """The files a row of which was met more than once."""
-        return sorted(file for file, m in self.met.items() if file != _NEW and m.is_ambiguous)
+        return sorted(file for file, m in self.met.items() if file >= 0 and m.is_ambiguous)
+
+    def united(self, other: Tally) -> Tally:
+        """Both tallies as one."""
+        met = {file: self.met.get(file, _Met()).united(m) for file, m in other.met.items()}
+        return Tally({**self.met, **met}, self.clauses)
 
 
 class TallyKeeper:
@@ -115,6 +126,8 @@ class TallyKeeper:
         """Count the rows of a batch that has the columns of `CHANGE_COLUMNS`."""
         file, position, clause = (_numbers(batch.column(name)) for name in CHANGE_COLUMNS)
         self._held.append((file, position, clause))
+        if SOURCE in batch.schema.names:
+            self._see(batch.column(SOURCE))
         self._rows += len(file)
         if self._rows >= _FOLD_ROWS:
             self._fold()
@@ -130,6 +143,10 @@ class TallyKeeper:
             [list(self._met[f].rows) for f in files],
         ]
         return pa.table([pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA)
+
+    def _see(self, source: Any) -> None:
+        seen = _Met(idle=PositionSet.of(source.drop_null()), rows=(0,) * len(self._effects))
+        self._met[_SOURCE] = self._met[_SOURCE].united(seen)
 
     def _fold(self) -> None:
         if not self._rows:

@@ -34,12 +34,13 @@ from neve.run.arrow.columns import (
 )
 from neve.run.arrow.taskset import numbered, tasks_of
 from neve.run.facts import TableFacts
+from neve.run.spark.among import Among
 from neve.run.spark.arrow_read import arrow_scan
 from neve.run.spark.equality import EqualityJoins, equality_joins
 from neve.run.spark.names import ReadNames, synthetic
 from neve.run.spark.pairs import Pairs, Rows
 from neve.run.spark.passes import Lane, native_passes
-from neve.run.spark.scan import scan
+from neve.run.spark.scan import Pass, scan
 from neve.run.spark.session import prepare
 from neve.run.spark.types import spark_schema
 from neve.tree.entries import Content
@@ -53,16 +54,18 @@ def read(
     facts: TableFacts,
     metadata_columns: Sequence[str] = (),
     extra: Sequence[NestedField] = (),
+    among: Among | None = None,
 ) -> DataFrame:
     """The live rows of a plan's files, with the metadata columns asked for after the plan's own.
 
-    `extra` are metadata columns by their reserved ids under names of the caller's choice.
+    `extra` are metadata columns by their reserved ids under names of the caller's choice. Rows that have none of the
+    keys of `among` may be left out, and are wherever that saves work.
     """
     prepare(spark)
     for entries in (plan.files, plan.deletes):
         refuse_unreadable(entries["file_path"], facts.location)
     fields = (*plan.schema.fields, *_chosen(metadata_columns, plan.schema, facts), *extra)
-    reading = _Reading(spark, replace(plan, files=numbered(plan.files)), facts, fields)
+    reading = _Reading(spark, replace(plan, files=numbered(plan.files)), facts, fields, among)
     parts = reading.parts()
     if not parts:
         return spark.createDataFrame([], spark_schema(Schema(*fields)))
@@ -95,6 +98,7 @@ class _Reading:
     plan: ScanPlan
     facts: TableFacts
     fields: tuple[NestedField, ...]
+    among: Among | None = None
 
     def parts(self) -> list[DataFrame]:
         pairs = Pairs.of(self.plan.attached)
@@ -108,7 +112,7 @@ class _Reading:
         """Files without equality deletes, and the rows of those Spark does not read."""
         lane = Lane(self.plan.files.take(rows), self.plan.deletes, pairs.of_files(rows), self.fields)
         passes, beyond = native_passes(self.spark, lane, self.facts)
-        return [scan(self.spark, each, self.facts, self._names) for each in passes], rows[beyond]
+        return [self._scanned(each) for each in passes], rows[beyond]
 
     def _with_joins(self, rows: Rows, pairs: Pairs, by_value: NDArray[np.bool_]) -> tuple[list[DataFrame], Rows]:
         """Files with equality deletes, and the rows of those Spark does not read or cannot join."""
@@ -124,8 +128,11 @@ class _Reading:
         served = np.flatnonzero(~joins.beyond)
         lane = Lane(files, self.plan.deletes, own.of_deletes(~by_value), fields, joins.scopes).of(served)
         passes, beyond = native_passes(self.spark, lane, self.facts)
-        parts = [self._joined(scan(self.spark, each, self.facts, self._names), joins) for each in passes]
+        parts = [self._joined(self._scanned(each), joins) for each in passes]
         return parts, rows[np.union1d(np.flatnonzero(joins.beyond), served[beyond])]
+
+    def _scanned(self, wanted: Pass) -> DataFrame:
+        return scan(self.spark, wanted, self.facts, self._names, self.among)
 
     def _joined(self, part: DataFrame, joins: EqualityJoins) -> DataFrame:
         for join in joins.joins:

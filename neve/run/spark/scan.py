@@ -31,6 +31,7 @@ from neve.run.arrow.columns import (
 from neve.run.arrow.convert import conversion
 from neve.run.arrow.types import Carrier, arrow_type
 from neve.run.facts import TableFacts
+from neve.run.spark.among import Among
 from neve.run.spark.columns import literal, placed, read_field
 from neve.run.spark.keys import FileKeys, stop_without_match
 from neve.run.spark.names import ReadNames, synthetic
@@ -70,11 +71,13 @@ class Pass:
         return bool(self.deleted) or any(f.field_id in (POSITION.field_id, ROW_ID.field_id) for f in self.fields)
 
 
-def scan(spark: SparkSession, wanted: Pass, facts: TableFacts, names: ReadNames) -> DataFrame:
-    """The live rows of some Parquet files."""
+def scan(
+    spark: SparkSession, wanted: Pass, facts: TableFacts, names: ReadNames, among: Among | None = None
+) -> DataFrame:
+    """The live rows of some Parquet files; `among` may leave out rows that have none of its keys."""
     literals, joined = _told_apart(_facts_of_files(wanted))
     keys = FileKeys.of(wanted.files, facts) if wanted.deleted or joined else None
-    rows = _read(spark, wanted, keys, facts, names)
+    rows = _among(_read(spark, wanted, keys, facts, names), wanted, among)
     if keys is not None and wanted.deleted:
         rows = live_rows(spark, rows, _KEY, _ROW, keys, wanted.deleted, wanted.files.numpy("record_count"))
     if keys is not None and joined:
@@ -92,6 +95,14 @@ def _read(spark: SparkSession, wanted: Pass, keys: FileKeys | None, facts: Table
     columns += [] if keys is None else [keys.column.alias(_KEY)]
     columns += [F.col("_metadata.row_index").alias(_ROW)] if wanted.needs_rows else []
     return rows.select(*columns)
+
+
+def _among(rows: DataFrame, wanted: Pass, among: Among | None) -> DataFrame:
+    """The rows cut down where the files have the column of the keys, and it says what it seems to say."""
+    found = [f for f in wanted.fields if among is not None and f.field_id == among.field_id and wanted.from_file(f)]
+    if among is None or not found or among.field_id in wanted.never_null:
+        return rows
+    return among.applied(rows, synthetic(found[0]))
 
 
 def _made(wanted: NestedField, of: Pass, literals: Mapping[str, Column]) -> Column:

@@ -16,7 +16,7 @@ from neve.run.spark.arrange import arranged, is_clustered, settings
 from neve.run.spark.assign import assigned_frame
 from neve.run.spark.job import WritingTask, files_of, run_writing_job
 from neve.run.spark.packed import packed, unpacked
-from neve.run.tally import CHANGE_COLUMNS, CLAUSE, Effects, Tally, TallyKeeper
+from neve.run.tally import CHANGE_COLUMNS, CLAUSE, SOURCE, Effects, Tally, TallyKeeper
 from neve.run.writing.layout import FileNames
 from neve.run.writing.rolling import WrittenFile
 from neve.run.writing.sink import write_batches
@@ -37,10 +37,10 @@ def write(df: DataFrame, target: WriteTarget) -> pa.Table:
 def write_changes(df: DataFrame, target: WriteTarget, effects: Effects) -> tuple[pa.Table, Tally]:
     """Write the new rows among changed ones, and count which rows of which files they replace. Runs one action.
 
-    The rows have the columns `CHANGE_COLUMNS` beside those of the table.
+    The rows have the columns `CHANGE_COLUMNS` beside those of the table, and may have `SOURCE`.
     """
     target.check()
-    rows = arranged(assigned_frame(df, target.file_schema, CHANGE_COLUMNS), target)
+    rows = arranged(assigned_frame(df, target.file_schema, _beside(df)), target)
     task = _task(target, is_clustered(target), effects)
     answers = run_writing_job(rows, task, target, settings(target))
     return files_of(answers, target), Tally.together([a.note for a in answers if a.note is not None], len(effects))
@@ -55,8 +55,13 @@ def count_changes(df: DataFrame, effects: Effects) -> Tally:
             keeper.add(batch)
         yield pa.RecordBatch.from_pydict({"tally": pa.array([packed(keeper.table())], pa.binary())})
 
-    collected = df.select(*CHANGE_COLUMNS).mapInArrow(run, _COUNTED).collect()
+    collected = df.select(*_beside(df)).mapInArrow(run, _COUNTED).collect()
     return Tally.together([unpacked(a.tally) for a in collected], len(effects))
+
+
+def _beside(df: DataFrame) -> tuple[str, ...]:
+    """The columns of changed rows that are not stored."""
+    return (*CHANGE_COLUMNS, SOURCE) if SOURCE in df.columns else CHANGE_COLUMNS
 
 
 def _task(target: WriteTarget, is_clustered: bool, effects: Effects | None = None) -> WritingTask:
@@ -77,4 +82,4 @@ def _new_rows(batches: Iterable[pa.RecordBatch], keeper: TallyKeeper, effects: E
         keeper.add(batch)
         kept = batch if writes.all() else batch.filter(pa.array(writes[batch.column(CLAUSE).to_numpy()]))
         if kept.num_rows:
-            yield kept.drop_columns(list(CHANGE_COLUMNS))
+            yield kept.drop_columns([n for n in kept.schema.names if n in (*CHANGE_COLUMNS, SOURCE)])
