@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from neve.model.partition import PartitionKey
     from neve.ops.drop_table import DropResult
     from neve.ops.expire_snapshots import ExpirePlan, ExpireResult
+    from neve.ops.remove_dangling_deletes import DanglingResult
     from neve.ops.remove_orphan_files import OrphanPlan, OrphanResult
     from neve.ops.results import ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
     from neve.ops.rewrite_manifests import RewriteManifestsResult
     from neve.ops.scan import Scan
     from neve.plan.change import ChangePlan
+    from neve.plan.dangling import DanglingPlan
     from neve.plan.manifests import ManifestPlan
     from neve.plan.partition_filter import FilterStats
     from neve.plan.scan import ScanPlan
@@ -60,6 +62,8 @@ __all__ = [
     "Committed",
     "Conflict",
     "CorruptFile",
+    "DanglingPlan",
+    "DanglingResult",
     "DeleteResult",
     "DropResult",
     "EntryTable",
@@ -113,11 +117,13 @@ _HOMES = {
     "neve.model.partition": ("PartitionKey",),
     "neve.ops.drop_table": ("DropResult",),
     "neve.ops.expire_snapshots": ("ExpirePlan", "ExpireResult"),
+    "neve.ops.remove_dangling_deletes": ("DanglingResult",),
     "neve.ops.remove_orphan_files": ("OrphanPlan", "OrphanResult"),
     "neve.ops.results": ("ChangeResult", "DeleteResult", "MergeResult", "UpdateResult", "WriteResult"),
     "neve.ops.rewrite_manifests": ("RewriteManifestsResult",),
     "neve.ops.scan": ("Scan",),
     "neve.plan.change": ("ChangePlan",),
+    "neve.plan.dangling": ("DanglingPlan",),
     "neve.plan.manifests": ("ManifestPlan",),
     "neve.plan.partition_filter": ("FilterStats",),
     "neve.plan.scan": ("ScanPlan",),

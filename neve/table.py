@@ -20,6 +20,7 @@ from neve.ops.evolve_schema import SchemaChange
 from neve.ops.expire_snapshots import ExpireSnapshots
 from neve.ops.inspect import Inspect
 from neve.ops.merge import Merge
+from neve.ops.remove_dangling_deletes import RemoveDanglingDeletes
 from neve.ops.remove_orphan_files import RemoveOrphanFiles
 from neve.ops.results import WriteResult
 from neve.ops.rewrite_data_files import RewriteDataFiles
@@ -150,6 +151,10 @@ class Table:
     def rewrite_manifests(self) -> RewriteManifests:
         """Rewrite manifests that are too small, too large or overlap: `.cluster_by(field)`, then `.execute()`."""
         return RewriteManifests(self.context)
+
+    def remove_dangling_deletes(self) -> RemoveDanglingDeletes:
+        """Remove delete files that apply to no live data file: `.plan()` says which, `.execute()` does it."""
+        return RemoveDanglingDeletes(self.context)
 
     def expire_snapshots(self) -> ExpireSnapshots:
         """Forget old snapshots and what only they led to: `.older_than(time)`, then `.plan()` or `.execute()`."""

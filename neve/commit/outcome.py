@@ -38,6 +38,7 @@ class Check(StrEnum):
     OUTSIDE_FILTER = "M"
     PARTIAL_MATCH = "N"
     CONCURRENT_UPDATE = "concurrent-update"
+    NOT_DANGLING = "not-dangling"
     ARGUMENTS = "arguments"
     HISTORY = "history"
     MANIFESTS = "manifests"

@@ -29,7 +29,7 @@ def unused_specs_and_schemas(
     """The ids of the specs and schemas that nothing needs when only some snapshots are kept."""
     snapshots = [s for s in metadata.lazy_snapshots if s.snapshot_id in kept]
     manifests = distinct_manifests(io, metadata, snapshots).values()
-    specs = {metadata.default_spec_id, *(m.spec_id for m in manifests)}
+    specs = {metadata.default_spec_id, *_specs_in(io, metadata, manifests)}
     schemas = {metadata.current_schema_id, *(s.schema_id for s in snapshots)}
     if None not in schemas:  # the first writers did not say which schema they used: it may be any
         schemas |= _telling(metadata, schemas, _columns(io, metadata, specs, manifests))
@@ -37,6 +37,13 @@ def unused_specs_and_schemas(
         tuple(s.spec_id for s in metadata.partition_specs if s.spec_id not in specs),
         () if None in schemas else tuple(s.schema_id for s in metadata.schemas if s.schema_id not in schemas),
     )
+
+
+def _specs_in(io: FileIO, metadata: TableMetadata, manifests: Collection[Manifest]) -> set[int]:
+    """The specs of the files in manifests; one that does not tell a spec may hold files of several."""
+    told, known = {m.spec_id for m in manifests}, metadata.specs().keys()
+    silent = [m for m in manifests if m.spec_id not in known]
+    return (told & known) | set(read_entries(io, silent, Specs.of(metadata)).spec_ids())
 
 
 def _columns(io: FileIO, metadata: TableMetadata, spec_ids: set[int], manifests: Iterable[Manifest]) -> set[int]:
