@@ -21,9 +21,10 @@ from neve.commit.scratch import Scratch
 from neve.errors import NeveError
 from neve.io.files import delete_all
 from neve.io.paths import inside_all
+from neve.model.metadata import TableMetadata
 from neve.model.snapshots import Snapshot
 from neve.tree.entries import Manifest
-from neve.tree.read import read_list
+from neve.tree.read import manifests_of
 
 __all__ = ["delete_orphans", "delete_reach", "delete_retired", "discard", "discard_losing_attempts"]
 
@@ -37,7 +38,12 @@ def discard(rejected: Rejected, io: FileIO, also: Iterable[str] = ()) -> dict[st
 
 
 def discard_losing_attempts(
-    io: FileIO, scratch: Scratch, landed: Snapshot, trail: Collection[str], used: Collection[Manifest] = ()
+    io: FileIO,
+    scratch: Scratch,
+    landed: Snapshot,
+    metadata: TableMetadata,
+    trail: Collection[str],
+    used: Collection[Manifest] = (),
 ) -> None:
     """Delete manifests, lists and metadata of attempts other than the one that landed.
 
@@ -46,9 +52,9 @@ def discard_losing_attempts(
     """
     lost = {path for path in scratch.metadata if path not in trail}
     lost |= scratch.unused_vectors if used else set()  # which ones a landed earlier attempt used is not known
-    unneeded = {*scratch.manifests, *scratch.lists} - {landed.manifest_list, *(m.path for m in used)}
+    unneeded = {*scratch.manifests, *scratch.lists} - {landed.listing, *(m.file for m in used)}
     with suppress(NeveError):  # when the list cannot be read, what it needs cannot be told, and all of it is kept
-        lost |= unneeded - {m.path for m in read_list(io, str(landed.manifest_list))} if unneeded else set()
+        lost |= unneeded - {m.file for m in manifests_of(io, metadata, landed)} if unneeded else set()
     if lost:
         delete_all(io, lost)
 

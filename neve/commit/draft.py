@@ -7,10 +7,11 @@ necessary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.commit import actions
@@ -19,6 +20,7 @@ from neve.commit.actions import (
     Append,
     DeleteFiles,
     Overwrite,
+    Removed,
     ReplacePartitions,
     RewriteFiles,
     RewriteManifests,
@@ -34,11 +36,13 @@ from neve.commit.scratch import Scratch
 from neve.commit.selection import Selection
 from neve.commit.vectors import united
 from neve.commit.window import Base, Refused
+from neve.io.paths import canonical_all
+from neve.model.partition import Specs
 from neve.plan.row_filter import RowFilter
-from neve.tree.entries import DETAIL, EntryTable, Manifest, Status
-from neve.tree.grouping import FIRST_SPEC
+from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
+from neve.tree.grouping import FIRST_SPEC, vectors_in
 from neve.tree.read import read_entries
-from neve.tree.write import write_manifests
+from neve.tree.shape import Edit
 
 __all__ = ["Draft", "draft"]
 
@@ -64,6 +68,7 @@ def draft(base: Base, action: Action, scratch: Scratch) -> Draft:
     if isinstance(action, RewriteManifests):
         nothing = EntryTable.empty(base.specs)
         manifests, processed = replaced_manifests(base, action, scratch)
+        manifests = base.shape.settled(base.io, manifests, scratch.context(base))
         return Draft(manifests, nothing, nothing, entries_processed=processed)
     action = absorbing(base, action)
     data, deletes = _found(base, action, scratch)
@@ -71,7 +76,8 @@ def draft(base: Base, action: Action, scratch: Scratch) -> Draft:
     added = _added(base, action, scratch)
     if not len(added) and not len(removed):
         return Draft(base.manifests, added, removed)
-    manifests = _manifests(base, action, added, data, deletes, scratch)
+    homes = _homes(base, added, scratch)
+    manifests = _manifests(base, action, added, (data, deletes), homes, scratch)
     return Draft(manifests, added, removed, data.duplicates + deletes.duplicates)
 
 
@@ -197,18 +203,60 @@ def _prepared_files(base: Base, manifests: Sequence[Manifest]) -> EntryTable:
     return entries
 
 
+def _homes(base: Base, added: EntryTable, scratch: Scratch) -> Filtered:
+    """The live data files that new vectors are to lie beside, where the tree keeps both in one row."""
+    nothing = Filtered((), {}, EntryTable.empty(base.specs), 0)
+    vectors = added.filter(pa.array(vectors_in(added))) if base.shape.joins_vectors else nothing.removed
+    named = pc.unique(vectors["referenced_data_file"])
+    new = pc.is_in(named, value_set=added.of_content(Content.DATA)["file_path"].combine_chunks())
+    paths = frozenset(named.filter(pc.invert(new)).to_pylist())
+    if not paths:
+        return nothing
+    wanted = Selection(base.specs, Removed(paths=paths), within=PartitionSet.of(vectors, base.specs), purpose="homes")
+    found = find(base, [m for m in base.manifests if not m.is_deletes], wanted, scratch)
+    if missing := wanted.missing(found.removed):
+        message = "Data files that new deletion vectors name are not in the table."
+        raise Refused(Conflict(Check.REQUIRED_FILES, message, files=tuple(missing)))
+    return found
+
+
+def _edits(added: EntryTable, leaving: Iterable[Filtered], homes: Filtered, specs: Specs) -> dict[str, Edit]:
+    """What becomes of the entries of each file of the tree."""
+    files = {m.path: m.file for filtered in (*leaving, homes) for m in filtered.manifests}
+    gone: dict[str, list[EntryTable]] = {}
+    for filtered in leaving:
+        for path in filtered.touched:
+            gone.setdefault(files[path], []).append(filtered.findings[path].leaving)
+    holders = {files[path]: homes.findings[path].leaving for path in homes.touched}
+    return {
+        file: _edit(EntryTable.concat(gone.get(file, []), specs), holders.get(file), added)
+        for file in {*gone, *holders}
+    }
+
+
+def _edit(leaving: EntryTable, holders: EntryTable | None, added: EntryTable) -> Edit:
+    if holders is None:
+        return Edit(leaving)
+    vectors = added.filter(pa.array(vectors_in(added)))
+    named = canonical_all(vectors["referenced_data_file"])
+    return Edit(leaving, holders, vectors.take(pc.index_in(canonical_all(holders["file_path"]), value_set=named)))
+
+
 def _manifests(
-    base: Base, action: Action, added: EntryTable, data: Filtered, deletes: Filtered, scratch: Scratch
+    base: Base, action: Action, added: EntryTable, leaving: tuple[Filtered, Filtered], homes: Filtered, scratch: Scratch
 ) -> tuple[Manifest, ...]:
     """The manifests of the next snapshot: new before old, data before deletes."""
-    new = scratch.once(("added", scratch.united), base, lambda: write_manifests(base.io, added, scratch.context(base)))
+    shape, context = base.shape, scratch.context(base)
+    new = scratch.once(("added", scratch.united), base, lambda: shape.write_added(base.io, added, context))
     if isinstance(action, Append) and action.fast:
-        return (*new, *base.manifests)
+        return shape.settled(base.io, (*new, *base.manifests), context)
+    edits = _edits(added, leaving, homes, base.specs)
     found: list[Manifest] = []
-    for filtered, is_deletes in ((data, False), (deletes, True)):
-        old = [m for m in rewrite(base, filtered, scratch) if _is_needed(m, scratch)]
+    for is_deletes in (False, True):
+        own = [m for m in base.manifests if m.is_deletes == is_deletes and not m.is_view]
+        old = [m for m in rewrite(base, own, edits, scratch) if _is_needed(m, scratch)]
         found += merge_manifests(base, [*(m for m in new if m.is_deletes == is_deletes), *old], scratch)
-    return tuple(found)
+    return shape.settled(base.io, found, context)
 
 
 def _is_needed(manifest: Manifest, scratch: Scratch) -> bool:

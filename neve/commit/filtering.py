@@ -1,4 +1,4 @@
-"""Take files out of manifests: removed entries become tombstones under their own spec, the others are carried.
+"""Look for files in manifests, and have the manifests that hold them written anew.
 
 A manifest is rewritten only when it holds a file that leaves; the result is kept for later attempts.
 """
@@ -6,8 +6,7 @@ A manifest is rewritten only when it holds a file that leaves; the result is kep
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +16,11 @@ from neve.commit.outcome import Check, Conflict
 from neve.commit.scratch import Scratch
 from neve.commit.selection import Selection, identities
 from neve.commit.window import Base, Refused
-from neve.tree.carry import write_carried
-from neve.tree.entries import EntryTable, Manifest, Status
-from neve.tree.read import read_entries, read_manifest
-from neve.tree.write import UNASSIGNED
+from neve.tree.entries import EntryTable, Manifest
+from neve.tree.read import read_entries
+from neve.tree.shape import Edit
 
-__all__ = ["Filtered", "Finding", "carried", "distinct", "find", "rewrite"]
-
-_NO_ROW_ID_YET = -(1 << 62)
+__all__ = ["Filtered", "Finding", "distinct", "find", "rewrite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +82,12 @@ def _look_into(base: Base, manifests: Sequence[Manifest], selection: Selection, 
         scratch.findings[key] = Finding(own.filter(pa.array(leaves)), oldest)
 
 
-def rewrite(base: Base, filtered: Filtered, scratch: Scratch) -> list[Manifest]:
-    """The manifests with the removed files turned into tombstones; untouched ones are kept as they are."""
+def rewrite(base: Base, manifests: Sequence[Manifest], edits: Mapping[str, Edit], scratch: Scratch) -> list[Manifest]:
+    """The manifests with their edits applied, by file; untouched ones are kept as they are."""
     found: list[Manifest] = []
-    for manifest in filtered.manifests:
-        finding = filtered.findings.get(manifest.path)
-        found += (
-            [manifest] if finding is None or not len(finding.leaving) else _without(base, manifest, finding, scratch)
-        )
+    for manifest in manifests:
+        edit = edits.get(manifest.file)
+        found += [manifest] if edit is None else _edited(base, manifest, edit, scratch)
     return found
 
 
@@ -110,16 +104,10 @@ def _refuse_partial(entries: EntryTable, selection: Selection) -> None:
         )
 
 
-def _without(base: Base, manifest: Manifest, finding: Finding, scratch: Scratch) -> list[Manifest]:
-    rows = finding.leaving.numpy("row")
-    key = (manifest.path, rows.tobytes())
+def _edited(base: Base, manifest: Manifest, edit: Edit, scratch: Scratch) -> list[Manifest]:
+    key = (manifest.path, edit.token)
     if key not in scratch.rewritten:
-        live = read_manifest(base.io, manifest, base.specs).live()
-        goes = np.isin(live.numpy("row"), rows)
-        status = np.where(goes, Status.DELETED, Status.EXISTING)
-        snapshot_ids = pc.if_else(pa.array(goes), scratch.snapshot_id, live["snapshot_id"])
-        entries = live.with_columns(status=status, snapshot_id=snapshot_ids)
-        scratch.rewritten[key] = write_carried(base.io, entries, [manifest], scratch.context(base))
+        scratch.rewritten[key] = base.shape.write_edited(base.io, manifest, edit, scratch.context(base))
     return scratch.rewritten[key]
 
 
@@ -134,29 +122,3 @@ def distinct(files: EntryTable) -> EntryTable:
 
 def _or(number: int | None, otherwise: int) -> int:
     return otherwise if number is None else number
-
-
-def carried(base: Base, manifests: Sequence[Manifest], snapshot_id: int) -> EntryTable:
-    """The entries of several manifests as one merged manifest holds them.
-
-    Tombstones of earlier snapshots vanish, files that earlier snapshots added are carried; what this commit did stays
-    visible.
-    """
-    entries = EntryTable.concat([_as_written(base, m, i) for i, m in enumerate(manifests)], base.specs)
-    status, is_ours = entries.numpy("status"), pc.equal(entries["snapshot_id"], snapshot_id).to_numpy()
-    entries = entries.with_columns(status=np.where((status == Status.ADDED) & ~is_ours, Status.EXISTING, status))
-    return entries.filter(pa.array((status != Status.DELETED) | is_ours))
-
-
-def _as_written(base: Base, manifest: Manifest, ordinal: int) -> EntryTable:
-    """The entries of a manifest; from one of this commit, which has no numbers yet, nothing may be inherited."""
-    if manifest.sequence_number != UNASSIGNED:
-        return read_manifest(base.io, manifest, base.specs, ordinal=ordinal)
-    row_id = None if manifest.is_deletes else _NO_ROW_ID_YET
-    entries = read_manifest(base.io, replace(manifest, first_row_id=row_id), base.specs, ordinal=ordinal)
-    names = ("sequence_number", "file_sequence_number", "first_row_id")
-    return entries.with_columns(**{name: _unless_negative(entries[name]) for name in names})
-
-
-def _unless_negative(column: pa.ChunkedArray) -> Any:
-    return pc.if_else(pc.less(column, 0), pa.scalar(None, column.type), column)

@@ -10,7 +10,7 @@ from neve.commit.scratch import Scratch
 from neve.commit.window import Base, Refused
 from neve.tree.entries import EntryTable, Manifest, Status
 from neve.tree.read import read_manifest
-from neve.tree.write import UNASSIGNED, write_manifests
+from neve.tree.write import UNASSIGNED
 
 __all__ = ["counted", "replaced_manifests"]
 
@@ -22,15 +22,15 @@ def replaced_manifests(base: Base, action: RewriteManifests, scratch: Scratch) -
     _refuse_new_entries(action)
     _refuse_other_count(action, removed)
     groups = scratch.once("groups", base, lambda: _write_groups(base, action, scratch))
+    gone = {m.file for m in base.manifests if m.path in action.removed and not m.is_view}
     claimed = [replace(m, added_snapshot_id=scratch.snapshot_id, sequence_number=UNASSIGNED) for m in action.added]
-    kept = [m for m in base.manifests if m.path not in action.removed]
+    kept = [m for m in base.manifests if m.file not in gone]
     return (*groups, *claimed, *kept), sum(_live(m) for m in removed)
 
 
 def _write_groups(base: Base, action: RewriteManifests, scratch: Scratch) -> list[Manifest]:
-    context = scratch.context(base)
-    existing = (group.with_columns(status=int(Status.EXISTING)) for group in action.groups)
-    return [m for group in existing for m in write_manifests(base.io, group, context)]
+    replaced = [m for m in base.manifests if m.path in action.removed]
+    return base.shape.write_groups(base.io, action.groups, replaced, scratch.context(base))
 
 
 def _refuse_absent(base: Base, action: RewriteManifests) -> None:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from neve.commit.filtering import carried
 from neve.commit.scratch import Scratch
 from neve.commit.window import Base
-from neve.tree.carry import write_carried
 from neve.tree.entries import Manifest
 
 __all__ = ["merge_manifests", "pack_from_end"]
@@ -18,18 +16,20 @@ __all__ = ["merge_manifests", "pack_from_end"]
 
 def merge_manifests(base: Base, manifests: Sequence[Manifest], scratch: Scratch) -> list[Manifest]:
     """Manifests of one kind, newest first, with the small ones merged."""
-    if not manifests or not base.properties.manifest_merge:
+    mergeable = [m for m in manifests if base.shape.can_merge(m)]
+    if not mergeable or not base.properties.manifest_merge:
         return list(manifests)
-    newest = manifests[0]
+    newest = mergeable[0]
     by_spec: dict[int, list[Manifest]] = {}
-    for manifest in manifests:
+    for manifest in mergeable:
         by_spec.setdefault(manifest.spec_id, []).append(manifest)
     bins = (
         b
         for spec in sorted(by_spec, reverse=True)
         for b in pack_from_end(by_spec[spec], base.properties.manifest_target_size)
     )
-    return [m for b in bins for m in _merged(base, b, newest, scratch)]
+    others = [m for m in manifests if not base.shape.can_merge(m)]
+    return [*(m for b in bins for m in _merged(base, b, newest, scratch)), *others]
 
 
 def _merged(base: Base, together: list[Manifest], newest: Manifest, scratch: Scratch) -> list[Manifest]:
@@ -38,8 +38,7 @@ def _merged(base: Base, together: list[Manifest], newest: Manifest, scratch: Scr
         return together
     key = tuple(m.path for m in together)
     if key not in scratch.merged:
-        entries = carried(base, together, scratch.snapshot_id)
-        scratch.merged[key] = write_carried(base.io, entries, together, scratch.context(base))
+        scratch.merged[key] = base.shape.write_merged(base.io, together, scratch.context(base))
     return scratch.merged[key]
 
 

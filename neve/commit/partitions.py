@@ -13,7 +13,7 @@ from pyiceberg.types import NestedField, UUIDType
 from neve.model.partition import Specs
 from neve.model.single_value import comparable, ordered
 from neve.plan.ranges import Mask, safe_uuid_bounds
-from neve.tree.entries import EntryTable, FieldSummary, Manifest
+from neve.tree.entries import MIXED_SPECS, EntryTable, FieldSummary, Manifest
 
 __all__ = ["PartitionSet"]
 
@@ -43,7 +43,7 @@ class PartitionSet:
         for spec_id, members in self._by_spec():
             of_spec = np.flatnonzero(spec_ids == spec_id)
             found[of_spec] = self._may_meet(members, spec_id, [manifests[int(i)] for i in of_spec])
-        return found
+        return found | ((spec_ids == MIXED_SPECS) & bool(len(self.members)))
 
     def _by_spec(self) -> Iterator[tuple[int, EntryTable]]:
         return self.members.by_spec() if len(self.members) else iter(())

@@ -17,7 +17,7 @@ from neve.commit.summary import summarise
 from neve.commit.window import Base
 from neve.model.snapshots import AddSnapshot, Snapshot
 from neve.tree.entries import Manifest
-from neve.tree.write import assign_row_ids, write_list
+from neve.tree.shape import Listing
 
 __all__ = ["Prepared", "prepare"]
 
@@ -46,22 +46,14 @@ def prepare(
     manifests, row_ids = _numbered(base, made.manifests)
     parent_id = base.parent.snapshot_id if base.parent else None
     path = scratch.list_path(base, attempt)
-    write_list(
-        base.io,
-        path,
-        manifests,
-        format_version=base.format_version,
-        snapshot_id=scratch.snapshot_id,
-        parent_snapshot_id=parent_id,
-        sequence_number=base.next_sequence_number,
-        first_row_id=row_ids[0],
-    )
+    listing = Listing(scratch.snapshot_id, parent_id, base.next_sequence_number, row_ids[0])
+    named = base.shape.write_listing(base.io, path, manifests, listing, scratch.context(base))
     snapshot = Snapshot(
         snapshot_id=scratch.snapshot_id,
         parent_snapshot_id=parent_id,
         sequence_number=base.next_sequence_number if base.format_version > 1 else None,
         timestamp_ms=max(now_ms, base.metadata.last_updated_ms + 1),  # clocks differ; history must not go back
-        manifest_list=path,
+        **named,
         summary=_summary(base, action, made, manifests, properties),
         schema_id=base.metadata.current_schema_id,
         first_row_id=row_ids[0],
@@ -78,7 +70,7 @@ def _numbered(base: Base, manifests: Sequence[Manifest]) -> tuple[list[Manifest]
     if base.format_version == 2:
         return counted_ones, (None, None)
     first: int = getattr(base.metadata, "next_row_id", None) or 0
-    assigned, following = assign_row_ids(counted_ones, first)
+    assigned, following = base.shape.assign_row_ids(counted_ones, first)
     return assigned, (first, following - first)
 
 
@@ -101,7 +93,7 @@ def _summary(
 
 
 def _manifest_counts(base: Base, made: Draft, manifests: Sequence[Manifest]) -> dict[str, str]:
-    before, after = {m.path for m in base.manifests}, {m.path for m in manifests}
+    before, after = ({m.file for m in found if not m.is_inline} for found in (base.manifests, manifests))
     counts = {
         "manifests-created": len(after - before),
         "manifests-kept": len(after & before),

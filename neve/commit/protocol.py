@@ -106,7 +106,7 @@ class _Commit:
         self.table = self.catalog.load_table(self.table.name())
         base = Base(self.table.io, adopt(self.table.metadata, self.table.metadata_location), self.branch)
         taken = base.metadata.snapshot_by_id(self.scratch.snapshot_id)
-        if taken is not None and taken.manifest_list not in self.scratch.lists:
+        if taken is not None and taken.listing not in self.scratch.lists:
             self.take_another_id()
         return base
 
@@ -117,7 +117,7 @@ class _Commit:
     def already_landed(self, base: Base) -> Snapshot | None:
         """The snapshot of an earlier attempt that was reported lost and landed all the same."""
         found = base.metadata.snapshot_by_id(self.scratch.snapshot_id) if self.attempts else None
-        return found if found is not None and found.manifest_list in self.scratch.lists else None
+        return found if found is not None and found.listing in self.scratch.lists else None
 
     def attempt(self, base: Base) -> Outcome | NotSwapped:
         """One attempt: its outcome, or that it provably did not land."""
@@ -203,7 +203,7 @@ class _Commit:
         """The commit landed: remove what its other attempts left."""
         self.observe(Phase.CLEAN)
         trail = {location, *(entry.metadata_file for entry in metadata.metadata_log)}
-        discard_losing_attempts(self.table.io, self.scratch, snapshot, trail, used)
+        discard_losing_attempts(self.table.io, self.scratch, snapshot, metadata, trail, used)
         return Committed(snapshot.snapshot_id, location, self.attempts)
 
     def out_of_attempts(self, base: Base, lost: NotSwapped, started: int) -> Rejected | None:

@@ -76,12 +76,12 @@ def _distinct(manifests: Iterable[Manifest]) -> Manifests:
 
 def _stored(manifests: Manifests) -> list[str]:
     """The files that manifests lie in."""
-    return [m.path for m in manifests.values()]
+    return list(dict.fromkeys(m.file for m in manifests.values() if not m.is_inline))
 
 
 def _lists(snapshots: Iterable[Snapshot]) -> Iterator[str]:
     """Where the snapshots list their files; the first writers listed them in the metadata itself."""
-    return (path for s in snapshots if (path := s.manifest_list or s.root_manifest))
+    return (path for s in snapshots if (path := s.listing))
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from pyiceberg.table.snapshots import Operation
 
 from neve.commit.actions import Action, Removed, RewriteFiles, RowDelta
 from neve.commit.partitions import PartitionSet
-from neve.commit.summary import vectors_in
 from neve.commit.window import Base, Window
 from neve.model.snapshots import Snapshot
 from neve.plan.ranges import Mask
 from neve.tree.entries import EntryTable, Status
+from neve.tree.grouping import vectors_in
 from neve.tree.read import read_entries
 
 __all__ = ["VECTORS_ADDED", "absorbable", "absorbing", "new_vectors"]

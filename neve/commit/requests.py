@@ -11,13 +11,12 @@ import pyarrow.compute as pc
 from neve.commit import actions
 from neve.commit.actions import Action, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
 from neve.commit.outcome import Check, Conflict, conflict_over
-from neve.commit.summary import vectors_in
 from neve.commit.window import Window
 from neve.errors import UnknownName
 from neve.plan.delete_index import referenced_paths
 from neve.plan.row_filter import RowFilter
-from neve.tree.entries import Content
 from neve.tree.grouping import validate_added_data_files
+from neve.tree.kinds import unfit_deletes
 
 __all__ = [
     "added_files_match_the_filter",
@@ -56,21 +55,10 @@ def start_is_an_ancestor(window: Window, action: RowDelta) -> Conflict | None:
 
 def delete_kinds_fit(window: Window, action: Action) -> Conflict | None:
     """J. Delete files are of the kind the format version knows; the table may have been upgraded meanwhile."""
-    deletes, version = actions.added_deletes(action), window.base.format_version
+    deletes = actions.added_deletes(action)
     if not deletes:
         return None
-    is_position = deletes.numpy("content") == Content.POSITION_DELETES
-    is_vector = vectors_in(deletes)
-    wrong, message = {
-        1: (
-            np.full(len(deletes), True),
-            "A version 1 table has no delete files. Upgrade it, or rewrite the data files.",
-        ),
-        2: (is_vector, "A version 2 table has no deletion vectors. Write position delete files."),
-    }.get(
-        version,
-        (is_position & ~is_vector, f"A version {version} table takes position deletes as deletion vectors only."),
-    )
+    wrong, message = unfit_deletes(window.base.metadata, deletes)
     return conflict_over(Check.DELETE_KIND, message, deletes, wrong)
 
 

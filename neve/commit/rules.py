@@ -33,11 +33,11 @@ from neve.commit.requests import (
     start_is_an_ancestor,
 )
 from neve.commit.selection import identities
-from neve.commit.summary import vectors_in
 from neve.commit.window import Base, Refused, Window
 from neve.plan.delete_index import attach, referenced_paths
 from neve.plan.row_filter import RowFilter
 from neve.tree.entries import Content, EntryTable, Status
+from neve.tree.grouping import vectors_in
 
 __all__ = ["check", "rules_of"]
 

@@ -40,8 +40,17 @@ class Scratch:
 
     def context(self, base: Base) -> ManifestContext:
         """How manifests of this commit are written on the table as it is now."""
-        target = base.properties.manifest_target_size
-        return ManifestContext(base.metadata, base.specs, self.snapshot_id, lambda: self._manifest_path(base), target)
+        return ManifestContext(
+            base.metadata,
+            base.specs,
+            self.snapshot_id,
+            lambda: self._manifest_path(base),
+            base.properties.manifest_target_size,
+            new_leaf_path=lambda: self._manifest_path(base, base.shape.suffix),
+            inline_files=base.properties.root_inline_files,
+            inline_rows=base.properties.root_inline_rows,
+            hides_rows=base.properties.manifest_vectors,
+        )
 
     def once(self, key: Hashable, base: Base, write: Callable[[], list[Manifest]]) -> list[Manifest]:
         """Manifests that depend on the action and the format version only: the first attempt writes them."""
@@ -66,12 +75,12 @@ class Scratch:
 
     def list_path(self, base: Base, attempt: int) -> str:
         """The path of the manifest list of an attempt."""
-        path = f"{metadata_folder(base)}/snap-{self.snapshot_id}-{attempt}-{self.commit_id}.avro"
+        path = f"{metadata_folder(base)}/snap-{self.snapshot_id}-{attempt}-{self.commit_id}{base.shape.suffix}"
         self.lists.append(path)
         return path
 
-    def _manifest_path(self, base: Base) -> str:
-        path = f"{metadata_folder(base)}/{self.commit_id}-m{len(self.manifests)}.avro"
+    def _manifest_path(self, base: Base, suffix: str = ".avro") -> str:
+        path = f"{metadata_folder(base)}/{self.commit_id}-m{len(self.manifests)}{suffix}"
         self.manifests.append(path)
         return path
 

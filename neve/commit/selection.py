@@ -42,6 +42,10 @@ class Selection:
     gone: frozenset[str] = frozenset()
     """Data files that leave in this commit; the deletes that name one of them leave with it."""
     gone_from: PartitionSet | None = field(default=None)
+    within: PartitionSet | None = None
+    """The partitions the named files lie in, when that is known."""
+    purpose: str = ""
+    """What sets apart two selections of one commit that look into the same manifests."""
 
     @property
     def is_empty(self) -> bool:
@@ -52,7 +56,7 @@ class Selection:
     @property
     def token(self) -> Hashable:
         """What may differ between two attempts of one commit."""
-        return (self.older_than, self.gone)
+        return (self.older_than, self.gone, self.purpose)
 
     @property
     def detail(self) -> Collection[str]:
@@ -80,6 +84,8 @@ class Selection:
     def _may_hold_named(self, manifests: Sequence[Manifest]) -> Mask:
         if self._sources and self._sources <= {m.path for m in manifests}:
             return np.fromiter((m.path in self._sources for m in manifests), bool)
+        if self.within is not None:
+            return self.within.may_meet(manifests)
         if self.named.paths or not self.named.entries:
             return np.ones(len(manifests), bool)
         return PartitionSet.of(self.named.entries, self.specs).may_meet(manifests)

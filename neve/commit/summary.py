@@ -18,6 +18,7 @@ from pyiceberg.partitioning import PartitionField
 
 from neve.model.partition import Specs
 from neve.tree.entries import Content, EntryTable
+from neve.tree.grouping import vectors_in
 
 __all__ = ["Tally", "partition_path", "summarise"]
 
@@ -70,12 +71,6 @@ class Tally:
 
     def __bool__(self) -> bool:
         return any(getattr(self, f.name) for f in fields(self))
-
-
-def vectors_in(files: EntryTable) -> np.ndarray[Any, Any]:
-    """Which files are deletion vectors: position deletes stored in Puffin."""
-    is_puffin = pc.fill_null(pc.equal(files["file_format"].cast(pa.string()), "PUFFIN"), False)
-    return is_puffin.to_numpy() & (files.numpy("content") == Content.POSITION_DELETES)
 
 
 def summarise(

@@ -29,6 +29,7 @@ from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import EntryTable, Manifest, Status
 from neve.tree.grouping import entries_by_manifest
 from neve.tree.read import manifests_of, read_entries, with_detail
+from neve.tree.shape import Shape, shape_of
 from neve.tree.typed import typed
 
 __all__ = ["Base", "Refused", "Window"]
@@ -85,6 +86,11 @@ class Base:
     def manifests(self) -> tuple[Manifest, ...]:
         """The manifests of the head."""
         return manifests_of(self.io, self.metadata, self.parent)
+
+    @cached_property
+    def shape(self) -> Shape:
+        """How the tree of the next snapshot is spelled."""
+        return shape_of(self.metadata)
 
     @property
     def next_sequence_number(self) -> int:

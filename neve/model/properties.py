@@ -285,6 +285,24 @@ class TableProperties:
         "commit.manifest.min-count-to-merge", 100, _COUNT, "Small manifests that make a merge worth it."
     )
     manifest_merge = Property("commit.manifest-merge.enabled", True, _BOOLEAN, "Merge small manifests when committing.")
+    root_inline_files = Property(
+        "neve.root.inline-files",
+        0,
+        _COUNT,
+        "Version 4: new files of a commit up to which they are listed in the root itself, without a leaf; 0: never.",
+    )
+    root_inline_rows = Property(
+        "neve.root.inline-rows",
+        1_000,
+        _COUNT,
+        "Version 4: files the root itself may list; more move to leaves with the commit that brings them.",
+    )
+    manifest_vectors = Property(
+        "neve.manifest-vectors.enabled",
+        False,
+        _BOOLEAN,
+        "Version 4: hide changed rows of a leaf by a vector in the root instead of writing the leaf anew.",
+    )
     metadata_codec = Property(
         "write.metadata.compression-codec", "none", _one_of("none", "gzip"), "Compression of metadata files."
     )

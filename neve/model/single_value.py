@@ -40,7 +40,7 @@ from pyiceberg.types import (
 
 from neve.model.partition import arrow_type
 
-__all__ = ["comparable", "decode", "encode", "ordered", "ordered_scalar", "ordered_type"]
+__all__ = ["comparable", "decode", "decode_exact", "encode", "ordered", "ordered_scalar", "ordered_type"]
 
 DAY_MICROS = 86_400_000_000
 DECIMAL_BYTES = 16
@@ -81,6 +81,13 @@ def decode(values: Any, kind: IcebergType) -> pa.Array:
     if isinstance(kind, StringType):
         return _text(found)
     return _to_arrow(found, arrow_type(kind))
+
+
+def decode_exact(values: Any, kind: IcebergType) -> pa.Array:
+    """`decode` that keeps NaN and the sign of zero, for values that are stored again rather than compared."""
+    if not isinstance(kind, FloatType | DoubleType):
+        return decode(values, kind)
+    return _from_widths(_flat(values), np.float64, _float_widths(kind)).cast(arrow_type(kind), safe=False)
 
 
 def ordered(values: Any, kind: IcebergType) -> pa.Array:
@@ -142,8 +149,11 @@ def _integers(values: pa.Array, kind: IcebergType) -> pa.Array:
 
 
 def _floats(values: pa.Array, kind: IcebergType) -> pa.Array:
-    widths = {4: "<f4"} if isinstance(kind, FloatType) else {4: "<f4", 8: "<f8"}
-    return _without_nan(_from_widths(values, np.float64, widths))
+    return _without_nan(_from_widths(values, np.float64, _float_widths(kind)))
+
+
+def _float_widths(kind: IcebergType) -> dict[int, str]:
+    return {4: "<f4"} if isinstance(kind, FloatType) else {4: "<f4", 8: "<f8"}
 
 
 def _from_widths(

@@ -37,6 +37,11 @@ class Snapshot(IcebergSnapshot):
     key_id: str | None = Field(alias="key-id", default=None)
     """Id of the encryption key of the manifest list."""
 
+    @property
+    def listing(self) -> str | None:
+        """Location of the file that lists what the snapshot holds; None: the snapshot itself does."""
+        return self.root_manifest or self.manifest_list
+
     def manifests(self, io: FileIO) -> list[ManifestFile]:
         """The manifests as PyIceberg reads them; only a manifest list can be read that way."""
         if self.manifest_list is None:

@@ -22,11 +22,11 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, UUIDType
 from neve.errors import UserError
 from neve.model.partition import Specs
 from neve.model.single_value import comparable, ordered
-from neve.plan import projection, ranges
+from neve.plan import metrics_filter, projection, ranges
 from neve.plan.diagnostics import Diagnostics, Undecided
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
 from neve.predicate.normal import bound
-from neve.tree.entries import EntryTable, FieldSummary, Manifest
+from neve.tree.entries import MIXED_SPECS, EntryTable, FieldSummary, Manifest
 
 __all__ = ["FilterStats", "MultiSpecPartitionFilter", "PartitionFilter", "PartitionFilterEvaluator", "Verdict"]
 
@@ -179,16 +179,33 @@ class PartitionFilter:
 
     def may_match_each(self, manifests: Sequence[Manifest]) -> Mask:
         """Whether each manifest may list a file of a matching partition; without summaries it may."""
-        found = np.ones(len(manifests), bool)
+        found = self._by_statistics(manifests)
         spec_ids = np.array([m.spec_id for m in manifests], np.int64)
-        for spec_id in np.unique(spec_ids):
+        for spec_id in np.unique(spec_ids[spec_ids != MIXED_SPECS]):
             self.specs.require([int(spec_id)], next(m.path for m in manifests if m.spec_id == spec_id))
             predicate = self._evaluable(int(spec_id)).predicate
             told = [int(i) for i in np.flatnonzero(spec_ids == spec_id) if self._is_summarised(manifests[int(i)])]
             if predicate is not None and told:
                 summaries = _SummaryRanges(tuple(manifests[i].partitions or () for i in told), self.specs, int(spec_id))
                 judged = _attempt(ranges.may_match, summaries, predicate)
-                found[told] = True if judged is None else judged
+                found[told] &= True if judged is None else judged
+        return found
+
+    def _by_statistics(self, manifests: Sequence[Manifest]) -> Mask:
+        """Which manifests may list a file with a matching row, as far as statistics over all their files tell."""
+        found = np.ones(len(manifests), bool)
+        if self.predicate is AlwaysTrue():
+            return found
+        sources: dict[int, tuple[Any, list[int], list[int]]] = {}
+        for at, manifest in enumerate(manifests):
+            if manifest.statistics is not None:
+                source, row = manifest.statistics
+                known = sources.setdefault(id(source), (source, [], []))
+                known[1].append(row)
+                known[2].append(at)
+        for source, rows, places in sources.values():
+            judged = _attempt(metrics_filter.may_match, source.read().take(rows), self.predicate)
+            found[places] = True if judged is None else judged
         return found
 
     def _is_summarised(self, manifest: Manifest) -> bool:

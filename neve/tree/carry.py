@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from neve.io.avro import Projection, decode, encode
+from neve.io.by_id import is_parquet
 from neve.io.files import read_all
 from neve.tree.entries import DETAIL, EntryTable, Manifest
 from neve.tree.read import with_detail
@@ -83,6 +84,8 @@ def _source(
     io: FileIO, manifest: Manifest, context: ManifestContext, entries: EntryTable, rows: np.ndarray[Any, Any]
 ) -> _Source | None:
     data = read_all(io, manifest.path)
+    if is_parquet(data):
+        return None
     batch, header = decode(data, manifest.path, _RAW)
     if header.metadata.get("format-version", b"1") != str(context.format_version).encode():
         return None

@@ -7,8 +7,8 @@ both. A `Manifest` is one row of a manifest list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any
@@ -24,9 +24,12 @@ __all__ = [
     "CORE",
     "COUNTS",
     "DETAIL",
+    "MIXED_SPECS",
     "Content",
     "EntryTable",
     "FieldSummary",
+    "Leaf",
+    "LeafStatistics",
     "Manifest",
     "Status",
 ]
@@ -104,9 +107,61 @@ class FieldSummary:
     upper_bound: bytes | None
 
 
+MIXED_SPECS = -1
+"""The spec id of a manifest whose files are of several specs, or of one that is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeafStatistics:
+    """The column statistics over all files of some manifests, read when a filter asks for them."""
+
+    read: Callable[[], EntryTable]
+    """One row for each manifest of a root, with the statistics of its files as if they were one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What the reader of a manifest in a version 4 tree has to know beyond its row in the list."""
+
+    file: str
+    """The file that holds the rows; several manifests may be views of one file."""
+    is_view: bool = False
+    """Whether another manifest stands for the file: this one shows the deletes that lie beside its data files."""
+    is_tracked: bool = True
+    """Whether the rows are tracked files, rather than entries of an older version."""
+    location: str = ""
+    """Where the table lies; paths may be relative to it."""
+    numbers: Mapping[int, int] = field(default_factory=dict)
+    """The sequence number of each snapshot."""
+    rows: pa.Table | None = None
+    """The rows themselves, when they lie in the root or are to."""
+    hidden: bytes | None = None
+    """Which rows are not live any more, though the file says so."""
+    removed: tuple[bytes | None, bytes | None] = (None, None)
+    """Which rows the snapshot that last changed `hidden` deleted, and which it replaced."""
+    hidden_by: int | None = None
+    """That snapshot."""
+    shows_removed: bool = False
+    """Whether the manifest shows nothing but the rows in `removed`."""
+    vectors: int | None = None
+    """How many live rows have a deletion vector; None: not told."""
+    waiting_rows: int | None = None
+    """Rows of live files that wait for row ids; None: those of all live files."""
+    place: tuple[Any, int] | None = None
+    """The rows of the root it was read from, or of the one it is to be in, and which of them is about it."""
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the rows lie in the root itself."""
+        return self.rows is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One row of a manifest list: a manifest, what it holds and who wrote it."""
+    """One row of a manifest list: a manifest, what it holds and who wrote it.
+
+    In a version 4 tree several manifests may be views of one file; each has a path of its own.
+    """
 
     path: str
     length: int
@@ -124,6 +179,26 @@ class Manifest:
     partitions: tuple[FieldSummary, ...] | None = None
     key_metadata: bytes | None = None
     first_row_id: int | None = None
+    replaced_files: int | None = 0
+    replaced_rows: int | None = 0
+    leaf: Leaf | None = field(default=None, compare=False, repr=False)
+    statistics: tuple[LeafStatistics, int] | None = field(default=None, compare=False, repr=False)
+    """The statistics of the files, and the row there that is about this manifest."""
+
+    @property
+    def file(self) -> str:
+        """The file the manifest lies in."""
+        return self.path if self.leaf is None else self.leaf.file
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the manifest shows another side of a file that another manifest stands for."""
+        return self.leaf is not None and self.leaf.is_view
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the manifest is no file of its own: its entries lie in the file that lists manifests."""
+        return self.leaf is not None and self.leaf.is_inline
 
     @property
     def may_hold_live_files(self) -> bool:

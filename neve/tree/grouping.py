@@ -6,15 +6,23 @@ Groups come in ascending order of the spec id, so two runs over the same files n
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadata
 
 from neve.errors import UnknownName
-from neve.tree.entries import EntryTable
+from neve.tree.entries import Content, EntryTable
 
-__all__ = ["entries_by_manifest", "group_entries_by_spec", "group_files_by_spec", "validate_added_data_files"]
+__all__ = [
+    "entries_by_manifest",
+    "group_entries_by_spec",
+    "group_files_by_spec",
+    "validate_added_data_files",
+    "vectors_in",
+]
 
 FIRST_SPEC = 0
 """The spec of a v1 file that names none."""
@@ -35,6 +43,12 @@ def entries_by_manifest(entries: EntryTable, manifests: int) -> list[EntryTable]
     ends = np.searchsorted(entries.numpy("manifest"), np.arange(manifests + 1))
     slices = (entries.columns.slice(start, end - start) for start, end in pairwise(ends))
     return [EntryTable(columns, entries.specs) for columns in slices]
+
+
+def vectors_in(files: EntryTable) -> np.ndarray[Any, Any]:
+    """Which files are deletion vectors: position deletes stored in Puffin."""
+    is_puffin = pc.fill_null(pc.equal(files["file_format"].cast(pa.string()), "PUFFIN"), False)
+    return is_puffin.to_numpy() & (files.numpy("content") == Content.POSITION_DELETES)
 
 
 def validate_added_data_files(metadata: TableMetadata, files: EntryTable) -> None:

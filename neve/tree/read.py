@@ -19,15 +19,22 @@ from pyiceberg.table.snapshots import Snapshot
 
 from neve.errors import CorruptFile, TableError
 from neve.io.avro import AvroFile, Projection, decode, open_avro, read_header
+from neve.io.by_id import is_parquet, open_by_id
 from neve.io.files import read_all
 from neve.io.threads import in_threads
 from neve.model.partition import Specs
 from neve.tree.checks import check_entries, check_fields
-from neve.tree.entries import CORE, DETAIL, EntryTable, FieldSummary, Manifest, Status
+from neve.tree.entries import CORE, DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
+from neve.tree.legacy import ParquetEntries
+from neve.tree.tracked import leaf
+from neve.tree.tracked.checks import refuse_twice_live
+from neve.tree.tracked.fields import is_tracked
+from neve.tree.tracked.root import read_root
 from neve.tree.typed import typed
 
 __all__ = ["manifests_of", "read_entries", "read_list", "read_manifest", "with_detail"]
 
+Opened: TypeAlias = AvroFile | ParquetEntries
 Choice: TypeAlias = Callable[[EntryTable], Any]  # a flag for each entry
 
 _ENTRY_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
@@ -42,6 +49,8 @@ def manifests_of(io: FileIO, metadata: TableMetadata, snapshot: Snapshot | None)
     inline: Sequence[str] | None = getattr(snapshot, "manifest_paths", None)
     if inline is not None:
         return tuple(_inline_manifest(io, path, snapshot) for path in inline)
+    if getattr(snapshot, "root_manifest", None) is not None:
+        return read_root(io, metadata, snapshot)
     found = read_list(io, snapshot.manifest_list)
     Specs.of(metadata).require((m.spec_id for m in found), f"manifest list {snapshot.manifest_list}")
     return found
@@ -93,6 +102,9 @@ def read_entries(
 
     def one(numbered: tuple[int, Manifest]) -> EntryTable:
         ordinal, manifest = numbered
+        if _shows_tracked(manifest):
+            entries = leaf.read_view(io, manifest, specs, ordinal, detail)
+            return entries.live() if live_only else entries
         opened = _opened(io, manifest, specs)
         entries = _entries(opened, manifest, specs, ordinal, () if detail_where else detail)
         check_entries(manifest, entries)
@@ -100,7 +112,14 @@ def read_entries(
         return _detailed(entries, opened, detail, detail_where(entries)) if detail_where else entries
 
     tables = in_threads(one, list(enumerate(manifests)))
-    return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _in_order(detail))
+    found = EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _in_order(detail))
+    if any(_shows_tracked(m) and not m.is_deletes for m in manifests):
+        refuse_twice_live(found.of_content(Content.DATA), manifests)
+    return found
+
+
+def _shows_tracked(manifest: Manifest) -> bool:
+    return manifest.leaf is not None and manifest.leaf.is_tracked
 
 
 def read_manifest(
@@ -117,21 +136,28 @@ def read_manifest(
     `as_is` is for audits: entries that contradict the format are shown, not refused.
     """
     specs = typed(io, specs, [manifest])
+    if _shows_tracked(manifest):
+        return leaf.read_view(io, manifest, specs, ordinal, detail, as_is=as_is)
     entries = _entries(_opened(io, manifest, specs), manifest, specs, ordinal, detail)
     if not as_is:
         check_entries(manifest, entries)
     return entries
 
 
-def _opened(io: FileIO, manifest: Manifest, specs: Specs) -> AvroFile:
+def _opened(io: FileIO, manifest: Manifest, specs: Specs) -> Opened:
     specs.require([manifest.spec_id], f"manifest {manifest.path}")
     data = read_all(io, manifest.path)
     if len(data) < manifest.length:  # a file cut between two blocks is a valid Avro file with fewer entries
         raise CorruptFile(manifest.path, f"{manifest.length} bytes, as the manifest list says", f"{len(data)}")
-    return open_avro(data, manifest.path)
+    if not is_parquet(data):
+        return open_avro(data, manifest.path)
+    table = open_by_id(data, manifest.path)
+    if is_tracked({ids[0] for ids in table.fields}):
+        raise CorruptFile(manifest.path, "entries of an older version, as the list says", "tracked-file rows")
+    return ParquetEntries(table)
 
 
-def _detailed(entries: EntryTable, opened: AvroFile, detail: Collection[str], chosen: Any) -> EntryTable:
+def _detailed(entries: EntryTable, opened: Opened, detail: Collection[str], chosen: Any) -> EntryTable:
     """The entries with the details of those chosen, and null for the others."""
     names = _in_order(detail)
     rows = np.flatnonzero(chosen)
@@ -154,15 +180,22 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
     ordinals, rows = entries.numpy("manifest"), entries.numpy("row")
     order = np.lexsort((rows, ordinals))
     cuts = np.flatnonzero(np.diff(ordinals[order])) + 1
-    groups = [(manifests[ordinals[part[0]]], rows[part]) for part in np.split(order, cuts)]
-    pieces = in_threads(lambda group: _details(_opened(io, group[0], entries.specs), group[1], names), groups)
+    contents = entries.numpy("content")
+
+    def details(part: Any) -> pa.Table:
+        manifest, own = manifests[ordinals[part[0]]], rows[part]
+        if _shows_tracked(manifest):
+            return leaf.details(io, manifest, entries.specs, own, contents[part], names)
+        return _details(_opened(io, manifest, entries.specs), own, names)
+
+    pieces = in_threads(details, np.split(order, cuts))
     found = pa.concat_tables(pieces)
     if (np.diff(order) < 0).any():
         found = found.take(pa.array(np.argsort(order)))
     return entries.with_columns(**{name: found.column(name) for name in names})
 
 
-def _details(opened: AvroFile, rows: np.ndarray[Any, Any], names: Sequence[str]) -> pa.Table:
+def _details(opened: Opened, rows: np.ndarray[Any, Any], names: Sequence[str]) -> pa.Table:
     batch = opened.decode(Projection(frozenset(f"data_file.{name}" for name in names)), rows=rows)
     files = _fields(batch.column("data_file")) if "data_file" in batch.schema.names else {}
     columns = [
@@ -181,7 +214,7 @@ def _in_order(detail: Collection[str]) -> list[str]:
     return [name for name in DETAIL.names if name in set(detail)]
 
 
-def _entries(opened: AvroFile, manifest: Manifest, specs: Specs, ordinal: int, details: Collection[str]) -> EntryTable:
+def _entries(opened: Opened, manifest: Manifest, specs: Specs, ordinal: int, details: Collection[str]) -> EntryTable:
     detail = _in_order(details)
     batch = opened.decode(_projection(tuple(detail)))
     rows = batch.num_rows

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-__all__ = ["entry_schema", "list_schema"]
+__all__ = ["entry_ids", "entry_schema", "file_ids", "list_schema"]
 
 V1, V2, V3 = 1, 2, 3
 ALL, SINCE_V2, ONLY_V3 = (V1, V2, V3), (V2, V3), (V3,)
@@ -135,3 +135,13 @@ def entry_schema(version: int, partition: StructType) -> dict[str, Any]:
 def list_schema(version: int) -> dict[str, Any]:
     """The Avro schema of a manifest list."""
     return _record("manifest_file", _LIST_FIELDS, version)
+
+
+def entry_ids() -> dict[int, str]:
+    """The name of each field of an entry but the file, by id."""
+    return {f.id: f.name for f in _entry_fields({}) if f.name != "data_file"}
+
+
+def file_ids() -> dict[int, str]:
+    """The name of each field of a file, by id."""
+    return {f.id: f.name for f in _file_fields({})}

@@ -9,21 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.types import IcebergType, PrimitiveType, UnknownType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from neve.errors import CorruptFile
 from neve.io.avro import read_header
+from neve.io.by_id import IdTable, is_parquet, open_by_id
 from neve.io.files import read_all
 from neve.io.threads import in_threads
 from neve.model.partition import Meaning, Specs, meaning
 from neve.model.promotion import can_promote
-from neve.tree.entries import Manifest
+from neve.tree.entries import MIXED_SPECS, Manifest
 
-__all__ = ["typed"]
+__all__ = ["told_by", "typed"]
 
+_ENTRY, _TUPLE = 2, 102  # field ids of the file in an entry, and of its partition
 _NEWEST = 4  # a value that was promoted was promoted under the rules of its time
 
 
@@ -32,7 +36,7 @@ def typed(io: FileIO, specs: Specs, manifests: Iterable[Manifest]) -> Specs:
 
     A manifest that does not tell a type it uses is corrupt: its tuples would all look alike.
     """
-    telling = [m for m in manifests if m.spec_id in specs.untyped]
+    telling = [m for m in manifests if m.spec_id in specs.untyped or (m.spec_id == MIXED_SPECS and specs.untyped)]
     learned: dict[Meaning, IcebergType] = {}
     for manifest, told in zip(telling, in_threads(lambda m: _told(io, m, specs), telling), strict=True):
         for key, kind in told.items():
@@ -40,8 +44,22 @@ def typed(io: FileIO, specs: Specs, manifests: Iterable[Manifest]) -> Specs:
     return specs.taught(learned)
 
 
+def told_by(table: IdTable, specs: Specs) -> dict[Meaning, IcebergType]:
+    """The types that the union tuple of a version 4 file tells; a file without values of a field leaves it out."""
+    found = {}
+    for field in (f for fields in specs.untyped.values() for f in fields):
+        for struct in ((_TUPLE,), (_ENTRY, _TUPLE)):
+            if own := table.fields.get((*struct, field.field_id)):
+                one = pa.field("one", own.type, metadata={b"PARQUET:field_id": b"1"})
+                found[meaning(field)] = pyarrow_to_schema(pa.schema([one])).fields[0].field_type
+    return found
+
+
 def _told(io: FileIO, manifest: Manifest, specs: Specs) -> dict[Meaning, IcebergType]:
-    header = read_header(read_all(io, manifest.path), manifest.path)
+    data = read_all(io, manifest.file)
+    if is_parquet(data):
+        return told_by(open_by_id(data, manifest.file), specs)
+    header = read_header(data, manifest.file)
     told = _by_id(_record(header.schema, "data_file", "partition"), specs[manifest.spec_id].fields)
     found = {f: _iceberg_type(told.get(f.field_id)) for f in specs.untyped[manifest.spec_id]}
     if manifest.may_hold_live_files and None in found.values():

@@ -29,7 +29,7 @@ from neve.io.files import write_new
 from neve.model.partition import Specs, arrow_type
 from neve.model.pyiceberg_private import fields_by_id
 from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
-from neve.tree.schemas import entry_schema, list_schema
+from neve.tree.schemas import V3, entry_schema, list_schema
 
 __all__ = ["UNASSIGNED", "ManifestContext", "assign_row_ids", "encode_manifest", "write_list", "write_manifests"]
 
@@ -49,11 +49,22 @@ class ManifestContext:
     new_path: Callable[[], str]
     target_bytes: int = 8 << 20
     codec: str = "deflate"
+    new_leaf_path: Callable[[], str] | None = None
+    inline_files: int = 0
+    """Up to how many new files of a commit lie in the root itself; 0: none does."""
+    inline_rows: int = 0
+    """Up to how many rows of files the root holds before they move to a leaf."""
+    hides_rows: bool = False
+    """Whether rows of leaves are hidden by the root instead of leaves being rewritten."""
 
     @property
     def format_version(self) -> int:
-        """The version of the table the manifests are written for."""
-        return int(self.metadata.format_version)
+        """The version that defines the Avro manifests of the table; version 4 defines none of its own."""
+        return min(int(self.metadata.format_version), V3)
+
+    def leaf_path(self) -> str:
+        """Where the next leaf of tracked files goes."""
+        return self.new_path() if self.new_leaf_path is None else self.new_leaf_path()
 
     @cached_property
     def schemas(self) -> dict[int, dict[str, Any]]:

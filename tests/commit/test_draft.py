@@ -32,6 +32,7 @@ class Opened:
     def __init__(self, kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths: list[str] = []
         from neve.tree import read
+        from neve.tree.tracked import leaf
 
         original = read.read_all
 
@@ -39,7 +40,8 @@ class Opened:
             self.paths.append(path)
             return original(io, path, *rest)
 
-        monkeypatch.setattr(read, "read_all", counting)
+        for module in (read, leaf):
+            monkeypatch.setattr(module, "read_all", counting)
 
     @property
     def manifests(self) -> int:

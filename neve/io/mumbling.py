@@ -1,0 +1,131 @@
+"""Mumbling bitmaps: which rows of a manifest are not live, inside the row that lists the manifest.
+
+Six bytes of header: a version, how many positions there are (3 bytes), how many containers (2 bytes), little-endian.
+Then a descriptor for each container, packed; then the containers, each for 256 positions: fewer than 32 positions are
+stored one by one, more as a bitmap of 32 bytes whose first bit is the most significant of the first byte.
+
+Descriptors are packed by the chunk of 256: the least value, the others as differences of a fixed number of bits, and
+the few that need more bits as exceptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from neve.errors import CorruptFile, UserError
+
+__all__ = ["decode", "encode"]
+
+_VERSION = 1
+_HEADER = 6
+_WIDE = 256  # positions of a container, and descriptors of a chunk
+_DENSE = 32  # positions from which on a container is a bitmap, the bytes of that bitmap, and its descriptor
+_MOST_CONTAINERS = 8192
+_MOST_POSITIONS = _WIDE * _MOST_CONTAINERS
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def encode(positions: Iterable[int]) -> bytes:
+    """The bytes of a set of positions."""
+    wanted = np.unique(np.fromiter(positions, np.int64))
+    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= _MOST_POSITIONS):
+        raise UserError(f"A manifest vector holds positions below {_MOST_POSITIONS}, not {wanted[0]} to {wanted[-1]}.")
+    count = int(wanted[-1]) // _WIDE + 1 if len(wanted) else 0
+    sizes = np.bincount(wanted // _WIDE, minlength=count)
+    body = b"".join(_container(wanted[wanted // _WIDE == i] % _WIDE) for i in range(count))
+    head = bytes([_VERSION]) + len(wanted).to_bytes(3, "little") + count.to_bytes(2, "little")
+    return head + _packed(np.minimum(sizes, _DENSE)) + body
+
+
+def decode(data: bytes, path: str) -> Ints:
+    """The positions of a bitmap, ascending; `path` names the file it comes from in errors."""
+    if len(data) < _HEADER or data[0] != _VERSION:
+        raise CorruptFile(path, "a manifest vector of version 1", f"{len(data)} bytes that begin {data[:1].hex()!r}")
+    cardinality, count = int.from_bytes(data[1:4], "little"), int.from_bytes(data[4:6], "little")
+    if count > _MOST_CONTAINERS:
+        raise CorruptFile(path, f"a manifest vector of at most {_MOST_CONTAINERS} containers", str(count))
+    descriptors, at = _unpacked(data, _HEADER, count, path)
+    found = []
+    for number, descriptor in enumerate(descriptors.tolist()):
+        own, at = _read_container(data, at, descriptor, path)
+        found.append(own + number * _WIDE)
+    positions = np.concatenate(found) if found else np.zeros(0, np.int64)
+    if at != len(data) or len(positions) != cardinality:
+        wanted = f"a manifest vector of {cardinality} positions and {len(data)} bytes"
+        raise CorruptFile(path, wanted, f"{len(positions)} positions in {at} bytes")
+    return positions
+
+
+def _container(offsets: Ints) -> bytes:
+    if len(offsets) < _DENSE:
+        return offsets.astype(np.uint8).tobytes()
+    bits = np.zeros(_WIDE, np.uint8)
+    bits[offsets] = 1
+    return np.packbits(bits).tobytes()
+
+
+def _read_container(data: bytes, at: int, descriptor: int, path: str) -> tuple[Ints, int]:
+    is_dense = descriptor >> 5 == 1
+    if not is_dense and descriptor >= _DENSE:
+        raise CorruptFile(path, "a container of a known kind in a manifest vector", f"descriptor {descriptor}")
+    size = _DENSE if is_dense else descriptor
+    raw = np.frombuffer(_part(data, at, size, path), np.uint8)
+    offsets = np.flatnonzero(np.unpackbits(raw)) if is_dense else raw.astype(np.int64)
+    if (is_dense and len(offsets) < _DENSE) or (np.diff(offsets) <= 0).any():
+        raise CorruptFile(path, "ascending positions in a manifest vector", f"container {raw.tobytes().hex()}")
+    return offsets.astype(np.int64), at + size
+
+
+def _packed(values: np.ndarray[Any, Any]) -> bytes:
+    """Values below 256 as chunks without exceptions."""
+    return b"".join(_chunk(values[start : start + _WIDE]) for start in range(0, len(values), _WIDE))
+
+
+def _chunk(values: np.ndarray[Any, Any]) -> bytes:
+    least = int(values.min())
+    width = int(values.max() - least).bit_length()
+    bits = (values[:, None] - least) >> np.arange(width - 1, -1, -1) & 1
+    return bytes([width, 0, least]) + np.packbits(bits.astype(np.uint8).ravel()).tobytes()
+
+
+def _unpacked(data: bytes, at: int, count: int, path: str) -> tuple[Ints, int]:
+    chunks = []
+    for length in _lengths(count):
+        values, at = _read_chunk(data, at, length, path)
+        chunks.append(values)
+    return (np.concatenate(chunks) if chunks else np.zeros(0, np.int64)), at
+
+
+def _lengths(count: int) -> Iterator[int]:
+    while count > 0:
+        yield min(count, _WIDE)
+        count -= _WIDE
+
+
+def _read_chunk(data: bytes, at: int, length: int, path: str) -> tuple[Ints, int]:
+    widths, exceptions, least = _part(data, at, 3, path)
+    low, high = widths & 0xF, widths >> 4
+    values, at = _numbers(data, at + 3, length, low, path)
+    places = np.frombuffer(_part(data, at, exceptions, path), np.uint8)
+    highs, at = _numbers(data, at + exceptions, exceptions, high, path)
+    if len(places) and int(places.max()) >= length:
+        raise CorruptFile(path, f"exceptions among {length} descriptors of a manifest vector", str(int(places.max())))
+    values[places] |= highs << low
+    return values + least, at
+
+
+def _numbers(data: bytes, at: int, count: int, width: int, path: str) -> tuple[Ints, int]:
+    size = -(-count * width // 8)
+    bits = np.unpackbits(np.frombuffer(_part(data, at, size, path), np.uint8))[: count * width]
+    weights = 1 << np.arange(width - 1, -1, -1, dtype=np.int64)
+    return bits.reshape(count, width).astype(np.int64) @ weights, at + size
+
+
+def _part(data: bytes, at: int, size: int, path: str) -> bytes:
+    if at + size > len(data):
+        raise CorruptFile(path, f"a manifest vector of at least {at + size} bytes", f"{len(data)}")
+    return data[at : at + size]

@@ -1,0 +1,104 @@
+"""What a commit does to tracked-file rows: files as new rows, and rows carried, deleted, or given another vector.
+
+A row that changes becomes two: the old state, REPLACED, and the new one, MODIFIED, behind it. Only live rows are
+carried; tombstones of earlier snapshots vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.io.paths import relativise_all, with_scheme_all
+from neve.model.partition import Specs
+from neve.tree.entries import LIVE, EntryTable, Status
+from neve.tree.tracked import statistics
+from neve.tree.tracked.fields import FORMAT_VERSION
+from neve.tree.tracked.rows import put, typed_rows
+
+__all__ = ["as_existing", "born_with", "changed", "rows_of", "stored"]
+
+VECTOR_COLUMNS = ("vector_location", "vector_offset", "vector_size", "vector_cardinality", "vector_key")
+
+
+def stored(location: str, paths: Any) -> pa.Array:
+    """Paths as the tree stores them: relative when they lie below the table, with a scheme when they do not."""
+    return relativise_all(location, with_scheme_all(location, paths))
+
+
+def rows_of(files: EntryTable, specs: Specs, location: str) -> pa.Table:
+    """Data files as rows, with the status and numbers they have."""
+    columns: dict[str, Any] = {u.column: files[u.column] for u in specs.union}
+    columns |= statistics.from_maps(files, specs.schemas[0])
+    same = ("snapshot_id", "sequence_number", "file_sequence_number", "first_row_id", "record_count", "sort_order_id")
+    columns |= {name: files[name] for name in (*same, "file_size_in_bytes", "spec_id")}
+    columns |= {name: files[name] for name in ("key_metadata", "split_offsets") if files.has(name)}
+    columns |= {
+        "status": files["status"],
+        "content_type": files["content"],
+        "format_version": FORMAT_VERSION,
+        "location": stored(location, files["file_path"]),
+        "file_format": files["file_format"].cast(pa.string()),
+    }
+    return typed_rows(columns, len(files), specs)
+
+
+def vectors_of(vectors: EntryTable, location: str) -> dict[str, Any]:
+    """Deletion vectors as columns of the rows of their data files."""
+    return {
+        "vector_location": stored(location, vectors["file_path"]),
+        "vector_offset": vectors["content_offset"],
+        "vector_size": vectors["content_size_in_bytes"],
+        "vector_cardinality": vectors["record_count"],
+        "vector_key": vectors["key_metadata"] if vectors.has("key_metadata") else pa.nulls(len(vectors), pa.binary()),
+    }
+
+
+def born_with(rows: pa.Table, files: EntryTable, vectors: EntryTable, location: str, snapshot_id: int) -> pa.Table:
+    """New rows together with the vectors that name their files: one row each, ADDED."""
+    if not len(vectors):
+        return rows
+    place = pc.index_in(files["file_path"], value_set=vectors["referenced_data_file"].combine_chunks())
+    has = place.is_valid().to_numpy()
+    own = vectors.take(place.drop_null().combine_chunks())
+    return put(rows, has, dv_snapshot_id=snapshot_id, **vectors_of(own, location))
+
+
+def as_existing(rows: pa.Table, hidden: np.ndarray[Any, Any]) -> pa.Table:
+    """The live rows of a leaf as a new one carries them."""
+    live = np.isin(rows["status"].to_numpy(), LIVE)
+    live[hidden] = False
+    return put(rows.filter(pa.array(live)), np.ones(int(live.sum()), bool), status=int(Status.EXISTING))
+
+
+def changed(
+    rows: pa.Table,
+    snapshot_id: int,
+    *,
+    deleted: np.ndarray[Any, Any],
+    replaced: np.ndarray[Any, Any],
+    vectors: Mapping[str, Any],
+) -> pa.Table:
+    """Live rows after a commit: some deleted, some with another vector, or without the one they had.
+
+    The masks are over the rows; `vectors` has a value of each vector column for each replaced row, null for none.
+    """
+    order = np.repeat(np.arange(rows.num_rows), 1 + replaced)
+    is_second = np.r_[False, order[1:] == order[:-1]] if len(order) else np.zeros(0, bool)
+    status = np.where(deleted[order], Status.DELETED, Status.EXISTING)
+    status[replaced[order]] = Status.REPLACED
+    status[is_second] = Status.MODIFIED
+    found = rows.take(pa.array(order))
+    found = put(found, np.ones(len(order), bool), status=status)
+    found = put(found, (deleted | replaced)[order] & ~is_second, snapshot_id=snapshot_id)
+    has = pc.is_valid(_array(vectors["vector_location"]))
+    ids = pc.if_else(has, pa.scalar(snapshot_id, pa.int64()), pa.scalar(None, pa.int64()))
+    return put(found, is_second, dv_snapshot_id=ids, **vectors)
+
+
+def _array(values: Any) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

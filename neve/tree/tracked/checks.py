@@ -1,0 +1,150 @@
+"""What tracked-file rows must say before they are believed; errors name the file and the row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neve.errors import CorruptFile, TableError, UnsupportedFeature
+from neve.io.by_id import IdTable
+from neve.io.paths import resolve, resolve_all
+from neve.tree.entries import LIVE, EntryTable, Manifest, Status
+from neve.tree.tracked.fields import COLUMN_FILES, FORMAT_VERSION, ContentType
+
+__all__ = ["check_leaf", "check_root", "check_rows", "refuse_column_files", "refuse_twice_live", "resolved"]
+
+_REQUIRED = ("status", "content_type", "format_version", "location", "file_format", "record_count")
+_FILES = (ContentType.DATA, ContentType.EQUALITY_DELETES)
+_MANIFESTS = (ContentType.DATA_MANIFEST, ContentType.DELETE_MANIFEST)
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def check_rows(rows: pa.Table, path: str) -> None:
+    """Refuse rows of any manifest whose values no version 4 writer may write."""
+    for name in _REQUIRED:
+        _refuse(path, rows[name].is_null(), f"a {name} in every row", lambda _: "none")
+    status, content, version = (rows[name].to_numpy() for name in ("status", "content_type", "format_version"))
+    known = (status >= Status.EXISTING) & (status <= Status.MODIFIED)
+    _refuse(path, ~known, "a status of 0 to 4", lambda row: f"status {status[row]}")
+    newer = version > FORMAT_VERSION
+    if newer.any():
+        row = int(np.flatnonzero(newer)[0])
+        raise UnsupportedFeature(
+            f"Row {row} of {path} is of format version {version[row]}; this engine knows versions up to 4."
+        )
+    position = content == ContentType.POSITION_DELETES
+    _refuse(path, position, "no position delete files in a version 4 manifest", lambda row: f"content type {1}")
+    _refuse(path, (content < 0) | (content > 4), "a content type of 0 to 4", lambda row: f"content type {content[row]}")
+
+
+def check_leaf(rows: pa.Table, path: str, *, as_is: bool = False) -> None:
+    """Refuse rows that a leaf cannot have; a tree has two levels at most."""
+    check_rows(rows, path)
+    content = rows["content_type"].to_numpy()
+    _refuse(path, np.isin(content, _MANIFESTS), "files in a leaf", lambda row: f"a manifest (content {content[row]})")
+    if not as_is:
+        _check_numbers(rows, path)
+
+
+def check_root(rows: pa.Table, path: str) -> None:
+    """Refuse rows that a root cannot have: nothing above it could give them what they leave out."""
+    check_rows(rows, path)
+    live = np.isin(rows["status"].to_numpy(), LIVE)
+    for name in ("snapshot_id", "sequence_number", "file_sequence_number"):
+        _refuse(path, live & rows[name].is_null().to_numpy(), f"a {name} in every row of a root", lambda _: "none")
+    is_manifest = live & np.isin(rows["content_type"].to_numpy(), _MANIFESTS)
+    _refuse(
+        path, is_manifest & rows["added_files"].is_null().to_numpy(), "manifest_info of every leaf", lambda _: "none"
+    )
+    own, file = (pc.fill_null(rows[n], -1).to_numpy() for n in ("sequence_number", "file_sequence_number"))
+    _refuse(
+        path, is_manifest & (own != file), "equal sequence numbers of a leaf", lambda row: f"{own[row]} and {file[row]}"
+    )
+    _refuse_twice(path, rows["location"], live)
+
+
+def _check_numbers(rows: pa.Table, path: str) -> None:
+    """Only new rows may leave their numbers to be inherited."""
+    inherits = rows["status"].to_numpy() == Status.ADDED
+    for name in ("sequence_number", "file_sequence_number"):
+        lacking = ~inherits & rows[name].is_null().to_numpy()
+        _refuse(path, lacking, f"a {name} in every row that is not new", lambda _: "none")
+
+
+def _refuse_twice(path: str, locations: pa.ChunkedArray, live: Mask) -> None:
+    rows = np.flatnonzero(live)
+    encoded = locations.take(pa.array(rows)).combine_chunks().dictionary_encode()
+    if len(encoded.dictionary) == len(rows):
+        return
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    again = np.setdiff1d(np.arange(len(rows)), np.unique(codes, return_index=True)[1])[0]
+    first = int(np.flatnonzero(codes == codes[again])[0])
+    where = encoded.dictionary[int(codes[again])].as_py()
+    raise CorruptFile(path, "one live row for each location", f"rows {rows[first]} and {rows[again]} for {where}")
+
+
+def refuse_twice_live(entries: EntryTable, manifests: Sequence[Manifest]) -> None:
+    """Refuse a data file that two live rows track: its rows would be read twice, or with one of two vectors."""
+    live = np.isin(entries.numpy("status"), LIVE)
+    paths = entries["file_path"] if live.all() else entries["file_path"].filter(pa.array(live))
+    if pc.count_distinct(paths).as_py() == len(paths):
+        return
+    places = np.flatnonzero(live)
+    codes = paths.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    again = np.setdiff1d(np.arange(len(places)), np.unique(codes, return_index=True)[1])[0]
+    first = int(np.flatnonzero(codes == codes[again])[0])
+    ordinals, rows = entries.numpy("manifest")[places], entries.numpy("row")[places]
+    one, other = (f"row {rows[i]} of {manifests[int(ordinals[i])].file}" for i in (first, int(again)))
+    raise CorruptFile(
+        manifests[int(ordinals[int(again)])].file,
+        "one live row for each location",
+        f"{paths[int(again)].as_py()} in {one} and in {other}",
+    )
+
+
+def refuse_column_files(table: IdTable) -> None:
+    """Refuse rows with column files: parts of their columns lie elsewhere, and nothing here reads them there."""
+    for at, field in enumerate(table.schema):
+        kind = field.type
+        if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
+            continue
+        ids = {int((f.metadata or {}).get(b"PARQUET:field_id", -1)) for f in kind.value_type}
+        if ids & COLUMN_FILES:
+            own = next(path for path, name in table.names.items() if name == field.name)
+            _refuse_any_list(table, table.read([own])[own], at)
+
+
+def _refuse_any_list(table: IdTable, lists: pa.Array, at: int) -> None:
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    if lengths.any():
+        row = int(np.flatnonzero(lengths)[0])
+        raise UnsupportedFeature(
+            f"Row {row} of {table.path} has column files, which this engine cannot read. "
+            "Rewrite the data file with the engine that wrote them."
+        )
+
+
+def resolved(location: str, paths: Any, path: str) -> pa.Array:
+    """The absolute form of the paths in a manifest; one that leads out of the table names its row."""
+    try:
+        return resolve_all(location, paths)
+    except TableError as e:
+        for row, one in enumerate(paths.to_pylist()):
+            try:
+                if one is not None:
+                    resolve(location, one)
+            except TableError:
+                raise CorruptFile(path, "paths inside the table", f"row {row} with {one!r}") from e
+        raise
+
+
+def _refuse(path: str, wrong: Any, expected: str, found: Callable[[int], str]) -> None:
+    mask = wrong.to_numpy() if isinstance(wrong, pa.ChunkedArray) else np.asarray(wrong)
+    if mask.any():
+        row = int(np.flatnonzero(mask)[0])
+        raise CorruptFile(path, expected, f"{found(row)} in row {row}")

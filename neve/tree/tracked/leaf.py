@@ -1,0 +1,281 @@
+"""From tracked-file rows to entries: the side of the data files, and the side of the deletes beside them.
+
+A row that tracks a data file together with its deletion vector is two entries above the tree: the data file in one
+manifest, the vector in another, both at the position of the row. What a row leaves to be inherited is filled in first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO
+
+from neve.errors import CorruptFile
+from neve.io.by_id import IdTable, open_by_id
+from neve.io.files import read_all
+from neve.io.mumbling import decode
+from neve.model.partition import Specs
+from neve.tree.entries import DETAIL, LIVE, Content, EntryTable, Leaf, Manifest, Status
+from neve.tree.tracked import statistics
+from neve.tree.tracked.checks import check_leaf, refuse_column_files, resolved
+from neve.tree.tracked.fields import ContentType
+from neve.tree.tracked.rows import put, read_rows
+
+__all__ = ["details", "hidden_rows", "inherited", "leaf_of", "of_known_specs", "open_leaf", "read_view", "whole_rows"]
+
+_TRACKING = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "first_row_id")
+_FILE = ("content_type", "format_version", "location", "file_format", "record_count", "file_size_in_bytes", "spec_id")
+_VECTOR = ("dv_snapshot_id", "vector_location", "vector_offset", "vector_size", "vector_cardinality", "vector_key")
+_DATA_VIEW = (*_TRACKING, *_FILE, "sort_order_id")
+_DELETES_VIEW = (*_TRACKING, *_FILE, "sort_order_id", "equality_ids", *_VECTOR)
+_ROWS = (*_DELETES_VIEW, "key_metadata", "split_offsets")
+_MAPS = {"value_counts": 4, "null_value_counts": 5, "nan_value_counts": 6, "lower_bounds": 1, "upper_bounds": 2}
+
+
+def open_leaf(io: FileIO, manifest: Manifest) -> IdTable:
+    """The file of a leaf, once it is as long as the root says."""
+    data = read_all(io, manifest.file)
+    if len(data) < manifest.length:
+        raise CorruptFile(manifest.file, f"{manifest.length} bytes, as the root says", f"{len(data)}")
+    return open_by_id(data, manifest.file)
+
+
+def read_view(
+    io: FileIO, manifest: Manifest, specs: Specs, ordinal: int, detail: Collection[str], *, as_is: bool = False
+) -> EntryTable:
+    """The entries a manifest of the tree shows."""
+    leaf = leaf_of(manifest)
+    names = (*(_DELETES_VIEW if manifest.is_deletes else _DATA_VIEW), *_plain(detail))
+    metrics = [_MAPS[name] for name in detail if name in _MAPS]
+    if leaf.rows is not None:
+        rows = leaf.rows
+    else:
+        table = open_leaf(io, manifest)
+        refuse_column_files(table)
+        rows = read_rows(table, specs, names, metrics=metrics)
+        check_leaf(rows, manifest.file, as_is=as_is)
+    places = np.arange(rows.num_rows, dtype=np.int32)
+    rows = inherited(of_known_specs(rows, specs, manifest.file), manifest)
+    rows, places = _shown(rows, places, leaf, manifest.file)
+    return _entries(rows, places, manifest, specs, ordinal, [n for n in DETAIL.names if n in set(detail)])
+
+
+def details(
+    io: FileIO, manifest: Manifest, specs: Specs, wanted: Any, contents: Any, names: Collection[str]
+) -> pa.Table:
+    """Detail columns of some rows of a leaf, in the order given; the content of an entry tells which side it shows."""
+    leaf = leaf_of(manifest)
+    plain, metrics = _plain(names), [_MAPS[name] for name in names if name in _MAPS]
+    if leaf.rows is not None:
+        rows = leaf.rows.take(pa.array(wanted, pa.int64()))
+    else:
+        rows = read_rows(
+            open_leaf(io, manifest), specs, (*plain, "vector_key"), metrics=metrics, partitions=False, rows=wanted
+        )
+    of_vectors = np.asarray(contents) == Content.POSITION_DELETES
+    found = _detail_columns(rows, specs, names, of_vectors)
+    return pa.table([found[n] for n in names], schema=pa.schema([DETAIL.field(n) for n in names]))
+
+
+def whole_rows(io: FileIO, manifest: Manifest, specs: Specs) -> pa.Table:
+    """All that a leaf says of its rows, with what they inherit filled in, as a writer carries them."""
+    leaf = leaf_of(manifest)
+    if leaf.rows is not None:
+        return leaf.rows
+    table = open_leaf(io, manifest)
+    refuse_column_files(table)
+    rows = read_rows(table, specs, _ROWS, metrics=tuple(statistics.METRICS))
+    check_leaf(rows, manifest.file)
+    return inherited(of_known_specs(rows, specs, manifest.file), manifest)
+
+
+def hidden_rows(manifest: Manifest) -> np.ndarray[Any, Any]:
+    """The positions of rows that the root says are not live."""
+    leaf = leaf_of(manifest)
+    return np.zeros(0, np.int64) if leaf.hidden is None else decode(leaf.hidden, manifest.file)
+
+
+def leaf_of(manifest: Manifest) -> Leaf:
+    """What the reader of a manifest has to know beyond its row."""
+    return Leaf(manifest.path) if manifest.leaf is None else manifest.leaf
+
+
+def _plain(detail: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in ("key_metadata", "split_offsets") if name in detail)
+
+
+def of_known_specs(rows: pa.Table, specs: Specs, path: str) -> pa.Table:
+    """The rows with a spec each: a row that names none is of the unpartitioned spec. Tuples keep their own fields."""
+    if rows["spec_id"].null_count:
+        plain = [s for s in sorted(specs.by_id) if specs.is_unpartitioned(s)]
+        if not plain:
+            row = int(np.flatnonzero(rows["spec_id"].is_null().to_numpy())[0])
+            raise CorruptFile(path, "a spec_id in every row, as the table has no unpartitioned spec", f"none in {row}")
+        rows = put(rows, rows["spec_id"].is_null().to_numpy(), spec_id=plain[0])
+    found = rows["spec_id"].to_numpy()
+    specs.require({int(s) for s in np.unique(found)}, f"manifest {path}")
+    for u in specs.union:
+        if u.column in rows.schema.names and rows[u.column].null_count < rows.num_rows:
+            foreign = ~np.isin(found, list(u.spec_ids))
+            if foreign.any():
+                rows = put(rows, foreign, **{u.column: None})
+    return rows
+
+
+def inherited(rows: pa.Table, manifest: Manifest) -> pa.Table:
+    """The rows with what the row of their leaf gives them: snapshot id, numbers of new rows, first row ids."""
+    status = rows["status"].to_numpy()
+    is_new = pa.array(status == Status.ADDED)
+    for name in ("sequence_number", "file_sequence_number"):
+        values = rows[name]
+        if values.null_count and manifest.sequence_number >= 0:
+            number = pa.scalar(manifest.sequence_number, pa.int64())
+            rows = _set(rows, name, pc.if_else(pc.and_(values.is_null(), is_new), number, values))
+    if rows["snapshot_id"].null_count and manifest.added_snapshot_id is not None:
+        rows = _set(rows, "snapshot_id", pc.fill_null(rows["snapshot_id"], manifest.added_snapshot_id))
+    return _with_row_ids(rows, status, manifest)
+
+
+def _with_row_ids(rows: pa.Table, status: np.ndarray[Any, Any], manifest: Manifest) -> pa.Table:
+    """Row ids go to live rows that have none, in file order; a row hidden later keeps the ids it was given."""
+    stated = rows["first_row_id"]
+    if manifest.first_row_id is None or not stated.null_count:
+        return rows
+    is_data = rows["content_type"].to_numpy() == ContentType.DATA
+    waiting = stated.is_null().to_numpy() & np.isin(status, LIVE) & is_data
+    taken = np.where(waiting, rows["record_count"].to_numpy(), 0)
+    assigned = pa.array(manifest.first_row_id + np.cumsum(taken) - taken, pa.int64(), mask=~waiting)
+    return _set(rows, "first_row_id", pc.coalesce(stated.combine_chunks(), assigned))
+
+
+def _set(rows: pa.Table, name: str, values: Any) -> pa.Table:
+    at = rows.schema.get_field_index(name)
+    return rows.set_column(at, rows.schema.field(at), values)
+
+
+def _shown(rows: pa.Table, places: Any, leaf: Leaf, path: str) -> tuple[pa.Table, Any]:
+    """The rows that a manifest shows: without those hidden by the root, or those that were hidden last."""
+    if leaf.hidden is None and not leaf.shows_removed:
+        return rows, places
+    if leaf.shows_removed:
+        deleted, replaced = (_positions(b, rows.num_rows, path) for b in leaf.removed)
+        status = np.full(rows.num_rows, -1)
+        status[deleted], status[replaced] = Status.DELETED, Status.REPLACED
+        gone = status >= 0
+        shown = put(rows, gone, status=pa.array(status[gone], pa.int32()), snapshot_id=leaf.hidden_by)
+        return shown.filter(pa.array(gone)), places[gone]
+    keep = np.ones(rows.num_rows, bool)
+    keep[_positions(leaf.hidden, rows.num_rows, path)] = False
+    return rows.filter(pa.array(keep)), places[keep]
+
+
+def _positions(bitmap: bytes | None, rows: int, path: str) -> np.ndarray[Any, Any]:
+    found = np.zeros(0, np.int64) if bitmap is None else decode(bitmap, path)
+    if len(found) and found[-1] >= rows:
+        raise CorruptFile(path, f"a manifest vector over {rows} rows", f"position {found[-1]}")
+    return found
+
+
+def _entries(
+    rows: pa.Table, places: Any, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
+) -> EntryTable:
+    content = rows["content_type"].to_numpy()
+    if not manifest.is_deletes:
+        is_data = content == ContentType.DATA
+        if not is_data.all():
+            rows, places = rows.filter(pa.array(is_data)), places[is_data]
+        return _files(rows, places, manifest, specs, ordinal, detail)
+    has_vector = rows["vector_location"].is_valid().to_numpy()
+    is_equality = content == ContentType.EQUALITY_DELETES
+    tables = [
+        build(rows.filter(pa.array(mask)), places[mask], manifest, specs, ordinal, detail)
+        for mask, build in ((is_equality, _files), (has_vector, _vectors))
+        if mask.any()
+    ]
+    return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, detail)
+
+
+def _common(rows: pa.Table, places: Any, specs: Specs, ordinal: int) -> dict[str, Any]:
+    columns: dict[str, Any] = {u.column: rows[u.column] for u in specs.union}
+    return columns | {
+        "manifest": np.full(rows.num_rows, ordinal, np.int32),
+        "row": places,
+        "spec_id": rows["spec_id"],
+    }
+
+
+def _files(
+    rows: pa.Table, places: Any, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
+) -> EntryTable:
+    leaf = leaf_of(manifest)
+    columns = _common(rows, places, specs, ordinal)
+    columns |= {name: rows[name] for name in (*_TRACKING, "record_count", "file_size_in_bytes", "sort_order_id")}
+    columns["content"] = rows["content_type"]
+    columns["file_path"] = resolved(leaf.location, rows["location"], manifest.file)
+    columns["file_format"] = _upper(rows["file_format"])
+    if "equality_ids" in rows.schema.names:
+        columns["equality_ids"] = rows["equality_ids"]
+    columns |= _detail_columns(rows, specs, detail, np.zeros(rows.num_rows, bool))
+    return EntryTable.from_columns(columns, specs, rows.num_rows, detail)
+
+
+def _vectors(
+    rows: pa.Table, places: Any, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
+) -> EntryTable:
+    """The vectors of data files as delete files of their own, numbered by the snapshot that last changed each."""
+    leaf = leaf_of(manifest)
+    own = _common(rows, places, specs, ordinal)
+    live = np.isin(rows["status"].to_numpy(), LIVE)
+    changed = rows["dv_snapshot_id"]
+    is_new = live & pc.fill_null(pc.equal(changed, manifest.added_snapshot_id), False).to_numpy()
+    numbers = pc.coalesce(_numbers(changed, leaf), rows["sequence_number"])
+    own |= {
+        "status": np.where(live, np.where(is_new, Status.ADDED, Status.EXISTING), Status.DELETED),
+        "snapshot_id": pc.if_else(pa.array(live), pc.coalesce(changed, rows["snapshot_id"]), rows["snapshot_id"]),
+        "sequence_number": numbers,
+        "file_sequence_number": numbers,
+        "content": int(Content.POSITION_DELETES),
+        "file_path": resolved(leaf.location, rows["vector_location"], manifest.file),
+        "file_format": "PUFFIN",
+        "record_count": rows["vector_cardinality"],
+        "file_size_in_bytes": rows["vector_size"],  # of the file itself nothing is known
+        "referenced_data_file": resolved(leaf.location, rows["location"], manifest.file),
+        "content_offset": rows["vector_offset"],
+        "content_size_in_bytes": rows["vector_size"],
+    }
+    if "key_metadata" in detail:
+        own["key_metadata"] = rows["vector_key"]
+    return EntryTable.from_columns(own, specs, rows.num_rows, detail)
+
+
+def _numbers(snapshot_ids: pa.ChunkedArray, leaf: Leaf) -> pa.Array:
+    """The sequence number of each snapshot; null where it is not known any more."""
+    encoded = snapshot_ids.combine_chunks().dictionary_encode()
+    known = pa.array([leaf.numbers.get(i) for i in encoded.dictionary.to_pylist()], pa.int64())
+    return known.take(encoded.indices)
+
+
+def _upper(names: pa.ChunkedArray) -> pa.DictionaryArray:
+    encoded = names.combine_chunks().dictionary_encode()
+    return pa.DictionaryArray.from_arrays(encoded.indices, pc.utf8_upper(encoded.dictionary))
+
+
+def _detail_columns(
+    rows: pa.Table, specs: Specs, names: Collection[str], of_vectors: np.ndarray[Any, Any]
+) -> dict[str, Any]:
+    """Detail columns of rows; of a vector nothing is known but its key."""
+    count = rows.num_rows
+    columns = {name: rows[name] for name in rows.schema.names if name.startswith("s") and "." in name}
+    found: dict[str, Any] = dict(statistics.as_maps(columns, specs.schemas[0], count, names))
+    for name in names:
+        if name in rows.schema.names:
+            found[name] = rows[name].combine_chunks().cast(DETAIL.field(name).type)
+        found.setdefault(name, pa.nulls(count, DETAIL.field(name).type))
+        if of_vectors.any():
+            other = rows["vector_key"].combine_chunks() if name == "key_metadata" else pa.scalar(None, found[name].type)
+            found[name] = pc.if_else(pa.array(of_vectors), other, found[name])
+    return found

@@ -1,0 +1,259 @@
+"""The root of a version 4 tree: rows of leaves, of any version, and rows of files that lie in the root itself.
+
+A leaf of tracked files is shown as a manifest of data files and, when some of them have vectors, as a second one of
+deletes. So is what lies in the root itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO
+from pyiceberg.table.snapshots import Snapshot
+
+from neve.errors import CorruptFile, TableError
+from neve.io.by_id import IdTable, open_by_id
+from neve.io.files import read_all
+from neve.io.mumbling import decode
+from neve.io.paths import resolve
+from neve.model.partition import Specs
+from neve.model.single_value import encode
+from neve.tree.entries import (
+    LIVE,
+    MIXED_SPECS,
+    EntryTable,
+    FieldSummary,
+    Leaf,
+    LeafStatistics,
+    Manifest,
+    Status,
+)
+from neve.tree.tracked import statistics
+from neve.tree.tracked.checks import check_root, refuse_column_files, resolved
+from neve.tree.tracked.fields import FIXED, ContentType, is_tracked
+from neve.tree.tracked.leaf import of_known_specs
+from neve.tree.tracked.rows import range_column, read_rows
+from neve.tree.typed import told_by
+
+__all__ = ["Rows", "inline_manifests", "read_root"]
+
+_MANIFESTS = (ContentType.DATA_MANIFEST, ContentType.DELETE_MANIFEST)
+_METRICS = (statistics.LOWER, statistics.UPPER, statistics.VALUES, statistics.NULLS, statistics.NANS)
+_NAMES = tuple(f.column for f in FIXED)
+_SEED_VERSION = 1  # what the first drafts called version 4
+_COUNTS = ("added_files", "existing_files", "deleted_files", "added_rows", "existing_rows", "deleted_rows")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a root, with statistics only when they are looked at."""
+
+    table: IdTable
+    specs: Specs
+
+    @cached_property
+    def slim(self) -> pa.Table:
+        """All rows without statistics."""
+        return read_rows(self.table, self.specs, _NAMES, ranges=True)
+
+    @cached_property
+    def whole(self) -> pa.Table:
+        """All rows with all they say."""
+        return read_rows(self.table, self.specs, _NAMES, ranges=True, metrics=tuple(statistics.METRICS))
+
+    @cached_property
+    def statistics(self) -> LeafStatistics:
+        """What the rows say about the columns of the files below them."""
+        return LeafStatistics(self._statistics)
+
+    def _statistics(self) -> EntryTable:
+        stats = read_rows(self.table, self.specs, (), metrics=_METRICS, partitions=False)
+        rows = self.slim
+        columns = {name: stats[name] for name in stats.schema.names}
+        names = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+        maps = statistics.as_maps(columns, self.specs.schemas[0], rows.num_rows, names)
+        live = pc.add(pc.fill_null(rows["added_rows"], 0), pc.fill_null(rows["existing_rows"], 0))
+        gone = pc.add(pc.fill_null(rows["deleted_rows"], 0), pc.fill_null(rows["replaced_rows"], 0))
+        counts = pc.add(live, gone)
+        return EntryTable.from_columns({**maps, "record_count": counts}, self.specs, rows.num_rows, names)
+
+
+def read_root(io: FileIO, metadata: Any, snapshot: Snapshot) -> tuple[Manifest, ...]:
+    """The manifests of a snapshot whose root is a version 4 one."""
+    location = metadata.location
+    path = resolve(location, str(getattr(snapshot, "root_manifest", "")))
+    table = open_by_id(read_all(io, path), path)
+    if not is_tracked({ids[0] for ids in table.fields}):
+        raise CorruptFile(path, "a root of tracked-file rows", f"the columns {table.schema.names}")
+    refuse_column_files(table)
+    specs = Specs.of(metadata)
+    rows = Rows(table, specs.taught(told_by(table, specs)) if specs.untyped else specs)
+    check_root(rows.slim, path)
+    numbers = {row["snapshot-id"]: row.get("sequence-number") or 0 for row in metadata.lazy_snapshots.rows}
+    shared = Leaf("", location=location, numbers=numbers)
+    return (*_leaves(rows, path, shared, snapshot), *_inline(rows, path, shared, snapshot))
+
+
+def _inline(rows: Rows, path: str, shared: Leaf, snapshot: Snapshot) -> Iterator[Manifest]:
+    """The files that lie in the root itself, with what this snapshot did to others that lay there."""
+    is_file = ~np.isin(rows.slim["content_type"].to_numpy(), _MANIFESTS)
+    if is_file.any():
+        own = of_known_specs(rows.whole.filter(pa.array(is_file)), rows.specs, path)
+        yield from inline_manifests(own, path, shared, snapshot.snapshot_id, snapshot.sequence_number or 0)
+
+
+def inline_manifests(
+    rows: pa.Table, path: str, shared: Leaf, snapshot_id: int, sequence_number: int
+) -> Iterator[Manifest]:
+    """Rows of files that lie in a root, as manifests: one of data files, one of deletes when there are any."""
+    status, counts = rows["status"].to_numpy(), rows["record_count"].to_numpy()
+    files = np.bincount(status, minlength=5)
+    sums = np.bincount(status, weights=counts, minlength=5).astype(np.int64)
+    spec_ids = pc.unique(rows["spec_id"]).to_pylist()
+    oldest = pc.min(rows["sequence_number"].filter(pa.array(np.isin(status, LIVE)))).as_py()
+    facts: dict[str, Any] = {
+        "location": shared.location,
+        "numbers": shared.numbers,
+        "rows": rows,
+        "vectors": rows.num_rows - rows["vector_location"].null_count,
+    }
+    common: dict[str, Any] = {
+        "length": 0,
+        "spec_id": spec_ids[0] if len(spec_ids) == 1 else MIXED_SPECS,
+        "sequence_number": sequence_number,
+        "min_sequence_number": sequence_number if oldest is None else oldest,
+        "added_snapshot_id": snapshot_id,
+    }
+    yield Manifest(
+        path=f"{path}#files",
+        is_deletes=False,
+        added_files=int(files[Status.ADDED]),
+        existing_files=int(files[Status.EXISTING] + files[Status.MODIFIED]),
+        deleted_files=int(files[Status.DELETED]),
+        added_rows=int(sums[Status.ADDED]),
+        existing_rows=int(sums[Status.EXISTING] + sums[Status.MODIFIED]),
+        deleted_rows=int(sums[Status.DELETED]),
+        replaced_files=int(files[Status.REPLACED]),
+        replaced_rows=int(sums[Status.REPLACED]),
+        leaf=Leaf(path, **facts),
+        **common,
+    )
+    deletes = (rows["content_type"].to_numpy() == ContentType.EQUALITY_DELETES).any()
+    if facts["vectors"] or deletes:
+        leaf = Leaf(path, is_view=True, **facts)
+        yield Manifest(f"{path}#deletes", is_deletes=True, **_unknown_counts(), leaf=leaf, **common)
+
+
+def _unknown_counts() -> dict[str, Any]:
+    return dict(zip(_COUNTS, repeat(None), strict=False))
+
+
+def _leaves(rows: Rows, path: str, shared: Leaf, snapshot: Snapshot) -> Iterator[Manifest]:
+    slim = rows.slim
+    content, status = slim["content_type"].to_numpy(), slim["status"].to_numpy()
+    wanted = np.flatnonzero(np.isin(content, _MANIFESTS) & np.isin(status, LIVE))
+    if not len(wanted):
+        return
+    own = slim.take(pa.array(wanted))
+    columns = {name: own[name].to_pylist() for name in _NAMES if name not in ("split_offsets", "equality_ids")}
+    columns["location"] = resolved(shared.location, own["location"], path).to_pylist()
+    columns["partitions"] = _summaries(own, rows.specs, path)
+    for at, values in enumerate(zip(*columns.values(), strict=True)):
+        row = dict(zip(columns, values, strict=True))
+        yield from _views(row, rows, int(wanted[at]), shared, snapshot, path)
+
+
+def _views(
+    row: Mapping[str, Any], rows: Rows, at: int, shared: Leaf, snapshot: Snapshot, path: str
+) -> Iterator[Manifest]:
+    is_deletes = row["content_type"] == ContentType.DELETE_MANIFEST
+    is_tracked_leaf = row["format_version"] >= _SEED_VERSION
+    if not is_tracked_leaf and row["spec_id"] is None:
+        raise CorruptFile(path, "the spec of a leaf of an older version", f"none in row {at} ({row['location']})")
+    leaf = Leaf(
+        row["location"],
+        is_tracked=is_tracked_leaf,
+        location=shared.location,
+        numbers=shared.numbers,
+        hidden=row["hidden"],
+        removed=(row["deleted_positions"], row["replaced_positions"]),
+        hidden_by=row["dv_snapshot_id"],
+        vectors=row["vectors"],
+        place=(rows, at),
+    )
+    manifest = Manifest(
+        path=row["location"] if leaf.hidden is None else f"{row['location']}#{leaf.hidden_by}",
+        length=row["file_size_in_bytes"],
+        spec_id=MIXED_SPECS if row["spec_id"] is None else row["spec_id"],
+        is_deletes=is_deletes,
+        sequence_number=row["sequence_number"],
+        min_sequence_number=row["min_sequence_number"],
+        added_snapshot_id=row["snapshot_id"],
+        **{name: row[name] for name in (*_COUNTS, "replaced_files", "replaced_rows")},
+        partitions=row["partitions"],
+        key_metadata=row["key_metadata"],
+        first_row_id=row["first_row_id"],
+        leaf=leaf,
+        statistics=(rows.statistics, at),
+    )
+    yield manifest
+    if is_tracked_leaf and not is_deletes:
+        yield from _other_sides(manifest, leaf, snapshot)
+
+
+def _other_sides(manifest: Manifest, leaf: Leaf, snapshot: Snapshot) -> Iterator[Manifest]:
+    """The vectors of the data files of a leaf, and the rows that this snapshot hid."""
+    if leaf.vectors != 0:
+        yield replace(
+            manifest,
+            path=f"{manifest.path}#deletes",
+            is_deletes=True,
+            first_row_id=None,
+            **_unknown_counts(),
+            leaf=replace(leaf, is_view=True),
+        )
+    if leaf.hidden_by == snapshot.snapshot_id and any(leaf.removed):
+        deleted, replaced = (0 if b is None else len(decode(b, leaf.file)) for b in leaf.removed)
+        counts: dict[str, Any] = dict.fromkeys((*_COUNTS, "replaced_files", "replaced_rows"), 0)
+        counts |= {"deleted_files": deleted, "replaced_files": replaced}
+        yield replace(
+            manifest,
+            path=f"{manifest.path}#removed",
+            added_snapshot_id=snapshot.snapshot_id,
+            **counts,
+            leaf=replace(leaf, is_view=True, shows_removed=True),
+        )
+
+
+def _summaries(own: pa.Table, specs: Specs, path: str) -> Sequence[tuple[FieldSummary, ...] | None]:
+    """The ranges of the partition fields of each leaf of one spec."""
+    ends = {u.column: _ends(own, u) for u in specs.union}
+    found: list[tuple[FieldSummary, ...] | None] = []
+    for at, spec_id in enumerate(own["spec_id"].to_pylist()):
+        if spec_id is None:
+            found.append(None)
+            continue
+        try:
+            summaries = tuple(ends[c][at] for c in specs.columns(spec_id))
+        except TableError as e:
+            raise CorruptFile(path, "leaves of specs that the table has", f"spec {spec_id} in row {at}") from e
+        found.append(None if None in summaries else summaries)  # type: ignore[arg-type]
+    return found
+
+
+def _ends(own: pa.Table, union: Any) -> list[FieldSummary | None]:
+    names = [range_column(union.column, end) for end in (2, 3, 4, 5)]
+    if names[0] not in own.schema.names:
+        return [None] * own.num_rows
+    kind, absent = union.field.field_type, [None] * own.num_rows
+    flags = [own[n].to_pylist() if n in own.schema.names else absent for n in names[:2]]
+    bounds = [encode(own[n], kind).to_pylist() if n in own.schema.names else absent for n in names[2:]]
+    rows = zip(*flags, *bounds, strict=True)
+    return [None if row[0] is None else FieldSummary(*row) for row in rows]

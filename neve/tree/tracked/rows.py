@@ -1,0 +1,306 @@
+"""Tracked-file rows: flat columns in memory, structs of fields with ids in a file.
+
+What has no field in any spec, and statistics that no row has, are left out of a file: Parquet knows no empty struct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.schema import Schema
+
+from neve.errors import CorruptFile, UnsupportedFeature
+from neve.io.by_id import IdPath, IdTable, encode_by_id
+from neve.model.partition import Specs
+from neve.tree.tracked import statistics
+from neve.tree.tracked.fields import (
+    FIXED,
+    MANIFEST_INFO,
+    ONLY_IN_ROOT,
+    PARTITION,
+    RANGES,
+    STATISTICS,
+    STRUCTS,
+    TRACKING,
+    VECTOR,
+    ContentType,
+)
+
+__all__ = ["concat", "empty_rows", "encode_rows", "fixed", "put", "read_rows", "typed_rows"]
+
+_TYPES = {f.column: f.type for f in FIXED}
+_ORDER = (TRACKING, 134, 157, 100, 101, 103, 104, 141, PARTITION, STATISTICS, 140, VECTOR, MANIFEST_INFO, 131, 132, 135)
+_ENDS = {2: ("contains_null", pa.bool_()), 3: ("contains_nan", pa.bool_()), 4: ("lower", None), 5: ("upper", None)}
+
+
+def fixed(names: Iterable[str]) -> dict[str, IdPath]:
+    """Where columns with settled ids lie in a file."""
+    wanted = set(names)
+    return {f.column: f.ids for f in FIXED if f.column in wanted}
+
+
+def read_rows(
+    table: IdTable,
+    specs: Specs,
+    names: Collection[str],
+    *,
+    metrics: Collection[int] = (),
+    ranges: bool = False,
+    partitions: bool = True,
+    rows: Any = None,
+) -> pa.Table:
+    """Columns of the rows of a file: those named, the union tuple, and statistics of the metrics asked for.
+
+    A column that the file does not have is null.
+    """
+    schema = specs.schemas[0]
+    wanted = fixed(names)
+    tuples = {u.column: (PARTITION, u.field.field_id) for u in specs.union} if partitions else {}
+    stats = statistics.places(table, schema, metrics) if metrics else {}
+    ends = _range_places(table, specs) if ranges else {}
+    found = table.read([*wanted.values(), *tuples.values(), *stats.values(), *ends.values()], rows)
+    count = table.rows if rows is None else len(rows)
+    columns = {name: _settled(found.get(path), _TYPES[name], count, table) for name, path in wanted.items()}
+    types = {u.column: u.arrow_type for u in specs.union} | _range_types(specs)
+    columns |= {name: _cast(found.get(path), types[name], count, table) for name, path in (tuples | ends).items()}
+    kept = statistics.kept_columns(schema)
+    columns |= {name: _promoted(found[path], _stat_type(name, kept)) for name, path in stats.items()}
+    return pa.table(columns)
+
+
+def _settled(values: pa.Array | None, kind: pa.DataType, count: int, table: IdTable) -> pa.Array:
+    if values is None:
+        return pa.nulls(count, kind)
+    try:
+        return values if values.type == kind else values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise CorruptFile(table.path, f"a column of type {kind}", f"{values.type} ({e})") from e
+
+
+def _cast(values: pa.Array | None, kind: pa.DataType, count: int, table: IdTable) -> pa.Array:
+    """A partition value in the type the table gives it; a field that was dropped is null in any type."""
+    if values is None or pa.types.is_null(kind) or values.null_count == len(values):
+        return pa.nulls(count, kind)
+    if pa.types.is_date32(kind) and pa.types.is_integer(values.type):
+        values = values.cast(pa.int32())
+    return _settled(_plain(values), kind, count, table)
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    return values.storage if isinstance(values, pa.ExtensionArray) else values
+
+
+def _promoted(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A statistic in the type the column has now; one that does not fit is not known."""
+    values = _plain(values)
+    try:
+        return values if values.type == kind else values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return pa.nulls(len(values), kind)
+
+
+def _stat_type(name: str, kept: Mapping[int, Any]) -> pa.DataType:
+    field_id, metric = name[1:].split(".")
+    return statistics.metric_type(kept[int(field_id)], int(metric))
+
+
+def range_column(partition_column: str, end: int) -> str:
+    """The column in memory of one end of the range of a partition field."""
+    return f"r{partition_column}.{end}"
+
+
+def _range_id(field_id: int, end: int) -> IdPath:
+    return (RANGES, RANGES + 10 * field_id, RANGES + 10 * field_id + end)
+
+
+def _range_places(table: IdTable, specs: Specs) -> dict[str, IdPath]:
+    places = {range_column(u.column, end): _range_id(u.field.field_id, end) for u in specs.union for end in _ENDS}
+    return {name: path for name, path in places.items() if path in table.fields}
+
+
+def _range_types(specs: Specs) -> dict[str, pa.DataType]:
+    return {range_column(u.column, e): kind or u.arrow_type for u in specs.union for e, (_, kind) in _ENDS.items()}
+
+
+def typed_rows(columns: Mapping[str, Any], rows: int, specs: Specs) -> pa.Table:
+    """Rows from the columns at hand; a fixed or partition column that is left out is null."""
+    types = _TYPES | {u.column: u.arrow_type for u in specs.union}
+    arrays = {name: _filled(columns.get(name), kind, rows) for name, kind in types.items()}
+    return pa.table(arrays | {name: values for name, values in columns.items() if name not in types})
+
+
+def _filled(values: Any, kind: pa.DataType, rows: int) -> Any:
+    if values is None:
+        return pa.nulls(rows, kind)
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values if values.type == kind else values.cast(kind)
+    if isinstance(values, np.ndarray | list):
+        return pa.array(values, kind)
+    return pa.repeat(pa.scalar(values, kind), rows)
+
+
+def empty_rows(specs: Specs) -> pa.Table:
+    """No rows."""
+    return typed_rows({}, 0, specs)
+
+
+def concat(tables: Iterable[pa.Table]) -> pa.Table:
+    """Rows of several tables as one; a column that only some have is null for the others."""
+    return pa.concat_tables(list(tables), promote_options="permissive").combine_chunks()
+
+
+def put(rows: pa.Table, mask: Any, **columns: Any) -> pa.Table:
+    """The same rows with new values where a mask says so: a scalar, None, or one value for each row chosen."""
+    flags = pa.array(np.asarray(mask, bool))
+    for name, values in columns.items():
+        at = rows.schema.get_field_index(name)
+        kind = rows.schema.field(at).type
+        old = rows.column(at).combine_chunks()
+        if isinstance(values, pa.Array | pa.ChunkedArray | np.ndarray | list):
+            new = _spread(_filled(values, kind, 0), np.asarray(mask, bool))
+        else:
+            new = pa.scalar(values, kind)
+        rows = rows.set_column(at, rows.schema.field(at), pc.if_else(flags, new, old))
+    return rows
+
+
+def _spread(values: Any, mask: np.ndarray[Any, Any]) -> pa.Array:
+    """One value for each chosen row, null for the others."""
+    place = np.cumsum(mask) - 1
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    return whole.take(pa.array(place, mask=~mask)) if mask.any() else pa.nulls(len(mask), values.type)
+
+
+def encode_rows(rows: pa.Table, specs: Specs, *, is_root: bool, pairs: Mapping[str, str]) -> bytes:
+    """Rows as the bytes of a Parquet file, with pairs for its footer."""
+    nested = _nested(rows.combine_chunks(), specs, is_root)
+    return encode_by_id(nested, {**pairs, "iceberg.schema": _iceberg_schema(nested.schema)})
+
+
+@lru_cache(maxsize=64)
+def _iceberg_schema(schema: pa.Schema) -> str:
+    """The schema of a file as Iceberg spells it."""
+    return pyarrow_to_schema(schema).model_dump_json()
+
+
+def _nested(rows: pa.Table, specs: Specs, is_root: bool) -> pa.Table:
+    left_out = frozenset() if is_root else ONLY_IN_ROOT
+    own = [f for f in FIXED if f.column not in left_out and f.ids[0] != RANGES]
+    content = rows["content_type"].to_numpy()
+    is_manifest = (content == ContentType.DATA_MANIFEST) | (content == ContentType.DELETE_MANIFEST)
+    absent = {
+        TRACKING: np.zeros(len(content), bool),
+        VECTOR: rows["vector_location"].is_null().to_numpy(),
+        MANIFEST_INFO: ~is_manifest,
+    }
+    made: dict[int, tuple[pa.Field, pa.Array]] = {}
+    for top in dict.fromkeys(f.ids[0] for f in own):
+        inner = [f for f in own if f.ids[0] == top]
+        if len(inner[0].ids) == 1:
+            f = inner[0]
+            made[top] = _field(f.name, f.type, top, not f.required), _one(rows[f.column])
+        else:
+            leaves = [(_field(f.name, f.type, f.ids[1], not f.required), _one(rows[f.column])) for f in inner]
+            made[top] = _struct(top, leaves, absent[top], nullable=top != TRACKING)
+    made |= _tuples(rows, specs, is_manifest) | _statistics(rows, specs.schemas[0])
+    made |= _ranges(rows, specs, ~is_manifest) if is_root else {}
+    order = [*(i for i in _ORDER if i in made), *(i for i in made if i not in _ORDER)]
+    return pa.Table.from_arrays([made[i][1] for i in order], schema=pa.schema([made[i][0] for i in order]))
+
+
+def _field(name: str, kind: pa.DataType, field_id: int, nullable: bool = True) -> pa.Field:
+    return pa.field(name, kind, nullable, {b"PARQUET:field_id": str(field_id).encode()})
+
+
+def _one(column: Any) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _struct(
+    field_id: int,
+    leaves: list[tuple[pa.Field, pa.Array]],
+    absent: np.ndarray[Any, Any],
+    *,
+    name: str | None = None,
+    nullable: bool = True,
+) -> tuple[pa.Field, pa.Array]:
+    """A struct of columns, null where absent. Parquet wants a value even in a required field of a null struct."""
+    fields = [f for f, _ in leaves]
+    arrays = [values if f.nullable else _no_nulls(values) for f, values in leaves]
+    made = pa.StructArray.from_arrays(arrays, fields=fields, mask=pa.array(absent) if absent.any() else None)
+    return _field(name or STRUCTS[field_id], made.type, field_id, nullable), made
+
+
+def _no_nulls(values: pa.Array) -> pa.Array:
+    if not values.null_count:
+        return values
+    return pc.fill_null(values, pa.scalar("" if pa.types.is_string(values.type) else 0, values.type))
+
+
+def _tuples(rows: pa.Table, specs: Specs, is_manifest: np.ndarray[Any, Any]) -> dict[int, tuple[pa.Field, pa.Array]]:
+    """The union tuple; null for manifests and files of unpartitioned specs."""
+    typed = [u for u in specs.union if not pa.types.is_null(u.arrow_type)]
+    if not typed:
+        return {}
+    ids = [u.field.field_id for u in typed]
+    if len(set(ids)) < len(ids):
+        twice = next(i for i in ids if ids.count(i) > 1)
+        raise UnsupportedFeature(
+            f"Cannot write a version 4 manifest: partition field {twice} means different things in different specs."
+        )
+    names = [u.field.name for u in typed]
+    leaves = [
+        (_field(_unique(u.field.name, names, u.field.field_id), u.arrow_type, u.field.field_id), _one(rows[u.column]))
+        for u in typed
+    ]
+    whole = [s for s in specs.by_id if specs.is_unpartitioned(s)]
+    spec_ids = pc.fill_null(rows["spec_id"], -1).to_numpy()
+    absent = is_manifest | np.isin(spec_ids, [*whole, -1])
+    return {PARTITION: _struct(PARTITION, leaves, absent)}
+
+
+def _unique(name: str, names: list[str], field_id: int) -> str:
+    return name if names.count(name) == 1 else f"{name}_{field_id}"
+
+
+def _statistics(rows: pa.Table, schema: Schema) -> dict[int, tuple[pa.Field, pa.Array]]:
+    present, count = set(rows.schema.names), rows.num_rows
+    leaves = []
+    known = np.zeros(count, bool)
+    for field_id, field in statistics.kept_columns(schema).items():
+        own = {m: statistics.column_of(field_id, m) for m in statistics.METRICS}
+        own = {m: c for m, c in own.items() if c in present and rows[c].null_count < count}
+        if not own:
+            continue
+        base = statistics.base_id(field_id)
+        inner = [
+            (
+                _field(statistics.METRICS[m], statistics.metric_type(field, m), base + m),
+                _one(rows[c].cast(statistics.metric_type(field, m))),
+            )
+            for m, c in own.items()
+        ]
+        valid = np.logical_or.reduce([values.is_valid().to_numpy(zero_copy_only=False) for _, values in inner])
+        leaves.append(_struct(base, inner, ~valid, name=field.name))
+        known |= valid
+    return {STATISTICS: _struct(STATISTICS, leaves, ~known)} if leaves else {}
+
+
+def _ranges(rows: pa.Table, specs: Specs, absent: np.ndarray[Any, Any]) -> dict[int, tuple[pa.Field, pa.Array]]:
+    """The ranges of partition fields over each leaf, and how many of its rows have a vector."""
+    leaves = [(_field("vectors", pa.int64(), RANGES + 1), _one(rows["vectors"]))]
+    for u in specs.union:
+        own = {e: range_column(u.column, e) for e in _ENDS}
+        own = {e: c for e, c in own.items() if c in rows.schema.names and rows[c].null_count < rows.num_rows}
+        if own:
+            base = RANGES + 10 * u.field.field_id
+            inner = [(_field(_ENDS[e][0], rows[c].type, base + e), _one(rows[c])) for e, c in own.items()]
+            valid = np.logical_or.reduce([values.is_valid().to_numpy(zero_copy_only=False) for _, values in inner])
+            leaves.append(_struct(base, inner, ~valid, name=f"{u.field.name}_{u.field.field_id}"))
+    return {RANGES: _struct(RANGES, leaves, absent)}

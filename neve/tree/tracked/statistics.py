@@ -1,0 +1,230 @@
+"""Typed statistics of columns: one struct per column in a row of the tree, lists of (field id, value) above it.
+
+The metric `m` of column `f` has the id `10000 + 200 * f + m`. Only columns the table still has are kept, each in the
+type it has now. Sizes of columns have no place in version 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    DoubleType,
+    FloatType,
+    GeographyType,
+    GeometryType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+    UnknownType,
+)
+
+from neve.io.by_id import IdPath, IdTable
+from neve.model.partition import arrow_type
+from neve.model.single_value import decode_exact, encode
+from neve.tree.entries import BOUNDS, COUNTS, EntryTable
+from neve.tree.tracked.fields import STATISTICS
+
+__all__ = [
+    "LOWER",
+    "METRICS",
+    "NANS",
+    "NULLS",
+    "TIGHT",
+    "UPPER",
+    "VALUES",
+    "aggregated",
+    "as_maps",
+    "base_id",
+    "column_of",
+    "from_maps",
+    "kept_columns",
+    "metric_type",
+    "places",
+]
+
+LOWER, UPPER, TIGHT, VALUES, NULLS, NANS, SIZE = 1, 2, 3, 4, 5, 6, 7
+METRICS = {
+    LOWER: "lower_bound",
+    UPPER: "upper_bound",
+    TIGHT: "tight_bounds",
+    VALUES: "value_count",
+    NULLS: "null_value_count",
+    NANS: "nan_value_count",
+    SIZE: "avg_value_size_in_bytes",
+}
+_MAPS = {
+    "value_counts": VALUES,
+    "null_value_counts": NULLS,
+    "nan_value_counts": NANS,
+    "lower_bounds": LOWER,
+    "upper_bounds": UPPER,
+}
+_FIRST, _WIDTH, _MOST = 10_000, 200, 999_950
+
+Columns = Mapping[str, Any]  # arrays by name
+
+
+def base_id(field_id: int) -> int:
+    """The id of the statistics of a column."""
+    return _FIRST + _WIDTH * field_id
+
+
+def column_of(field_id: int, metric: int) -> str:
+    """The column in memory of a metric."""
+    return f"s{field_id}.{metric}"
+
+
+def kept_columns(schema: Schema) -> dict[int, NestedField]:
+    """The columns that have statistics: of primitive types, on their own or in structs."""
+    return {f.field_id: f for f in _leaves(schema.fields, "") if f.field_id < _MOST}
+
+
+def _leaves(fields: tuple[NestedField, ...], prefix: str) -> Iterator[NestedField]:
+    for field in fields:
+        if isinstance(field.field_type, StructType):
+            yield from _leaves(field.field_type.fields, f"{prefix}{field.name}_")
+        elif _has_order(field.field_type):
+            yield NestedField(field.field_id, prefix + field.name, field.field_type, required=field.required)
+
+
+def _has_order(kind: Any) -> bool:
+    return isinstance(kind, PrimitiveType) and not isinstance(kind, GeometryType | GeographyType | UnknownType)
+
+
+def metric_type(field: NestedField, metric: int) -> pa.DataType | None:
+    """The type of a metric; None where the column has no such metric."""
+    if metric in (LOWER, UPPER):
+        return arrow_type(field.field_type)
+    if metric == NANS and not isinstance(field.field_type, FloatType | DoubleType):
+        return None
+    if metric == SIZE:
+        return pa.int32() if isinstance(field.field_type, StringType | BinaryType) else None
+    return pa.bool_() if metric == TIGHT else pa.int64()
+
+
+def places(table: IdTable, schema: Schema, metrics: Collection[int] = tuple(METRICS)) -> dict[str, IdPath]:
+    """Where a file has which statistics of columns the table still has."""
+    kept: dict[int, NestedField] = kept_columns(schema)
+    found: dict[str, IdPath] = {}
+    for base in table.below((STATISTICS,)):
+        field_id = (base - _FIRST) // _WIDTH
+        for metric in metrics:
+            path = (STATISTICS, base, base + metric)
+            if base >= _FIRST and field_id in kept and metric_type(kept[field_id], metric) and path in table.fields:
+                found[column_of(field_id, metric)] = path
+    return found
+
+
+def from_maps(entries: EntryTable, schema: Schema) -> dict[str, pa.Array]:
+    """The statistics of entries as columns; only those that some entry has."""
+    kept, found = kept_columns(schema), {}
+    for name, metric in _MAPS.items():
+        if not entries.has(name):
+            continue
+        for field_id, values in _by_field(entries[name]):
+            if field_id in kept and (kind := metric_type(kept[field_id], metric)) is not None:
+                is_bound = metric in (LOWER, UPPER)
+                typed = decode_exact(values, kept[field_id].field_type) if is_bound else values
+                found[column_of(field_id, metric)] = typed.cast(kind)
+    return found | _loose(found, len(entries))
+
+
+def _loose(found: Columns, rows: int) -> dict[str, pa.Array]:
+    """Bounds of lists may be cut short, and nothing tells which are."""
+    names = {name.split(".")[0] for name in found if name.endswith((f".{LOWER}", f".{UPPER}"))}
+    loose = pa.array(np.zeros(rows, bool))
+    return {f"{name}.{TIGHT}": pc.if_else(_has_bound(found, name), loose, None) for name in names}
+
+
+def _has_bound(found: Columns, name: str) -> pa.Array:
+    flags = [found[f"{name}.{m}"].is_valid() for m in (LOWER, UPPER) if f"{name}.{m}" in found]
+    return flags[0] if len(flags) == 1 else pc.or_(*flags)
+
+
+def _by_field(column: pa.ChunkedArray) -> Iterator[tuple[int, pa.Array]]:
+    """The values of each field id in a column of lists, one for each list, null where a list has none."""
+    lists = column.combine_chunks()
+    rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    items = pc.list_flatten(lists)
+    keys = items.field("key").to_numpy(zero_copy_only=False)
+    order = np.argsort(keys, kind="stable")
+    ids, starts = np.unique(keys[order], return_index=True)
+    for field_id, hits in zip(ids.tolist(), np.split(order, starts[1:]), strict=False):
+        place = np.full(len(lists), -1, np.int64)
+        place[rows[hits]] = hits
+        yield field_id, items.field("value").take(pa.array(place, mask=place < 0))
+
+
+def as_maps(columns: Columns, schema: Schema, rows: int, names: Collection[str]) -> dict[str, pa.Array]:
+    """Statistics as the lists of entries; a list of nothing is null."""
+    kept = kept_columns(schema)
+    return {name: _as_map(columns, kept, rows, _MAPS[name]) for name in names if name in _MAPS}
+
+
+def _as_map(columns: Columns, kept: Mapping[int, NestedField], rows: int, metric: int) -> pa.Array:
+    kind = BOUNDS if metric in (LOWER, UPPER) else COUNTS
+    found = [(i, columns[column_of(i, metric)]) for i in sorted(kept) if column_of(i, metric) in columns]
+    found = [(i, values) for i, values in found if values.null_count < len(values)]
+    if not found or not rows:
+        return pa.nulls(rows, kind)
+    if metric in (LOWER, UPPER):
+        found = [(i, encode(values, kept[i].field_type)) for i, values in found]
+    return _lists(found, rows, kind)
+
+
+def _lists(found: list[tuple[int, pa.Array]], rows: int, kind: pa.DataType) -> pa.Array:
+    """Columns side by side as one list a row, without nulls."""
+    stacked = pa.concat_arrays([_whole(values) for _, values in found])
+    valid = stacked.is_valid().to_numpy(zero_copy_only=False).reshape(len(found), rows)
+    taken = np.arange(stacked.__len__()).reshape(len(found), rows).T[valid.T]
+    ids = np.array([i for i, _ in found], np.int32)
+    keys = np.broadcast_to(ids, (rows, len(found)))[valid.T]
+    counts = valid.sum(axis=0)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    pair = kind.value_type
+    items = pa.StructArray.from_arrays([pa.array(keys), stacked.take(pa.array(taken))], fields=list(pair))
+    return pa.ListArray.from_arrays(pa.array(offsets), items, type=kind, mask=pa.array(counts == 0))
+
+
+def _whole(values: Any) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def aggregated(columns: Columns, schema: Schema) -> dict[str, pa.Scalar]:
+    """The statistics of many files as one: counts summed, the outermost bounds; what one file does not know, none does.
+
+    A file that holds nothing but nulls and NaNs in a column has no bounds there, and widens none.
+    """
+    found: dict[str, pa.Scalar] = {}
+    for field_id, field in kept_columns(schema).items():
+        own = {m: _whole(columns[c]) for m in METRICS if (c := column_of(field_id, m)) in columns and m != SIZE}
+        found |= {column_of(field_id, m): value for m, value in _of_column(own, field) if value.is_valid}
+    return found
+
+
+def _of_column(own: Mapping[int, pa.Array], field: NestedField) -> Iterator[tuple[int, pa.Scalar]]:
+    for metric in (VALUES, NULLS, NANS):
+        if metric in own and not own[metric].null_count:
+            yield metric, pc.sum(own[metric])
+    empty = _holds_no_value(own, isinstance(field.field_type, FloatType | DoubleType))
+    for metric, step in ((LOWER, pc.min), (UPPER, pc.max)):
+        if metric in own and pc.all(pc.or_(own[metric].is_valid(), empty)).as_py():
+            yield metric, step(own[metric])
+    if TIGHT in own and pc.all(pc.or_(own[TIGHT].is_valid(), empty)).as_py():
+        yield TIGHT, pc.all(own[TIGHT])
+
+
+def _holds_no_value(own: Mapping[int, pa.Array], floating: bool) -> pa.Array:
+    rows = len(next(iter(own.values()))) if own else 0
+    if VALUES not in own or NULLS not in own or (floating and NANS not in own):
+        return pa.array(np.zeros(rows, bool))
+    others = pc.add(own[NULLS], own[NANS]) if floating else own[NULLS]
+    return pc.fill_null(pc.and_(pc.equal(own[VALUES], others), pc.greater(own[VALUES], 0)), False)
