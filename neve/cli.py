@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -156,8 +156,9 @@ def sql(
     """Run one SQL statement: a query shows its rows, everything else what it did."""
     with _plain_errors():
         done = _lake(lake, catalog).sql(statement)
-        if isinstance(done, DataFrame):
-            _print(pa.table(done.limit(limit).toArrow()), as_json, limit, "rows")
+        if isinstance(done, DataFrame | pa.Table):
+            found = done if isinstance(done, pa.Table) else pa.table(done.limit(limit).toArrow())
+            _print(found, as_json, limit, "rows")
         else:
             told = _told(done)
             down = pa.table({"what": list(told), "value": [str(v) for v in told.values()]})
@@ -171,8 +172,15 @@ def _told(done: Any) -> dict[str, Any]:
     if done is None:
         return {"done": True}
     values = {f.name: getattr(done, f.name) for f in fields(done)}
-    told = {name: str(dict(v)) if isinstance(v, Mapping) else v for name, v in values.items() if v}
-    return {"snapshot_id": values["snapshot_id"], **told}
+    told = {name: _plainly(v) for name, v in values.items() if v}
+    return {**{name: values[name] for name in ("snapshot_id",) if name in values}, **told} or {"done": True}
+
+
+def _plainly(value: Any) -> Any:
+    """A value of a result: what is made of parts is told in words."""
+    if isinstance(value, Mapping):
+        return str(dict(value))
+    return str(value) if is_dataclass(value) else value
 
 
 @app.command()

@@ -215,6 +215,11 @@ class Table:
         refs.rollback(self.refresh().context, snapshot_id)
         return self.refresh()
 
+    def set_current_snapshot(self, snapshot_id: int | None = None, *, ref: str | None = None) -> Table:
+        """Make any snapshot the current one, by its id or by a branch or tag; it need not be an ancestor."""
+        refs.set_current(self.refresh().context, snapshot_id, ref)
+        return self.refresh()
+
     @property
     def inspect(self) -> Inspect:
         """The metadata of the table as Arrow tables."""

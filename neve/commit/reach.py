@@ -105,8 +105,16 @@ class Left:
         files = (*self.data_files, *self.position_deletes, *self.equality_deletes)
         return Reach(files, self.manifests, self.lists, self.statistics)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many files there are of each kind, in words."""
+        return {words: count for name, words in _KINDS.items() if (count := len(getattr(self, name)))}
+
     def __len__(self) -> int:
         return len(self.reach)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {words}" for words, count in self.counts.items()) or "nothing"
 
     def without(self, paths: Collection[str]) -> Left:
         """The same without some files."""
@@ -124,7 +132,14 @@ class Left:
         return replace(self, **kept, outside=(*self.outside, *apart))
 
 
-_KINDS = ("data_files", "position_deletes", "equality_deletes", "manifests", "lists", "statistics")
+_KINDS = {
+    "data_files": "data files",
+    "position_deletes": "position delete files",
+    "equality_deletes": "equality delete files",
+    "manifests": "manifests",
+    "lists": "manifest lists",
+    "statistics": "statistics files",
+}
 
 
 def left_by(io: FileIO, before: TableMetadata, after: TableMetadata, *, metadata_only: bool = False) -> Left:

@@ -75,7 +75,7 @@ class ExpirePlan:
         lines += [f"  branch or tag {name!r}" for name in self.refs]
         lines += [f"  partition spec {i}" for i in self.expiry.spec_ids]
         lines += [f"  schema {i}" for i in self.expiry.schema_ids]
-        lines += [f"delete {count} {what}" for what, count in counts_of(self.left).items() if count]
+        lines += [f"delete {count} {what}" for what, count in self.left.counts.items()]
         lines += [f"keep {len(self.left.outside)} files outside the table"] if self.left.outside else []
         lines += [f"{path} is gone already" for path in self.left.missing]
         return "\n".join(lines)
@@ -106,7 +106,7 @@ class ExpireResult:
             return "nothing to expire"
         gone = {"branches and tags": self.refs, "specs": self.spec_ids, "schemas": self.schema_ids}
         said = [f"{len(self.snapshot_ids)} snapshots", *(f"{len(some)} {what}" for what, some in gone.items() if some)]
-        deleted = [f"{count} {what}" for what, count in counts_of(self.deleted).items() if count]
+        deleted = [f"{count} {what}" for what, count in self.deleted.counts.items()]
         return f"{_listed(said)} expired{f', {_listed(deleted)} deleted' if deleted else ''}"
 
 
@@ -226,18 +226,6 @@ class ExpireSnapshots:
         after = context.refreshed().metadata
         came = after.lazy_snapshots.positions.keys() - set(plan.kept)
         return self._left(context, before, after) if came else plan.left
-
-
-def counts_of(left: Left) -> dict[str, int]:
-    """How many files there are of each kind."""
-    return {
-        "data files": len(left.data_files),
-        "position delete files": len(left.position_deletes),
-        "equality delete files": len(left.equality_deletes),
-        "manifests": len(left.manifests),
-        "manifest lists": len(left.lists),
-        "statistics files": len(left.statistics),
-    }
 
 
 def _listed(parts: list[str]) -> str:

@@ -21,7 +21,7 @@ from pyiceberg.table.update import (
 from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
 
-__all__ = ["create_branch", "create_tag", "drop", "rollback"]
+__all__ = ["create_branch", "create_tag", "drop", "rollback", "set_current"]
 
 
 def create_branch(context: TableContext, name: str, snapshot_id: int | None = None) -> None:
@@ -74,6 +74,19 @@ def rollback(context: TableContext, snapshot_id: int) -> None:
         )
     if current.snapshot_id != snapshot_id:
         _point(context, "main", snapshot_id, SnapshotRefType.BRANCH, before=current.snapshot_id)
+
+
+def set_current(context: TableContext, snapshot_id: int | None = None, ref: str | None = None) -> None:
+    """Make any snapshot of the table current, by its id or by a branch or tag."""
+    if (snapshot_id is None) == (ref is None):
+        raise UserError("Name the snapshot to make current by one of snapshot_id and ref.")
+    wanted = context.snapshot(snapshot_id, ref)
+    if wanted is None:
+        raise UserError(f"Table {context.name} has no snapshot yet to make current.")
+    current = context.metadata.current_snapshot()
+    before = None if current is None else current.snapshot_id
+    if before != wanted.snapshot_id:
+        _point(context, "main", wanted.snapshot_id, SnapshotRefType.BRANCH, before=before)
 
 
 def _point(context: TableContext, name: str, snapshot_id: int, kind: SnapshotRefType, before: int | None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from neve.errors import UserError
 from neve.sql.alter_table import alter_table
+from neve.sql.call import call
 from neve.sql.create_table import create_table
 from neve.sql.delete import delete
 from neve.sql.drop_table import drop_table
@@ -18,7 +19,7 @@ from neve.sql.update import update
 
 __all__ = ["parse"]
 
-_KNOWN = "SELECT, WITH, VALUES, INSERT, UPDATE, DELETE, MERGE, CREATE TABLE, ALTER TABLE and DROP TABLE"
+_KNOWN = "SELECT, WITH, VALUES, INSERT, UPDATE, DELETE, MERGE, CREATE TABLE, ALTER TABLE, DROP TABLE and CALL"
 
 
 def parse(text: str) -> Statement:
@@ -58,4 +59,5 @@ _STATEMENTS: dict[str, Callable[[Reader], Statement]] = {
     "CREATE": create_table,
     "ALTER": alter_table,
     "DROP": drop_table,
+    "CALL": call,
 }

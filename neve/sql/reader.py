@@ -38,6 +38,9 @@ class Reader:
     def of(cls, text: str) -> Reader:
         """A reader at the first word of one statement; the semicolon that may end it is left out."""
         found = list(words(text))
+        if found and found[0].says("CALL"):  # to sqlglot what follows is one word, a command for somebody else
+            first = found[0]
+            found = [first, *words(f"{text[: first.start]}{' ' * (first.end - first.start)}{text[first.end :]}")]
         while found and found[-1].says(";"):
             found.pop()
         return cls(text, tuple(found))
@@ -82,9 +85,13 @@ class Reader:
 
     def dotted(self, what: str) -> tuple[str, ...]:
         """A name of several parts."""
-        parts = [self.name(what)]
+        return tuple(word.name for word in self.words_of_name(what))
+
+    def words_of_name(self, what: str) -> tuple[Word, ...]:
+        """The words of a name of several parts."""
+        parts = [self.name_word(what)]
         while self.took("."):
-            parts.append(self.name(what))
+            parts.append(self.name_word(what))
         return tuple(parts)
 
     def table_name(self) -> tuple[str, ...]:

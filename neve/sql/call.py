@@ -1,0 +1,218 @@
+"""CALL: the verbs of maintenance, by the names of Iceberg's procedures.
+
+Arguments are given by name, or by place in the order of the reference. Those that only say how much another engine does
+at a time (`max_concurrent_deletes`, `stream_results`, `use_caching`, `prefix_listing`) are taken and have no effect.
+Two defaults are ours: `rewrite_manifests` looks at every spec, and `remove_orphan_files` deletes nothing unless
+`dry_run => false`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from neve.errors import UnsupportedFeature, UserError
+from neve.predicate.times import zone_of
+from neve.sql.arguments import Argument, arguments, flag, mapping, number, numbers, table, text, texts, time
+from neve.sql.options import Options
+from neve.sql.reader import Reader
+from neve.sql.target import table_and_branch
+from neve.table import Table
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+__all__ = ["PROCEDURES", "Call", "Procedure", "call"]
+
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """A procedure: its arguments after the table, in order, and what it does with them."""
+
+    arguments: Mapping[str, Argument]
+    run: Callable[[Table, Given], Any]
+    needed: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> dict[str, Argument]:
+        """All its arguments in order."""
+        return {"table": table, **self.arguments}
+
+
+@dataclass(frozen=True)
+class Call:
+    """`CALL system.rewrite_data_files(table => 'db.t', where => 'id > 5')`."""
+
+    procedure: str
+    arguments: Mapping[str, exp.Expression]
+
+    def run(self, lake: Lake, options: Options) -> Any:
+        """Run the procedure; the answer is what the verb tells, or the table."""
+        options.only("CALL")
+        procedure, zone = PROCEDURES[self.procedure], zone_of(lake.time_zone())
+        read = {n: procedure.known[n].value(n, node, zone) for n, node in self.arguments.items()}
+        given: Given = {name: value for name, value in read.items() if value is not None}
+        for name in ("table", *procedure.needed):
+            if name not in given:
+                raise UserError(f"CALL {self.procedure} needs the argument {name!r}.")
+        found, branch = table_and_branch(lake, given["table"])
+        if branch is not None:
+            given = _on_branch(self.procedure, given, branch)
+        return procedure.run(found, given)
+
+
+def _on_branch(procedure: str, given: Given, branch: str) -> Given:
+    """The arguments for a table whose name says a branch."""
+    if "branch" not in PROCEDURES[procedure].arguments:
+        raise UserError(f"CALL {procedure} is about the whole table, not about the branch {branch!r}.")
+    if given.get("branch", branch) != branch:
+        raise UserError(f"The name of the table says branch {branch!r}, the argument {given['branch']!r}. Say one.")
+    return {**given, "branch": branch}
+
+
+def call(reader: Reader) -> Call:
+    """Read a CALL."""
+    reader.expect("CALL")
+    *place, name = reader.words_of_name("the name of a procedure")
+    if not place or place[-1].name.lower() != "system":
+        raise reader.wrong(f"procedures are called system.{name.name}", name)
+    procedure = name.name.lower()
+    if procedure not in PROCEDURES:
+        raise reader.wrong(f"unknown procedure {name.name!r}: known are {', '.join(PROCEDURES)}", name)
+    return Call(procedure, arguments(reader, procedure, PROCEDURES[procedure].known))
+
+
+# -- the verbs ------------------------------------------------------------------------------------------------------
+
+
+def _rewrite_data_files(found: Table, given: Given) -> Any:
+    rewrite = _built(found.rewrite_data_files().options(given.get("options", {})), given, "where", "branch")
+    strategy, order = given.get("strategy", "sort" if "sort_order" in given else "binpack"), given.get("sort_order")
+    if strategy not in ("binpack", "sort"):
+        raise UserError(f"Argument 'strategy' is {strategy!r}; it must be 'binpack' or 'sort'.")
+    if strategy == "binpack" and order is not None:
+        raise UserError("Argument 'sort_order' needs the strategy 'sort'.")
+    return (rewrite if strategy == "binpack" else _sorted(rewrite, order)).execute()
+
+
+def _sorted(rewrite: Any, order: str | None) -> Any:
+    """A rewrite in the order of some columns, of a curve through them, or of the table."""
+    columns = _columns(order) if order is not None else ()
+    is_curve = order is not None and order.strip().lower().startswith("zorder")
+    sort = getattr(rewrite, "zorder" if is_curve else "sort", None)
+    if sort is None:
+        raise UnsupportedFeature("The strategy 'sort' is not there yet. Use 'binpack'.")
+    return sort(*columns)
+
+
+def _columns(order: str) -> tuple[str, ...]:
+    reader = Reader.of(order)
+    if reader.took("ZORDER"):
+        inside = reader.in_brackets(lambda: reader.until(",", ")", what="a column"))
+    else:
+        inside = reader.listed(lambda: reader.until(",", what="a column"))
+    reader.end()
+    return inside
+
+
+def _rewrite_position_delete_files(found: Table, given: Given) -> Any:
+    verb = getattr(found, "rewrite_position_deletes", None)
+    if verb is None:
+        raise UnsupportedFeature("rewrite_position_delete_files is not there yet.")
+    return _built(verb().options(given.get("options", {})), given, "where", "branch").execute()
+
+
+def _rewrite_manifests(found: Table, given: Given) -> Any:
+    rewrite = _built(found.rewrite_manifests(), given, "branch", spec_id="spec")
+    return (rewrite.cluster_by(*given["sort_by"]) if "sort_by" in given else rewrite).execute()
+
+
+def _expire_snapshots(found: Table, given: Given) -> Any:
+    expire = _built(found.expire_snapshots(), given, "older_than", "retain_last", "clean_expired_metadata")
+    return expire.snapshot_ids(*given.get("snapshot_ids", ())).execute()
+
+
+def _remove_orphan_files(found: Table, given: Given) -> Any:
+    names = ("older_than", "location", "dry_run", "equal_schemes", "equal_authorities", "prefix_mismatch_mode")
+    return _built(found.remove_orphan_files(), given, *names).execute()
+
+
+def _remove_dangling_deletes(found: Table, given: Given) -> Any:
+    return _built(found.remove_dangling_deletes(), given, "branch").execute()
+
+
+def _rollback_to_snapshot(found: Table, given: Given) -> Table:
+    return found.rollback(given["snapshot_id"])
+
+
+def _set_current_snapshot(found: Table, given: Given) -> Table:
+    return found.set_current_snapshot(given.get("snapshot_id"), ref=given.get("ref"))
+
+
+def _ancestors_of(found: Table, given: Given) -> pa.Table:
+    """The snapshot asked for, or the current one, and those before it, newest first."""
+    context = found.refresh().context
+    at, rows = context.snapshot(given.get("snapshot_id")), []
+    while at is not None and (at.snapshot_id, at.timestamp_ms) not in rows:
+        rows.append((at.snapshot_id, at.timestamp_ms))
+        parent = at.parent_snapshot_id
+        at = None if parent is None else context.metadata.snapshot_by_id(parent)
+    ids, times = ([row[i] for row in rows] for i in range(2))
+    columns = [pa.array(ids, pa.int64()), pa.array(times, pa.timestamp("ms", "UTC"))]
+    return pa.table(columns, names=["snapshot_id", "timestamp"])
+
+
+def _built(builder: Any, given: Given, *names: str, **renamed: str) -> Any:
+    """A builder with the arguments that were given, by the names its methods have."""
+    for name, method in {**{n: n for n in names}, **renamed}.items():
+        builder = getattr(builder, method)(given[name]) if name in given else builder
+    return builder
+
+
+_HINTS = {"max_concurrent_deletes": number, "stream_results": flag}
+
+PROCEDURES: dict[str, Procedure] = {
+    "rewrite_data_files": Procedure(
+        {"strategy": text, "sort_order": text, "options": mapping, "where": text, "branch": text}, _rewrite_data_files
+    ),
+    "rewrite_position_delete_files": Procedure(
+        {"options": mapping, "where": text, "branch": text}, _rewrite_position_delete_files
+    ),
+    "rewrite_manifests": Procedure(
+        {"use_caching": flag, "spec_id": number, "sort_by": texts, "branch": text}, _rewrite_manifests
+    ),
+    "expire_snapshots": Procedure(
+        {
+            "older_than": time,
+            "retain_last": number,
+            **_HINTS,
+            "snapshot_ids": numbers,
+            "clean_expired_metadata": flag,
+        },
+        _expire_snapshots,
+    ),
+    "remove_orphan_files": Procedure(
+        {
+            "older_than": time,
+            "location": text,
+            "dry_run": flag,
+            **_HINTS,
+            "equal_schemes": mapping,
+            "equal_authorities": mapping,
+            "prefix_mismatch_mode": text,
+            "prefix_listing": flag,
+        },
+        _remove_orphan_files,
+    ),
+    "remove_dangling_deletes": Procedure({"branch": text}, _remove_dangling_deletes),
+    "rollback_to_snapshot": Procedure({"snapshot_id": number}, _rollback_to_snapshot, needed=("snapshot_id",)),
+    "set_current_snapshot": Procedure({"snapshot_id": number, "ref": text}, _set_current_snapshot),
+    "ancestors_of": Procedure({"snapshot_id": number}, _ancestors_of),
+}
+"""Every procedure by its name."""

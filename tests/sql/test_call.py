@@ -1,0 +1,220 @@
+"""CALL runs the verbs of maintenance by the names of Iceberg's procedures, and says what it cannot read."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+import neve
+from neve.cli import app
+from neve.commit.retry import Environment
+from neve.errors import UnknownName, UnsupportedFeature, UserError
+from neve.ops.remove_orphan_files import OrphanResult
+from neve.ops.rewrite_manifests import RewriteManifestsResult
+from neve.sql import parse
+from neve.sql.call import PROCEDURES, Call
+
+DAY = 24 * 60 * 60 * 1000
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> neve.Lake:
+    """Three snapshots; the clock is ten days ahead, so every file is old."""
+    later = Environment(now_ms=lambda: time.time_ns() // 1_000_000 + 10 * DAY)
+    lake = neve.connect(tmp_path / "lake", environment=later)
+    t = lake.create_table("db.t", "id bigint, region string", ["region"])
+    for i in range(3):
+        t.append([{"id": i, "region": "eu"}])
+    return lake
+
+
+def ids(lake: neve.Lake) -> list[int]:
+    return [s.snapshot_id for s in lake.table("db.t").context.metadata.snapshots]
+
+
+def test_arguments_go_by_name_or_by_place(lake):
+    head = ids(lake)[-1]
+    for text in (
+        f"CALL system.ancestors_of(table => 'db.t', snapshot_id => {head})",
+        f"call neve.SYSTEM.Ancestors_Of(snapshot_id => {head}L, `table` => 'neve.db.t');",
+        f"CALL system.ancestors_of('db.t', {head})",
+        f"CALL system.ancestors_of('`db`.t', snapshot_id => {head})",
+        "/* all of them */ CALL system.ancestors_of('db.t', NULL) -- null is nothing",
+        "CALL system.ancestors_of('db.t')",
+    ):
+        assert lake.sql(text)["snapshot_id"].to_pylist() == ids(lake)[::-1], text
+    found = lake.sql(f"CALL system.ancestors_of('db.t', {ids(lake)[1]})")
+    assert found["snapshot_id"].to_pylist() == ids(lake)[1::-1] and pa.types.is_timestamp(found.schema.types[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("CALL system.compact('db.t')", "unknown procedure 'compact': known are rewrite_data_files, .*ancestors_of"),
+        ("CALL rewrite_manifests('db.t')", r"procedures are called system\.rewrite_manifests"),
+        ("CALL other.rewrite_manifests('db.t')", r"procedures are called system\.rewrite_manifests"),
+        (
+            "CALL system.ancestors_of(tabel => 'db.t')",
+            "unknown argument 'tabel': ancestors_of takes table, snapshot_id",
+        ),
+        ("CALL system.ancestors_of('db.t', 1, 2)", "too many arguments: ancestors_of takes table, snapshot_id"),
+        ("CALL system.ancestors_of('db.t', table => 'db.t')", "argument 'table' is given twice"),
+        ("CALL system.ancestors_of(table => 'db.t', 1)", None),
+        ("CALL system.ancestors_of(snapshot_id => 1, 'db.t')", "an argument after one with a name needs a name too"),
+        ("CALL system.ancestors_of('db.t' 1)", "unexpected '1'|expected|Cannot parse"),
+        ("CALL system.ancestors_of('db.t'", "missing|expected"),
+        ("CALL system.ancestors_of('db.t') x", "unexpected 'x'"),
+        ("CALL system.ancestors_of", r"expected \("),
+        ("CALL system.ancestors_of('db.t',)", "expected a value"),
+        ("CALL", "expected the name of a procedure"),
+        ("CALL system.ancestors_of('db.t'); DROP TABLE db.t", "one statement at a time"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_its_place(text: str, says: str | None):
+    if says is None:
+        assert isinstance(parse(text), Call), "the place of the next is clear"
+        return
+    with pytest.raises(UserError, match=says) as failure:
+        parse(text)
+    assert "line 1, column" in str(failure.value) or "Cannot parse SQL" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("CALL system.ancestors_of()", "needs the argument 'table'"),
+        ("CALL system.ancestors_of(5)", "'table' is 5; it must be the name of a table"),
+        ("CALL system.ancestors_of('db.nothing')", "Unknown table 'db.nothing'"),
+        ("CALL system.ancestors_of('db.t', 'x')", "'snapshot_id' is 'x'; it must be a whole number"),
+        ("CALL system.rollback_to_snapshot('db.t')", "needs the argument 'snapshot_id'"),
+        ("CALL system.expire_snapshots('db.t', older_than => 'noon')", "'older_than' is 'noon'.*a timestamp such as"),
+        ("CALL system.expire_snapshots('db.t', snapshot_ids => array('a'))", "must be whole numbers such as"),
+        ("CALL system.expire_snapshots('db.t', retain_last => 0)", "last 0 snapshots"),
+        ("CALL system.expire_snapshots('db.t', older_than => now())", "'older_than' is"),
+        ("CALL system.expire_snapshots('db.t.branch_x')", "x"),
+        ("CALL system.rewrite_manifests('db.t', sort_by => array('regoin'))", "partition field 'regoin'"),
+        ("CALL system.remove_orphan_files('db.t', prefix_mismatch_mode => 'x')", "prefix mismatch mode 'x'"),
+        ("CALL system.remove_orphan_files('db.t', equal_schemes => 's3')", "pairs such as map"),
+        ("CALL system.rewrite_data_files('db.t', strategy => 'zip')", "'strategy' is 'zip'"),
+        ("CALL system.rewrite_data_files('db.t', sort_order => 'id', strategy => 'binpack')", "needs the strategy"),
+        ("CALL system.set_current_snapshot('db.t')", "one of snapshot_id and ref"),
+    ],
+)
+def test_wrong_arguments_are_refused_and_nothing_happens(lake, text: str, says: str):
+    lake.table("db.t").create_branch("x")
+    before = lake.table("db.t").iceberg.metadata_location
+    with pytest.raises(UserError, match=says):
+        lake.sql(text)
+    assert lake.table("db.t").iceberg.metadata_location == before
+
+
+def test_every_procedure_takes_a_table_first_and_no_options(lake):
+    for name, procedure in PROCEDURES.items():
+        assert next(iter(procedure.known)) == "table", name
+        with pytest.raises(UserError, match="CALL takes no option 'branch'"):
+            lake.sql(f"CALL system.{name}('db.t')", branch="x")
+
+
+def test_expire_snapshots(lake):
+    first, second, third = ids(lake)
+    lake.table("db.t").create_tag("kept", first)
+    text = "CALL system.expire_snapshots('db.t', TIMESTAMP '2020-01-01 00:00:00', 1, 4, true)"
+    assert lake.sql(text).snapshot_ids == (), "the hints are taken"
+    assert lake.sql("CALL system.expire_snapshots('db.t')").snapshot_ids == (), "five days, unless said"
+    done = lake.sql("CALL system.expire_snapshots('db.t', '2999-01-01', clean_expired_metadata => true)")
+    assert done.snapshot_ids == (second,) and ids(lake) == [first, third]
+    with pytest.raises(UserError, match="tag 'kept' points at it"):
+        lake.sql(f"CALL system.expire_snapshots('db.t', snapshot_ids => array({first}))")
+    lake.table("db.t").drop_tag("kept")
+    done = lake.sql(f"CALL system.expire_snapshots('db.t', older_than => '2020-01-01', snapshot_ids => array({first}))")
+    assert done.snapshot_ids == (first,) and ids(lake) == [third]
+
+
+def test_times_are_read_on_the_clock_of_the_session(lake, monkeypatch):
+    middle = lake.table("db.t").context.metadata.snapshots[1].timestamp_ms
+    utc = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(middle / 1000 - 3600))
+    monkeypatch.setattr(neve.Lake, "time_zone", lambda self: "+02:00")
+    for text in (f"TIMESTAMP '{utc}'", f"'{utc}'", f"TIMESTAMP '{utc} +01:00'"):
+        assert lake.sql(f"CALL system.expire_snapshots('db.t', older_than => {text})").snapshot_ids == ()
+    text = f"CALL system.expire_snapshots('db.t', older_than => '{utc} -03:00')"
+    assert len(lake.sql(text).snapshot_ids) == 2
+
+
+def test_remove_orphan_files(lake, tmp_path):
+    lost = tmp_path / "lake/db/t/data/lost.parquet"
+    lost.write_bytes(b"lost")
+    told = lake.sql("CALL system.remove_orphan_files('db.t')")
+    assert isinstance(told, OrphanResult) and told.dry_run and len(told.orphans) == 1 and lost.exists()
+    done = lake.sql(
+        "CALL system.remove_orphan_files(table => 'db.t', dry_run => false, equal_schemes => map('a,b', 'c'), "
+        f"location => '{lost.parent}', prefix_listing => true, equal_authorities => map())"
+    )
+    assert done.files_deleted == 1 and not lost.exists() and lake.table("db.t").verify().is_sound
+    with pytest.raises(UserError, match="younger than 24 hours"):
+        lake.sql("CALL system.remove_orphan_files('db.t', older_than => '2999-01-01')")
+
+
+def test_rewrite_manifests_and_dangling_deletes(lake):
+    lake.table("db.t").create_branch("audit")
+    done = lake.sql(
+        "CALL system.rewrite_manifests('db.t', use_caching => false, spec_id => 0, sort_by => array('region'))"
+    )
+    assert isinstance(done, RewriteManifestsResult) and (done.manifests_rewritten, done.manifests_added) == (3, 1)
+    assert lake.sql("CALL system.rewrite_manifests('db.t')").snapshot_id is None
+    for text in ("'db.t.branch_audit'", "'db.t', branch => 'audit'", "'db.t.branch_audit', branch => 'audit'"):
+        lake.sql(f"CALL system.rewrite_manifests({text})")
+    assert len(lake.table("db.t").iceberg.metadata.snapshots) == 5
+    with pytest.raises(UserError, match="Say one"):
+        lake.sql("CALL system.rewrite_manifests('db.t.branch_audit', branch => 'main')")
+    assert lake.sql("CALL system.remove_dangling_deletes('db.t')").summary == "nothing to remove"
+
+
+def test_rollback_and_set_current_snapshot(lake):
+    first, second, third = ids(lake)
+    table = lake.sql(f"CALL system.rollback_to_snapshot('db.t', {first})")
+    assert isinstance(table, neve.Table) and table.context.head().snapshot_id == first
+    with pytest.raises(UserError, match="no ancestor"):
+        lake.sql(f"CALL system.rollback_to_snapshot('db.t', {third})")
+    assert lake.sql(f"CALL system.set_current_snapshot('db.t', {third})").context.head().snapshot_id == third
+    lake.table("db.t").create_tag("v2", second)
+    assert lake.sql("CALL system.set_current_snapshot('db.t', ref => 'v2')").context.head().snapshot_id == second
+    with pytest.raises(UnknownName, match="snapshot 5"):
+        lake.sql("CALL system.set_current_snapshot('db.t', 5)")
+
+
+def test_rewrite_data_files(spark: SparkSession, tmp_path):
+    lake = neve.connect(tmp_path / "lake", spark=spark)
+    t = lake.create_table("db.t", "id bigint, region string", ["region"])
+    for i in range(2):
+        t.append([{"id": i, "region": region} for region in ("eu", "us")])
+    done = lake.sql(
+        "CALL system.rewrite_data_files(table => 'db.t', strategy => 'binpack', where => 'region = \"eu\"', "
+        "options => map('min-input-files', '2', 'rewrite-all', false))"
+    )
+    assert done.files_rewritten == 2 and len(t.inspect.files()) == 3
+    with pytest.raises(UserError, match="min-inptu-files"):
+        lake.sql("CALL system.rewrite_data_files('db.t', options => map('min-inptu-files', 2))")
+    for text in ("rewrite_data_files('db.t', sort_order => 'zorder(id, region)')",):
+        if not hasattr(t.rewrite_data_files(), "zorder"):
+            with pytest.raises(UnsupportedFeature):
+                lake.sql(f"CALL system.{text}")
+
+
+def test_the_command_line_shows_what_a_procedure_did(lake, tmp_path):
+    def ran(text: str, *more: str) -> str:
+        done = CliRunner().invoke(app, ["sql", text, "--lake", str(tmp_path / "lake"), *more])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert len(ran("CALL system.ancestors_of('db.t')", "--json").splitlines()) == 3
+    told = json.loads(ran("CALL system.expire_snapshots('db.t', older_than => '2999-01-01')", "--json"))
+    assert len(told["snapshot_ids"]) == 2 and told["deleted"] == "2 manifest lists"
+    assert json.loads(ran("CALL system.expire_snapshots('db.t')", "--json"))["attempts"] == 1
+    assert re.search(r"manifests_rewritten\W+3", ran("CALL system.rewrite_manifests('db.t')"))
