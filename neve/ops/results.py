@@ -104,6 +104,7 @@ class GroupResult:
     failure: str | None = None
     bytes_rewritten: int = 0
     rows_before: int = 0  # of the files, before deletes
+    checksum: str | None = None  # of the live rows, the same before and after, when that was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class RewriteResult:
     groups: tuple[GroupResult, ...] = ()
     files_added: int = 0
     bytes_added: int = 0
+    delete_files_removed: int = 0  # because they apply to no file any more, when that was asked for
     failed_groups: tuple[GroupResult, ...] = ()
     failed_commits: int = 0
     races: int = 0  # how often groups were planned again because another writer got in the way

@@ -18,47 +18,28 @@ Writes: data files under the current default spec, or under that of the files th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
-import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 
-from neve.commit.actions import Removed, RewriteFiles
-from neve.commit.outcome import Conflict, Outcome, Rejected, require
-from neve.commit.protocol import commit
-from neve.errors import CommitConflict, NeveError, UnknownName, UserError
-from neve.io.files import delete_all
+from neve.errors import UnknownName, UserError
+from neve.ops.arrangement import Arrangement, RowOrder
 from neve.ops.context import TableContext
-from neve.ops.results import GroupResult, RewriteResult
+from neve.ops.results import RewriteResult
+from neve.ops.rewrite_run import Progress, RewriteOrders, RewriteRun
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
-from neve.plan.rewrite import FileGroup, RewritePlan, RewritePlanningResult, SpecMode, Unopened, plan_rewrite
+from neve.plan.rewrite import RewritePlan, RewritePlanningResult, SpecMode, Unopened, plan_rewrite
 from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.scan import prune_manifests, statistics_matter
 from neve.predicate import Predicate, parse
-from neve.run.spark.rewrite import Rewriting, Rewritten
-from neve.run.writing.target import WriteOptions, WriteTarget
 from neve.tree.entries import DETAIL, EntryTable, Manifest
 from neve.tree.read import Choice, manifests_of, read_entries
 
 __all__ = ["Progress", "RewriteDataFiles"]
-
-_RACES = 3  # how often groups that lost a race are planned again
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a compaction is."""
-
-    groups_done: int
-    groups: int
-    bytes_done: int
-    bytes: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -74,6 +55,8 @@ class RewriteDataFiles:
     target_branch: str = "main"
     properties: Mapping[str, str] = field(default_factory=dict)
     told: Callable[[Progress], None] = lambda progress: None
+    arrangement: Arrangement | None = None  # None: rows stay in the order they are found in
+    verifies: bool = False
 
     # -- building ----------------------------------------------------------------------------------------------------
 
@@ -102,6 +85,21 @@ class RewriteDataFiles:
         """Fail where the filter cannot be judged, instead of taking the files."""
         return replace(self, is_strict=True)
 
+    def sort(self, *terms: str) -> Self:
+        """Sort the rows of each group, by `ts`, `id DESC NULLS LAST` or `bucket(16, id)`; by the table's order unless
+        said otherwise."""
+        return self._arranged(Arrangement(terms))
+
+    def zorder(self, *columns: str) -> Self:
+        """Bring rows together that are near in several columns at once."""
+        if not columns:
+            raise UserError("Z-order needs columns: name those that queries filter by, as in .zorder('x', 'y').")
+        return self._arranged(Arrangement(columns, is_zorder=True))
+
+    def verify_rows(self, value: bool = True) -> Self:
+        """Count and sum up the rows of every group before and after, and commit only where they are the same."""
+        return replace(self, verifies=value)
+
     def case_sensitive(self, value: bool) -> Self:
         """Whether names in the filter must be of the case they have in the table."""
         return replace(self, is_case_sensitive=value)
@@ -117,6 +115,11 @@ class RewriteDataFiles:
     def on_progress(self, told: Callable[[Progress], None]) -> Self:
         """Be told how far it is; raising in the function cancels the work and leaves the table as it was."""
         return replace(self, told=told)
+
+    def _arranged(self, arrangement: Arrangement) -> Self:
+        if self.arrangement is not None:
+            raise UserError(f"Choose one strategy: {self.arrangement} was chosen before {arrangement}.")
+        return replace(self, arrangement=arrangement)
 
     def _with_spec_mode(self, mode: SpecMode) -> Self:
         if self.spec_mode not in (SpecMode.CURRENT, mode):
@@ -188,7 +191,12 @@ class RewriteDataFiles:
         """Rewrite the groups of the plan and commit them."""
         if "operation" in self.properties:
             raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")
-        return _Run(self, self.context.refreshed()).run()
+        context = self.context.refreshed()
+        order = None if self.arrangement is None else self.arrangement.order(context, self._options(context))
+        return RewriteRun(context, self._planned, self._orders(order)).run()
+
+    def _orders(self, order: RowOrder | None) -> RewriteOrders:
+        return RewriteOrders(self.target_branch, self.properties, self.told, order, self.verifies)
 
 
 def _read(
@@ -208,185 +216,3 @@ def _unopened(context: TableContext, manifests: Sequence[Manifest], opened: Sequ
     known = [added + existing for added, existing in counts if added is not None and existing is not None]
     files = sum(known) if len(known) == len(closed) else None
     return Unopened(len(closed), files, partial(_read, context, closed))
-
-
-@dataclass
-class _Run:
-    """One execution: what was committed so far, and what is left to do."""
-
-    rewrite: RewriteDataFiles
-    context: TableContext
-    started: float = field(default_factory=time.monotonic)
-    groups_done: int = 0
-    bytes_done: int = 0
-    snapshot_ids: list[int] = field(default_factory=list)
-    done: list[GroupResult] = field(default_factory=list)
-    failed: list[GroupResult] = field(default_factory=list)
-    failed_commits: int = 0
-    files_added: int = 0
-    bytes_added: int = 0
-    races: int = 0
-
-    def run(self) -> RewriteResult:
-        result = self.rewrite._planned(self.context)
-        plan = result.plan
-        size = -(-len(plan.groups) // plan.options.max_commits) if plan.options.partial_progress else len(plan.groups)
-        batches = [plan.groups[at : at + size] for at in range(0, len(plan.groups), max(size, 1))]
-        for batch in batches:
-            self._batch(plan, batch)
-        return RewriteResult(
-            snapshot_ids=tuple(self.snapshot_ids),
-            groups=tuple(self.done),
-            files_added=self.files_added,
-            bytes_added=self.bytes_added,
-            failed_groups=tuple(self.failed),
-            failed_commits=self.failed_commits,
-            races=self.races,
-            filter_stats=result.filter_stats,
-            seconds=round(time.monotonic() - self.started, 3),
-        )
-
-    def _batch(self, plan: RewritePlan, groups: Sequence[FileGroup]) -> None:
-        """Rewrite some groups and commit them together; groups that lose a race are planned again, alone."""
-        written: list[Rewritten] = []
-        try:
-            written = self._written(plan, groups)
-        except NeveError as e:
-            if not plan.options.partial_progress:
-                raise
-            self._fail(plan, groups, str(e))
-            return
-        conflicts = self._commit(plan, written)
-        if not conflicts:
-            return
-        self._again(plan, groups, conflicts)
-
-    def _written(self, plan: RewritePlan, groups: Sequence[FileGroup]) -> list[Rewritten]:
-        """The new files of groups; those of groups that finished are deleted when another fails."""
-        found: list[Rewritten] = []
-        try:
-            for spec_id in sorted({g.output_spec_id for g in groups}):
-                mine = [g for g in groups if g.output_spec_id == spec_id]
-                found += self._of_spec(plan, mine, spec_id)
-        except BaseException:
-            self._delete(found)
-            raise
-        return found
-
-    def _of_spec(self, plan: RewritePlan, groups: Sequence[FileGroup], spec_id: int) -> list[Rewritten]:
-        """Groups whose rows stay where they are in one job, those whose rows move in another."""
-        rewriting = Rewriting(self.context.spark(), self.context.facts, self._target(plan, spec_id))
-        is_anywhere = self.context.specs.is_unpartitioned(spec_id)
-        staying = [g for g in groups if is_anywhere or g.partition.spec_id == spec_id]
-        moving = [g for g in groups if not is_anywhere and g.partition.spec_id != spec_id]
-        found: list[Rewritten] = []
-        try:
-            for some, work in ((staying, rewriting.in_place), (moving, rewriting.moving)):
-                if some:
-                    found += work(some)
-                    self._tell(plan, some)
-        except BaseException:
-            self._delete(found)
-            raise
-        return found
-
-    def _target(self, plan: RewritePlan, spec_id: int) -> WriteTarget:
-        metadata = self.context.metadata
-        options = WriteOptions(
-            target_file_size=plan.options.write_limit,
-            distribution="hash",
-            is_sorted=False,
-            row_lineage=metadata.format_version >= 3,
-        )
-        return WriteTarget.of(metadata, self.context.facts.io_properties, spec_id=spec_id, options=options)
-
-    def _commit(self, plan: RewritePlan, written: Sequence[Rewritten]) -> tuple[Conflict, ...]:
-        """Commit groups; the conflicts when they lost a race, which leaves nothing behind."""
-        owned = [path for w in written for path in w.files["file_path"].to_pylist()]
-        outcome = self._landed(plan, written, owned)
-        if isinstance(outcome, Rejected):
-            return outcome.conflicts
-        landed = require(outcome, "compaction")
-        if landed.snapshot_id is not None:
-            self.snapshot_ids.append(landed.snapshot_id)
-        self.done += [result for w in written for result in _results(w)]
-        self.files_added += len(owned)
-        self.bytes_added += sum(pc.sum(w.files["file_size_in_bytes"]).as_py() or 0 for w in written)
-        return ()
-
-    def _landed(self, plan: RewritePlan, written: Sequence[Rewritten], owned: list[str]) -> Outcome:
-        specs = self.context.specs
-        groups = [group for w in written for group in w.groups]
-        start = self.context.metadata.snapshot_by_id(plan.snapshot_id) if plan.snapshot_id is not None else None
-        number = start.sequence_number if start is not None and plan.options.use_starting_sequence_number else None
-        action = RewriteFiles(
-            removed_data=Removed(EntryTable.concat([g.files for g in groups], specs)),
-            added_data=EntryTable.concat([EntryTable(w.files, specs) for w in written], specs) or None,
-            removed_deletes=Removed(_vectors(groups, specs)),
-            data_sequence_number=number,
-            start_snapshot_id=plan.snapshot_id,
-        )
-        return commit(
-            self.context.catalog,
-            self.context.iceberg,
-            action,
-            branch=self.rewrite.target_branch,
-            properties=self.rewrite.properties,
-            environment=self.context.environment,
-            owned=owned,
-        )
-
-    def _again(self, plan: RewritePlan, groups: Sequence[FileGroup], conflicts: tuple[Conflict, ...]) -> None:
-        """The partitions of groups that lost a race, planned and rewritten as the table is now."""
-        self.races += 1
-        if self.races > _RACES:
-            if plan.options.partial_progress:
-                self._fail(plan, groups, str(conflicts[0]))
-                return
-            raise CommitConflict(f"The compaction did not land: {conflicts[0]} Run it again later.", conflicts)
-        self.context = self.context.refreshed()
-        fresh = self.rewrite._planned(self.context).plan
-        wanted = {g.partition for g in groups}
-        again = [g for g in fresh.groups if g.partition in wanted]
-        if again:
-            self._batch(fresh, again)
-
-    def _fail(self, plan: RewritePlan, groups: Sequence[FileGroup], why: str) -> None:
-        self.failed += [
-            GroupResult(g.group_id, g.index_in_partition, g.partition, len(g.files), 0, why) for g in groups
-        ]
-        self.failed_commits += 1
-        most = plan.options.max_failed_commits
-        if self.failed_commits > (plan.options.max_commits if most is None else most):
-            raise CommitConflict(f"The compaction gave up: {self.failed_commits} batches failed. The last: {why}")
-
-    def _tell(self, plan: RewritePlan, groups: Sequence[FileGroup]) -> None:
-        self.groups_done += len(groups)
-        self.bytes_done += sum(g.bytes for g in groups)
-        seconds = time.monotonic() - self.started
-        self.rewrite.told(Progress(self.groups_done, len(plan.groups), self.bytes_done, plan.bytes, round(seconds, 3)))
-
-    def _delete(self, written: Sequence[Rewritten]) -> None:
-        delete_all(self.context.io, [path for w in written for path in w.files["file_path"].to_pylist()])
-
-
-def _vectors(groups: Sequence[FileGroup], specs: Any) -> EntryTable:
-    """The deletion vectors of files that are rewritten: their rows are gone with the files."""
-    found = [g.scan.deletes.filter(pc.equal(g.scan.deletes["file_format"], "PUFFIN")) for g in groups]
-    return EntryTable.concat(found, specs)
-
-
-def _results(written: Rewritten) -> list[GroupResult]:
-    alone = len(written.groups) == 1
-    return [
-        GroupResult(
-            group.group_id,
-            group.index_in_partition,
-            group.partition,
-            len(group.files),
-            written.files.num_rows if alone else None,
-            bytes_rewritten=group.bytes,
-            rows_before=group.rows,
-        )
-        for group in written.groups
-    ]

@@ -26,10 +26,20 @@ from neve.run.spark.transforms import column_of, transformed
 from neve.run.writing.partitioning import path_of
 from neve.run.writing.target import WriteTarget
 
-__all__ = ["arranged", "is_clustered", "settings"]
+__all__ = ["Spread", "arranged", "in_order", "is_clustered", "settings"]
 
 _ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+_ORDER = "__neve_order"
 _SHUFFLED_PER_WRITTEN = 2  # bytes of rows in Spark's shuffle for one byte of Parquet
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Rows in a total order over so many tasks, one a file."""
+
+    files: int
+    slices: int = 1  # shuffled apart, and put one after the other again, for each file
+    key: Column | None = None  # what rows are ordered by instead of the sort order
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,16 @@ def arranged(df: DataFrame, target: WriteTarget) -> DataFrame:
     ordering = [k.ordering for k in (*by_partition, *by_order)]
     placed = spread.sortWithinPartitions(*ordering) if ordering and is_clustered(target) else spread
     return placed.select(*(F.col(_quoted(name)) for name in df.columns))
+
+
+def in_order(df: DataFrame, target: WriteTarget, spread: Spread) -> DataFrame:
+    """The same rows in order by partition, then by the sort order or the key, over as many tasks as asked for."""
+    keyed, by_partition, by_order = _with_keys(df, target)
+    if spread.key is not None:
+        keyed, by_order = keyed.withColumn(_ORDER, spread.key), [_Key(_ORDER)]
+    ordering = [k.ordering for k in (*by_partition, *by_order)]
+    cut = keyed.repartitionByRange(spread.files * spread.slices, *ordering).sortWithinPartitions(*ordering)
+    return cut.coalesce(spread.files).select(*(F.col(_quoted(name)) for name in df.columns))
 
 
 def is_clustered(target: WriteTarget) -> bool:

@@ -3,46 +3,83 @@
 Where rows stay in their partition and need no order nothing is shuffled: a task reads with Arrow, leaves out what is
 deleted, and writes. Files larger than a task's share are read in parts. Where rows move to another spec, or are to be
 sorted, the group goes through Spark.
+
+On request the rows are counted and summed up before and after. After means read back from the new files. Before means,
+where nothing is shuffled, the rows as the same task reads them; otherwise a scan of its own, since Spark reads rows it
+sorts more than once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.functions import arrow_udf
 
 from neve.plan.rewrite import FileGroup
 from neve.run.arrow.taskset import divided, tasks_of
+from neve.run.checksum import Checksum
 from neve.run.facts import TableFacts
-from neve.run.spark.job import Answer, files_of, run_writing_job
+from neve.run.spark.arrange import Spread, arranged, in_order, is_clustered, settings
+from neve.run.spark.assign import assigned_frame
+from neve.run.spark.job import Answer, WritingTask, files_of, run_writing_job
 from neve.run.spark.packed import packed
 from neve.run.spark.read import read
-from neve.run.spark.write import write
+from neve.run.spark.transforms import column_of
 from neve.run.tally import CLAUSE, POSITION, Effects
+from neve.run.writing.assignment import assigned
 from neve.run.writing.layout import FileNames
 from neve.run.writing.patch import HEAD, Patch
 from neve.run.writing.rolling import WrittenFile
 from neve.run.writing.sink import write_batches
 from neve.run.writing.target import WriteTarget
+from neve.run.zorder import z_keys
 
-__all__ = ["Rewriting", "Rewritten"]
+__all__ = ["Rewriting", "Rewritten", "ZOrder"]
 
 _TASK, _GROUP = "__neve_task", "__neve_group"
 _NOTHING = Effects((), ())
-_NOTE = pa.schema([("group", pa.int32()), ("rows", pa.int64())])
+_NO_GROUP = -1
+_SUM = [("rows", pa.int64()), ("total", pa.string())]
+_NOTE = pa.schema([("group", pa.int32()), ("is_before", pa.bool_()), *_SUM])
+
+Batches = Iterable[pa.RecordBatch]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rewritten:
     """The files that groups became."""
 
     groups: tuple[FileGroup, ...]
     files: pa.Table  # rows of an entry table
+    before: Checksum | None = None  # of the live rows of the groups
+    after: Checksum | None = None  # of the rows of the files
+
+
+@dataclass(frozen=True, slots=True)
+class ZOrder:
+    """The columns whose values are interleaved, by their ids, and how much of them counts."""
+
+    field_ids: tuple[int, ...]
+    text_bytes: int
+    most: int
+
+    def key(self, target: WriteTarget) -> Column:
+        """The key of a row."""
+        text_bytes, most = self.text_bytes, self.most
+
+        def keys(*columns: pa.Array) -> pa.Array:
+            return z_keys(columns, text_bytes, most)
+
+        columns = [F.col(column_of(target.schema, field_id)) for field_id in self.field_ids]
+        return arrow_udf(keys, "binary")(*columns)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
@@ -52,37 +89,92 @@ class Rewriting:
     spark: SparkSession
     facts: TableFacts
     target: WriteTarget
+    verifies: bool = False
 
     def in_place(self, groups: Sequence[FileGroup]) -> list[Rewritten]:
         """Rewrite groups whose rows stay in their partition, all in one job without a shuffle of rows."""
         self.target.check()
-        heads = self._heads(groups)
-        patch = Patch(self.facts, self.target, _NOTHING, ())
-        target = self.target
+        answers = run_writing_job(self._heads(groups), self._reading_task(), self.target, {})
+        return [self._rewritten((g,), [a for a in answers if _group_of(a) == g.group_id]) for g in groups]
 
-        def task(batches: Iterable[pa.RecordBatch], names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
+    def moving(self, groups: Sequence[FileGroup]) -> Rewritten:
+        """Rewrite groups whose rows are brought together anew: rows of all of them share the new files."""
+        self.target.check()
+        rows = reduce(DataFrame.unionByName, [self._rows(g) for g in groups])
+        spread = arranged(rows, self.target)
+        return self._written(tuple(groups), rows, spread, is_clustered(self.target), settings(self.target))
+
+    def ordered(self, group: FileGroup, spread: Spread) -> Callable[[], Rewritten]:
+        """A job that rewrites a group in a total order; it may run beside others."""
+        self.target.check()
+        rows = self._rows(group)
+        return lambda: self._written((group,), rows, in_order(rows, self.target, spread), True, {})
+
+    def _written(
+        self,
+        groups: tuple[FileGroup, ...],
+        rows: DataFrame,
+        spread: DataFrame,
+        clustered: bool,
+        options: Mapping[str, str],
+    ) -> Rewritten:
+        before = self._sum_of(rows) if self.verifies else None
+        answers = run_writing_job(spread, self._writing_task(clustered), self.target, options)
+        return self._rewritten(groups, answers, before)
+
+    def _rewritten(
+        self, groups: tuple[FileGroup, ...], answers: Sequence[Answer], before: Checksum | None = None
+    ) -> Rewritten:
+        files = files_of(answers, self.target)
+        if not self.verifies:
+            return Rewritten(groups, files)
+        return Rewritten(groups, files, before or _noted(answers, True), _noted(answers, False))
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+
+    def _reading_task(self) -> WritingTask:
+        """A task that is told which files to read."""
+        patch, target, verifies = Patch(self.facts, self.target, _NOTHING, ()), self.target, self.verifies
+
+        def task(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
             first, rest = _first_and_all(batches)
             if first is None:
                 return [], None
-            files = write_batches(patch.rows(rest), target, names, is_clustered=False)
-            rows = sum(f.record_count for f in files)
-            return files, pa.table([[first.column(_GROUP)[0].as_py()], [rows]], schema=_NOTE)
+            group = first.column(_GROUP)[0].as_py()
+            met: list[Checksum] = []
+            rows = _summed(patch.rows(rest), met) if verifies else patch.rows(rest)
+            files = write_batches(rows, target, names, is_clustered=False)
+            sums = [(True, sum(met, Checksum())), (False, _read_back(files, target))] if verifies else []
+            return files, _note(group, sums)
 
-        answers = run_writing_job(heads, task, self.target, {})
-        return [Rewritten((g,), self._files_of(g, answers)) for g in groups]
+        return task
 
-    def moving(self, groups: Sequence[FileGroup]) -> list[Rewritten]:
-        """Rewrite groups whose rows are brought together anew: rows of all of them share the new files."""
-        rows = reduce(DataFrame.unionByName, [self._rows(g) for g in groups])
-        return [Rewritten(tuple(groups), write(rows, self.target))]
+    def _writing_task(self, clustered: bool) -> WritingTask:
+        """A task that is given the rows."""
+        target, verifies = self.target, self.verifies
+
+        def task(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
+            files = write_batches(batches, target, names, is_clustered=clustered)
+            return files, _note(_NO_GROUP, [(False, _read_back(files, target))]) if verifies else None
+
+        return task
+
+    def _sum_of(self, rows: DataFrame) -> Checksum:
+        """The sum of rows as they are stored. Runs one action."""
+        target = self.target
+
+        def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+            stored = (assigned(b, target.file_schema, target.arrow_schema) for b in batches)
+            yield _sums([Checksum.over(stored)])
+
+        found = rows.mapInArrow(run, "rows bigint, total string").toArrow()
+        return _together(found)
+
+    # -- rows --------------------------------------------------------------------------------------------------------
 
     def _rows(self, group: FileGroup) -> DataFrame:
         lineage = ("_row_id", "_last_updated_sequence_number") if self.target.options.row_lineage else ()
-        return read(self.spark, group.scan, self.facts, lineage)
-
-    def _files_of(self, group: FileGroup, answers: Sequence[Answer]) -> pa.Table:
-        mine = [a for a in answers if a.note is not None and a.note["group"][0].as_py() == group.group_id]
-        return files_of(mine, self.target)
+        return assigned_frame(read(self.spark, group.scan, self.facts, lineage), self.target.file_schema)
 
     def _heads(self, groups: Sequence[FileGroup]) -> DataFrame:
         """A row per file or part of one, in the task that is to read it."""
@@ -134,3 +226,48 @@ def _first_and_all(batches: Iterable[pa.RecordBatch]) -> tuple[pa.RecordBatch | 
         yield from filled
 
     return first, again()
+
+
+def _summed(batches: Batches, met: list[Checksum]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        met.append(Checksum.of(batch))
+        yield batch
+
+
+def _read_back(files: Sequence[WrittenFile], target: WriteTarget) -> Checksum:
+    """The rows of finished files, read again."""
+    io, total = target.open_io(), Checksum()
+    for file in files:
+        with io.new_input(file.path).open() as stream:
+            total += Checksum.over(pq.ParquetFile(stream).iter_batches())
+    return total
+
+
+def _note(group: int, sums: Sequence[tuple[bool, Checksum]]) -> pa.Table:
+    """What a task has to say: its group, and what it summed up."""
+    columns = (
+        ([group], [None], [None], [None])
+        if not sums
+        else zip(*((group, is_before, c.rows, str(c.total)) for is_before, c in sums), strict=True)
+    )
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, _NOTE, strict=True)], schema=_NOTE)
+
+
+def _sums(found: Sequence[Checksum]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {"rows": [c.rows for c in found], "total": [str(c.total) for c in found]}, schema=pa.schema(_SUM)
+    )
+
+
+def _group_of(answer: Answer) -> int | None:
+    return None if answer.note is None else answer.note["group"][0].as_py()
+
+
+def _noted(answers: Sequence[Answer], is_before: bool) -> Checksum:
+    notes = [a.note for a in answers if a.note is not None]
+    return sum((_together(n.filter(pc.equal(n["is_before"], is_before))) for n in notes), Checksum())
+
+
+def _together(found: pa.Table) -> Checksum:
+    rows, totals = found["rows"].to_pylist(), found["total"].to_pylist()
+    return sum((Checksum(n, int(total)) for n, total in zip(rows, totals, strict=True)), Checksum())
