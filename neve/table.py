@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyspark.sql import Column, DataFrame
 
-from neve.ops import append, evolve, overwrite, overwrite_partitions, refs, verify
+from neve.ops import append, evolve, export_metadata, overwrite, overwrite_partitions, refs, verify
 from neve.ops.context import TableContext
 from neve.ops.delete import Delete
 from neve.ops.evolve_schema import SchemaChange
@@ -189,6 +189,10 @@ class Table:
         """Move the table to a later format version; only metadata changes."""
         evolve.upgrade(self.refresh().context, format_version)
         return self.refresh()
+
+    def export_metadata(self, format_version: int = 3) -> str:
+        """Write the metadata once more as version 3 spells it, for other engines; the path of the metadata file."""
+        return export_metadata.export_metadata(self.refresh().context, format_version)
 
     def create_branch(self, name: str, snapshot_id: int | None = None) -> Table:
         """Start a branch at a snapshot; at the current one unless said."""

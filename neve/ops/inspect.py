@@ -22,7 +22,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from neve.model.partition import Specs
 from neve.ops.context import TableContext
-from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest
+from neve.tree.entries import DETAIL, MIXED_SPECS, Content, EntryTable, FieldSummary, Manifest
 from neve.tree.read import manifests_of, read_entries
 
 __all__ = ["Inspect"]
@@ -105,10 +105,10 @@ class Inspect:
                 "parent_id": s.parent_snapshot_id,
                 "sequence_number": s.sequence_number,
                 "operation": s.summary.operation.value if s.summary else None,
-                "manifest_list": s.manifest_list,
+                "manifest_list": s.listing,
                 "summary": list(s.summary.additional_properties.items()) if s.summary else [],
             }
-            for s in self.context.metadata.snapshots
+            for s in self.context.metadata.lazy_snapshots
         ]
         return pa.Table.from_pylist(rows, _SNAPSHOTS)
 
@@ -152,7 +152,7 @@ class Inspect:
         root = {
             "depth": 0,
             "kind": "manifest list",
-            "path": None if snapshot is None else snapshot.manifest_list,
+            "path": getattr(snapshot, "listing", None),
             "files": sum((m.added_files or 0) + (m.existing_files or 0) for m in manifests),
             "rows": sum((m.added_rows or 0) + (m.existing_rows or 0) for m in manifests if not m.is_deletes),
         }
@@ -259,6 +259,8 @@ def _manifest_rows(manifests: tuple[Manifest, ...], specs: Specs) -> pa.Table:
 
 
 def _shown_summaries(manifest: Manifest, specs: Specs) -> list[dict[str, Any]]:
+    if manifest.spec_id == MIXED_SPECS:
+        return []
     fields = specs.partition_type(manifest.spec_id).fields
     transforms = [f.transform for f in specs[manifest.spec_id].fields]
 

@@ -20,8 +20,7 @@ import numpy as np
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile
-from neve.io.avro import read_header
-from neve.io.files import read_all, size
+from neve.io.files import size
 from neve.model.snapshots import Snapshot
 from neve.ops.audit.deletes import attached, delete_findings
 from neve.ops.audit.files import audit_files
@@ -32,7 +31,7 @@ from neve.ops.audit.roots import Root, root_findings
 from neve.ops.audit.snapshots import snapshot_findings
 from neve.ops.audit.vectors import vector_findings
 from neve.ops.context import TableContext
-from neve.tree.read import manifests_of, read_list
+from neve.tree.read import read_listing
 
 __all__ = ["Audit", "Finding", "verify"]
 
@@ -73,13 +72,9 @@ def _roots(context: TableContext) -> tuple[list[Root], list[Finding]]:
 
 
 def _root(context: TableContext, snapshot: Snapshot) -> tuple[Root, list[Finding]]:
-    path = snapshot.manifest_list or snapshot.root_manifest or context.iceberg.metadata_location
+    path = snapshot.listing or context.iceberg.metadata_location
     try:
-        if snapshot.manifest_list is None:
-            return Root(snapshot, path, manifests_of(context.io, context.metadata, snapshot)), []
-        raw = read_all(context.io, path)
-        # Not `manifests_of`: an unknown spec of one manifest must not hide the others.
-        return Root(snapshot, path, read_list(context.io, path), read_header(raw, path).metadata, len(raw)), []
+        return Root(snapshot, path, *read_listing(context.io, context.metadata, snapshot)), []
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
         return Root(snapshot, path, is_readable=False), [about(path, e)]
 
@@ -108,7 +103,7 @@ def _audit(findings: Iterable[Finding], forest: Forest, snapshots: int, looked_a
     return Audit(
         tuple(dict.fromkeys(findings)),
         snapshots=snapshots,
-        manifests=len({m.path for m in forest.manifests}),
+        manifests=len({m.file for m in forest.manifests if not m.is_inline}),
         data_files=len(data),
         delete_files=len(forest.first_rows(live & ~forest.is_data & ~forest.is_vector)),
         vectors=np.unique(places[:, vectors], axis=1).shape[1],

@@ -201,6 +201,11 @@ class Manifest:
         return self.leaf is not None and self.leaf.is_inline
 
     @property
+    def hides_entries(self) -> bool:
+        """Whether the list says of some entries that they are not live any more."""
+        return self.leaf is not None and self.leaf.hidden is not None
+
+    @property
     def may_hold_live_files(self) -> bool:
         """Whether an entry may be live; v1 writers left the counts out."""
         return self.added_files is None or self.existing_files is None or self.added_files + self.existing_files > 0

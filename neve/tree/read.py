@@ -6,7 +6,7 @@ this module needs to know them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -18,9 +18,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from neve.errors import CorruptFile, TableError
-from neve.io.avro import AvroFile, Projection, decode, open_avro, read_header
+from neve.io.avro import AvroFile, AvroHeader, Projection, decode, open_avro, read_header
 from neve.io.by_id import is_parquet, open_by_id
 from neve.io.files import read_all
+from neve.io.paths import resolve
 from neve.io.threads import in_threads
 from neve.model.partition import Specs
 from neve.tree.checks import check_entries, check_fields
@@ -32,7 +33,16 @@ from neve.tree.tracked.fields import is_tracked
 from neve.tree.tracked.root import read_root
 from neve.tree.typed import typed
 
-__all__ = ["manifests_of", "read_entries", "read_list", "read_manifest", "with_detail"]
+__all__ = [
+    "header_of",
+    "is_root",
+    "manifests_of",
+    "read_entries",
+    "read_list",
+    "read_listing",
+    "read_manifest",
+    "with_detail",
+]
 
 Opened: TypeAlias = AvroFile | ParquetEntries
 Choice: TypeAlias = Callable[[EntryTable], Any]  # a flag for each entry
@@ -49,11 +59,45 @@ def manifests_of(io: FileIO, metadata: TableMetadata, snapshot: Snapshot | None)
     inline: Sequence[str] | None = getattr(snapshot, "manifest_paths", None)
     if inline is not None:
         return tuple(_inline_manifest(io, path, snapshot) for path in inline)
-    if getattr(snapshot, "root_manifest", None) is not None:
+    if is_root(snapshot):
         return read_root(io, metadata, snapshot)
     found = read_list(io, snapshot.manifest_list)
     Specs.of(metadata).require((m.spec_id for m in found), f"manifest list {snapshot.manifest_list}")
     return found
+
+
+def read_listing(
+    io: FileIO, metadata: TableMetadata, snapshot: Snapshot
+) -> tuple[tuple[Manifest, ...], Mapping[str, bytes], int]:
+    """The manifests of a snapshot with what the file that lists them says about itself, and its length.
+
+    For audits: an unknown spec of one manifest in a list does not hide the others.
+    """
+    path: str | None = getattr(snapshot, "listing", snapshot.manifest_list)
+    if path is None:
+        return manifests_of(io, metadata, snapshot), {}, 0
+    data = read_all(io, resolve(metadata.location, path) if is_root(snapshot) else path)
+    if is_root(snapshot):
+        return read_root(io, metadata, snapshot), open_by_id(data, path).pairs, len(data)
+    return read_list(io, path), read_header(data, path).metadata, len(data)
+
+
+def is_root(snapshot: Snapshot) -> bool:
+    """Whether the files of a snapshot hang below a root of version 4."""
+    return getattr(snapshot, "root_manifest", None) is not None
+
+
+def header_of(io: FileIO, manifest: Manifest) -> tuple[AvroHeader, int]:
+    """What the file of a manifest says about itself, and its length; rows that lie in a root have no file."""
+    if manifest.is_inline:
+        return AvroHeader({}, {}, "null", b""), manifest.length
+    data = read_all(io, manifest.file)
+    if not is_parquet(data):
+        return read_header(data, manifest.file), len(data)
+    pairs = dict(open_by_id(data, manifest.file).pairs)
+    if manifest.is_view:
+        pairs.pop("content", None)
+    return AvroHeader({}, pairs, "null", b""), len(data)
 
 
 def read_list(io: FileIO, path: str) -> tuple[Manifest, ...]:

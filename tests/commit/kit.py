@@ -77,15 +77,22 @@ class Kit:
     @classmethod
     def create(cls, folder: Path, version: int = 2, *, default_spec: int = 0, **properties: str) -> Kit:
         """A table of no files; property names have `_` for `-` and `__` for `.`."""
+        return cls.of_specs(folder, version, *SPECS, default_spec=default_spec, **properties)
+
+    @classmethod
+    def of_specs(
+        cls, folder: Path, version: int, *specs: PartitionSpec, default_spec: int = 0, **properties: str
+    ) -> Kit:
+        """A table of no files with these specs."""
         catalog = EmbeddedCatalog(folder)
         # One process and no power cut here: connections are kept and do not wait for the disk.
         catalog.engine = create_engine(catalog.engine.url, connect_args={"timeout": 60})
         listen(catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
         catalog.create_namespace("db")
         named = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
-        catalog.create(NAME, SCHEMA, SPECS[0], UNSORTED_SORT_ORDER, None, named, version)
+        catalog.create(NAME, SCHEMA, specs[0], UNSORTED_SORT_ORDER, None, named, version)
         kit = cls(catalog, folder)
-        kit.update(*(AddPartitionSpecUpdate(spec=s) for s in SPECS[1:]), SetDefaultSpecUpdate(spec_id=default_spec))
+        kit.update(*(AddPartitionSpecUpdate(spec=s) for s in specs[1:]), SetDefaultSpecUpdate(spec_id=default_spec))
         return kit
 
     # --- the table ---
@@ -239,6 +246,10 @@ class Kit:
     ) -> EntryTable:
         """New data files of one partition; `ids=(lowest, highest)` gives statistics of the column `id`."""
         return self._files(names, Content.DATA, spec, (region, bucket), rows, **stated)
+
+    def plain(self, *names: str, rows: int = 10, **stated: Any) -> EntryTable:
+        """New data files without a partition, of the first spec."""
+        return self._files(names, Content.DATA, 0, (), rows, **stated)
 
     def new(self, *names: str, **stated: Any) -> EntryTable:
         """New data files under the default spec of the table, as a command writes them."""

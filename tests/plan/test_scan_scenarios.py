@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.conversions import to_bytes
+from pyiceberg.expressions import EqualTo
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from neve.commit.actions import Append, RowDelta
 from neve.errors import TableError
+from neve.ops.planning import plan as scan_plan
 from neve.plan.delete_index import attach
 from neve.plan.metrics_filter import STATISTICS
-from neve.tree.entries import Content
+from neve.tree.entries import MIXED_SPECS, Content, Status
+from tests.commit.kit import Kit, name_of, plus
 from tests.plan.files import entries, spec, specs_of
 
 SCHEMA = Schema(
@@ -27,6 +35,13 @@ SPECS = specs_of(
 )
 EU: dict[str, Any] = {"spec_id": BY_REGION, "partition": ("eu",)}
 US: dict[str, Any] = {"spec_id": BY_REGION, "partition": ("us",)}
+
+
+@pytest.fixture(autouse=True)
+def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 POSITIONS = {"content": Content.POSITION_DELETES}
 VECTOR = {"content": Content.POSITION_DELETES, "file_format": "PUFFIN"}
 EQUALITY = {"content": Content.EQUALITY_DELETES, "equality_ids": [1]}
@@ -158,3 +173,76 @@ def test_scan_files_not_committed_yet_are_the_newest() -> None:
     fresh = EU | {"sequence_number": None}
     assert pairs([EU, fresh], [fresh | POSITIONS]) == [(0, 0), (1, 0)]
     assert pairs([EU, fresh], [fresh | EQUALITY]) == [(0, 0)]
+
+
+# --- the tree of version 4 ---
+
+
+def _planned(t: Kit) -> dict[str, str | None]:
+    """The data files a scan reads, each with the vector that applies to it."""
+    plan = scan_plan(t.io, t.metadata, t.head())
+    vectors = {p["file"]: plan.deletes["file_path"][p["delete"]].as_py() for p in plan.attached.to_pylist()}
+    names = map(name_of, plan.files["file_path"].to_pylist())
+    return {name: name_of(vectors[at]) if at in vectors else None for at, name in enumerate(names)}
+
+
+def test_v4_replaced_modified_pair(tmp_path: Path) -> None:
+    t = Kit.create(tmp_path, 4)
+    files = t.data("a", "b")
+    t.ok(Append(files))
+    t.ok(RowDelta(added_deletes=t.vector("v", files.take([0]), [1])))
+    statuses = [(name_of(row["file_path"]), Status(row["status"]).name) for row in t.entries().columns.to_pylist()]
+    assert sorted(statuses) == [("a", "MODIFIED"), ("a", "REPLACED"), ("b", "EXISTING"), ("v", "ADDED")]
+    assert _planned(t) == {"a": "v", "b": None}
+
+
+def test_v4_born_with_vector(tmp_path: Path) -> None:
+    t = Kit.create(tmp_path, 4)
+    file = t.data("a")
+    t.ok(RowDelta(file, t.vector("v", file, [1])))
+    assert t.statuses() == {"a": "ADDED", "v": "ADDED"}
+    assert _planned(t) == {"a": "v"}
+    assert t.deleted_positions() == {"a": [1]}
+
+
+def test_v4_union_partition(tmp_path: Path) -> None:
+    t = Kit.create(tmp_path, 4, neve__root__inline_files="10")
+    files = [t.data(f"s{s}", spec=s, bucket=3) for s in range(4)]
+    t.ok(Append(plus(*files)))
+    (manifest,) = t.manifests()
+    assert manifest.spec_id == MIXED_SPECS
+    live = t.live()
+    found = {live["spec_id"][i].as_py(): live.partition_key(i).values for i in range(4)}
+    assert found == {0: ("eu",), 1: ("eu", 3), 2: None, 3: None}
+    plan = scan_plan(t.io, t.metadata, t.head(), where=EqualTo("region", "us"))
+    assert {name_of(p) for p in plan.files["file_path"].to_pylist()} == {"s2", "s3"}
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_v4_v3_leaf_carried(tmp_path: Path, version: int) -> None:
+    t = Kit.create(tmp_path, version)
+    files = t.data("a", "b")
+    t.ok(Append(files))
+    if version > 1:
+        t.ok(RowDelta(added_deletes=t.deletes("d", files.take([0]))))
+    before = {m.path for m in t.manifests()}
+    deletes = {"a": "d", "b": None} if version > 1 else {"a": None, "b": None}
+    t.upgrade(4)
+    assert _planned(t) == deletes, "nothing was rewritten, and everything is read"
+    t.ok(Append(t.data("c"), fast=True))
+    assert t.head().root_manifest is not None
+    assert t.head().manifest_list is None
+    assert before < {m.path for m in t.manifests()}, "manifests of the old version are leaves of the new root"
+    assert _planned(t) == {**deletes, "c": None}
+    assert len(set(t.by_name("first_row_id", deletes=False).values())) == 3, "every file has row ids of its own"
+
+
+def test_v4_unpartitioned_parquet(tmp_path: Path) -> None:
+    t = Kit.of_specs(tmp_path, 4, PartitionSpec(spec_id=0))
+    t.ok(Append(t.plain("a")))
+    t.ok(RowDelta(added_deletes=t.vector("v", t.plain("a"), [1])))
+    for path in (t.head().root_manifest, *(m.file for m in t.manifests())):
+        names = pq.read_schema(path.removeprefix("file://")).names
+        assert "partition" not in names, "Parquet knows no empty struct"
+        assert "content_stats" not in names
+    assert _planned(t) == {"a": "v"}

@@ -111,7 +111,7 @@ def _disagreements(forest: Forest, sizes: Ints, counts: Ints) -> Iterator[Findin
         ("row-count", "record_count", "rows", counts),
     ):
         stated, actual = forest.entries.numpy(name), found[forest.file]
-        wrong = forest.is_live & (actual >= 0) & (stated != actual)
+        wrong = forest.is_live & forest.has_size & (actual >= 0) & (stated != actual)
         for row in np.flatnonzero(wrong):
             message = f"Has {actual[row]} {word}; the manifest says {stated[row]}."
             yield Finding(kind, forest.entries["file_path"][int(row)].as_py(), message)

@@ -19,7 +19,7 @@ from neve.model.partition import Specs
 from neve.model.snapshots import Snapshot
 from neve.ops.audit.manifests import DETAILS, AuditedManifest, audit_manifest
 from neve.ops.audit.roots import Root
-from neve.tree.entries import LIVE, Content, EntryTable, Manifest
+from neve.tree.entries import LIVE, MIXED_SPECS, Content, EntryTable, Manifest
 
 __all__ = ["Forest", "Tree", "grow"]
 
@@ -62,6 +62,12 @@ class Forest:
         """Which entries are deletion vectors: position deletes in a Puffin file."""
         puffin = pc.equal(self.entries["file_format"].cast(pa.string()), "PUFFIN").to_numpy()
         return puffin & (self.entries.numpy("content") == Content.POSITION_DELETES)
+
+    @cached_property
+    def has_size(self) -> Mask:
+        """Which entries tell the size of their file; a vector that lies beside its data file does not."""
+        views = np.array([m.is_view for m in self.manifests], bool)
+        return ~(self.is_vector & views[self.entries.numpy("manifest")]) if len(views) else ~self.is_vector
 
     @cached_property
     def is_encrypted(self) -> Mask:
@@ -119,7 +125,7 @@ def grow(
 
 
 def _known(roots: Iterable[Root], specs: Specs) -> Iterator[Manifest]:
-    return (m for root in roots for m in root.manifests if m.spec_id in specs.by_id)
+    return (m for root in roots for m in root.manifests if m.spec_id in specs.by_id or m.spec_id == MIXED_SPECS)
 
 
 def _tree(root: Root, ordinals: dict[Manifest, int], readable: set[Manifest]) -> Tree:

@@ -14,15 +14,14 @@ from pyiceberg.io import FileIO
 from pyiceberg.types import DoubleType, FloatType, IcebergType, UnknownType
 
 from neve.errors import UnsupportedFeature
-from neve.io.avro import AvroHeader, read_header
-from neve.io.files import read_all
+from neve.io.avro import AvroHeader
 from neve.io.paths import refuse_unreadable
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.single_value import comparable, ordered
 from neve.ops.audit.findings import Finding, about, flagged
 from neve.tree.entries import LIVE, Content, EntryTable, FieldSummary, Manifest, Status
-from neve.tree.read import read_manifest
+from neve.tree.read import header_of, read_manifest
 
 __all__ = ["DETAILS", "AuditedManifest", "audit_manifest"]
 
@@ -71,21 +70,20 @@ def audit_manifest(
 ) -> AuditedManifest:
     """Read a manifest and check it against its row in the list; what cannot be read becomes a finding."""
     try:
-        refuse_unreadable(pa.array([manifest.path]), metadata.location)
-        data = read_all(io, manifest.path)
-        header = read_header(data, manifest.path)
+        refuse_unreadable(pa.array([manifest.file]), metadata.location)
+        header, length = header_of(io, manifest)
         # Read to its end, however long the list says it is: that is a finding of its own.
-        whole = replace(manifest, length=len(data))
+        whole = replace(manifest, length=length)
         entries = read_manifest(io, whole, specs, ordinal=ordinal, detail=DETAILS, as_is=True)
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
         encrypted = manifest.key_metadata is not None
         error = UnsupportedFeature(f"Cannot read {manifest.path}: it is encrypted.") if encrypted else e
-        return AuditedManifest(manifest, None, (about(manifest.path, error),))
+        return AuditedManifest(manifest, None, (about(manifest.file, error),))
     complete, findings = _complete(entries, manifest)
-    opened = Opened(manifest, header, len(data), complete, metadata.format_version)
+    opened = Opened(manifest, header, length, complete, metadata.format_version)
     rules = RULES if len(complete) == len(entries) else (length_is_stated, header_agrees)
     findings += [f for rule in rules for f in rule(opened)]
-    return AuditedManifest(manifest, complete, tuple(findings), len(data))
+    return AuditedManifest(manifest, complete, tuple(findings), 0 if manifest.is_view else length)
 
 
 def _complete(entries: EntryTable, manifest: Manifest) -> tuple[EntryTable, list[Finding]]:
@@ -105,7 +103,7 @@ def length_is_stated(opened: Opened) -> Iterator[Finding]:
     """Readers ask for as many bytes as the list says."""
     if opened.length != opened.manifest.length:
         message = f"Is {opened.length} bytes long; the list says {opened.manifest.length}."
-        yield Finding("manifest-length", opened.manifest.path, message)
+        yield Finding("manifest-length", opened.manifest.file, message)
 
 
 def header_agrees(opened: Opened) -> Iterator[Finding]:
@@ -120,7 +118,7 @@ def header_agrees(opened: Opened) -> Iterator[Finding]:
         if key in stated and stated[key] not in allowed:
             words = " or ".join(sorted(a.decode() for a in allowed))
             message = f"The header says {key} {stated[key].decode(errors='replace')}; expected {words}."
-            yield Finding("manifest-header", manifest.path, message)
+            yield Finding("manifest-header", manifest.file, message)
 
 
 def tuple_fits_spec(opened: Opened) -> Iterator[Finding]:
@@ -133,7 +131,7 @@ def tuple_fits_spec(opened: Opened) -> Iterator[Finding]:
     fits = len(found) == len(spec_ids) and (None in found or set(found) == set(spec_ids))
     if not fits:
         message = f"Partitions have the fields {found}; spec {opened.manifest.spec_id} has {spec_ids}."
-        yield Finding("partition-tuple", opened.manifest.path, message)
+        yield Finding("partition-tuple", opened.manifest.file, message)
 
 
 def _partition_fields(schema: dict[str, Any]) -> list[dict[str, Any]] | None:
@@ -185,8 +183,14 @@ def _number_fits(opened: Opened, name: str) -> Iterator[Finding]:
 
 
 def counts_agree(opened: Opened) -> Iterator[Finding]:
-    """The list counts the entries of each status, and their rows; v1 lists may leave counts out."""
+    """The list counts the entries of each status, and their rows; v1 lists may leave counts out.
+
+    A changed entry counts as an existing one. What the list hides it still counts.
+    """
+    if opened.manifest.is_view or opened.manifest.hides_entries:
+        return
     status, rows = opened.entries.numpy("status"), opened.entries.numpy("record_count")
+    status = np.where(status == Status.MODIFIED, Status.EXISTING, status)
     for word, value, files_name, rows_name in _COUNTS:
         chosen = status == value
         found = {f"{word} files": (files_name, int(chosen.sum())), f"{word} rows": (rows_name, int(rows[chosen].sum()))}
@@ -194,11 +198,13 @@ def counts_agree(opened: Opened) -> Iterator[Finding]:
             stated = getattr(opened.manifest, name)
             if stated is not None and stated != actual:
                 message = f"Holds {actual} {what}; the list says {stated}."
-                yield Finding("manifest-counts", opened.manifest.path, message)
+                yield Finding("manifest-counts", opened.manifest.file, message)
 
 
 def oldest_number_is_stated(opened: Opened) -> Iterator[Finding]:
     """No live entry is older than the list says; a claim older than every entry only makes readers look in vain."""
+    if opened.manifest.is_view:
+        return  # the number stated is of the data files that the deletes lie beside
     numbers = opened.entries["sequence_number"].fill_null(opened.manifest.sequence_number).to_numpy()
     live = numbers[opened.is_live]
     if not len(live):
@@ -206,10 +212,10 @@ def oldest_number_is_stated(opened: Opened) -> Iterator[Finding]:
     stated, oldest = opened.manifest.min_sequence_number, int(live.min())
     if stated > oldest:
         message = f"The oldest live file is numbered {oldest}; the list says {stated}."
-        yield Finding("min-sequence-number", opened.manifest.path, message)
+        yield Finding("min-sequence-number", opened.manifest.file, message)
     elif stated < int(numbers.min()):
         message = f"The oldest file is numbered {int(numbers.min())}; the list says {stated}."
-        yield Finding("min-sequence-number", opened.manifest.path, message, "note")
+        yield Finding("min-sequence-number", opened.manifest.file, message, "note")
 
 
 def summaries_bound(opened: Opened) -> Iterator[Finding]:
@@ -220,12 +226,12 @@ def summaries_bound(opened: Opened) -> Iterator[Finding]:
     fields, columns = specs.partition_type(manifest.spec_id).fields, specs.columns(manifest.spec_id)
     if len(manifest.partitions) != len(fields):
         message = f"The list summarises {len(manifest.partitions)} partition fields; the spec has {len(fields)}."
-        yield Finding("partition-summary", manifest.path, message)
+        yield Finding("partition-summary", manifest.file, message)
         return
     live = opened.entries.filter(pa.array(opened.is_live))
     for column, field, summary in zip(columns, fields, manifest.partitions, strict=True):
         for what in _unbounded(live[column], field.field_type, summary):
-            yield Finding("partition-summary", manifest.path, f"Partition field {field.name!r}: {what}.")
+            yield Finding("partition-summary", manifest.file, f"Partition field {field.name!r}: {what}.")
 
 
 def _unbounded(column: pa.ChunkedArray, kind: IcebergType, summary: FieldSummary) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import cast
 from neve.model.partition import Specs
 from neve.model.snapshots import Snapshot
 from neve.ops.audit.findings import Finding
-from neve.tree.entries import Manifest
+from neve.tree.entries import MIXED_SPECS, Manifest
 
 __all__ = ["Root", "root_findings"]
 
@@ -56,7 +56,7 @@ def manifests_are_distinct(root: Root, numbers: Mapping[int, int], specs: Specs)
 def specs_are_known(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
     """Every manifest is of a spec the table has."""
     for m in root.manifests:
-        if m.spec_id not in specs.by_id:
+        if m.spec_id not in specs.by_id and m.spec_id != MIXED_SPECS:
             message = f"Of partition spec {m.spec_id}; the table knows {sorted(specs.by_id)}."
             yield Finding("unknown-spec", m.path, message)
 
@@ -69,7 +69,7 @@ def numbers_fit(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterato
         if m.sequence_number > own:
             message = f"Numbered {m.sequence_number}, above snapshot {root.snapshot.snapshot_id} ({own}) that lists it."
             yield Finding("manifest-sequence-number", m.path, message)
-        elif m.sequence_number != adder:
+        elif m.sequence_number != adder and not m.is_view:
             message = f"Numbered {m.sequence_number}, but snapshot {m.added_snapshot_id} that added it is {adder}."
             yield Finding("manifest-sequence-number", m.path, message)
         if m.min_sequence_number > m.sequence_number:
@@ -91,7 +91,7 @@ def row_ids_are_assigned(root: Root, numbers: Mapping[int, int], specs: Specs) -
     for m in root.manifests:
         if m.is_deletes and m.first_row_id is not None:
             yield Finding("row-ids", m.path, f"Holds deletes, but has a first row id {m.first_row_id}.")
-        elif not m.is_deletes and m.first_row_id is None:
+        elif not m.is_deletes and m.first_row_id is None and not m.is_inline:
             message = f"Has no first row id in snapshot {root.snapshot.snapshot_id}, which tracks rows."
             yield Finding("row-ids", m.path, message)
 
