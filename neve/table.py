@@ -25,6 +25,7 @@ from neve.ops.remove_orphan_files import RemoveOrphanFiles
 from neve.ops.results import WriteResult
 from neve.ops.rewrite_data_files import RewriteDataFiles
 from neve.ops.rewrite_manifests import RewriteManifests
+from neve.ops.rewrite_position_deletes import RewritePositionDeletes
 from neve.ops.scan import Scan
 from neve.ops.update import Update
 
@@ -151,6 +152,10 @@ class Table:
     def rewrite_manifests(self) -> RewriteManifests:
         """Rewrite manifests that are too small, too large or overlap: `.cluster_by(field)`, then `.execute()`."""
         return RewriteManifests(self.context)
+
+    def rewrite_position_deletes(self) -> RewritePositionDeletes:
+        """Rewrite delete files to fewer, or to vectors: `.equality_deletes()` for those too, then `.execute()`."""
+        return RewritePositionDeletes(self.context)
 
     def remove_dangling_deletes(self) -> RemoveDanglingDeletes:
         """Remove delete files that apply to no live data file: `.plan()` says which, `.execute()` does it."""

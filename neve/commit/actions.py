@@ -139,7 +139,7 @@ class RewriteFiles:
     """Replace files by others that hold the same rows (compaction).
 
     With `data_sequence_number`, that of the snapshot the plan was made on, equality deletes committed meanwhile still
-    apply. With `only_dangling` the removed delete files must apply to no live data file when the commit lands.
+    apply. With `covers` the removed delete files must apply to no live data file but these when the commit lands.
     """
 
     removed_data: Removed = NOTHING
@@ -148,7 +148,7 @@ class RewriteFiles:
     added_deletes: Files = None
     data_sequence_number: int | None = None
     start_snapshot_id: int | None = None
-    only_dangling: bool = False
+    covers: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

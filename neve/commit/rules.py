@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Operation
 
 from neve.commit import actions
 from neve.commit.actions import Action, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
-from neve.commit.dangling import removed_deletes_are_dangling
+from neve.commit.dangling import removed_deletes_are_covered
 from neve.commit.matching import Scope
 from neve.commit.outcome import Check, Conflict, conflict_over
 from neve.commit.partitions import PartitionSet
@@ -241,7 +241,7 @@ def no_updates_of_referenced_files(window: Window, action: RowDelta) -> Conflict
 
 
 INPUT: tuple[Rule, ...] = (specs_are_known, delete_kinds_fit)
-_OF_REWRITE: tuple[Rule, ...] = (no_new_deletes_for_rewritten_files, no_new_vectors, removed_deletes_are_dangling)
+_OF_REWRITE: tuple[Rule, ...] = (no_new_deletes_for_rewritten_files, no_new_vectors, removed_deletes_are_covered)
 
 
 def _new_deletes(window: Window, operations: frozenset[Operation] = DELETES_ADDED) -> EntryTable:

@@ -66,6 +66,10 @@ class PositionSet:
         """Every position in this set or in one of the others."""
         return PositionSet(self.bitmap.union(*(other.bitmap for other in others)))
 
+    def complement(self, rows: int) -> PositionSet:
+        """The positions of a file with so many rows that are not in this set."""
+        return PositionSet(FrozenBitMap64(BitMap64(range(rows)) - self.bitmap))
+
     def positions(self, limit: int = MAX_EXPANDED) -> NDArray[np.int64]:
         """The positions in ascending order."""
         if self.cardinality > limit:

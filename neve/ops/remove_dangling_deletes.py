@@ -111,7 +111,7 @@ class RemoveDanglingDeletes:
         if not len(plan.deletes):
             return None
         action = RewriteFiles(
-            removed_deletes=Removed(plan.deletes), start_snapshot_id=plan.snapshot_id, only_dangling=True
+            removed_deletes=Removed(plan.deletes), start_snapshot_id=plan.snapshot_id, covers=frozenset()
         )
         return commit(
             context.catalog,

@@ -1,0 +1,133 @@
+"""Which delete files are replaced by fewer, or by vectors; and the data files that is about.
+
+Position delete files are grouped by partition and packed as data files are. Where the table keeps vectors every one of
+them is replaced, since a vector is what readers are quickest with. Equality deletes are replaced when that is asked
+for. Positions of files that are gone vanish on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.schema import Schema
+
+from neve.plan.delete_index import attach
+from neve.plan.packing import Packed, Rows, in_fixed_order, packed
+from neve.plan.partition_filter import PartitionFilter
+from neve.plan.ranges import Mask
+from neve.plan.rewrite_options import RewriteOptions
+from neve.plan.scan import ScanPlan, ScanStats
+from neve.tree.entries import Content, EntryTable
+
+__all__ = ["DeletesPlan", "plan_delete_rewrite"]
+
+
+@dataclass(frozen=True)
+class DeletesPlan:
+    """The delete files that are replaced, and the data files they apply to; a value: making it touches nothing."""
+
+    snapshot_id: int | None
+    scan: ScanPlan  # the data files, with every delete file that applies to them
+    replaced: EntryTable  # the delete files that go, position deletes first
+    groups: tuple[Rows, ...]  # rows of `replaced` that become one lot of new files each
+    considered: int  # how many delete files the table has
+
+    @property
+    def equality_deletes(self) -> EntryTable:
+        """The equality deletes among those replaced."""
+        return self.replaced.of_content(Content.EQUALITY_DELETES)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not len(self.replaced)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the files that go."""
+        return int(pc.sum(self.replaced["file_size_in_bytes"]).as_py() or 0)
+
+    def explain(self) -> str:
+        """The plan in words."""
+        if self.is_empty:
+            return f"nothing to rewrite: {self.considered} delete files, none worth it"
+        by_equality = len(self.equality_deletes)
+        lines = [
+            f"Rewrite {len(self.replaced)} of {self.considered} delete files, {self.bytes} bytes",
+            f"  on       snapshot {self.snapshot_id}",
+            f"  takes    {len(self.replaced) - by_equality} position delete files in {len(self.groups)} groups",
+        ]
+        lines += [f"  takes    {by_equality} equality delete files"] if by_equality else []
+        return "\n".join([*lines, f"  about    {len(self.scan.files)} data files"])
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+def plan_delete_rewrite(
+    data: EntryTable,
+    deletes: EntryTable,
+    schema: Schema,
+    options: RewriteOptions,
+    partitions: PartitionFilter,
+    *,
+    makes_vectors: bool,
+    equality_too: bool,
+    snapshot_id: int | None,
+) -> DeletesPlan:
+    """Which of the live delete files of a snapshot are replaced, and for which data files."""
+    keep = partitions.judge(deletes).keep
+    content, is_vector = deletes.numpy("content"), _is(deletes, "file_format", "PUFFIN")
+    by_position = keep & (content == Content.POSITION_DELETES) & ~is_vector
+    groups = _all_at_once(by_position) if makes_vectors else _worth_it(deletes, by_position, options)
+    by_equality = np.flatnonzero(keep & (content == Content.EQUALITY_DELETES)) if equality_too else np.array([], int)
+    chosen = np.concatenate([*groups, by_equality]).astype(np.int64)
+    scan = _about(data, deletes, chosen, schema, snapshot_id)
+    return DeletesPlan(snapshot_id, scan, deletes.take(chosen), tuple(_renumbered(groups)), len(deletes))
+
+
+def _all_at_once(chosen: Mask) -> list[Rows]:
+    rows = np.flatnonzero(chosen)
+    return [rows] if len(rows) else []
+
+
+def _worth_it(deletes: EntryTable, candidates: Mask, options: RewriteOptions) -> list[Rows]:
+    """Groups of delete files of one partition, as compaction makes them of data files."""
+    size = deletes.numpy("file_size_in_bytes")
+    badly_sized = (size < options.min_file_size) | (size > options.max_file_size) | options.rewrite_all
+    rows, partition = in_fixed_order(deletes, np.flatnonzero(candidates & badly_sized))
+    if not len(rows):
+        return []
+    made = packed(size[rows], partition, options.max_group_size, options.max_group_files)
+    kept = made if options.rewrite_all else made.only(_is_worth_it(made, size[rows], options))
+    kept = kept if options.max_files is None else kept.first_files(options.max_files)
+    return [rows[start:end] for start, end in zip(kept.starts, kept.ends, strict=True)]
+
+
+def _is_worth_it(groups: Packed, sizes: NDArray[np.int64], options: RewriteOptions) -> Mask:
+    total, several = groups.sums(sizes), groups.counts >= 2
+    enough = several & ((groups.counts >= options.min_input_files) | (total > options.target_file_size))
+    return np.asarray(enough | (total > options.max_file_size))
+
+
+def _about(data: EntryTable, deletes: EntryTable, chosen: Rows, schema: Schema, snapshot_id: int | None) -> ScanPlan:
+    """The data files that chosen deletes apply to, with all their deletes."""
+    attached = attach(data, deletes)
+    whole = ScanPlan(snapshot_id, schema, data, deletes, attached, AlwaysTrue(), ScanStats())
+    mask = np.zeros(len(data), bool)
+    mask[attached["file"].to_numpy()[np.isin(attached["delete"].to_numpy(), chosen)]] = True
+    return whole.only(mask)
+
+
+def _renumbered(groups: Sequence[Rows]) -> list[Rows]:
+    ends = np.cumsum([len(g) for g in groups])
+    return [np.arange(end - len(group), end) for group, end in zip(groups, ends, strict=True)]
+
+
+def _is(entries: EntryTable, column: str, value: str) -> Mask:
+    return np.asarray(pc.equal(entries[column], value).to_numpy(), bool) if len(entries) else np.zeros(0, bool)
