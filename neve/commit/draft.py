@@ -261,4 +261,4 @@ def _manifests(
 
 def _is_needed(manifest: Manifest, scratch: Scratch) -> bool:
     """Manifests of tombstones stay only in the snapshot that made them."""
-    return manifest.may_hold_live_files or manifest.added_snapshot_id == scratch.snapshot_id
+    return manifest.may_hold_live_files or manifest.changed_by == scratch.snapshot_id

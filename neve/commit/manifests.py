@@ -66,7 +66,7 @@ def _count(group: EntryTable, is_deletes: bool) -> int:
 
 
 def _live(manifest: Manifest) -> int:
-    return (manifest.added_files or 0) + (manifest.existing_files or 0)
+    return (manifest.added_files or 0) + (manifest.existing_files or 0) - manifest.hidden_files
 
 
 def counted(base: Base, manifest: Manifest) -> Manifest:

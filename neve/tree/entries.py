@@ -137,6 +137,8 @@ class Leaf:
     """The rows themselves, when they lie in the root or are to."""
     hidden: bytes | None = None
     """Which rows are not live any more, though the file says so."""
+    hidden_count: int = 0
+    """How many they are."""
     removed: tuple[bytes | None, bytes | None] = (None, None)
     """Which rows the snapshot that last changed `hidden` deleted, and which it replaced."""
     hidden_by: int | None = None
@@ -206,9 +208,18 @@ class Manifest:
         return self.leaf is not None and self.leaf.hidden is not None
 
     @property
+    def changed_by(self) -> int:
+        """The snapshot that wrote the manifest, or last hid entries of it."""
+        by = self.leaf.hidden_by if self.leaf is not None and self.leaf.hidden is not None else None
+        return self.added_snapshot_id if by is None else by
+
+    @property
     def may_hold_live_files(self) -> bool:
         """Whether an entry may be live; v1 writers left the counts out."""
-        return self.added_files is None or self.existing_files is None or self.added_files + self.existing_files > 0
+        hidden = 0 if self.leaf is None else self.leaf.hidden_count
+        return (
+            self.added_files is None or self.existing_files is None or self.added_files + self.existing_files > hidden
+        )
 
 
 @dataclass(frozen=True)

@@ -276,7 +276,11 @@ class TrackedShape:
         gone = np.union1d(hidden_rows(manifest), np.flatnonzero(deleted | replaced))
         of_deleted, of_replaced = (encode(np.flatnonzero(m)) if m.any() else None for m in (deleted, replaced))
         leaf = replace(
-            leaf_of(manifest), hidden=encode(gone), removed=(of_deleted, of_replaced), hidden_by=context.snapshot_id
+            leaf_of(manifest),
+            hidden=encode(gone),
+            hidden_count=len(gone),
+            removed=(of_deleted, of_replaced),
+            hidden_by=context.snapshot_id,
         )
         found = [replace(manifest, leaf=leaf)]
         if replaced.any():

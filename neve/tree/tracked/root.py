@@ -183,6 +183,7 @@ def _views(
         location=shared.location,
         numbers=shared.numbers,
         hidden=row["hidden"],
+        hidden_count=0 if row["hidden"] is None else len(decode(row["hidden"], path)),
         removed=(row["deleted_positions"], row["replaced_positions"]),
         hidden_by=row["dv_snapshot_id"],
         vectors=row["vectors"],

@@ -19,7 +19,6 @@ from neve.tree.entries import LIVE, MIXED_SPECS, Leaf, Manifest, Status
 from neve.tree.tracked import statistics
 from neve.tree.tracked.change import as_existing, stored
 from neve.tree.tracked.fields import FORMAT_VERSION, LEGACY_VERSION, ContentType
-from neve.tree.tracked.leaf import hidden_rows
 from neve.tree.tracked.rows import concat, encode_rows, put, range_column, typed_rows
 from neve.tree.write import UNASSIGNED, ManifestContext
 
@@ -232,7 +231,7 @@ def _listed(
         columns |= {
             "dv_snapshot_id": [leaf.hidden_by for leaf in hidden],
             "hidden": [leaf.hidden for leaf in hidden],
-            "hidden_count": [len(hidden_rows(m)) if m.leaf and m.leaf.hidden else None for m in leaves],
+            "hidden_count": [leaf.hidden_count if leaf.hidden is not None else None for leaf in hidden],
             "deleted_positions": [leaf.removed[0] if c else None for leaf, c in zip(hidden, changed, strict=True)],
             "replaced_positions": [leaf.removed[1] if c else None for leaf, c in zip(hidden, changed, strict=True)],
         }
