@@ -203,6 +203,11 @@ class Manifest:
         return self.leaf is not None and self.leaf.is_inline
 
     @property
+    def hidden_files(self) -> int:
+        """How many entries count as live and are not any more."""
+        return 0 if self.leaf is None else self.leaf.hidden_count
+
+    @property
     def hides_entries(self) -> bool:
         """Whether the list says of some entries that they are not live any more."""
         return self.leaf is not None and self.leaf.hidden is not None
@@ -216,10 +221,9 @@ class Manifest:
     @property
     def may_hold_live_files(self) -> bool:
         """Whether an entry may be live; v1 writers left the counts out."""
-        hidden = 0 if self.leaf is None else self.leaf.hidden_count
-        return (
-            self.added_files is None or self.existing_files is None or self.added_files + self.existing_files > hidden
-        )
+        if self.added_files is None or self.existing_files is None:
+            return True
+        return self.added_files + self.existing_files > self.hidden_files
 
 
 @dataclass(frozen=True)
