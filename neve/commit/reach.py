@@ -50,7 +50,7 @@ def reachable(io: FileIO, metadata: TableMetadata, metadata_location: str, *, li
     A manifest that cannot be read is an error.
     """
     manifests = distinct_manifests(io, metadata, metadata.lazy_snapshots)
-    entries = read_entries(io, list(manifests.values()), Specs.of(metadata), live_only=live_only)
+    entries = _entries(io, manifests.values(), Specs.of(metadata), live_only=live_only)
     statistics = [*metadata.statistics, *metadata.partition_statistics]
     return Reach(
         tuple(pc.unique(entries["file_path"]).drop_null().to_pylist()),
@@ -68,6 +68,12 @@ def distinct_manifests(io: FileIO, metadata: TableMetadata, snapshots: Iterable[
     """The manifests of some snapshots, each once."""
     listed = in_threads(lambda s: manifests_of(io, metadata, s), list(snapshots))
     return _distinct(m for manifests in listed for m in manifests)
+
+
+def _entries(io: FileIO, manifests: Iterable[Manifest], specs: Specs, *, live_only: bool = True) -> EntryTable:
+    """The files of manifests of several snapshots, read one by one: a file may be live in many of them."""
+    read = in_threads(lambda m: read_entries(io, [m], specs, live_only=live_only), list(manifests))
+    return EntryTable.concat(read, specs)
 
 
 def _distinct(manifests: Iterable[Manifest]) -> Manifests:
@@ -205,7 +211,7 @@ def _files(
     missing = tuple(path for path in read if isinstance(path, str))
     if not len(entries):
         return entries, missing
-    live = read_entries(io, [m for m in kept.values() if m.may_hold_live_files], Specs.of(after), live_only=True)
+    live = _entries(io, [m for m in kept.values() if m.may_hold_live_files], Specs.of(after))
     in_use = pc.is_in(canonical_all(entries["file_path"]), value_set=canonical_all(live["file_path"]))
     return entries.filter(pc.invert(in_use)), missing
 

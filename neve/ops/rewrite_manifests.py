@@ -104,7 +104,8 @@ class RewriteManifests:
 
     def _planned(self, context: TableContext) -> ManifestPlan:
         head = context.head(self.target_branch)
-        manifests = manifests_of(context.io, context.metadata, head)
+        # What shows another side of a manifest goes where the manifest goes.
+        manifests = [m for m in manifests_of(context.io, context.metadata, head) if not m.is_view]
         return plan_manifests(
             manifests,
             read_entries(context.io, manifests, context.specs, live_only=True),

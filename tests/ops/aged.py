@@ -13,8 +13,10 @@ from pyiceberg.manifest import ManifestEntryStatus
 import neve
 from neve.commit.actions import Action, Append
 from neve.commit.retry import Environment
+from neve.model.snapshots import Snapshot
 from neve.ops.context import TableContext
 from neve.tree.entries import EntryTable
+from neve.tree.read import manifests_of, read_entries
 from tests.commit.kit import Kit
 
 DAY = 24 * 60 * 60 * 1000
@@ -82,19 +84,29 @@ class Aged:
         return {f for f in self.kit.files_on_disk() if not f.endswith(".metadata.json")}
 
     def in_use(self, snapshot_ids: Iterable[int] | None = None) -> set[str]:
-        """What some snapshots, or all, lead to, walked one by one with PyIceberg's readers."""
+        """What some snapshots, or all, lead to, walked one by one with PyIceberg's readers where it has some."""
         found: set[str] = set()
-        metadata, io = self.kit.metadata, self.kit.io
+        metadata = self.kit.metadata
         for snapshot in metadata.snapshots:
             if snapshot_ids is None or snapshot.snapshot_id in set(snapshot_ids):
-                found.add(snapshot.manifest_list)
-                for manifest in snapshot.manifests(io):
-                    found.add(manifest.manifest_path)
-                    entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
-                    live = [e for e in entries if e.status != ManifestEntryStatus.DELETED]
-                    found |= {e.data_file.file_path for e in live}
+                found |= {snapshot.listing, *self._of_root(snapshot), *self._of_list(snapshot)}
         found |= {f.statistics_path for f in (*metadata.statistics, *metadata.partition_statistics)}
         return self.relative(found)
+
+    def _of_list(self, snapshot: Snapshot) -> set[str]:
+        found: set[str] = set()
+        for manifest in snapshot.manifests(self.kit.io) if snapshot.manifest_list else ():
+            entries = manifest.fetch_manifest_entry(self.kit.io, discard_deleted=False)
+            live = {e.data_file.file_path for e in entries if e.status != ManifestEntryStatus.DELETED}
+            found |= {manifest.manifest_path, *live}
+        return found
+
+    def _of_root(self, snapshot: Snapshot) -> set[str]:
+        if snapshot.root_manifest is None:
+            return set()
+        manifests = manifests_of(self.kit.io, self.kit.metadata, snapshot)
+        live = read_entries(self.kit.io, manifests, self.kit.specs, live_only=True)
+        return {m.file for m in manifests if not m.is_inline} | set(live["file_path"].to_pylist())
 
     def relative(self, paths: Iterable[str]) -> set[str]:
         """Paths as seen from the folder of the table."""

@@ -43,7 +43,7 @@ def test_dropping_keeps_the_files(lake, tmp_path):
     assert lake.tables() == [] and files_below(tmp_path) == before
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_purging_deletes_what_the_metadata_leads_to(lake, tmp_path, version):
     lived(lake, version=version)
     lived(lake, "db.other")
