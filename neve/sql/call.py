@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from neve.errors import UnsupportedFeature, UserError
+from neve.errors import UserError
+from neve.ops.rewrite_data_files import RewriteDataFiles
 from neve.predicate.times import zone_of
 from neve.sql.arguments import Argument, arguments, flag, mapping, number, numbers, table, text, texts, time
 from neve.sql.options import Options
@@ -101,31 +102,25 @@ def _rewrite_data_files(found: Table, given: Given) -> Any:
     return (rewrite if strategy == "binpack" else _sorted(rewrite, order)).execute()
 
 
-def _sorted(rewrite: Any, order: str | None) -> Any:
+def _sorted(rewrite: RewriteDataFiles, order: str | None) -> RewriteDataFiles:
     """A rewrite in the order of some columns, of a curve through them, or of the table."""
-    columns = _columns(order) if order is not None else ()
-    is_curve = order is not None and order.strip().lower().startswith("zorder")
-    sort = getattr(rewrite, "zorder" if is_curve else "sort", None)
-    if sort is None:
-        raise UnsupportedFeature("The strategy 'sort' is not there yet. Use 'binpack'.")
-    return sort(*columns)
-
-
-def _columns(order: str) -> tuple[str, ...]:
+    if order is None:
+        return rewrite.sort()
     reader = Reader.of(order)
     if reader.took("ZORDER"):
-        inside = reader.in_brackets(lambda: reader.until(",", ")", what="a column"))
-    else:
-        inside = reader.listed(lambda: reader.until(",", what="a column"))
-    reader.end()
-    return inside
+        columns = reader.in_brackets(lambda: _column(reader, ",", ")"))
+        reader.end()
+        return rewrite.zorder(*columns)
+    return rewrite.sort(*reader.listed(lambda: _column(reader, ",")))
+
+
+def _column(reader: Reader, *stops: str) -> str:
+    return reader.until(*stops, what="a column")
 
 
 def _rewrite_position_delete_files(found: Table, given: Given) -> Any:
-    verb = getattr(found, "rewrite_position_deletes", None)
-    if verb is None:
-        raise UnsupportedFeature("rewrite_position_delete_files is not there yet.")
-    return _built(verb().options(given.get("options", {})), given, "where", "branch").execute()
+    rewrite = found.rewrite_position_deletes().options(given.get("options", {}))
+    return _built(rewrite, given, "where", "branch").execute()
 
 
 def _rewrite_manifests(found: Table, given: Given) -> Any:

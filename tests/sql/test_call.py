@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import neve
 from neve.cli import app
 from neve.commit.retry import Environment
-from neve.errors import UnknownName, UnsupportedFeature, UserError
+from neve.errors import UnknownName, UserError
 from neve.ops.remove_orphan_files import OrphanResult
 from neve.ops.rewrite_manifests import RewriteManifestsResult
 from neve.sql import parse
@@ -201,10 +201,26 @@ def test_rewrite_data_files(spark: SparkSession, tmp_path):
     assert done.files_rewritten == 2 and len(t.inspect.files()) == 3
     with pytest.raises(UserError, match="min-inptu-files"):
         lake.sql("CALL system.rewrite_data_files('db.t', options => map('min-inptu-files', 2))")
-    for text in ("rewrite_data_files('db.t', sort_order => 'zorder(id, region)')",):
-        if not hasattr(t.rewrite_data_files(), "zorder"):
-            with pytest.raises(UnsupportedFeature):
-                lake.sql(f"CALL system.{text}")
+    asked = "table => 'db.t', options => map('rewrite-all', 'true')"
+    lake.sql(f"CALL system.rewrite_data_files({asked}, strategy => 'sort', sort_order => 'id DESC NULLS LAST, region')")
+    assert t.scan("region = 'eu'").to_arrow()["id"].to_pylist() == [1, 0]
+    assert lake.sql(f"CALL system.rewrite_data_files({asked}, sort_order => 'zorder(id, region)')").files_rewritten == 2
+    with pytest.raises(UserError, match="has no sort order"):
+        lake.sql(f"CALL system.rewrite_data_files({asked}, strategy => 'sort')")
+    with pytest.raises(UserError, match=r"expected \)"):
+        lake.sql(f"CALL system.rewrite_data_files({asked}, sort_order => 'zorder(id')")
+
+
+def test_rewrite_position_delete_files(spark: SparkSession, tmp_path):
+    lake = neve.connect(tmp_path / "lake", spark=spark)
+    t = lake.create_table("db.t", "id bigint, region string", ["region"])
+    t.append([{"id": i, "region": "eu"} for i in range(6)])
+    for i in (1, 3):
+        t.delete().where(f"id = {i}").mode("merge-on-read").execute()
+    before = sorted(t.to_arrow()["id"].to_pylist())
+    text = "CALL system.rewrite_position_delete_files('db.t', map('rewrite-all', 'true'), where => 'region = \"eu\"')"
+    assert lake.sql(text).snapshot_id is not None
+    assert sorted(t.to_arrow()["id"].to_pylist()) == before == [0, 2, 4, 5]
 
 
 def test_the_command_line_shows_what_a_procedure_did(lake, tmp_path):

@@ -24,7 +24,7 @@ STATEMENTS = [
     "ALTER TABLE db.t REPLACE PARTITION FIELD a WITH bucket ( 16 , id ) AS b",
     "ALTER TABLE db.t CREATE TAG IF NOT EXISTS v AS OF VERSION 3",
     "CALL system.rewrite_data_files ( table => 'db.t' , options => map ( 'a' , 'b' ) , where => 'id > 5' )",
-    "CALL system.expire_snapshots ( 'db.t' , TIMESTAMP '2026-01-01 00:00:00' , 5 , snapshot_ids => array ( 1 , - 2L ) )",
+    "CALL system.expire_snapshots ( 'db.t' , TIMESTAMP '2026-01-01' , 5 , snapshot_ids => array ( 1 , - 2L ) )",
     "SELECT db.t.a , sum ( b ) OVER ( ORDER BY c ) FROM db.t LEFT JOIN u ON t.a = u.a WHERE EXISTS ( FROM v SELECT 1 )",
 ]
 WORDS = sorted({word for text in STATEMENTS for word in text.split()} | {"'", "`", "/*", "--", "\\", "é", "\x00", "1L"})
