@@ -18,11 +18,12 @@ Writes: data files under the current default spec, or under that of the files th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
+import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 
 from neve.errors import UnknownName, UserError
@@ -140,7 +141,8 @@ class RewriteDataFiles:
         """The plan in words."""
         return self.plan().explain()
 
-    def _planned(self, context: TableContext) -> RewritePlanningResult:
+    def _planned(self, context: TableContext, only: Container[str] | None = None) -> RewritePlanningResult:
+        """The plan of all data files, or only of those at some paths."""
         options = self._options(context)
         head = context.head(self.target_branch)
         condition = self._condition(context)
@@ -150,8 +152,9 @@ class RewriteDataFiles:
         deletes = _read(context, [m for m in opened if m.is_deletes], DETAIL.names)
         statistics = STATISTICS if statistics_matter(filter_, deletes) else ()
         choice = None if filter_.keeps_everything else lambda entries: filter_.judge(entries).keep
+        data = _read(context, [m for m in opened if not m.is_deletes], statistics, choice)
         return plan_rewrite(
-            _read(context, [m for m in opened if not m.is_deletes], statistics, choice),
+            data if only is None else data.filter(pa.array([path in only for path in data["file_path"].to_pylist()])),
             deletes,
             context.metadata,
             options,

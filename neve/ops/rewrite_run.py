@@ -8,7 +8,7 @@ were not committed are deleted, and the table is as it was after the last batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,7 +32,6 @@ from neve.tree.entries import EntryTable
 
 __all__ = ["Progress", "RewriteOrders", "RewriteRun"]
 
-_RACES = 3  # how often groups that lost a race are planned again
 _TASKS_PER_CORE = 4  # in one job: more keep all cores busy to its end, fewer tell sooner how far it is
 
 
@@ -40,11 +39,11 @@ _TASKS_PER_CORE = 4  # in one job: more keep all cores busy to its end, fewer te
 class Progress:
     """How far a compaction is."""
 
-    groups_done: int
-    groups: int
-    bytes_done: int
-    bytes: int
-    seconds: float
+    groups_done: int = 0  # rewritten or failed
+    groups: int = 0  # grows when groups have to be rewritten again
+    bytes_done: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,20 +62,20 @@ class RewriteRun:
     """One execution: what was committed so far, and what is written and not committed."""
 
     context: TableContext
-    planned: Callable[[TableContext], RewritePlanningResult]
+    planned: Callable[[TableContext, Container[str] | None], RewritePlanningResult]  # of all files, or of some paths
     orders: RewriteOrders
     started: float = field(default_factory=time.monotonic)
-    groups_done: int = 0
-    bytes_done: int = 0
+    progress: Progress = field(default_factory=Progress)
     open: list[Rewritten] = field(default_factory=list)  # written, not committed
     result: RewriteResult = field(default_factory=RewriteResult)
 
     def run(self) -> RewriteResult:
         """Carry out the plan of the table as it is."""
-        found = self.planned(self.context)
+        found = self.planned(self.context, None)
+        self._expect(found.plan.groups)
         try:
             for batch in _batches(found.plan):
-                self._batch(found.plan, batch, _RACES)
+                self._batch(found.plan, batch, self.context.properties.reruns)
         finally:
             self._delete(self.open)
         removed = self._without_dangling(found.plan)
@@ -94,11 +93,10 @@ class RewriteRun:
             self._give_up(plan, lost, conflicts)
             return
         self.context = self.context.refreshed()
-        fresh = self.planned(self.context).plan
-        wanted = {g.partition.sort_key() for g in lost}
-        again = [g for g in fresh.groups if g.partition.sort_key() in wanted]
-        if again:
-            self._batch(fresh, again, races - 1)
+        fresh = self.planned(self.context, {path for g in lost for path in g.files["file_path"].to_pylist()}).plan
+        self._expect(fresh.groups)
+        if fresh.groups:
+            self._batch(fresh, fresh.groups, races - 1)
 
     # -- rewriting ---------------------------------------------------------------------------------------------------
 
@@ -148,13 +146,12 @@ class RewriteRun:
         except NeveError as e:
             if not plan.options.partial_progress:
                 raise
-            if len(groups) == 1:
-                self._fail(groups, str(e))
+            if len(groups) > 1:
+                for group in groups:
+                    self._attempt(plan, [group], work)
                 return
-            for group in groups:
-                self._attempt(plan, [group], work)
-            return
-        self._tell(plan, groups)
+            self._fail(groups, str(e))
+        self._tell(groups)
 
     def _refuse_differences(self, made: Sequence[Rewritten]) -> None:
         for one in made:
@@ -283,11 +280,19 @@ class RewriteRun:
         found = tuple(GroupResult(g.group_id, g.index_in_partition, g.partition, len(g.files), 0, why) for g in groups)
         self.result = replace(self.result, failed_groups=(*self.result.failed_groups, *found))
 
-    def _tell(self, plan: RewritePlan, groups: Sequence[FileGroup]) -> None:
-        self.groups_done += len(groups)
-        self.bytes_done += sum(g.bytes for g in groups)
-        seconds = time.monotonic() - self.started
-        self.orders.told(Progress(self.groups_done, len(plan.groups), self.bytes_done, plan.bytes, round(seconds, 3)))
+    def _expect(self, groups: Sequence[FileGroup]) -> None:
+        now = self.progress
+        self.progress = replace(now, groups=now.groups + len(groups), bytes=now.bytes + sum(g.bytes for g in groups))
+
+    def _tell(self, groups: Sequence[FileGroup]) -> None:
+        now = self.progress
+        self.progress = replace(
+            now,
+            groups_done=now.groups_done + len(groups),
+            bytes_done=now.bytes_done + sum(g.bytes for g in groups),
+            seconds=round(time.monotonic() - self.started, 3),
+        )
+        self.orders.told(self.progress)
 
     def _delete(self, written: Sequence[Rewritten]) -> None:
         delete_all(self.context.io, [path for w in written for path in w.files["file_path"].to_pylist()])
