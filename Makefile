@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TESTERS ?= 2  # test processes side by side; each has a Spark of its own
 
-.PHONY: demo test lint check soak bench bench-metadata bench-scan bench-dml lock lowest clean
+.PHONY: demo test lint check soak bench bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
 
 demo: $(READY)
 	$(BIN)/neve demo
@@ -26,7 +26,7 @@ check: lint test
 soak: $(READY)
 	HYPOTHESIS_PROFILE=search NEVE_CASES=all $(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
-bench: bench-metadata bench-scan bench-dml
+bench: bench-metadata bench-scan bench-dml bench-compaction
 
 bench-metadata: $(READY)
 	$(BIN)/python -m bench.metadata
@@ -37,6 +37,9 @@ bench-scan: $(READY)
 bench-dml: $(READY)
 	$(BIN)/python -m bench.dml
 	$(BIN)/python -m bench.dml memory
+
+bench-compaction: $(READY)
+	$(BIN)/python -m bench.compaction
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] < (3, 14) else "Névé needs Python 3.11 to 3.13; set PYTHON=...")'

@@ -19,6 +19,7 @@ from neve.ops.delete import Delete
 from neve.ops.evolve_schema import SchemaChange
 from neve.ops.expire_snapshots import ExpireSnapshots
 from neve.ops.inspect import Inspect
+from neve.ops.maintain import Maintain
 from neve.ops.merge import Merge
 from neve.ops.remove_dangling_deletes import RemoveDanglingDeletes
 from neve.ops.remove_orphan_files import RemoveOrphanFiles
@@ -148,6 +149,10 @@ class Table:
     def rewrite_data_files(self) -> RewriteDataFiles:
         """Compact data files: `.where(condition)`, `.option(name, value)`, then `.plan()` or `.execute()`."""
         return RewriteDataFiles(self.context)
+
+    def maintain(self) -> Maintain:
+        """See what the table needs, what pays most first: `.budget(seconds=60)`, then `.plan()` or `.execute()`."""
+        return Maintain(self.context)
 
     def rewrite_manifests(self) -> RewriteManifests:
         """Rewrite manifests that are too small, too large or overlap: `.cluster_by(field)`, then `.execute()`."""

@@ -56,6 +56,7 @@ class RewriteDataFiles:
     target_branch: str = "main"
     properties: Mapping[str, str] = field(default_factory=dict)
     told: Callable[[Progress], None] = lambda progress: None
+    is_enough: Callable[[Progress], bool] = lambda progress: False
     arrangement: Arrangement | None = None  # None: rows stay in the order they are found in
     verifies: bool = False
 
@@ -116,6 +117,10 @@ class RewriteDataFiles:
     def on_progress(self, told: Callable[[Progress], None]) -> Self:
         """Be told how far it is; raising in the function cancels the work and leaves the table as it was."""
         return replace(self, told=told)
+
+    def until(self, is_enough: Callable[[Progress], bool]) -> Self:
+        """Stop after the commit when this says so; with partial progress there are several."""
+        return replace(self, is_enough=is_enough)
 
     def _arranged(self, arrangement: Arrangement) -> Self:
         if self.arrangement is not None:
@@ -199,7 +204,7 @@ class RewriteDataFiles:
         return RewriteRun(context, self._planned, self._orders(order)).run()
 
     def _orders(self, order: RowOrder | None) -> RewriteOrders:
-        return RewriteOrders(self.target_branch, self.properties, self.told, order, self.verifies)
+        return RewriteOrders(self.target_branch, self.properties, self.told, order, self.verifies, self.is_enough)
 
 
 def _read(

@@ -55,6 +55,7 @@ class RewriteOrders:
     told: Callable[[Progress], None]
     order: RowOrder | None
     verifies: bool
+    is_enough: Callable[[Progress], bool]
 
 
 @dataclass
@@ -76,6 +77,8 @@ class RewriteRun:
         try:
             for batch in _batches(found.plan):
                 self._batch(found.plan, batch, self.context.properties.reruns)
+                if self.orders.is_enough(self.progress):
+                    break
         finally:
             self._delete(self.open)
         removed = self._without_dangling(found.plan)
