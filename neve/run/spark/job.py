@@ -3,8 +3,8 @@
 Nothing but one row per task comes back, and only from attempts that succeeded, so files of failed or speculative
 attempts are never referenced.
 
-A row that cannot be stored does not fail its task, which Spark would try again in vain: the task answers with the
-reason, the files of all tasks are deleted, and the reason is raised.
+A row that cannot be stored, or a file that cannot be read as it is written, does not fail its task, which Spark would
+try again in vain: the task answers with the reason, the files of all tasks are deleted, and the reason is raised.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import pyarrow as pa
 from pyspark import AccumulatorParam, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from neve.errors import UserError, WriteFailed
+from neve.errors import CorruptFile, MissingFile, TableError, UserError, WriteFailed
 from neve.io.files import delete_all
+from neve.run.spark.mapped import mapped
 from neve.run.spark.packed import packed, unpacked
 from neve.run.spark.session import is_classic, options_around
 from neve.run.writing.layout import FileNames
@@ -32,8 +33,10 @@ Batches = Iterable[pa.RecordBatch]
 WritingTask = Callable[[Batches, FileNames], tuple[list[WrittenFile], pa.Table | None]]
 """What a task does with its rows: the files it wrote, and what it has to say beside."""
 
-_ANSWER = "files binary, note binary, problem string"
-_ANSWER_SCHEMA = pa.schema([("files", pa.binary()), ("note", pa.binary()), ("problem", pa.string())])
+_ANSWER = "files binary, note binary, problem string, is_input boolean"
+_ANSWER_SCHEMA = pa.schema(
+    [("files", pa.binary()), ("note", pa.binary()), ("problem", pa.string()), ("is_input", pa.bool_())]
+)
 
 
 @dataclass(frozen=True)
@@ -49,24 +52,24 @@ def run_writing_job(
 ) -> list[Answer]:
     """Run a task over the partitions of a DataFrame; what each of them wrote and noted.
 
-    Files are deleted again when the job fails, or when a task answers with a row that cannot be stored.
+    Files are deleted again when the job fails, or when a task answers with what it cannot store or read.
     """
     spark = rows.sparkSession
     finished = _Finished(spark)
-    asked = rows.mapInArrow(_answering(task, target, str(uuid4()), finished.note), _ANSWER)
+    asked = mapped(rows, _answering(task, target, str(uuid4()), finished.note), _ANSWER)
     try:
         with options_around(spark, options):
             collected = asked.collect()
     except Exception as e:  # whatever the job failed of, its files are useless
         left = delete_all(target.open_io(), finished.paths())
-        raise WriteFailed(f"Cannot write data files: {_first_line(e)}", left) from e
+        raise WriteFailed(f"Cannot write data files: {_reason(e)}", left) from e
     finally:
         finished.forget()
     answers = [Answer(_table(a.files), _table(a.note)) for a in collected]
-    problem = next((a.problem for a in collected if a.problem is not None), None)
+    problem = next((a for a in collected if a.problem is not None), None)
     if problem is not None:
         delete_all(target.open_io(), files_of(answers, target)["file_path"].to_pylist())
-        raise UserError(problem)
+        raise (UserError if problem.is_input else TableError)(problem.problem)
     return answers
 
 
@@ -90,8 +93,8 @@ def _answering(
         number, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
         try:
             files, said = task(batches, FileNames(number, attempt, write_id))
-        except UserError as e:
-            yield _answer(problem=str(e))
+        except (UserError, CorruptFile, MissingFile) as e:  # whatever else it is, another attempt may help
+            yield _answer(problem=str(e), is_input=isinstance(e, UserError))
             return
         note([f.path for f in files])
         if files or said is not None:
@@ -100,8 +103,11 @@ def _answering(
     return run
 
 
-def _answer(files: bytes | None = None, note: bytes | None = None, problem: str | None = None) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"files": files, "note": note, "problem": problem}], schema=_ANSWER_SCHEMA)
+def _answer(
+    files: bytes | None = None, note: bytes | None = None, problem: str | None = None, is_input: bool | None = None
+) -> pa.RecordBatch:
+    answer = {"files": files, "note": note, "problem": problem, "is_input": is_input}
+    return pa.RecordBatch.from_pylist([answer], schema=_ANSWER_SCHEMA)
 
 
 class _Finished:
@@ -133,5 +139,9 @@ class _Paths(AccumulatorParam[list[str]]):
         return value1 + value2
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0]
+def _reason(error: Exception) -> str:
+    """What a job failed of: the end of the traceback of a task, or else the first line."""
+    text = str(error).strip()
+    _, found, traceback = text.partition("Traceback (most recent call last):")
+    said = [line for line in traceback.splitlines() if line and not line[0].isspace()]
+    return said[-1] if found and said else text.split("\n", 1)[0]

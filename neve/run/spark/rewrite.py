@@ -30,6 +30,7 @@ from neve.run.facts import TableFacts
 from neve.run.spark.arrange import Spread, arranged, in_order, is_clustered, settings
 from neve.run.spark.assign import assigned_frame
 from neve.run.spark.job import Answer, WritingTask, files_of, run_writing_job
+from neve.run.spark.mapped import mapped
 from neve.run.spark.packed import packed
 from neve.run.spark.read import read
 from neve.run.spark.transforms import column_of
@@ -167,7 +168,7 @@ class Rewriting:
             stored = (assigned(b, target.file_schema, target.arrow_schema) for b in batches)
             yield _sums([Checksum.over(stored)])
 
-        found = rows.mapInArrow(run, "rows bigint, total string").toArrow()
+        found = mapped(rows, run, "rows bigint, total string").toArrow()
         return _together(found)
 
     # -- rows --------------------------------------------------------------------------------------------------------
