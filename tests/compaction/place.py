@@ -41,6 +41,7 @@ WITH_DELETES = tuple(v for v in VERSIONS if v > 1)
 COLUMNS = "id bigint, region string, amount double, note string"
 REGIONS = ("eu", "us", "asia")
 ALL = {"rewrite-all": "true"}
+AWAY = ".away"
 PARTIAL = {"partial-progress.enabled": "true"}
 
 Row = dict[str, Any]
@@ -64,7 +65,8 @@ class Place:
     folder: Path
     spark: SparkSession
     names: Iterator[int] = field(default_factory=count)
-    templates: dict[Any, tuple[str, Any]] = field(default_factory=dict)
+    templates: dict[Any, str] = field(default_factory=dict)
+    before: dict[str, set[str]] = field(default_factory=dict)  # files in storage when a table was made
 
     def __post_init__(self) -> None:
         self.interruption = Interruption()
@@ -95,7 +97,14 @@ class Place:
             self.templates[key] = make().iceberg.metadata_location
         name = f"db.t{next(self.names)}"
         self.theirs.register_table(name, self.templates[key])
+        self.before[name] = on_disk(self.mine.table(name))
         return self.mine.table(name)
+
+    def left_behind(self, table: Table) -> set[str]:
+        """Data files in storage that came since a table was made and that no snapshot of it has."""
+        snapshots = table.refresh().context.metadata.snapshots
+        known = {p for s in snapshots for p in table.inspect.files(s.snapshot_id)["file_path"].to_pylist()}
+        return on_disk(table) - known - self.before.get(table.name, set())
 
     def other(self, table: Table) -> Table:
         """The same table in the hands of the other writer."""
@@ -180,9 +189,9 @@ def summary_of(table: Table, branch: str = "main") -> dict[str, Any]:
 
 
 def on_disk(table: Table) -> set[str]:
-    """The data files and delete files in the folder of a table."""
+    """The data files and delete files in the folder of a table, those that are away included."""
     root = local(table.context.metadata.location) / "data"
-    return {f"file://{folder}/{name}" for folder, _, names in os.walk(root) for name in names}
+    return {f"file://{folder}/{n}".removesuffix(AWAY) for folder, _, names in os.walk(root) for n in names}
 
 
 def lineage_of(table: Table) -> dict[int, tuple[int | None, int | None]]:
@@ -210,12 +219,12 @@ def unchanged(table: Table) -> Iterator[None]:
 def away(*paths: str) -> Iterator[None]:
     """Files that are gone from storage for a while."""
     for path in paths:
-        local(path).rename(f"{local(path)}.away")
+        local(path).rename(f"{local(path)}{AWAY}")
     try:
         yield
     finally:
         for path in paths:
-            Path(f"{local(path)}.away").rename(local(path))
+            Path(f"{local(path)}{AWAY}").rename(local(path))
 
 
 # --- deletes as other writers commit them ---
