@@ -26,6 +26,8 @@ _PARQUET_MAGIC = b"PAR1"
 _PARQUET_ID, _AVRO_ID = b"PARQUET:field_id", b"field-id"
 _LIMIT = 4 << 30  # bytes of a table after decompression
 _LEVEL = 3
+_UNIQUE = ("location", "lower_bound", "upper_bound", "record_count", "file_size_in_bytes", "value_count")
+"""Columns whose values rarely repeat, so that a dictionary would be dropped again."""
 
 
 def is_parquet(data: bytes) -> bool:
@@ -130,12 +132,20 @@ def encode_by_id(table: pa.Table, pairs: Mapping[str, str]) -> bytes:
         compression_level=_LEVEL,
         store_schema=False,
         write_statistics=False,
-        use_dictionary=True,
+        use_dictionary=[name for name in _leaf_names(table.schema) if not name.endswith(_UNIQUE)],
         store_decimal_as_integer=True,
     ) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(dict(pairs))
     return bytes(target.getvalue())
+
+
+def _leaf_names(fields: Iterable[pa.Field], prefix: str = "") -> Iterable[str]:
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            yield from _leaf_names(field.type, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}" + (".list.element" if pa.types.is_list(field.type) else "")
 
 
 def _id_of(field: pa.Field) -> int | None:

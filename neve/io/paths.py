@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,6 +40,7 @@ _CONTROL = r"[\x00-\x1f\x7f]"
 _DOTS = r"(?:^|/)(?:\.|%2[eE]){1,2}(?:/|$)"
 _QUOTED = r"[^A-Za-z0-9\-_.!~*'():@&=+$,;/]"  # what Java does not leave alone in the path of a URI
 _NORMALISED = r"//.*//|:/[^/].*//|/\.|/$"
+_COLON, _PERCENT, _DOT, _SLASH = b":%./"
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
 
 
@@ -80,12 +82,31 @@ def resolve(location: str, path: str) -> str:
 def resolve_all(location: str, paths: Column) -> pa.Array:
     """`resolve` of a column. Nothing is normalised: the location, a slash, the path."""
     column = _whole(paths)
+    if _is_plainly_relative(column):
+        return pc.utf8_replace_slice(column, 0, 0, f"{location.rstrip('/')}/")
     is_relative = pc.invert(pc.match_substring_regex(column, _SCHEME))
     if not _any(is_relative):
         return column
     escapes = pc.and_(is_relative, pc.match_substring_regex(column, _DOTS))
     _refuse(column, escapes, f"a relative path with `.` or `..` leads outside the table at {location}")
     return pc.if_else(is_relative, pc.binary_join_element_wise(location.rstrip("/"), column, "/"), column)
+
+
+def _is_plainly_relative(column: pa.Array) -> bool:
+    """Whether no path can have a scheme or a segment of dots, by one look at the bytes of all of them together."""
+    if not len(column) or not pa.types.is_string(column.type) or column.null_count:
+        return False
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    text = memoryview(column.buffers()[2] or b"")[offsets[0] : offsets[-1]]
+    data = np.frombuffer(text, np.uint8)
+    if (data == _COLON).any() or (data == _PERCENT).any():
+        return False
+    dots = np.flatnonzero(data == _DOT)
+    bordered = np.concatenate([[_SLASH], data, [_SLASH]])
+    beside_slash = (bordered[dots] == _SLASH) | (bordered[dots + 2] == _SLASH)
+    edges = offsets[np.r_[True, offsets[1:] > offsets[:-1]]] - offsets[0]  # where paths begin, and those before end
+    at_edge = (data[edges[:-1]] == _DOT) | (data[edges[1:] - 1] == _DOT)
+    return not beside_slash.any() and not at_edge.any()
 
 
 def relativise(location: str, path: str) -> str:

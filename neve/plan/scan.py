@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
@@ -34,6 +35,7 @@ __all__ = [
     "ScanPlan",
     "ScanStats",
     "attach_deletes",
+    "compared_columns",
     "filter_metrics",
     "filter_partitions",
     "plan_scan",
@@ -186,6 +188,11 @@ def statistics_matter(partitions: PartitionFilter, deletes: EntryTable) -> bool:
     """Whether the statistics of data files can rule out a file, or a delete file for a file."""
     by_value = bool((deletes.numpy("content") == Content.EQUALITY_DELETES).any())
     return by_value or partitions.predicate is not AlwaysTrue()
+
+
+def compared_columns(predicate: BooleanExpression) -> frozenset[int]:
+    """The ids of the columns a bound predicate compares."""
+    return frozenset(extract_field_ids(predicate))
 
 
 def _stats(verdict: Verdict, survivors: int, files: EntryTable, deletes: int, applied: EntryTable) -> ScanStats:

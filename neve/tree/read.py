@@ -41,6 +41,7 @@ __all__ = [
     "read_list",
     "read_listing",
     "read_manifest",
+    "refuse_repeated",
     "with_detail",
 ]
 
@@ -135,11 +136,15 @@ def read_entries(
     detail: Collection[str] = (),
     detail_where: Choice | None = None,
     live_only: bool = False,
+    columns: Collection[int] | None = None,
+    repeats_allowed: bool = False,
 ) -> EntryTable:
     """The entries of some manifests as one table, tombstones included unless only live ones are asked for.
 
     `detail` names the columns to read beyond the core (statistics, split offsets, key metadata); with `detail_where`
-    only for the entries it chooses, and they are null for the others. The column `manifest` holds the ordinal of the
+    only for the entries it chooses, and they are null for the others. `columns` are the ids of the columns whose
+    statistics are wanted; others may be left out. `repeats_allowed` leaves it to the caller to refuse data files that
+    are live twice. The column `manifest` holds the ordinal of the
     manifest in the sequence given.
     """
     specs = typed(io, specs, manifests)
@@ -147,8 +152,17 @@ def read_entries(
     def one(numbered: tuple[int, Manifest]) -> EntryTable:
         ordinal, manifest = numbered
         if _shows_tracked(manifest):
-            entries = leaf.read_view(io, manifest, specs, ordinal, detail)
-            return entries.live() if live_only else entries
+            return leaf.read_view(
+                io,
+                manifest,
+                specs,
+                ordinal,
+                detail,
+                live_only=live_only,
+                where=detail_where,
+                columns=columns,
+                repeats_allowed=repeats_allowed,
+            )
         opened = _opened(io, manifest, specs)
         entries = _entries(opened, manifest, specs, ordinal, () if detail_where else detail)
         check_entries(manifest, entries)
@@ -156,10 +170,13 @@ def read_entries(
         return _detailed(entries, opened, detail, detail_where(entries)) if detail_where else entries
 
     tables = in_threads(one, list(enumerate(manifests)))
-    found = EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _in_order(detail))
+    return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _in_order(detail))
+
+
+def refuse_repeated(entries: EntryTable, manifests: Sequence[Manifest]) -> None:
+    """Refuse live entries of one snapshot that track a data file twice, where the version of the tree forbids it."""
     if any(_shows_tracked(m) and not m.is_deletes for m in manifests):
-        refuse_twice_live(found.of_content(Content.DATA), manifests)
-    return found
+        refuse_twice_live(entries.of_content(Content.DATA), manifests)
 
 
 def _shows_tracked(manifest: Manifest) -> bool:

@@ -20,7 +20,7 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
@@ -35,6 +35,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 from sqlalchemy import create_engine
 from sqlalchemy.event import listen
 
+import neve
 from neve.catalog.sql import EmbeddedCatalog
 from neve.commit.actions import Action, Removed
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected
@@ -199,8 +200,15 @@ class Kit:
         return {name_of(p) for p in self.live(deletes=deletes, branch=branch)["file_path"].to_pylist()}
 
     def names_by_pyiceberg(self) -> set[str]:
-        """The names of the live data files as PyIceberg finds them."""
-        return {name_of(task.file.file_path) for task in self.table.scan().plan_files()}
+        """The names of the live data files as PyIceberg finds them, in an export where it cannot read the tree."""
+        head = self.head()
+        readable = head is None or head.manifest_list is not None
+        table = self.table if readable else StaticTable.from_metadata(self.exported())
+        return {name_of(task.file.file_path) for task in table.scan().plan_files()}
+
+    def exported(self) -> str:
+        """The path of the metadata in the spelling of version 3."""
+        return neve.connect(str(self.folder)).table("db.t").export_metadata()
 
     def statuses(self, *, deletes: bool | None = None) -> dict[str, str]:
         """The status of each file by its name."""

@@ -84,8 +84,8 @@ def partition_field_ids(t: Kit, manifest: Manifest) -> tuple[list[int], list[int
 
 
 class TestAppending:
-    def test_append_two_specs(self, any_version: Kit):
-        t = any_version
+    def test_append_two_specs(self, in_avro: Kit):
+        t = in_avro
         t.ok(Append(plus(t.data("a"), t.data("b", spec=1, bucket=3), t.data("c", region="us"))))
         assert [(m.spec_id, m.added_files) for m in t.manifests()] == [(1, 1), (0, 2)]
         assert tuples_by_pyiceberg(t) == {"a": (0, ("eu",)), "b": (1, ("eu", 3)), "c": (0, ("us",))}
@@ -142,8 +142,8 @@ class TestMerging:
         assert holding(t) == [(1, ["b"]), (0, ["a"])]
         assert t.manifests()[1] == old
 
-    def test_spec_changed_merge_existing(self, any_version: Kit):
-        t = any_version
+    def test_spec_changed_merge_existing(self, in_avro: Kit):
+        t = in_avro
         append_each(t, t.data("a"), t.data("b", region="us"))
         t.default_spec(1)
         t.ok(Append(t.data("c", spec=1)))
@@ -263,8 +263,8 @@ class TestSpecs:
         next_spec = evolved_spec(t.metadata, add=["region"])
         assert [f.field_id for f in next_spec.fields] == [1000, 1002], "the id region had belongs to another field here"
 
-    def test_dropped_source_column_old_spec(self, any_version: Kit):
-        t = any_version
+    def test_dropped_source_column_old_spec(self, in_avro: Kit):
+        t = in_avro
         t.default_spec(2)
         t.ok(Append(plus(t.data("a", ids=(1, 2)), t.data("b", region="us"), t.data("c", spec=1, bucket=3))))
         without = Schema(*(f for f in SCHEMA.fields if f.name != "region"), schema_id=1)
@@ -333,8 +333,8 @@ class TestRewriting:
         t.refused(RewriteManifests(paths), Check.MANIFESTS)
         t.ok(RewriteManifests(paths, (data,)))
 
-    def test_manifests_rewrite_keeps_deletes(self, with_deletes: Kit):
-        t = with_deletes
+    def test_manifests_rewrite_keeps_deletes(self, with_delete_entries: Kit):
+        t = with_delete_entries
         append_each(t, t.data("a"), t.data("b"))
         t.ok(RowDelta(added_deletes=t.deletes("d", t.data("a"))))
         t.ok(RowDelta(added_deletes=t.equality("e")))

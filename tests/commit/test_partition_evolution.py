@@ -86,7 +86,8 @@ def test_validate_rejects_unknown_spec_with_clear_message(t: Kit):
         validate_added_data_files(t.metadata, stray)
 
 
-def test_each_spec_gets_manifests_of_its_own(t: Kit):
+def test_each_spec_gets_manifests_of_its_own(in_avro: Kit):
+    t = in_avro
     t.ok(Append(plus(t.data("a", spec=1, bucket=3), t.data("b"), t.data("c", spec=2), t.data("d", spec=1))))
     written = sorted(t.manifests(), key=lambda m: m.path)
     assert [(m.spec_id, m.added_files) for m in written] == [(0, 1), (1, 2), (2, 1)], (
@@ -101,7 +102,8 @@ def test_each_spec_gets_manifests_of_its_own(t: Kit):
         assert all(set(e["data_file"]["partition"]) == fields for e in entries)
 
 
-def test_pyiceberg_reads_every_spec_as_it_was_written(t: Kit):
+def test_pyiceberg_reads_every_spec_as_it_was_written(in_avro: Kit):
+    t = in_avro
     t.ok(Append(plus(t.data("a", spec=1, bucket=3), t.data("b", region="us"), t.data("c", spec=2))))
     t.ok(DeleteFiles(removed(t.data("b", region="us"))))
     io, found = t.table.io, {}

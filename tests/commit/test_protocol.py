@@ -17,6 +17,7 @@ from neve.commit.outcome import Check, Committed, Rejected, Unknown, require
 from neve.commit.retry import Environment, Phase, wait_before
 from neve.errors import CommitConflict, CommitUnknown, TableError, UnsupportedFeature, UserError
 from neve.model.properties import properties_of
+from neve.tree.read import manifests_of
 from tests.commit.kit import Kit, plus, removed
 
 
@@ -42,8 +43,8 @@ def orphans(t: Kit) -> set[str]:
     """Files on disk that no snapshot and no metadata log entry reaches."""
     needed = {t.table.metadata_location, *(e.metadata_file for e in t.metadata.metadata_log)}
     for snapshot in t.metadata.snapshots:
-        needed.add(snapshot.manifest_list)
-        needed |= {m.manifest_path for m in snapshot.manifests(t.table.io)}
+        needed.add(snapshot.listing)
+        needed |= {m.file for m in manifests_of(t.io, t.metadata, snapshot)}
     root = f"{t.location}/"
     return t.files_on_disk() - {path.removeprefix(root) for path in needed}
 

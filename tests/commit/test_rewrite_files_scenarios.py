@@ -72,8 +72,8 @@ def test_rewrite_replace(any_version: Kit):
     assert sorted((m.spec_id, m.added_files, m.deleted_files) for m in t.manifests()) == [(0, 0, 1), (1, 2, 0)]
 
 
-def test_rewrite_data_and_deletes(grown: Kit):
-    t = grown
+def test_rewrite_data_and_deletes(grown_with_delete_entries: Kit):
+    t = grown_with_delete_entries
     eu1, eu2 = t.data("eu1"), t.data("eu2")
     d1, d2 = t.deletes("d1", eu1), t.deletes("d2", eu2)
     t.ok(RowDelta(added_deletes=plus(d1, d2)))
@@ -98,8 +98,8 @@ def test_rewrite_data_and_deletes(grown: Kit):
     assert t.by_name("sequence_number")["d3"] == number, "a rewritten delete is as old as what it replaces"
 
 
-def test_rewrite_keeps_old_number(grown: Kit):
-    t = grown
+def test_rewrite_keeps_old_number(grown_with_delete_entries: Kit):
+    t = grown_with_delete_entries
     start, number = t.head_id, t.head().sequence_number
     t.ok(Append(t.new("eu3")))
     t.ok(compaction(t, start, numbered=True))
@@ -229,8 +229,8 @@ def test_rewrite_failure_cleans(grown: Kit):
     assert t.names() == {"eu1", "eu2", "us1", "theirs0", "theirs1", "theirs2"}
 
 
-def test_rewrite_eq_to_position(with_deletes: Kit):
-    t = with_deletes
+def test_rewrite_eq_to_position(with_delete_entries: Kit):
+    t = with_delete_entries
     old, other = t.data("old"), t.data("other", region="us")
     t.ok(Append(plus(old, other)))
     equality = t.equality("e")
@@ -275,8 +275,8 @@ def test_rewrite_drops_vector(tmp_path: Path, spec: int):
     assert t.attached() == {"b": {"v"}}
 
 
-def test_rewrite_duplicate_entries(any_version: Kit):
-    t = any_version
+def test_rewrite_duplicate_entries(in_avro: Kit):
+    t = in_avro
     t.ok(Append(t.data("a"), fast=True))
     t.ok(Append(t.data("a"), fast=True))
     t.set(commit__manifest__min_count_to_merge="3")

@@ -88,9 +88,9 @@ def test_required_file_removed_by_replace_partitions(grown: Kit):
     refused_for_required_file(t, start)
 
 
-def test_required_file_removed_by_delete_default(grown: Kit):
+def test_required_file_removed_by_delete_default(grown_with_delete_entries: Kit):
     """Whoever deletes rows of a file that was dropped meanwhile has nothing left to delete."""
-    t = grown
+    t = grown_with_delete_entries
     start, us1 = t.head_id, t.data("us1", region="us")
     t.ok(DeleteFiles(removed(t.data("eu1"))))
     t.ok(DeleteFiles(row_filter=US))
@@ -109,8 +109,8 @@ def test_required_file_removed_by_delete_strict(grown: Kit):
         assert (conflict.files, conflict.snapshot_id) == ((t.path("eu1"),), t.head_id)
 
 
-def test_required_file_removed_before_start(grown: Kit):
-    t = grown
+def test_required_file_removed_before_start(grown_with_delete_entries: Kit):
+    t = grown_with_delete_entries
     before = t.head_id
     t.ok(Overwrite(t.new("eu3"), removed(t.data("eu1"))))
     start = t.head_id
@@ -119,8 +119,8 @@ def test_required_file_removed_before_start(grown: Kit):
     t.ok(command(t, start, Command.MERGE, SERIALIZABLE))
 
 
-def test_required_file_outside_filter(grown: Kit):
-    t = grown
+def test_required_file_outside_filter(grown_with_delete_entries: Kit):
+    t = grown_with_delete_entries
     wide = t.data("wide", spec=2, ids=(0, 9))
     t.ok(Append(wide))
     start, us1 = t.head_id, t.data("us1", region="us")

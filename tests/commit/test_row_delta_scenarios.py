@@ -116,7 +116,7 @@ def test_removed_rows_and_removed_deletes(grown: Kit):
     assert (t.summary()["total-delete-files"], t.summary()["total-position-deletes"]) == ("2", "2")
     t.ok(RowDelta(removed_data=removed(eu1), removed_deletes=removed(ours)))
     summary = t.summary()
-    kind = "removed-dvs" if t.metadata.format_version == 3 else "removed-position-delete-files"
+    kind = "removed-dvs" if t.metadata.format_version >= 3 else "removed-position-delete-files"
     assert [summary[key] for key in ("deleted-data-files", "removed-delete-files", kind)] == ["1", "1", "1"]
     assert (summary["deleted-records"], summary["removed-position-deletes"]) == ("10", "1")
     assert (summary["total-data-files"], summary["total-records"]) == ("2", "20")
@@ -125,8 +125,8 @@ def test_removed_rows_and_removed_deletes(grown: Kit):
     assert t.statuses() | {"eu1": "DELETED", "ours": "DELETED"} == t.statuses()
 
 
-def test_delete_file_by_reference_from_manifest(grown: Kit):
-    t = grown
+def test_delete_file_by_reference_from_manifest(grown_with_delete_entries: Kit):
+    t = grown_with_delete_entries
     for name, of in (("d1", t.data("eu1")), ("d2", t.data("eu2"))):
         t.ok(RowDelta(added_deletes=t.deletes(name, of)))
     manifests = t.manifests()
@@ -142,8 +142,8 @@ def test_delete_file_by_reference_from_manifest(grown: Kit):
     assert t.names(deletes=True) == {"d2"}
 
 
-def test_three_specs_one_delta(with_deletes: Kit):
-    t = with_deletes
+def test_three_specs_one_delta(with_delete_entries: Kit):
+    t = with_delete_entries
     t.set(write__summary__partition_limit="10")
     files = of_three_specs(t)
     before = t.head().sequence_number
@@ -165,8 +165,8 @@ def test_three_specs_one_delta(with_deletes: Kit):
     assert t.attached() == {"first": {"d-first"}, "second": {"d-second"}, "third": {"d-third"}}
 
 
-def test_merge_manifests_of_three_specs(with_deletes: Kit):
-    t = with_deletes
+def test_merge_manifests_of_three_specs(with_delete_entries: Kit):
+    t = with_delete_entries
     t.set(commit__manifest__min_count_to_merge="2")
     expected = {}
     for i in range(3):
@@ -184,8 +184,8 @@ def test_merge_manifests_of_three_specs(with_deletes: Kit):
     assert t.attached() == expected
 
 
-def test_abort_with_several_specs(with_deletes: Kit):
-    t = with_deletes
+def test_abort_with_several_specs(with_delete_entries: Kit):
+    t = with_delete_entries
     files = of_three_specs(t)
     t.set(commit__retry__num_retries="1")
     delta = RowDelta(t.new("mine"), deletes_from(t, files))

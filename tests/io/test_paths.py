@@ -232,3 +232,18 @@ def test_spark_shows_a_path_as_its_uri(spark: Any, tmp_path: Path) -> None:
     read = spark.read.option("__globPaths__", "false").schema("id long").parquet(*map(spark_path, asked))
     shown = {row[0] for row in read.select("_metadata.file_path").collect()}
     assert shown == set(spark_uri_all(column(*asked)).to_pylist())
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", ".", "..", "/", "b.c", ":", "%2e", "x/", "/y", "é"]), max_size=5)))
+def test_resolving_many_paths_at_once_is_resolving_each(parts):
+    column = pa.array(["".join(p) for p in parts], pa.string())
+
+    def attempt(values):
+        try:
+            return resolve_all("file:/t", values).to_pylist()
+        except TableError:
+            return TableError
+
+    alone = [attempt(column.slice(i, 1)) for i in range(len(column))]
+    expected = TableError if TableError in alone else [found[0] for found in alone]
+    assert attempt(column) == expected

@@ -13,6 +13,7 @@ import pytest
 
 from neve.commit.actions import Append, RowDelta
 from neve.errors import CorruptFile, TableError, UnsupportedFeature
+from neve.ops.planning import plan
 from tests.commit.kit import Kit, plus
 from tests.tree import v4
 
@@ -114,14 +115,14 @@ def test_a_bad_row_of_a_root_is_named(t: Kit, what: str):
 
 def test_a_leaf_that_is_listed_twice_is_refused(t: Kit):
     changed(t.head().root_manifest, lambda rows: rows.append(dict(rows[0])))
-    with pytest.raises(CorruptFile, match="rows 0 and 1"):
+    with pytest.raises(CorruptFile, match="row 0 and row 1"):
         t.manifests()
 
 
 def test_one_file_in_two_leaves_is_refused_with_both_places(t: Kit):
     t.ok(Append(t.data("a"), fast=True))
     with pytest.raises(CorruptFile, match=r"a\.parquet in row 0 of .* and in row 0 of"):
-        t.entries()
+        plan(t.io, t.metadata, t.head())
 
 
 def test_rows_with_column_files_are_refused(t: Kit):

@@ -15,7 +15,15 @@ from neve.io.paths import resolve, resolve_all
 from neve.tree.entries import LIVE, EntryTable, Manifest, Status
 from neve.tree.tracked.fields import COLUMN_FILES, FORMAT_VERSION, ContentType
 
-__all__ = ["check_leaf", "check_root", "check_rows", "refuse_column_files", "refuse_twice_live", "resolved"]
+__all__ = [
+    "check_leaf",
+    "check_root",
+    "check_rows",
+    "refuse_column_files",
+    "refuse_twice",
+    "refuse_twice_live",
+    "resolved",
+]
 
 _REQUIRED = ("status", "content_type", "format_version", "location", "file_format", "record_count")
 _FILES = (ContentType.DATA, ContentType.EQUALITY_DELETES)
@@ -65,7 +73,7 @@ def check_root(rows: pa.Table, path: str) -> None:
     _refuse(
         path, is_manifest & (own != file), "equal sequence numbers of a leaf", lambda row: f"{own[row]} and {file[row]}"
     )
-    _refuse_twice(path, rows["location"], live)
+    refuse_twice(path, rows)
 
 
 def _check_numbers(rows: pa.Table, path: str) -> None:
@@ -76,16 +84,19 @@ def _check_numbers(rows: pa.Table, path: str) -> None:
         _refuse(path, lacking, f"a {name} in every row that is not new", lambda _: "none")
 
 
-def _refuse_twice(path: str, locations: pa.ChunkedArray, live: Mask) -> None:
-    rows = np.flatnonzero(live)
-    encoded = locations.take(pa.array(rows)).combine_chunks().dictionary_encode()
-    if len(encoded.dictionary) == len(rows):
+def refuse_twice(path: str, rows: pa.Table, places: Any = None) -> None:
+    """Refuse two live rows of one manifest for one location; `places` are the positions of the rows in the file."""
+    live = np.flatnonzero(np.isin(rows["status"].to_numpy(), LIVE))
+    found = rows["location"].take(pa.array(live)) if len(live) < rows.num_rows else rows["location"]
+    if pc.count_distinct(found).as_py() == len(live):
         return
+    at = live if places is None else places[live]
+    encoded = found.combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
-    again = np.setdiff1d(np.arange(len(rows)), np.unique(codes, return_index=True)[1])[0]
+    again = np.setdiff1d(np.arange(len(live)), np.unique(codes, return_index=True)[1])[0]
     first = int(np.flatnonzero(codes == codes[again])[0])
     where = encoded.dictionary[int(codes[again])].as_py()
-    raise CorruptFile(path, "one live row for each location", f"rows {rows[first]} and {rows[again]} for {where}")
+    raise CorruptFile(path, "one live row for each location", f"row {at[first]} and row {at[again]} for {where}")
 
 
 def refuse_twice_live(entries: EntryTable, manifests: Sequence[Manifest]) -> None:

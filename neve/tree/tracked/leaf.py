@@ -6,7 +6,7 @@ manifest, the vector in another, both at the position of the row. What a row lea
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from neve.io.mumbling import decode
 from neve.model.partition import Specs
 from neve.tree.entries import DETAIL, LIVE, Content, EntryTable, Leaf, Manifest, Status
 from neve.tree.tracked import statistics
-from neve.tree.tracked.checks import check_leaf, refuse_column_files, resolved
+from neve.tree.tracked.checks import check_leaf, refuse_column_files, refuse_twice, resolved
 from neve.tree.tracked.fields import ContentType
 from neve.tree.tracked.rows import put, read_rows
 
@@ -45,23 +45,56 @@ def open_leaf(io: FileIO, manifest: Manifest) -> IdTable:
 
 
 def read_view(
-    io: FileIO, manifest: Manifest, specs: Specs, ordinal: int, detail: Collection[str], *, as_is: bool = False
+    io: FileIO,
+    manifest: Manifest,
+    specs: Specs,
+    ordinal: int,
+    detail: Collection[str],
+    *,
+    as_is: bool = False,
+    repeats_allowed: bool = False,
+    live_only: bool = False,
+    where: Callable[[EntryTable], Any] | None = None,
+    columns: Collection[int] | None = None,
 ) -> EntryTable:
-    """The entries a manifest of the tree shows."""
+    """The entries a manifest of the tree shows; details only of those that `where` chooses."""
     leaf = leaf_of(manifest)
-    names = (*(_DELETES_VIEW if manifest.is_deletes else _DATA_VIEW), *_plain(detail))
-    metrics = [_MAPS[name] for name in detail if name in _MAPS]
+    asked = [n for n in DETAIL.names if n in set(detail)]
+    early = () if where is not None and leaf.rows is None else asked
     if leaf.rows is not None:
-        rows = leaf.rows
+        table, rows = None, leaf.rows
     else:
         table = open_leaf(io, manifest)
         refuse_column_files(table)
-        rows = read_rows(table, specs, names, metrics=metrics)
+        names = (*(_DELETES_VIEW if manifest.is_deletes else _DATA_VIEW), *_plain(early))
+        rows = read_rows(table, specs, names, metrics=_metrics(early), columns=columns)
         check_leaf(rows, manifest.file, as_is=as_is)
     places = np.arange(rows.num_rows, dtype=np.int32)
     rows = inherited(of_known_specs(rows, specs, manifest.file), manifest)
     rows, places = _shown(rows, places, leaf, manifest.file)
-    return _entries(rows, places, manifest, specs, ordinal, [n for n in DETAIL.names if n in set(detail)])
+    if not as_is and not repeats_allowed:
+        refuse_twice(manifest.file, rows, places)
+    entries = _entries(rows, places, manifest, specs, ordinal, list(early))
+    entries = entries.live() if live_only else entries
+    if table is None or where is None or not asked:
+        return entries
+    return _detailed(entries, table, specs, asked, np.asarray(where(entries), bool), columns)
+
+
+def _detailed(
+    entries: EntryTable, table: IdTable, specs: Specs, names: list[str], chosen: Any, columns: Collection[int] | None
+) -> EntryTable:
+    """The entries with the details of those chosen, and null for the others."""
+    if not chosen.any():
+        return entries.with_columns(**dict.fromkeys(names))
+    own = entries.filter(pa.array(chosen))
+    found = _details(table, specs, own.numpy("row"), own.numpy("content"), names, columns)
+    places = pa.array(np.cumsum(chosen) - 1, mask=~chosen)
+    return entries.with_columns(**{name: found.column(name).take(places) for name in names})
+
+
+def _metrics(detail: Collection[str]) -> list[int]:
+    return [_MAPS[name] for name in detail if name in _MAPS]
 
 
 def details(
@@ -69,13 +102,27 @@ def details(
 ) -> pa.Table:
     """Detail columns of some rows of a leaf, in the order given; the content of an entry tells which side it shows."""
     leaf = leaf_of(manifest)
-    plain, metrics = _plain(names), [_MAPS[name] for name in names if name in _MAPS]
     if leaf.rows is not None:
-        rows = leaf.rows.take(pa.array(wanted, pa.int64()))
-    else:
-        rows = read_rows(
-            open_leaf(io, manifest), specs, (*plain, "vector_key"), metrics=metrics, partitions=False, rows=wanted
-        )
+        return _as_details(leaf.rows.take(pa.array(wanted, pa.int64())), specs, contents, names)
+    return _details(open_leaf(io, manifest), specs, wanted, contents, names, None)
+
+
+def _details(
+    table: IdTable, specs: Specs, wanted: Any, contents: Any, names: Collection[str], columns: Collection[int] | None
+) -> pa.Table:
+    rows = read_rows(
+        table,
+        specs,
+        (*_plain(names), "vector_key"),
+        metrics=_metrics(names),
+        partitions=False,
+        rows=wanted,
+        columns=columns,
+    )
+    return _as_details(rows, specs, contents, names)
+
+
+def _as_details(rows: pa.Table, specs: Specs, contents: Any, names: Collection[str]) -> pa.Table:
     of_vectors = np.asarray(contents) == Content.POSITION_DELETES
     found = _detail_columns(rows, specs, names, of_vectors)
     return pa.table([found[n] for n in names], schema=pa.schema([DETAIL.field(n) for n in names]))

@@ -54,6 +54,7 @@ def read_rows(
     ranges: bool = False,
     partitions: bool = True,
     rows: Any = None,
+    columns: Collection[int] | None = None,
 ) -> pa.Table:
     """Columns of the rows of a file: those named, the union tuple, and statistics of the metrics asked for.
 
@@ -62,16 +63,16 @@ def read_rows(
     schema = specs.schemas[0]
     wanted = fixed(names)
     tuples = {u.column: (PARTITION, u.field.field_id) for u in specs.union} if partitions else {}
-    stats = statistics.places(table, schema, metrics) if metrics else {}
+    stats = statistics.places(table, schema, metrics, columns) if metrics else {}
     ends = _range_places(table, specs) if ranges else {}
     found = table.read([*wanted.values(), *tuples.values(), *stats.values(), *ends.values()], rows)
     count = table.rows if rows is None else len(rows)
-    columns = {name: _settled(found.get(path), _TYPES[name], count, table) for name, path in wanted.items()}
+    settled = {name: _settled(found.get(path), _TYPES[name], count, table) for name, path in wanted.items()}
     types = {u.column: u.arrow_type for u in specs.union} | _range_types(specs)
-    columns |= {name: _cast(found.get(path), types[name], count, table) for name, path in (tuples | ends).items()}
+    settled |= {name: _cast(found.get(path), types[name], count, table) for name, path in (tuples | ends).items()}
     kept = statistics.kept_columns(schema)
-    columns |= {name: _promoted(found[path], _stat_type(name, kept)) for name, path in stats.items()}
-    return pa.table(columns)
+    settled |= {name: _promoted(found[path], _stat_type(name, kept)) for name, path in stats.items()}
+    return pa.table(settled)
 
 
 def _settled(values: pa.Array | None, kind: pa.DataType, count: int, table: IdTable) -> pa.Array:

@@ -110,9 +110,14 @@ def metric_type(field: NestedField, metric: int) -> pa.DataType | None:
     return pa.bool_() if metric == TIGHT else pa.int64()
 
 
-def places(table: IdTable, schema: Schema, metrics: Collection[int] = tuple(METRICS)) -> dict[str, IdPath]:
-    """Where a file has which statistics of columns the table still has."""
-    kept: dict[int, NestedField] = kept_columns(schema)
+def places(
+    table: IdTable,
+    schema: Schema,
+    metrics: Collection[int] = tuple(METRICS),
+    columns: Collection[int] | None = None,
+) -> dict[str, IdPath]:
+    """Where a file has which statistics of columns the table still has, of all columns or of those named."""
+    kept = {i: f for i, f in kept_columns(schema).items() if columns is None or i in columns}
     found: dict[str, IdPath] = {}
     for base in table.below((STATISTICS,)):
         field_id = (base - _FIRST) // _WIDTH
