@@ -13,17 +13,15 @@ Writes: no files but manifests; the snapshot is a `replace`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Self
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from neve.commit.actions import Removed, RewriteFiles
 from neve.commit.outcome import Outcome
-from neve.commit.protocol import commit
 from neve.commit.summary import Tally
-from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.ops.rerunning import land_anew
+from neve.ops.tidying import Tidying
 from neve.plan.dangling import DanglingPlan, dangling
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest
@@ -52,30 +50,8 @@ class DanglingResult:
 
 
 @dataclass(frozen=True)
-class RemoveDanglingDeletes:
+class RemoveDanglingDeletes(Tidying[DanglingPlan]):
     """A removal of dangling deletes on its way: `.branch(name)`, then `.plan()`, `.explain()` or `.execute()`."""
-
-    context: TableContext
-    target_branch: str = "main"
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-    def branch(self, name: str) -> Self:
-        """Look at a branch instead of main."""
-        return replace(self, target_branch=name)
-
-    def snapshot_property(self, name: str, value: str) -> Self:
-        """Add a property to the summary of the snapshot."""
-        if name == "operation":
-            raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")
-        return replace(self, properties={**self.properties, name: value})
-
-    def plan(self) -> DanglingPlan:
-        """Which delete files apply to nothing; nothing is touched."""
-        return self._planned(self.context.refreshed())
-
-    def explain(self) -> str:
-        """The plan in words."""
-        return self.plan().explain()
 
     def _planned(self, context: TableContext) -> DanglingPlan:
         head = context.head(self.target_branch)
@@ -113,14 +89,7 @@ class RemoveDanglingDeletes:
         action = RewriteFiles(
             removed_deletes=Removed(plan.deletes), start_snapshot_id=plan.snapshot_id, covers=frozenset()
         )
-        return commit(
-            context.catalog,
-            context.iceberg,
-            action,
-            branch=self.target_branch,
-            properties=self.properties,
-            environment=context.environment,
-        )
+        return self._commit(context, action)
 
 
 def _read(context: TableContext, manifests: Sequence[Manifest], is_deletes: bool, detail: Sequence[str]) -> EntryTable:

@@ -19,16 +19,15 @@ Writes: manifests of existing files, one spec and kind each, of about `commit.ma
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 from neve.commit.actions import RewriteManifests as Replacement
 from neve.commit.outcome import Outcome
-from neve.commit.protocol import commit
 from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.ops.rerunning import land_anew
+from neve.ops.tidying import Tidying
 from neve.plan.manifests import ManifestPlan, plan_manifests, regrouped
 from neve.tree.entries import DETAIL, EntryTable
 from neve.tree.read import manifests_of, read_entries, with_detail
@@ -58,14 +57,11 @@ class RewriteManifestsResult:
 
 
 @dataclass(frozen=True)
-class RewriteManifests:
+class RewriteManifests(Tidying[ManifestPlan]):
     """A rewrite of manifests on its way: `.cluster_by(…)`, then `.plan()`, `.explain()` or `.execute()`."""
 
-    context: TableContext
     spec_id: int | None = None
     fields: tuple[str, ...] | None = None
-    target_branch: str = "main"
-    properties: Mapping[str, str] = field(default_factory=dict)
 
     # -- building ----------------------------------------------------------------------------------------------------
 
@@ -81,26 +77,6 @@ class RewriteManifests:
         if not fields:
             raise UserError("Name the partition fields to cluster by, or leave cluster_by out to use all of them.")
         return replace(self, fields=fields)
-
-    def branch(self, name: str) -> Self:
-        """Rewrite the manifests of a branch instead of main."""
-        return replace(self, target_branch=name)
-
-    def snapshot_property(self, name: str, value: str) -> Self:
-        """Add a property to the summary of the snapshot."""
-        if name == "operation":
-            raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")
-        return replace(self, properties={**self.properties, name: value})
-
-    # -- planning ----------------------------------------------------------------------------------------------------
-
-    def plan(self) -> ManifestPlan:
-        """Which manifests would be rewritten, and why; nothing is touched."""
-        return self._planned(self.context.refreshed())
-
-    def explain(self) -> str:
-        """The plan in words."""
-        return self.plan().explain()
 
     def _planned(self, context: TableContext) -> ManifestPlan:
         head = context.head(self.target_branch)
@@ -143,14 +119,7 @@ class RewriteManifests:
             detailed = with_detail(context.io, group.entries, group.manifests, DETAIL.names)
             groups += regrouped(group, detailed, self.fields)
         removed = frozenset(m.path for g in plan.groups for m in g.manifests)
-        return commit(
-            context.catalog,
-            context.iceberg,
-            Replacement(removed, tuple(groups)),
-            branch=self.target_branch,
-            properties=self.properties,
-            environment=context.environment,
-        )
+        return self._commit(context, Replacement(removed, tuple(groups)))
 
     def _added(self, snapshot_id: int) -> int:
         """How many manifests the snapshot says it created."""

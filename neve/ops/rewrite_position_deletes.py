@@ -26,11 +26,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from neve.commit.actions import Removed, RewriteFiles
 from neve.commit.outcome import Outcome
-from neve.commit.protocol import commit
 from neve.errors import UnknownName, UserError
 from neve.io.vectors import PositionSet
 from neve.ops.context import TableContext
 from neve.ops.rerunning import land_anew
+from neve.ops.tidying import Tidying
 from neve.ops.touched import Touched, folded
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
@@ -88,15 +88,12 @@ class DeletesResult:
 
 
 @dataclass(frozen=True)
-class RewritePositionDeletes:
+class RewritePositionDeletes(Tidying[DeletesPlan]):
     """A rewrite of delete files on its way: options, then `.plan()`, `.explain()` or `.execute()`."""
 
-    context: TableContext
     condition: str | BooleanExpression | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
     equality_too: bool = False
-    target_branch: str = "main"
-    properties: Mapping[str, str] = field(default_factory=dict)
 
     def where(self, condition: str | BooleanExpression) -> Self:
         """Take only delete files of partitions that may hold rows for which this is true."""
@@ -118,24 +115,6 @@ class RewritePositionDeletes:
     def equality_deletes(self) -> Self:
         """Replace equality deletes too, by the positions they hit."""
         return replace(self, equality_too=True)
-
-    def branch(self, name: str) -> Self:
-        """Look at a branch instead of main."""
-        return replace(self, target_branch=name)
-
-    def snapshot_property(self, name: str, value: str) -> Self:
-        """Add a property to the summary of the snapshot."""
-        if name == "operation":
-            raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")
-        return replace(self, properties={**self.properties, name: value})
-
-    def plan(self) -> DeletesPlan:
-        """Which delete files would be replaced; nothing is touched."""
-        return self._planned(self.context.refreshed())
-
-    def explain(self) -> str:
-        """The plan in words."""
-        return self.plan().explain()
 
     def _planned(self, context: TableContext) -> DeletesPlan:
         metadata = context.metadata
@@ -197,15 +176,7 @@ class RewritePositionDeletes:
             start_snapshot_id=plan.snapshot_id,
             covers=frozenset(plan.scan.files["file_path"].to_pylist()),
         )
-        return commit(
-            context.catalog,
-            context.iceberg,
-            action,
-            branch=self.target_branch,
-            properties=self.properties,
-            environment=context.environment,
-            owned=list(dict.fromkeys(added["file_path"].to_pylist())),
-        )
+        return self._commit(context, action, list(dict.fromkeys(added["file_path"].to_pylist())))
 
 
 @dataclass(frozen=True)
