@@ -1,0 +1,180 @@
+"""A process that works on a lake beside others: `python -m tests.compaction.rounds LAKE`.
+
+It has a lake and a Spark of its own, and takes an order at a time as a line of JSON: compact, delete, update, merge,
+append or evolve. It says when it is ready and begins when it is told to go. An order may ask it to stop once more in
+the middle, at a phase of one of its commits, until it is told to go on. In the end it says what came of the order.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import neve
+from neve import Table
+from neve.commit.retry import Environment, Phase
+from neve.errors import CommitConflict
+from neve.ops.rewrite_data_files import RewriteDataFiles
+from neve.run.spark.session import local_session
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 300  # seconds; only a process that hangs takes longer
+
+Order = dict[str, Any]
+
+
+@dataclass
+class Worker:
+    """The process, seen from the test."""
+
+    lake: Path
+    _process: subprocess.Popen[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-m", "tests.compaction.rounds", str(self.lake)]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+
+    def tell(self, what: Any) -> None:
+        """Give it an order, or let it go on."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        """What it says next; it never says two things without being told something in between."""
+        out = self._process.stdout
+        assert out is not None and select.select([out], [], [], PATIENCE)[0], "the process hangs"
+        line = out.readline()
+        assert line, "the process ended"
+        return json.loads(line)
+
+    def stop(self) -> None:
+        """Let it end, and its Spark with it."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._process.stdout.close()
+
+
+@dataclass
+class Halt:
+    """Stops the process at one phase of one of the commits of an order, until it is told to go on."""
+
+    at: tuple[str, int] | None = None  # the phase, and which commit of the order
+    commits: int = 0
+
+    def observe(self, phase: Phase, attempt: int) -> None:
+        self.commits += phase is Phase.REFRESH and attempt == 0
+        if self.at == (phase.value, self.commits):
+            self.at = None
+            say({"at": phase.value})
+            sys.stdin.readline()
+
+
+# --- orders ---
+
+
+def compaction(table: Table, order: Order) -> RewriteDataFiles:
+    """The compaction an order asks for."""
+    rewrite = table.rewrite_data_files().options(order["options"]).verify_rows(order["verifies"])
+    rewrite = rewrite.where(order["where"]) if order["where"] else rewrite
+    rewrite = rewrite.sort(*order["sort"]) if order["sort"] else rewrite
+    match order["spec"]:
+        case "keep":
+            return rewrite.keep_spec()
+        case "upgrade":
+            return rewrite.upgrade_spec()
+        case int(spec_id):
+            return rewrite.upgrade_spec(spec_id)
+    return rewrite
+
+
+def compact(table: Table, order: Order) -> dict[str, Any]:
+    result = compaction(table, order).execute()
+    return {"lost": result.races + len(result.failed_groups), "said": result.summary, "files": result.files_rewritten}
+
+
+def delete(table: Table, order: Order) -> dict[str, Any]:
+    return run(table.delete().where(order["where"]), order)
+
+
+def update(table: Table, order: Order) -> dict[str, Any]:
+    return run(table.update().set(order["set"]).where(order["where"]), order)
+
+
+def merge(table: Table, order: Order) -> dict[str, Any]:
+    upsert = table.merge(order["rows"], on="t.id = s.id").when_matched_update_all().when_not_matched_insert_all()
+    return run(upsert, order)
+
+
+def run(statement: Any, order: Order) -> dict[str, Any]:
+    result = statement.mode(order["mode"]).isolation(order["isolation"]).reruns(order["reruns"]).execute()
+    return {"lost": result.reruns, "said": result.summary}
+
+
+def append(table: Table, order: Order) -> dict[str, Any]:
+    return {"lost": 0, "said": f"{table.append(order['rows']).rows_added} rows added"}
+
+
+def evolve(table: Table, order: Order) -> dict[str, Any]:
+    table.evolve_partitions(add=order["add"], drop=order["drop"])
+    return {"lost": 0, "said": str(table.refresh())}
+
+
+VERBS: dict[str, Callable[[Table, Order], dict[str, Any]]] = {
+    verb.__name__: verb for verb in (compact, delete, update, merge, append, evolve)
+}
+
+
+def obey(table: Table, order: Order) -> dict[str, Any]:
+    """What came of an order: it landed, it lost to another writer, or it failed in a way it must not."""
+    try:
+        return {"landed": True, **VERBS[order["do"]](table, order)}
+    except CommitConflict as e:
+        return {"landed": False, "lost": 1, "said": str(e)}
+    except Exception:
+        return {"landed": False, "lost": 0, "said": "", "error": traceback.format_exc()}
+
+
+# --- the process ---
+
+
+def say(what: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def main(folder: str) -> int:
+    with tempfile.TemporaryDirectory() as scratch:
+        options = {
+            "spark.driver.memory": "1g",
+            "spark.local.dir": f"{scratch}/local",
+            "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.default.parallelism": "1",
+        }
+        spark, halt = local_session("local[1]", options), Halt()
+        lake = neve.connect(folder, spark=spark, environment=Environment(observe=halt.observe))
+        say({"ready": True})
+        while line := sys.stdin.readline():
+            order = json.loads(line)
+            table = lake.table(order["table"])
+            halt.at, halt.commits = order["halt"] and tuple(order["halt"]), 0
+            say({"ready": True})
+            sys.stdin.readline()
+            say(obey(table, order))
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))
