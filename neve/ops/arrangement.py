@@ -79,4 +79,4 @@ class RowOrder:
         """How the rows of a group are spread."""
         size = int(group.bytes * self.options.compression_factor)
         key = None if self.zorder is None else self.zorder.key(target)
-        return Spread(self.options.output_files(size), self.options.shuffle_partitions_per_file, key)
+        return Spread(self.options.output_files(size), key)

@@ -122,7 +122,7 @@ _ALL = (
         "shuffle_partitions_per_file",
         _number(1),
         _POSITIVE,
-        "shuffle slices for a sorted file",
+        "accepted and of no effect: a sorted file is one slice, since Spark puts slices together in any order",
     ),
     Option(
         "var-length-contribution",

@@ -76,6 +76,8 @@ def _mixed(bits: Hashes) -> Hashes:
 
 def _hashes(values: Any) -> Hashes:
     """A number for each value, nulls among them."""
+    if isinstance(values.type, pa.BaseExtensionType):  # UUIDs
+        values = values.storage
     found = _kernel(values.type)(values)
     if not values.null_count:
         return found

@@ -38,7 +38,6 @@ class Spread:
     """Rows in a total order over so many tasks, one a file."""
 
     files: int
-    slices: int = 1  # shuffled apart, and put one after the other again, for each file
     key: Column | None = None  # what rows are ordered by instead of the sort order
 
 
@@ -76,8 +75,8 @@ def in_order(df: DataFrame, target: WriteTarget, spread: Spread) -> DataFrame:
     if spread.key is not None:
         keyed, by_order = keyed.withColumn(_ORDER, spread.key), [_Key(_ORDER)]
     ordering = [k.ordering for k in (*by_partition, *by_order)]
-    cut = keyed.repartitionByRange(spread.files * spread.slices, *ordering).sortWithinPartitions(*ordering)
-    return cut.coalesce(spread.files).select(*(F.col(_quoted(name)) for name in df.columns))
+    cut = keyed.repartitionByRange(spread.files, *ordering).sortWithinPartitions(*ordering)
+    return cut.select(*(F.col(_quoted(name)) for name in df.columns))
 
 
 def is_clustered(target: WriteTarget) -> bool:
