@@ -158,12 +158,13 @@ class RewriteRun:
 
     def _refuse_differences(self, made: Sequence[Rewritten]) -> None:
         for one in made:
-            if one.before != one.after:
+            if one.before != one.after or _has_lost_rows(one):
                 self.open = [w for w in self.open if w not in made]
                 self._delete(made)
                 raise TableError(
-                    f"The rows of group {one.groups[0].group_id} are not the same before ({one.before}) and after "
-                    f"({one.after}) they were rewritten. Nothing of it was committed; please report this."
+                    f"The rows of group {one.groups[0].group_id} are not the same before ({one.before}, "
+                    f"{sum(g.rows for g in one.groups)} rows in its files) and after ({one.after}) they were "
+                    "rewritten. Nothing of it was committed; please report this."
                 )
 
     def _moves(self, group: FileGroup) -> bool:
@@ -306,6 +307,12 @@ def _batches(plan: RewritePlan) -> Iterator[Sequence[FileGroup]]:
     size = -(-len(plan.groups) // plan.options.max_commits) if plan.options.partial_progress else len(plan.groups)
     for at in range(0, len(plan.groups), max(size, 1)):
         yield plan.groups[at : at + size]
+
+
+def _has_lost_rows(one: Rewritten) -> bool:
+    """Whether fewer or more rows were read than the files have, as far as they tell: deletes are not counted."""
+    has_deletes = any(len(g.scan.deletes) for g in one.groups)
+    return one.before is not None and not has_deletes and one.before.rows != sum(g.rows for g in one.groups)
 
 
 def _is_hit(written: Rewritten, conflicts: Sequence[Conflict]) -> bool:
