@@ -75,7 +75,7 @@ class Place:
         self.mine = Lake(self.catalog, self.spark, environment=environment)
         self.theirs = Lake(_quick(EmbeddedCatalog(self.folder)), self.spark)
 
-    def create(self, version: int, by: Sequence[str] = (), columns: str = COLUMNS, **options: Any) -> Table:
+    def create(self, version: int, by: Sequence[str] = (), columns: Any = COLUMNS, **options: Any) -> Table:
         """A new table of no rows."""
         name = f"db.t{next(self.names)}"
         self.theirs.create_table(name, columns, by, format_version=version, **options)
