@@ -30,6 +30,7 @@ bench: bench-metadata bench-scan bench-dml bench-compaction
 
 bench-metadata: $(READY)
 	$(BIN)/python -m bench.metadata
+	$(BIN)/python -m bench.tree
 
 bench-scan: $(READY)
 	$(BIN)/python -m bench.scan
