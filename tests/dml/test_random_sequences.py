@@ -26,16 +26,10 @@ from tests.dml.model import LAST_UPDATED, ROW_ID, Ambiguous, Model
 from tests.dml.oracle import difference, kinds
 from tests.dml.steps import Append, Step
 from tests.peers import pyiceberg_rows
+from tests.sessions import IS_SEARCH, interpreted
 
 STEPS = 10
-IS_SEARCH = settings.get_current_profile_name() == "search"
 LIVES = 68 if IS_SEARCH else 5  # of each version; the first is an empty one
-INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
-"""Spark compiles every plan it has not seen before, which costs more than a few rows are worth; a search lets it."""
 
 
 @dataclass
@@ -171,10 +165,7 @@ def _is_upgraded_and_not_written(table: Table) -> bool:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory, spark: SparkSession) -> Lake:
-    session = spark.newSession()
-    for name, value in () if IS_SEARCH else INTERPRETED.items():
-        session.conf.set(name, value)
-    return neve.connect(tmp_path_factory.mktemp("lives"), spark=session)
+    return neve.connect(tmp_path_factory.mktemp("lives"), spark=interpreted(spark))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,24 @@
+"""Sessions of the shared Spark for many small statements."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from pyspark.sql import SparkSession
+
+IS_SEARCH = settings.get_current_profile_name() == "search"
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+def interpreted(spark: SparkSession) -> SparkSession:
+    """A session that interprets its plans, except in a search, which runs as users do.
+
+    Spark compiles every plan it has not seen before, which costs more than a few rows are worth.
+    """
+    session = spark.newSession()
+    for name, value in () if IS_SEARCH else _INTERPRETED.items():
+        session.conf.set(name, value)
+    return session
