@@ -72,7 +72,7 @@ class Draw:
 
     def __post_init__(self) -> None:
         found = self.table.refresh().scan(columns=["id", "_file"]).to_arrow(engine="arrow")
-        self.file_of = dict(zip(found["id"].to_pylist(), found["_file"].to_pylist(), strict=True))
+        self.file_of = dict(sorted(zip(found["id"].to_pylist(), found["_file"].to_pylist(), strict=True)))
         files = files_of(self.table)
         by_file = self.table.context.properties.delete_granularity == "file"
         paths = files["file_path"].to_pylist()
@@ -82,8 +82,8 @@ class Draw:
         """A round of a kind; where the table does not allow what is wanted, it is what was drawn last."""
         for _ in range(DRAWS):
             orders = self.compact(), getattr(self, slot.kind)()
-            may_meet = bool(self.reach(orders[0]) & self.reach(orders[1]))
-            meets = bool(self.files(orders[0]) & self.files(orders[1]))
+            taken = [self.touched(order) for order in orders]
+            meets, may_meet = (not a.isdisjoint(b) for a, b in zip(*taken, strict=True))
             if (slot.is_apart and not may_meet) or (not slot.is_apart and meets):
                 break
         halts = [self.halt(slot, order) for order in orders]
@@ -99,21 +99,20 @@ class Draw:
 
     # -- which files -------------------------------------------------------------------------------------------------
 
-    def files(self, order: Order) -> set[str]:
-        """The files an order replaces or gives deletes when it runs alone."""
-        if order["do"] == "compact":
-            groups = compaction(self.table, order).plan().groups
-            return {path for group in groups for path in group.files["file_path"].to_pylist()}
-        return {self.file_of[i] for i in order.get("ids", ())}
+    def touched(self, order: Order) -> tuple[set[str], set[Any]]:
+        """The files an order replaces or gives deletes when it runs alone, and what it may touch at worst.
 
-    def reach(self, order: Order) -> set[Any]:
-        """What an order may touch at worst: any file a compaction's filter lets through, in the groups of today or in
-        others. Deletes that name no single file may be of any file of their partitions."""
-        found = self.files(order)
+        That is any file the filter of a compaction lets through: others may be in its groups when it plans later.
+        Deletes that name no single file may be of any file of their partitions.
+        """
+        files = {self.file_of[i] for i in order.get("ids", ())}
+        at_worst = files
         if order["do"] == "compact":
-            reasons = compaction(self.table, order).plan().reasons().to_pylist()
-            found |= {row["file_path"] for row in reasons if row["reason"] not in LEFT_ALONE}
-        return {self.reach_of[path] for path in found}
+            plan = compaction(self.table, order).plan()
+            files = {path for group in plan.groups for path in group.files["file_path"].to_pylist()}
+            reasons = plan.reasons().select(["file_path", "reason"]).to_pylist()
+            at_worst = files | {row["file_path"] for row in reasons if row["reason"] not in LEFT_ALONE}
+        return files, {self.reach_of[path] for path in at_worst}
 
     # -- orders ------------------------------------------------------------------------------------------------------
 
@@ -170,7 +169,7 @@ class Draw:
 
     def some_ids(self) -> list[int]:
         """Some rows of one or two files."""
-        files = self.chance.sample(sorted(set(self.file_of.values())), self.chance.choice([1, 1, 2]))
+        files = self.chance.sample(list(dict.fromkeys(self.file_of.values())), self.chance.choice([1, 1, 2]))
         found = [i for i, path in self.file_of.items() if path in files]
         return sorted(self.chance.sample(found, self.chance.randint(1, min(4, len(found)))))
 

@@ -8,6 +8,7 @@ the middle, at a phase of one of its commits, until it is told to go on. In the 
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
 import sys
@@ -26,6 +27,9 @@ from neve.ops.rewrite_data_files import RewriteDataFiles
 from neve.run.spark.session import local_session
 
 ROOT = Path(__file__).parents[2]
+# Queries over a few rows are quicker run as they are than compiled first.
+QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PATIENCE = 300  # seconds; only a process that hangs takes longer
 
 Order = dict[str, Any]
@@ -41,7 +45,7 @@ class Worker:
     def __post_init__(self) -> None:
         pipe = subprocess.PIPE
         command = [sys.executable, "-m", "tests.compaction.rounds", str(self.lake)]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+        self._process = subprocess.Popen(command, cwd=ROOT, env=os.environ | JAVA, stdin=pipe, stdout=pipe, text=True)
 
     def tell(self, what: Any) -> None:
         """Give it an order, or let it go on."""
@@ -161,6 +165,7 @@ def main(folder: str) -> int:
             "spark.sql.warehouse.dir": f"{scratch}/warehouse",
             "spark.sql.shuffle.partitions": "1",
             "spark.default.parallelism": "1",
+            **QUICK,
         }
         spark, halt = local_session("local[1]", options), Halt()
         lake = neve.connect(folder, spark=spark, environment=Environment(observe=halt.observe))
