@@ -63,12 +63,16 @@ class IdTable:
     @cached_property
     def fields(self) -> Mapping[IdPath, pa.Field]:
         """Every column and field of a struct, by the ids that lead to it."""
-        return dict(_walk(self.schema, ()))
+        return {ids: field for ids, field, _ in self._walked}
 
     @cached_property
     def names(self) -> Mapping[IdPath, str]:
         """The dotted name of every column and field of a struct."""
-        return dict(_names(self.schema, (), ""))
+        return {ids: name for ids, _, name in self._walked}
+
+    @cached_property
+    def _walked(self) -> list[tuple[IdPath, pa.Field, str]]:
+        return list(_walk(self.schema, (), ""))
 
     def has(self, *wanted: IdPath) -> bool:
         """Whether the file has all these columns."""
@@ -154,20 +158,12 @@ def _id_of(field: pa.Field) -> int | None:
     return None if raw is None else int(raw)
 
 
-def _walk(fields: Iterable[pa.Field], above: IdPath) -> Iterable[tuple[IdPath, pa.Field]]:
+def _walk(fields: Iterable[pa.Field], above: IdPath, prefix: str) -> Iterable[tuple[IdPath, pa.Field, str]]:
     for field in fields:
         if (own := _id_of(field)) is not None:
-            yield (*above, own), field
+            yield (*above, own), field, prefix + field.name
             if pa.types.is_struct(field.type):
-                yield from _walk(field.type, (*above, own))
-
-
-def _names(fields: Iterable[pa.Field], above: IdPath, prefix: str) -> Iterable[tuple[IdPath, str]]:
-    for field in fields:
-        if (own := _id_of(field)) is not None:
-            yield (*above, own), prefix + field.name
-            if pa.types.is_struct(field.type):
-                yield from _names(field.type, (*above, own), f"{prefix}{field.name}.")
+                yield from _walk(field.type, (*above, own), f"{prefix}{field.name}.")
 
 
 def _one(column: pa.ChunkedArray, places: pa.Array | None) -> pa.Array:

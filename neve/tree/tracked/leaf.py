@@ -89,8 +89,18 @@ def _detailed(
         return entries.with_columns(**dict.fromkeys(names))
     own = entries.filter(pa.array(chosen))
     found = _details(table, specs, own.numpy("row"), own.numpy("content"), names, columns)
-    places = pa.array(np.cumsum(chosen) - 1, mask=~chosen)
-    return entries.with_columns(**{name: found.column(name).take(places) for name in names})
+    return entries.with_columns(**{name: _spread(found.column(name).combine_chunks(), chosen) for name in names})
+
+
+def _spread(values: pa.Array, chosen: np.ndarray[Any, Any]) -> pa.Array:
+    """One value for each chosen row and null for the others; the items of lists stay where they are."""
+    if not pa.types.is_list(values.type):
+        return values.take(pa.array(np.cumsum(chosen) - 1, mask=~chosen))
+    lengths, absent = np.zeros(len(chosen) + 1, np.int32), ~chosen
+    lengths[1:][chosen] = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    absent[chosen] = values.is_null().to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.cumsum(lengths, dtype=np.int32))
+    return pa.ListArray.from_arrays(offsets, pc.list_flatten(values), type=values.type, mask=pa.array(absent))
 
 
 def _metrics(detail: Collection[str]) -> list[int]:

@@ -69,6 +69,10 @@ _MAPS = {
 }
 _FIRST, _WIDTH, _MOST = 10_000, 200, 999_950
 
+_REMEMBERED = 64
+_KNOWN: dict[int, tuple[Schema, dict[int, NestedField]]] = {}
+"""What was found out about the last schemas: each leaf asks again, and schemas cannot be hashed."""
+
 Columns = Mapping[str, Any]  # arrays by name
 
 
@@ -84,7 +88,14 @@ def column_of(field_id: int, metric: int) -> str:
 
 def kept_columns(schema: Schema) -> dict[int, NestedField]:
     """The columns that have statistics: of primitive types, on their own or in structs."""
-    return {f.field_id: f for f in _leaves(schema.fields, "") if f.field_id < _MOST}
+    known = _KNOWN.get(id(schema))
+    if known is not None and known[0] is schema:
+        return known[1]
+    found = {f.field_id: f for f in _leaves(schema.fields, "") if f.field_id < _MOST}
+    if len(_KNOWN) >= _REMEMBERED:
+        _KNOWN.clear()
+    _KNOWN[id(schema)] = schema, found
+    return found
 
 
 def _leaves(fields: tuple[NestedField, ...], prefix: str) -> Iterator[NestedField]:
