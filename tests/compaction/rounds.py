@@ -28,7 +28,11 @@ from neve.run.spark.session import local_session
 
 ROOT = Path(__file__).parents[2]
 # Queries over a few rows are quicker run as they are than compiled first.
-QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PATIENCE = 300  # seconds; only a process that hangs takes longer
 
