@@ -30,9 +30,15 @@ from neve.catalog import (
     register_table,
     rename_table,
 )
+from neve.commit.actions import Append
+from neve.commit.outcome import Committed
+from neve.commit.protocol import commit
 from neve.errors import TableError, UnknownName, UserError
-from neve.model.metadata import TableMetadata
+from neve.model.metadata import TableMetadata, adopt
+from neve.model.partition import Specs
 from neve.model.snapshots import AddSnapshot, Snapshot
+from neve.tree.entries import EntryTable
+from neve.tree.read import manifests_of, read_entries
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "name", StringType(), required=False))
 
@@ -221,3 +227,16 @@ def test_our_rest_catalog_can_be_named_in_configuration(server: RestServer) -> N
 def test_properties_of_a_table_choose_no_code_and_no_endpoint(catalog: NeveCatalog) -> None:
     create_table(catalog, "db.hostile", SCHEMA, properties={"py-io-impl": "os.system", "s3.endpoint": "http://evil"})
     assert "s3.endpoint" not in load_table(catalog, "db.hostile").io.properties
+
+
+def test_a_version_4_tree_is_committed_and_read_over_rest(catalog: NeveCatalog) -> None:
+    made = create_table(catalog, "db.v4", SCHEMA, format_version=4)
+    specs = Specs.of(made.metadata)
+    columns = {"status": 1, "content": 0, "file_format": "PARQUET", "spec_id": 0, "record_count": 3}
+    paths = [f"{made.metadata.location}/data/{n}.parquet" for n in ("a", "b")]
+    files = EntryTable.from_columns({**columns, "file_path": paths, "file_size_in_bytes": 9}, specs, 2)
+    assert isinstance(commit(catalog, made, Append(files)), Committed)
+    table = catalog.load_table("db.v4")
+    snapshot = adopt(table.metadata).current_snapshot()
+    manifests = manifests_of(table.io, adopt(table.metadata), snapshot)
+    assert read_entries(table.io, manifests, specs)["file_path"].to_pylist() == paths
