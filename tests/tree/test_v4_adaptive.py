@@ -219,6 +219,7 @@ def test_random_histories_agree_with_a_model_and_with_the_other_reader(tmp_path:
             t.ok(RowDelta(removed_deletes=removed(vectors.pop(n)), start_snapshot_id=t.head_id))
             model[n] = set()
         check(t, model, row_ids)
+    assert t.names_by_pyiceberg() == set(model), "and PyIceberg finds them in an export"
 
 
 def check(t: Kit, model: dict[str, set[int]], row_ids: dict[str, int]) -> None:
