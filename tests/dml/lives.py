@@ -439,7 +439,7 @@ def _fields(draw: Draw, shape: Shape, most: int, *, is_first: bool = False) -> t
 
 
 def _upgrade(draw: Draw, shape: Shape, _: count[int]) -> Step | None:
-    return Upgrade(draw(st.integers(shape.version + 1, 3))) if shape.version < 3 else None
+    return Upgrade(draw(st.integers(shape.version + 1, 4))) if shape.version < 4 else None
 
 
 def _set_properties(draw: Draw, shape: Shape, _: count[int]) -> Step:

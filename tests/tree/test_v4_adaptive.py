@@ -175,7 +175,7 @@ def facts(t: Kit) -> list[tuple]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [7])
 def test_random_histories_agree_with_a_model_and_with_the_other_reader(tmp_path: Path, way: str, seed: int):
     """Appends, drops, vectors, upgrades of vectors, evolution, flattening and merging in any order."""
     random = np.random.default_rng(seed)
@@ -185,7 +185,7 @@ def test_random_histories_agree_with_a_model_and_with_the_other_reader(tmp_path:
     files: dict[str, object] = {}
     vectors: dict[str, object] = {}
     row_ids: dict[str, int] = {}
-    for step in range(14):
+    for step in range(16):
         what = random.choice(["append", "append", "drop", "vector", "vector", "unvector"])
         names = sorted(model)
         if what == "append" or not names:
