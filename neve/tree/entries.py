@@ -336,7 +336,9 @@ class EntryTable:
 
         Equal nulls of different specs get different numbers: the key is always the pair of spec and tuple.
         """
-        names = ["spec_id", *(u.column for u in self.specs.union if not pa.types.is_null(u.arrow_type))]
+        # a column without values tells nothing apart: most files of a manifest are of one spec
+        union = [u.column for u in self.specs.union if self[u.column].null_count < len(self)]
+        names = ["spec_id", *union]
         codes, count = np.zeros(len(self), np.int64), 1
         for name in names:
             more, width = _codes(self[name])
