@@ -1,7 +1,7 @@
 """The test categories of the UPDATE design and of the partition evolution design, by their names.
 
 UPDATE: basic (6), expression (3), partitioned (5), integration (2). Partition evolution: DML on evolved tables (3),
-which spec new files are under (2). Each test runs in two of the five combinations of version and mode, in all with
+which spec new files are under (2). Each test runs in two of the seven combinations of version and mode, in all with
 NEVE_CASES=all; version 1 has no delete files, so it knows copy-on-write only.
 """
 
@@ -22,7 +22,7 @@ from neve.tree.read import manifests_of, read_entries
 from tests.dml.cases import wants_all
 
 Row = dict[str, Any]
-COMBINATIONS = [(1, "copy-on-write"), *((v, m) for v in (2, 3) for m in ("copy-on-write", "merge-on-read"))]
+COMBINATIONS = [(1, "copy-on-write"), *((v, m) for v in (2, 3, 4) for m in ("copy-on-write", "merge-on-read"))]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
