@@ -111,7 +111,10 @@ class Place:
         return self.theirs.table(table.name)
 
     def interrupt(self, *acts: Callable[[], Any] | None) -> None:
-        """Have others act before the checks of the next commits; None lets one commit pass."""
+        """Have others act when the next commits have read the table and are about to be checked; None lets one pass.
+
+        A commit that is overtaken so passes its checks, loses the swap, and is checked again.
+        """
         self.interruption.acts = list(acts)
 
 
