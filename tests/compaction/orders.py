@@ -87,7 +87,7 @@ class Draw:
             if (slot.is_apart and not may_meet) or (not slot.is_apart and meets):
                 break
         halts = [self.halt(slot, order) for order in orders]
-        must = meets and halts[0] is not None and halts[0][1] == 1 and _is_noticed(slot)
+        must = meets and all(halt is not None and halt[1] == 1 for halt in halts) and _is_noticed(slot)
         for order, halt in zip(orders, halts, strict=True):
             order |= {"table": self.table.name, "halt": halt}
         return Round(slot, orders, not may_meet, must)

@@ -72,8 +72,7 @@ def test_trap_1_an_equality_delete_that_came_meanwhile_is_not_shed(place: Place,
     assert len(deletes_of(table)) == 1 and ids_of(table) == [i for i in range(30) if i != 5]
 
 
-@WITH_POSITIONS
-@pytest.mark.parametrize("how", ["moved", "sorted"])
+@pytest.mark.parametrize(("version", "how"), [*((v, "moved") for v in WITH_DELETES), (NEWEST, "sorted")])
 def test_trap_2_an_equality_delete_of_the_old_partition_is_not_lost_when_rows_move(
     place: Place, version: int, how: str
 ):
