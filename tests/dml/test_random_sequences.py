@@ -174,7 +174,7 @@ def _is_upgraded_and_not_written(table: Table) -> bool:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory, spark: SparkSession) -> Lake:
-    return neve.connect(tmp_path_factory.mktemp("lives"), spark=interpreted(spark))
+    return neve.connect(tmp_path_factory.mktemp("lives"), spark=interpreted(spark, adaptive=False))
 
 
 @pytest.fixture(scope="module")
