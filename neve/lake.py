@@ -130,8 +130,8 @@ class Lake:
         """Run one SQL statement over the tables of the lake.
 
         A query gives a Spark DataFrame; UPDATE, DELETE, MERGE, INSERT and CALL give what they did; CREATE and ALTER
-        TABLE give the table. Statements that change rows take the words of the builders as options: `mode`, `isolation`,
-        `branch`, `reruns`, `snapshot_properties`.
+        TABLE give the table. Statements that change rows take the words of the builders as options: `mode`,
+        `isolation`, `branch`, `reruns`, `snapshot_properties`.
         """
         return run_sql(self, text, **options)
 
