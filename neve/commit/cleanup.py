@@ -22,7 +22,7 @@ from neve.errors import NeveError
 from neve.io.files import delete_all
 from neve.io.paths import inside_all
 from neve.model.metadata import TableMetadata
-from neve.model.snapshots import Snapshot
+from neve.model.snapshots import Snapshot, listing_of
 from neve.tree.entries import Manifest
 from neve.tree.read import manifests_of
 
@@ -52,7 +52,7 @@ def discard_losing_attempts(
     """
     lost = {path for path in scratch.metadata if path not in trail}
     lost |= scratch.unused_vectors if used else set()  # which ones a landed earlier attempt used is not known
-    unneeded = {*scratch.manifests, *scratch.lists} - {landed.listing, *(m.file for m in used)}
+    unneeded = {*scratch.manifests, *scratch.lists} - {listing_of(landed), *(m.file for m in used)}
     with suppress(NeveError):  # when the list cannot be read, what it needs cannot be told, and all of it is kept
         lost |= unneeded - {m.file for m in manifests_of(io, metadata, landed)} if unneeded else set()
     if lost:

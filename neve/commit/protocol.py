@@ -29,7 +29,7 @@ from neve.commit.scratch import Scratch
 from neve.commit.window import Base, Refused
 from neve.errors import UserError
 from neve.model.metadata import TableMetadata, adopt
-from neve.model.snapshots import Snapshot
+from neve.model.snapshots import Snapshot, listing_of
 from neve.tree.entries import Manifest
 
 __all__ = ["commit"]
@@ -106,7 +106,7 @@ class _Commit:
         self.table = self.catalog.load_table(self.table.name())
         base = Base(self.table.io, adopt(self.table.metadata, self.table.metadata_location), self.branch)
         taken = base.metadata.snapshot_by_id(self.scratch.snapshot_id)
-        if taken is not None and taken.listing not in self.scratch.lists:
+        if taken is not None and listing_of(taken) not in self.scratch.lists:
             self.take_another_id()
         return base
 
@@ -117,7 +117,7 @@ class _Commit:
     def already_landed(self, base: Base) -> Snapshot | None:
         """The snapshot of an earlier attempt that was reported lost and landed all the same."""
         found = base.metadata.snapshot_by_id(self.scratch.snapshot_id) if self.attempts else None
-        return found if found is not None and found.listing in self.scratch.lists else None
+        return found if found is not None and listing_of(found) in self.scratch.lists else None
 
     def attempt(self, base: Base) -> Outcome | NotSwapped:
         """One attempt: its outcome, or that it provably did not land."""

@@ -18,7 +18,7 @@ from neve.io.threads import in_threads
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import properties_of
-from neve.model.snapshots import Snapshot
+from neve.model.snapshots import Snapshot, listing_of
 from neve.tree.entries import Content, EntryTable, Manifest
 from neve.tree.read import manifests_of, read_entries
 
@@ -87,7 +87,7 @@ def _stored(manifests: Manifests) -> list[str]:
 
 def _lists(snapshots: Iterable[Snapshot]) -> Iterator[str]:
     """Where the snapshots list their files; the first writers listed them in the metadata itself."""
-    return (path for s in snapshots if (path := s.listing))
+    return (path for s in snapshots if (path := listing_of(s)))
 
 
 @dataclass(frozen=True)

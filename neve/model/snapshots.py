@@ -18,7 +18,7 @@ from pyiceberg.table.update import AddSnapshotUpdate as IcebergAddSnapshot
 
 from neve.errors import CorruptFile, UnsupportedFeature
 
-__all__ = ["AddSnapshot", "Snapshot", "SnapshotRow", "Snapshots", "snapshot_row"]
+__all__ = ["AddSnapshot", "Snapshot", "SnapshotRow", "Snapshots", "listing_of", "snapshot_row"]
 
 SnapshotRow = dict[str, Any]
 
@@ -40,7 +40,7 @@ class Snapshot(IcebergSnapshot):
     @property
     def listing(self) -> str | None:
         """Location of the file that lists what the snapshot holds; None: the snapshot itself does."""
-        return self.root_manifest or self.manifest_list
+        return listing_of(self)
 
     def manifests(self, io: FileIO) -> list[ManifestFile]:
         """The manifests as PyIceberg reads them; only a manifest list can be read that way."""
@@ -186,3 +186,8 @@ _KINDS: dict[str, set[type]] = {
     "first-row-id": {int, NoneType},
     "added-rows": {int, NoneType},
 }
+
+
+def listing_of(snapshot: IcebergSnapshot) -> str | None:
+    """Location of the file that lists what a snapshot holds, ours or PyIceberg's; None: the snapshot itself does."""
+    return getattr(snapshot, "root_manifest", None) or snapshot.manifest_list

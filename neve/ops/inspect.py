@@ -21,6 +21,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.table.snapshots import Snapshot
 
 from neve.model.partition import Specs
+from neve.model.snapshots import listing_of
 from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL, MIXED_SPECS, Content, EntryTable, FieldSummary, Manifest
 from neve.tree.read import manifests_of, read_entries
@@ -105,7 +106,7 @@ class Inspect:
                 "parent_id": s.parent_snapshot_id,
                 "sequence_number": s.sequence_number,
                 "operation": s.summary.operation.value if s.summary else None,
-                "manifest_list": s.listing,
+                "manifest_list": listing_of(s),
                 "summary": list(s.summary.additional_properties.items()) if s.summary else [],
             }
             for s in self.context.metadata.lazy_snapshots

@@ -21,7 +21,7 @@ from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile
 from neve.io.files import size
-from neve.model.snapshots import Snapshot
+from neve.model.snapshots import Snapshot, listing_of
 from neve.ops.audit.deletes import attached, delete_findings
 from neve.ops.audit.files import audit_files
 from neve.ops.audit.findings import Audit, Finding, about
@@ -72,7 +72,7 @@ def _roots(context: TableContext) -> tuple[list[Root], list[Finding]]:
 
 
 def _root(context: TableContext, snapshot: Snapshot) -> tuple[Root, list[Finding]]:
-    path = snapshot.listing or context.iceberg.metadata_location
+    path = listing_of(snapshot) or context.iceberg.metadata_location
     try:
         return Root(snapshot, path, *read_listing(context.io, context.metadata, snapshot)), []
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
