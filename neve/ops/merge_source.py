@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -74,9 +74,9 @@ class MergeSource:
         known = self.numbered.sparkSession.createDataFrame(pa.table({_SEEN: seen.positions()}))
         return self.numbered.join(F.broadcast(known), F.col(SOURCE_ROW) == F.col(_SEEN), "left_anti")
 
-    @property
+    @cached_property
     def is_small(self) -> bool:
-        """Whether every task may hold a copy."""
+        """Whether every task may hold a copy; decided once, since Spark knows better once the frame was computed."""
         size = self.bytes if self.bytes is not None else _estimated(self.numbered)
         return size is not None and size <= _BROADCAST
 
