@@ -33,7 +33,7 @@ from neve.model.metadata import TableMetadata, from_object, serialise
 from neve.model.partition import Specs
 from neve.model.snapshots import Snapshot
 from neve.ops.context import TableContext
-from neve.tree.entries import DETAIL, EntryTable, Manifest, Status
+from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
 from neve.tree.grouping import vectors_in
 from neve.tree.read import manifests_of, read_entries
 from neve.tree.write import ManifestContext, assign_row_ids, write_list, write_manifests
@@ -114,7 +114,9 @@ class _Export:
         specs = Specs.of(self.source)
         entries = read_entries(self.io, others, specs, detail=DETAIL.names, live_only=True)
         context = ManifestContext(self.target, entries.specs, snapshot.snapshot_id, self._path)
-        yield from write_manifests(self.io, self._carried(entries), context)
+        yield from write_manifests(self.io, self._carried(entries.of_content(Content.DATA)), context)
+        for deletes in _in_order(entries):
+            yield from write_manifests(self.io, self._carried(deletes), context)
 
     def _path(self) -> str:
         return f"{self.folder}/m{next(self.numbers)}.avro"
@@ -127,3 +129,12 @@ class _Export:
         of_vectors = sizes.take(pc.index_in(entries["file_path"], value_set=paths))
         whole = pc.if_else(is_vector, of_vectors, entries["file_size_in_bytes"])
         return entries.with_columns(status=int(Status.EXISTING), file_size_in_bytes=whole)
+
+
+def _in_order(entries: EntryTable) -> Iterator[EntryTable]:
+    """Delete files by spec, vectors in the order they lie in their files: DuckDB takes one for another otherwise."""
+    deletes = entries.of_content(Content.POSITION_DELETES, Content.EQUALITY_DELETES)
+    by_place = [(name, "ascending") for name in ("file_path", "content_offset")]
+    in_order = deletes.take(pc.sort_indices(deletes.columns, sort_keys=by_place))
+    for spec_id in pc.unique(in_order["spec_id"]).to_pylist():
+        yield in_order.filter(pc.equal(in_order["spec_id"], spec_id))
