@@ -44,14 +44,16 @@ def discard_losing_attempts(
     metadata: TableMetadata,
     trail: Collection[str],
     used: Collection[Manifest] = (),
+    owned: Collection[str] = (),
 ) -> None:
-    """Delete manifests, lists and metadata of attempts other than the one that landed.
+    """Delete manifests, lists and metadata of attempts other than the one that landed, and `owned` files it replaced.
 
     `trail` are the metadata files the table names: an attempt may have landed although it was reported as lost. `used`
     are manifests known to be in the snapshot; whether others are is read from its list before they are deleted.
     """
     lost = {path for path in scratch.metadata if path not in trail}
-    lost |= scratch.unused_vectors if used else set()  # which ones a landed earlier attempt used is not known
+    if used:  # which ones an earlier attempt used that landed is not known
+        lost |= scratch.unused_vectors | scratch.replaced.intersection(owned)
     unneeded = {*scratch.manifests, *scratch.lists} - {listing_of(landed), *(m.file for m in used)}
     with suppress(NeveError):  # when the list cannot be read, what it needs cannot be told, and all of it is kept
         lost |= unneeded - {m.file for m in manifests_of(io, metadata, landed)} if unneeded else set()

@@ -203,7 +203,7 @@ class _Commit:
         """The commit landed: remove what its other attempts left."""
         self.observe(Phase.CLEAN)
         trail = {location, *(entry.metadata_file for entry in metadata.metadata_log)}
-        discard_losing_attempts(self.table.io, self.scratch, snapshot, metadata, trail, used)
+        discard_losing_attempts(self.table.io, self.scratch, snapshot, metadata, trail, used, self.owned)
         return Committed(snapshot.snapshot_id, location, self.attempts)
 
     def out_of_attempts(self, base: Base, lost: NotSwapped, started: int) -> Rejected | None:

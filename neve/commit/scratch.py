@@ -36,6 +36,8 @@ class Scratch:
     made: dict[Hashable, EntryTable] = field(default_factory=dict)
     united: Hashable = ()
     """The vectors that the current attempt unites."""
+    replaced: frozenset[str] = frozenset()
+    """Files of vectors of which the current attempt lists none: all of them were united."""
     merged: dict[tuple[str, ...], list[Manifest]] = field(default_factory=dict)
 
     def context(self, base: Base) -> ManifestContext:

@@ -25,12 +25,16 @@ def united(base: Base, deletes: EntryTable, scratch: Scratch) -> EntryTable:
     is_vector = vectors_in(deletes)
     doubled = is_vector & _repeats(deletes["referenced_data_file"], is_vector)
     if not doubled.any():
-        scratch.united = ()  # what an earlier attempt united is not in the table any more
+        scratch.united, scratch.replaced = (
+            (),
+            frozenset(),
+        )  # what an earlier attempt united is not in the table any more
         return deletes
     vectors = deletes.filter(pa.array(doubled))
     first = _first_of_each(vectors)
     _refuse_mixed(vectors)
     others = deletes.filter(pa.array(~doubled))
+    scratch.replaced = frozenset(vectors["file_path"].to_pylist()) - frozenset(others["file_path"].to_pylist())
     return EntryTable.concat(
         [others, scratch.unite(vectors, lambda: _written(base, vectors, first, scratch))], deletes.specs
     )

@@ -330,5 +330,5 @@ def _summaries_array(all_of: Sequence[tuple[FieldSummary, ...] | None]) -> pa.Ar
     fields = ("contains_null", "contains_nan", "lower_bound", "upper_bound")
     columns = [pa.array([getattr(s, f) for s in flat], _SUMMARY_TYPE.field(f).type) for f in fields]
     items = pa.StructArray.from_arrays(columns, fields=list(_SUMMARY_TYPE))
-    mask = pa.array([s is None for s in all_of])
+    mask = pa.array([s is None for s in all_of], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=mask)

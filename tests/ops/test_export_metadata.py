@@ -53,6 +53,16 @@ def test_vectors_become_entries_of_their_own(name: str, tmp_path: Path):
     assert vectors["file_size_in_bytes"].to_pylist() == sizes
 
 
+def test_a_table_that_was_emptied_is_exported(tmp_path: Path):
+    t = neve.connect(tmp_path).create_table("db.t", "id bigint", format_version=4)
+    t.append([{"id": 1}])
+    t.delete().where("id = 1").execute()
+    t.rewrite_manifests().execute()
+    peer = StaticTable.from_metadata(t.refresh().export_metadata())
+    assert [s.summary["total-data-files"] for s in peer.metadata.snapshots][-1] == "0"
+    assert not list(peer.scan().plan_files())
+
+
 def test_older_tables_and_other_versions_are_refused(tmp_path: Path):
     Kit.create(tmp_path, 2)
     t = neve.connect(str(tmp_path)).table("db.t")
