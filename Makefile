@@ -22,7 +22,7 @@ lint: $(READY)
 
 check: lint test
 
-# The same tests with examples nobody has tried yet, every DML case in both modes on both versions, and many rounds of
+# The same tests with examples nobody has tried yet, every DML case in both modes on every version, and many rounds of
 # compactions beside other writers.
 soak: $(READY)
 	HYPOTHESIS_PROFILE=search NEVE_CASES=all NEVE_ROUNDS=100 $(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder

@@ -12,7 +12,16 @@ import duckdb
 import duckdb_extension_avro
 import duckdb_extension_iceberg
 import pyarrow as pa
+from pyiceberg.table import StaticTable
 from pyiceberg.table import Table as IcebergTable
+
+
+def for_peers(table: Any) -> IcebergTable:
+    """A table as others can read it: nobody else reads the tree of version 4 yet, but everybody its export."""
+    if table.refresh().context.metadata.format_version < 4:
+        found: IcebergTable = table.context.iceberg
+        return found
+    return StaticTable.from_metadata(table.export_metadata())
 
 
 @cache

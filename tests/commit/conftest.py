@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyiceberg.table.metadata import TableMetadata
 
-from neve.commit import requests
 from neve.commit.actions import Append
-from neve.tree.entries import Content, EntryTable
-from neve.tree.kinds import unfit_deletes
 from tests.commit.kit import Kit, plus
+from tests.equality import another_engine_writes
 
 
 @pytest.fixture(autouse=True)
@@ -22,15 +19,10 @@ def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def others_write_equality_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other engines may put equality deletes into tables of the newest version; here the kit stands in for them."""
-
-    def unfit(metadata: TableMetadata, deletes: EntryTable) -> tuple[Any, str]:
-        wrong, message = unfit_deletes(metadata, deletes)
-        by_value = deletes.numpy("content") == Content.EQUALITY_DELETES
-        return wrong & ~(by_value & (metadata.format_version > 1)), message
-
-    monkeypatch.setattr(requests, "unfit_deletes", unfit)
+def others_write_equality_deletes() -> Iterator[None]:
+    """The kit stands in for writers of every kind."""
+    with another_engine_writes():
+        yield
 
 
 @pytest.fixture(params=[1, 2, 3], ids=["v1", "v2", "v3"])

@@ -51,16 +51,16 @@ class Run:
         return f"{self.mode}-v{self.version}"
 
     @property
-    def words(self) -> tuple[str, str, str]:
-        """What an expectation for this run may be called."""
-        return self.mode, f"v{self.version}", str(self)
+    def words(self) -> tuple[str, ...]:
+        """What an expectation for this run may be called: `mor`, `v3`, `mor-v3`, and `v3+` from version 3 on."""
+        return self.mode, f"v{self.version}", str(self), *(f"v{n}+" for n in range(1, self.version + 1))
 
     @property
     def mode_name(self) -> str:
         return {"cow": "copy-on-write", "mor": "merge-on-read"}[self.mode]
 
 
-RUNS = tuple(Run(mode, version) for mode, version in product(("cow", "mor"), (2, 3)))
+RUNS = tuple(Run(mode, version) for mode, version in product(("cow", "mor"), (2, 3, 4)))
 _WORDS = {word for run in RUNS for word in run.words}
 
 

@@ -41,7 +41,7 @@ from tests.dml.cases import Case, Run, wants_all
 from tests.dml.oracle import difference, kinds, plain
 from tests.dml.rows import Rows
 from tests.dml.stage import files_of
-from tests.peers import witnesses
+from tests.peers import for_peers, witnesses
 
 LINEAGE = ["_row_id", "_last_updated_sequence_number"]
 
@@ -115,7 +115,7 @@ class Played:
         found = {self.table.context.iceberg.metadata_location, *(e.metadata_file for e in self.metadata.metadata_log)}
         for snapshot in self.new_snapshots:
             manifests = manifests_of(self.table.context.io, self.metadata, snapshot)
-            found |= {snapshot.manifest_list, *(m.path for m in manifests)}
+            found |= {snapshot.listing, *(m.file for m in manifests)}
             found |= set(self._entries(snapshot)["file_path"].to_pylist())
         return found
 
@@ -254,7 +254,7 @@ def rows_keep_their_lineage(played: Played) -> None:
 def other_engines_read_the_same_rows(played: Played) -> None:
     if not played.has_changed:
         return
-    table = played.table.iceberg
+    table = for_peers(played.table)
     for name, read in witnesses(table).items():
         wrong = difference(with_text_uuids(read(table), played.rows), played.main_rows)
         assert not wrong, f"{name} reads other rows: {wrong}"

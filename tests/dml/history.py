@@ -27,6 +27,7 @@ from neve.run.writing.target import WriteTarget
 from neve.tree.entries import Content, EntryTable, Status
 from tests.dml.oracle import Oracle
 from tests.dml.rows import Rows
+from tests.equality import another_engine_writes
 
 Step = Mapping[str, Any]
 
@@ -142,7 +143,8 @@ class Builder:
         rows = pa.table([pa.array(values, field.type)], schema=pa.schema([field]))
         ids = [table.schema.find_field(name).field_id]
         delete = _stored(table, rows, Content.EQUALITY_DELETES, equality_ids=[ids])
-        self._commit(table, RowDelta(added_deletes=delete))
+        with another_engine_writes():
+            self._commit(table, RowDelta(added_deletes=delete))
         kept = tuple(row for row in self.rows.values if row[name] not in values)
         self.rows = Rows(self.rows.columns, kept)
 

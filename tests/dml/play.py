@@ -14,6 +14,7 @@ from tests.dml.cases import Case, Run
 from tests.dml.checks import Played, check
 from tests.dml.rows import Rows
 from tests.dml.stage import TABLE, Stage, out_of_reach
+from tests.peers import for_peers
 
 
 def play(stage: Stage, case: Case, run: Run) -> None:
@@ -35,7 +36,7 @@ def play(stage: Stage, case: Case, run: Run) -> None:
     played = before.after(stage.lake.table(TABLE), result, expected)
     check(played)
     if played.has_changed:
-        stage.keep(f"{case.name}-{run}", played.table.context.iceberg.metadata_location, played.main_rows)
+        stage.keep(f"{case.name}-{run}", for_peers(played.table).metadata_location, played.main_rows)
 
 
 @dataclass

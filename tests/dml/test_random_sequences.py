@@ -15,8 +15,6 @@ from itertools import count
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, event, given, seed, settings
-from pyiceberg.table import StaticTable
-from pyiceberg.table import Table as IcebergTable
 from pyspark.sql import SparkSession
 
 import neve
@@ -27,7 +25,7 @@ from tests.dml.lives import Life, lives
 from tests.dml.model import LAST_UPDATED, ROW_ID, Ambiguous, Model
 from tests.dml.oracle import difference, kinds
 from tests.dml.steps import Append, Step
-from tests.peers import pyiceberg_rows
+from tests.peers import for_peers, pyiceberg_rows
 from tests.sessions import IS_SEARCH, interpreted
 
 STEPS = 10
@@ -139,24 +137,17 @@ class Lived:
 
     def _ask_pyiceberg(self, wanted: pa.Table) -> None:
         if not _has_dates_as_times(self.table):
-            assert not (wrong := difference(pyiceberg_rows(_for_peers(self.table)), wanted)), f"PyIceberg: {wrong}"
+            assert not (wrong := difference(pyiceberg_rows(for_peers(self.table)), wanted)), f"PyIceberg: {wrong}"
 
     def _ask_duckdb(self, duckdb: DuckDB, wanted: pa.Table) -> None:
         if _is_upgraded_and_not_written(self.table):
             return
         try:
-            found = duckdb.rows(_for_peers(self.table).metadata_location)
+            found = duckdb.rows(for_peers(self.table).metadata_location)
         except Died:
             event("DuckDB ended its process")
             return
         assert not (wrong := difference(found, wanted)), f"DuckDB: {wrong}"
-
-
-def _for_peers(table: Table) -> IcebergTable:
-    """The table as others can read it: nobody else reads the tree of version 4, but everybody its export."""
-    if table.context.metadata.format_version < 4:
-        return table.iceberg
-    return StaticTable.from_metadata(table.export_metadata())
 
 
 def _has_dates_as_times(table: Table) -> bool:

@@ -1,0 +1,30 @@
+"""Equality deletes in tables whose version takes no new ones from us: other engines may put them there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from pyiceberg.table.metadata import TableMetadata
+
+from neve.commit import requests
+from neve.tree.entries import Content, EntryTable
+from neve.tree.kinds import unfit_deletes
+
+__all__ = ["another_engine_writes"]
+
+
+@contextmanager
+def another_engine_writes() -> Iterator[None]:
+    """Commits stand in for those of an engine that writes equality deletes to tables of every version but the first."""
+
+    def unfit(metadata: TableMetadata, deletes: EntryTable) -> tuple[Any, str]:
+        wrong, message = unfit_deletes(metadata, deletes)
+        by_value = deletes.numpy("content") == Content.EQUALITY_DELETES
+        return wrong & ~(by_value & (metadata.format_version > 1)), message
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests, "unfit_deletes", unfit)
+        yield
