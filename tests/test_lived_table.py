@@ -25,7 +25,7 @@ from neve.io.puffin import pack_vectors
 from neve.io.vectors import PositionSet
 from neve.table import Table
 from neve.tree.entries import Content, EntryTable, Status
-from tests.peers import duckdb_rows, pyiceberg_rows
+from tests.peers.readers import duckdb_rows, pyiceberg_rows
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 REGIONS = ("eu", "us", None)

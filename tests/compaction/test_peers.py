@@ -19,7 +19,7 @@ from tests.compaction.place import ALL, PARTIAL, VERSIONS, Place, append, delete
 from tests.dml.duckdb_peer import DuckDB
 from tests.dml.oracle import difference
 from tests.dml.witness import ROOT, runtime_jar
-from tests.peers import pyiceberg_rows
+from tests.peers.readers import pyiceberg_rows
 
 WAYS: dict[str, Callable[[Any], Any]] = {
     "in_place": lambda rewrite: rewrite.keep_spec().options({**ALL, **PARTIAL, "partial-progress.max-commits": 2}),

@@ -34,7 +34,7 @@ from tests.compaction.place import (
     unchanged,
 )
 from tests.dml.oracle import multiset
-from tests.peers import witnesses
+from tests.peers.faults import witnesses
 
 EVERY_VERSION = pytest.mark.parametrize("version", VERSIONS)
 NEWEST = VERSIONS[-1]

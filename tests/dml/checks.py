@@ -41,7 +41,8 @@ from tests.dml.cases import Case, Run, wants_all
 from tests.dml.oracle import difference, kinds, plain
 from tests.dml.rows import Rows
 from tests.dml.stage import files_of
-from tests.peers import for_peers, witnesses
+from tests.peers.faults import witnesses
+from tests.peers.readers import for_peers
 
 LINEAGE = ["_row_id", "_last_updated_sequence_number"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.peers import duckdb_rows
+from tests.peers.readers import duckdb_rows
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from tests.dml.cases import Case, Run
 from tests.dml.checks import Played, check
 from tests.dml.rows import Rows
 from tests.dml.stage import TABLE, Stage, out_of_reach
-from tests.peers import for_peers
+from tests.peers.readers import for_peers
 
 
 def play(stage: Stage, case: Case, run: Run) -> None:

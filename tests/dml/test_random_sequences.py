@@ -25,7 +25,7 @@ from tests.dml.lives import Life, lives
 from tests.dml.model import LAST_UPDATED, ROW_ID, Ambiguous, Model
 from tests.dml.oracle import difference, kinds
 from tests.dml.steps import Append, Step
-from tests.peers import for_peers, pyiceberg_rows
+from tests.peers.readers import for_peers, pyiceberg_rows
 from tests.sessions import IS_SEARCH, interpreted
 
 STEPS = 10

@@ -1,0 +1,169 @@
+"""What other engines are known to do wrong: each with the tables it concerns and a table that shows it.
+
+A comparison with an engine is left out only for a fault listed here. `test_faults.py` shows each on its table, so
+that one which is gone from a newer release does not stay in the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.types import TimestampType
+
+from neve import Lake, Table
+from tests.compaction.place import delete_equal, delete_rows
+from tests.peers.readers import WITNESSES, Reader
+
+Row = dict[str, Any]
+_ROWS: list[Row] = [{"id": i, "region": ("eu", "us")[i % 2], "day": date(2024, 1, i)} for i in range(1, 5)]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a witness is known to do wrong: which tables it concerns, what happens, and how to see it."""
+
+    witness: str
+    reason: str
+    concerns: Callable[[IcebergTable], bool]
+    shows: str  # how what it says begins; empty: other rows
+    table: Callable[[Lake, str], Table]  # that shows it
+
+
+# --- which tables ---
+
+
+def _has_equality_deletes(table: IcebergTable) -> bool:
+    snapshot = table.current_snapshot()
+    return snapshot is not None and int(_summary(snapshot).get("total-equality-deletes") or 0) > 0
+
+
+def _has_vectors(table: IcebergTable) -> bool:
+    snapshot = table.current_snapshot()
+    is_new = table.metadata.format_version >= 3
+    return is_new and snapshot is not None and int(_summary(snapshot).get("total-delete-files") or 0) > 0
+
+
+def _partition_sources_are_all_gone(table: IcebergTable) -> bool:
+    columns = table.schema().field_ids
+    fields = [f for spec in table.metadata.partition_specs for f in spec.fields]
+    return bool(fields) and not any(f.source_id in columns for f in fields)
+
+
+def _schema_is_newer_than_the_snapshot(table: IcebergTable) -> bool:
+    snapshot = table.current_snapshot()
+    return snapshot is not None and snapshot.schema_id != table.metadata.current_schema_id
+
+
+def _has_dates_as_times(table: IcebergTable) -> bool:
+    schemas = table.metadata.schemas
+    kinds = {i: {str(s.find_type(i)) for s in schemas if i in s.field_ids} for s in schemas for i in s.field_ids}
+    return any({"date", "timestamp"} <= found for found in kinds.values())
+
+
+def _is_upgraded_and_not_written(table: IcebergTable) -> bool:
+    head = table.current_snapshot()
+    return table.metadata.format_version > 1 and head is not None and not head.sequence_number
+
+
+def _summary(snapshot: Any) -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+# --- tables that show it ---
+
+
+def _table(lake: Lake, name: str, version: int = 2, by: tuple[str, ...] = ()) -> Table:
+    table = lake.create_table(name, "id bigint, region string, day date", by, format_version=version)
+    table.append(_ROWS)
+    return table
+
+
+def _with_an_equality_delete(lake: Lake, name: str) -> Table:
+    table = _table(lake, name)
+    delete_equal(table, 2)
+    return table
+
+
+def _with_a_vector(lake: Lake, name: str) -> Table:
+    table = _table(lake, name, version=3)
+    delete_rows(table, 2)
+    return table
+
+
+def _without_the_column_of_its_partitions(lake: Lake, name: str) -> Table:
+    table = _table(lake, name, by=("region",)).evolve_partitions(drop=["region"])
+    with table.evolve_schema() as change:
+        change.delete_column("region")
+    return table
+
+
+def _renamed(lake: Lake, name: str) -> Table:
+    table = _table(lake, name)
+    with table.evolve_schema() as change:
+        change.rename_column("region", "land")
+    return table
+
+
+def _promoted_date(lake: Lake, name: str) -> Table:
+    table = _table(lake, name, version=3)
+    with table.evolve_schema() as change:
+        change.update_column("day", TimestampType())
+    return table
+
+
+def _upgraded(lake: Lake, name: str) -> Table:
+    return _table(lake, name, version=1).upgrade(2)
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault(
+        "PyIceberg",
+        "refuses tables with equality deletes",
+        _has_equality_deletes,
+        "ValueError",
+        _with_an_equality_delete,
+    ),
+    Fault(
+        "PyIceberg",
+        "does not read files written before a date was promoted to a timestamp",
+        _has_dates_as_times,
+        "",
+        _promoted_date,
+    ),
+    Fault(
+        "DuckDB",
+        "ends the process when the columns of all partition fields were dropped",
+        _partition_sources_are_all_gone,
+        "Died",
+        _without_the_column_of_its_partitions,
+    ),
+    Fault(
+        "DuckDB",
+        "does not read the list of a snapshot that version 1 wrote once the table is of a later version",
+        _is_upgraded_and_not_written,
+        "",
+        _upgraded,
+    ),
+    Fault("DataFusion", "takes deletion vectors for Parquet files", _has_vectors, "Exception", _with_a_vector),
+    Fault(
+        "DataFusion",
+        "reads with the columns of the snapshot, not with those of the table",
+        _schema_is_newer_than_the_snapshot,
+        "Exception",
+        _renamed,
+    ),
+)
+
+
+def faults_of(witness: str, table: IcebergTable) -> list[Fault]:
+    """Why a witness is not asked about a table."""
+    return [fault for fault in FAULTS if fault.witness == witness and fault.concerns(table)]
+
+
+def witnesses(table: IcebergTable) -> dict[str, Reader]:
+    """The witnesses that can read a table, by their names; `FAULTS` says why one is not among them."""
+    return {name: read for name, read in WITNESSES.items() if not faults_of(name, table)}
