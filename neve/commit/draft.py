@@ -26,6 +26,7 @@ from neve.commit.actions import (
     RewriteManifests,
     RowDelta,
 )
+from neve.commit.collapse import collapsed
 from neve.commit.filtering import Filtered, distinct, find, rewrite
 from neve.commit.manifests import replaced_manifests
 from neve.commit.merging import merge_manifests
@@ -70,7 +71,7 @@ def draft(base: Base, action: Action, scratch: Scratch) -> Draft:
         manifests, processed = replaced_manifests(base, action, scratch)
         manifests = base.shape.settled(base.io, manifests, scratch.context(base))
         return Draft(manifests, nothing, nothing, entries_processed=processed)
-    action = absorbing(base, action)
+    action = collapsed(base, absorbing(base, action), scratch)
     data, deletes = _found(base, action, scratch)
     removed = EntryTable.concat([data.removed, deletes.removed], base.specs)
     added = _added(base, action, scratch)
@@ -228,18 +229,21 @@ def _edits(added: EntryTable, leaving: Iterable[Filtered], homes: Filtered, spec
         for path in filtered.touched:
             gone.setdefault(files[path], []).append(filtered.findings[path].leaving)
     holders = {files[path]: homes.findings[path].leaving for path in homes.touched}
+    left = EntryTable.concat([filtered.removed for filtered in leaving], specs)
+    before = left.filter(pa.array(vectors_in(left)))
     return {
-        file: _edit(EntryTable.concat(gone.get(file, []), specs), holders.get(file), added)
+        file: _edit(EntryTable.concat(gone.get(file, []), specs), holders.get(file), added, before)
         for file in {*gone, *holders}
     }
 
 
-def _edit(leaving: EntryTable, holders: EntryTable | None, added: EntryTable) -> Edit:
+def _edit(leaving: EntryTable, holders: EntryTable | None, added: EntryTable, before: EntryTable) -> Edit:
     if holders is None:
         return Edit(leaving)
     vectors = added.filter(pa.array(vectors_in(added)))
     named = canonical_all(vectors["referenced_data_file"])
-    return Edit(leaving, holders, vectors.take(pc.index_in(canonical_all(holders["file_path"]), value_set=named)))
+    own = vectors.take(pc.index_in(canonical_all(holders["file_path"]), value_set=named))
+    return Edit(leaving, holders, own, before)
 
 
 def _manifests(
@@ -247,7 +251,8 @@ def _manifests(
 ) -> tuple[Manifest, ...]:
     """The manifests of the next snapshot: new before old, data before deletes."""
     shape, context = base.shape, scratch.context(base)
-    new = scratch.once(("added", scratch.united), base, lambda: shape.write_added(base.io, added, context))
+    made = (scratch.united, scratch.collapsed)
+    new = scratch.once(("added", *made), base, lambda: shape.write_added(base.io, added, context))
     if isinstance(action, Append) and action.fast:
         return shape.settled(base.io, (*new, *base.manifests), context)
     edits = _edits(added, leaving, homes, base.specs)

@@ -44,17 +44,20 @@ def commit(
     properties: Mapping[str, str] | None = None,
     environment: Environment | None = None,
     owned: Collection[str] = (),
+    keeps_rejected: bool = False,
 ) -> Outcome:
     """Apply an action to a branch of a table; `properties` go to the summary of the snapshot.
 
     `table` says which table; its metadata is read anew. `owned` are files that were written for this action alone.
     They are deleted, with all that the commit wrote, once it is proven that nothing landed, whether it ends in
-    `Rejected` or in an error; in every other case they are kept.
+    `Rejected` or in an error; in every other case they are kept. `keeps_rejected` leaves those of a `Rejected` commit
+    to a caller that commits some of them in another way.
 
     Raises only for what no attempt can change: an unknown table or branch, a storage that fails, a corrupt file.
     """
     made_for_it = frozenset(owned)
-    job = _Commit(catalog, table, action, branch, dict(properties or {}), environment or Environment(), made_for_it)
+    said = dict(properties or {})
+    job = _Commit(catalog, table, action, branch, said, environment or Environment(), made_for_it, keeps_rejected)
     try:
         outcome = job.run()
     except BaseException:
@@ -74,6 +77,7 @@ class _Commit:
     properties: dict[str, str]
     environment: Environment
     owned: frozenset[str] = frozenset()
+    keeps_rejected: bool = False
     attempts: int = 0
     may_have_landed: bool = False
     scratch: Scratch = field(init=False)
@@ -219,7 +223,7 @@ class _Commit:
         if self.scratch.lists and (landed := self.already_landed(self.refreshed())):
             return self.found(landed)
         self.observe(Phase.CLEAN)
-        discard(rejected, self.table.io, also=self.owned)
+        discard(rejected, self.table.io, also=() if self.keeps_rejected else self.owned)
         return rejected
 
     def abandon(self) -> None:

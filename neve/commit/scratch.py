@@ -36,6 +36,8 @@ class Scratch:
     made: dict[Hashable, EntryTable] = field(default_factory=dict)
     united: Hashable = ()
     """The vectors that the current attempt unites."""
+    collapsed: Hashable = ()
+    """The position delete files that the current attempt turns into vectors, and the deletes it adds to them."""
     replaced: frozenset[str] = frozenset()
     """Files of vectors of which the current attempt lists none: all of them were united."""
     merged: dict[tuple[str, ...], list[Manifest]] = field(default_factory=dict)
@@ -68,8 +70,16 @@ class Scratch:
             self.made[self.united] = write()
         return self.made[self.united]
 
+    def collapse(self, files: EntryTable, before: EntryTable, write: Callable[[], EntryTable]) -> EntryTable:
+        """Vectors made of position delete files and earlier deletes: written by the first attempt that meets them."""
+        known = zip(before["file_path"].to_pylist(), before["content_offset"].to_pylist(), strict=True)
+        self.collapsed = ("collapsed", *files["file_path"].to_pylist(), *known)
+        if self.collapsed not in self.made:
+            self.made[self.collapsed] = write()
+        return self.made[self.collapsed]
+
     def vector_path(self, base: Base) -> str:
-        """The path of a Puffin file of vectors that this commit unites."""
+        """The path of a Puffin file of vectors that this commit makes of others."""
         asked = base.properties.data_path
         path = f"{_folder(base, asked or 'data')}/{self.commit_id}-vectors-{len(self.vectors)}.puffin"
         self.vectors.append(path)
@@ -94,9 +104,9 @@ class Scratch:
 
     @property
     def unused_vectors(self) -> set[str]:
-        """Files of united vectors that only earlier attempts needed."""
-        used = self.made.get(self.united)
-        return set(self.vectors) - set(used["file_path"].to_pylist() if used is not None else ())
+        """Files of vectors made here that only earlier attempts needed."""
+        used = (self.made[key] for key in (self.united, self.collapsed) if key in self.made)
+        return set(self.vectors) - {path for vectors in used for path in vectors["file_path"].to_pylist()}
 
     @property
     def written(self) -> frozenset[str]:

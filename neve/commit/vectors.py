@@ -17,7 +17,7 @@ from neve.io.vectors import PositionSet
 from neve.tree.entries import EntryTable
 from neve.tree.grouping import vectors_in
 
-__all__ = ["united"]
+__all__ = ["positions_of", "united"]
 
 
 def united(base: Base, deletes: EntryTable, scratch: Scratch) -> EntryTable:
@@ -69,7 +69,7 @@ def _refuse_mixed(vectors: EntryTable) -> None:
 
 def _written(base: Base, vectors: EntryTable, first: EntryTable, scratch: Scratch) -> EntryTable:
     names = first["referenced_data_file"].to_pylist()
-    positions = _positions(base, vectors)
+    positions = positions_of(base, vectors)
     path = scratch.vector_path(base)
     data, rows = pack_vectors((name, positions[name]) for name in names)
     write_new(base.io, path, data)
@@ -82,8 +82,8 @@ def _written(base: Base, vectors: EntryTable, first: EntryTable, scratch: Scratc
     )
 
 
-def _positions(base: Base, vectors: EntryTable) -> dict[str, PositionSet]:
-    """The deleted positions of each data file; each Puffin file is opened once."""
+def positions_of(base: Base, vectors: EntryTable) -> dict[str, PositionSet]:
+    """The positions that vectors delete, by data file; each Puffin file is opened once."""
     columns = ("file_path", "referenced_data_file", "content_offset", "content_size_in_bytes", "record_count")
     by_file: dict[str, list[tuple[str, tuple[int, int, int]]]] = {}
     for path, name, *place in zip(*(vectors[c].to_pylist() for c in columns), strict=True):

@@ -16,12 +16,13 @@ from typing import Any
 import pyarrow.compute as pc
 
 from neve.commit.actions import Removed, RewriteFiles
-from neve.commit.outcome import Conflict, Outcome, Rejected, require
+from neve.commit.outcome import Committed, Conflict, Outcome, Rejected, require
 from neve.commit.protocol import commit
 from neve.errors import CommitConflict, NeveError, TableError, UserError
 from neve.io.files import delete_all
 from neve.ops.arrangement import RowOrder
 from neve.ops.context import TableContext
+from neve.ops.events import Progress, Step, tell
 from neve.ops.remove_dangling_deletes import RemoveDanglingDeletes
 from neve.ops.results import GroupResult, RewriteResult
 from neve.plan.rewrite import FileGroup, RewritePlan, RewritePlanningResult
@@ -33,17 +34,6 @@ from neve.tree.entries import EntryTable
 __all__ = ["Progress", "RewriteOrders", "RewriteRun"]
 
 _TASKS_PER_CORE = 4  # in one job: more keep all cores busy to its end, fewer tell sooner how far it is
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a compaction is."""
-
-    groups_done: int = 0  # rewritten or failed
-    groups: int = 0  # grows when groups have to be rewritten again
-    bytes_done: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +62,7 @@ class RewriteRun:
 
     def run(self) -> RewriteResult:
         """Carry out the plan of the table as it is."""
+        tell(Step("plan"))
         found = self.planned(self.context, None)
         self._expect(found.plan.groups)
         try:
@@ -206,9 +197,11 @@ class RewriteRun:
         lost: list[Rewritten] = []
         why: tuple[Conflict, ...] = ()
         while written:
-            outcome = self._landed(plan, written)
+            outcome = self._decided(plan, written)
+            if outcome is None:
+                break
             if not isinstance(outcome, Rejected):
-                self._note(written, require(outcome, "compaction").snapshot_id)
+                self._note(written, outcome.snapshot_id)
                 break
             _refuse_wrong_input(outcome)
             why = outcome.conflicts
@@ -218,6 +211,18 @@ class RewriteRun:
         self.open = [w for w in self.open if w not in lost]
         self._delete(lost)
         return [g for w in lost for g in w.groups], why
+
+    def _decided(self, plan: RewritePlan, written: Sequence[Rewritten]) -> Committed | Rejected | None:
+        """What became of a commit; none when it failed or may have landed, and the rest may go on without it."""
+        try:
+            outcome = self._landed(plan, written)
+            return outcome if isinstance(outcome, Rejected) else require(outcome, "compaction")
+        except NeveError as e:
+            if not plan.options.partial_progress:
+                raise
+            self._fail([g for w in written for g in w.groups], str(e))
+            self._count_failure(plan, str(e))
+            return None
 
     def _landed(self, plan: RewritePlan, written: Sequence[Rewritten]) -> Outcome:
         specs = self.context.specs
@@ -234,8 +239,9 @@ class RewriteRun:
         return self._in_doubt_kept(action, written)
 
     def _in_doubt_kept(self, action: RewriteFiles, written: Sequence[Rewritten]) -> Outcome:
-        """Commit; from the first attempt on only proof that nothing landed lets the files be deleted."""
+        """Commit; from the first attempt on only proof that nothing landed lets the files be deleted, there or here."""
         kept, self.open = self.open, [w for w in self.open if w not in written]
+        tell(Step("commit"))
         outcome = commit(
             self.context.catalog,
             self.context.iceberg,
@@ -243,6 +249,8 @@ class RewriteRun:
             branch=self.orders.branch,
             properties=self.orders.properties,
             environment=self.context.environment,
+            owned=_paths(written),
+            keeps_rejected=True,
         )
         if isinstance(outcome, Rejected):
             self.open = kept
@@ -263,12 +271,16 @@ class RewriteRun:
         if not plan.options.partial_progress:
             raise CommitConflict(f"The compaction did not land: {conflicts[0]} Run it again later.", conflicts)
         self._fail(lost, str(conflicts[0]))
+        self._count_failure(plan, str(conflicts[0]), conflicts)
+
+    def _count_failure(self, plan: RewritePlan, why: str, conflicts: tuple[Conflict, ...] = ()) -> None:
+        """One more batch that was not committed; too many end the run."""
         failed = self.result.failed_commits + 1
         self.result = replace(self.result, failed_commits=failed)
         most = plan.options.max_failed_commits
         if failed > (plan.options.max_commits if most is None else most):
             raise CommitConflict(
-                f"The compaction gave up: {failed} batches failed, the last: {conflicts[0]} What was committed before "
+                f"The compaction gave up: {failed} batches failed, the last: {why} What was committed before "
                 f"stays: {self.result.summary}.",
                 conflicts,
             )
@@ -286,7 +298,13 @@ class RewriteRun:
 
     def _expect(self, groups: Sequence[FileGroup]) -> None:
         now = self.progress
-        self.progress = replace(now, groups=now.groups + len(groups), bytes=now.bytes + sum(g.bytes for g in groups))
+        self.progress = replace(
+            now,
+            groups=now.groups + len(groups),
+            bytes=now.bytes + sum(g.bytes for g in groups),
+            files=now.files + sum(len(g.files) for g in groups),
+        )
+        tell(self.progress)
 
     def _tell(self, groups: Sequence[FileGroup]) -> None:
         now = self.progress
@@ -294,12 +312,18 @@ class RewriteRun:
             now,
             groups_done=now.groups_done + len(groups),
             bytes_done=now.bytes_done + sum(g.bytes for g in groups),
+            files_done=now.files_done + sum(len(g.files) for g in groups),
             seconds=round(time.monotonic() - self.started, 3),
         )
+        tell(self.progress)
         self.orders.told(self.progress)
 
     def _delete(self, written: Sequence[Rewritten]) -> None:
-        delete_all(self.context.io, [path for w in written for path in w.files["file_path"].to_pylist()])
+        delete_all(self.context.io, _paths(written))
+
+
+def _paths(written: Sequence[Rewritten]) -> list[str]:
+    return [path for w in written for path in w.files["file_path"].to_pylist()]
 
 
 def _batches(plan: RewritePlan) -> Iterator[Sequence[FileGroup]]:

@@ -9,7 +9,7 @@ import pytest
 
 from neve import Table
 from neve.commit.actions import Append
-from neve.errors import CommitConflict, CommitUnknown, UnknownName
+from neve.errors import CommitConflict, CommitUnknown, TableError, UnknownName
 from neve.ops.context import TableContext
 from neve.ops.rewrite_run import _batches
 from tests.commit.kit import Kit, plus
@@ -112,6 +112,28 @@ def test_compact_partial_commit_failure(place: Place):
     assert failed.partition.values == ("a",) and "gained deletes" in failed.failure
     assert inputs <= paths_of(table) and not place.left_behind(table)
     assert 5 not in ids_of(table) and len(ids_of(table)) == 149 and sound(table)
+
+
+@pytest.mark.parametrize("options", [PARTIAL, {}], ids=["partial", "whole"])
+def test_a_commit_that_breaks_leaves_no_file_and_does_not_end_partial_progress(place: Place, options: dict[str, str]):
+    table = by_region(place, NEWEST)
+    inputs = paths_of(table)
+
+    def breaks() -> None:
+        raise TableError("The storage is full.")
+
+    place.interrupt(breaks)
+    rewrite = table.rewrite_data_files().options({**options, "partial-progress.max-commits": 3})
+    if not options:
+        with pytest.raises(TableError, match="full"):
+            rewrite.execute()
+        assert paths_of(table) == inputs and not place.left_behind(table)
+        return
+    result = rewrite.execute()
+    assert (result.failed_commits, len(result.snapshot_ids), result.files_failed) == (1, 2, 5)
+    assert "full" in result.failed_groups[0].failure
+    assert per_partition(table) == {(0, ("a",)): 5, (0, ("b",)): 1, (0, ("c",)): 1}
+    assert not place.left_behind(table) and sound(table)
 
 
 def test_compact_partial_max_failed(place: Place):
