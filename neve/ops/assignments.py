@@ -61,7 +61,8 @@ class Assignments:
             if not isinstance(value, str | Column):
                 raise UserError(f"{where}: give SQL text or a Column, not {type(value).__name__}. Write '1' for 1.")
             path, found = _target(schema, name, alias, context.name)
-            given.append(_Assignment(path, found, where, value))
+            asks_default = isinstance(value, str) and value.strip().upper() == "DEFAULT"
+            given.append(_Assignment(path, found, where, _default(found, where) if asks_default else value))
         _refuse_clashes(given)
         return cls(schema, tuple(given), alias)
 
@@ -91,10 +92,7 @@ class Assignments:
         for f in self.schema.fields:
             if f.name in self.columns:
                 continue
-            if f.required and f.write_default is None:
-                raise UserError(f"{clause}: no value for column {f.name!r}, which is required. Assign it.")
-            value = literal(f.write_default, f) if f.write_default is not None else F.lit(None)
-            given.append(_Assignment((f.name,), f, f"{clause} {f.name}", value))
+            given.append(_Assignment((f.name,), f, f"{clause} {f.name}", _default(f, clause)))
         return replace(self, given=tuple(given))
 
     def new_column(self, name: str) -> Column | None:
@@ -111,6 +109,13 @@ class Assignments:
             return mine[0].column()
         top = self.schema.find_field(name)
         return _rebuilt(by_name(name, self.qualifier), top, [(a.path[1:], a) for a in mine])
+
+
+def _default(column: NestedField, clause: str) -> Column:
+    """The value a column has in new rows that say none."""
+    if column.required and column.write_default is None:
+        raise UserError(f"{clause}: no value for column {column.name!r}, which is required. Assign it.")
+    return F.lit(None) if column.write_default is None else literal(column.write_default, column)
 
 
 def _rebuilt(before: Column, column: NestedField, inside: list[tuple[Path, _Assignment]]) -> Column:

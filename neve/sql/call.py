@@ -39,6 +39,7 @@ class Procedure:
     arguments: Mapping[str, Argument]
     run: Callable[[Table, Given], Any]
     needed: tuple[str, ...] = ()
+    is_built: bool = True  # it makes a verb that can be planned and executed; otherwise it acts at once
 
     @property
     def known(self) -> dict[str, Argument]:
@@ -55,6 +56,15 @@ class Call:
 
     def run(self, lake: Lake, options: Options) -> Any:
         """Run the procedure; the answer is what the verb tells, or the table."""
+        made = self._called(lake, options)
+        return made.execute() if PROCEDURES[self.procedure].is_built else made
+
+    def builder(self, lake: Lake, options: Options) -> Any:
+        """The verb of the API that the procedure stands for, or None where there is none; nothing has happened yet."""
+        return self._called(lake, options) if PROCEDURES[self.procedure].is_built else None
+
+    def _called(self, lake: Lake, options: Options) -> Any:
+        """What the procedure makes of its arguments."""
         options.only("CALL")
         procedure, zone = PROCEDURES[self.procedure], zone_of(lake.time_zone())
         read = {n: procedure.known[n].value(n, node, zone) for n, node in self.arguments.items()}
@@ -99,7 +109,7 @@ def _rewrite_data_files(found: Table, given: Given) -> Any:
         raise UserError(f"Argument 'strategy' is {strategy!r}; it must be 'binpack' or 'sort'.")
     if strategy == "binpack" and order is not None:
         raise UserError("Argument 'sort_order' needs the strategy 'sort'.")
-    return (rewrite if strategy == "binpack" else _sorted(rewrite, order)).execute()
+    return rewrite if strategy == "binpack" else _sorted(rewrite, order)
 
 
 def _sorted(rewrite: RewriteDataFiles, order: str | None) -> RewriteDataFiles:
@@ -120,26 +130,26 @@ def _column(reader: Reader, *stops: str) -> str:
 
 def _rewrite_position_delete_files(found: Table, given: Given) -> Any:
     rewrite = found.rewrite_position_deletes().options(given.get("options", {}))
-    return _built(rewrite, given, "where", "branch").execute()
+    return _built(rewrite, given, "where", "branch")
 
 
 def _rewrite_manifests(found: Table, given: Given) -> Any:
     rewrite = _built(found.rewrite_manifests(), given, "branch", spec_id="spec")
-    return (rewrite.cluster_by(*given["sort_by"]) if "sort_by" in given else rewrite).execute()
+    return rewrite.cluster_by(*given["sort_by"]) if "sort_by" in given else rewrite
 
 
 def _expire_snapshots(found: Table, given: Given) -> Any:
     expire = _built(found.expire_snapshots(), given, "older_than", "retain_last", "clean_expired_metadata")
-    return expire.snapshot_ids(*given.get("snapshot_ids", ())).execute()
+    return expire.snapshot_ids(*given.get("snapshot_ids", ()))
 
 
 def _remove_orphan_files(found: Table, given: Given) -> Any:
     names = ("older_than", "location", "dry_run", "equal_schemes", "equal_authorities", "prefix_mismatch_mode")
-    return _built(found.remove_orphan_files(), given, *names).execute()
+    return _built(found.remove_orphan_files(), given, *names)
 
 
 def _remove_dangling_deletes(found: Table, given: Given) -> Any:
-    return _built(found.remove_dangling_deletes(), given, "branch").execute()
+    return _built(found.remove_dangling_deletes(), given, "branch")
 
 
 def _rollback_to_snapshot(found: Table, given: Given) -> Table:
@@ -206,8 +216,8 @@ PROCEDURES: dict[str, Procedure] = {
         _remove_orphan_files,
     ),
     "remove_dangling_deletes": Procedure({"branch": text}, _remove_dangling_deletes),
-    "rollback_to_snapshot": Procedure({"snapshot_id": number}, _rollback_to_snapshot, needed=("snapshot_id",)),
-    "set_current_snapshot": Procedure({"snapshot_id": number, "ref": text}, _set_current_snapshot),
-    "ancestors_of": Procedure({"snapshot_id": number}, _ancestors_of),
+    "rollback_to_snapshot": Procedure({"snapshot_id": number}, _rollback_to_snapshot, ("snapshot_id",), is_built=False),
+    "set_current_snapshot": Procedure({"snapshot_id": number, "ref": text}, _set_current_snapshot, is_built=False),
+    "ancestors_of": Procedure({"snapshot_id": number}, _ancestors_of, is_built=False),
 }
 """Every procedure by its name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neve.ops.results import DeleteResult
 from neve.sql.options import Options
@@ -26,11 +26,15 @@ class Delete:
 
     def run(self, lake: Lake, options: Options) -> DeleteResult:
         """Delete the rows."""
+        return self.builder(lake, options).execute()
+
+    def builder(self, lake: Lake, options: Options) -> Any:
+        """The statement as the API builds it; nothing has happened yet."""
         table, branch = table_and_branch(lake, self.table)
         statement = options.on_branch(branch).applied(table.delete())
         if self.alias is not None:
             statement = statement.alias(self.alias)
-        return (statement if self.where is None else statement.where(self.where)).execute()
+        return statement if self.where is None else statement.where(self.where)
 
 
 def delete(reader: Reader) -> Delete:

@@ -14,7 +14,7 @@ from neve.ops.results import WriteResult
 from neve.run.spark.columns import by_name
 from neve.run.spark.store import stored
 from neve.sql.options import Options
-from neve.sql.query import QUERY, rows_of
+from neve.sql.query import QUERY, query_text, rows_of
 from neve.sql.reader import Reader
 from neve.sql.target import Name, table_and_branch
 
@@ -104,11 +104,9 @@ def _columns(reader: Reader) -> tuple[str, ...]:
 
 
 def _query(reader: Reader) -> str:
-    if reader.took("TABLE"):
-        return f"SELECT * FROM {reader.rest('the name of a table')}"  # noqa: S608
     if not reader.sees_one_of(*QUERY):
         raise reader.wrong("expected VALUES or a query")
-    return reader.rest("a query")
+    return query_text(reader)
 
 
 def _column(schema: Schema, name: str, table: str) -> NestedField:

@@ -62,11 +62,15 @@ class Merge:
 
     def run(self, lake: Lake, options: Options) -> MergeResult:
         """Merge the rows."""
+        return self.builder(lake, options).execute()
+
+    def builder(self, lake: Lake, options: Options) -> Any:
+        """The statement as the API builds it; nothing has happened yet."""
         table, branch = table_and_branch(lake, self.table)
         statement = options.on_branch(branch).applied(table.merge(self.source, on=self.on, aliases=self.aliases))
         for clause in self.clauses:
             statement = clause.added_to(statement)
-        return (statement.with_schema_evolution() if self.evolves_schema else statement).execute()
+        return statement.with_schema_evolution() if self.evolves_schema else statement
 
 
 def merge(reader: Reader) -> Merge:

@@ -8,6 +8,7 @@ from neve.errors import UserError
 from neve.sql.alter_table import alter_table
 from neve.sql.call import call
 from neve.sql.create_table import create_table
+from neve.sql.ctes import spread
 from neve.sql.delete import delete
 from neve.sql.drop_table import drop_table
 from neve.sql.insert import insert
@@ -39,18 +40,18 @@ def parse(text: str) -> Statement:
 
 
 def _with(reader: Reader) -> Statement:
-    """Common table expressions come before a query, or before an INSERT of one."""
+    """Common table expressions come before a query, or before a change of rows."""
     ctes = reader.until("SELECT", "FROM", "VALUES", "INSERT", "UPDATE", "DELETE", "MERGE", what="a query")
     if reader.sees("INSERT"):
         return insert(reader).with_ctes(ctes)
     if reader.sees_one_of("UPDATE", "DELETE", "MERGE"):
-        raise reader.wrong("WITH cannot come before it: put the query where it is used")
+        return parse(spread(ctes, reader.rest("a statement")))
     reader.at = 0
     return query(reader)
 
 
 _STATEMENTS: dict[str, Callable[[Reader], Statement]] = {
-    **dict.fromkeys(("SELECT", "FROM", "VALUES", "("), query),
+    **dict.fromkeys(("SELECT", "FROM", "VALUES", "TABLE", "("), query),
     "WITH": _with,
     "INSERT": insert,
     "UPDATE": update,

@@ -21,9 +21,9 @@ from neve.sql.target import find_in
 if TYPE_CHECKING:
     from neve.lake import Lake
 
-__all__ = ["QUERY", "Query", "frame_of", "query", "rows_of"]
+__all__ = ["QUERY", "Query", "frame_of", "query", "query_text", "rows_of"]
 
-QUERY = ("SELECT", "WITH", "FROM", "VALUES", "(")
+QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,15 @@ class Query:
 
 
 def query(reader: Reader) -> Query:
-    """Read a query."""
-    return Query(reader.rest("a query"))
+    """Read a query; `TABLE t` is all of a table."""
+    return Query(query_text(reader))
+
+
+def query_text(reader: Reader) -> str:
+    """The text of a query, up to the end of the statement."""
+    if reader.took("TABLE"):
+        return f"SELECT * FROM {reader.rest('the name of a table')}"  # noqa: S608
+    return reader.rest("a query")
 
 
 def frame_of(lake: Lake, text: str) -> DataFrame:

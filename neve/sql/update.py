@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neve.ops.results import UpdateResult
 from neve.sql.assignments import Assignment, assignments
@@ -28,13 +28,17 @@ class Update:
 
     def run(self, lake: Lake, options: Options) -> UpdateResult:
         """Change the rows."""
+        return self.builder(lake, options).execute()
+
+    def builder(self, lake: Lake, options: Options) -> Any:
+        """The statement as the API builds it; nothing has happened yet."""
         table, branch = table_and_branch(lake, self.table)
         statement = options.on_branch(branch).applied(table.update())
         if self.alias is not None:
             statement = statement.alias(self.alias)
         for each in self.assignments:
             statement = statement.set(each.column, each.value)
-        return (statement if self.where is None else statement.where(self.where)).execute()
+        return statement if self.where is None else statement.where(self.where)
 
 
 def update(reader: Reader) -> Update:

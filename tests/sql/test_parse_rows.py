@@ -134,6 +134,30 @@ def test_inserts_are_read(text, found):
 
 
 @pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("DELETE FROM db.t WHERE id IN (SELECT id FROM X)", "DELETE FROM db.t WHERE id IN ({w} SELECT id FROM X)"),
+        (
+            "UPDATE db.t SET a = (WITH y AS (SELECT * FROM x) SELECT max(id) FROM y), x = 1",
+            "UPDATE db.t SET a = ({w}, y AS (SELECT * FROM x) SELECT max(id) FROM y), x = 1",
+        ),
+        (
+            "MERGE INTO db.t USING x ON t.id = x.id WHEN MATCHED THEN DELETE",
+            "MERGE INTO db.t USING ({w} SELECT * FROM `x`) x ON t.id = x.id WHEN MATCHED THEN DELETE",
+        ),
+        (
+            "MERGE INTO db.t USING x AS s ON t.id = s.id WHEN MATCHED THEN DELETE",
+            "MERGE INTO db.t USING ({w} SELECT * FROM `x`) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+        ),
+        ("DELETE FROM db.t WHERE id IN (SELECT id FROM other)", "DELETE FROM db.t WHERE id IN (SELECT id FROM other)"),
+    ],
+)
+def test_common_table_expressions_go_to_the_queries_that_name_them(text, same):
+    ctes = "WITH x(id) AS (SELECT 1)"
+    assert parse(f"{ctes} {text}") == parse(same.format(w=ctes))
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "SELECT * FROM db.t WHERE a = ';'",
@@ -183,7 +207,7 @@ def test_a_query_is_left_as_it_is(text):
         ("INSERT db.t VALUES (1)", "expected INTO", "db.t VALUES (1)"),
         ("INSERT INTO db.t", "expected VALUES or a query", ""),
         ("INSERT OVERWRITE db.t PARTITION (a = 1) SELECT 1", "REPLACE WHERE", "PARTITION (a = 1) SELECT 1"),
-        ("WITH x AS (SELECT 1) DELETE FROM db.t", "put the query where it is used", "DELETE FROM db.t"),
+        ("WITH x AS 1 DELETE FROM db.t", r"expected \(", None),
         ("SELECT 1; SELECT 2", "one statement at a time", "; SELECT 2"),
         ("VACUUM db.t", "unknown statement 'VACUUM': known are SELECT, .*MERGE.*ALTER TABLE", None),
         ("", "there is no statement", None),

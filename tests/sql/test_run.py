@@ -154,12 +154,34 @@ def test_update_and_delete_know_the_table_by_its_name(lake):
     assert sales(lake) == [(2, "us", 2), (3, "eu", 30)]
 
 
+def test_default_is_the_default_of_the_column(lake):
+    lake.sql("CREATE TABLE db.d (id bigint, s string) TBLPROPERTIES ('format-version' = '3')")
+    lake.sql("ALTER TABLE db.d ADD COLUMN n int DEFAULT 5")
+    lake.sql("INSERT INTO db.d VALUES (1, 'a', 1), (2, 'b', 2)")
+    lake.sql("UPDATE db.d SET n = DEFAULT, s = default WHERE id = 1")
+    merge = "MERGE INTO db.d t USING (SELECT 3 AS id) s ON t.id = s.id"
+    lake.sql(f"{merge} WHEN NOT MATCHED THEN INSERT (id, n) VALUES (s.id, DEFAULT)")
+    assert rows(lake, "SELECT * FROM db.d") == [(1, None, 5), (2, "b", 2), (3, None, 5)]
+
+
 def test_delete_by_another_table(lake):
     lake.create_table("db.gone", "id bigint").append([{"id": 1}, {"id": 2}])
     done = lake.sql("DELETE FROM db.sales s WHERE EXISTS (SELECT 1 FROM db.gone WHERE gone.id = s.id)")
     assert done.rows_deleted == 2
     assert sales(lake) == [(3, "eu", 30)]
     assert lake.sql("DELETE FROM db.sales").rows_deleted == 1
+
+
+def test_common_table_expressions_come_before_changes_of_rows(lake):
+    last = "WITH x AS (SELECT * FROM db.sales), last AS (SELECT max(id) AS id FROM x)"
+    lake.sql(f"{last} DELETE FROM db.sales WHERE id IN (SELECT id FROM last)")
+    lake.sql(
+        """
+        WITH new AS (SELECT id, v + 1 AS v FROM db.sales WHERE id = 1) MERGE INTO db.sales t USING new ON t.id = new.id
+        WHEN MATCHED THEN UPDATE SET v = new.v
+        """
+    )
+    assert rows(lake, "TABLE db.sales") == [(1, "eu", 11), (2, "us", 20)]
 
 
 def test_merge_with_every_kind_of_clause(lake):
