@@ -54,12 +54,20 @@ class Ledger:
 
 
 def interleaved(
-    ledger: Ledger, cases: Mapping[str, Callable[[], object]], rounds: int, warm: int
+    ledger: Ledger,
+    cases: Mapping[str, Callable[[], object]],
+    rounds: int,
+    warm: int,
+    settle: Callable[[], object] = lambda: None,
 ) -> dict[str, list[float]]:
-    """CPU seconds of each case in each round, after some rounds to warm up; all cases must give the same answer."""
+    """CPU seconds of each case in each round, after some rounds to warm up; all cases must give the same answer.
+
+    `settle` is called before each case and not counted: what one case left to do is not the next one's cost.
+    """
     spent: dict[str, list[float]] = {name: [] for name in cases}
     for round_ in range(warm + rounds):
         for name, case in cases.items():
+            settle()
             before = ledger.total()
             case()
             if round_ >= warm:
