@@ -33,6 +33,7 @@ from neve.model.properties import properties_of
 from neve.model.pyiceberg_private import schema_without_ids
 from neve.ops.context import TableContext
 from neve.ops.drop_table import DropResult, drop_table
+from neve.ops.events import Step, tell
 from neve.run.spark.session import session
 from neve.run.spark.types import iceberg_schema
 from neve.sql import run as run_sql
@@ -76,6 +77,8 @@ class Lake:
 
     def spark(self) -> SparkSession:
         """The Spark session in use; a local one is started on first use when none was given."""
+        if self.given_spark is None and SparkSession.getActiveSession() is None:
+            tell(Step("start Spark"))
         return session(self.given_spark)
 
     def time_zone(self) -> str:

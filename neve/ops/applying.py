@@ -29,6 +29,7 @@ from neve.io.files import delete_all
 from neve.io.vectors import PositionSet
 from neve.ops.change_result import Made, by_spec, live_rows, result_of
 from neve.ops.context import TableContext
+from neve.ops.events import Step, tell
 from neve.ops.results import ChangeResult
 from neve.ops.touched import Touched, folded, paths_of
 from neve.plan.change import ChangePlan
@@ -309,6 +310,7 @@ class Applying:
             self.written = []
 
     def _phase(self, name: str, work: Callable[[], T]) -> T:
+        tell(Step(name))
         started = time.perf_counter()
         try:
             return work()

@@ -34,6 +34,7 @@ from neve.model.fold import fold
 from neve.model.metadata import TableMetadata
 from neve.ops.context import TableContext
 from neve.ops.deleting import refuse_to_delete
+from neve.ops.events import Step, tell
 from neve.ops.evolve import Change, land
 from neve.ops.times import milliseconds
 from neve.ops.unused import unused_specs_and_schemas
@@ -198,6 +199,7 @@ class ExpireSnapshots:
         tried: list[tuple[TableMetadata, ExpirePlan]] = []
 
         def change(state: TableContext) -> Change:
+            tell(Step("plan"))
             plan = self._planned(state)
             tried.append((state.metadata, plan))
             is_served = isinstance(state.catalog, RestTables)
@@ -209,6 +211,7 @@ class ExpireSnapshots:
         if not plan.expiry:
             return ExpireResult(attempts=len(tried))
         left = self._settled(context, before, plan)
+        tell(Step("delete files", total=len(left), unit="files"))
         kept = delete_reach(context.io, left.reach, roots_of(before))
         return ExpireResult(
             plan.snapshot_ids,

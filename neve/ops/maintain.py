@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from neve.errors import UserError
 from neve.ops.context import TableContext
+from neve.ops.events import Step, tell
 from neve.ops.expire_snapshots import ExpireSnapshots
 from neve.ops.remove_dangling_deletes import RemoveDanglingDeletes
 from neve.ops.rewrite_data_files import RewriteDataFiles
@@ -116,11 +117,13 @@ class Maintain:
 
     def execute(self) -> MaintenanceResult:
         """Do what the plan says, step by step, as far as the budget goes."""
+        tell(Step("plan"))
         started, plan = time.monotonic(), self.plan()
         results: list[tuple[str, Any]] = []
         waiting = list(plan.steps)
         while waiting and not self._is_late(started):
             step = waiting.pop(0)
+            tell(Step(step.verb, len(results), len(plan.steps), "steps"))
             results.append((step.verb, self._run(step, started)))
         seconds = round(time.monotonic() - started, 3)
         return MaintenanceResult(tuple(results), (*waiting, *plan.left_out), seconds)

@@ -33,6 +33,7 @@ from neve.io.listing import listing
 from neve.io.paths import canonical, canonical_all, inside, inside_all
 from neve.ops.context import TableContext
 from neve.ops.deleting import refuse_to_delete
+from neve.ops.events import Step, tell
 from neve.ops.times import milliseconds
 
 __all__ = ["OrphanPlan", "OrphanResult", "RemoveOrphanFiles"]
@@ -163,7 +164,9 @@ class RemoveOrphanFiles:
         """The plan, and the state of the table it was made on."""
         refuse_to_delete(context, "remove orphan files of")
         cut_off, location = self._cut_off(context), self._location(context)
+        tell(Step("list the folder"))
         stored = listing(context.io, location)
+        tell(Step("read the metadata", total=len(stored), unit="files"))
         context = context.refreshed()  # after the listing: what was listed and committed since is in use
         known = _known(context)
         _refuse_elsewhere(context, location, known)
@@ -215,6 +218,7 @@ class RemoveOrphanFiles:
         orphans, kept = plan.orphans, dict[str, str]()
         if not self.is_dry:
             orphans = self._still(orphans, context)
+            tell(Step("delete files", total=len(orphans), unit="files"))
             kept = delete_orphans(context.io, orphans["path"].to_pylist(), plan.location)
         return OrphanResult(
             tuple(orphans["path"].to_pylist()),

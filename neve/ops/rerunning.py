@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from neve.commit.outcome import Committed, Outcome, Rejected, require
 from neve.ops.context import TableContext
+from neve.ops.events import Step, tell
 
 __all__ = ["Landed", "land_anew"]
 
@@ -35,7 +36,9 @@ def land_anew(
     """
     reruns = 0
     while True:
+        tell(Step("plan"))
         made = plan(context)
+        tell(Step(doing))
         outcome = act(context, made)
         if outcome is None:
             return Landed(made, reruns=reruns)

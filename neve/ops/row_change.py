@@ -21,6 +21,7 @@ from neve.commit.outcome import Rejected, require
 from neve.errors import CommitConflict, UnknownName, UnsupportedFeature, UserError
 from neve.ops.applying import Applied, Applying, Change
 from neve.ops.context import TableContext
+from neve.ops.events import Step, tell
 from neve.ops.planning import plan as plan_of
 from neve.ops.results import ChangeResult
 from neve.ops.target import Where, predicate_of
@@ -120,6 +121,7 @@ class RowChange(Generic[R]):
             context, reruns = context.refreshed(), reruns + 1
 
     def _once(self, context: TableContext) -> Applied:
+        tell(Step("plan"))
         with self._change(context) as change:
             isolation = self.settings.isolation or isolation_of(context.properties, self.command)
             state = change.context or context

@@ -125,6 +125,13 @@ class Scan:
         with self._plain_errors():
             return self.to_spark().toArrow()
 
+    def head(self, count: int = 20) -> pa.Table:
+        """The first rows as an Arrow table, whichever those are; a table that is large is not read as a whole."""
+        if self._is_read_here:
+            return self._read_here().slice(0, count)
+        with self._plain_errors():
+            return self.to_spark().limit(count).toArrow()
+
     def to_pandas(self) -> Any:
         """The rows as a pandas DataFrame in this process."""
         return self.to_arrow().to_pandas()

@@ -31,6 +31,7 @@ from neve.ops.audit.roots import Root, root_findings
 from neve.ops.audit.snapshots import snapshot_findings
 from neve.ops.audit.vectors import vector_findings
 from neve.ops.context import TableContext
+from neve.ops.events import Step, tell
 from neve.tree.read import read_listing
 
 __all__ = ["Audit", "Finding", "verify"]
@@ -47,7 +48,9 @@ def verify(context: TableContext, *, data: bool = True) -> Audit:
         return Audit((about(path, e),))
     if any(f.kind in ("unknown-schema", "unknown-spec") for f in findings):
         return Audit(tuple(findings))  # nothing below can be typed
+    tell(Step("read the snapshots", total=len(metadata.snapshots), unit="snapshots"))
     roots, more = _roots(context)
+    tell(Step("read the manifests", total=len({m.file for r in roots for m in r.manifests}), unit="manifests"))
     findings += more
     forest, manifests = grow(io, roots, context.specs, metadata)
     findings += [f for m in manifests for f in m.findings]

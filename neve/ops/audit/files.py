@@ -17,6 +17,7 @@ from neve.ops.audit.columns import STATISTICS, column_findings
 from neve.ops.audit.findings import Finding, about
 from neve.ops.audit.footers import ColumnRange, column_ranges
 from neve.ops.audit.forest import Forest, Ints, Mask
+from neve.ops.events import Step, tell
 from neve.run.arrow.formats import open_file
 from neve.run.arrow.parquet import ParquetData
 from neve.run.facts import TableFacts
@@ -26,6 +27,7 @@ from neve.tree.read import with_detail
 __all__ = ["FilesAudit", "audit_files"]
 
 _THREADS = 16
+_TOLD = 64  # files between two words about how far it is
 _TOGETHER = 4096  # files whose footers are in memory at once
 
 
@@ -52,16 +54,27 @@ def audit_files(io: FileIO, forest: Forest, facts: TableFacts) -> FilesAudit:
     rows = forest.first_rows(forest.is_live)
     sizes, counts = (np.full(len(forest.paths), -1, np.int64) for _ in range(2))
     findings: list[Finding] = []
+    seen = 0
     with ThreadPoolExecutor(_THREADS) as pool:
         for batch in _batches(forest, rows):
             chosen = forest.entries.take(batch)
-            probes = list(pool.map(lambda task: _probe(io, facts, *task), _tasks(chosen, forest.is_encrypted[batch])))
+            found = pool.map(lambda task: _probe(io, facts, *task), _tasks(chosen, forest.is_encrypted[batch]))
+            probes = list(_counted(found, seen, len(rows)))
+            seen += len(probes)
             sizes[forest.file[batch]] = [-1 if p.size is None else p.size for p in probes]
             counts[forest.file[batch]] = [-1 if p.rows is None else p.rows for p in probes]
             findings += [f for p in probes for f in p.findings]
             findings += _columns(io, forest, batch, [p.columns for p in probes], facts)
     findings += _disagreements(forest, sizes, counts)
     return FilesAudit(tuple(findings), int(np.maximum(sizes, 0).sum()))
+
+
+def _counted(probes: Iterator[Probe], before: int, total: int) -> Iterator[Probe]:
+    """The same probes; how many files have been looked at is told now and then."""
+    for number, probe in enumerate(probes, before):
+        if number % _TOLD == 0:
+            tell(Step("look at the files", number, total, "files"))
+        yield probe
 
 
 def _batches(forest: Forest, rows: Ints) -> Iterator[Ints]:

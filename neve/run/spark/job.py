@@ -60,8 +60,10 @@ def run_writing_job(
     try:
         with options_around(spark, options):
             collected = asked.collect()
-    except Exception as e:  # whatever the job failed of, its files are useless
+    except BaseException as e:  # whatever the job failed of, its files are useless
         left = delete_all(target.open_io(), finished.paths())
+        if not isinstance(e, Exception):  # somebody has stopped it
+            raise
         raise WriteFailed(f"Cannot write data files: {_reason(e)}", left) from e
     finally:
         finished.forget()
