@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.dml.stage import Stage
+from tests.peers.jars import ICEBERG, NotToBeHad, path_of
 
-VERSION = "1.12.0"
-ARTIFACT = "iceberg-spark-runtime-4.1_2.13"
-PLACE = f"org/apache/iceberg/{ARTIFACT}/{VERSION}/{ARTIFACT}-{VERSION}.jar"
-REPOSITORY = os.environ.get("NEVE_MAVEN", "https://repo1.maven.org/maven2")
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "neve" / "jars"
 ROOT = Path(__file__).parents[2]
 
 KNOWN: dict[str, str] = {}
@@ -27,23 +20,11 @@ KNOWN: dict[str, str] = {}
 
 
 def runtime_jar() -> Path:
-    """The jar, from the cache or from Maven; the test that asks for it skips aloud when neither has it."""
-    kept = CACHE / Path(PLACE).name
-    if kept.exists():
-        return kept
+    """The jar; the test that asks for it skips aloud when it is not to be had."""
     try:
-        with urllib.request.urlopen(f"{REPOSITORY}/{PLACE}.sha1", timeout=20) as answer:
-            checksum = answer.read().decode().split()[0]
-        with urllib.request.urlopen(f"{REPOSITORY}/{PLACE}", timeout=120) as answer:
-            data = answer.read()
-    except OSError as e:
-        pytest.skip(f"Spark with Iceberg was not asked: {PLACE} is neither cached nor to be had from Maven ({e}).")
-    assert hashlib.sha1(data).hexdigest() == checksum, f"{PLACE} did not arrive whole"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    mine = kept.with_suffix(f".{os.getpid()}")  # two test processes may fetch it at once
-    mine.write_bytes(data)
-    mine.replace(kept)
-    return kept
+        return path_of(ICEBERG)
+    except NotToBeHad as e:
+        pytest.skip(f"Spark with Iceberg was not asked: {e}.")
 
 
 def said_by_spark(stage: Stage) -> dict[str, str]:
