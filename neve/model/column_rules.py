@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 from pyiceberg.expressions.literals import AboveMax, BelowMin, literal
@@ -24,6 +25,8 @@ def refuse_default(value: Any, kind: IcebergType) -> None:
         return
     if not kind.is_primitive:
         raise UserError(f"Cannot give a column of type {kind} a default value.")
+    if isinstance(value, float) and not isfinite(value):
+        raise UserError(f"Cannot take {value!r} as a default value: table metadata is JSON, which cannot hold it.")
     try:
         fitting = literal(value).to(kind)
     except (TypeError, ValueError) as e:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import count
+from math import isfinite
 from typing import Any
 
 from hypothesis import strategies as st
@@ -388,13 +389,18 @@ def _rename(draw: Draw, shape: Shape, _: count[int]) -> Step | None:
     return Rename(column.key, column.name, draw(st.sampled_from(free))) if free else None
 
 
+def can_be_default(value: Any) -> bool:
+    """Whether JSON can hold a value."""
+    return not isinstance(value, float) or isfinite(value)
+
+
 def _add_column(draw: Draw, shape: Shape, keys: count[int]) -> Step | None:
     free = [n for n in NAMES if shape.is_free(n)]
     if not free or len(shape.columns) > 7:
         return None
     kind = draw(st.sampled_from(KINDS))
     has_default = shape.version >= 3 and draw(st.booleans())
-    default = draw(st.sampled_from(POOLS[kind])) if has_default else None
+    default = draw(st.sampled_from([v for v in POOLS[kind] if can_be_default(v)])) if has_default else None
     return AddColumn(ColumnDef(draw(st.sampled_from(free)), kind, next(keys), default))
 
 

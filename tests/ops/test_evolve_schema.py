@@ -338,6 +338,12 @@ class TestDefaults:
         rows = t.scan().to_arrow(engine="arrow").sort_by("id").to_pylist()
         assert rows == [{"id": i, **wanted} for i in (1, 2)]
 
+    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
+    def test_a_default_that_json_cannot_hold_is_refused(self, lake, value):
+        t = lake.create_table("db.t", "id bigint", format_version=3)
+        with pytest.raises(UserError, match="JSON"), t.evolve_schema() as change:
+            change.add_column("d", DoubleType(), default_value=value)
+
     def test_a_default_set_later_is_for_rows_written_later(self, lake):
         t = made(lake, 3, by=(), ddl="id bigint, place struct<zip: int>")
         with t.evolve_schema() as change:
