@@ -1,4 +1,4 @@
-"""Every table property this engine honours, once: name, default, what it accepts, what it means.
+"""Every table property this engine knows, once: name, default, what it accepts, what it means.
 
 >>> properties = TableProperties({"commit.retry.num-retries": "7"})
 >>> properties.commit_retries, properties.target_file_size
@@ -159,7 +159,12 @@ class TableProperties:
     gc_enabled = Property("gc.enabled", True, _BOOLEAN, "Whether maintenance may delete files of this table.")
 
     # --- writing data ---
-    file_format = Property("write.format.default", "parquet", _FILE_FORMAT, "Format of new data files.")
+    file_format = Property(
+        "write.format.default",
+        "parquet",
+        _FILE_FORMAT,
+        "Format of new data files; others than Parquet are refused when writing.",
+    )
     target_file_size = Property(
         "write.target-file-size-bytes", 512 * _MIB, _POSITIVE, "Size at which a data file is closed and the next begun."
     )
@@ -198,7 +203,12 @@ class TableProperties:
     partition_summary_limit = Property(
         "write.summary.partition-limit", 0, _COUNT, "Partitions up to which a snapshot summary lists each changed one."
     )
-    wap_enabled = Property("write.wap.enabled", False, _BOOLEAN, "Stage commits under a write-audit-publish id.")
+    wap_enabled = Property(
+        "write.wap.enabled",
+        False,
+        _BOOLEAN,
+        "Checked and of no effect: commits are not staged. Write to a branch instead.",
+    )
 
     # --- Parquet ---
     parquet_codec = Property("write.parquet.compression-codec", "zstd", _PARQUET_CODEC, "Compression of data files.")
@@ -218,7 +228,7 @@ class TableProperties:
         "write.delete.parquet.compression-codec",
         None,
         _optional(_PARQUET_CODEC),
-        "Compression of delete files; unset: as data.",
+        "Checked and of no effect: delete files are compressed as data files are.",
     )
 
     # --- column statistics ---
@@ -279,7 +289,12 @@ class TableProperties:
     status_check_max_wait_ms = Property(
         "commit.status-check.max-wait-ms", 60_000, _COUNT, "Longest wait between looks."
     )
-    status_check_timeout_ms = Property("commit.status-check.total-timeout-ms", 1_800_000, _COUNT, "Time for all looks.")
+    status_check_timeout_ms = Property(
+        "commit.status-check.total-timeout-ms",
+        1_800_000,
+        _COUNT,
+        "Checked and of no effect: the number of looks and the waits between them are the limit.",
+    )
     manifest_target_size = Property("commit.manifest.target-size-bytes", 8 * _MIB, _POSITIVE, "Size of a manifest.")
     manifest_min_count = Property(
         "commit.manifest.min-count-to-merge", 100, _COUNT, "Small manifests that make a merge worth it."
@@ -327,10 +342,17 @@ class TableProperties:
     # --- reading ---
     split_size = Property("read.split.target-size", 128 * _MIB, _POSITIVE, "Bytes of data in one task.")
     metadata_split_size = Property(
-        "read.split.metadata-target-size", 32 * _MIB, _POSITIVE, "Bytes of metadata in one task."
+        "read.split.metadata-target-size", 32 * _MIB, _POSITIVE, "Checked and of no effect: metadata is read at once."
     )
-    split_lookback = Property("read.split.planning-lookback", 10, _POSITIVE, "Bins considered when combining splits.")
-    open_file_cost = Property("read.split.open-file-cost", 4 * _MIB, _COUNT, "Bytes a file counts for at least.")
+    split_lookback = Property(
+        "read.split.planning-lookback",
+        10,
+        _POSITIVE,
+        "Checked and of no effect: Spark combines files to tasks its own way.",
+    )
+    open_file_cost = Property(
+        "read.split.open-file-cost", 4 * _MIB, _COUNT, "Checked and of no effect: Spark's own setting counts."
+    )
 
 
 PROPERTIES: dict[str, Property[Any]] = {

@@ -51,9 +51,9 @@ from neve.run.writing.target import WriteTarget
 from neve.tree.entries import DETAIL, Content, EntryTable
 from neve.tree.read import manifests_of, read_entries
 
-__all__ = ["DeletesResult", "RewritePositionDeletes"]
+__all__ = ["OPTIONS_OF_DELETES", "DeletesResult", "RewritePositionDeletes"]
 
-_KNOWN = (
+OPTIONS_OF_DELETES = (
     "target-file-size-bytes",
     "min-file-size-bytes",
     "max-file-size-bytes",
@@ -106,10 +106,10 @@ class RewritePositionDeletes(Tidying[DeletesPlan]):
     def options(self, options: Mapping[str, Any]) -> Self:
         """Set several options by their Iceberg names."""
         for name in options:
-            if name not in _KNOWN:
+            if name not in OPTIONS_OF_DELETES:
                 known = name in OPTIONS
                 hint = " It is an option of rewrite_data_files()." if known else ""
-                raise UserError(f"{UnknownName('option', name, _KNOWN)}{hint}")
+                raise UserError(f"{UnknownName('option', name, OPTIONS_OF_DELETES)}{hint}")
         return replace(self, given={**self.given, **options})
 
     def equality_deletes(self) -> Self:
