@@ -1,4 +1,4 @@
-"""A table: the thin surface over the verbs in `neve.ops`."""
+"""A table: the thin surface over the verbs in `neve.ops`, where each is explained."""
 
 from __future__ import annotations
 
@@ -37,7 +37,13 @@ __all__ = ["Table"]
 class Table:
     """An Iceberg table, with any number of partition specs in its past.
 
-    Reading and writing always start from the newest state the catalog knows.
+    Reading and writing always start from the newest state the catalog knows. What only looks answers at once; what
+    changes rows or tidies up returns a builder with `.plan()`, `.explain()` and `.execute()`.
+
+    >>> t
+    Table('db.sales', v2, 1 specs)
+    >>> t.schema.column_names
+    ['id', 'region']
     """
 
     context: TableContext
@@ -76,7 +82,16 @@ class Table:
         as_of: datetime | int | None = None,
         case_sensitive: bool = True,
     ) -> Scan:
-        """Read rows: `.to_spark()`, `.to_arrow()`, `.to_pandas()`, `.count()`; `.plan()` says what would be read."""
+        """Read rows: `.to_spark()`, `.to_arrow()`, `.to_pandas()`, `.count()`; `.plan()` says what would be read.
+
+        `where` is a condition in Spark SQL or a PyIceberg expression; `columns` are names, those of fields in structs
+        and the metadata columns `_file`, `_pos`, `_spec_id`, `_partition`, `_row_id` and
+        `_last_updated_sequence_number` among them. The newest state is read, unless one of `snapshot_id`, `ref` (a
+        branch or tag) and `as_of` (a datetime, or milliseconds since 1970) says which.
+
+        >>> t.scan("id = 1", columns=["region", "_spec_id"]).to_arrow().to_pylist()
+        [{'region': 'eu', '_spec_id': 0}]
+        """
         return Scan.of(
             self.refresh().context,
             where=where,
@@ -98,7 +113,14 @@ class Table:
     def append(
         self, rows: Any, *, branch: str = "main", snapshot_properties: Mapping[str, str] | None = None
     ) -> WriteResult:
-        """Add rows: a Spark DataFrame, an Arrow table, a pandas DataFrame or a list of dicts."""
+        """Add rows: a Spark DataFrame, an Arrow table, a pandas DataFrame or a list of dicts.
+
+        Columns go by name; one that is not given gets its default, or null. `branch` names the branch to add to, which
+        must exist; `snapshot_properties` are written into the summary of the snapshot.
+
+        >>> t.append([{"id": 10, "region": "us"}]).rows_added
+        1
+        """
         return append.append(self.refresh().context, rows, branch, snapshot_properties or {})
 
     def overwrite(
@@ -110,7 +132,15 @@ class Table:
         branch: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """Replace the files that lie entirely inside `where` (all files without it) by the rows given."""
+        """Replace the files that lie entirely inside `where` (all files without it) by the rows given.
+
+        A file that holds rows inside and rows outside of the condition is refused, and so are new rows outside of it.
+        Nothing is checked against other writers unless `isolation` is given: `snapshot` refuses to land beside deletes
+        inside the condition, `serializable` beside new rows too.
+
+        >>> t.overwrite([{"id": 20, "region": "apac"}], where="region = 'apac'").rows_added
+        1
+        """
         return overwrite.overwrite(self.refresh().context, rows, where, isolation, branch, snapshot_properties or {})
 
     def overwrite_partitions(
@@ -131,11 +161,19 @@ class Table:
         )
 
     def update(self) -> Update:
-        """Change rows: `.set(column, expression)`, `.where(condition)`, then `.plan()`, `.explain()`, `.execute()`."""
+        """Change rows: `.set(column, expression)`, `.where(condition)`, then `.plan()`, `.explain()`, `.execute()`.
+
+        >>> t.update().set("region", "upper(region)").where("id = 99").execute().summary
+        'nothing matched'
+        """
         return Update(self.context)
 
     def delete(self) -> Delete:
-        """Delete rows: `.where(condition)`, then `.plan()`, `.explain()` or `.execute()`."""
+        """Delete rows: `.where(condition)`, then `.plan()`, `.explain()` or `.execute()`.
+
+        >>> t.delete().where("id = 99").execute().summary
+        'nothing matched'
+        """
         return Delete(self.context)
 
     def merge(self, source: Any, on: str | Column, *, aliases: tuple[str, str] = ("t", "s")) -> Merge:
@@ -143,6 +181,9 @@ class Table:
 
         Clauses such as `.when_matched_update_all()` follow, then `.plan()`, `.explain()` or `.execute()`. In `on` and
         in the clauses the table is called `t` and the source `s`, unless `aliases` says otherwise.
+
+        >>> t.merge([{"id": 2, "region": "us"}], on="t.id = s.id").when_matched_update_all().execute().rows_updated
+        1
         """
         return Merge(self.context, source=source, on=on, aliases=aliases)
 
@@ -177,26 +218,52 @@ class Table:
     def evolve_partitions(
         self, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None
     ) -> Table:
-        """Change how new files are partitioned; files that exist keep the spec they were written under."""
+        """Change how new files are partitioned; files that exist keep the spec they were written under.
+
+        Fields are in Spark's words: `region`, `years(ts)`, `months(ts)`, `days(ts)`, `hours(ts)`, `bucket(16, id)`,
+        `truncate(4, name)`, with `AS name` if you like. `drop` takes a field's words or its name; `rename` maps old
+        names to new ones.
+
+        >>> t.evolve_partitions(add=["bucket(4, id) AS shard"])
+        Table('db.sales', v2, 2 specs)
+        """
         evolve.evolve_partitions(self.refresh().context, add, drop, rename or {})
         return self.refresh()
 
     def evolve_schema(self, *, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> SchemaChange:
-        """Change columns: PyIceberg's `UpdateSchema`, to be used in a `with` block."""
+        """Change columns: PyIceberg's `UpdateSchema`, to be used in a `with` block, which lands as one commit.
+
+        `allow_incompatible_changes` lets a column become required, or be added as such. What can be changed:
+        `add_column`, `delete_column`, `rename_column`, `update_column`, `move_first`, `move_before`, `move_after`,
+        `set_identifier_fields`, `union_by_name` and more.
+
+        >>> with t.evolve_schema() as change:
+        ...     _ = change.update_column("region", doc="where it was sold")
+        >>> t.schema.find_field("region").doc
+        'where it was sold'
+        """
         return SchemaChange(self.refresh().context, self.refresh, allow_incompatible_changes, case_sensitive)
 
     def set_properties(self, **properties: str) -> Table:
-        """Set table properties; give names with dots as `**{"write.delete.mode": "merge-on-read"}`."""
+        """Set table properties; give names with dots as `**{"write.delete.mode": "merge-on-read"}`.
+
+        >>> t.set_properties(**{"write.delete.mode": "merge-on-read"}).iceberg.properties["write.delete.mode"]
+        'merge-on-read'
+        """
         evolve.set_properties(self.refresh().context, properties)
         return self.refresh()
 
     def remove_properties(self, *names: str) -> Table:
-        """Remove table properties."""
+        """Remove table properties; one that is not set is left alone."""
         evolve.remove_properties(self.refresh().context, names)
         return self.refresh()
 
     def upgrade(self, format_version: int) -> Table:
-        """Move the table to a later format version; only metadata changes."""
+        """Move the table to a later format version; only metadata changes, and there is no way down again.
+
+        >>> t.upgrade(format_version=3).iceberg.format_version
+        3
+        """
         evolve.upgrade(self.refresh().context, format_version)
         return self.refresh()
 
@@ -205,12 +272,21 @@ class Table:
         return export_metadata.export_metadata(self.refresh().context, format_version)
 
     def create_branch(self, name: str, snapshot_id: int | None = None) -> Table:
-        """Start a branch at a snapshot; at the current one unless said."""
+        """Start a branch at a snapshot; at the current one unless said.
+
+        >>> _ = t.create_branch("audit").append([{"id": 30, "region": "eu"}], branch="audit")
+        >>> t.scan("id = 30", ref="audit").count(), t.scan("id = 30").count()
+        (1, 0)
+        """
         refs.create_branch(self.refresh().context, name, snapshot_id)
         return self.refresh()
 
     def create_tag(self, name: str, snapshot_id: int | None = None) -> Table:
-        """Name a snapshot; the current one unless said."""
+        """Name a snapshot; the current one unless said.
+
+        >>> t.create_tag("v1").scan("id = 2", ref="v1").count()
+        1
+        """
         refs.create_tag(self.refresh().context, name, snapshot_id)
         return self.refresh()
 
@@ -225,7 +301,7 @@ class Table:
         return self.refresh()
 
     def rollback(self, snapshot_id: int) -> Table:
-        """Make an earlier snapshot of the main branch the current one."""
+        """Make an earlier snapshot of the main branch the current one; later ones stay until they expire."""
         refs.rollback(self.refresh().context, snapshot_id)
         return self.refresh()
 
@@ -236,9 +312,13 @@ class Table:
 
     @property
     def inspect(self) -> Inspect:
-        """The metadata of the table as Arrow tables."""
+        """The metadata of the table as Arrow tables: `.files()`, `.partitions()`, `.snapshots()` and others."""
         return Inspect(self.refresh().context)
 
     def verify(self, *, data: bool = True) -> verify.Audit:
-        """Check that every reachable file exists, parses and agrees with its metadata."""
+        """Check that every reachable file exists, parses and agrees with its metadata; without `data` only metadata.
+
+        >>> t.verify().is_sound
+        True
+        """
         return verify.verify(self.refresh().context, data=data)
