@@ -7,13 +7,20 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TESTERS ?= 2  # test processes side by side; each has a Spark of its own
 
-.PHONY: demo test lint check soak bench bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
+.PHONY: demo test docs lint check soak proof bench bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
 
 demo: $(READY)
 	$(BIN)/neve demo
 
 test: $(READY)
 	$(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder
+
+# The site in site/. Fails on a broken link or anchor, a name that is not in the reference, or an example that prints
+# something else than the page says.
+docs: $(READY)
+	$(BIN)/python docs/_build/tables.py
+	NEVE_PROOF=all $(BIN)/pytest -q tests/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(READY)
 	$(BIN)/ruff check neve tests bench
@@ -26,6 +33,15 @@ check: lint test
 # compactions beside other writers.
 soak: $(READY)
 	HYPOTHESIS_PROFILE=search NEVE_CASES=all NEVE_ROUNDS=100 $(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder
+
+# Every promise of docs/guarantees.md: crashes, power cuts, failing disks, lost answers, interleavings, crowds of
+# processes, random lives. Ends with a table of what was tried.
+proof: export NEVE_PROOF := all
+proof: export NEVE_LEDGER := $(CURDIR)/.cache/proof.jsonl
+proof: $(READY)
+	mkdir -p .cache && rm -f $(NEVE_LEDGER)
+	$(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder tests/proof tests/test_writers.py $(wildcard tests/hostile tests/peers); \
+	status=$$?; $(BIN)/python -m tests.proof.ledger $(NEVE_LEDGER); exit $$status
 
 bench: bench-metadata bench-scan bench-dml bench-compaction
 
