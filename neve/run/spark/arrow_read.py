@@ -21,6 +21,7 @@ from neve.run.arrow.taskset import SPLIT_BYTES, divided, file_tasks, groups
 from neve.run.arrow.types import Carrier
 from neve.run.facts import TableFacts
 from neve.run.files import read_tasks
+from neve.run.spark.mapped import mapped
 from neve.run.spark.packed import packed, unpacked
 from neve.run.spark.types import spark_schema
 
@@ -51,7 +52,7 @@ def arrow_scan(
     rows = spark.createDataFrame(pa.table(columns))
     # Round robin, or a hash, would heap some groups up in one task.
     spread = rows.repartitionById(len(parcels), col("group")) if len(parcels) > 1 else rows
-    return spread.select("tasks").mapInArrow(_reader(target, facts), shape)
+    return mapped(spread.select("tasks"), _reader(target, facts), shape)
 
 
 def _reader(target: ReadTarget, facts: TableFacts) -> Callable[[Batches], Batches]:

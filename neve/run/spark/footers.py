@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from neve.run.facts import TableFacts
 from neve.run.shapes import Shape, shapes_of
+from neve.run.spark.mapped import mapped
 from neve.tree.entries import EntryTable
 
 __all__ = ["shapes"]
@@ -37,7 +38,7 @@ def shapes(spark: SparkSession, files: EntryTable, facts: TableFacts) -> list[Sh
 def _on_executors(spark: SparkSession, files: list[tuple[str, int]], facts: TableFacts) -> list[Shape]:
     tasks = spark.createDataFrame(pa.table({"path": [p for p, _ in files], "size": [s for _, s in files]}))
     parts = tasks.repartition(-(-len(files) // _PER_TASK))
-    found = parts.mapInArrow(partial(_shapes_of, facts), _FOUND).toArrow()
+    found = mapped(parts, partial(_shapes_of, facts), _FOUND).toArrow()
     keys = zip(found["path"].to_pylist(), found["size"].to_pylist(), strict=True)
     by_file = dict(zip(keys, map(frozenset, found["ids"].to_pylist()), strict=True))
     return [by_file[file] for file in files]

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from neve.io.vectors import PositionSet
 from neve.run.arrow.taskset import group_count
 from neve.run.spark.job import files_of, run_writing_job
+from neve.run.spark.mapped import mapped
 from neve.run.spark.packed import packed
 from neve.run.spark.types import spark_schema
 from neve.run.spark.write import write
@@ -63,7 +64,7 @@ class Patching:
         def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return patch.rows(batches)
 
-        return self._heads_and_changes().mapInArrow(task, spark_schema(patch.target.file_schema))
+        return mapped(self._heads_and_changes(), task, spark_schema(patch.target.file_schema))
 
     def _heads_and_changes(self) -> DataFrame:
         heads = self._heads()

@@ -21,6 +21,7 @@ from neve.io.vectors import PositionSet, decode
 from neve.run.arrow.deletes import positions_in
 from neve.run.arrow.tasks import DeleteFile
 from neve.run.facts import TableFacts
+from neve.run.spark.mapped import mapped
 from neve.run.spark.pairs import Pairs
 from neve.tree.entries import EntryTable
 
@@ -113,7 +114,7 @@ def _on_executors(spark: SparkSession, facts: TableFacts, pairs: Users) -> Found
     rows = [(d.path, d.file_format, d.file_size, d.record_count, files) for d, files in pairs]
     columns = [pa.array(values, f.type) for f, values in zip(_ASKED, zip(*rows, strict=True), strict=True)]
     tasks = spark.createDataFrame(pa.Table.from_arrays(columns, schema=_ASKED)).repartition(len(rows))
-    found = tasks.mapInArrow(partial(_positions_of, facts), _FOUND).toArrow()
+    found = mapped(tasks, partial(_positions_of, facts), _FOUND).toArrow()
     for path, vector in zip(found["path"].to_pylist(), found["vector"].to_pylist(), strict=True):
         yield path, decode(vector, path)
 
