@@ -42,6 +42,7 @@ class Check(StrEnum):
     ARGUMENTS = "arguments"
     HISTORY = "history"
     MANIFESTS = "manifests"
+    REPEATED = "repeated"
     ATTEMPTS = "attempts"
 
     @property

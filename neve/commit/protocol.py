@@ -9,7 +9,7 @@ the files that were written for it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -45,19 +45,22 @@ def commit(
     environment: Environment | None = None,
     owned: Collection[str] = (),
     keeps_rejected: bool = False,
+    unless: Callable[[Base], Conflict | None] | None = None,
 ) -> Outcome:
     """Apply an action to a branch of a table; `properties` go to the summary of the snapshot.
 
     `table` says which table; its metadata is read anew. `owned` are files that were written for this action alone.
     They are deleted, with all that the commit wrote, once it is proven that nothing landed, whether it ends in
     `Rejected` or in an error; in every other case they are kept. `keeps_rejected` leaves those of a `Rejected` commit
-    to a caller that commits some of them in another way.
+    to a caller that commits some of them in another way. `unless` is a check of the caller's own, made at every
+    attempt on the state the attempt is for: what it finds rejects the commit.
 
     Raises only for what no attempt can change: an unknown table or branch, a storage that fails, a corrupt file.
     """
     made_for_it = frozenset(owned)
     said = dict(properties or {})
-    job = _Commit(catalog, table, action, branch, said, environment or Environment(), made_for_it, keeps_rejected)
+    env = environment or Environment()
+    job = _Commit(catalog, table, action, branch, said, env, made_for_it, keeps_rejected, unless)
     try:
         outcome = job.run()
     except BaseException:
@@ -78,6 +81,7 @@ class _Commit:
     environment: Environment
     owned: frozenset[str] = frozenset()
     keeps_rejected: bool = False
+    unless: Callable[[Base], Conflict | None] | None = None
     attempts: int = 0
     may_have_landed: bool = False
     scratch: Scratch = field(init=False)
@@ -128,6 +132,8 @@ class _Commit:
         self.attempts += 1
         action = under(self.action, base.specs)
         self.observe(Phase.CHECK)
+        if self.unless is not None and (found := self.unless(base)):
+            raise Refused(found)
         check(base, action)
         self.observe(Phase.DRAFT)
         made = draft(base, action, self.scratch)
@@ -165,7 +171,7 @@ class _Commit:
             return self.settled(e, ready)
         self.observe(Phase.SWAPPED)
         committed = self.finished(ready.snapshot, done.metadata, done.metadata_location, ready.manifests)
-        delete_retired(self.table.io, done.retired)
+        delete_retired(self.table.io, done.retired, done.metadata_location)
         return committed
 
     def is_outdated(self) -> bool:
