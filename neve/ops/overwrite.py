@@ -16,6 +16,7 @@ Writes: data files under the current default spec; tombstones under the spec of 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -28,7 +29,7 @@ from neve.ops.results import WriteResult
 from neve.predicate import parse
 from neve.tree.entries import EntryTable
 
-__all__ = ["ISOLATION_LEVELS", "is_serializable", "overwrite"]
+__all__ = ["ISOLATION_LEVELS", "is_serializable", "overwrite", "overwrite_of"]
 
 ISOLATION_LEVELS = ("serializable", "snapshot")
 
@@ -42,22 +43,29 @@ def overwrite(
     snapshot_properties: Mapping[str, str],
 ) -> WriteResult:
     """Replace every file inside `where`, or all of them, by the rows given."""
-    condition = _exact(context, where)
-    serializable = is_serializable(isolation)
-    head = context.head(branch)
+    replacing = overwrite_of(context, where, isolation, branch)
 
     def action(files: EntryTable) -> Overwrite:
-        return Overwrite(
-            added=files,
-            row_filter=condition,
-            start_snapshot_id=head.snapshot_id if head and isolation else None,
-            no_conflicting_data=serializable,
-            no_conflicting_deletes=isolation is not None,
-            added_match_filter=where is not None,
-        )
+        return replace(replacing, added=files)
 
     return write_and_publish(
         context, rows, action, doing="overwrite", branch=branch, snapshot_properties=snapshot_properties
+    )
+
+
+def overwrite_of(
+    context: TableContext, where: str | BooleanExpression | None, isolation: str | None, branch: str
+) -> Overwrite:
+    """The action that replaces every file inside `where`, or all of them; the files to add are still to come."""
+    condition = _exact(context, where)
+    serializable = is_serializable(isolation)
+    head = context.head(branch)
+    return Overwrite(
+        row_filter=condition,
+        start_snapshot_id=head.snapshot_id if head and isolation else None,
+        no_conflicting_data=serializable,
+        no_conflicting_deletes=isolation is not None,
+        added_match_filter=where is not None,
     )
 
 

@@ -17,6 +17,7 @@ Writes: data files under the current default spec; tombstones for the files repl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from neve.commit.actions import ReplacePartitions
@@ -26,7 +27,7 @@ from neve.ops.publish import write_and_publish
 from neve.ops.results import WriteResult
 from neve.tree.entries import EntryTable
 
-__all__ = ["overwrite_partitions"]
+__all__ = ["overwrite_partitions", "replacement_of"]
 
 
 def overwrite_partitions(
@@ -37,17 +38,22 @@ def overwrite_partitions(
     snapshot_properties: Mapping[str, str],
 ) -> WriteResult:
     """Replace every partition that the rows fall into; no rows replace nothing."""
-    serializable = is_serializable(isolation)
-    head = context.head(branch)
+    replacing = replacement_of(context, isolation, branch)
 
     def action(files: EntryTable) -> ReplacePartitions:
-        return ReplacePartitions(
-            added=files,
-            start_snapshot_id=head.snapshot_id if head and isolation else None,
-            no_conflicting_data=serializable,
-            no_conflicting_deletes=isolation is not None,
-        )
+        return replace(replacing, added=files)
 
     return write_and_publish(
         context, rows, action, doing="partition overwrite", branch=branch, snapshot_properties=snapshot_properties
+    )
+
+
+def replacement_of(context: TableContext, isolation: str | None, branch: str) -> ReplacePartitions:
+    """The action that replaces the partitions of the files added; the files are still to come."""
+    serializable = is_serializable(isolation)
+    head = context.head(branch)
+    return ReplacePartitions(
+        start_snapshot_id=head.snapshot_id if head and isolation else None,
+        no_conflicting_data=serializable,
+        no_conflicting_deletes=isolation is not None,
     )
