@@ -13,16 +13,13 @@ from pyspark.sql import SparkSession
 from neve.run.spark.mapped import mapped
 
 
-def looked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What the worker would walk through after this task."""
-    archives = sum(isinstance(finder, zipimporter) for finder in sys.path_importer_cache.values())
-    for batch in batches:
-        yield pa.RecordBatch.from_pydict({"archives": [archives], "walked": [len(gc.get_objects())]}).slice(
-            0, len(batch)
-        )
-
-
 def test_a_worker_is_ready_for_its_next_task(spark: SparkSession):
+    def looked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What the worker would walk through after this task."""
+        archives = sum(isinstance(finder, zipimporter) for finder in sys.path_importer_cache.values())
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"archives": [archives], "walked": [len(gc.get_objects())]})
+
     rows = spark.range(0, 4, 1, 4)
     found = [row for _ in range(2) for row in mapped(rows, looked, "archives long, walked long").collect()]
     assert len(found) == 8
