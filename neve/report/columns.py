@@ -1,0 +1,87 @@
+"""The columns of a table, now and in the past, told by their field ids: names may change, ids do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from pyiceberg.schema import Schema
+
+from neve.markup import shortened
+from neve.model.metadata import TableMetadata
+from neve.model.pyiceberg_private import fields_by_id
+from neve.report.values import Column
+
+__all__ = ["columns_of", "schema_changes", "schemas_in_order"]
+
+_MOST_WORDS = 6
+_LONGEST = 400
+
+
+def schemas_in_order(metadata: TableMetadata) -> list[Schema]:
+    """The schemas as they came, the oldest first."""
+    return sorted(metadata.schemas, key=lambda s: s.schema_id)
+
+
+def columns_of(metadata: TableMetadata) -> tuple[Column, ...]:
+    """The columns of the current schema in its order, then those that are gone."""
+    schemas, current = schemas_in_order(metadata), metadata.schema()
+    live = list(fields_by_id(current))
+    gone = {i: None for schema in reversed(schemas) for i in fields_by_id(schema) if i not in fields_by_id(current)}
+    return tuple(_column(field_id, schemas, current) for field_id in (*live, *sorted(gone)))
+
+
+def schema_changes(schemas: Sequence[Schema]) -> Iterator[tuple[bool, str]]:
+    """What each schema changed: whether there was one before it, and the change in words."""
+    for before, after in zip((None, *schemas[:-1]), schemas, strict=True):
+        if before is None:
+            yield False, f"{len(after.fields):,} columns"
+            continue
+        words = [word for i in {**fields_by_id(before), **fields_by_id(after)} for word in _changes(i, before, after)]
+        more = [f"{len(words) - _MOST_WORDS} more"] if len(words) > _MOST_WORDS else []
+        yield True, ", ".join([*words[:_MOST_WORDS], *more]) or "columns in another order"
+
+
+def _column(field_id: int, schemas: Sequence[Schema], current: Schema) -> Column:
+    is_live = field_id in fields_by_id(current)
+    told = current if is_live else next(s for s in reversed(schemas) if field_id in fields_by_id(s))
+    field = told.find_field(field_id)
+    default = "" if field.initial_default is None else str(field.initial_default)
+    return Column(
+        field_id,
+        _name(told, field_id),
+        shortened(str(field.field_type), _LONGEST),
+        field.required,
+        is_live,
+        shortened(default, _LONGEST),
+        shortened(field.doc or "", _LONGEST),
+        tuple(_history(field_id, schemas)),
+    )
+
+
+def _history(field_id: int, schemas: Sequence[Schema]) -> Iterator[str]:
+    """What happened to one column; that it was there from the beginning is no event."""
+    for before, after in pairwise(schemas):
+        for word in _changes(field_id, before, after, is_named=False):
+            yield f"{word} in schema {after.schema_id}"
+
+
+def _changes(field_id: int, before: Schema, after: Schema, *, is_named: bool = True) -> Iterator[str]:
+    was, now = field_id in fields_by_id(before), field_id in fields_by_id(after)
+    if not (was and now):
+        if was != now:
+            name = f" {_name(after if now else before, field_id)}" if is_named else ""
+            yield f"{'added' if now else 'dropped'}{name}"
+        return
+    old, new = before.find_field(field_id), after.find_field(field_id)
+    about = f"{_name(after, field_id)} " if is_named else ""
+    if _name(before, field_id) != _name(after, field_id):
+        yield f"{about}renamed from {_name(before, field_id)}"
+    if old.field_type.is_primitive and old.field_type != new.field_type:
+        yield f"{about}changed from {old.field_type} to {new.field_type}"
+    if old.required != new.required:
+        yield f"{about}{'required' if new.required else 'optional'}"
+
+
+def _name(schema: Schema, field_id: int) -> str:
+    return shortened(schema.find_column_name(field_id) or f"#{field_id}", _LONGEST)

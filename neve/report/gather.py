@@ -1,0 +1,143 @@
+"""Gather a report: the tree of the current snapshot is read once, counted by columns, and judged by the planner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+
+from neve import __version__
+from neve.ops.context import TableContext
+from neve.plan.delete_index import attach
+from neve.plan.metrics_filter import STATISTICS
+from neve.plan.partition_filter import PartitionFilter
+from neve.plan.rewrite import RewritePlanningResult, plan_rewrite
+from neve.plan.rewrite_options import RewriteOptions
+from neve.plan.rewrite_plan import Reason, is_chosen
+from neve.plan.scan import statistics_matter
+from neve.predicate import Predicate, parse
+from neve.report.columns import columns_of
+from neve.report.counting import Counted
+from neve.report.files import deletes_of, sizes_of
+from neve.report.life import life_of
+from neve.report.partitions import spec_facts, worst_partitions
+from neve.report.pruning import pruning_of
+from neve.report.tree import listed, tree_of
+from neve.report.upkeep import upkeep_of
+from neve.report.values import FilterFacts, Report
+from neve.tree.entries import DETAIL, EntryTable, Manifest
+from neve.tree.read import read_entries
+
+__all__ = ["gather"]
+
+_MOST_PARTITIONS = 200
+
+
+def gather(context: TableContext, where: str | BooleanExpression | None = None) -> Report:
+    """The report of one state of a table; with a condition, compaction is planned for what it chooses."""
+    look = _Look.of(context, where)
+    metadata, counted = context.metadata, look.counted()
+    first_seen = _first_seen(context, counted)
+    worst, partitions = worst_partitions(counted, _MOST_PARTITIONS)
+    specs = spec_facts(counted, metadata.default_spec_id, first_seen)
+    used = tuple(s.spec_id for s in specs if s.amounts.files or s.is_default)
+    order = metadata.sort_order()
+    return Report(
+        name=context.name,
+        format_version=metadata.format_version,
+        location=metadata.location,
+        made_at_ms=time.time_ns() // 1_000_000,
+        snapshot_id=metadata.current_snapshot_id,
+        neve_version=__version__,
+        total=counted.total(),
+        sizes=sizes_of(counted, look.planned.plan.options),
+        specs=specs,
+        worst_partitions=worst,
+        partitions=partitions,
+        deletes=deletes_of(counted, look.deletes, look.pairs),
+        life=life_of(metadata, first_seen),
+        tree=tree_of(context, look.manifests, look.root_bytes),
+        upkeep=upkeep_of(context, look.planned.plan),
+        pruning=pruning_of(context.specs, used, look.filter_facts()),
+        columns=columns_of(metadata),
+        schemas=len(metadata.schemas),
+        sort_order=", ".join(map(str, order.fields)),
+        properties=dict(metadata.properties),
+    )
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One look at a table: its files, its deletes, and what a compaction would do with them."""
+
+    manifests: tuple[Manifest, ...]
+    root_bytes: int
+    data: EntryTable
+    deletes: EntryTable
+    pairs: pa.Table  # which delete file applies to which data file
+    filter: PartitionFilter
+    condition: Predicate
+    planned: RewritePlanningResult
+
+    @classmethod
+    def of(cls, context: TableContext, where: str | BooleanExpression | None) -> _Look:
+        schema = context.metadata.schema()
+        manifests, root_bytes = listed(context, context.head())
+        condition = parse(where, schema, time_zone=context.time_zone())
+        filter_ = PartitionFilter.of(condition.expression, context.specs, schema)
+        live = [m for m in manifests if m.may_hold_live_files]
+        deletes = _read(context, [m for m in live if m.is_deletes], DETAIL.names)
+        statistics = STATISTICS if statistics_matter(filter_, deletes) else ()
+        data = _read(context, [m for m in live if not m.is_deletes], statistics)
+        planned = plan_rewrite(
+            data,
+            deletes,
+            context.metadata,
+            RewriteOptions.of({}, context.properties.target_file_size),
+            partitions=filter_,
+            snapshot_id=context.metadata.current_snapshot_id,
+            judged_in_part=None if condition.exact else condition.text,
+        )
+        return cls(manifests, root_bytes, data, deletes, attach(data, deletes), filter_, condition, planned)
+
+    def counted(self) -> Counted:
+        """The data files, ready to be summed up."""
+        codes = self.planned.plan.reason_codes
+        return Counted.of(
+            self.data,
+            self.deletes,
+            self.pairs,
+            least=self.planned.plan.options.min_file_size,
+            taken=is_chosen(codes),
+            undecided=self.filter.judge(self.data).fail_open,
+            outside=codes <= Reason.NOT_MATCHING_STATISTICS,
+        )
+
+    def filter_facts(self) -> FilterFacts | None:
+        """What the condition could not decide; None without one."""
+        if self.filter.keeps_everything and self.condition.text is None:
+            return None
+        plan = self.planned.plan
+        matching = int((plan.reason_codes > Reason.NOT_MATCHING_STATISTICS).sum())
+        text = self.condition.text or str(self.condition.expression)
+        return FilterFacts(text, self.planned.filter_stats, matching, tuple(plan.diagnostics.lines()))
+
+
+def _read(context: TableContext, manifests: Sequence[Manifest], detail: Iterable[str]) -> EntryTable:
+    return read_entries(context.io, manifests, context.specs, detail=tuple(detail), live_only=True)
+
+
+def _first_seen(context: TableContext, counted: Counted) -> Mapping[int, int]:
+    """When the oldest live file of each spec came, as far as its snapshot is still known."""
+    spec_ids = counted.files.numpy("spec_id")
+    times = {row["snapshot-id"]: row["timestamp-ms"] for row in context.metadata.lazy_snapshots.rows}
+    found: dict[int, int] = {}
+    for spec_id in np.unique(spec_ids).tolist():
+        known = [times[i] for i in counted.first_snapshots(spec_ids == spec_id) if i in times]
+        if known:
+            found[spec_id] = min(known)
+    return found

@@ -1,0 +1,1 @@
+"""The sections of the page, one a file: values in, HTML out."""

@@ -1,0 +1,62 @@
+"""Which filters leave files out under which spec, and what a filter that was given could not decide."""
+
+from __future__ import annotations
+
+from neve.markup import Markup, joined, tag
+from neve.report.parts.pieces import name, panel
+from neve.report.values import FilterFacts, Pruning, Report
+from neve.report.words import several
+
+__all__ = ["section"]
+
+
+def section(report: Report) -> Markup:
+    """The matrix of columns and specs, and the filter that was given."""
+    pruning = report.pruning
+    lede = (
+        "A filter on a column leaves out whole partitions only under specs that partition by it. Where a spec does so "
+        "in a way that is not known, its files are taken: the filter fails open."
+    )
+    return panel("filters", "Filters", lede, _matrix(report, pruning), _given(pruning.given))
+
+
+def _matrix(report: Report, pruning: Pruning) -> Markup:
+    if not pruning.columns:
+        return tag("p", "No spec in use partitions by any column.", class_="note")
+    files = {spec.spec_id: spec.amounts.files for spec in report.specs}
+    heads = (
+        tag("th", f"spec {spec_id}", tag("span", several(files[spec_id], "file"), class_="aside"), scope="col")
+        for spec_id in pruning.spec_ids
+    )
+    head = tag("tr", tag("th", "Filter on", scope="col"), joined(heads))
+    body = joined(
+        tag("tr", tag("th", name(column), scope="row"), joined(map(_judged, cells)))
+        for column, cells in zip(pruning.columns, pruning.cells, strict=True)
+    )
+    caption = tag("caption", "Which specs a filter can be judged under")
+    grid = tag("table", caption, tag("thead", head), tag("tbody", body), class_="matrix")
+    label = "Which specs a filter can be judged under"
+    return tag("div", grid, class_="scroll", role="region", aria_label=label, tabindex="0")
+
+
+def _judged(transform: str) -> Markup:
+    if "?" in transform:
+        return tag("td", "▲ fails open", class_="open")
+    return tag("td", f"✓ by {transform}", class_="prunes") if transform else tag("td", "reads all", class_="blind")
+
+
+def _given(given: FilterFacts | None) -> Markup:
+    if given is None:
+        advice = "Give a condition to see which partitions it can be judged for: "
+        return tag("p", advice, tag("code", 't.report("report.html", where="…")'), class_="note")
+    stats = given.stats
+    counts = (
+        ("Files that match", f"{given.matching_files:,}"),
+        ("Specs that cannot express it", f"{stats.unevaluable_specs:,}"),
+        ("Partitions it failed for", f"{stats.eval_errors:,}"),
+        ("Partitions taken undecided", f"{stats.fail_open_partitions:,}"),
+        ("Files taken undecided", f"{stats.fail_open_files:,}"),
+    )
+    numbers = tag("dl", joined(tag("div", tag("dt", what), tag("dd", number)) for what, number in counts))
+    notes = tag("ul", joined(tag("li", name(note, 500)) for note in given.notes)) if given.notes else ""
+    return joined((tag("h3", "A compaction where ", tag("code", name(given.where, 300))), numbers, notes))

@@ -1,0 +1,133 @@
+"""The life of the table: commits, files, and changes of schema and partitioning on one line of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from neve.markup import Markup, tag
+from neve.report.parts.pieces import Amount, amount, at, legend, name, panel, table
+from neve.report.values import Change, Commit, Life, Period, Report
+from neve.report.words import day, moment, several
+
+__all__ = ["section"]
+
+_OPERATIONS = ("append", "overwrite", "delete", "replace")
+_KINDS = (*_OPERATIONS, "other")
+_LANES = ("schema", "spec", "branch", "tag")
+_COMMITS, _FILES, _LANE = 56, 84, 36  # heights
+_WIDEST = 2.5  # percent of the width that a bar of commits takes at most
+
+
+def section(report: Report) -> Markup:
+    """The time line, the changes in words, and the newest snapshots."""
+    life = report.life
+    if life.first_ms is None or life.last_ms is None:
+        return panel("life", "Life", "Nobody has written to this table yet.", _changes(life.changes))
+    lede = (
+        f"{several(life.snapshots, 'snapshot')} {_span(life.first_ms, life.last_ms)}, as far as the metadata "
+        "remembers. A schema or a spec is shown where it was first used."
+    )
+    keys = legend((f"op-{op}", op) for op in _KINDS if any(_count(p, op) for p in life.periods))
+    drawn = _drawn(life, life.first_ms, life.last_ms)
+    return panel("life", "Life", lede, keys, drawn, _changes(life.changes), _commits(life))
+
+
+def _span(first: int, last: int) -> str:
+    return f"of {day(first)}" if day(first) == day(last) else f"from {day(first)} to {day(last)}"
+
+
+def _count(period: Period, operation: str) -> int:
+    if operation == "other":
+        return sum(count for op, count in period.commits.items() if op not in _OPERATIONS)
+    return period.commits.get(operation, 0)
+
+
+def _drawn(life: Life, first: int, last: int) -> Markup:
+    lanes = [lane for lane in _LANES if any(c.kind == lane and c.at_ms is not None for c in life.changes)]
+    top = _COMMITS + _FILES + 56
+    height = top + _LANE * len(lanes) + 20
+    drawn = [*_commit_bars(life, 18), *_file_bars(life, _COMMITS + 44)]
+    for number, lane in enumerate(lanes):
+        drawn += _lane(lane, life.changes, top + number * _LANE, first, last)
+    drawn += _dates(first, last, height - 4)
+    label = f"Time line of {several(life.snapshots, 'snapshot')}; the tables below hold the same."
+    return tag("svg", *drawn, width="100%", height=height, role="img", aria_label=label, class_="chart life")
+
+
+def _commit_bars(life: Life, top: int) -> Iterator[Markup]:
+    slot, most = 100 / len(life.periods), max(sum(p.commits.values()) for p in life.periods)
+    yield tag("text", f"commits (at most {most:,} together)", x="0", y=top - 6, class_="caption")
+    for place, period in enumerate(life.periods):
+        foot = float(top + _COMMITS)
+        for operation in _KINDS:
+            count = _count(period, operation)
+            tall = max(_COMMITS * count / most, 3.0) if count else 0.0
+            foot -= tall
+            if tall:
+                title = f"{moment(period.start_ms)}: {count:,} {operation}"
+                yield _rect(place * slot, min(slot, _WIDEST), foot, tall, f"op-{operation}", title)
+    yield tag("line", x1="0", x2="100%", y1=top + _COMMITS, y2=top + _COMMITS, class_="axis")
+
+
+def _file_bars(life: Life, top: int) -> Iterator[Markup]:
+    most = max((p.total_files or 0 for p in life.periods), default=0)
+    slot = 100 / len(life.periods)
+    yield tag("text", f"live data files (at most {most:,})", x="0", y=top - 6, class_="caption")
+    for place, period in enumerate(life.periods):
+        if period.total_files and most:
+            tall = max(_FILES * period.total_files / most, 1.0)
+            title = f"{day(period.start_ms)}: {several(period.total_files, 'file')}"
+            yield _rect(place * slot, slot, top + _FILES - tall, tall, "held", title, gap=0.0)
+    yield tag("line", x1="0", x2="100%", y1=top + _FILES, y2=top + _FILES, class_="axis")
+
+
+def _rect(left: float, slot: float, top: float, tall: float, colour: str, title: str, gap: float = 0.12) -> Markup:
+    place = {"x": f"{left + slot * gap:.2f}%", "width": f"{slot * (1 - gap) + (0.05 if not gap else 0):.2f}%"}
+    return tag("rect", tag("title", title), y=f"{top:.1f}", height=f"{tall:.1f}", class_=colour, **place)
+
+
+def _lane(lane: str, changes: Iterable[Change], top: int, first: int, last: int) -> Iterator[Markup]:
+    middle = top + _LANE - 12
+    yield tag("line", x1="0", x2="100%", y1=middle, y2=middle, class_="lane")
+    yield tag("text", f"{lane}s" if lane != "branch" else "branches", x="0", y=middle - 11, class_="caption")
+    for change in changes:
+        if change.kind == lane and change.at_ms is not None:
+            part = (change.at_ms - first) / (last - first) if last > first else 0.5
+            place = f"{1 + 98 * min(max(part, 0.0), 1.0):.2f}%"
+            title = tag("title", f"{day(change.at_ms)}: {change.what}")
+            yield tag("circle", title, cx=place, cy=middle, r="5", class_=f"dot {lane}")
+
+
+def _dates(first: int, last: int, foot: int) -> Iterator[Markup]:
+    yield tag("text", day(first), x="0", y=foot)
+    if last > first:
+        yield tag("text", day((first + last) // 2), x="50%", y=foot, text_anchor="middle", class_="wide")
+        yield tag("text", day(last), x="100%", y=foot, text_anchor="end")
+
+
+def _changes(changes: Iterable[Change]) -> Markup:
+    rows = ((at(c.at_ms), c.kind, name(c.what, 400)) for c in changes)
+    return table("Changes", ("First seen (UTC)", "Of", "What"), rows)
+
+
+def _commits(life: Life) -> Markup:
+    heads = ("Committed (UTC)", "Operation", "Files added", "Files removed", "Rows added", "Files in all", "Snapshot")
+    note = f"The newest {len(life.commits):,} of {life.snapshots:,}." if len(life.commits) < life.snapshots else ""
+    return table("Snapshots", heads, map(_commit, life.commits), note)
+
+
+def _commit(commit: Commit) -> tuple[Amount | str, ...]:
+    aside = "" if commit.is_ancestor else " (elsewhere)"
+    return (
+        at(commit.at_ms),
+        f"{commit.operation}{aside}",
+        _known(commit.added_files),
+        _known(commit.removed_files),
+        _known(commit.added_rows),
+        _known(commit.total_files),
+        tag("code", commit.snapshot_id),
+    )
+
+
+def _known(number: int | None) -> Amount:
+    return Amount(0, "–") if number is None else amount(number)

@@ -1,0 +1,347 @@
+"""What a report says about a table, as values: gathered once, rendered by pure functions.
+
+Files are counted by columns while these are made; nothing here holds a list that grows with the files of a table. What
+is long by nature, such as partitions, manifests and snapshots, is cut to what a person can look at, with the whole
+number beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from neve.plan.partition_filter import FilterStats
+
+__all__ = [
+    "Amounts",
+    "Bin",
+    "Cell",
+    "Change",
+    "Column",
+    "Commit",
+    "DeleteKind",
+    "Deletes",
+    "FileRow",
+    "FilterFacts",
+    "Life",
+    "ManifestRow",
+    "Node",
+    "Period",
+    "Pruning",
+    "Ref",
+    "Report",
+    "SizeBin",
+    "Sizes",
+    "SpecFacts",
+    "Step",
+    "Tree",
+    "Upkeep",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """How much some data files are: a partition, a stretch of partitions, a spec, or the table."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+    small_files: int = 0  # below the size at which compaction takes a file
+    delete_files: int = 0  # which apply, counted once for each data file
+    deleted_rows: int = 0  # known to be deleted and still in the files; deletes by value do not tell
+    has_equality_deletes: bool = False
+    taken: int = 0  # files a compaction would rewrite
+    undecided: int = 0  # files whose partition a filter could not be judged for
+    outside: int = 0  # files that do not match the filter
+
+    @property
+    def mean(self) -> float:
+        """The mean size of a file."""
+        return self.bytes / self.files if self.files else 0.0
+
+    @property
+    def deleted_share(self) -> float:
+        """Which share of the rows is deleted and still there, as far as that is told."""
+        return min(self.deleted_rows / self.rows, 1.0) if self.rows else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One square of the map: a partition, or neighbours in the order of their values."""
+
+    first: str
+    last: str
+    partitions: int
+    amounts: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class SpecFacts:
+    """A partition spec: what it says, and what is stored under it."""
+
+    spec_id: int
+    is_default: bool
+    fields: tuple[tuple[int, str, str, str], ...]  # field id, name, transform, source column
+    partitions: int
+    amounts: Amounts
+    cells: tuple[Cell, ...]
+    first_seen_ms: int | None  # the oldest live file under it
+    unknown: tuple[str, ...] = ()  # transforms this engine does not know
+
+
+@dataclass(frozen=True, slots=True)
+class SizeBin:
+    """Data files of about one size: from `floor` on, below the next power of two."""
+
+    floor: int
+    files: int
+    taken: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large data files are, and how large they ought to be."""
+
+    bins: tuple[SizeBin, ...]
+    median: int
+    smallest: int
+    largest: int
+    target: int
+    least: int  # a smaller file is taken by a compaction
+    most: int  # a larger one too
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """How many data files so many delete files apply to."""
+
+    label: str
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteKind:
+    """Delete files of one kind."""
+
+    name: str
+    files: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """One data file, named because much of it is deleted."""
+
+    path: str
+    spec_id: int
+    bytes: int
+    rows: int
+    delete_files: int
+    deleted_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Deletes:
+    """The delete files of a table and how they are spread over its data files."""
+
+    kinds: tuple[DeleteKind, ...]
+    bins: tuple[Bin, ...]
+    worst: tuple[FileRow, ...]
+    touched_files: int  # data files that a delete file applies to
+    dangling: int  # delete files that apply to nothing
+
+    @property
+    def files(self) -> int:
+        """How many delete files and vectors there are."""
+        return sum(kind.files for kind in self.kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One snapshot."""
+
+    snapshot_id: int
+    at_ms: int
+    operation: str
+    schema_id: int | None
+    is_ancestor: bool  # of the current snapshot, or the current one
+    added_files: int | None
+    removed_files: int | None
+    added_rows: int | None
+    total_files: int | None
+    total_deletes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A stretch of time: its commits by what they did, and how many files there were at its end."""
+
+    start_ms: int
+    commits: Mapping[str, int]
+    total_files: int | None
+    total_deletes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the schema or of the partitioning, or a name given to a snapshot, and when it was first seen."""
+
+    kind: str  # schema, spec, branch or tag
+    at_ms: int | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A branch or a tag."""
+
+    name: str
+    kind: str
+    snapshot_id: int
+    at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What happened to the table, as far as its metadata remembers."""
+
+    snapshots: int
+    commits: tuple[Commit, ...]  # the newest, newest first
+    periods: tuple[Period, ...]
+    changes: tuple[Change, ...]
+    refs: tuple[Ref, ...]
+    first_ms: int | None
+    last_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Manifests of one kind and spec, as one branch of the tree."""
+
+    kind: str
+    spec_id: int | None  # None: several
+    manifests: int
+    bytes: int
+    files: int
+    is_inline: bool = False  # its entries lie in the root
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """One manifest."""
+
+    path: str
+    kind: str
+    spec_id: int | None
+    bytes: int
+    files: int
+    tombstones: int
+    sequence_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The metadata tree: the metadata file, the root below it, and its manifests."""
+
+    metadata_bytes: int
+    root_kind: str  # manifest list, or root of version 4
+    root_bytes: int
+    nodes: tuple[Node, ...]
+    largest: tuple[ManifestRow, ...]
+    manifests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something `maintain()` would do."""
+
+    verb: str
+    why: str
+    files_saved: int
+    bytes_read: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What `maintain()` would do, and what a compaction leaves."""
+
+    steps: tuple[Step, ...]
+    taken: int
+    taken_bytes: int
+    outputs: int
+    reasons: tuple[tuple[str, bool, int], ...]  # why files are taken or left, and how many
+    groups: int
+    failure: str = ""  # why the steps could not be planned
+
+
+@dataclass(frozen=True, slots=True)
+class FilterFacts:
+    """What a condition does to a compaction: which partitions it could not be judged for, and why."""
+
+    where: str
+    stats: FilterStats
+    matching_files: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Which columns a filter can leave files out by, under each spec."""
+
+    columns: tuple[str, ...]
+    spec_ids: tuple[int, ...]
+    cells: tuple[tuple[str, ...], ...]  # by column and spec: the transform, "" without a field, "?" when unknown
+    given: FilterFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, now or in the past."""
+
+    field_id: int
+    name: str
+    type: str
+    is_required: bool
+    is_live: bool
+    default: str
+    doc: str
+    history: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is told about one state of a table."""
+
+    name: str
+    format_version: int
+    location: str
+    made_at_ms: int
+    snapshot_id: int | None
+    neve_version: str
+    total: Amounts
+    sizes: Sizes
+    specs: tuple[SpecFacts, ...]
+    worst_partitions: tuple[tuple[int, Cell], ...]
+    partitions: int
+    deletes: Deletes
+    life: Life
+    tree: Tree
+    upkeep: Upkeep
+    pruning: Pruning
+    columns: tuple[Column, ...]
+    schemas: int
+    sort_order: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def specs_in_use(self) -> tuple[SpecFacts, ...]:
+        """The specs that have live files."""
+        return tuple(s for s in self.specs if s.amounts.files)
+
+    @property
+    def files_after(self) -> int:
+        """How many data files a compaction would leave."""
+        return self.total.files - self.upkeep.taken + self.upkeep.outputs

@@ -1,0 +1,184 @@
+"""What is wrong with a table, in plain words: one sentence first, then what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from neve.report.values import Report
+from neve.report.words import listed, several, share, size
+
+__all__ = ["Finding", "Verdict", "verdict_of"]
+
+Weight: TypeAlias = Literal["act", "watch", "fine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something a reader ought to know, and the section that shows it."""
+
+    weight: Weight
+    text: str
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The sentence on top, and the findings below it, what weighs most first."""
+
+    headline: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def weight(self) -> Weight:
+        """The weight of the heaviest finding."""
+        return min((f.weight for f in self.findings), key=_ORDER.index, default="fine")
+
+
+_ORDER: tuple[Weight, ...] = ("act", "watch", "fine")
+
+
+def verdict_of(report: Report) -> Verdict:
+    """The verdict on a table."""
+    found = [finding for rule in _RULES for finding in rule(report)]
+    found.sort(key=lambda finding: _ORDER.index(finding.weight))
+    return Verdict(_headline(report), tuple(found))
+
+
+def _headline(report: Report) -> str:
+    if report.snapshot_id is None:
+        return "Nobody has written to this table yet."
+    if not report.total.files:
+        return "The table is empty: no live data file."
+    if report.upkeep.taken:
+        return f"{_taken(report)}{_under(s.amounts.taken for s in report.specs)}; {_left(report)}."
+    return _untaken(report, _under(s.amounts.files for s in report.specs))
+
+
+def _under(files: Iterable[int]) -> str:
+    """In how many specs there are some of the files, when it is more than one."""
+    specs = sum(count > 0 for count in files)
+    return f" in {several(specs, 'spec')}" if specs > 1 else ""
+
+
+def _left(report: Report) -> str:
+    upkeep = report.upkeep
+    if upkeep.outputs < upkeep.taken:
+        return f"a compaction would leave {upkeep.outputs:,} in their place"
+    return f"a compaction would rewrite {'it' if upkeep.taken == 1 else 'them'}"
+
+
+def _untaken(report: Report, under: str) -> str:
+    """The sentence about a table a compaction would leave alone."""
+    total = report.total
+    if any(finding.weight == "act" for rule in _RULES for finding in rule(report)):
+        return f"{several(total.files, 'data file')}{under}: none to compact, but something else wants care."
+    if total.small_files == total.files:
+        return f"{several(total.files, 'small file')}{under}, too few in each partition to be worth joining."
+    return f"In good shape: {several(total.files, 'data file')}{under} of {size(total.mean)} on average."
+
+
+def _taken(report: Report) -> str:
+    """The files a compaction takes, by why it does."""
+    counts: dict[str, int] = {}
+    for why, is_taken, count in report.upkeep.reasons:
+        if is_taken:
+            word = _ADJECTIVES.get(why, "delete-heavy")
+            counts[word] = counts.get(word, 0) + count
+    in_order = sorted(counts.items(), key=lambda pair: -pair[1])
+    said = listed([f"{count:,} {word}" for word, count in in_order])
+    return f"{said} {'file' if report.upkeep.taken == 1 else 'files'}"
+
+
+_ADJECTIVES = {"too small": "small", "too large": "oversized"}
+
+
+Rule: TypeAlias = Callable[[Report], Iterator[Finding]]
+
+
+def _small_files(report: Report) -> Iterator[Finding]:
+    total, upkeep = report.total, report.upkeep
+    if not upkeep.taken:
+        return
+    after = size(total.bytes / max(report.files_after, 1))
+    alone = next((count for why, _, count in upkeep.reasons if why == "too few to join in their partition"), 0)
+    yield Finding(
+        "act",
+        f"A compaction would rewrite {several(upkeep.taken, 'file')} ({size(upkeep.taken_bytes)}): "
+        f"{several(total.files, 'file')} become {report.files_after:,}, and the mean size goes from "
+        f"{size(total.mean)} to {after}, where {size(report.sizes.target)} is aimed at."
+        + (f" {alone:,} more are too few in their partitions to be joined there." if alone else ""),
+        "upkeep",
+    )
+
+
+def _deletes(report: Report) -> Iterator[Finding]:
+    deletes, total = report.deletes, report.total
+    if deletes.touched_files:
+        said = listed([f"{kind.files:,} {kind.name if kind.files > 1 else kind.name[:-1]}" for kind in deletes.kinds])
+        rows = f"; {share(total.deleted_share)} of the rows read are deleted" if total.deleted_rows else ""
+        heavy = total.deleted_share >= 0.1 or total.has_equality_deletes
+        verb = "applies" if deletes.files == 1 else "apply"
+        yield Finding(
+            "act" if heavy else "watch",
+            f"{said} {verb} to {deletes.touched_files:,} of {several(total.files, 'data file')}{rows}.",
+            "deletes",
+        )
+    if deletes.dangling:
+        verb = "applies" if deletes.dangling == 1 else "apply"
+        yield Finding("watch", f"{several(deletes.dangling, 'delete file')} {verb} to no live data file.", "deletes")
+
+
+def _old_specs(report: Report) -> Iterator[Finding]:
+    old = [spec for spec in report.specs_in_use if not spec.is_default]
+    files = sum(spec.amounts.files for spec in old)
+    if files:
+        part = share(files / max(report.total.files, 1))
+        yield Finding(
+            "watch",
+            f"{several(files, 'file')} ({part}) are under {several(len(old), 'old spec')}: filters made for the "
+            "current partitioning leave out fewer of them.",
+            "map",
+        )
+    for spec in report.specs_in_use:
+        if spec.unknown:
+            yield Finding(
+                "act",
+                f"Spec {spec.spec_id} partitions by {listed(list(spec.unknown))} in a way this engine does not know: "
+                f"a filter on that column takes all of its {several(spec.amounts.files, 'file')}.",
+                "filters",
+            )
+
+
+def _filter(report: Report) -> Iterator[Finding]:
+    given = report.pruning.given
+    if given is not None and given.stats.fail_open_partitions:
+        yield Finding(
+            "act",
+            f"The filter could not be judged for {several(given.stats.fail_open_partitions, 'partition')}: "
+            f"{several(given.stats.fail_open_files, 'file')} would be taken without knowing.",
+            "filters",
+        )
+
+
+def _metadata(report: Report) -> Iterator[Finding]:
+    for step in report.upkeep.steps:
+        if step.verb == "rewrite_manifests":
+            text = f"The metadata tree is worth tidying: {step.why}, {step.files_saved:,} fewer afterwards."
+            yield Finding("watch", text, "tree")
+        if step.verb == "expire_snapshots":
+            yield Finding("watch", f"The past takes room: {step.why}.", "life")
+
+
+def _failure(report: Report) -> Iterator[Finding]:
+    if report.upkeep.failure:
+        yield Finding("act", "Maintenance could not be planned: the table is damaged or incomplete.", "upkeep")
+
+
+def _nothing(report: Report) -> Iterator[Finding]:
+    if not report.upkeep.steps and not report.upkeep.failure and report.snapshot_id is not None:
+        yield Finding("fine", "maintain() has nothing to do.", "upkeep")
+
+
+_RULES: tuple[Rule, ...] = (_failure, _small_files, _deletes, _filter, _old_specs, _metadata, _nothing)

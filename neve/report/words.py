@@ -1,0 +1,64 @@
+"""Numbers, sizes and times in words.
+
+>>> several(1204, "file"), several(1, "file"), size(1536), share(0.0314), share(0.0001)
+('1,204 files', '1 file', '1.5 KiB', '3.1 %', 'under 0.1 %')
+>>> day(0), moment(1_700_000_000_000)
+('1970-01-01', '2023-11-14 22:13')
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+__all__ = ["day", "listed", "moment", "several", "share", "size"]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def several(number: int, name: str) -> str:
+    """A number of things."""
+    return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
+
+
+def size(number: float) -> str:
+    """Bytes in the unit that suits them, with two or three digits that count."""
+    value, unit = float(number), 0
+    while abs(value) >= 1023.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    digits = 0 if unit == 0 or abs(value) >= 99.5 else 1
+    text = f"{value:,.{digits}f}".removesuffix(".0")
+    return f"{text} {_UNITS[unit]}"
+
+
+def share(part: float) -> str:
+    """A share in percent; what is not nothing is not said to be."""
+    if 0 < part < 0.001:
+        return "under 0.1 %"
+    text = f"{part * 100:.1f}".removesuffix(".0")
+    return "over 99.9 %" if text == "100" and part < 1 else f"{text} %"
+
+
+def moment(milliseconds: int) -> str:
+    """A time to the minute, in UTC."""
+    at = _time(milliseconds)
+    return str(milliseconds) if at is None else at.strftime("%Y-%m-%d %H:%M")
+
+
+def day(milliseconds: int) -> str:
+    """A day, in UTC."""
+    at = _time(milliseconds)
+    return str(milliseconds) if at is None else at.strftime("%Y-%m-%d")
+
+
+def listed(parts: list[str]) -> str:
+    """Several things in a sentence: a, b and c."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
+
+
+def _time(milliseconds: int) -> datetime | None:
+    """A time, unless it is one no calendar has."""
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
