@@ -15,6 +15,8 @@ from rich.cells import cell_len
 from rich.table import Table as Grid
 from rich.text import Text
 
+from neve.markup import plain
+
 __all__ = ["arrow_table", "plain"]
 
 _NARROWEST_PATH = 14
@@ -74,11 +76,6 @@ def arrow_table(table: pa.Table, title: str, limit: int = 40, width: int = 80) -
 
 def _fit(columns: list[_Column], width: int) -> bool:
     return sum(c.narrowest + _BORDERS for c in columns) < width
-
-
-def plain(text: str) -> str:
-    """Text without control characters: a name from a table cannot move the cursor or hide a line."""
-    return "".join(c if c.isprintable() else "�" for c in text)
 
 
 def _column(field: pa.Field, values: list[Any]) -> _Column:
