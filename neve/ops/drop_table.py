@@ -25,12 +25,13 @@ from neve.commit.reach import reachable, roots_of
 from neve.errors import UserError
 from neve.model.metadata import adopt
 from neve.model.properties import properties_of
+from neve.notebook import Summarised
 
 __all__ = ["DropResult", "drop_table"]
 
 
 @dataclass(frozen=True, slots=True)
-class DropResult:
+class DropResult(Summarised):
     """What became of the files of a dropped table."""
 
     files_deleted: int = 0

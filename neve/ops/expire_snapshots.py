@@ -32,6 +32,7 @@ from neve.commit.reach import Left, left_by, roots_of
 from neve.errors import UnknownName, UserError
 from neve.model.fold import fold
 from neve.model.metadata import TableMetadata
+from neve.notebook import Explained, Summarised
 from neve.ops.context import TableContext
 from neve.ops.deleting import refuse_to_delete
 from neve.ops.events import Step, tell
@@ -46,7 +47,7 @@ Cleanup = Literal["all", "metadata", "none"]
 
 
 @dataclass(frozen=True)
-class ExpirePlan:
+class ExpirePlan(Explained):
     """What an expiry takes out of a table, and the files it deletes."""
 
     expiry: Expiry
@@ -83,7 +84,7 @@ class ExpirePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpireResult:
+class ExpireResult(Summarised):
     """What an expiry did. Files that could not be deleted are orphans, and told with the reason."""
 
     snapshot_ids: tuple[int, ...] = ()

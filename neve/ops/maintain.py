@@ -20,6 +20,7 @@ from typing import Any, Self
 import pyarrow.compute as pc
 
 from neve.errors import UserError
+from neve.notebook import Explained, Summarised
 from neve.ops.context import TableContext
 from neve.ops.events import Step, tell
 from neve.ops.expire_snapshots import ExpireSnapshots
@@ -54,7 +55,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenancePlan:
+class MaintenancePlan(Explained):
     """What would be done, what pays most first."""
 
     steps: tuple[Proposal, ...] = ()
@@ -77,7 +78,7 @@ class MaintenancePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceResult:
+class MaintenanceResult(Summarised):
     """What was done: each verb with its result, in order."""
 
     results: tuple[tuple[str, Any], ...] = ()

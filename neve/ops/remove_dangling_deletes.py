@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from neve.commit.actions import Removed, RewriteFiles
 from neve.commit.outcome import Outcome
 from neve.commit.summary import Tally
+from neve.notebook import Summarised
 from neve.ops.context import TableContext
 from neve.ops.rerunning import land_anew
 from neve.ops.tidying import Tidying
@@ -31,7 +32,7 @@ __all__ = ["DanglingResult", "RemoveDanglingDeletes"]
 
 
 @dataclass(frozen=True, slots=True)
-class DanglingResult:
+class DanglingResult(Summarised):
     """Which delete files were removed. No snapshot is made when there were none."""
 
     snapshot_id: int | None = None

@@ -31,6 +31,7 @@ from neve.commit.reach import reachable, roots_of
 from neve.errors import UnknownName, UserError
 from neve.io.listing import listing
 from neve.io.paths import canonical, canonical_all, inside, inside_all
+from neve.notebook import Explained, Summarised
 from neve.ops.context import TableContext
 from neve.ops.deleting import refuse_to_delete
 from neve.ops.events import Step, tell
@@ -48,7 +49,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class OrphanPlan:
+class OrphanPlan(Explained):
     """The orphans in a place, and why other files that nothing leads to are left alone."""
 
     location: str
@@ -81,7 +82,7 @@ class OrphanPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class OrphanResult:
+class OrphanResult(Summarised):
     """Which orphans were found, and whether they are gone."""
 
     orphans: tuple[str, ...] = ()

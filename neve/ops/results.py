@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from neve.model.partition import PartitionKey
+from neve.notebook import Summarised
 from neve.plan.partition_filter import FilterStats
 
 __all__ = [
@@ -20,7 +21,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(Summarised):
     """What a write changed. No snapshot is made when there was nothing to change."""
 
     snapshot_id: int | None
@@ -35,7 +36,7 @@ class WriteResult:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeResult:
+class ChangeResult(Summarised):
     """What a statement changed. No snapshot is made when no row matched."""
 
     snapshot_id: int | None
@@ -93,7 +94,7 @@ class MergeResult(ChangeResult):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupResult:
+class GroupResult(Summarised):
     """What became of one group of a compaction."""
 
     group_id: int
@@ -108,7 +109,7 @@ class GroupResult:
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteResult:
+class RewriteResult(Summarised):
     """What a compaction did."""
 
     snapshot_ids: tuple[int, ...] = ()

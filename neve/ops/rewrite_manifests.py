@@ -25,6 +25,7 @@ from typing import Self
 from neve.commit.actions import RewriteManifests as Replacement
 from neve.commit.outcome import Outcome
 from neve.errors import UserError
+from neve.notebook import Summarised
 from neve.ops.context import TableContext
 from neve.ops.rerunning import land_anew
 from neve.ops.tidying import Tidying
@@ -36,7 +37,7 @@ __all__ = ["RewriteManifests", "RewriteManifestsResult"]
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteManifestsResult:
+class RewriteManifestsResult(Summarised):
     """What a rewrite of manifests did. No snapshot is made when there was nothing to do."""
 
     snapshot_id: int | None = None

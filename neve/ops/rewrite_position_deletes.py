@@ -28,6 +28,7 @@ from neve.commit.actions import Removed, RewriteFiles
 from neve.commit.outcome import Outcome
 from neve.errors import UnknownName, UserError
 from neve.io.vectors import PositionSet
+from neve.notebook import Summarised
 from neve.ops.context import TableContext
 from neve.ops.rerunning import land_anew
 from neve.ops.tidying import Tidying
@@ -67,7 +68,7 @@ _MET = Effects((True,), (False,))
 
 
 @dataclass(frozen=True, slots=True)
-class DeletesResult:
+class DeletesResult(Summarised):
     """What became of the delete files. No snapshot is made when there was nothing to do."""
 
     snapshot_id: int | None = None

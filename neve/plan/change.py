@@ -15,6 +15,7 @@ import numpy as np
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table.metadata import TableMetadata
 
+from neve.notebook import Explained
 from neve.plan.row_filter import RowFilter
 from neve.plan.scan import ScanPlan
 from neve.tree.entries import EntryTable
@@ -25,7 +26,7 @@ Mode = Literal["copy-on-write", "merge-on-read"]
 
 
 @dataclass(frozen=True)
-class ChangePlan:
+class ChangePlan(Explained):
     """Which files of which spec a statement reads, drops, rewrites or gives deletes."""
 
     statement: str  # as it reads in SQL

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from neve.notebook import Explained
 from neve.plan.delete_index import attach
 from neve.tree.entries import Content, EntryTable
 
@@ -19,7 +20,7 @@ __all__ = ["DanglingPlan", "dangling"]
 
 
 @dataclass(frozen=True)
-class DanglingPlan:
+class DanglingPlan(Explained):
     """The delete files of a snapshot that apply to nothing."""
 
     snapshot_id: int | None

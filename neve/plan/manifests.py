@@ -17,6 +17,7 @@ from pyiceberg.transforms import VoidTransform
 
 from neve.errors import UnknownName
 from neve.model.partition import Specs
+from neve.notebook import Explained
 from neve.tree.entries import EntryTable, Manifest
 
 __all__ = ["ManifestGroup", "ManifestPlan", "clustered", "plan_manifests", "regrouped"]
@@ -43,7 +44,7 @@ class ManifestGroup:
 
 
 @dataclass(frozen=True)
-class ManifestPlan:
+class ManifestPlan(Explained):
     """The manifests of a snapshot that are rewritten."""
 
     snapshot_id: int | None

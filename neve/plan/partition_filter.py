@@ -22,6 +22,7 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, UUIDType
 from neve.errors import UserError
 from neve.model.partition import Specs
 from neve.model.single_value import comparable, ordered
+from neve.notebook import Summarised
 from neve.plan import metrics_filter, projection, ranges
 from neve.plan.diagnostics import Diagnostics, Undecided
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
@@ -49,7 +50,7 @@ Judge = Callable[[ranges.Ranges, BooleanExpression], Mask]
 
 
 @dataclass(frozen=True, slots=True)
-class FilterStats:
+class FilterStats(Summarised):
     """How often a partition filter had to keep files it could not judge."""
 
     unevaluable_specs: int = 0  # specs the predicate cannot be projected into

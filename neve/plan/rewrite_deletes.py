@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 
+from neve.notebook import Explained
 from neve.plan.delete_index import attach
 from neve.plan.packing import Packed, Rows, in_fixed_order, packed
 from neve.plan.partition_filter import PartitionFilter
@@ -28,7 +29,7 @@ __all__ = ["DeletesPlan", "plan_delete_rewrite"]
 
 
 @dataclass(frozen=True)
-class DeletesPlan:
+class DeletesPlan(Explained):
     """The delete files that are replaced, and the data files they apply to; a value: making it touches nothing."""
 
     snapshot_id: int | None

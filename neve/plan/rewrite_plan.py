@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from neve.model.partition import PartitionKey
+from neve.notebook import Explained
 from neve.plan.diagnostics import Diagnostics
 from neve.plan.partition_filter import FilterStats
 from neve.plan.ranges import Mask
@@ -99,7 +100,7 @@ class Unopened:
 
 
 @dataclass(frozen=True)
-class RewritePlan:
+class RewritePlan(Explained):
     """The groups a compaction rewrites; a value: making it touches nothing."""
 
     snapshot_id: int | None

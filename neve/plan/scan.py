@@ -23,6 +23,7 @@ from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from neve.notebook import Explained
 from neve.plan import metrics_filter
 from neve.plan.columns import projected
 from neve.plan.delete_index import attach
@@ -63,7 +64,7 @@ class ScanStats:
 
 
 @dataclass(frozen=True)
-class ScanPlan:
+class ScanPlan(Explained):
     """The files to read, the delete files that apply to them, and the columns and rows wanted."""
 
     snapshot_id: int | None

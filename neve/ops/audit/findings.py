@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, UnsupportedFeature
+from neve.notebook import Summarised
 from neve.tree.entries import EntryTable
 
 __all__ = ["Audit", "Finding", "about", "flagged"]
@@ -38,7 +39,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(Summarised):
     """The result of `verify`: findings, and how much was looked at. Each file counts once, however many list it."""
 
     findings: tuple[Finding, ...]
