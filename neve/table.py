@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,8 @@ from neve.ops.rewrite_manifests import RewriteManifests
 from neve.ops.rewrite_position_deletes import RewritePositionDeletes
 from neve.ops.scan import Scan
 from neve.ops.update import Update
+from neve.report.card import table_card
+from neve.report.write import write_report
 
 __all__ = ["Table"]
 
@@ -51,6 +54,9 @@ class Table:
     def __repr__(self) -> str:
         metadata = self.context.metadata
         return f"Table({self.context.name!r}, v{metadata.format_version}, {len(metadata.partition_specs)} specs)"
+
+    def _repr_html_(self) -> str:
+        return table_card(self.context)
 
     def refresh(self) -> Table:
         """Take the newest state from the catalog."""
@@ -322,3 +328,12 @@ class Table:
         True
         """
         return verify.verify(self.refresh().context, data=data)
+
+    def report(self, path: str | Path, where: str | BooleanExpression | None = None) -> Path:
+        """Write a page about the table that needs nothing else, and return its place.
+
+        It tells what is wrong with the table and what `maintain()` would do, and shows its partitions, files, deletes,
+        metadata, schema and past. With `where`, a compaction of the files that may match is planned, and partitions the
+        condition cannot be judged for are marked. Only metadata is read.
+        """
+        return write_report(self.refresh().context, path, where)

@@ -164,11 +164,19 @@ class RewritePlan(Explained):
 
 
 @dataclass(frozen=True)
-class RewritePlanningResult:
+class RewritePlanningResult(Explained):
     """A plan, and how often its filter had to keep files it could not judge."""
 
     plan: RewritePlan
     filter_stats: FilterStats
+
+    def explain(self) -> str:
+        """The plan in words, and what its filter could not decide in numbers."""
+        s = self.filter_stats
+        return (
+            f"{self.plan.explain()}\n  filter   {s.unevaluable_specs} specs cannot express it, {s.eval_errors} "
+            f"partitions failed; {s.fail_open_files} files of {s.fail_open_partitions} partitions are taken undecided"
+        )
 
 
 RewriteDataFilesPlan = RewritePlan
