@@ -42,7 +42,7 @@ class Example:
 
 
 def pages() -> list[str]:
-    """The pages that have examples, by their path in the repository. Decisions show code, and teach nobody to use it."""
+    """The pages that have examples, by path in the repository. Decisions show code, but teach no one to use it."""
     docs = (path for path in sorted((ROOT / "docs").rglob("*.md")) if "decisions" not in path.parts)
     found = [ROOT / "README.md", *docs]
     return [str(path.relative_to(ROOT)) for path in found if examples_of(path.read_text())]
