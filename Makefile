@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TESTERS ?= 2  # test processes side by side; each has a Spark of its own
 
-.PHONY: demo test docs lint check soak proof bench bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
+.PHONY: demo test docs lint check soak proof bench bench-limits bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
 
 demo: $(READY)
 	$(BIN)/neve demo
@@ -43,7 +43,14 @@ proof: $(READY)
 	$(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder tests/proof tests/test_writers.py $(wildcard tests/hostile tests/peers); \
 	status=$$?; $(BIN)/python -m tests.proof.ledger $(NEVE_LEDGER); exit $$status
 
-bench: bench-metadata bench-scan bench-dml bench-compaction
+# Névé beside other engines; SCALE=1 is six million rows. Writes docs/benchmarks.md with its picture and data.
+SCALE ?= 1
+bench: $(READY)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-bench.lock
+	$(BIN)/python -m bench.comparison --scale $(SCALE)
+
+# What was promised of each part, as ratios to PyIceberg and to bare Spark. Fails when one is missed.
+bench-limits: bench-metadata bench-scan bench-dml bench-compaction
 
 bench-metadata: $(READY)
 	$(BIN)/python -m bench.metadata
@@ -70,6 +77,7 @@ $(READY): requirements.lock pyproject.toml
 # Pin everything anew for all platforms and Python versions.
 lock:
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --extra dev pyproject.toml -o requirements.lock
+	echo 'pysail>=0.7.2,<0.8' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate - -o requirements-bench.lock
 	echo 'uv' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate - -o requirements-uv.lock
 
 # The tests on the lowest versions pyproject.toml claims, in an environment of their own.

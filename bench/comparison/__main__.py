@@ -1,0 +1,143 @@
+"""Run the comparison: `make bench SCALE=1`, or `python -m bench.comparison --scale 0.1 --engines neve,spark`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.comparison.inputs import Inputs, sizes
+from bench.comparison.jobs import JOBS, TIMES
+from bench.comparison.meter import Cost, Meter
+from bench.comparison.page import page, picture, table
+from bench.comparison.worker import ENGINES
+from bench.lineitem import lineitem
+from bench.metadata import many_files
+from neve.run.spark.session import local_session
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Peer:
+    """An engine in its process."""
+
+    key: str
+    process: subprocess.Popen[str]
+    name: str = ""
+    jobs: list[str] = field(default_factory=list)
+    costs: dict[str, Cost] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, key: str, folder: Path, scale: float) -> Peer:
+        command = [sys.executable, "-m", "bench.comparison.worker", key, str(folder), str(scale)]
+        log = (folder / f"{key}.log").open("w")
+        pipe = subprocess.PIPE
+        peer = cls(key, subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=log, text=True))
+        said = peer._answer()
+        peer.name, peer.jobs = said.get("name", key), said.get("jobs", [])
+        return peer
+
+    def ask(self, order: str) -> str | None:
+        """What went wrong, if anything did."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(order + "\n")
+        self.process.stdin.flush()
+        problem: str | None = self._answer().get("problem")
+        return problem
+
+    def measure(self, job: str) -> None:
+        if problem := self.ask(f"ready {job}"):
+            self.problems[job] = problem
+            return
+        with Meter(self.process.pid) as meter:
+            problem = self.ask(f"run {job}")
+        if problem:
+            self.problems[job] = problem
+        else:
+            self.costs[job] = meter.cost.of_one(TIMES.get(job, 1))
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        return json.loads(line) if line.startswith("{") else {"problem": "the process ended"}
+
+    def stop(self) -> None:
+        self.process.communicate()
+
+
+def make(inputs: Inputs) -> None:
+    """The inputs in plain Parquet, and the tables of many files."""
+    spark = local_session("local[2]", {"spark.driver.memory": "4g"})
+    for one in (sizes(inputs.folder, 0)[0], inputs):
+        rows = lineitem(spark, one.rows)
+        for part in range(3):
+            rows.where(f"l_partkey % 3 = {part}").write.parquet(one.part(part))
+        new = rows.where("l_orderkey % 100 = 7").selectExpr(
+            "l_orderkey", "l_linenumber", "CAST(l_extendedprice + 1 AS decimal(12, 2)) AS price"
+        )
+        new.coalesce(2).write.parquet(one.changes)
+    spark.stop()
+    for files in inputs.growth:
+        place = inputs.table_of(files)
+        (place / "metadata.txt").parent.mkdir(parents=True)
+        (place / "metadata.txt").write_text(many_files(place, files))
+    inputs.lake.mkdir()
+
+
+def run(folder: Path, scale: float, keys: list[str]) -> dict[str, Any]:
+    """All jobs by all engines, job after job."""
+    _, full = sizes(folder, scale)
+    make(full)
+    peers = [Peer.start(key, folder, scale) for key in keys]
+    for peer in peers:
+        say(f"{peer.name}: {peer.ask('warm') or 'warm'}")
+    for job in JOBS:
+        for peer in peers:
+            if job in peer.jobs:
+                peer.measure(job)
+                say(f"{job}, {peer.name}: {peer.costs.get(job) or peer.problems.get(job)}")
+    for peer in peers:
+        peer.stop()
+    return {
+        "scale": scale,
+        "rows": full.rows,
+        "engines": [p.name for p in peers],
+        "jobs": {
+            job: {
+                p.name: asdict(p.costs[job]) if job in p.costs else {"problem": p.problems[job]}
+                for p in peers
+                if job in p.costs or job in p.problems
+            }
+            for job in JOBS
+        },
+    }
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.comparison")
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--out", type=Path, default=ROOT / "docs")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = run(Path(folder), given.scale, given.engines.split(","))
+    say("\n" + table(found))
+    (given.out / "assets").mkdir(parents=True, exist_ok=True)
+    (given.out / "assets" / "benchmarks.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    (given.out / "assets" / "benchmarks.svg").write_text(picture(found))
+    (given.out / "benchmarks.md").write_text(page(found))
+
+
+if __name__ == "__main__":
+    main()

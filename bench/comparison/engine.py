@@ -1,0 +1,29 @@
+"""What an engine is to the comparison: jobs it can do, each with what must be ready before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bench.comparison.inputs import Inputs
+
+
+@dataclass(frozen=True)
+class Job:
+    """Something to measure, and what comes before it and is not measured."""
+
+    run: Callable[[], Any]
+    ready: Callable[[], Any] = lambda: None
+
+
+class Engine(Protocol):
+    """An engine, started once; it works on inputs of several sizes."""
+
+    name: str
+
+    def jobs(self, inputs: Inputs) -> dict[str, Job]:
+        """The jobs it can do, by their names."""
+
+    def stop(self) -> None:
+        """End what was started."""

@@ -1,0 +1,114 @@
+"""The results as a table, a page and a picture."""
+
+from __future__ import annotations
+
+import os
+import platform
+from html import escape
+from math import log
+from typing import Any
+
+import psutil
+
+from bench.comparison.jobs import JOBS
+
+WIDTH, BAR, NAME = 900, 18, 170
+COLOURS = ("#2f6f9f", "#c8743a", "#7a8a3c", "#8a5a9c", "#5a8a8a")
+
+
+def table(found: dict[str, Any]) -> str:
+    """Rows of jobs, columns of engines: CPU seconds, time and memory, and how they compare with Névé."""
+    engines = found["engines"]
+    lines = ["| job | " + " | ".join(engines) + " |", "|---|" + "---|" * len(engines)]
+    for job, costs in found["jobs"].items():
+        ours = costs.get(engines[0], {})
+        lines.append(f"| {job} | " + " | ".join(_cell(costs.get(e), ours, e == engines[0]) for e in engines) + " |")
+    return "\n".join(lines)
+
+
+def _cell(cost: dict[str, Any] | None, ours: dict[str, Any], is_ours: bool) -> str:
+    if cost is None:
+        return "–"
+    if "problem" in cost:
+        return "failed"
+    text = f"{cost['cpu']:.3g} CPU s, {cost['seconds']:.3g} s, {cost['mib']} MiB"
+    if is_ours or not ours.get("cpu"):
+        return text
+    ratio = cost["cpu"] / ours["cpu"]
+    return f"{text}, **{ratio:.2f}×**" + (" (Névé is slower)" if ratio < 1 else "")
+
+
+def page(found: dict[str, Any]) -> str:
+    """The page of the documentation."""
+    about = "\n".join(f"| {job} | {what} |" for job, what in JOBS.items())
+    problems = "\n".join(
+        f"- {job}, {engine}: `{cost['problem']}`"
+        for job, costs in found["jobs"].items()
+        for engine, cost in costs.items()
+        if "problem" in cost
+    )
+    failed = f"\n## What failed\n\n{problems}\n" if problems else ""
+    return f"""# Benchmarks
+
+This page is written by `make bench`, never by hand. Scale {found["scale"]:g}: {found["rows"]:,} rows of a lineitem like
+TPC-H's in three partition specs, on {os.cpu_count()} cores and {psutil.virtual_memory().total >> 30} GiB
+({platform.system()}, Python {platform.python_version()}). Each job was measured once, after the same jobs on a small
+table; the machine was not idle by itself, so small differences mean nothing.
+
+A cell has the CPU seconds of all processes of the engine, the time it took, the most memory it held, and how many times
+the CPU seconds of Névé that is. Below 1 Névé is slower. A dash: the engine cannot do the job, or not on this table.
+
+{table(found)}
+
+![CPU seconds of each job, in times of Névé](assets/benchmarks.svg)
+{failed}
+## The jobs
+
+| job | what |
+|---|---|
+{about}
+
+Each engine made its own copy of the table and changed it; DuckDB and Sail read the one of Névé. For the spec upgrade
+Névé rewrites the files that are not in the newest spec yet, Iceberg's `rewrite_data_files` everything. The numbers are
+also [data](assets/benchmarks.json).
+"""
+
+
+def picture(found: dict[str, Any]) -> str:
+    """Bars: the CPU seconds of the others in times of Névé's, on a logarithmic scale."""
+    engines, parts, y = found["engines"][1:], [], 40
+    for job, costs in found["jobs"].items():
+        ours = costs.get(found["engines"][0], {}).get("cpu")
+        bars = [(e, costs[e]["cpu"] / ours) for e in engines if ours and costs.get(e, {}).get("cpu")]
+        if not bars:
+            continue
+        parts.append(f'<text x="{NAME - 8}" y="{y + BAR * len(bars) / 2 + 4}" text-anchor="end">{escape(job)}</text>')
+        for engine, ratio in bars:
+            parts.append(_bar(y, ratio, COLOURS[engines.index(engine) % len(COLOURS)]))
+            y += BAR
+        y += 8
+    legend = "".join(
+        f'<rect x="{NAME + 190 * i}" y="8" width="12" height="12" fill="{COLOURS[i % len(COLOURS)]}"/>'
+        f'<text x="{NAME + 18 + 190 * i}" y="18">{escape(e)}</text>'
+        for i, e in enumerate(engines)
+    )
+    line = f'<line x1="{_x(1)}" x2="{_x(1)}" y1="34" y2="{y}" stroke="#888" stroke-dasharray="3 3"/>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 30}" font-family="sans-serif" '
+        f'font-size="12" fill="#777"><title>CPU seconds in times of Névé</title>{legend}{line}{"".join(parts)}'
+        f'<text x="{_x(1)}" y="{y + 16}" text-anchor="middle">1× = Névé</text></svg>\n'
+    )
+
+
+def _x(ratio: float) -> float:
+    """The place of a ratio from a quarter to a hundred."""
+    low, high = log(0.25), log(100)
+    return NAME + (WIDTH - NAME - 80) * (min(max(log(ratio), low), high) - low) / (high - low)
+
+
+def _bar(y: int, ratio: float, colour: str) -> str:
+    left, right = sorted((_x(1), _x(ratio)))
+    return (
+        f'<rect x="{left:.1f}" y="{y}" width="{max(right - left, 1):.1f}" height="{BAR - 4}" fill="{colour}"/>'
+        f'<text x="{right + 6:.1f}" y="{y + 11}">{ratio:.2g}×</text>'
+    )

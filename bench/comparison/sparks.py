@@ -1,0 +1,17 @@
+"""What the two Sparks have in common."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+SETTINGS = {"spark.driver.memory": "4g"}
+
+
+def nowhere(rows: DataFrame) -> None:
+    """Read rows and drop them."""
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def many_parts(rows: DataFrame, parts: int) -> DataFrame:
+    """The rows in so many tasks, each of which writes a file."""
+    return rows.repartition(parts)
