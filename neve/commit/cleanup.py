@@ -61,10 +61,15 @@ def discard_losing_attempts(
         delete_all(io, lost)
 
 
-def delete_retired(io: FileIO, retired: Collection[str]) -> None:
-    """Delete metadata files that left the metadata log of a table whose properties ask for it."""
-    if retired:
-        delete_all(io, retired)
+def delete_retired(io: FileIO, retired: Collection[str], metadata_location: str) -> None:
+    """Delete metadata files that left the metadata log of a table whose properties ask for it.
+
+    The log comes from storage: only what lies beside the metadata file of the table is taken for one.
+    """
+    paths = pa.array(sorted(retired), pa.string())
+    folder = metadata_location.rsplit("/", 1)[0]
+    if own := paths.filter(inside_all(paths, (folder,))).to_pylist():
+        delete_all(io, own, (folder,))
 
 
 def delete_reach(io: FileIO, reach: Reach, roots: Sequence[str]) -> dict[str, str]:

@@ -55,5 +55,5 @@ def drop_table(catalog: NeveCatalog, name: str | tuple[str, ...], *, purge: bool
         return DropResult()
     reach = reachable(table.io, metadata, location)
     tables.drop_table(catalog, name)
-    kept = delete_reach(table.io, reach, roots_of(metadata))
+    kept = delete_reach(table.io, reach, roots_of(metadata, location))
     return DropResult(len(reach) - len(kept), kept)

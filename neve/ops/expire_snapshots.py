@@ -190,7 +190,8 @@ class ExpireSnapshots:
     def _left(self, context: TableContext, before: TableMetadata, after: TableMetadata) -> Left:
         if self.level == "none":
             return Left()
-        return left_by(context.io, before, after, metadata_only=self.level == "metadata").within(roots_of(before))
+        left = left_by(context.io, before, after, metadata_only=self.level == "metadata")
+        return left.within(_roots(context, before))
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class ExpireSnapshots:
             return ExpireResult(attempts=len(tried))
         left = self._settled(context, before, plan)
         tell(Step("delete files", total=len(left), unit="files"))
-        kept = delete_reach(context.io, left.reach, roots_of(before))
+        kept = delete_reach(context.io, left.reach, _roots(context, before))
         return ExpireResult(
             plan.snapshot_ids,
             plan.refs,
@@ -230,6 +231,11 @@ class ExpireSnapshots:
         after = context.refreshed().metadata
         came = after.lazy_snapshots.positions.keys() - set(plan.kept)
         return self._left(context, before, after) if came else plan.left
+
+
+def _roots(context: TableContext, metadata: TableMetadata) -> tuple[str, ...]:
+    """The places files may be deleted in."""
+    return roots_of(metadata, context.iceberg.metadata_location)
 
 
 def _listed(parts: list[str]) -> str:

@@ -198,6 +198,11 @@ class RemoveOrphanFiles:
                 f"Cannot remove orphan files in {self.place}: table {context.name} lies in {own} below it, beside "
                 "others. Give a place inside the table."
             )
+        if self.place is None and own not in {root.rstrip("/") for root in _roots(context)}:
+            raise UserError(
+                f"Cannot remove orphan files of table {context.name}: its metadata says that it lies in {own}, which "
+                f"is not around its metadata file {context.iceberg.metadata_location}. Give a place inside the table."
+            )
         return own if self.place is None else self.place
 
     def _sorted(self, stored: pa.Table, known: pa.Array) -> tuple[pa.Table, tuple[str, ...]]:
@@ -243,9 +248,14 @@ def _known(context: TableContext) -> pa.Array:
     return pa.array([path for paths in reach for path in paths], pa.string())
 
 
+def _roots(context: TableContext) -> tuple[str, ...]:
+    """The places the table writes to."""
+    return roots_of(context.metadata, context.iceberg.metadata_location)
+
+
 def _refuse_elsewhere(context: TableContext, location: str, known: pa.Array) -> None:
     """Refuse a place that is not the table's: everything in it would be an orphan."""
-    own = [canonical(root).rstrip("/") for root in roots_of(context.metadata)]
+    own = [canonical(root).rstrip("/") for root in _roots(context)]
     if canonical(location) not in own and not inside(location, *own) and not _any(inside_all(known, [location])):
         raise UserError(f"Cannot remove orphan files in {location}: table {context.name} has no file there.")
 
