@@ -19,17 +19,17 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.io import FileIO
 
-from neve.errors import CorruptFile, LimitExceeded, MissingFile, TableError
+from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, TableError
 from neve.io.durable import sync
 from neve.io.paths import local_path, refuse_outside
-from neve.io.targets import delete_file, input_file, local_target, output_file
+from neve.io.targets import delete_file, file_to_open, input_file, local_target, output_file
 
 DEFAULT_LIMIT = 1 << 30
 _GAP = 64 << 10  # reading this much for nothing is cheaper than another request
 _TOGETHER = 32 << 20
 _THREADS = 16
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
-_FAILURES = (OSError, pa.ArrowInvalid)
+_FAILURES = (OSError, ValueError, NotImplementedError, ImportError)  # also: a scheme or a name nobody knows
 
 
 def read_all(io: FileIO, path: str, limit: int = DEFAULT_LIMIT) -> bytes:
@@ -99,7 +99,7 @@ def delete_all(io: FileIO, paths: Iterable[str], roots: Sequence[str] | None = N
 
 @contextmanager
 def _opened(io: FileIO, path: str) -> Iterator[Any]:
-    with naming(path, "read"), input_file(io, path).open() as stream:
+    with naming(path, "read"), file_to_open(io, path).open() as stream:
         yield stream
 
 
@@ -108,12 +108,23 @@ def naming(path: str, doing: str) -> Iterator[None]:
     """Failures of the storage as errors that name the file."""
     try:
         yield
+    except NeveError:
+        raise
     except FileNotFoundError as e:
         raise (MissingFile(path) if doing == "read" else TableError(f"Cannot {doing} {path}: {e}")) from e
     except FileExistsError as e:
         raise TableError(f"Cannot {doing} {path}: there is a file already, and files are never overwritten.") from e
     except _FAILURES as e:
         raise TableError(f"Cannot {doing} {path}: {e}") from e
+    except MemoryError as e:
+        raise out_of_memory(path) from e
+
+
+def out_of_memory(path: str) -> TableError:
+    """A file that asks for more than there is: too large for this machine, or made to be."""
+    return TableError(
+        f"Cannot read {path}: it needs more memory than this process has. It may be a decompression bomb."
+    )
 
 
 def _read(stream: Any, path: str, offset: int, length: int, size: int, limit: int) -> bytes:

@@ -3,9 +3,10 @@
 Iceberg stores paths as raw strings, in which nothing is percent-encoded; Spark shows them as URIs, in which much is.
 
 Reading: a data file may lie anywhere, since imported files and `write.data.path` are legal. Refused are the paths that
-nobody writes honestly: empty ones, control characters, a relative path (format version 4) with `.` or `..` segments,
-which would leave the table, and a local path named by a table that is not local, which would show readers their own
-machine. `roots` narrows reading to given places.
+nobody writes honestly: empty ones, control characters, a local path named by a table that is not local, which would
+show readers their own machine, and relative ones, which would be looked for wherever the reader was started. In format
+version 4 paths are relative to the table, and refused are those with `.` or `..` segments, which would leave it.
+`roots` narrows reading to given places.
 
 Writing and deleting: only below the given roots, judged by text: no `.` or `..` after the root, not even
 percent-encoded. Symbolic links are looked at where files are deleted.
@@ -33,6 +34,7 @@ from neve.errors import TableError
 Column = Any  # pa.Array or pa.ChunkedArray
 
 _SCHEME = r"^[A-Za-z][A-Za-z0-9+.\-]*:"
+_ABSOLUTE = f"{_SCHEME}|^/"
 _FILE_SCHEME = r"^(?i:file):"
 _LOCAL_ROOT = r"^/+|^file:/{3,}|^file://(?i:localhost)/+"
 _LOCAL = re.compile(r"(?i)(?:file:(?=/(?!/))|file://(?:localhost)?(?=/)|(?=/))(.*)", re.DOTALL)
@@ -159,11 +161,17 @@ def refuse_unreadable(paths: Column, location: str, roots: Sequence[str] | None 
     _refuse(
         column, pc.match_substring_regex(column, _CONTROL), f"control characters in a path of the table at {location}"
     )
+    if _is_absolute(location):
+        _refuse(column, pc.invert(pc.match_substring_regex(column, _ABSOLUTE)), f"a relative path in {location}")
     if roots is not None:
         outside = pc.invert(inside_all(column, (location, *roots)))
         _refuse(column, outside, f"a path outside the table at {location} and the allowed places")
     elif scheme_of(location) not in (None, "file"):
         _refuse(column, _looks_local(column), f"a local path outside the table at {location}")
+
+
+def _is_absolute(path: str) -> bool:
+    return re.match(_ABSOLUTE, path) is not None
 
 
 def spark_path(path: str, schemes: Mapping[str, str] | None = None) -> str:

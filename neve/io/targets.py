@@ -7,11 +7,15 @@ read, or delete, another object. Any other `FileIO` gets the path as it is store
 
 from __future__ import annotations
 
+import os
+import stat
+
 from pyarrow.fs import FileSystem
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
+from neve.errors import TableError
 from neve.io.paths import local_path, scheme_of
 
 
@@ -37,6 +41,19 @@ def input_file(io: FileIO, path: str) -> InputFile:
     whole = _whole_file(io, path)
     # Not `or`: the truth of a file is its length, which costs a request.
     return io.new_input(local_target(io, path) or path) if whole is None else whole
+
+
+def file_to_open(io: FileIO, path: str) -> InputFile:
+    """The file to read, once it is known to be one: opening a pipe or a device may never end."""
+    if (target := local_target(io, path)) is not None:
+        check_is_file(target, path)
+    return input_file(io, path)
+
+
+def check_is_file(target: str, path: str) -> None:
+    """Refuse what is no file at a local path; `path` is how the table spells it."""
+    if not stat.S_ISREG(os.stat(target).st_mode):
+        raise TableError(f"Cannot read {path}: it is a folder, a pipe or a device, not a file.")
 
 
 def output_file(io: FileIO, path: str) -> OutputFile:
