@@ -42,7 +42,7 @@ Sets = dict[str, PositionSet]  # by the canonical path of the data file
 
 def collapsed(base: Base, action: Action, scratch: Scratch) -> Action:
     """The same action with vectors in place of position delete files, where the tree has no place for those."""
-    scratch.collapsed = ()
+    scratch.collapsed, scratch.collapsed_files = (), frozenset()
     if not isinstance(action, RowDelta | RewriteFiles) or not action.added_deletes or not base.shape.joins_vectors:
         return action
     is_file = (action.added_deletes.numpy("content") == Content.POSITION_DELETES) & ~vectors_in(action.added_deletes)

@@ -180,6 +180,7 @@ def _added(base: Base, action: Action, scratch: Scratch) -> EntryTable:
         # A rewritten delete file keeps the number of what it replaces, or it would delete from newer files.
         stated = deletes["sequence_number"] if isinstance(action, RewriteFiles) else None
         fresh.append(_fresh(base, united(base, deletes, scratch), scratch, stated))
+        scratch.replaced |= scratch.collapsed_files
     if isinstance(action, Append) and action.manifests:
         fresh.append(_fresh(base, _prepared_files(base, action.manifests), scratch, None))
     return distinct(EntryTable.concat(fresh, base.specs))

@@ -38,6 +38,8 @@ class Scratch:
     """The vectors that the current attempt unites."""
     collapsed: Hashable = ()
     """The position delete files that the current attempt turns into vectors, and the deletes it adds to them."""
+    collapsed_files: frozenset[str] = frozenset()
+    """Those delete files: no table lists them."""
     replaced: frozenset[str] = frozenset()
     """Files of vectors of which the current attempt lists none: all of them were united."""
     merged: dict[tuple[str, ...], list[Manifest]] = field(default_factory=dict)
@@ -73,6 +75,7 @@ class Scratch:
     def collapse(self, files: EntryTable, before: EntryTable, write: Callable[[], EntryTable]) -> EntryTable:
         """Vectors made of position delete files and earlier deletes: written by the first attempt that meets them."""
         known = zip(before["file_path"].to_pylist(), before["content_offset"].to_pylist(), strict=True)
+        self.collapsed_files = frozenset(files["file_path"].to_pylist())
         self.collapsed = ("collapsed", *files["file_path"].to_pylist(), *known)
         if self.collapsed not in self.made:
             self.made[self.collapsed] = write()

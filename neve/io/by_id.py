@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from neve.errors import CorruptFile, LimitExceeded
 from neve.io.avro import AvroFile, open_avro
+from neve.io.files import DEFAULT_LIMIT, out_of_memory
 
 __all__ = ["IdPath", "IdTable", "encode_by_id", "is_parquet", "open_by_id"]
 
@@ -25,14 +26,106 @@ IdPath: TypeAlias = tuple[int, ...]
 _PARQUET_MAGIC = b"PAR1"
 _PARQUET_ID, _AVRO_ID = b"PARQUET:field_id", b"field-id"
 _LIMIT = 4 << 30  # bytes of a table after decompression
-_LEVEL = 3
-_UNIQUE = ("location", "lower_bound", "upper_bound", "record_count", "file_size_in_bytes", "value_count")
-"""Columns whose values rarely repeat, so that a dictionary would be dropped again."""
+_FREE_ROWS = 1 << 20  # a file may have so many rows whatever its size
+_ENCODED = ["file_format"]  # few values, many rows
+_OPTIONS: dict[str, Any] = {
+    "page_checksum_verification": True,
+    "pre_buffer": False,
+    "arrow_extensions_enabled": False,
+}
+_LEVEL = 1  # what is worth compressing here, paths for the most part, gets no smaller by higher levels
+_LOOK = 1024  # values of a column that tell whether it is worth a dictionary
+_FEW = 8  # values too few to look at
+_DICTIONARY = "DICTIONARY"
 
 
 def is_parquet(data: bytes) -> bool:
     """Whether bytes claim to be a Parquet file."""
     return data[:4] == _PARQUET_MAGIC
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a field of a file is: its position beside others, and the columns of a Parquet file it takes."""
+
+    field: pa.Field
+    name: str
+    position: int
+    columns: range
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The columns of a Parquet file to read, and the position of each field wanted among what was read."""
+
+    columns: list[int]
+    positions: Mapping[IdPath, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The fields of a file by the ids that lead to them; found out once for all files with the same columns."""
+
+    schema: pa.Schema
+    places: Mapping[IdPath, Place]
+    orders: dict[tuple[IdPath, ...], Order]
+    """What was asked for before."""
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> Layout:
+        """The layout of a schema; the last ones are remembered."""
+        for layout in _LAYOUTS:
+            if layout.schema.equals(schema, check_metadata=True):
+                return layout
+        made = cls(schema, dict(_walk(schema, (), "", 0)), {})
+        _LAYOUTS[:] = [made, *_LAYOUTS[: _REMEMBERED - 1]]
+        return made
+
+    @cached_property
+    def nameless(self) -> list[str]:
+        """The columns that have no id."""
+        return [f.name for f in self.schema if _id_of(f) is None]
+
+    @cached_property
+    def lists(self) -> Mapping[IdPath, frozenset[int | None]]:
+        """The columns that are lists of structs, with the ids of the fields of those."""
+        kinds = {path: place.field.type for path, place in self.places.items() if len(path) == 1}
+        lists = {path: kind.value_type for path, kind in kinds.items() if pa.types.is_list(kind)}
+        return {path: frozenset(map(_id_of, item)) for path, item in lists.items() if pa.types.is_struct(item)}
+
+    @cached_property
+    def below(self) -> Mapping[IdPath, list[IdPath]]:
+        """The fields of each struct."""
+        found: dict[IdPath, list[IdPath]] = {}
+        for path in self.places:
+            found.setdefault(path[:-1], []).append(path)
+        return found
+
+    def order(self, wanted: tuple[IdPath, ...]) -> Order:
+        """What to read of a Parquet file for some fields, and where they are then."""
+        if wanted not in self.orders:
+            columns = {c for path in wanted for c in self.places[path].columns}
+            positions = {path: tuple(self._rank(up, columns) for up in _upwards(path)) for path in wanted}
+            self.orders[wanted] = Order(sorted(columns), positions)
+        return self.orders[wanted]
+
+    def _rank(self, path: IdPath, columns: set[int]) -> int:
+        """The position of a field when only some columns are read."""
+        own, beside = self.places[path], (self.places[other] for other in self.below[path[:-1]])
+        return sum(p.position < own.position and not columns.isdisjoint(p.columns) for p in beside)
+
+    def whole(self, wanted: Iterable[IdPath]) -> Order:
+        """Where fields are when everything is read."""
+        return Order([], {path: tuple(self.places[up].position for up in _upwards(path)) for path in wanted})
+
+
+def _upwards(path: IdPath) -> Iterable[IdPath]:
+    """A field and the structs it lies in, the outermost first."""
+    return (path[: depth + 1] for depth in range(len(path)))
+
+
+_LAYOUTS: list[Layout] = []
+_REMEMBERED = 32
 
 
 @dataclass(frozen=True)
@@ -43,9 +136,15 @@ class IdTable:
     source: pq.ParquetFile | AvroFile
 
     @cached_property
+    def layout(self) -> Layout:
+        """Where the columns of the file are."""
+        schema = self._avro.schema if isinstance(self.source, AvroFile) else self.source.schema_arrow
+        return Layout.of(schema.remove_metadata())
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of the file, each with its id as metadata."""
-        return self.source.schema_arrow if isinstance(self.source, pq.ParquetFile) else self._avro.schema
+        return self.layout.schema
 
     @cached_property
     def rows(self) -> int:
@@ -60,75 +159,91 @@ class IdTable:
         found = self.source.metadata.metadata or {}
         return {key.decode(errors="replace"): value for key, value in found.items()}
 
-    @cached_property
-    def fields(self) -> Mapping[IdPath, pa.Field]:
-        """Every column and field of a struct, by the ids that lead to it."""
-        return {ids: field for ids, field, _ in self._walked}
-
-    @cached_property
-    def names(self) -> Mapping[IdPath, str]:
-        """The dotted name of every column and field of a struct."""
-        return {ids: name for ids, _, name in self._walked}
-
-    @cached_property
-    def _walked(self) -> list[tuple[IdPath, pa.Field, str]]:
-        return list(_walk(self.schema, (), ""))
-
     def has(self, *wanted: IdPath) -> bool:
         """Whether the file has all these columns."""
-        return all(path in self.fields for path in wanted)
+        return all(path in self.layout.places for path in wanted)
+
+    def field(self, path: IdPath) -> pa.Field | None:
+        """A column or a field of a struct; None where the file has none."""
+        place = self.layout.places.get(path)
+        return None if place is None else place.field
 
     def below(self, path: IdPath) -> list[int]:
-        """The ids of the fields of a struct; none where there is no such struct."""
-        return [found[-1] for found in self.fields if found[:-1] == path] if path in self.fields else []
+        """The ids of the fields of a struct; those of the columns for no path."""
+        return [found[-1] for found in self.layout.below.get(path, [])]
 
     def read(self, wanted: Collection[IdPath], rows: Any = None) -> dict[IdPath, pa.Array]:
         """The columns wanted that the file has, of all rows or of those with the numbers given.
 
         A field of a struct is null where the struct is.
         """
-        present = [path for path in wanted if path in self.fields]
-        table = self._table(present)
-        places = None if rows is None else pa.array(rows, pa.int64())
-        whole = {_id_of(f): _one(table.column(i), places) for i, f in enumerate(table.schema)}
-        return {path: _inner(whole[path[0]], path[1:]) for path in present}
+        present = tuple(path for path in wanted if path in self.layout.places)
+        is_avro = isinstance(self.source, AvroFile)
+        order = self.layout.whole(present) if is_avro else self.layout.order(present)
+        columns = [_one(column) for column in (self._avro.columns if is_avro else self._columns(order.columns))]
+        found = {path: _inner(columns[at[0]], at[1:]) for path, at in order.positions.items()}
+        if rows is None:
+            return found
+        places = pa.array(rows, pa.int64())
+        return {path: values.take(places) for path, values in found.items()}
 
-    def _table(self, present: Iterable[IdPath]) -> pa.Table:
-        if isinstance(self.source, AvroFile):
-            return pa.Table.from_batches([self._avro])
+    def _columns(self, indices: list[int]) -> list[pa.ChunkedArray]:
         try:
-            return self.source.read(columns=[self.names[path] for path in present], use_threads=False)
-        except (pa.ArrowException, OSError, ValueError) as e:
+            table: pa.Table = cast(pq.ParquetFile, self.source).reader.read_all(indices, use_threads=False)
+        except MemoryError as e:
+            raise out_of_memory(self.path) from e
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as e:
             raise CorruptFile(self.path, "a readable Parquet file", str(e)) from e
+        return table.columns
 
     @cached_property
     def _avro(self) -> pa.RecordBatch:
         return cast(AvroFile, self.source).decode()
 
 
-def open_by_id(data: bytes, path: str) -> IdTable:
-    """A table from the bytes of a file; what it holds is read later. Every column must have an id."""
-    source = _open_parquet(data, path) if is_parquet(data) else open_avro(data, path)
+def open_by_id(data: bytes | pa.NativeFile, path: str) -> IdTable:
+    """A table from the bytes of a file, or from a file; what it holds is read later. Every column must have an id."""
+    if not isinstance(data, bytes) and not is_parquet(data.read_at(len(_PARQUET_MAGIC), 0)):
+        if data.size() > DEFAULT_LIMIT:
+            raise LimitExceeded(f"{path} ({data.size()} bytes)", DEFAULT_LIMIT, "No manifest is that long.")
+        data = data.read()
+    source = open_avro(data, path) if isinstance(data, bytes) and not is_parquet(data) else _open_parquet(data, path)
     found = IdTable(path, source)
-    if nameless := [f.name for f in found.schema if _id_of(f) is None]:
+    if nameless := found.layout.nameless:
         raise CorruptFile(path, "a field id for every column", f"none for {nameless[0]!r}")
     return found
 
 
-def _open_parquet(data: bytes, path: str) -> pq.ParquetFile:
+def _open_parquet(data: bytes | pa.NativeFile, path: str) -> pq.ParquetFile:
     try:
-        opened = pq.ParquetFile(pa.BufferReader(data))
-        size = sum(opened.metadata.row_group(i).total_byte_size for i in range(opened.metadata.num_row_groups))
-    except (pa.ArrowException, OSError, ValueError) as e:
+        opened = _with_dictionaries(pa.BufferReader(data) if isinstance(data, bytes) else data)
+        groups = [opened.metadata.row_group(i) for i in range(opened.metadata.num_row_groups)]
+        size, rows = sum(g.total_byte_size for g in groups), sum(g.num_rows for g in groups)
+    except MemoryError as e:
+        raise out_of_memory(path) from e
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as e:
         raise CorruptFile(path, "a Parquet file", str(e)) from e
     if size > _LIMIT:
         raise LimitExceeded(f"{path} ({size} bytes when decompressed)", _LIMIT, "Rewrite the manifests of the table.")
+    # Rows that track files take some bytes each, however well they compress.
+    stored = len(data) if isinstance(data, bytes) else data.size()
+    if not 0 <= rows <= max(_FREE_ROWS, stored):
+        raise CorruptFile(path, f"at most {max(_FREE_ROWS, stored)} rows in {stored} bytes", f"{rows}")
     return opened
+
+
+def _with_dictionaries(source: pa.NativeFile) -> pq.ParquetFile:
+    """A file whose columns of few values are read as dictionaries, when it has them under the usual name."""
+    try:
+        return pq.ParquetFile(source, read_dictionary=_ENCODED, **_OPTIONS)
+    except KeyError:
+        return pq.ParquetFile(source, **_OPTIONS)
 
 
 def encode_by_id(table: pa.Table, pairs: Mapping[str, str]) -> bytes:
     """The bytes of a Parquet file of a table whose fields carry their ids, with pairs for its footer."""
     target = pa.BufferOutputStream()
+    encodings = {name: _encoding(values) for name, values in _leaf_columns(table)}
     with pq.ParquetWriter(
         target,
         table.schema,
@@ -136,20 +251,42 @@ def encode_by_id(table: pa.Table, pairs: Mapping[str, str]) -> bytes:
         compression_level=_LEVEL,
         store_schema=False,
         write_statistics=False,
-        use_dictionary=[name for name in _leaf_names(table.schema) if not name.endswith(_UNIQUE)],
+        use_dictionary=[name for name, encoding in encodings.items() if encoding == _DICTIONARY],
+        column_encoding={name: encoding for name, encoding in encodings.items() if encoding != _DICTIONARY},
         store_decimal_as_integer=True,
+        write_page_checksum=True,
     ) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(dict(pairs))
     return bytes(target.getvalue())
 
 
-def _leaf_names(fields: Iterable[pa.Field], prefix: str = "") -> Iterable[str]:
-    for field in fields:
-        if pa.types.is_struct(field.type):
-            yield from _leaf_names(field.type, f"{prefix}{field.name}.")
-        else:
-            yield f"{prefix}{field.name}" + (".list.element" if pa.types.is_list(field.type) else "")
+def _leaf_columns(table: pa.Table) -> Iterable[tuple[str, pa.Array]]:
+    """The columns of a Parquet file by their paths."""
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        yield from _leaves(name, _one(column))
+
+
+def _leaves(name: str, values: pa.Array) -> Iterable[tuple[str, pa.Array]]:
+    if pa.types.is_struct(values.type):
+        for at, inner in enumerate(values.type):
+            yield from _leaves(f"{name}.{inner.name}", values.field(at))
+    elif pa.types.is_list(values.type):
+        yield f"{name}.list.element", values.values
+    else:
+        yield name, values
+
+
+def _encoding(values: pa.Array) -> str:
+    """What makes a column small and quick to read: a dictionary where values repeat, else what suits their type."""
+    first, kind = values.slice(0, _LOOK), values.type
+    if len(first) < _FEW:
+        return "PLAIN"
+    if pa.types.is_boolean(kind) or pc.count_distinct(first).as_py() <= len(first) // 2:
+        return _DICTIONARY
+    if pa.types.is_floating(kind):
+        return "BYTE_STREAM_SPLIT"
+    return "DELTA_BINARY_PACKED" if pa.types.is_integer(kind) or pa.types.is_temporal(kind) else "PLAIN"
 
 
 def _id_of(field: pa.Field) -> int | None:
@@ -158,21 +295,35 @@ def _id_of(field: pa.Field) -> int | None:
     return None if raw is None else int(raw)
 
 
-def _walk(fields: Iterable[pa.Field], above: IdPath, prefix: str) -> Iterable[tuple[IdPath, pa.Field, str]]:
-    for field in fields:
-        if (own := _id_of(field)) is not None:
-            yield (*above, own), field, prefix + field.name
-            if pa.types.is_struct(field.type):
-                yield from _walk(field.type, (*above, own), f"{prefix}{field.name}.")
+def _walk(fields: Iterable[pa.Field], above: IdPath, prefix: str, first: int) -> Iterable[tuple[IdPath, Place]]:
+    """The fields that have an id; `first` is the first column of a Parquet file that they take."""
+    for position, found in enumerate(fields):
+        columns = range(first, first + _columns_of(found.type))
+        if (own := _id_of(found)) is not None:
+            yield (*above, own), Place(found, prefix + found.name, position, columns)
+            if pa.types.is_struct(found.type):
+                yield from _walk(found.type, (*above, own), f"{prefix}{found.name}.", first)
+        first = columns.stop
 
 
-def _one(column: pa.ChunkedArray, places: pa.Array | None) -> pa.Array:
-    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return whole if places is None else whole.take(places)
+def _columns_of(kind: pa.DataType) -> int:
+    """How many columns of a Parquet file a type takes."""
+    if pa.types.is_struct(kind):
+        return sum(_columns_of(f.type) for f in kind)
+    if pa.types.is_map(kind):
+        return _columns_of(kind.key_type) + _columns_of(kind.item_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _columns_of(kind.value_type)
+    return 1
 
 
-def _inner(values: pa.Array, path: IdPath) -> pa.Array:
-    for wanted in path:
-        at = next(i for i, field in enumerate(values.type) if _id_of(field) == wanted)
-        values = pc.struct_field(values, [at])
+def _one(column: Any) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _inner(values: pa.Array, places: Iterable[int]) -> pa.Array:
+    for place in places:
+        values = pc.struct_field(values, [place]) if values.null_count else values.field(place)
     return values

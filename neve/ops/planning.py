@@ -17,9 +17,18 @@ from pyiceberg.table.snapshots import Snapshot
 from neve.model.partition import Specs
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
-from neve.plan.scan import ScanPlan, compared_columns, plan_scan, prune_manifests, statistics_matter, with_manifests
-from neve.tree.entries import DETAIL, EntryTable, Manifest
-from neve.tree.read import manifests_of, read_entries, refuse_repeated
+from neve.plan.scan import (
+    FileSieve,
+    ScanPlan,
+    compared_columns,
+    plan_scan,
+    prune_manifests,
+    statistics_matter,
+    with_manifests,
+    with_sifted,
+)
+from neve.tree.entries import DETAIL
+from neve.tree.read import manifests_of, read_entries, refuse_repeated, sift_entries
 from neve.tree.typed import typed
 
 __all__ = ["plan"]
@@ -46,8 +55,10 @@ def plan(
     applied = read_entries(io, deletes, specs, detail=DETAIL.names, live_only=True)
     statistics = STATISTICS if statistics_matter(partitions, applied) else ()
     compared = None if always_read or len(applied) else compared_columns(partitions.predicate)
+    detail = {*always_read, *statistics}
+    sifted = sift_entries(io, data, specs, FileSieve.of(partitions), detail=detail, columns=compared)
     found = plan_scan(
-        _data_entries(io, data, partitions, {*always_read, *statistics}, compared),
+        sifted.entries,
         applied,
         metadata,
         predicate=AlwaysTrue() if where is None else where,
@@ -57,25 +68,4 @@ def plan(
         schema=schema,
     )
     refuse_repeated(found.files, data)  # of those that are read: equal files are judged alike
-    return with_manifests(found, len(manifests), len(manifests) - len(kept))
-
-
-def _data_entries(
-    io: FileIO,
-    manifests: Sequence[Manifest],
-    partitions: PartitionFilter,
-    detail: Collection[str],
-    columns: Collection[int] | None,
-) -> EntryTable:
-    """The live data files, with details of those whose partition may match."""
-    choice = None if partitions.keeps_everything else lambda entries: partitions.judge(entries).keep
-    return read_entries(
-        io,
-        manifests,
-        partitions.specs,
-        detail=detail,
-        detail_where=choice,
-        live_only=True,
-        columns=columns,
-        repeats_allowed=True,
-    )
+    return with_manifests(with_sifted(found, sifted), len(manifests), len(manifests) - len(kept))

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.types import DoubleType, FloatType, NestedField, UUIDType
 
-from neve.model.single_value import comparable
+from neve.model.single_value import comparable, ordered
 from neve.plan import ranges
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
-from neve.tree.entries import EntryTable
+from neve.tree.entries import EntryTable, statistic_column
 
 __all__ = ["STATISTICS", "FileRanges", "may_match", "must_match", "of_field"]
 
@@ -69,19 +69,28 @@ class FileRanges:
 
     def _count(self, name: str, field_id: int) -> np.ndarray[Any, Any]:
         """A count of each file, -1 where it is not known."""
-        if not self.entries.has(name):
+        found = self._statistic(name, field_id)
+        if found is None:
             return np.full(len(self), -1, np.int64)
-        found = of_field(self.entries[name], field_id).fill_null(-1).to_numpy(zero_copy_only=False)
-        return np.asarray(np.maximum(found, -1), np.int64)
+        return np.asarray(np.maximum(found.fill_null(-1).to_numpy(zero_copy_only=False), -1), np.int64)
+
+    def _statistic(self, name: str, field_id: int) -> pa.Array | None:
+        """A statistic of one column in each file, typed or in bytes as it was read; None when it was not."""
+        alone = statistic_column(name, field_id)
+        if self.entries.has(alone):
+            return self.entries[alone].combine_chunks()
+        return of_field(self.entries[name], field_id) if self.entries.has(name) else None
 
     def _bounds(self, field: NestedField, trusted: Mask) -> tuple[pa.Array, pa.Array]:
         lower, upper = (self._bound(name, field, trusted) for name in STATISTICS[3:])
         return safe_uuid_bounds(lower, upper) if isinstance(field.field_type, UUIDType) else (lower, upper)
 
     def _bound(self, name: str, field: NestedField, trusted: Mask) -> pa.Array:
-        if not self.entries.has(name):
+        known = self._statistic(name, field.field_id)
+        if known is None:
             return comparable(pa.nulls(len(self), pa.binary()), field.field_type)
-        found = comparable(of_field(self.entries[name], field.field_id), field.field_type)
+        is_typed = self.entries.has(statistic_column(name, field.field_id))
+        found = (ordered if is_typed else comparable)(known, field.field_type)
         return found if trusted.all() else pc.if_else(pa.array(trusted), found, pa.scalar(None, found.type))
 
 

@@ -150,6 +150,19 @@ class PartitionFilter:
         stats = FilterStats(unevaluable, errors, int(opened.sum()), int(opened[codes].sum()))
         return Verdict(keep[codes], opened[codes], stats, codes, tuple(undecided))
 
+    def may_keep(self, entries: EntryTable) -> Mask:
+        """Which files lie in partitions that may match; the same as `judge` says, without counting anything."""
+        self._require_known(entries)
+        if all(self._evaluable(s).predicate is AlwaysTrue() for s in entries.spec_ids()):
+            return np.ones(len(entries), bool)
+        return self.judge(entries).keep
+
+    def undecided(self, entries: EntryTable) -> Mask:
+        """The files that are kept only because their partition could not be judged."""
+        if all(self._evaluable(s).predicate is AlwaysTrue() for s in entries.spec_ids()):
+            return np.zeros(len(entries), bool)
+        return self.judge(entries).fail_open
+
     def _unevaluable(self, keys: EntryTable) -> Iterator[tuple[Undecided, Codes]]:
         """The specs that cannot express the predicate, with the partitions there are of each."""
         for spec_id in self.unevaluable_specs:

@@ -30,9 +30,10 @@ from neve.plan.delete_index import attach
 from neve.plan.partition_filter import FilterStats, PartitionFilter, Verdict
 from neve.plan.ranges import Mask
 from neve.predicate.normal import normal
-from neve.tree.entries import Content, EntryTable, Manifest
+from neve.tree.entries import Content, EntryTable, Manifest, Sifted
 
 __all__ = [
+    "FileSieve",
     "ScanPlan",
     "ScanStats",
     "attach_deletes",
@@ -43,7 +44,33 @@ __all__ = [
     "prune_manifests",
     "statistics_matter",
     "with_manifests",
+    "with_sifted",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSieve:
+    """A predicate that sifts files while they are read: by partition, then by statistics."""
+
+    partitions: PartitionFilter
+    columns: frozenset[int]
+
+    @classmethod
+    def of(cls, partitions: PartitionFilter) -> FileSieve:
+        """The sieve of a partition filter and of the predicate it was made from."""
+        return cls(partitions, compared_columns(partitions.predicate))
+
+    def by_partition(self, entries: EntryTable) -> Mask:
+        """The files of partitions that may hold a matching row."""
+        return self.partitions.may_keep(entries)
+
+    def by_statistics(self, entries: EntryTable) -> Mask:
+        """The files that may hold a matching row; those whose partition could not be judged stay to be counted."""
+        keep = metrics_filter.may_match(entries, self.partitions.predicate)
+        goes = np.flatnonzero(~keep)
+        if len(goes):
+            keep[goes] = self.partitions.undecided(entries.take(goes))
+        return keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +241,14 @@ def _stats(verdict: Verdict, survivors: int, files: EntryTable, deletes: int, ap
 def with_manifests(plan: ScanPlan, considered: int, pruned: int) -> ScanPlan:
     """The same plan with the count of manifests that were looked at and never opened."""
     return replace(plan, stats=replace(plan.stats, manifests=considered, manifests_pruned=pruned))
+
+
+def with_sifted(plan: ScanPlan, sifted: Sifted) -> ScanPlan:
+    """The same plan with the counts of files that were left out while they were read."""
+    stats = replace(
+        plan.stats,
+        files_considered=sifted.considered,
+        pruned_by_partition=sifted.considered - sifted.in_partitions,
+        pruned_by_statistics=sifted.in_partitions - len(plan.files),
+    )
+    return replace(plan, stats=stats)

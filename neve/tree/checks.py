@@ -5,14 +5,49 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import CorruptFile
 from neve.tree.entries import Content, EntryTable, Manifest, Status
 
-__all__ = ["check_entries", "check_fields"]
+__all__ = ["check_entries", "check_fields", "check_list"]
 
 _REQUIRED = ("file_path", "file_format", "record_count")
+_LIST_TYPES = {
+    "manifest_path": pa.string(),
+    "manifest_length": pa.int64(),
+    "partition_spec_id": pa.int32(),
+    "content": pa.int32(),
+    "sequence_number": pa.int64(),
+    "min_sequence_number": pa.int64(),
+    "added_snapshot_id": pa.int64(),
+    "first_row_id": pa.int64(),
+    "key_metadata": pa.binary(),
+}
+_IN_EVERY_LIST = ("manifest_path", "manifest_length", "partition_spec_id")
+_NEVER_NULL = (*_IN_EVERY_LIST, "content", "sequence_number", "min_sequence_number")
+
+
+def check_list(rows: pa.RecordBatch, path: str) -> pa.RecordBatch:
+    """The rows of a manifest list in the types of the format; what every version requires has to be there."""
+    names = rows.schema.names
+    if missing := [name for name in _IN_EVERY_LIST if name not in names]:
+        raise CorruptFile(path, f"a manifest list with the field {missing[0]}", f"the fields {sorted(names)}")
+    columns = [rows.column(i).cast(_type_in_list(field)) for i, field in enumerate(rows.schema)]
+    typed = pa.RecordBatch.from_arrays(columns, names)
+    for name in _NEVER_NULL:
+        if name in names and typed.column(name).null_count:
+            raise CorruptFile(path, f"a {name} in every row", f"{typed.column(name).null_count} without")
+    if "content" in names and not pc.all(pc.is_in(typed.column("content"), pa.array([0, 1], pa.int32()))).as_py():
+        raise CorruptFile(path, "manifests of content 0 or 1", "another")
+    return typed
+
+
+def _type_in_list(field: pa.Field) -> pa.DataType:
+    if field.name.endswith("_count"):
+        return pa.int64()
+    return _LIST_TYPES.get(field.name, field.type)
 
 
 def check_fields(manifest: Manifest, found: Collection[str]) -> None:

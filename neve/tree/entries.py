@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,10 @@ __all__ = [
     "Leaf",
     "LeafStatistics",
     "Manifest",
+    "Sieve",
+    "Sifted",
     "Status",
+    "statistic_column",
 ]
 
 
@@ -117,6 +120,8 @@ class LeafStatistics:
 
     read: Callable[[], EntryTable]
     """One row for each manifest of a root, with the statistics of its files as if they were one file."""
+    filled: Callable[[int], frozenset[int]] = lambda row: frozenset()
+    """The columns that hold neither a null nor a NaN in any file of the manifest in a row, as far as it is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +205,7 @@ class Manifest:
     @property
     def is_inline(self) -> bool:
         """Whether the manifest is no file of its own: its entries lie in the file that lists manifests."""
-        return self.leaf is not None and self.leaf.is_inline
+        return self.leaf is not None and self.leaf.rows is not None
 
     @property
     def hidden_files(self) -> int:
@@ -356,6 +361,34 @@ class EntryTable:
         if self.specs.is_unpartitioned(spec_id):
             return PartitionKey(spec_id, None)
         return PartitionKey(spec_id, tuple(self[c][row].as_py() for c in self.specs.columns(spec_id)))
+
+
+class Sieve(Protocol):
+    """What decides, while files are read, which of them are wanted: in two steps, so that little is read of others."""
+
+    @property
+    def columns(self) -> frozenset[int]:
+        """The columns whose statistics the second step looks at; none: there is no second step."""
+
+    def by_partition(self, entries: EntryTable) -> Any:
+        """A flag for each file: whether its partition may be wanted. Other columns may not be there."""
+
+    def by_statistics(self, entries: EntryTable) -> Any:
+        """A flag for each file of such a partition: whether its statistics leave it in question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """Live files that a sieve kept, how many there were, and how many lay in partitions that were wanted."""
+
+    entries: EntryTable
+    considered: int
+    in_partitions: int
+
+
+def statistic_column(name: str, field_id: int) -> str:
+    """The column of one statistic of one column of the table, where it is not in a list with those of others."""
+    return f"{name}.{field_id}"
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray[Any, Any], int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadata
 
 from neve.tree.entries import Content, EntryTable
@@ -26,5 +28,10 @@ def unfit_deletes(metadata: TableMetadata, deletes: EntryTable) -> tuple[np.ndar
         case 3:
             return by_file, "A version 3 table takes position deletes as deletion vectors only."
         case _:
-            why = f"A version {version} table takes new deletes as deletion vectors only."
-            return by_file | (content == Content.EQUALITY_DELETES), why
+            formats = deletes["file_format"].cast(pa.string())
+            unreadable = by_file & ~pc.is_in(formats, value_set=pa.array(["PARQUET", "AVRO"])).to_numpy()
+            why = (
+                f"A version {version} table takes new deletes by position only: deletion vectors, or position delete "
+                "files in Parquet or Avro, which become vectors."
+            )
+            return unreadable | (content == Content.EQUALITY_DELETES), why

@@ -38,7 +38,7 @@ class ParquetEntries:
         files = {name: _as_avro(found[_FILE, i], i) for i, name in inner.items() if (_FILE, i) in found}
         if files:
             columns["data_file"] = _struct(files.items())
-        elif (_FILE,) in self.table.fields:
+        elif self.table.has((_FILE,)):
             columns["data_file"] = pa.StructArray.from_buffers(pa.struct([]), self.table.rows, [None])
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 

@@ -21,16 +21,18 @@ from neve.errors import CorruptFile, TableError
 from neve.io.avro import AvroFile, AvroHeader, Projection, decode, open_avro, read_header
 from neve.io.by_id import is_parquet, open_by_id
 from neve.io.files import read_all
-from neve.io.paths import resolve
+from neve.io.paths import refuse_unreadable, resolve
 from neve.io.threads import in_threads
+from neve.io.untrusted import untrusted
 from neve.model.partition import Specs
-from neve.tree.checks import check_entries, check_fields
-from neve.tree.entries import CORE, DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
+from neve.tree.checks import check_entries, check_fields, check_list
+from neve.tree.entries import CORE, DETAIL, Content, EntryTable, FieldSummary, Manifest, Sieve, Sifted, Status
 from neve.tree.legacy import ParquetEntries
 from neve.tree.tracked import leaf
 from neve.tree.tracked.checks import refuse_twice_live
 from neve.tree.tracked.fields import is_tracked
 from neve.tree.tracked.root import read_root
+from neve.tree.tracked.sift import TOGETHER, Chosen, can_sift, chosen_files, entries_of
 from neve.tree.typed import typed
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "read_listing",
     "read_manifest",
     "refuse_repeated",
+    "sift_entries",
     "with_detail",
 ]
 
@@ -61,8 +64,11 @@ def manifests_of(io: FileIO, metadata: TableMetadata, snapshot: Snapshot | None)
     if inline is not None:
         return tuple(_inline_manifest(io, path, snapshot) for path in inline)
     if is_root(snapshot):
-        return read_root(io, metadata, snapshot)
+        with untrusted(str(snapshot.root_manifest), "a root of tracked files"):  # type: ignore[attr-defined]
+            return read_root(io, metadata, snapshot)
+    refuse_unreadable(pa.array([snapshot.manifest_list]), metadata.location)
     found = read_list(io, snapshot.manifest_list)
+    refuse_unreadable(pa.array([m.path for m in found], pa.string()), metadata.location)
     Specs.of(metadata).require((m.spec_id for m in found), f"manifest list {snapshot.manifest_list}")
     return found
 
@@ -103,11 +109,13 @@ def header_of(io: FileIO, manifest: Manifest) -> tuple[AvroHeader, int]:
 
 def read_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
     """The rows of a manifest list of any version."""
-    batch, _ = decode(read_all(io, path), path)
+    with untrusted(path, "a manifest list"):
+        return _listed(io, path)
+
+
+def _listed(io: FileIO, path: str) -> tuple[Manifest, ...]:
+    batch = check_list(decode(read_all(io, path), path)[0], path)
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-    for name in ("manifest_path", "manifest_length", "partition_spec_id"):
-        if name not in columns:
-            raise CorruptFile(path, f"a manifest list with the field {name}", f"the fields {sorted(columns)}")
     absent = [None] * batch.num_rows
     zero = [0] * batch.num_rows
     counts = [columns.get(f"{name}_count") or columns.get(_old_name(name), absent) for name in _LIST_COUNTS]
@@ -150,7 +158,10 @@ def read_entries(
     specs = typed(io, specs, manifests)
 
     def one(numbered: tuple[int, Manifest]) -> EntryTable:
-        ordinal, manifest = numbered
+        with untrusted(numbered[1].file, "a manifest"):
+            return entries_in(*numbered)
+
+    def entries_in(ordinal: int, manifest: Manifest) -> EntryTable:
         if _shows_tracked(manifest):
             return leaf.read_view(
                 io,
@@ -171,6 +182,65 @@ def read_entries(
 
     tables = in_threads(one, list(enumerate(manifests)))
     return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _in_order(detail))
+
+
+def sift_entries(
+    io: FileIO,
+    manifests: Sequence[Manifest],
+    specs: Specs,
+    sieve: Sieve,
+    *,
+    detail: Collection[str] = (),
+    columns: Collection[int] | None = None,
+) -> Sifted:
+    """The live data files of some manifests that a sieve keeps, with details of theirs.
+
+    `detail`, `columns` and the column `manifest` mean what they mean to `read_entries`. Data files that are live twice
+    are left to the caller to refuse.
+    """
+    specs = typed(io, specs, manifests)
+
+    def some(numbered: Sequence[tuple[int, Manifest]]) -> Chosen | Sifted:
+        ordinal, manifest = numbered[0]
+        with untrusted(", ".join(m.file for _, m in numbered), "a manifest"):
+            if can_sift(manifest):
+                return chosen_files(io, numbered, specs, sieve, detail, columns)
+            return _sifted(io, manifest, specs, ordinal, sieve, detail)
+
+    leaves = [(at, m) for at, m in enumerate(manifests) if can_sift(m)]
+    together = [leaves[at : at + TOGETHER] for at in range(0, len(leaves), TOGETHER)]
+    alone = [[(at, m)] for at, m in enumerate(manifests) if not can_sift(m)]
+    found = in_threads(some, [*together, *alone])
+    tracked = [f for f in found if isinstance(f, Chosen)]
+    others = [f for f in found if isinstance(f, Sifted)]
+    tables = [entries_of(tracked, manifests, specs, detail), *(f.entries for f in others if len(f.entries))]
+    entries = EntryTable.concat([t for t in tables if len(t)] or tables[:1], specs)
+    if tracked and others:
+        entries = entries.take(np.argsort(entries.numpy("manifest"), kind="stable"))
+    considered = sum(f.live for f in tracked) + sum(f.considered for f in others)
+    return Sifted(entries, considered, sum(f.in_partitions for f in found))
+
+
+def _sifted(
+    io: FileIO, manifest: Manifest, specs: Specs, ordinal: int, sieve: Sieve, detail: Collection[str]
+) -> Sifted:
+    """What a sieve keeps of a manifest of entries, or of rows that lie in a root."""
+    if _shows_tracked(manifest):
+        entries = leaf.read_view(io, manifest, specs, ordinal, detail, live_only=True, repeats_allowed=True)
+        considered = len(entries)
+        entries = entries.filter(pa.array(sieve.by_partition(entries)))
+    else:
+        opened = _opened(io, manifest, specs)
+        entries = _entries(opened, manifest, specs, ordinal, ())
+        check_entries(manifest, entries)
+        entries = entries.live()
+        considered = len(entries)
+        entries = entries.filter(pa.array(sieve.by_partition(entries)))
+        entries = _detailed(entries, opened, detail, np.ones(len(entries), bool))
+    in_partitions = len(entries)
+    if sieve.columns:
+        entries = entries.filter(pa.array(sieve.by_statistics(entries)))
+    return Sifted(entries, considered, in_partitions)
 
 
 def refuse_repeated(entries: EntryTable, manifests: Sequence[Manifest]) -> None:
@@ -197,12 +267,13 @@ def read_manifest(
     `as_is` is for audits: entries that contradict the format are shown, not refused.
     """
     specs = typed(io, specs, [manifest])
-    if _shows_tracked(manifest):
-        return leaf.read_view(io, manifest, specs, ordinal, detail, as_is=as_is)
-    entries = _entries(_opened(io, manifest, specs), manifest, specs, ordinal, detail)
-    if not as_is:
-        check_entries(manifest, entries)
-    return entries
+    with untrusted(manifest.file, "a manifest"):
+        if _shows_tracked(manifest):
+            return leaf.read_view(io, manifest, specs, ordinal, detail, as_is=as_is)
+        entries = _entries(_opened(io, manifest, specs), manifest, specs, ordinal, detail)
+        if not as_is:
+            check_entries(manifest, entries)
+        return entries
 
 
 def _opened(io: FileIO, manifest: Manifest, specs: Specs) -> Opened:
@@ -213,7 +284,7 @@ def _opened(io: FileIO, manifest: Manifest, specs: Specs) -> Opened:
     if not is_parquet(data):
         return open_avro(data, manifest.path)
     table = open_by_id(data, manifest.path)
-    if is_tracked({ids[0] for ids in table.fields}):
+    if is_tracked(set(table.below(()))):
         raise CorruptFile(manifest.path, "entries of an older version, as the list says", "tracked-file rows")
     return ParquetEntries(table)
 
@@ -245,9 +316,10 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
 
     def details(part: Any) -> pa.Table:
         manifest, own = manifests[ordinals[part[0]]], rows[part]
-        if _shows_tracked(manifest):
-            return leaf.details(io, manifest, entries.specs, own, contents[part], names)
-        return _details(_opened(io, manifest, entries.specs), own, names)
+        with untrusted(manifest.file, "a manifest"):
+            if _shows_tracked(manifest):
+                return leaf.details(io, manifest, entries.specs, own, contents[part], names)
+            return _details(_opened(io, manifest, entries.specs), own, names)
 
     pieces = in_threads(details, np.split(order, cuts))
     found = pa.concat_tables(pieces)

@@ -45,6 +45,8 @@ class Edit:
     holders: EntryTable | None = None
     vectors: EntryTable | None = None
     """The new vector of each holder, in their order."""
+    before: EntryTable | None = None
+    """Vectors that leave with the commit, also those of holders that lie elsewhere."""
 
     @property
     def token(self) -> Hashable:
@@ -298,6 +300,8 @@ class TrackedShape:
         place = pc.index_in(pa.array(edit.holders.numpy("row")), value_set=entries["row"].combine_chunks())
         own = entries.take(place)
         rows = rows_of(own, context.specs, context.metadata.location)
+        if edit.before is not None:
+            rows = _joined(rows, own, edit.before, context.metadata.location)
         every, nothing = np.ones(len(own), bool), np.zeros(len(own), bool)
         vectors = vectors_of(edit.vectors, context.metadata.location)
         after = changed(rows, context.snapshot_id, deleted=nothing, replaced=every, vectors=vectors)

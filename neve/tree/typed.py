@@ -49,7 +49,7 @@ def told_by(table: IdTable, specs: Specs) -> dict[Meaning, IcebergType]:
     found = {}
     for field in (f for fields in specs.untyped.values() for f in fields):
         for struct in ((_TUPLE,), (_ENTRY, _TUPLE)):
-            if own := table.fields.get((*struct, field.field_id)):
+            if own := table.field((*struct, field.field_id)):
                 one = pa.field("one", own.type, metadata={b"PARQUET:field_id": b"1"})
                 found[meaning(field)] = pyarrow_to_schema(pa.schema([one])).fields[0].field_type
     return found

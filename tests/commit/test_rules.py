@@ -333,6 +333,7 @@ class TestJDeleteKinds:
             (3, "positions", False),
             (3, "vector", True),
             (3, "equality", True),
+            (4, "vector", True),
         ],
     )
     def test_each_version_knows_its_own(self, tmp_path: Path, version: int, kind: str, fits: bool):

@@ -45,7 +45,17 @@ def changed(path: str, change: Callable[[list[dict]], None]) -> None:
     file = v4.local(path)
     rows, schema = pq.read_table(file).to_pylist(), pq.read_schema(file)
     change(rows)
-    pq.write_table(pa.Table.from_pylist(rows, schema), file, store_schema=False)
+    pq.write_table(pa.Table.from_pylist(rows, with_vectors(schema)), file, store_schema=False)
+
+
+def with_vectors(schema: pa.Schema) -> pa.Schema:
+    """The schema of a manifest with the field of manifest vectors, which a root without any leaves out."""
+    at = schema.get_field_index("manifest_info")
+    if at < 0:
+        return schema
+    info, own = schema.field(at), pa.field("dv", pa.binary(), metadata={ID: b"522"})
+    fields = [*(f for f in info.type if f.name != own.name), own]
+    return schema.set(at, info.with_type(pa.struct(fields)))
 
 
 def put(row: int, **values: object) -> Callable[[list[dict]], None]:

@@ -167,7 +167,7 @@ def test_new_equality_deletes_are_refused(tmp_path: Path):
     t = Kit.create(tmp_path, 4)
     t.ok(Append(t.data("a")))
     conflict = t.refused(RowDelta(added_deletes=t.equality("e")), Check.DELETE_KIND)
-    assert "deletion vectors only" in conflict.message
+    assert "by position only" in conflict.message
 
 
 @pytest.mark.parametrize("version", [2, 3])

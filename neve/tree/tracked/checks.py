@@ -17,6 +17,7 @@ from neve.tree.tracked.fields import COLUMN_FILES, FORMAT_VERSION, ContentType
 
 __all__ = [
     "check_leaf",
+    "check_numbers",
     "check_root",
     "check_rows",
     "refuse_column_files",
@@ -33,9 +34,10 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def check_rows(rows: pa.Table, path: str) -> None:
-    """Refuse rows of any manifest whose values no version 4 writer may write."""
+    """Refuse rows of any manifest whose values no version 4 writer may write, as far as they were read."""
     for name in _REQUIRED:
-        _refuse(path, rows[name].is_null(), f"a {name} in every row", lambda _: "none")
+        if name in rows.schema.names and rows[name].null_count:
+            _refuse(path, rows[name].is_null(), f"a {name} in every row", lambda _: "none")
     status, content, version = (rows[name].to_numpy() for name in ("status", "content_type", "format_version"))
     known = (status >= Status.EXISTING) & (status <= Status.MODIFIED)
     _refuse(path, ~known, "a status of 0 to 4", lambda row: f"status {status[row]}")
@@ -56,7 +58,7 @@ def check_leaf(rows: pa.Table, path: str, *, as_is: bool = False) -> None:
     content = rows["content_type"].to_numpy()
     _refuse(path, np.isin(content, _MANIFESTS), "files in a leaf", lambda row: f"a manifest (content {content[row]})")
     if not as_is:
-        _check_numbers(rows, path)
+        check_numbers(rows, path)
 
 
 def check_root(rows: pa.Table, path: str) -> None:
@@ -76,10 +78,10 @@ def check_root(rows: pa.Table, path: str) -> None:
     refuse_twice(path, rows)
 
 
-def _check_numbers(rows: pa.Table, path: str) -> None:
+def check_numbers(rows: pa.Table, path: str) -> None:
     """Only new rows may leave their numbers to be inherited."""
     inherits = rows["status"].to_numpy() == Status.ADDED
-    for name in ("sequence_number", "file_sequence_number"):
+    for name in (n for n in ("sequence_number", "file_sequence_number") if rows[n].null_count):
         lacking = ~inherits & rows[name].is_null().to_numpy()
         _refuse(path, lacking, f"a {name} in every row that is not new", lambda _: "none")
 
@@ -120,17 +122,12 @@ def refuse_twice_live(entries: EntryTable, manifests: Sequence[Manifest]) -> Non
 
 def refuse_column_files(table: IdTable) -> None:
     """Refuse rows with column files: parts of their columns lie elsewhere, and nothing here reads them there."""
-    for at, field in enumerate(table.schema):
-        kind = field.type
-        if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
-            continue
-        ids = {int((f.metadata or {}).get(b"PARQUET:field_id", -1)) for f in kind.value_type}
+    for own, ids in table.layout.lists.items():
         if ids & COLUMN_FILES:
-            own = next(path for path, name in table.names.items() if name == field.name)
-            _refuse_any_list(table, table.read([own])[own], at)
+            _refuse_any_list(table, table.read([own])[own])
 
 
-def _refuse_any_list(table: IdTable, lists: pa.Array, at: int) -> None:
+def _refuse_any_list(table: IdTable, lists: pa.Array) -> None:
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     if lengths.any():
         row = int(np.flatnonzero(lengths)[0])

@@ -16,8 +16,9 @@ from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile
 from neve.io.by_id import IdTable, open_by_id
-from neve.io.files import read_all
+from neve.io.files import naming, read_all
 from neve.io.mumbling import decode
+from neve.io.targets import check_is_file, local_target
 from neve.model.partition import Specs
 from neve.tree.entries import DETAIL, LIVE, Content, EntryTable, Leaf, Manifest, Status
 from neve.tree.tracked import statistics
@@ -25,7 +26,20 @@ from neve.tree.tracked.checks import check_leaf, refuse_column_files, refuse_twi
 from neve.tree.tracked.fields import ContentType
 from neve.tree.tracked.rows import put, read_rows
 
-__all__ = ["details", "hidden_rows", "inherited", "leaf_of", "of_known_specs", "open_leaf", "read_view", "whole_rows"]
+__all__ = [
+    "MAPS",
+    "details",
+    "files_of",
+    "first_row_ids",
+    "hidden_rows",
+    "inherited",
+    "leaf_of",
+    "of_known_specs",
+    "open_leaf",
+    "read_view",
+    "shown_rows",
+    "whole_rows",
+]
 
 _TRACKING = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "first_row_id")
 _FILE = ("content_type", "format_version", "location", "file_format", "record_count", "file_size_in_bytes", "spec_id")
@@ -33,14 +47,22 @@ _VECTOR = ("dv_snapshot_id", "vector_location", "vector_offset", "vector_size", 
 _DATA_VIEW = (*_TRACKING, *_FILE, "sort_order_id")
 _DELETES_VIEW = (*_TRACKING, *_FILE, "sort_order_id", "equality_ids", *_VECTOR)
 _ROWS = (*_DELETES_VIEW, "key_metadata", "split_offsets")
-_MAPS = {"value_counts": 4, "null_value_counts": 5, "nan_value_counts": 6, "lower_bounds": 1, "upper_bounds": 2}
+MAPS = {"value_counts": 4, "null_value_counts": 5, "nan_value_counts": 6, "lower_bounds": 1, "upper_bounds": 2}
 
 
 def open_leaf(io: FileIO, manifest: Manifest) -> IdTable:
-    """The file of a leaf, once it is as long as the root says."""
-    data = read_all(io, manifest.file)
-    if len(data) < manifest.length:
-        raise CorruptFile(manifest.file, f"{manifest.length} bytes, as the root says", f"{len(data)}")
+    """The file of a leaf, once it is as long as the root says; on a disk of ours only what is asked for is read."""
+    local = local_target(io, manifest.file)
+    if local is None:
+        data: Any = read_all(io, manifest.file)
+        size = len(data)
+    else:
+        with naming(manifest.file, "read"):
+            check_is_file(local, manifest.file)
+            data = pa.OSFile(local)
+            size = data.size()
+    if size < manifest.length:
+        raise CorruptFile(manifest.file, f"{manifest.length} bytes, as the root says", f"{size}")
     return open_by_id(data, manifest.file)
 
 
@@ -70,7 +92,7 @@ def read_view(
         rows = read_rows(table, specs, names, metrics=_metrics(early), columns=columns)
         check_leaf(rows, manifest.file, as_is=as_is)
     places = np.arange(rows.num_rows, dtype=np.int32)
-    rows = inherited(of_known_specs(rows, specs, manifest.file), manifest)
+    rows = with_row_ids(inherited(of_known_specs(rows, specs, manifest.file), manifest), manifest)
     rows, places = _shown(rows, places, leaf, manifest.file)
     if not as_is and not repeats_allowed:
         refuse_twice(manifest.file, rows, places)
@@ -104,7 +126,7 @@ def _spread(values: pa.Array, chosen: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def _metrics(detail: Collection[str]) -> list[int]:
-    return [_MAPS[name] for name in detail if name in _MAPS]
+    return [MAPS[name] for name in detail if name in MAPS]
 
 
 def details(
@@ -147,7 +169,7 @@ def whole_rows(io: FileIO, manifest: Manifest, specs: Specs) -> pa.Table:
     refuse_column_files(table)
     rows = read_rows(table, specs, _ROWS, metrics=tuple(statistics.METRICS))
     check_leaf(rows, manifest.file)
-    return inherited(of_known_specs(rows, specs, manifest.file), manifest)
+    return with_row_ids(inherited(of_known_specs(rows, specs, manifest.file), manifest), manifest)
 
 
 def hidden_rows(manifest: Manifest) -> np.ndarray[Any, Any]:
@@ -173,40 +195,50 @@ def of_known_specs(rows: pa.Table, specs: Specs, path: str) -> pa.Table:
             row = int(np.flatnonzero(rows["spec_id"].is_null().to_numpy())[0])
             raise CorruptFile(path, "a spec_id in every row, as the table has no unpartitioned spec", f"none in {row}")
         rows = put(rows, rows["spec_id"].is_null().to_numpy(), spec_id=plain[0])
-    found = rows["spec_id"].to_numpy()
-    specs.require({int(s) for s in np.unique(found)}, f"manifest {path}")
+    known = pc.unique(rows["spec_id"]).to_pylist()
+    specs.require(known, f"manifest {path}")
     for u in specs.union:
-        if u.column in rows.schema.names and rows[u.column].null_count < rows.num_rows:
-            foreign = ~np.isin(found, list(u.spec_ids))
-            if foreign.any():
+        if u.column in rows.schema.names and rows[u.column].null_count < rows.num_rows and {*known} - {*u.spec_ids}:
+            foreign = ~np.isin(rows["spec_id"].to_numpy(), list(u.spec_ids))
+            if rows[u.column].is_valid().to_numpy()[foreign].any():
                 rows = put(rows, foreign, **{u.column: None})
     return rows
 
 
 def inherited(rows: pa.Table, manifest: Manifest) -> pa.Table:
-    """The rows with what the row of their leaf gives them: snapshot id, numbers of new rows, first row ids."""
-    status = rows["status"].to_numpy()
-    is_new = pa.array(status == Status.ADDED)
+    """The rows with what the row of their leaf gives them: snapshot id and numbers of new rows."""
     for name in ("sequence_number", "file_sequence_number"):
         values = rows[name]
         if values.null_count and manifest.sequence_number >= 0:
+            is_new = pa.array(rows["status"].to_numpy() == Status.ADDED)
             number = pa.scalar(manifest.sequence_number, pa.int64())
             rows = _set(rows, name, pc.if_else(pc.and_(values.is_null(), is_new), number, values))
     if rows["snapshot_id"].null_count and manifest.added_snapshot_id is not None:
         rows = _set(rows, "snapshot_id", pc.fill_null(rows["snapshot_id"], manifest.added_snapshot_id))
-    return _with_row_ids(rows, status, manifest)
+    return rows
 
 
-def _with_row_ids(rows: pa.Table, status: np.ndarray[Any, Any], manifest: Manifest) -> pa.Table:
-    """Row ids go to live rows that have none, in file order; a row hidden later keeps the ids it was given."""
-    stated = rows["first_row_id"]
+def with_row_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
+    """All rows of a leaf with the row ids that the row of the leaf gives them."""
+    first = first_row_ids(rows, rows["first_row_id"], manifest)
+    return rows if first is None else _set(rows, "first_row_id", first)
+
+
+def first_row_ids(rows: pa.Table, stated: pa.ChunkedArray, manifest: Manifest) -> pa.Array | None:
+    """Row ids go to live rows that have none, in file order; a row hidden later keeps the ids it was given.
+
+    All rows of the leaf have to be there. None: each row has what it states.
+    """
     if manifest.first_row_id is None or not stated.null_count:
-        return rows
-    is_data = rows["content_type"].to_numpy() == ContentType.DATA
-    waiting = stated.is_null().to_numpy() & np.isin(status, LIVE) & is_data
-    taken = np.where(waiting, rows["record_count"].to_numpy(), 0)
+        return None
+    status = rows["status"].to_numpy()
+    waiting = rows["content_type"].to_numpy() == ContentType.DATA
+    waiting &= (status != Status.DELETED) & (status != Status.REPLACED)
+    if stated.null_count < len(stated):
+        waiting &= stated.is_null().to_numpy()
+    taken = rows["record_count"].to_numpy() * waiting
     assigned = pa.array(manifest.first_row_id + np.cumsum(taken) - taken, pa.int64(), mask=~waiting)
-    return _set(rows, "first_row_id", pc.coalesce(stated.combine_chunks(), assigned))
+    return pc.coalesce(stated.combine_chunks(), assigned) if stated.null_count < len(stated) else assigned
 
 
 def _set(rows: pa.Table, name: str, values: Any) -> pa.Table:
@@ -225,9 +257,16 @@ def _shown(rows: pa.Table, places: Any, leaf: Leaf, path: str) -> tuple[pa.Table
         gone = status >= 0
         shown = put(rows, gone, status=pa.array(status[gone], pa.int32()), snapshot_id=leaf.hidden_by)
         return shown.filter(pa.array(gone)), places[gone]
-    keep = np.ones(rows.num_rows, bool)
-    keep[_positions(leaf.hidden, rows.num_rows, path)] = False
+    keep = shown_rows(leaf, rows.num_rows, path)
     return rows.filter(pa.array(keep)), places[keep]
+
+
+def shown_rows(leaf: Leaf, rows: int, path: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which rows of a leaf the root does not hide."""
+    keep = np.ones(rows, bool)
+    if leaf.hidden is not None:
+        keep[_positions(leaf.hidden, rows, path)] = False
+    return keep
 
 
 def _positions(bitmap: bytes | None, rows: int, path: str) -> np.ndarray[Any, Any]:
@@ -268,12 +307,16 @@ def _common(rows: pa.Table, places: Any, specs: Specs, ordinal: int) -> dict[str
 def _files(
     rows: pa.Table, places: Any, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
 ) -> EntryTable:
-    leaf = leaf_of(manifest)
-    columns = _common(rows, places, specs, ordinal)
-    columns |= {name: rows[name] for name in (*_TRACKING, "record_count", "file_size_in_bytes", "sort_order_id")}
-    columns["content"] = rows["content_type"]
-    columns["file_path"] = resolved(leaf.location, rows["location"], manifest.file)
-    columns["file_format"] = _upper(rows["file_format"])
+    paths = resolved(leaf_of(manifest).location, rows["location"], manifest.file)
+    numbered = rows.append_column("manifest", pa.repeat(pa.scalar(ordinal, pa.int32()), rows.num_rows))
+    return files_of(numbered.append_column("row", pa.array(places, pa.int32())), paths, specs, detail)
+
+
+def files_of(rows: pa.Table, paths: pa.Array, specs: Specs, detail: list[str]) -> EntryTable:
+    """Rows of files, numbered by manifest and row, as entries."""
+    same = ("manifest", "row", "spec_id", "record_count", "file_size_in_bytes", "sort_order_id")
+    columns: dict[str, Any] = {name: rows[name] for name in (*_TRACKING, *same, *(u.column for u in specs.union))}
+    columns |= {"content": rows["content_type"], "file_path": paths, "file_format": _upper(rows["file_format"])}
     if "equality_ids" in rows.schema.names:
         columns["equality_ids"] = rows["equality_ids"]
     columns |= _detail_columns(rows, specs, detail, np.zeros(rows.num_rows, bool))
@@ -317,7 +360,8 @@ def _numbers(snapshot_ids: pa.ChunkedArray, leaf: Leaf) -> pa.Array:
 
 
 def _upper(names: pa.ChunkedArray) -> pa.DictionaryArray:
-    encoded = names.combine_chunks().dictionary_encode()
+    whole = names.combine_chunks()
+    encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
     return pa.DictionaryArray.from_arrays(encoded.indices, pc.utf8_upper(encoded.dictionary))
 
 

@@ -6,7 +6,7 @@ deletes. So is what lies in the root itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
@@ -71,11 +71,29 @@ class Rows:
     @cached_property
     def statistics(self) -> LeafStatistics:
         """What the rows say about the columns of the files below them."""
-        return LeafStatistics(self._statistics)
+        return LeafStatistics(lambda: self._statistics, self._filled)
 
+    @cached_property
+    def _metrics(self) -> pa.Table:
+        return read_rows(self.table, self.specs, (), metrics=_METRICS, partitions=False)
+
+    @cached_property
+    def _without(self) -> dict[int, np.ndarray[Any, Any]]:
+        """For each column, the rows that are about files without nulls and NaNs in it."""
+        found: dict[int, np.ndarray[Any, Any]] = {}
+        for field_id, field in statistics.kept_columns(self.specs.schemas[0]).items():
+            counts = [m for m in (statistics.NULLS, statistics.NANS) if statistics.metric_type(field, m)]
+            names = [statistics.column_of(field_id, m) for m in counts]
+            if all(name in self._metrics.schema.names for name in names):
+                found[field_id] = np.logical_and.reduce([_is_zero(self._metrics[name]) for name in names])
+        return found
+
+    def _filled(self, row: int) -> frozenset[int]:
+        return frozenset(field_id for field_id, rows in self._without.items() if rows[row])
+
+    @cached_property
     def _statistics(self) -> EntryTable:
-        stats = read_rows(self.table, self.specs, (), metrics=_METRICS, partitions=False)
-        rows = self.slim
+        stats, rows = self._metrics, self.slim
         columns = {name: stats[name] for name in stats.schema.names}
         names = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
         maps = statistics.as_maps(columns, self.specs.schemas[0], rows.num_rows, names)
@@ -85,12 +103,16 @@ class Rows:
         return EntryTable.from_columns({**maps, "record_count": counts}, self.specs, rows.num_rows, names)
 
 
+def _is_zero(counts: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+    return np.asarray(pc.fill_null(pc.equal(counts, 0), False).to_numpy(), bool)
+
+
 def read_root(io: FileIO, metadata: Any, snapshot: Snapshot) -> tuple[Manifest, ...]:
     """The manifests of a snapshot whose root is a version 4 one."""
     location = metadata.location
     path = resolve(location, str(getattr(snapshot, "root_manifest", "")))
     table = open_by_id(read_all(io, path), path)
-    if not is_tracked({ids[0] for ids in table.fields}):
+    if not is_tracked(set(table.below(()))):
         raise CorruptFile(path, "a root of tracked-file rows", f"the columns {table.schema.names}")
     refuse_column_files(table)
     specs = Specs.of(metadata)
@@ -162,51 +184,82 @@ def _leaves(rows: Rows, path: str, shared: Leaf, snapshot: Snapshot) -> Iterator
     if not len(wanted):
         return
     own = slim.take(pa.array(wanted))
-    columns = {name: own[name].to_pylist() for name in _NAMES if name not in ("split_offsets", "equality_ids")}
-    columns["location"] = resolved(shared.location, own["location"], path).to_pylist()
-    columns["partitions"] = _summaries(own, rows.specs, path)
-    for at, values in enumerate(zip(*columns.values(), strict=True)):
-        row = dict(zip(columns, values, strict=True))
-        yield from _views(row, rows, int(wanted[at]), shared, snapshot, path)
+    _refuse_older_without_spec(own, wanted, path)
+    files = resolved(shared.location, own["location"], path).to_pylist()
+    leaves = map(_leaf, wanted.tolist(), files, *_columns(own, _OF_LEAF), repeat(rows), repeat(shared), repeat(path))
+    partitions, sources = _summaries(own, rows.specs, path), zip(repeat(rows.statistics), wanted.tolist(), strict=False)
+    listed = zip(leaves, *_columns(own, _OF_LIST), partitions, sources, strict=False)
+    for manifest in (_manifest(*facts) for facts in listed):
+        yield manifest
+        leaf = manifest.leaf
+        if leaf is not None and leaf.is_tracked and not manifest.is_deletes:
+            yield from _other_sides(manifest, leaf, snapshot)
 
 
-def _views(
-    row: Mapping[str, Any], rows: Rows, at: int, shared: Leaf, snapshot: Snapshot, path: str
-) -> Iterator[Manifest]:
-    is_deletes = row["content_type"] == ContentType.DELETE_MANIFEST
-    is_tracked_leaf = row["format_version"] >= _SEED_VERSION
-    if not is_tracked_leaf and row["spec_id"] is None:
-        raise CorruptFile(path, "the spec of a leaf of an older version", f"none in row {at} ({row['location']})")
-    leaf = Leaf(
-        row["location"],
-        is_tracked=is_tracked_leaf,
+def _columns(own: pa.Table, names: Sequence[str]) -> list[list[Any]]:
+    return [own[name].to_pylist() for name in names]
+
+
+def _refuse_older_without_spec(own: pa.Table, wanted: Any, path: str) -> None:
+    lacking = own["spec_id"].is_null().to_numpy() & (own["format_version"].to_numpy() < _SEED_VERSION)
+    if lacking.any():
+        at = int(np.flatnonzero(lacking)[0])
+        found = f"none in row {wanted[at]} ({own['location'][at].as_py()})"
+        raise CorruptFile(path, "the spec of a leaf of an older version", found)
+
+
+_OF_LEAF = ("format_version", "hidden", "deleted_positions", "replaced_positions", "dv_snapshot_id", "vectors")
+
+
+def _leaf(
+    at: int,
+    file: str,
+    version: int,
+    hidden: bytes | None,
+    deleted: bytes | None,
+    replaced: bytes | None,
+    hidden_by: int | None,
+    vectors: int | None,
+    rows: Rows,
+    shared: Leaf,
+    path: str,
+) -> Leaf:
+    return Leaf(
+        file,
+        is_tracked=version >= _SEED_VERSION,
         location=shared.location,
         numbers=shared.numbers,
-        hidden=row["hidden"],
-        hidden_count=0 if row["hidden"] is None else len(decode(row["hidden"], path)),
-        removed=(row["deleted_positions"], row["replaced_positions"]),
-        hidden_by=row["dv_snapshot_id"],
-        vectors=row["vectors"],
+        hidden=hidden,
+        hidden_count=0 if hidden is None else len(decode(hidden, path)),
+        removed=(deleted, replaced),
+        hidden_by=hidden_by,
+        vectors=vectors,
         place=(rows, at),
     )
-    manifest = Manifest(
-        path=row["location"] if leaf.hidden is None else f"{row['location']}#{leaf.hidden_by}",
-        length=row["file_size_in_bytes"],
-        spec_id=MIXED_SPECS if row["spec_id"] is None else row["spec_id"],
-        is_deletes=is_deletes,
-        sequence_number=row["sequence_number"],
-        min_sequence_number=row["min_sequence_number"],
-        added_snapshot_id=row["snapshot_id"],
-        **{name: row[name] for name in (*_COUNTS, "replaced_files", "replaced_rows")},
-        partitions=row["partitions"],
-        key_metadata=row["key_metadata"],
-        first_row_id=row["first_row_id"],
-        leaf=leaf,
-        statistics=(rows.statistics, at),
-    )
-    yield manifest
-    if is_tracked_leaf and not is_deletes:
-        yield from _other_sides(manifest, leaf, snapshot)
+
+
+_OF_LIST = (
+    "file_size_in_bytes",
+    "spec_id",
+    "content_type",
+    "sequence_number",
+    "min_sequence_number",
+    "snapshot_id",
+    *_COUNTS,
+    "key_metadata",
+    "first_row_id",
+    "replaced_files",
+    "replaced_rows",
+)
+
+
+def _manifest(leaf: Leaf, length: int, spec_id: int | None, content: int, *facts: Any) -> Manifest:
+    *counts, key, first_row_id, replaced_files, replaced_rows, partitions, statistics = facts
+    path = leaf.file if leaf.hidden is None else f"{leaf.file}#{leaf.hidden_by}"
+    named = (path, length, MIXED_SPECS if spec_id is None else spec_id, content == ContentType.DELETE_MANIFEST)
+    others = (partitions, key, first_row_id, replaced_files, replaced_rows, leaf, statistics)
+    in_order: tuple[Any, ...] = (*named, *counts, *others)  # some thousands are made at once, and names cost
+    return Manifest(*in_order)
 
 
 def _other_sides(manifest: Manifest, leaf: Leaf, snapshot: Snapshot) -> Iterator[Manifest]:
@@ -236,16 +289,16 @@ def _other_sides(manifest: Manifest, leaf: Leaf, snapshot: Snapshot) -> Iterator
 def _summaries(own: pa.Table, specs: Specs, path: str) -> Sequence[tuple[FieldSummary, ...] | None]:
     """The ranges of the partition fields of each leaf of one spec."""
     ends = {u.column: _ends(own, u) for u in specs.union}
+    spec_ids = own["spec_id"].to_pylist()
+    try:
+        columns = {s: [ends[c] for c in specs.columns(s)] for s in {*spec_ids} if s is not None}
+    except TableError as e:
+        at = next(at for at, s in enumerate(spec_ids) if s is not None and s not in specs.by_id)
+        raise CorruptFile(path, "leaves of specs that the table has", f"spec {spec_ids[at]} in row {at}") from e
     found: list[tuple[FieldSummary, ...] | None] = []
-    for at, spec_id in enumerate(own["spec_id"].to_pylist()):
-        if spec_id is None:
-            found.append(None)
-            continue
-        try:
-            summaries = tuple(ends[c][at] for c in specs.columns(spec_id))
-        except TableError as e:
-            raise CorruptFile(path, "leaves of specs that the table has", f"spec {spec_id} in row {at}") from e
-        found.append(None if None in summaries else summaries)  # type: ignore[arg-type]
+    for at, spec_id in enumerate(spec_ids):
+        summaries = None if spec_id is None else tuple(column[at] for column in columns[spec_id])
+        found.append(None if summaries is None or None in summaries else summaries)  # type: ignore[arg-type]
     return found
 
 

@@ -30,6 +30,7 @@ from neve.tree.tracked.fields import (
     TRACKING,
     VECTOR,
     ContentType,
+    TrackedField,
 )
 
 __all__ = ["concat", "empty_rows", "encode_rows", "fixed", "put", "read_rows", "typed_rows"]
@@ -55,10 +56,11 @@ def read_rows(
     partitions: bool = True,
     rows: Any = None,
     columns: Collection[int] | None = None,
+    dictionaries: bool = False,
 ) -> pa.Table:
     """Columns of the rows of a file: those named, the union tuple, and statistics of the metrics asked for.
 
-    A column that the file does not have is null.
+    A column that the file does not have is null. `dictionaries` leaves names of formats as the file has them: encoded.
     """
     schema = specs.schemas[0]
     wanted = fixed(names)
@@ -67,18 +69,28 @@ def read_rows(
     ends = _range_places(table, specs) if ranges else {}
     found = table.read([*wanted.values(), *tuples.values(), *stats.values(), *ends.values()], rows)
     count = table.rows if rows is None else len(rows)
-    settled = {name: _settled(found.get(path), _TYPES[name], count, table) for name, path in wanted.items()}
-    types = {u.column: u.arrow_type for u in specs.union} | _range_types(specs)
-    settled |= {name: _cast(found.get(path), types[name], count, table) for name, path in (tuples | ends).items()}
-    kept = statistics.kept_columns(schema)
-    settled |= {name: _promoted(found[path], _stat_type(name, kept)) for name, path in stats.items()}
+    settled = {name: found[path] for name, path in wanted.items() if dictionaries and _is_encoded(found.get(path))}
+    settled |= {n: _settled(found.get(path), _TYPES[n], count, table) for n, path in wanted.items() if n not in settled}
+    if tuples or ends:
+        types = {u.column: u.arrow_type for u in specs.union} | (_range_types(specs) if ends else {})
+        settled |= {name: _cast(found.get(path), types[name], count, table) for name, path in (tuples | ends).items()}
+    if stats:
+        kept = statistics.kept_columns(schema)
+        settled |= {name: _promoted(found[path], _stat_type(name, kept)) for name, path in stats.items()}
     return pa.table(settled)
+
+
+def _is_encoded(values: pa.Array | None) -> bool:
+    return values is not None and pa.types.is_dictionary(values.type)
 
 
 def _settled(values: pa.Array | None, kind: pa.DataType, count: int, table: IdTable) -> pa.Array:
     if values is None:
         return pa.nulls(count, kind)
+    values = values.dictionary_decode() if _is_encoded(values) else values
     try:
+        if pa.types.is_string(values.type):
+            values.validate(full=True)
         return values if values.type == kind else values.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise CorruptFile(table.path, f"a column of type {kind}", f"{values.type} ({e})") from e
@@ -122,7 +134,7 @@ def _range_id(field_id: int, end: int) -> IdPath:
 
 def _range_places(table: IdTable, specs: Specs) -> dict[str, IdPath]:
     places = {range_column(u.column, end): _range_id(u.field.field_id, end) for u in specs.union for end in _ENDS}
-    return {name: path for name, path in places.items() if path in table.fields}
+    return {name: path for name, path in places.items() if table.has(path)}
 
 
 def _range_types(specs: Specs) -> dict[str, pa.DataType]:
@@ -192,7 +204,7 @@ def _iceberg_schema(schema: pa.Schema) -> str:
 
 def _nested(rows: pa.Table, specs: Specs, is_root: bool) -> pa.Table:
     left_out = frozenset() if is_root else ONLY_IN_ROOT
-    own = [f for f in FIXED if f.column not in left_out and f.ids[0] != RANGES]
+    own = [f for f in FIXED if f.column not in left_out and f.ids[0] != RANGES and _is_told(f, rows)]
     content = rows["content_type"].to_numpy()
     is_manifest = (content == ContentType.DATA_MANIFEST) | (content == ContentType.DELETE_MANIFEST)
     absent = {
@@ -210,9 +222,17 @@ def _nested(rows: pa.Table, specs: Specs, is_root: bool) -> pa.Table:
             leaves = [(_field(f.name, f.type, f.ids[1], not f.required), _one(rows[f.column])) for f in inner]
             made[top] = _struct(top, leaves, absent[top], nullable=top != TRACKING)
     made |= _tuples(rows, specs, is_manifest) | _statistics(rows, specs.schemas[0])
-    made |= _ranges(rows, specs, ~is_manifest) if is_root else {}
+    made |= _ranges(rows, specs, ~is_manifest) if is_root and is_manifest.any() else {}
     order = [*(i for i in _ORDER if i in made), *(i for i in made if i not in _ORDER)]
     return pa.Table.from_arrays([made[i][1] for i in order], schema=pa.schema([made[i][0] for i in order]))
+
+
+def _is_told(field: TrackedField, rows: pa.Table) -> bool:
+    """Whether a file has to have a field: readers take one that is not there for null, and it costs them nothing."""
+    if field.ids[0] in (VECTOR, MANIFEST_INFO) and field.required:
+        first = next(f for f in FIXED if f.ids[0] == field.ids[0])
+        return bool(rows[first.column].null_count < rows.num_rows)
+    return field.required or bool(rows[field.column].null_count < rows.num_rows)
 
 
 def _field(name: str, kind: pa.DataType, field_id: int, nullable: bool = True) -> pa.Field:
@@ -245,8 +265,9 @@ def _no_nulls(values: pa.Array) -> pa.Array:
 
 
 def _tuples(rows: pa.Table, specs: Specs, is_manifest: np.ndarray[Any, Any]) -> dict[int, tuple[pa.Field, pa.Array]]:
-    """The union tuple; null for manifests and files of unpartitioned specs."""
-    typed = [u for u in specs.union if not pa.types.is_null(u.arrow_type)]
+    """The union tuple of the specs that files have; null for manifests and files of unpartitioned specs."""
+    known = {s for s in pc.unique(rows["spec_id"].filter(pa.array(~is_manifest))).to_pylist() if s is not None}
+    typed = [u for u in specs.union if not pa.types.is_null(u.arrow_type) and not known.isdisjoint(u.spec_ids)]
     if not typed:
         return {}
     ids = [u.field.field_id for u in typed]
@@ -280,14 +301,14 @@ def _statistics(rows: pa.Table, schema: Schema) -> dict[int, tuple[pa.Field, pa.
         if not own:
             continue
         base = statistics.base_id(field_id)
+        arrays = {m: _one(rows[c].cast(statistics.metric_type(field, m))) for m, c in own.items()}
+        valid = np.logical_or.reduce([values.is_valid().to_numpy(zero_copy_only=False) for values in arrays.values()])
+        # the Iceberg library cannot read statistics that do not tell whether bounds are tight
+        arrays[statistics.TIGHT] = pc.fill_null(arrays.get(statistics.TIGHT, pa.nulls(count, pa.bool_())), False)
         inner = [
-            (
-                _field(statistics.METRICS[m], statistics.metric_type(field, m), base + m),
-                _one(rows[c].cast(statistics.metric_type(field, m))),
-            )
-            for m, c in own.items()
+            (_field(statistics.METRICS[m], statistics.metric_type(field, m), base + m), arrays[m])
+            for m in sorted(arrays)
         ]
-        valid = np.logical_or.reduce([values.is_valid().to_numpy(zero_copy_only=False) for _, values in inner])
         leaves.append(_struct(base, inner, ~valid, name=field.name))
         known |= valid
     return {STATISTICS: _struct(STATISTICS, leaves, ~known)} if leaves else {}

@@ -31,6 +31,7 @@ from neve.model.partition import arrow_type
 from neve.model.single_value import decode_exact, encode
 from neve.tree.entries import BOUNDS, COUNTS, EntryTable
 from neve.tree.tracked.fields import STATISTICS
+from neve.tree.tracked.widening import widened
 
 __all__ = [
     "LOWER",
@@ -48,6 +49,7 @@ __all__ = [
     "kept_columns",
     "metric_type",
     "places",
+    "shortened",
 ]
 
 LOWER, UPPER, TIGHT, VALUES, NULLS, NANS, SIZE = 1, 2, 3, 4, 5, 6, 7
@@ -134,7 +136,7 @@ def places(
         field_id = (base - _FIRST) // _WIDTH
         for metric in metrics:
             path = (STATISTICS, base, base + metric)
-            if base >= _FIRST and field_id in kept and metric_type(kept[field_id], metric) and path in table.fields:
+            if base >= _FIRST and field_id in kept and metric_type(kept[field_id], metric) and table.has(path):
                 found[column_of(field_id, metric)] = path
     return found
 
@@ -224,6 +226,25 @@ def aggregated(columns: Columns, schema: Schema) -> dict[str, pa.Scalar]:
         own = {m: _whole(columns[c]) for m in METRICS if (c := column_of(field_id, m)) in columns and m != SIZE}
         found |= {column_of(field_id, m): value for m, value in _of_column(own, field) if value.is_valid}
     return found
+
+
+def shortened(found: Mapping[str, pa.Scalar]) -> dict[str, pa.Scalar]:
+    """Statistics of many files as a root lists them: what prunes leaves, in few bytes, since each commit writes them.
+
+    Bounds are widened to round values. How many values there are matters only beside nulls and NaNs, and no bound is
+    tight.
+    """
+    kept = dict(found)
+    for field_id in {name.split(".")[0] for name in found}:
+        lower, upper, tight, values, nulls, nans = (
+            f"{field_id}.{m}" for m in (LOWER, UPPER, TIGHT, VALUES, NULLS, NANS)
+        )
+        kept |= {tight: pa.scalar(False)} if tight in kept else {}
+        if nulls in kept and not kept[nulls].as_py() and not (nans in kept and kept[nans].as_py()):
+            kept.pop(values, None)
+        if lower in kept and upper in kept:
+            kept[lower], kept[upper] = widened(kept[lower], kept[upper])
+    return kept
 
 
 def _of_column(own: Mapping[int, pa.Array], field: NestedField) -> Iterator[tuple[int, pa.Scalar]]:

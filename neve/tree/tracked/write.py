@@ -142,8 +142,8 @@ def _aggregated(rows: pa.Table, specs: Specs) -> dict[str, pa.Array]:
     """Deleted rows count too: who looks for what a snapshot removed prunes leaves like everyone else."""
     rows = rows.filter(pc.not_equal(rows["status"], int(Status.REPLACED)))  # its new state says the same
     columns = {name: rows[name].combine_chunks() for name in rows.schema.names if name.startswith("s") and "." in name}
-    found = statistics.aggregated(columns, specs.schemas[0])
-    return {name: pa.array([value.as_py()], columns[name].type) for name, value in found.items()}
+    found = statistics.shortened(statistics.aggregated(columns, specs.schemas[0]))
+    return {name: pa.repeat(value.cast(columns[name].type), 1) for name, value in found.items()}
 
 
 def _ranges(rows: pa.Table, specs: Specs, spec_ids: Sequence[int]) -> dict[str, pa.Array]:
@@ -161,7 +161,7 @@ def _ranges(rows: pa.Table, specs: Specs, spec_ids: Sequence[int]) -> dict[str, 
         ends = pc.min_max(known) if len(known) else {"min": pa.scalar(None, kind), "max": pa.scalar(None, kind)}
         found |= {
             range_column(column, 2): pa.array([values.null_count > 0]),
-            range_column(column, 3): pa.array([nan is not None and bool(pc.any(nan).as_py())]),
+            range_column(column, 3): pa.array([None if nan is None else bool(pc.any(nan).as_py())], pa.bool_()),
             range_column(column, 4): pa.array([ends["min"].as_py()], kind),
             range_column(column, 5): pa.array([ends["max"].as_py()], kind),
         }
