@@ -251,3 +251,15 @@ def test_the_past_is_read_as_it_was(lived: Lived):
 def test_the_table_passes_its_audit(lived: Lived):
     audit = lived.table.verify()
     assert audit.is_sound, str(audit)
+
+
+def test_a_bucket_that_version_1_left_void_is_changed_and_audited(tmp_path):
+    """The void field is of the type of its source, a string; the bucket in its place was a number."""
+    t = neve.connect(tmp_path).create_table("db.t", "id bigint, s string", ["bucket(4, s)"], format_version=1)
+    t.append([{"id": 1, "s": "a"}])
+    t.evolve_partitions(drop=["bucket(4, s)"])
+    t.append([{"id": 2, "s": "b"}])
+    assert t.delete().where("id = 2").execute().rows_deleted == 1
+    assert t.refresh().to_arrow().to_pylist() == [{"id": 1, "s": "a"}]
+    t.append([{"id": 3, "s": "c"}])
+    assert (audit := t.verify()).is_sound, str(audit)

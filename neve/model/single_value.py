@@ -91,9 +91,14 @@ def decode_exact(values: Any, kind: IcebergType) -> pa.Array:
 
 
 def ordered(values: Any, kind: IcebergType) -> pa.Array:
-    """A typed column as values that compare; NaN becomes null, because it has no place in the order."""
+    """A typed column as values that compare; NaN becomes null, because it has no place in the order.
+
+    A void partition field has the type of its source, and lies in the column of the field it was: nulls of any type.
+    """
     values = _flat(values)
     target = ordered_type(kind)
+    if values.null_count == len(values):
+        return pa.nulls(len(values), target)
     if target == pa.float64():
         return _without_nan(values.cast(pa.float64()))
     if target == pa.int64():
