@@ -13,11 +13,13 @@ NeveError
     ├── CommitConflict       another writer got in the way; nothing landed
     └── CommitUnknown        the commit may have landed; every file is kept
 
-Messages read: what failed, the values, then what to do. They carry no row data and no credentials.
+Messages read: what failed, the values, then what to do. They carry no row data and no credentials. Paths and names in
+them come from storage: control characters are spelled out, what is endless is cut, and secrets in URIs are left out.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -37,8 +39,15 @@ __all__ = [
 ]
 
 
+_IN_URI = re.compile(r"://[^/\s@:]*:[^/\s@]*@")  # user:password@
+_IN_QUERY = re.compile(r"(?i)([?&;][\w.-]*(?:secret|token|credential|signature|sig|key)|\bpassword)=[^&;\s'\"]+")
+
+
 class NeveError(Exception):
     """The base of every error Névé raises on purpose."""
+
+    def __init__(self, *said: object) -> None:
+        super().__init__(*(_shown(each) if isinstance(each, str) else each for each in said))
 
 
 class UserError(NeveError, ValueError):
@@ -73,7 +82,7 @@ class CorruptFile(TableError):
     """A file whose bytes contradict its format or the metadata that names it."""
 
     def __init__(self, path: str, expected: str, found: str) -> None:
-        super().__init__(f"Corrupt file {path}: expected {expected}, found {found}.")
+        super().__init__(f"Corrupt file {_brief(path)}: expected {_brief(expected)}, found {_brief(found)}.")
         self.path, self.expected, self.found = path, expected, found
 
 
@@ -81,7 +90,7 @@ class MissingFile(TableError):
     """A file the table's metadata names is not there."""
 
     def __init__(self, path: str, named_by: str = "the table metadata") -> None:
-        super().__init__(f"Missing file {path}: {named_by} names it, but it is not there.")
+        super().__init__(f"Missing file {_brief(path)}: {named_by} names it, but it is not there.")
         self.path = path
 
 
@@ -89,7 +98,7 @@ class LimitExceeded(TableError):
     """A budget that protects memory or time was exceeded; the message says how to raise it."""
 
     def __init__(self, what: str, limit: int | float, hint: str) -> None:
-        super().__init__(f"Limit exceeded: {what} is over {limit}. {hint}")
+        super().__init__(f"Limit exceeded: {_brief(what)} is over {limit}. {hint}")
         self.what, self.limit = what, limit
 
 
@@ -119,6 +128,22 @@ class CommitUnknown(CommitError):
     def __init__(self, message: str, location: str = "") -> None:
         super().__init__(message)
         self.location = location
+
+
+def _shown(text: str) -> str:
+    """A message without what would act on a terminal, and without the secrets a URI may carry."""
+    safe = _IN_URI.sub("://…@", _IN_QUERY.sub(r"\1=…", text))
+    return safe if safe.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in safe)
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")
+
+
+def _brief(text: str, most: int = 600) -> str:
+    """A text on one line whose middle is left out when it is longer than anybody reads."""
+    line = text.replace("\n", "\\n")
+    return line if len(line) <= most else f"{line[: most // 2]}…{line[-most // 2 :]}"
 
 
 def _suggestion(near: list[str], known: list[str]) -> str:

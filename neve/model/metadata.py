@@ -44,6 +44,8 @@ __all__ = [
 MAX_METADATA_BYTES = 256 << 20
 """Metadata larger than this, after decompression, is refused; looked at anew on every read."""
 
+_MAX_RATIO = 100  # of compressed metadata, once it inflates beyond `_RATIO_FLOOR`; what writers write is below 30
+_RATIO_FLOOR = 64 << 20
 _DEFAULTS_SINCE = 3
 _KEEP_UNKNOWN = ConfigDict(extra="allow", populate_by_name=True, frozen=True)
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -156,6 +158,8 @@ def parse(raw: bytes, path: str, limit: int | None = None) -> TableMetadata:
         found = from_json(text, allow_inf_nan=False)
     except ValueError as e:
         raise CorruptFile(path, "table metadata as JSON", str(e)) from e
+    except MemoryError as e:
+        raise LimitExceeded(f"the memory to hold {path}", len(text), "It has too many values for this process.") from e
     return from_object(found, path)
 
 
@@ -240,6 +244,7 @@ def _check_refs(metadata: TableMetadata) -> None:
 
 
 def _decompress(raw: bytes, path: str, limit: int) -> bytes:
+    limit = min(limit, max(_RATIO_FLOOR, _MAX_RATIO * len(raw)))
     inflate = zlib.decompressobj(wbits=31)
     try:
         text = inflate.decompress(raw, limit + 1)

@@ -11,8 +11,10 @@ beside `spec_id`, so files of different specs stand in one table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +22,7 @@ import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
 from pyiceberg.table.snapshots import Snapshot
 
+from neve.io.untrusted import untrusted
 from neve.model.partition import Specs
 from neve.model.snapshots import listing_of
 from neve.ops.context import TableContext
@@ -27,6 +30,8 @@ from neve.tree.entries import DETAIL, MIXED_SPECS, Content, EntryTable, FieldSum
 from neve.tree.read import manifests_of, read_entries
 
 __all__ = ["Inspect"]
+
+P = ParamSpec("P")
 
 _MILLISECONDS = pa.timestamp("ms", "UTC")
 _FILE_COLUMNS = (
@@ -48,24 +53,39 @@ _FILE_COLUMNS = (
 _ENTRY_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 
 
+def _guarded(view: Callable[Concatenate[Inspect, P], pa.Table]) -> Callable[Concatenate[Inspect, P], pa.Table]:
+    """A view of metadata that is not trusted: what no check foresaw is an error about the table's metadata."""
+
+    @wraps(view)
+    def guarded(self: Inspect, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
+        with untrusted(self.context.iceberg.metadata_location, "a table whose metadata can be shown"):
+            return view(self, *args, **kwargs)
+
+    return guarded
+
+
 @dataclass(frozen=True)
 class Inspect:
     """The metadata tables of one state of a table."""
 
     context: TableContext
 
+    @_guarded
     def files(self, snapshot_id: int | None = None) -> pa.Table:
         """The live files, data and deletes, with their statistics."""
         return self._entries(snapshot_id).live().columns_as(_FILE_COLUMNS)
 
+    @_guarded
     def entries(self, snapshot_id: int | None = None) -> pa.Table:
         """Every manifest entry, tombstones included, with the values it inherits filled in."""
         return self._entries(snapshot_id).columns_as((*_ENTRY_COLUMNS, *_FILE_COLUMNS))
 
+    @_guarded
     def manifests(self, snapshot_id: int | None = None) -> pa.Table:
         """The manifests of a snapshot, each with the range of every partition field of its spec."""
         return _manifest_rows(self._manifests(snapshot_id), self.context.specs)
 
+    @_guarded
     def partitions(self, snapshot_id: int | None = None) -> pa.Table:
         """What each partition holds, by spec: files, rows and bytes of data, and the delete files beside them."""
         live = self._entries(snapshot_id, detail=()).entries.live()
@@ -74,6 +94,7 @@ class Inspect:
         order = pc.sort_indices(keys.columns, [(name, "ascending") for name in in_order])
         return _partition_rows(live, codes, keys).take(order)
 
+    @_guarded
     def specs(self) -> pa.Table:
         """The fields of every partition spec the table has had, with their types and sources."""
         specs, default = self.context.specs, self.context.metadata.default_spec_id
@@ -97,6 +118,7 @@ class Inspect:
         ]
         return pa.Table.from_pylist(rows, _SPECS)
 
+    @_guarded
     def snapshots(self) -> pa.Table:
         """All snapshots in the metadata."""
         rows = [
@@ -107,12 +129,13 @@ class Inspect:
                 "sequence_number": s.sequence_number,
                 "operation": s.summary.operation.value if s.summary else None,
                 "manifest_list": listing_of(s),
-                "summary": list(s.summary.additional_properties.items()) if s.summary else [],
+                "summary": [(k, str(v)) for k, v in s.summary.additional_properties.items()] if s.summary else [],
             }
             for s in self.context.metadata.lazy_snapshots
         ]
         return pa.Table.from_pylist(rows, _SNAPSHOTS)
 
+    @_guarded
     def history(self) -> pa.Table:
         """Which snapshot was current since when, and whether it is still an ancestor of the current one."""
         metadata = self.context.metadata
@@ -131,6 +154,7 @@ class Inspect:
         ]
         return pa.Table.from_pylist(rows, _HISTORY)
 
+    @_guarded
     def refs(self) -> pa.Table:
         """Branches and tags."""
         rows = [
@@ -146,6 +170,7 @@ class Inspect:
         ]
         return pa.Table.from_pylist(rows, _REFS)
 
+    @_guarded
     def tree(self, snapshot_id: int | None = None) -> pa.Table:
         """The metadata tree from the snapshot down to its manifests: one row per node with what hangs below it."""
         snapshot = self.context.snapshot(snapshot_id)

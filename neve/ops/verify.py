@@ -21,6 +21,7 @@ from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile
 from neve.io.files import size
+from neve.io.untrusted import untrusted
 from neve.model.snapshots import Snapshot, listing_of
 from neve.ops.audit.deletes import attached, delete_findings
 from neve.ops.audit.files import audit_files
@@ -41,6 +42,11 @@ _THREADS = 8
 
 def verify(context: TableContext, *, data: bool = True) -> Audit:
     """Audit one state of a table; without `data` only metadata files are opened."""
+    with untrusted(context.iceberg.metadata_location, "a table that can be audited"):
+        return _verified(context, data)
+
+
+def _verified(context: TableContext, data: bool) -> Audit:
     metadata, io, path = context.metadata, context.io, context.iceberg.metadata_location
     try:
         findings = list(metadata_findings(metadata, path))

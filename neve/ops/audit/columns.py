@@ -122,7 +122,7 @@ def _contradicts(expected: Any, field: PartitionField, column: Column, at: int) 
     try:
         apply = field.transform.transform(column.kind)
         made = {apply(end.decode() if isinstance(column.kind, StringType) else end) for end in (low, high)}
-    except (ValueError, TypeError, NotImplementedError, OverflowError):
+    except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError):
         return False  # a transform or a type that cannot be computed here
     found = {m.encode() if isinstance(m, str) else m for m in made}
     if isinstance(field.transform, TimeTransform) and low < 0:

@@ -16,7 +16,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from neve.errors import CorruptFile
 from neve.io.paths import canonical_all
 from neve.io.puffin import read_vectors
-from neve.io.vectors import PositionSet
+from neve.io.vectors import MAX_POSITION, PositionSet
 from neve.run.arrow.columns import DELETE_PATH_ID, DELETE_POSITION_ID
 from neve.run.arrow.formats import open_file
 from neve.run.arrow.ids import identified
@@ -122,8 +122,8 @@ def _together(held: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
 def _by_file(which: Ints, positions: Ints, path: str) -> Iterator[tuple[int, PositionSet]]:
     if not len(positions):
         return
-    if positions.min() < 0:
-        raise CorruptFile(path, "positions from 0 on", "a negative one")
+    if positions.min() < 0 or positions.max() > MAX_POSITION:
+        raise CorruptFile(path, f"positions from 0 to {MAX_POSITION}", f"{positions.min()} to {positions.max()}")
     order = np.argsort(which, kind="stable")
     files, starts = np.unique(which[order], return_index=True)
     for at, start, end in zip(files, starts, [*starts[1:], len(order)], strict=True):

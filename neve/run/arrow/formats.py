@@ -9,6 +9,7 @@ from typing import Protocol
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile, UnsupportedFeature
+from neve.io.untrusted import untrusted
 from neve.run.arrow.avro import open_avro
 from neve.run.arrow.build import Stretch
 from neve.run.arrow.ids import FileField
@@ -49,14 +50,18 @@ _OPEN: dict[str, Callable[[FileIO, str, int | None], DataFile]] = {
 
 @contextmanager
 def open_file(io: FileIO, path: str, file_format: str, size: int | None, count: int | None) -> Iterator[DataFile]:
-    """An open file; its size and its row count must be those the metadata gives."""
+    """An open file; its size and its row count must be those the metadata gives.
+
+    What its contents make the caller's code raise becomes an error that names the file.
+    """
     opener = _OPEN.get(file_format.upper())
     if opener is None:
         raise UnsupportedFeature(f"Cannot read {path}: files of format {file_format} hold no rows that can be read.")
-    data = opener(io, path, size)
-    try:
-        if count is not None and data.record_count not in (count, None):
-            raise CorruptFile(path, f"{count} rows, as the metadata says", f"{data.record_count}")
-        yield data
-    finally:
-        data.close()
+    with untrusted(path, f"rows in {file_format.upper()}"):
+        data = opener(io, path, size)
+        try:
+            if count is not None and data.record_count not in (count, None):
+                raise CorruptFile(path, f"{count} rows, as the metadata says", f"{data.record_count}")
+            yield data
+        finally:
+            data.close()

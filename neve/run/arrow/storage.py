@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.io import FileIO
 
-from neve.errors import CorruptFile, TableError
-from neve.io.files import naming
-from neve.io.targets import input_file
+from neve.errors import CorruptFile, NeveError, TableError
+from neve.io.files import naming, out_of_memory
+from neve.io.targets import file_to_open
 
 __all__ = ["opened", "reading"]
 
@@ -20,7 +20,7 @@ __all__ = ["opened", "reading"]
 def opened(io: FileIO, path: str, size: int | None) -> tuple[Any, int]:
     """A seekable stream over a file and its length, which must be the one the metadata gives."""
     with naming(path, "read"):
-        stream = input_file(io, path).open(seekable=True)
+        stream = file_to_open(io, path).open(seekable=True)
         stream.seek(0, os.SEEK_END)
         found = int(stream.tell())
         stream.seek(0)
@@ -38,7 +38,11 @@ def reading(path: str, expected: str) -> Iterator[None]:
     """
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except NeveError:
+        raise
+    except MemoryError as error:
+        raise out_of_memory(path) from error
+    except (pa.ArrowException, ValueError, OverflowError) as error:
         raise CorruptFile(path, expected, _first_line(error)) from error
     except OSError as error:
         if error.errno is not None:
