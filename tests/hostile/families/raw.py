@@ -1,0 +1,190 @@
+"""Damage that knows nothing of formats: files cut, bits flipped, files in the place of others, things that are none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from tests.hostile.case import Case, chance
+from tests.hostile.place import VERSIONS, Place
+
+METADATA = ("metadata", "list", "old list", "manifest", "delete manifest")
+ROLES = {
+    1: ("metadata", "list", "old list", "manifest", "data", "data of another spec"),
+    2: (*METADATA, "data", "data of another spec", "positions", "equality", "orc", "avro"),
+    3: (*METADATA, "data", "data of another spec", "vector", "equality"),
+    4: ("metadata", "list", "old list", "manifest", "data", "data of another spec", "vector"),
+}
+ENDS = (0, 1, 3, 4, 5, 8, 12, 16, 17, 33, 64, 150, -1, -2, -4, -5, -8, -9, -12, -13, -17, -40)
+SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def cases() -> Iterator[Case]:
+    yield from cuts()
+    yield from flips()
+    yield from swaps()
+    yield from fillings()
+    yield from no_files()
+
+
+def cuts() -> Iterator[Case]:
+    """A file that ends too early is never read as one that is whole."""
+    for version, roles in ROLES.items():
+        for role in roles:
+            for end in ENDS:
+                yield Case("cut", f"{role} at {end}", version, partial(_cut, role, end))
+            for share in SHARES:
+                yield Case("cut", f"{role} at {share:.0%}", version, partial(_cut_share, role, share))
+
+
+def _cut(role: str, end: int, place: Place) -> None:
+    data = place.path(role).read_bytes()
+    place.path(role).write_bytes(data[:end] if abs(end) <= len(data) else data[: len(data) // 3])
+
+
+def _cut_share(role: str, share: float, place: Place) -> None:
+    data = place.path(role).read_bytes()
+    place.path(role).write_bytes(data[: int(len(data) * share)])
+
+
+FLIPS: dict[str, Callable[[bytearray, object], object]] = {}
+
+
+def _flip(function: Callable) -> Callable:
+    FLIPS[function.__name__.strip("_").replace("_", " ")] = function
+    return function
+
+
+@_flip
+def _one_bit(data: bytearray, r) -> None:
+    data[r.randrange(len(data))] ^= 1 << r.randrange(8)
+
+
+@_flip
+def _a_bit_in_front(data: bytearray, r) -> None:
+    data[r.randrange(min(len(data), 48))] ^= 1 << r.randrange(8)
+
+
+@_flip
+def _a_bit_at_the_end(data: bytearray, r) -> None:
+    data[-1 - r.randrange(min(len(data), 48))] ^= 1 << r.randrange(8)
+
+
+@_flip
+def _a_few_bytes(data: bytearray, r) -> None:
+    for _ in range(r.choice((2, 5, 30))):
+        data[r.randrange(len(data))] = r.randrange(256)
+
+
+@_flip
+def _a_stretch_of_zeros(data: bytearray, r) -> None:
+    at = r.randrange(len(data))
+    data[at : at + 16] = bytes(len(data[at : at + 16]))
+
+
+@_flip
+def _a_stretch_of_ones(data: bytearray, r) -> None:
+    at = r.randrange(len(data))
+    data[at : at + 9] = b"\xff" * len(data[at : at + 9])
+
+
+@_flip
+def _a_stretch_twice(data: bytearray, r) -> None:
+    at = r.randrange(len(data))
+    data[at:at] = data[at : at + 40]
+
+
+@_flip
+def _a_byte_less(data: bytearray, r) -> None:
+    del data[r.randrange(len(data))]
+
+
+def flips(seeds: int = 3) -> Iterator[Case]:
+    """Only vectors have a checksum over all that counts; elsewhere other values may be read, without any harm."""
+    for version, roles in ROLES.items():
+        for role in roles:
+            told_by = "reader" if role == "vector" else "nobody"
+            audited = role in METADATA or role == "vector"
+            for kind in FLIPS:
+                for seed in range(seeds):
+                    label = f"{kind} of {role}, {seed}"
+                    change = partial(_flipped, role, kind, f"{version} {label}")
+                    yield Case("flip", label, version, change, told_by=told_by, audited=audited)
+
+
+def _flipped(role: str, kind: str, seed: str, place: Place) -> None:
+    data = bytearray(place.path(role).read_bytes())
+    FLIPS[kind](data, chance(seed))
+    place.path(role).write_bytes(data)
+
+
+def swaps() -> Iterator[Case]:
+    """A file in the place of another; an older list is a whole one, so that only an audit can tell."""
+    for version, roles in ROLES.items():
+        for role in roles:
+            for other in roles:
+                if role != other:
+                    told_by = "audit" if {role, other} == {"list", "old list"} else "reader"
+                    yield Case("swap", f"{other} as {role}", version, partial(_swapped, role, other), told_by=told_by)
+
+
+def _swapped(role: str, other: str, place: Place) -> None:
+    place.path(role).write_bytes(place.path(other).read_bytes())
+
+
+FILLINGS: dict[str, Callable[[bytes], bytes]] = {
+    "nothing": lambda data: b"",
+    "zeros": lambda data: bytes(len(data)),
+    "ones": lambda data: b"\xff" * len(data),
+    "noise": lambda data: chance(len(data)).randbytes(len(data)),
+    "a picture": lambda data: b"GIF89a" + data[6:],
+    "a page of HTML": lambda data: b"<html><body>AccessDenied</body></html>",
+    "itself twice": lambda data: data + data,
+    "magic alone": lambda data: data[:4],
+    "magic and noise": lambda data: data[:4] + chance(1).randbytes(len(data)) + data[-4:],
+    "an encrypted file": lambda data: b"AGS1" + data[4:],
+    "a gzip of itself": lambda data: __import__("gzip").compress(data),
+}
+
+
+WITH_A_FOOTER = ("a picture", "an encrypted file", "magic and noise")  # an audit looks at no more of a data file
+
+
+def fillings() -> Iterator[Case]:
+    """Something else altogether; gzip is the one that metadata may be."""
+    for version, roles in ROLES.items():
+        for role in roles:
+            for what, make in FILLINGS.items():
+                told_by = "reader" if (role, what) != ("vector", "itself twice") else "nobody"
+                audited = role in (*METADATA, "vector") or what not in WITH_A_FOOTER
+                change = partial(_filled, role, make)
+                yield Case("filling", f"{what} as {role}", version, change, told_by=told_by, audited=audited)
+
+
+def _filled(role: str, make: Callable[[bytes], bytes], place: Place) -> None:
+    place.path(role).write_bytes(make(place.path(role).read_bytes()))
+
+
+def no_files() -> Iterator[Case]:
+    """Names that lead to something that is no file: opening it may never end."""
+    things = {
+        "nothing": lambda path: None,
+        "a folder": lambda path: path.mkdir(),
+        "a pipe": os.mkfifo,
+        "a link to itself": lambda path: path.symlink_to(path),
+        "a link to nowhere": lambda path: path.symlink_to(path.parent / "nowhere"),
+        "a link to an endless file": lambda path: path.symlink_to("/dev/zero"),
+        "a file of 64 GB": lambda path: (path.touch(), os.truncate(path, 64 << 30)),
+    }
+    for version in VERSIONS:
+        for role in ROLES[version]:
+            for what, make in things.items():
+                yield Case("no file", f"{what} as {role}", version, partial(_replaced, role, make))
+
+
+def _replaced(role: str, make: Callable[[Path], object], place: Place) -> None:
+    path = place.path(role)
+    path.unlink()
+    make(path)

@@ -1,0 +1,63 @@
+"""Faults put into the product on purpose, to see that the harness catches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+import neve.commit.cleanup
+import neve.commit.reach
+import neve.io.files
+import neve.io.vectors
+import neve.model.metadata
+from neve.io.avro import container
+from neve.io.avro.limits import Limits
+
+
+def no_path_check() -> None:
+    """Every path counts as one of the table's."""
+    for module in (neve.commit.reach, neve.commit.cleanup):
+        module.inside_all = lambda paths, roots: pa.array([True] * len(paths), pa.bool_())
+    neve.io.files.refuse_outside = lambda paths, roots, doing: None
+    neve.io.files._really_inside = lambda target, roots: True
+
+
+def no_checksum() -> None:
+    """Vectors are believed whatever their checksum says."""
+    neve.io.vectors.zlib = type("Same", (), {"crc32": staticmethod(lambda body: _Any())})
+
+
+class _Any(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+def no_limit() -> None:
+    """Blocks inflate as far as they like."""
+    Limits.inflated_budget = lambda self, stored: 1 << 40  # type: ignore[method-assign]
+    container.DECOMPRESSORS["deflate"] = lambda data, budget: __import__("zlib").decompress(data, -15)
+
+
+def no_naming() -> None:
+    """What a library raises comes through as it is."""
+    neve.model.metadata.ValidationError = type("Never", (Exception,), {})
+    neve.model.metadata.CorruptFile = lambda path, expected, found: KeyError(found)
+
+
+PLANTS: dict[str, Callable[[], None]] = {
+    "": lambda: None,
+    "no path check": no_path_check,
+    "no checksum": no_checksum,
+    "no limit": no_limit,
+    "no naming": no_naming,
+}
+
+
+def plant(name: str) -> None:
+    PLANTS[name]()

@@ -1,0 +1,39 @@
+"""Thousands of corrupt and malicious tables, each met in a process of its own: right rows, or one clear error.
+
+`make test` plays a spread of them, NEVE_PROOF=all every one that `corpus` has a place for. One by name:
+`python -m tests.hostile.arena "cut: v2: manifest at 17"`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.hostile.arena import Report, run
+from tests.hostile.corpus import FULL, QUICK
+from tests.proof.ledger import IS_FULL, tallied
+
+LEAST = 2_000 if IS_FULL else 90
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return run("ALL" if IS_FULL else "QUICK")
+
+
+def test_hostile_tables_do_no_harm(report: Report, capsys: pytest.CaptureFixture[str]):
+    with tallied("hostile input: right rows or one clear error") as tally:
+        tally.cases = report.cases
+        tally.failures += [f"{label}: {'; '.join(found)}" for label, found in report.faults.items()]
+        for what, count in report.outcomes.items():
+            tally.figure(what, count)
+        with capsys.disabled():
+            sys.stdout.write(f"\n{report.line}\n")
+    assert report.cases >= LEAST, f"{QUICK} or {FULL} are asked for"
+
+
+def test_every_way_to_end_well_is_met(report: Report):
+    """A harness whose damage is never noticed, or always, would prove little."""
+    assert report.outcomes["refused"] > report.cases // 4
+    assert report.outcomes["same"] > report.cases // 10
