@@ -178,6 +178,8 @@ class IdTable:
         A field of a struct is null where the struct is.
         """
         present = tuple(path for path in wanted if path in self.layout.places)
+        if not present:
+            return {}
         is_avro = isinstance(self.source, AvroFile)
         order = self.layout.whole(present) if is_avro else self.layout.order(present)
         columns = [_one(column) for column in (self._avro.columns if is_avro else self._columns(order.columns))]
