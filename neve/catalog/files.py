@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import uuid
-from urllib.parse import urlparse
 
 from pyiceberg.io import FileIO
 
 from neve.errors import MissingFile, TableError
-from neve.io.durable import sync
+from neve.io.files import write_new
 from neve.model import metadata as model
 from neve.model.metadata import TableMetadata, parse, serialise
 from neve.model.properties import properties_of
@@ -43,14 +40,8 @@ def read_metadata(io: FileIO, location: str) -> TableMetadata:
 
 
 def write_metadata(io: FileIO, location: str, metadata: TableMetadata) -> None:
-    """Write metadata to a fresh location; on return it would survive a power cut where files are local."""
-    raw = serialise(metadata, location)
-    with io.new_output(location).create(overwrite=True) as stream:
-        stream.write(raw)
-    parsed = urlparse(location)
-    if parsed.scheme in ("", "file"):
-        with contextlib.suppress(FileNotFoundError):  # a FileIO may keep it elsewhere
-            sync(parsed.path, os.path.dirname(parsed.path))
+    """Write metadata to a fresh location: complete or not at all; local files, and new folders, survive a power cut."""
+    write_new(io, location, serialise(metadata, location))
 
 
 def _folder(metadata: TableMetadata) -> str:

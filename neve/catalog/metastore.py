@@ -25,7 +25,7 @@ from neve.catalog.base import NeveCatalog, check_requirements
 from neve.catalog.files import read_metadata, write_metadata
 from neve.catalog.outcome import CatalogUnavailable, LostRace, MaybeSwapped, Swapped
 from neve.catalog.staging import Staged, stage
-from neve.errors import NeveError, UnsupportedFeature
+from neve.errors import NeveError, TableError, UnsupportedFeature
 from neve.model.metadata import adopt
 
 __all__ = ["MetastoreTables"]
@@ -102,7 +102,10 @@ class MetastoreTables(NeveCatalog, MetastoreCatalog):
         return StagedTable(table_identifier, staged.metadata, staged.location, io, self)
 
     def _write_metadata(self, metadata: Any, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
-        write_metadata(io, metadata_path, adopt(metadata))
+        try:
+            write_metadata(io, metadata_path, adopt(metadata))
+        except TableError as e:
+            raise CatalogUnavailable(f"{e}. Nothing landed.", metadata_path) from e
 
     _write_metadata_no_exist_check = _write_metadata  # Glue's name for the same on S3 Tables
 

@@ -20,7 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.typedef import EMPTY_DICT, Identifier
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import URL, Executable, Select, create_engine, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -30,7 +30,8 @@ from neve.catalog.base import NeveCatalog, check_requirements
 from neve.catalog.files import read_metadata, write_metadata
 from neve.catalog.outcome import CatalogUnavailable, Fate, LostRace, MaybeSwapped, NotSwapped, Swapped
 from neve.catalog.staging import Staged, stage, stage_new
-from neve.errors import NeveError, TableError
+from neve.errors import CommitUnknown, NeveError, TableError
+from neve.io.files import delete_all
 from neve.model.metadata import TableMetadata
 
 __all__ = ["EmbeddedCatalog", "SqlCatalog", "SqlTables"]
@@ -53,8 +54,8 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         io = self._load_file_io(EMPTY_DICT, staged.location)
         try:
             write_metadata(io, staged.location, staged.metadata)
-        except OSError as e:
-            raise CatalogUnavailable(f"Cannot write {staged.location}: {e}. Nothing landed.", staged.location) from e
+        except (OSError, TableError) as e:
+            raise CatalogUnavailable(f"{e}. Nothing landed.", staged.location) from e
         self._move(identifier, staged, updates)
         return Swapped(base, staged.metadata, staged.location)
 
@@ -99,11 +100,36 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         try:
             self._move(identifier, staged)
         except NotSwapped as e:
-            io.delete(staged.location)  # nobody can know of it: its name was made above
+            delete_all(io, [staged.location])  # nobody can know of it: its name was made above
             if not isinstance(e, LostRace):
                 raise
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists") from e
         return self._table(identifier, staged.metadata, staged.location)
+
+    def drop_table(self, identifier: str | Identifier) -> None:
+        """Forget a table."""
+        with self._told("drop of table", identifier):
+            super().drop_table(identifier)
+
+    def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
+        """Give a table another name."""
+        with self._told("rename of table", from_identifier):
+            return super().rename_table(from_identifier, to_identifier)
+
+    def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
+        """Make a namespace."""
+        with self._told("creation of namespace", namespace):
+            super().create_namespace(namespace, properties)
+
+    @contextlib.contextmanager
+    def _told(self, doing: str, name: str | Identifier) -> Iterator[None]:
+        """Failures of the database as an error of ours: the change may have been made all the same."""
+        try:
+            yield
+        except SQLAlchemyError as e:
+            shown = ".".join(Catalog.identifier_to_tuple(name))
+            message = f"Cannot tell whether the {doing} {shown} was done: {_cause(e)}. Look before trying again."
+            raise CommitUnknown(message) from e
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         if not (location := orm_table.metadata_location):

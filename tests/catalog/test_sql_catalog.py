@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from neve.catalog import (
     load_table,
     open_catalog,
 )
-from neve.errors import CommitUnknown, CorruptFile, MissingFile
+from neve.errors import CommitUnknown, CorruptFile, MissingFile, TableError
 from neve.model.metadata import TableMetadata
 from neve.model.snapshots import AddSnapshot, Snapshot
 
@@ -386,20 +386,48 @@ def test_a_catalog_opened_before_a_fork_works_on_both_sides(tmp_path: Path) -> N
     assert load_table(catalog, "db.t").properties == {"child": "1", "parent": "1"}
 
 
+def synced_by(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> list[tuple[int, int]]:
+    """The files and folders that were synced, in order."""
+    synced: list[tuple[int, int]] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", lambda descriptor: synced.append(_identity(os.fstat(descriptor))))
+        work()
+    return synced
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
 def test_metadata_is_on_disk_before_the_catalog_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = EmbeddedCatalog(tmp_path / "lake")
     table = create_table(catalog, "db.t", SCHEMA)
-    synced: list[str] = []
-    real = os.fsync
+    synced = synced_by(monkeypatch, lambda: catalog.swap(table, (), put("a", "1")))
+    path = load_table(catalog, "db.t").metadata_location.removeprefix("file://")
+    assert synced == [_identity(os.stat(path)), _identity(os.stat(os.path.dirname(path)))]
 
-    def fsync(descriptor: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        real(descriptor)
 
-    monkeypatch.setattr(os, "fsync", fsync)
-    done = catalog.swap(table, (), put("a", "1"))
-    path = done.metadata_location.removeprefix("file://")
-    assert synced == [path, os.path.dirname(path)]
+def test_the_folders_of_a_new_table_are_on_disk_before_the_catalog_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = EmbeddedCatalog(tmp_path / "lake")
+    synced = synced_by(monkeypatch, lambda: create_table(catalog, "db.t", SCHEMA))
+    named = [tmp_path / "lake", *(tmp_path / "lake" / below for below in ("db", "db/t", "db/t/metadata"))]
+    assert {_identity(folder.stat()) for folder in named} <= set(synced)
+
+
+def test_a_table_that_cannot_be_written_is_an_error_of_ours_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = EmbeddedCatalog(tmp_path / "lake")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TableError, match="No space left"):
+        create_table(catalog, "db.t", SCHEMA)
+    assert not [path for path in (tmp_path / "lake" / "db").rglob("*") if path.is_file()]
 
 
 # --- PostgreSQL alone ---

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
-from neve.io.files import naming, write_new
+from neve.io.files import delete_all, naming, write_new
 from neve.io.puffin import pack_vectors
 from neve.io.targets import local_target, output_file
 from neve.io.vectors import PositionSet
@@ -59,7 +59,11 @@ def write_deletes(deleted: Deleted, target: WriteTarget) -> EntryTable:
     by_file = target.table_properties.delete_granularity == "file"
     groups = [np.array([row]) for row in range(len(deleted.files))] if by_file else _by_partition(deleted.files)
     writer = _PositionWriter(target, target.open_io())
-    return EntryTable.concat([writer.write(deleted.of(rows)) for rows in groups], target.specs)
+    try:
+        return EntryTable.concat([writer.write(deleted.of(rows)) for rows in groups], target.specs)
+    except BaseException:
+        delete_all(writer.io, writer.begun)
+        raise
 
 
 def _write_vectors(deleted: Deleted, target: WriteTarget) -> EntryTable:
@@ -100,12 +104,14 @@ class _PositionWriter:
 
     target: WriteTarget
     io: FileIO
+    begun: list[str] = field(default_factory=list)  # every file, finished or not
 
     def write(self, deleted: Deleted) -> EntryTable:
         """One delete file for data files of one partition."""
         order = np.argsort(np.array(deleted.files["file_path"].to_pylist(), object))
         deleted = deleted.of(order)
         path = self.target.layout.path(f"{uuid4()}-deletes.parquet", "")
+        self.begun.append(path)
         rows = sum(p.cardinality for p in deleted.positions)
         size = self._written(path, joined(_batches(deleted), _ROWS_AT_ONCE))
         make_durable(self.io, [path], self.target.layout.data_path)

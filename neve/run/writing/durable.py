@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from pyiceberg.io import FileIO
 
 from neve.io.durable import sync
+from neve.io.files import naming
 from neve.io.targets import local_target
 
 __all__ = ["make_durable"]
@@ -25,4 +26,6 @@ def make_durable(io: FileIO, paths: Iterable[str], data_path: str) -> None:
         return
     above = [str(folder) for file in files for folder in PurePosixPath(file).parents]
     folders = {os.path.dirname(top), *(folder for folder in above if folder.startswith(top))}
-    sync(*files, *sorted(folders))
+    for path in (*files, *sorted(folders)):
+        with naming(path, "sync"):
+            sync(path)
