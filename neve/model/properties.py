@@ -308,7 +308,7 @@ class TableProperties:
     )
     root_inline_rows = Property(
         "neve.root.inline-rows",
-        1_000,
+        250,
         _COUNT,
         "Version 4: files the root itself may list; more move to leaves with the commit that brings them.",
     )
