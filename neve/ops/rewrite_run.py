@@ -87,7 +87,8 @@ class RewriteRun:
             self._give_up(plan, lost, conflicts)
             return
         self.context = self.context.refreshed()
-        fresh = self.planned(self.context, {path for g in lost for path in g.files["file_path"].to_pylist()}).plan
+        again = {path for g in lost for path in g.files["file_path"].to_pylist()}
+        fresh = self._numbered(self.planned(self.context, again).plan)
         self._expect(fresh.groups)
         if fresh.groups:
             self._batch(fresh, fresh.groups, races - 1)
@@ -295,6 +296,11 @@ class RewriteRun:
     def _fail(self, groups: Sequence[FileGroup], why: str) -> None:
         found = tuple(GroupResult(g.group_id, g.index_in_partition, g.partition, len(g.files), 0, why) for g in groups)
         self.result = replace(self.result, failed_groups=(*self.result.failed_groups, *found))
+
+    def _numbered(self, plan: RewritePlan) -> RewritePlan:
+        """The plan with ids that no other group of this run has."""
+        first = self.progress.groups
+        return replace(plan, groups=tuple(replace(g, group_id=first + n) for n, g in enumerate(plan.groups)))
 
     def _expect(self, groups: Sequence[FileGroup]) -> None:
         now = self.progress

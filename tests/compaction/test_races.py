@@ -96,6 +96,7 @@ def test_every_group_may_lose_once(place: Place):
     place.interrupt(lambda: delete_rows(other, 112), lambda: delete_rows(other, 212))
     result = table.rewrite_data_files().options(ALL).execute()
     assert len(snapshots_of(table)["a"]) == 1 and result.files_rewritten == 12
+    assert len({group.group_id for group in result.groups}) == len(result.groups) == 3
     assert set(ids_of(table)) & {112, 212} == set() and len(ids_of(table)) == 58
     assert per_partition(table) == {(0, (c,)): 1 for c in "abc"} and table.verify().is_sound
 
