@@ -1,0 +1,78 @@
+"""A catalog whose answers cannot be relied on: lost, late, doubled, wrong about the past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from neve.catalog.base import NeveCatalog
+from neve.catalog.outcome import CatalogUnavailable, Fate, MaybeSwapped, NotSwapped
+from neve.catalog.sql import EmbeddedCatalog
+
+
+class Unreliable(EmbeddedCatalog):
+    """A catalog that does as a script says, one word a swap; then it works.
+
+    lost     it lands, and the answer is lost
+    never    it does not land, and nobody says so
+    late     it lands when somebody looks for it the second time
+    after    it lands when the writer has given up (`deliver`)
+    twice    the request arrives twice; the answer is that to the second
+    down     the catalog is not there
+
+    After a word with a number (`lost2`) so many reads show the table as it was before.
+    """
+
+    def __init__(self, folder: Path, script: tuple[str, ...] = ()) -> None:
+        super().__init__(folder)
+        self.script = list(script)
+        self.pending: Callable[[], Any] | None = None
+        self.looks = 0
+        self.stale: list[Any] = []
+
+    def swap(self, table: Any, requirements: Any, updates: Any) -> Any:
+        word = self.script.pop(0) if self.script else "fine"
+        word, stale = word.rstrip("0123456789"), int(word.lstrip("abcdefghijklmnopqrstuvwxyz") or 0)
+        as_it_was = super().load_table(table.name()) if stale else None
+        land = super().swap
+        try:
+            return self._as_told(word, table, requirements, updates, lambda: land(table, requirements, updates))
+        finally:
+            self.stale = [as_it_was] * stale
+
+    def _as_told(self, word: str, table: Any, requirements: Any, updates: Any, land: Callable[[], Any]) -> Any:
+        match word:
+            case "fine":
+                return land()
+            case "lost":
+                raise self._lost(table, updates, land().metadata_location)
+            case "twice":
+                land()
+                return land()  # the same request once more: it does not fit any longer
+            case "down":
+                raise CatalogUnavailable("The catalog is down. Nothing landed.")
+            case "late" | "after":
+                self.pending, self.looks = land, 0 if word == "late" else -1000
+        raise self._lost(table, updates, None)
+
+    def _lost(self, table: Any, updates: Any, location: str | None) -> MaybeSwapped:
+        return MaybeSwapped("No answer.", table.name(), table.metadata, table.metadata_location, location, updates)
+
+    def load_table(self, identifier: Any) -> Any:
+        return self.stale.pop() if self.stale else super().load_table(identifier)
+
+    def fate(self, unknown: MaybeSwapped) -> Fate:
+        """As for a catalog that may still be busy with the request."""
+        self.looks += 1
+        if self.looks == 2:
+            self.deliver()
+        return NeveCatalog.fate(self, unknown)
+
+    def deliver(self) -> None:
+        """Let a request that was under way arrive."""
+        land, self.pending = self.pending, None
+        if land is not None:
+            with suppress(NotSwapped):  # it may come too late: the table has moved
+                land()

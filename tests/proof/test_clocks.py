@@ -1,0 +1,47 @@
+"""Clocks that differ and jump: history never goes back, the past is found, and expiry takes nothing young."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.proof.audit import lake_in
+from tests.proof.hand import COLUMNS, NO_WAIT, Hand, Rows, Statement, opened, rows_of
+from tests.proof.ledger import IS_FULL, tallied
+
+MINUTE = 60_000
+START = 1_800_000_000_000
+JUMPS = (0, 0, 1, -1, 7, 10 * MINUTE, -10 * MINUTE, -60 * MINUTE, 24 * 60 * MINUTE)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4] if IS_FULL else [3])
+def test_history_is_in_order_whatever_the_clocks_say(tmp_path: Path, version: int):
+    chance = random.Random(version)
+    now = START
+    lake = lake_in(tmp_path)
+    lake.create_table("db.t", COLUMNS, ["region"], format_version=version)
+    table = opened(lake, environment=replace(NO_WAIT, now_ms=lambda: now))
+    hand, past = Hand(table), dict[int, tuple[int, Rows]]()
+    with tallied("clocks that differ and jump: history in order, time travel right, nothing young expired") as tally:
+        for number in range(60 if IS_FULL else 8):
+            now += chance.choice(JUMPS)
+            with tally.case(f"v{version}, commit {number}, clock {now - START}"):
+                hand.do(Statement("append", rows=((number, "eu", 0, ""),)))
+                head = table.refresh().context.head()
+                past[head.timestamp_ms] = (head.snapshot_id, rows_of(table))
+                times = [s.timestamp_ms for s in table.context.metadata.snapshots]
+                assert times == sorted(set(times)), "history goes back"
+                assert table.context.metadata.last_updated_ms >= times[-1]
+        for time, (snapshot_id, rows) in past.items():
+            with tally.case(f"v{version}, as of {time - START}"):
+                assert table.scan(as_of=time).to_arrow(engine="arrow").num_rows == sum(rows.values())
+                assert rows_of(table, snapshot_id) == rows
+        with tally.case(f"v{version}, expiry"):
+            middle = sorted(past)[len(past) // 2]
+            table.expire_snapshots().older_than(middle).retain_last(1).execute()
+            left = {s.snapshot_id for s in table.refresh().context.metadata.snapshots}
+            assert left == {i for time, (i, _) in past.items() if time >= middle}
+            assert table.verify().is_sound
