@@ -26,7 +26,9 @@ from neve.model.pyiceberg_private import fields_by_id
 from neve.model.snapshots import Snapshot, Snapshots
 
 __all__ = [
+    "MAX_FIELDS",
     "MAX_METADATA_BYTES",
+    "MAX_SPECS",
     "VERSIONS",
     "MetadataV1",
     "MetadataV2",
@@ -43,6 +45,12 @@ __all__ = [
 
 MAX_METADATA_BYTES = 256 << 20
 """Metadata larger than this, after decompression, is refused; looked at anew on every read."""
+
+MAX_FIELDS = 20_000
+"""A schema with more fields than this, nested ones included, is refused: every file takes time for each of them."""
+
+MAX_SPECS = 1_000
+"""More partition specs than this, or fields in one of them, are refused: their tuples stand side by side."""
 
 _MAX_RATIO = 100  # of compressed metadata, once it inflates beyond `_RATIO_FLOOR`; what writers write is below 30
 _RATIO_FLOOR = 64 << 20
@@ -170,6 +178,8 @@ def from_object(found: Any, path: str) -> TableMetadata:
     version = found["format-version"]
     if version not in VERSIONS:
         raise UnsupportedFeature(f"Format version {version} of {path} is not supported; this engine knows 1 to 4.")
+    _check_width(found, path)
+    _check_specs(found, path)
     try:
         return _validated(VERSIONS[version], completed(dict(found), version, path))
     except ValidationError as e:
@@ -178,6 +188,36 @@ def from_object(found: Any, path: str) -> TableMetadata:
         raise CorruptFile(path, "valid table metadata", f"{where}: {first['msg']}") from e
     except (ValueError, TypeError, KeyError, AttributeError, IcebergValidationError, RecursionError) as e:
         raise CorruptFile(path, "valid table metadata", str(e) or type(e).__name__) from e
+
+
+def _check_width(found: dict[str, Any], path: str) -> None:
+    schemas = found.get("schemas")
+    for schema in (found.get("schema"), *(schemas if isinstance(schemas, list) else ())):
+        count, rest = 0, [schema]
+        while rest and count <= MAX_FIELDS:
+            node = rest.pop()
+            fields = node.get("fields", ()) if isinstance(node, dict) else ()
+            if isinstance(fields, list):
+                count += len(fields)
+                rest += [f["type"] for f in fields if isinstance(f, dict) and isinstance(f.get("type"), dict)]
+            elif isinstance(node, dict):
+                rest += [node[k] for k in ("element", "key", "value") if isinstance(node.get(k), dict)]
+        if count > MAX_FIELDS:
+            raise LimitExceeded(
+                f"the number of fields of a schema in {path}", MAX_FIELDS, "Raise neve.model.metadata.MAX_FIELDS."
+            )
+
+
+def _check_specs(found: dict[str, Any], path: str) -> None:
+    specs = found.get("partition-specs")
+    if not isinstance(specs, list):
+        return
+    widest = max(
+        (len(s["fields"]) for s in specs if isinstance(s, dict) and isinstance(s.get("fields"), list)), default=0
+    )
+    if max(len(specs), widest) > MAX_SPECS:
+        hint = "Raise neve.model.metadata.MAX_SPECS."
+        raise LimitExceeded(f"the number of partition specs or fields in {path}", MAX_SPECS, hint)
 
 
 def adopt(metadata: Any, path: str = "") -> TableMetadata:
