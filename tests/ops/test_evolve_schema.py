@@ -194,7 +194,7 @@ class TestPartitionNames:
         t.append([{"id": 1, "region": "eu"}])
         return t.evolve_partitions(add=["bucket(2, id)"], drop=["region"])
 
-    @pytest.mark.parametrize("version", [2, 3])
+    @pytest.mark.parametrize("version", [2, 4])
     def test_a_column_may_have_the_name_of_an_old_field_whose_source_is_gone(self, lake, version):
         t = self.moved_on(lake, version)
         with t.evolve_schema() as change:
@@ -212,7 +212,7 @@ class TestPartitionNames:
         }
         assert t.verify().is_sound
 
-    @pytest.mark.parametrize("version", [2, 3])
+    @pytest.mark.parametrize("version", [3, 4])
     def test_it_may_take_the_place_of_the_source_in_one_change(self, lake, version):
         t = self.moved_on(lake, version)
         with t.evolve_schema() as change:
