@@ -1,22 +1,29 @@
-"""The main job on the embedded lake: a table lives through four partition specs and is read back under each.
+"""The whole story on an embedded lake: a table lives, is changed under three partition specs, and is made good again.
 
-Everything shown is computed while it runs, and every answer is checked against plain Python.
+Everything on the screen is read from the table when it is shown, and the rows are checked against plain Python.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
+from rich.text import Text
 
+from neve.cli.progress import watched
+from neve.cli.screen import Screen
 from neve.errors import TableError, UserError
 from neve.lake import Lake, connect
-from neve.show import arrow_table
+from neve.show import arrow_table, plain
 from neve.table import Table
 
 __all__ = ["run"]
@@ -24,82 +31,180 @@ __all__ = ["run"]
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _REGIONS = ("eu", "us", "apac")
 _NAME = "demo.events"
+_COLUMNS = "id bigint not null, ts timestamp, region string, amount double"
+_ROWS = 120  # in a batch
+_NEW_YEAR = "region = 'eu' AND ts < TIMESTAMP '2026-01-03'"
+
+Row = dict[str, Any]
 
 
 def run(console: Console, folder: Path | None = None) -> None:
     """Run the demo in a folder that stays, or in one that is removed afterwards."""
     if folder is not None:
-        _run(console, folder)
+        _run(console, folder, folder)
         return
     with tempfile.TemporaryDirectory(prefix="neve-demo-") as scratch:
-        _run(console, Path(scratch) / "lake")
+        _run(console, Path(scratch) / "lake", Path(tempfile.gettempdir()))
 
 
-def _run(console: Console, folder: Path) -> None:
+def _run(console: Console, folder: Path, reports: Path) -> None:
     lake = connect(folder)
     if _NAME in lake.tables():
         raise UserError(f"The lake {folder} has a table {_NAME} already. Give --lake another folder.")
     console.print("Starting Spark …", highlight=False)
     lake.spark()
-    model: list[dict[str, Any]] = []
-    table = _lived(console, lake, model)
-    _read_back(console, table, model)
-    console.print(arrow_table(table.inspect.specs(), "Partition specs the table has had", width=console.width))
-    partitions = table.inspect.partitions().select(["spec_id", "partition", "file_count", "record_count"])
-    console.print(arrow_table(partitions, "Partitions, each under its own spec", width=console.width))
-    audit = table.verify()
-    console.print(str(audit), highlight=False, markup=False)
-    if not audit.is_sound:
-        raise TableError("The demo table did not pass its audit.")
+    began = time.monotonic()
+    story = _Story(console, lake.create_table(_NAME, _COLUMNS, ["days(ts)"], format_version=2))
+    for chapter in (story.lives, story.changes, story.is_compacted, story.moves_on, story.is_sound):
+        chapter(lake)
+    story.reported(reports / "neve-demo-report.html")
+    console.print(f"\n{time.monotonic() - began:.0f} seconds since Spark was there.", highlight=False)
 
 
-def _lived(console: Console, lake: Lake, model: list[dict[str, Any]]) -> Table:
-    """A table with four specs: day, day + region, bucket, none; and a column renamed on the way."""
-    table = lake.create_table(
-        _NAME, "id bigint not null, ts timestamp, region string, amount double", partition_by=["days(ts)"]
-    )
-    _append(console, table, model, 0, "partitioned by day")
-    table.evolve_partitions(add=["region"])
-    _append(console, table, model, 1, "by day and region")
-    with table.evolve_schema() as change:
-        change.rename_column("amount", "price")
-    for row in model:
-        row["price"] = row.pop("amount")
-    table.evolve_partitions(add=["bucket(4, id)"], drop=["days(ts)", "region"])
-    _append(console, table, model, 2, "by bucket of id, 'amount' now called 'price'")
-    table.evolve_partitions(drop=["id_bucket_4"])
-    _append(console, table, model, 3, "not partitioned")
-    return table
+@dataclass
+class _Story:
+    """One table, and what its rows have to be."""
+
+    console: Console
+    table: Table
+    model: dict[int, Row] = field(default_factory=dict)
+
+    def lives(self, lake: Lake) -> None:
+        """The table is written under one spec after the other."""
+        self._title("A table by day, that has lived")
+        self._appended(0, "amount")
+        with self._shown('t.evolve_partitions(add=["region"])'):
+            self.table.evolve_partitions(add=["region"])
+        self._appended(1, "amount")
+        with self._shown(
+            't.evolve_partitions(add=["bucket(4, id)"], drop=["days(ts)", "region"]); amount is now price'
+        ):
+            with self.table.evolve_schema() as change:
+                change.rename_column("amount", "price")
+            self.table.evolve_partitions(add=["bucket(4, id)"], drop=["days(ts)", "region"])
+        for row in self.model.values():
+            row["price"] = row.pop("amount")
+        self._appended(2, "price")
+        specs = self.table.inspect.specs()
+        self._grid(pa.table({"spec": specs["spec_id"], "by": [_terms(s) for s in specs["fields"].to_pylist()]}))
+
+    def changes(self, lake: Lake) -> None:
+        """Rows change in files of every spec."""
+        self._title("Rows change, whatever spec their file has")
+        update = self.table.update().set("price", "price * 2").where(_NEW_YEAR)
+        self._text(update.explain())
+        self._changed(f"UPDATE SET price = price * 2 WHERE {_NEW_YEAR}", update.execute)
+        delete = self.table.delete().where("price > 55").mode("merge-on-read")
+        self._changed("DELETE WHERE price > 55, merge-on-read", delete.execute)
+        changes = [{**_row(0, 0, "price"), "price": 1.0}, _row(9, 0, "price")]
+        merge = self.table.merge(changes, on="t.id = s.id").when_matched_update_all().when_not_matched_insert_all()
+        self._changed("MERGE two changes", merge.execute)
+        for row in self.model.values():
+            row["price"] *= 2 if row["region"] == "eu" and row["ts"] < _START + timedelta(days=2) else 1
+        self.model = {i: row for i, row in self.model.items() if row["price"] <= 55}
+        self.model |= {row["id"]: row for row in changes}
+        self._checked()
+
+    def is_compacted(self, lake: Lake) -> None:
+        """What a filter would take, and then everything."""
+        self._title("Compaction: a plan first, with a filter judged under every spec")
+        found = self.table.rewrite_data_files().where(_NEW_YEAR).option("min-input-files", 2).plan_with_stats()
+        self._text(found.plan.explain())
+        self._text(f"{found.filter_stats}")
+        rewrite = self.table.rewrite_data_files().options({"rewrite-all": True, "remove-dangling-deletes": True})
+        self._changed("rewrite_data_files(), rows summed up before and after", rewrite.verify_rows().execute)
+        self._checked()
+
+    def moves_on(self, lake: Lake) -> None:
+        """Format version 4: one tree, with vectors beside the files they are about."""
+        self._title("On to format version 4")
+        with self._shown("t.upgrade(format_version=4)"):
+            self.table.upgrade(format_version=4)
+        delete = self.table.delete().where("region = 'us' AND id < 1000").mode("merge-on-read")
+        self._changed("DELETE WHERE region = 'us' AND id < 1000, merge-on-read", delete.execute)
+        self.model = {i: r for i, r in self.model.items() if r["region"] != "us" or i >= 1000}
+        self._checked()
+        tree = self.table.inspect.tree().select(["kind", "path", "spec_id", "bytes", "files", "rows"])
+        self._grid(tree, "The metadata tree")
+
+    def is_sound(self, lake: Lake) -> None:
+        """Every file that can be reached is there and as stated."""
+        self._title("Every file checked")
+        audit = self.table.verify()
+        self._text(str(audit))
+        if not audit.is_sound:
+            raise TableError("The demo table did not pass its audit.")
+
+    def reported(self, path: Path) -> None:
+        """The page to look at."""
+        self.table.report(path)
+        self._text(f"Report: {path}, {path.stat().st_size:,} bytes")
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _appended(self, generation: int, column: str) -> None:
+        with self._shown(f"t.append(…) three times, {_ROWS} rows each"):
+            for batch in range(3):
+                rows = [_row(generation, batch * _ROWS + i, column) for i in range(_ROWS)]
+                self.table.append(rows)
+                self.model |= {row["id"]: row for row in rows}
+
+    def _changed(self, what: str, act: Callable[[], Any]) -> None:
+        with self._shown(what):
+            with watched(Screen(), _NAME):
+                result = act()
+            self._text(f"  {result.summary}")
+
+    @contextmanager
+    def _shown(self, what: str) -> Iterator[None]:
+        """Say what is done, and then what the table is."""
+        self.console.print(Text(f"> {plain(what)}", "cyan"), soft_wrap=True)
+        yield
+        self._text(f"  {_state(self.table)}")
+
+    def _checked(self) -> None:
+        """Compare the rows of the table with those plain Python says it has."""
+        rows = {row["id"]: row for row in self.table.to_arrow().to_pylist()}
+        if rows != self.model:
+            raise TableError(f"The demo read {len(rows)} rows, but not those it should: {len(self.model)}.")
+        self._text(f"  all {len(rows)} rows are what plain Python says they are")
+
+    # -- the screen --------------------------------------------------------------------------------------------------
+
+    def _title(self, text: str) -> None:
+        self.console.print(Text(f"\n{text}", "bold"))
+
+    def _text(self, text: str) -> None:
+        lines = "\n".join(plain(line) for line in text.splitlines())
+        self.console.print(Text(lines), soft_wrap=not self.console.is_terminal)
+
+    def _grid(self, table: pa.Table, title: str = "") -> None:
+        self.console.print(arrow_table(table, title, width=self.console.width))
 
 
-def _append(console: Console, table: Table, model: list[dict[str, Any]], batch: int, what: str) -> None:
-    spark = table.context.spark()
-    value = "amount" if batch < 2 else "price"
-    rows = [
-        {
-            "id": batch * 1000 + i,
-            "ts": _START + timedelta(days=batch * 2 + i % 3, seconds=i),
-            "region": _REGIONS[i % 3],
-            value: i / 4,
-        }
-        for i in range(300)
-    ]
-    done = table.append(spark.createDataFrame(pa.Table.from_pylist(rows)))
-    model += rows
-    console.print(f"append  {done.rows_added} rows, {done.files_added} files: {what}", highlight=False)
-
-
-def _read_back(console: Console, table: Table, model: list[dict[str, Any]]) -> None:
-    questions: dict[str, Callable[[dict[str, Any]], bool]] = {
-        "ts >= TIMESTAMP '2026-01-03' AND ts < TIMESTAMP '2026-01-04'": lambda r: r["ts"].day == 3,
-        "region = 'eu'": lambda r: r["region"] == "eu",
-        "id = 2007": lambda r: r["id"] == 2007,
-        "price > 70": lambda r: r["price"] > 70,
+def _row(generation: int, number: int, column: str) -> Row:
+    """One event: every batch has all days, all regions and all buckets."""
+    return {
+        "id": generation * 1000 + number,
+        "ts": _START + timedelta(days=generation + number % 3, seconds=number),
+        "region": _REGIONS[number // 3 % 3],
+        column: float(number % 60),
     }
-    for where, holds in questions.items():
-        scan = table.scan(where)
-        found = {row["id"] for row in scan.to_arrow(engine="spark").to_pylist()}
-        expected = {row["id"] for row in model if holds(row)}
-        console.print(f"scan    {where}: {len(found)} rows from {scan.summary()}", highlight=False)
-        if found != expected:
-            raise TableError(f"The demo read {len(found)} rows where {where}, but wrote {len(expected)}.")
+
+
+def _state(table: Table) -> str:
+    """The table in a line, read from its metadata."""
+    files, metadata = table.inspect.files(), table.context.metadata
+    data = files.filter(pc.equal(files["content"], 0))
+    specs = len(pc.unique(data["spec_id"]))
+    deletes = files.num_rows - data.num_rows
+    size = pc.sum(data["file_size_in_bytes"]).as_py() or 0
+    burden = f", {deletes} of deletes" if deletes else ""
+    return f"version {metadata.format_version}: {data.num_rows} data files of {size:,} bytes in {specs} specs{burden}"
+
+
+def _terms(fields: list[Row]) -> str:
+    """The fields of a spec as they are written."""
+    return ", ".join(
+        f["source"] if f["transform"] == "identity" else f"{f['transform']}({f['source']})" for f in fields
+    )

@@ -77,9 +77,12 @@ class Lake:
 
     def spark(self) -> SparkSession:
         """The Spark session in use; a local one is started on first use when none was given."""
-        if self.given_spark is None and SparkSession.getActiveSession() is None:
-            tell(Step("start Spark"))
-        return session(self.given_spark)
+        if self.given_spark is not None or SparkSession.getActiveSession() is not None:
+            return session(self.given_spark)
+        tell(Step("start Spark"))
+        started = session()
+        tell(Step("start Spark", 1, 1))
+        return started
 
     def time_zone(self) -> str:
         """The clock on which times in conditions are read: that of the Spark session in use."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from rich.cells import cell_len
+from rich.console import Group
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -60,8 +61,8 @@ class _Column:
         return max(len(self.name), *map(cell_len, lines), 0)
 
 
-def arrow_table(table: pa.Table, title: str, limit: int = 40, width: int = 80) -> Grid:
-    """The first rows of a table, readable in a width."""
+def arrow_table(table: pa.Table, title: str, limit: int = 40, width: int = 80) -> Group:
+    """The first rows of a table, readable in a width, below a title."""
     rows = table.slice(0, limit).to_pylist(maps_as_pydicts="lossy")
     columns = [_column(field, [row[field.name] for row in rows]) for field in table.schema]
     telling = columns if _fit(columns, width) else [c for c in columns if not c.is_empty]
@@ -69,9 +70,9 @@ def arrow_table(table: pa.Table, title: str, limit: int = 40, width: int = 80) -
     notes = [f"{limit} of {table.num_rows} rows"] if table.num_rows > limit else []
     if grid.show_header and len(telling) < len(columns):
         notes.append(f"nothing in {', '.join(c.name for c in columns if c.is_empty)}")
-    grid.title, grid.title_justify = Text(plain(title)), "left"
-    grid.caption, grid.caption_justify = Text("; ".join(notes)) if notes else None, "left"
-    return grid
+    return Group(
+        *([Text(plain(title), "italic")] if title else []), grid, *([Text("; ".join(notes), "dim")] if notes else [])
+    )
 
 
 def _fit(columns: list[_Column], width: int) -> bool:

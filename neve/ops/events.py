@@ -1,7 +1,8 @@
 """What a verb tells while it runs: whoever listens sees how far it is, and nobody has to.
 
 Listening is for the surfaces: what is told inside a `with listening(…)` block goes to its function, from verbs that run
-inside others too. Raising in the function stops the work, which leaves the table as it was after the last commit.
+inside others too, and to those of the blocks around it. Raising in the function stops the work, which leaves the table
+as it was after the last commit.
 
 >>> told = []
 >>> with listening(told.append):
@@ -46,21 +47,20 @@ class Progress:
 
 Event: TypeAlias = Step | Progress
 
-_listener: ContextVar[Callable[[Event], object] | None] = ContextVar("listener", default=None)
+_listeners: ContextVar[tuple[Callable[[Event], object], ...]] = ContextVar("listeners", default=())
 
 
 @contextmanager
 def listening(told: Callable[[Event], object]) -> Iterator[None]:
     """Have a function told what happens inside the block."""
-    before = _listener.set(told)
+    before = _listeners.set((*_listeners.get(), told))
     try:
         yield
     finally:
-        _listener.reset(before)
+        _listeners.reset(before)
 
 
 def tell(event: Event) -> None:
     """Tell whoever listens."""
-    told = _listener.get()
-    if told is not None:
+    for told in _listeners.get():
         told(event)

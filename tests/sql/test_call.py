@@ -226,11 +226,11 @@ def test_rewrite_position_delete_files(spark: SparkSession, tmp_path):
 def test_the_command_line_shows_what_a_procedure_did(lake, tmp_path):
     def ran(text: str, *more: str) -> str:
         done = CliRunner().invoke(app, ["sql", text, "--lake", str(tmp_path / "lake"), *more])
-        assert done.exit_code == 0, done.output
-        return done.output
+        assert done.exit_code in (0, 4), done.output
+        return done.stdout
 
     assert len(ran("CALL system.ancestors_of('db.t')", "--json").splitlines()) == 3
     told = json.loads(ran("CALL system.expire_snapshots('db.t', older_than => '2999-01-01')", "--json"))
-    assert len(told["snapshot_ids"]) == 2 and told["deleted"] == "2 manifest lists"
-    assert json.loads(ran("CALL system.expire_snapshots('db.t')", "--json"))["attempts"] == 1
-    assert re.search(r"manifests_rewritten\W+3", ran("CALL system.rewrite_manifests('db.t')"))
+    assert len(told["snapshot_ids"]) == 2 and len(told["deleted"]["lists"]) == 2
+    assert json.loads(ran("CALL system.expire_snapshots('db.t')", "--json"))["status"] == "nothing-to-do"
+    assert re.search(r"manifests rewritten\W+3", ran("CALL system.rewrite_manifests('db.t')"))

@@ -22,7 +22,7 @@ def lake(spark: SparkSession, tmp_path) -> str:
 def ran(lake: str, statement: str, *more: str, ok: bool = True) -> str:
     done = CliRunner().invoke(app, ["sql", statement, "--lake", lake, *more])
     assert (done.exit_code == 0) is ok, done.output
-    return done.output
+    return done.stdout if ok else done.output
 
 
 def test_a_query_shows_its_rows(lake):
@@ -35,10 +35,18 @@ def test_a_change_says_what_it_did(lake):
     told = json.loads(ran(lake, "INSERT INTO db.events VALUES (2, 'us'), (3, 'us')", "--json"))
     assert told["rows_added"] == 2 and told["snapshot_id"]
     assert json.loads(ran(lake, "DELETE FROM db.events WHERE id = 2", "--json"))["rows_deleted"] == 1
-    assert "rows_updated" in ran(lake, "UPDATE db.events SET region = 'x'")
+    assert "rows updated" in ran(lake, "UPDATE db.events SET region = 'x'")
     told = json.loads(ran(lake, "ALTER TABLE db.events ADD COLUMN v int", "--json"))
-    assert told == {"table": "db.events", "format_version": 2}
-    assert json.loads(ran(lake, "DROP TABLE db.events", "--json")) == {"done": True}
+    assert (told["table"], told["format_version"], told["status"]) == ("db.events", 2, "done")
+    assert json.loads(ran(lake, "DROP TABLE db.events", "--json"))["status"] == "done"
+
+
+def test_a_dry_run_of_any_statement_runs_nothing(lake):
+    for text in ("DELETE FROM db.events", "DROP TABLE db.events", "ALTER TABLE db.events ADD COLUMN v int"):
+        told = json.loads(ran(lake, text, "--dry-run", "--json"))
+        assert told["status"] == "planned" and told["plan"]["statement"]
+    assert "Rewrite 0 files" in ran(lake, "CALL system.rewrite_data_files('db.events')", "--dry-run")
+    assert json.loads(ran(lake, "SELECT count(*) AS n FROM db.events", "--dry-run", "--json")) == {"n": 1}
 
 
 def test_an_error_keeps_its_mark_below_the_place(lake):

@@ -1,0 +1,138 @@
+"""A table at a glance: how large, how old, under which specs, and what burdens it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console, Group
+from rich.filesize import decimal
+from rich.table import Table as Grid
+from rich.text import Text
+
+from neve.show import arrow_table, plain
+
+if TYPE_CHECKING:
+    from neve.table import Table
+
+__all__ = ["drawn", "overview_of"]
+
+_DATA, _POSITION, _EQUALITY = range(3)
+
+
+def overview_of(table: Table) -> dict[str, Any]:
+    """The facts, for programs."""
+    metadata, inspect = table.context.metadata, table.inspect
+    files, manifests = inspect.files(), inspect.manifests()
+    head = metadata.current_snapshot()
+    return {
+        "table": table.name,
+        "format_version": metadata.format_version,
+        "location": metadata.location,
+        "metadata_location": table.context.iceberg.metadata_location,
+        "snapshot_id": None if head is None else head.snapshot_id,
+        "committed_at": None if head is None else pa.scalar(head.timestamp_ms, pa.timestamp("ms", "UTC")).as_py(),
+        "snapshots": len(metadata.snapshots),
+        "refs": {name: ref.snapshot_id for name, ref in sorted(metadata.refs.items())},
+        "data": _counted(files, _DATA),
+        "position_deletes": _counted(files, _POSITION),
+        "equality_deletes": _counted(files, _EQUALITY),
+        "manifests": len(manifests),
+        "manifest_bytes": pc.sum(manifests["length"]).as_py() or 0,
+        "specs": [_spec(spec, files) for spec in inspect.specs().to_pylist()],
+        "columns": [
+            {"id": f.field_id, "name": f.name, "type": str(f.field_type), "required": f.required}
+            for f in metadata.schema().fields
+        ],
+        "properties": dict(sorted(metadata.properties.items())),
+    }
+
+
+def drawn(told: dict[str, Any], console: Console) -> Group:
+    """The facts, for people."""
+    specs = pa.Table.from_pylist([_spec_row(spec) for spec in told["specs"]])
+    columns = pa.Table.from_pylist([{**c, "required": "yes" if c["required"] else ""} for c in told["columns"]])
+    return Group(
+        Text(plain(told["table"]), "bold"),
+        _lines(told),
+        arrow_table(specs, "Partition specs; * is the one new files get", 40, console.width),
+        arrow_table(columns, "Columns", 200, console.width),
+    )
+
+
+def _lines(told: dict[str, Any]) -> Grid:
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in _said(told).items():
+        grid.add_row(Text(name, "dim"), Text(plain(value)))
+    return grid
+
+
+def _said(told: dict[str, Any]) -> dict[str, str]:
+    data, by_position, by_value = (told[k] for k in ("data", "position_deletes", "equality_deletes"))
+    average = f", {decimal(data['bytes'] // data['files'])} each" if data["files"] else ""
+    deletes = [f"{by_position['files']} by position ({by_position['rows']:,} rows)"] if by_position["files"] else []
+    deletes += [f"{by_value['files']} by value"] if by_value["files"] else []
+    said = {
+        "version": f"format version {told['format_version']}",
+        "place": told["location"],
+        "current": _current(told),
+        "history": f"{told['snapshots']} snapshots; {', '.join(told['refs']) or 'no branch'}",
+        "rows": f"{data['rows']:,} in data files",
+        "data": f"{data['files']:,} files, {decimal(data['bytes'])}{average}",
+        "deletes": ", ".join(deletes) or "none",
+        "manifests": f"{told['manifests']}, {decimal(told['manifest_bytes'])}",
+        "properties": ", ".join(f"{name}={value}" for name, value in told["properties"].items()),
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def _current(told: dict[str, Any]) -> str:
+    if told["snapshot_id"] is None:
+        return "no snapshot: nobody has written to it"
+    return f"snapshot {told['snapshot_id']}, {told['committed_at']:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _counted(files: pa.Table, content: int) -> dict[str, int]:
+    """Files, rows and bytes of one kind; vectors of one file count one each."""
+    some = files.filter(pc.equal(files["content"], content))
+    sizes = pc.coalesce(some["content_size_in_bytes"], some["file_size_in_bytes"])
+    return {
+        "files": some.num_rows,
+        "rows": pc.sum(some["record_count"]).as_py() or 0,
+        "bytes": pc.sum(sizes).as_py() or 0,
+    }
+
+
+def _spec(spec: dict[str, Any], files: pa.Table) -> dict[str, Any]:
+    mine = files.filter(pc.equal(files["spec_id"], spec["spec_id"]))
+    fields = [{"name": f["name"], "transform": f["transform"], "source": f["source"]} for f in spec["fields"]]
+    return {
+        "spec_id": spec["spec_id"],
+        "is_default": spec["is_default"],
+        "fields": fields,
+        "partitions": len(set(map(str, mine.filter(pc.equal(mine["content"], _DATA))["partition"].to_pylist()))),
+        "data": _counted(mine, _DATA),
+        "delete_files": mine.num_rows - _counted(mine, _DATA)["files"],
+    }
+
+
+def _spec_row(spec: dict[str, Any]) -> dict[str, Any]:
+    fields = ", ".join(_term(f) for f in spec["fields"]) or "not partitioned"
+    return {
+        "spec": f"{spec['spec_id']}{' *' if spec['is_default'] else ''}",
+        "partitioned by": fields,
+        "partitions": spec["partitions"],
+        "files": spec["data"]["files"],
+        "deletes": spec["delete_files"],
+        "rows": spec["data"]["rows"],
+        "size": decimal(spec["data"]["bytes"]).replace(" ", ""),  # what has a space may be broken
+    }
+
+
+def _term(field: dict[str, Any]) -> str:
+    """A partition field as it is written: days(ts), region."""
+    source = field["source"] or "a dropped column"
+    return str(source) if field["transform"] == "identity" else f"{field['transform']}({source})"

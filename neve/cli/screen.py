@@ -1,0 +1,146 @@
+"""What a command prints: for people on a terminal, or with `--json` for programs.
+
+With `--json`
+- verbs that show rows (`tables`, `inspect`, `scan`, queries of `sql`) print one JSON object a line, one a row;
+- verbs that change something print one object: `verb`, `table`, `status` (`done`, `nothing-to-do`, `planned`), what
+  the result of the Python API has under the names it has there, and its `summary`; a dry run prints `plan` and
+  `explain` instead;
+- an error is one object on the standard error: `error` (the class), `message`, `hint`, `exit_code`.
+
+Keys are always there, also when their value is null, zero or empty. Times are ISO 8601, bytes are hexadecimal, decimals
+and numbers JSON does not have (NaN, infinities) are text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date, datetime, time
+from inspect import getmembers
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from neve.show import arrow_table, plain
+
+__all__ = ["Screen", "clean", "facts_of", "jsonable"]
+
+_HIDDEN = ("snapshot_id", "snapshot_ids", "seconds", "attempts", "filter_stats", "groups", "files_kept")
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Where the answers of a command go, and in which form."""
+
+    as_json: bool = False
+
+    @property
+    def out(self) -> Console:
+        """The standard output."""
+        return Console(highlight=False, emoji=False)
+
+    @property
+    def err(self) -> Console:
+        """The standard error: plans, questions, progress."""
+        return Console(stderr=True, highlight=False, emoji=False)
+
+    def rows(self, table: Any, title: str, limit: int) -> None:
+        """The rows of an Arrow table, up to a limit when people read them."""
+        if not self.as_json:
+            console = self.out
+            console.print(arrow_table(table, title, limit, console.width))
+            return
+        for row in table.to_pylist(maps_as_pydicts="lossy"):
+            self.document(row)
+
+    def document(self, value: Mapping[str, Any]) -> None:
+        """One JSON object on a line."""
+        sys.stdout.write(json.dumps(jsonable(value), ensure_ascii=False, allow_nan=False) + "\n")
+
+    def text(self, text: str, style: str = "") -> None:
+        """Lines as they are."""
+        _print(self.out, Text(clean(text), style))
+
+    def aside(self, text: str, style: str = "") -> None:
+        """Lines beside the answer."""
+        self.block(Text(clean(text), style))
+
+    def block(self, text: Text) -> None:
+        """Coloured lines beside the answer."""
+        _print(self.err, text)
+
+    def result(self, result: Any) -> None:
+        """What a verb did, for people: a sentence, then what counts."""
+        told = facts_of(result)
+        self.text(f"Done: {told.get('summary') or 'it has landed'}.", "green")
+        shown = {name: _briefly(value) for name, value in told.items() if name not in {*_HIDDEN, "summary"}}
+        grid = Grid.grid(padding=(0, 2))
+        for name, value in {**_ends(told), **{n: v for n, v in shown.items() if v}}.items():
+            grid.add_row(Text(f"  {name.replace('_', ' ')}"), Text(plain(value)))
+        self.out.print(grid)
+
+
+def _print(console: Console, text: Text) -> None:
+    """Lines broken between words on a terminal; as they are for a file or another program."""
+    console.print(text, soft_wrap=not console.is_terminal)
+
+
+def clean(text: str) -> str:
+    """Lines of text without control characters."""
+    return "\n".join(plain(line) for line in text.splitlines())
+
+
+def facts_of(result: Any) -> dict[str, Any]:
+    """The fields and properties of a result by name, its summary last."""
+    if isinstance(result, Mapping):
+        return dict(result)
+    kept = [f.name for f in fields(result)]
+    made = [name for name, of in getmembers(type(result)) if isinstance(of, property) and not name.startswith("_")]
+    return {name: getattr(result, name) for name in sorted({*kept, *made}, key=lambda name: name == "summary")}
+
+
+def jsonable(value: Any) -> Any:
+    """A value as JSON has it; see the module for what has no equal there."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case Mapping():
+            return {str(k): jsonable(v) for k, v in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [jsonable(v) for v in value]
+    if is_dataclass(value):
+        return {f.name: jsonable(getattr(value, f.name)) for f in fields(value)}
+    return _as_text(value)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.isoformat() if isinstance(value, datetime | date | time) else str(value)
+
+
+def _ends(told: Mapping[str, Any]) -> dict[str, str]:
+    """Where the result is, and how long it took."""
+    ids = [i for i in (told.get("snapshot_id"), *(told.get("snapshot_ids") or ())) if i is not None]
+    seconds = told.get("seconds") or 0
+    total = sum(seconds.values()) if isinstance(seconds, Mapping) else seconds
+    said = {"snapshot" if len(ids) == 1 else "snapshots": ", ".join(map(str, ids)), "seconds": f"{total:.1f}"}
+    return {name: value for name, value in said.items() if value and value != "0.0"}
+
+
+def _briefly(value: Any) -> str:
+    """A value in a line; nothing for what is zero or empty."""
+    if not value or (not isinstance(value, str) and is_dataclass(value)):
+        return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}: {v}" for k, v in value.items())
+    if isinstance(value, tuple | list):
+        return f"{len(value)}" if any(is_dataclass(v) for v in value) else ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,108 @@
+"""`neve sql`: one statement."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from neve.cli.carrying import Deed, carry_out, confirm
+from neve.cli.late import late
+from neve.cli.options import Limit, Modes, Properties, pairs
+from neve.cli.progress import watched
+from neve.cli.rows import Isolation, plan_facts
+from neve.cli.screen import facts_of
+from neve.cli.work import Work, writing_verb
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+__all__ = ["sql"]
+
+_parse = late("neve.sql", "parse")
+_options = late("neve.sql.options", "Options")
+_CHANGES_ROWS = ("Update", "Delete", "Merge")
+_DELETES_FILES = ("ExpireSnapshots", "RemoveOrphanFiles")
+
+
+@writing_verb
+def sql(
+    work: Work,
+    statement: Annotated[str, typer.Argument(help="One SQL statement.", show_default=False)],
+    mode: Modes = None,
+    isolation: Isolation = None,
+    branch: Annotated[str | None, typer.Option("--branch", help="The branch to write to.", show_default=False)] = None,
+    properties: Properties = None,
+    limit: Limit = 20,
+) -> None:
+    """Run one SQL statement: a query shows its rows, everything else what it did."""
+    lake, read = work.lake(), _parse(statement)
+    options = _options(mode, isolation, branch, snapshot_properties=pairs(properties, "--snapshot-property"))
+    builder = read.builder(lake, options) if hasattr(read, "builder") else None
+    if builder is not None:
+        _built(work, statement, builder)
+    elif work.dry_run and type(read).__name__ != "Query":
+        _planned(work, statement)
+    else:
+        _run(work, lake, read, options, limit)
+
+
+def _built(work: Work, statement: str, builder: Any) -> None:
+    """A statement that is a verb of the API."""
+    work.began = builder.context
+    changes_rows = type(builder).__name__ in _CHANGES_ROWS
+    deed = Deed.of(
+        "Running",
+        builder,
+        facts=lambda plan: {"statement": statement, **(plan_facts(plan) if changes_rows else {})},
+        is_empty=lambda plan: False,  # what the statement finds to do is known when it has run
+        did_nothing=_did_nothing,
+        question="Run it?" if changes_rows or _deletes_files(builder) else "",
+    )
+    carry_out(work, deed)
+
+
+def _deletes_files(builder: Any) -> bool:
+    return type(builder).__name__ in _DELETES_FILES and not getattr(builder, "is_dry", False)
+
+
+def _did_nothing(result: Any) -> bool:
+    told = facts_of(result)
+    kinds = ("snapshot_id", "snapshot_ids", "orphans", "refs")
+    return not any(told[kind] for kind in kinds if kind in told)
+
+
+def _planned(work: Work, statement: str) -> None:
+    """A statement without a plan of its own: it was read, and that is all."""
+    if work.as_json:
+        work.document("planned", plan={"statement": statement}, explain=f"Would run: {statement}")
+    else:
+        work.screen.text(f"Would run: {statement}")
+        work.screen.aside("Dry run: nothing was changed.")
+
+
+def _run(work: Work, lake: Lake, read: Any, options: Any, limit: int) -> None:
+    """A query, or a statement that changes a table."""
+    if type(read).__name__ == "DropTable":
+        confirm(work, f"Drop {'.'.join(read.table)}{' and delete its files' if read.purge else ''}?")
+    work.writes = type(read).__name__ != "Query"
+    with watched(work.screen, "Running"):
+        done = read.run(lake, options)
+        done = done.limit(limit).toArrow() if hasattr(done, "toArrow") else done
+    if hasattr(done, "to_pylist"):
+        work.screen.rows(done, "rows", limit)
+    elif work.as_json:
+        work.document("done", **_told(work, done))
+    else:
+        work.screen.result(_told(work, done))
+
+
+def _told(work: Work, done: Any) -> dict[str, Any]:
+    """What a statement did: the table it is about, or its result."""
+    if done is None:
+        return {"summary": "the statement has run"}
+    if hasattr(done, "context"):
+        work.began = done.context
+        return {"format_version": done.context.metadata.format_version, "summary": f"{done!r}"}
+    return facts_of(done) if is_dataclass(done) else {"summary": str(done)}
