@@ -60,7 +60,7 @@ def gather(context: TableContext, where: str | BooleanExpression | None = None) 
         partitions=partitions,
         deletes=deletes_of(counted, look.deletes, look.pairs),
         life=life_of(metadata, first_seen),
-        tree=tree_of(context, look.manifests, look.root_bytes),
+        tree=tree_of(context, look.manifests, look.held, look.root_bytes),
         upkeep=upkeep_of(context, look.planned.plan),
         pruning=pruning_of(context.specs, used, look.filter_facts()),
         columns=columns_of(metadata),
@@ -75,6 +75,7 @@ class _Look:
     """One look at a table: its files, its deletes, and what a compaction would do with them."""
 
     manifests: tuple[Manifest, ...]
+    held: Mapping[str, int]  # how many live entries each of them has
     root_bytes: int
     data: EntryTable
     deletes: EntryTable
@@ -90,9 +91,10 @@ class _Look:
         condition = parse(where, schema, time_zone=context.time_zone())
         filter_ = PartitionFilter.of(condition.expression, context.specs, schema)
         live = [m for m in manifests if m.may_hold_live_files]
-        deletes = _read(context, [m for m in live if m.is_deletes], DETAIL.names)
-        statistics = STATISTICS if statistics_matter(filter_, deletes) else ()
-        data = _read(context, [m for m in live if not m.is_deletes], statistics)
+        of_deletes, of_data = ([m for m in live if m.is_deletes is kind] for kind in (True, False))
+        deletes = _read(context, of_deletes, DETAIL.names)
+        data = _read(context, of_data, STATISTICS if statistics_matter(filter_, deletes) else ())
+        held = {**_held(data, of_data), **_held(deletes, of_deletes)}
         planned = plan_rewrite(
             data,
             deletes,
@@ -102,7 +104,7 @@ class _Look:
             snapshot_id=context.metadata.current_snapshot_id,
             judged_in_part=None if condition.exact else condition.text,
         )
-        return cls(manifests, root_bytes, data, deletes, attach(data, deletes), filter_, condition, planned)
+        return cls(manifests, held, root_bytes, data, deletes, attach(data, deletes), filter_, condition, planned)
 
     def counted(self) -> Counted:
         """The data files, ready to be summed up."""
@@ -131,10 +133,16 @@ def _read(context: TableContext, manifests: Sequence[Manifest], detail: Iterable
     return read_entries(context.io, manifests, context.specs, detail=tuple(detail), live_only=True)
 
 
+def _held(entries: EntryTable, manifests: Sequence[Manifest]) -> dict[str, int]:
+    counts = np.bincount(entries.numpy("manifest"), minlength=len(manifests)).tolist()
+    return {m.path: count for m, count in zip(manifests, counts, strict=True)}
+
+
 def _first_seen(context: TableContext, counted: Counted) -> Mapping[int, int]:
     """When the oldest live file of each spec came, as far as its snapshot is still known."""
     spec_ids = counted.files.numpy("spec_id")
-    times = {row["snapshot-id"]: row["timestamp-ms"] for row in context.metadata.lazy_snapshots.rows}
+    rows = context.metadata.lazy_snapshots.rows
+    times = {row["snapshot-id"]: int(row["timestamp-ms"]) for row in rows if "timestamp-ms" in row}
     found: dict[int, int] = {}
     for spec_id in np.unique(spec_ids).tolist():
         known = [times[i] for i in counted.first_snapshots(spec_ids == spec_id) if i in times]

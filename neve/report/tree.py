@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyiceberg.table.snapshots import Snapshot
 
@@ -24,51 +24,47 @@ def listed(context: TableContext, snapshot: Snapshot | None) -> tuple[tuple[Mani
     return manifests, length
 
 
-def tree_of(context: TableContext, manifests: Sequence[Manifest], root_bytes: int) -> Tree:
-    """The tree of the current snapshot, its manifests put together by kind and spec."""
+def tree_of(context: TableContext, manifests: Sequence[Manifest], held: Mapping[str, int], root_bytes: int) -> Tree:
+    """The tree of the current snapshot, its manifests put together by kind and spec; `held` counts live entries."""
     snapshot = context.metadata.current_snapshot()
     groups: dict[tuple[str, int, bool], list[Manifest]] = {}
-    for manifest in manifests:
+    for manifest in (m for m in manifests if held.get(m.path) or not m.is_view):
         groups.setdefault((_kind(manifest), manifest.spec_id, manifest.is_inline), []).append(manifest)
     largest = sorted((m for m in manifests if not (m.is_view or m.is_inline)), key=lambda m: -m.length)[:_MOST_ROWS]
     return Tree(
         _length(context, context.iceberg.metadata_location),
         "root of version 4" if snapshot is not None and is_root(snapshot) else "manifest list",
         root_bytes,
-        tuple(_node(*key, some) for key, some in sorted(groups.items())),
-        tuple(_row(m) for m in largest),
+        tuple(_node(*key, some, held) for key, some in sorted(groups.items())),
+        tuple(_row(m, held) for m in largest),
         len({m.file for m in manifests if not m.is_inline}),
     )
 
 
-def _node(kind: str, spec_id: int, is_inline: bool, manifests: Iterable[Manifest]) -> Node:
-    own = list(manifests)
-    sizes = {m.file: m.length for m in own if not (m.is_view or m.is_inline)}
-    return Node(kind, _spec(spec_id), len(own), sum(sizes.values()), sum(map(_files, own)), is_inline)
+def _node(kind: str, spec_id: int, is_inline: bool, manifests: Sequence[Manifest], held: Mapping[str, int]) -> Node:
+    sizes = {m.file: m.length for m in manifests if not (m.is_view or m.is_inline)}
+    files = sum(held.get(m.path, 0) for m in manifests)
+    return Node(kind, _spec(spec_id), len(manifests), sum(sizes.values()), files, is_inline)
 
 
-def _row(manifest: Manifest) -> ManifestRow:
+def _row(manifest: Manifest, held: Mapping[str, int]) -> ManifestRow:
     return ManifestRow(
         manifest.file,
         _kind(manifest),
         _spec(manifest.spec_id),
         manifest.length,
-        _files(manifest),
+        held.get(manifest.path, 0),
         (manifest.deleted_files or 0) + manifest.hidden_files,
         manifest.sequence_number,
     )
 
 
 def _kind(manifest: Manifest) -> str:
-    return "deletes" if manifest.is_deletes else "data"
+    return "vectors" if manifest.is_view else "deletes" if manifest.is_deletes else "data"
 
 
 def _spec(spec_id: int) -> int | None:
     return None if spec_id == MIXED_SPECS else spec_id
-
-
-def _files(manifest: Manifest) -> int:
-    return (manifest.added_files or 0) + (manifest.existing_files or 0) - manifest.hidden_files
 
 
 def _length(context: TableContext, path: str) -> int:

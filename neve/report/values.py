@@ -220,7 +220,7 @@ class Life:
 class Node:
     """Manifests of one kind and spec, as one branch of the tree."""
 
-    kind: str
+    kind: str  # data, deletes, or vectors that lie in the manifests of their data files
     spec_id: int | None  # None: several
     manifests: int
     bytes: int

@@ -17,6 +17,7 @@ __all__ = ["Amount", "Bar", "Cell", "amount", "at", "bar", "columns", "legend", 
 
 _LONGEST_NAME = 240
 _LONGEST_WORD = 24  # a longer one is broken anywhere
+_SHORT = 22  # a name that is not longer is not broken at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def name(text: str, longest: int = _LONGEST_NAME) -> Markup:
     """A name from the table, in the direction of its own script and apart from its surroundings."""
     shown = shortened(text, longest)
     is_long = max(map(len, shown.split()), default=0) > _LONGEST_WORD
-    return tag("bdi", shown, class_="long" if is_long else None)
+    return tag("bdi", shown, class_="long" if is_long else "short" if len(shown) <= _SHORT else None)
 
 
 def panel(anchor: str, title: str, lede: object, *body: object) -> Markup:

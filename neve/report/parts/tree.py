@@ -9,6 +9,8 @@ from neve.report.words import several, size
 
 __all__ = ["section"]
 
+_LABELS = {"data": "data files", "vectors": "vectors, beside data files"}
+
 
 def section(report: Report) -> Markup:
     """The levels of the tree with their bytes, and the largest manifests."""
@@ -36,7 +38,7 @@ def _drawn(tree: Tree) -> Markup:
 def _node(node: Node, most: int) -> Markup:
     spec = "several specs" if node.spec_id is None else f"spec {node.spec_id}"
     where = "in the root itself" if node.is_inline else several(node.manifests, "manifest")
-    label = f"{'data files' if node.kind == 'data' else 'deletes'} of {spec}"
+    label = f"{_LABELS.get(node.kind, node.kind)} of {spec}"
     entries = f"{node.files:,} {'entry' if node.files == 1 else 'entries'}"
     return tag("li", _line(label, f"{where}, {entries}", node.bytes, most, node.kind))
 

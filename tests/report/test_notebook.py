@@ -1,0 +1,88 @@
+"""What notebooks show of tables, plans and results: small, escaped, without a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyiceberg.expressions import AlwaysTrue
+
+import neve
+from neve.markup import plain
+from neve.ops.expire_snapshots import ExpireResult
+from neve.ops.maintain import MaintenancePlan, MaintenanceResult, Proposal
+from neve.ops.results import GroupResult, MergeResult, RewriteResult, UpdateResult, WriteResult
+from neve.plan.change import ChangePlan
+from neve.plan.partition_filter import FilterStats
+from tests.report.reading import Reading
+from tests.report.stage import HOSTILE
+
+SCRIPT = HOSTILE[0]
+
+
+def shown(value: Any) -> Reading:
+    html = value._repr_html_()
+    assert len(html) < 20_000
+    reading = Reading.of(html)
+    reading.assert_harmless()
+    assert not reading.all("script") and not reading.all("style")
+    return reading
+
+
+def test_a_table_shows_its_name_size_and_columns(old: neve.Table):
+    text = shown(old).text()
+    for said in ("shop.sales", "856 data files", "version 2, 3 specs", "id_bucket_16 (bucket[16])", "price double"):
+        assert said in text
+
+
+def test_a_table_nobody_wrote_to_shows_too(tmp_path: Path):
+    table = neve.connect(tmp_path).create_table("db.new", "id bigint")
+    assert "nothing yet" in shown(table).text()
+
+
+def test_names_of_a_hostile_table_are_text(hostile: neve.Table):
+    assert SCRIPT in shown(hostile).text()
+
+
+def test_plans_show_what_they_explain(hostile: neve.Table):
+    scan = hostile.scan(f"`{SCRIPT}` = 'eu'").plan()
+    nothing = scan.only(np.zeros(len(scan.files), bool))
+    change = ChangePlan(
+        f"DELETE WHERE x = '{SCRIPT}'", "copy-on-write", "snapshot", 2, 0, scan, nothing, False, AlwaysTrue()
+    )
+    rewrite = hostile.rewrite_data_files().plan_with_stats()
+    for plan in (scan, change, rewrite.plan, rewrite, hostile.maintain().plan(), hostile.rewrite_manifests().plan()):
+        reading = shown(plan)
+        assert plain(plan.explain().splitlines()[0])[:60] in reading.text(), plan
+    assert SCRIPT in shown(change).text()
+    assert SCRIPT in shown(scan).text()
+
+
+def test_results_show_their_summary_and_what_they_hold():
+    text = shown(UpdateResult(1 << 60, rows_updated=12_345, files_added_by_spec={2: 7}, seconds={"run": 1.5})).text()
+    for said in ("UpdateResult", "12345 rows updated", "12,345", "files added by spec", "2: 7", str(1 << 60)):
+        assert said in text
+    assert "rows deleted" not in text
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        WriteResult(1, rows_added=3),
+        MergeResult(None),
+        RewriteResult(failed_groups=(GroupResult(1, 1, neve.PartitionKey(0, (SCRIPT,)), 3, None, failure=SCRIPT),)),
+        MaintenancePlan((Proposal("verb", SCRIPT, 1, 1),)),
+        MaintenanceResult((("verb", ExpireResult((1,), (SCRIPT,))),)),
+        FilterStats(1, 2, 3, 4),
+    ],
+    ids=lambda r: type(r).__name__,
+)
+def test_results_of_every_verb_show(result: Any):
+    assert type(result).__name__ in shown(result).text()
+
+
+def test_what_is_long_is_cut():
+    reading = shown(MaintenancePlan(tuple(Proposal("verb", "x" * 999, 1, 1) for _ in range(500))))
+    assert "and 475 more lines" in reading.text()

@@ -1,0 +1,94 @@
+"""The page: one file that needs nothing else, whatever the table says."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+import neve
+from neve.errors import UserError
+from neve.markup import plain, shortened
+from neve.report import Report, gather, page
+from tests.report.reading import Reading
+from tests.report.stage import HOSTILE
+
+
+@pytest.fixture(scope="module")
+def planted(hostile: neve.Table) -> Report:
+    return gather(hostile.context)
+
+
+def read(found: Report) -> Reading:
+    reading = Reading.of(page(found))
+    reading.assert_harmless()
+    return reading
+
+
+def test_the_file_is_written_and_its_place_returned(tmp_path: Path):
+    table = neve.connect(tmp_path / "lake").create_table("db.t", "id bigint")
+    written = table.report(tmp_path / "t.html")
+    assert written == tmp_path / "t.html"
+    assert written.read_text("utf-8").startswith('<!doctype html>\n<html lang="en">')
+    assert "db.t" in Reading.of(written.read_text("utf-8")).text()
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path):
+    table = neve.connect(tmp_path / "lake").create_table("db.t", "id bigint")
+    with pytest.raises(UserError, match="Cannot write the report"):
+        table.report(tmp_path / "nowhere" / "t.html")
+
+
+def test_the_policy_allows_this_style_and_this_script_and_nothing_else(report: Report):
+    reading = read(report)
+    (policy,) = (a["content"] for a in reading.all("meta", http_equiv="Content-Security-Policy"))
+    for kind, tag in (("style-src", "style"), ("script-src", "script")):
+        (text,) = reading.texts[tag]
+        assert f"{kind} 'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" in policy
+        assert len(reading.all(tag)) == 1
+    assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+    assert not [a for _, a in reading.elements if "style" in a]
+
+
+def test_every_section_is_there_and_can_be_reached(report: Report):
+    reading = read(report)
+    ids = [a["id"] for _, a in reading.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    links = {a["href"] for a in reading.all("a")}
+    assert links <= {f"#{i}" for i in ids}
+    for section in ("upkeep", "map", "sizes", "deletes", "life", "tree", "filters", "schema", "names"):
+        assert f"#{section}" in links
+        assert reading.all("section", id=section, aria_labelledby=f"{section}-title")
+
+
+def test_what_is_drawn_and_what_scrolls_has_a_label(report: Report):
+    reading = read(report)
+    assert all(a.get("aria-label") or a.get("aria-hidden") for a in reading.all("svg"))
+    assert all(a["aria-label"] for a in reading.all("div", tabindex="0"))
+    squares = reading.all("i", role="option")
+    assert len(squares) == report.partitions
+    assert all(a["aria-label"] for a in squares)
+
+
+def test_what_was_planted_comes_out_as_text(planted: Report):
+    reading = read(planted)
+    text = reading.text()
+    for text_ in HOSTILE[:7]:
+        assert plain(text_) in text
+    assert plain(shortened(HOSTILE[7], 240)) in text
+    labels = " ".join(a["aria-label"] or "" for a in reading.all("i", role="option"))
+    assert plain(shortened(HOSTILE[0], 60)) in labels
+
+
+def test_names_beyond_any_measure_are_cut(planted: Report):
+    found = replace(planted, name="n" * 100_000, location="l" * 100_000, properties={"p" * 90_000: "v" * 90_000})
+    assert len(page(found)) < 400_000
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_a_table_without_a_snapshot_has_a_page(tmp_path: Path, version: int):
+    table = neve.connect(tmp_path).create_table("db.new", "id bigint", format_version=version)
+    assert "Nobody has written to this table yet." in read(gather(table.context)).text()
