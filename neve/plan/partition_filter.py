@@ -153,15 +153,15 @@ class PartitionFilter:
     def may_keep(self, entries: EntryTable) -> Mask:
         """Which files lie in partitions that may match; the same as `judge` says, without counting anything."""
         self._require_known(entries)
-        if all(self._evaluable(s).predicate is AlwaysTrue() for s in entries.spec_ids()):
-            return np.ones(len(entries), bool)
-        return self.judge(entries).keep
+        return np.ones(len(entries), bool) if self._keeps_all(entries) else self.judge(entries).keep
 
-    def undecided(self, entries: EntryTable) -> Mask:
-        """The files that are kept only because their partition could not be judged."""
-        if all(self._evaluable(s).predicate is AlwaysTrue() for s in entries.spec_ids()):
-            return np.zeros(len(entries), bool)
-        return self.judge(entries).fail_open
+    def undecided(self, entries: EntryTable, rows: Codes) -> Mask:
+        """Which files at some rows are kept only because their partition could not be judged."""
+        return np.zeros(len(rows), bool) if self._keeps_all(entries) else self.judge(entries.take(rows)).fail_open
+
+    def _keeps_all(self, entries: EntryTable) -> bool:
+        """Whether no partition of the specs that files have can be left out."""
+        return all(self._evaluable(s).predicate is AlwaysTrue() for s in entries.spec_ids())
 
     def _unevaluable(self, keys: EntryTable) -> Iterator[tuple[Undecided, Codes]]:
         """The specs that cannot express the predicate, with the partitions there are of each."""

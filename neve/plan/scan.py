@@ -69,7 +69,7 @@ class FileSieve:
         keep = metrics_filter.may_match(entries, self.partitions.predicate)
         goes = np.flatnonzero(~keep)
         if len(goes):
-            keep[goes] = self.partitions.undecided(entries.take(goes))
+            keep[goes] = self.partitions.undecided(entries, goes)
         return keep
 
 
