@@ -159,7 +159,7 @@ def wants_all() -> bool:
 def runs_of(*families: str) -> Iterator[tuple[Case, Run]]:
     """What to run of some families.
 
-    With NEVE_CASES=all every case in every run it makes sense in; else each scenario once, and a third of the others.
+    With NEVE_CASES=all every case in every run it makes sense in; else each scenario once, and a fifth of the others.
     """
     for case in cases():
         if case.family.split("_")[0] in families and (wants_all() or case.is_in_short_test):
