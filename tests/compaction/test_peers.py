@@ -19,7 +19,7 @@ from tests.compaction.place import ALL, PARTIAL, VERSIONS, Place, append, delete
 from tests.dml.duckdb_peer import DuckDB
 from tests.dml.oracle import difference
 from tests.dml.witness import ROOT, runtime_jar
-from tests.peers.readers import pyiceberg_rows
+from tests.peers.readers import for_peers, pyiceberg_rows
 
 WAYS: dict[str, Callable[[Any], Any]] = {
     "in_place": lambda rewrite: rewrite.keep_spec().options({**ALL, **PARTIAL, "partial-progress.max-commits": 2}),
@@ -71,18 +71,19 @@ def test_other_engines_read_the_same_rows(place: Place, duckdb: DuckDB, kept: An
     has_equality = version > 1 and way == "sorted"
     table = lived(place, version, has_equality)
     rows = table.scan().to_arrow(engine="arrow")
-    kept.append((f"v{version} before {way}", table.iceberg.metadata_location, rows))
+    kept.append((f"v{version} before {way}", for_peers(table).metadata_location, rows))
     if not has_equality:
         agree(table, rows, duckdb)
     WAYS[way](table.rewrite_data_files()).execute()
     agree(table, rows, duckdb)
-    kept.append((f"v{version} after {way}", table.iceberg.metadata_location, rows))
+    kept.append((f"v{version} after {way}", for_peers(table).metadata_location, rows))
 
 
 def agree(table: Table, rows: pa.Table, duckdb: DuckDB) -> None:
     assert not difference(table.scan().to_arrow(engine="arrow"), rows)
-    assert not (wrong := difference(pyiceberg_rows(table.iceberg), rows)), f"PyIceberg: {wrong}"
-    assert not (wrong := difference(duckdb.rows(table.iceberg.metadata_location), rows)), f"DuckDB: {wrong}"
+    shown = for_peers(table)
+    assert not (wrong := difference(pyiceberg_rows(shown), rows)), f"PyIceberg: {wrong}"
+    assert not (wrong := difference(duckdb.rows(shown.metadata_location), rows)), f"DuckDB: {wrong}"
 
 
 def test_spark_with_iceberg_reads_the_same_rows(kept: Any, tmp_path: Path):
