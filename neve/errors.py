@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 
+_LONGEST = 3_000
 _IN_URI = re.compile(r"://[^/\s@:]*:[^/\s@]*@")  # user:password@
 _IN_QUERY = re.compile(r"(?i)([?&;][\w.-]*(?:secret|token|credential|signature|sig|key)|\bpassword)=[^&;\s'\"]+")
 
@@ -82,7 +83,7 @@ class CorruptFile(TableError):
     """A file whose bytes contradict its format or the metadata that names it."""
 
     def __init__(self, path: str, expected: str, found: str) -> None:
-        super().__init__(f"Corrupt file {_brief(path)}: expected {_brief(expected)}, found {_brief(found)}.")
+        super().__init__(f"Corrupt file {_line(path)}: expected {_line(expected)}, found {_line(found)}.")
         self.path, self.expected, self.found = path, expected, found
 
 
@@ -90,7 +91,7 @@ class MissingFile(TableError):
     """A file the table's metadata names is not there."""
 
     def __init__(self, path: str, named_by: str = "the table metadata") -> None:
-        super().__init__(f"Missing file {_brief(path)}: {named_by} names it, but it is not there.")
+        super().__init__(f"Missing file {_line(path)}: {named_by} names it, but it is not there.")
         self.path = path
 
 
@@ -98,7 +99,7 @@ class LimitExceeded(TableError):
     """A budget that protects memory or time was exceeded; the message says how to raise it."""
 
     def __init__(self, what: str, limit: int | float, hint: str) -> None:
-        super().__init__(f"Limit exceeded: {_brief(what)} is over {limit}. {hint}")
+        super().__init__(f"Limit exceeded: {_line(what)} is over {limit}. {hint}")
         self.what, self.limit = what, limit
 
 
@@ -132,7 +133,7 @@ class CommitUnknown(CommitError):
 
 def _shown(text: str) -> str:
     """A message without what would act on a terminal, and without the secrets a URI may carry."""
-    safe = _IN_URI.sub("://…@", _IN_QUERY.sub(r"\1=…", text))
+    safe = _IN_URI.sub("://…@", _IN_QUERY.sub(r"\1=…", _brief(text, _LONGEST)))
     return safe if safe.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in safe)
 
 
@@ -141,9 +142,13 @@ def _escaped(letter: str) -> str:
 
 
 def _brief(text: str, most: int = 600) -> str:
-    """A text on one line whose middle is left out when it is longer than anybody reads."""
-    line = text.replace("\n", "\\n")
-    return line if len(line) <= most else f"{line[: most // 2]}…{line[-most // 2 :]}"
+    """A text whose middle is left out when it is longer than anybody reads."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 2 :]}"
+
+
+def _line(text: str) -> str:
+    """A text on one line: what a file says cannot look like another message."""
+    return _brief(text.replace("\n", "\\n"))
 
 
 def _suggestion(near: list[str], known: list[str]) -> str:

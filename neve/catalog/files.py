@@ -7,8 +7,8 @@ import uuid
 
 from pyiceberg.io import FileIO
 
-from neve.errors import MissingFile, TableError
-from neve.io.files import write_new
+from neve.errors import MissingFile
+from neve.io.files import read_all, write_new
 from neve.model import metadata as model
 from neve.model.metadata import TableMetadata, parse, serialise
 from neve.model.properties import properties_of
@@ -30,12 +30,9 @@ def next_location(metadata: TableMetadata, previous: str | None = None) -> str:
 def read_metadata(io: FileIO, location: str) -> TableMetadata:
     """The metadata at this location. Raises MissingFile, CorruptFile or LimitExceeded, naming it."""
     try:
-        with io.new_input(location).open() as stream:
-            raw = stream.read(model.MAX_METADATA_BYTES + 1)
-    except FileNotFoundError as e:
+        raw = read_all(io, location, model.MAX_METADATA_BYTES)
+    except MissingFile as e:
         raise MissingFile(location, "the catalog") from e
-    except OSError as e:
-        raise TableError(f"Cannot read {location}: {e}.") from e
     return parse(raw, location)
 
 

@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.typedef import EMPTY_DICT, Identifier
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from neve.catalog.base import NeveCatalog, check_requirements
 from neve.catalog.files import read_metadata, write_metadata
@@ -78,6 +78,10 @@ class MetastoreTables(NeveCatalog, MetastoreCatalog):
         asked = {**properties, "format-version": str(format_version)}
         _theirs(self).create_table(identifier, schema, location, spec, sort_order, asked)
         return self.load_table(identifier)
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        # PyIceberg hands over properties of the table: they come from storage and must not choose code or endpoints.
+        return super()._load_file_io(EMPTY_DICT, location)
 
     def _ours(self, table: Table) -> Table:
         location = table.metadata_location

@@ -9,12 +9,15 @@ from typing import Any
 from pyiceberg.catalog import Catalog, MetastoreCatalog, list_catalogs, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NotInstalledError
+from requests import RequestException
+from sqlalchemy.exc import SQLAlchemyError
 
 from neve.catalog.base import NeveCatalog
 from neve.catalog.metastore import MetastoreTables
 from neve.catalog.rest import RestTables
-from neve.catalog.sql import EmbeddedCatalog, SqlTables
-from neve.errors import UnknownName, UnsupportedFeature, UserError
+from neve.catalog.sql import EmbeddedCatalog, SqlTables, cause_of
+from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
 
 __all__ = ["adopt_catalog", "open_catalog"]
 
@@ -35,8 +38,12 @@ def open_catalog(spec: str | Path | Catalog, **properties: str) -> NeveCatalog:
         raise UnknownName("catalog", spec, list_catalogs(), "PyIceberg's configuration")
     try:
         return adopt_catalog(load_catalog(spec, **properties))
-    except ValueError as e:
+    except (ValueError, NotInstalledError) as e:
         raise UserError(f"Cannot open catalog {spec!r}: {e}") from e
+    except SQLAlchemyError as e:
+        raise TableError(f"Cannot open catalog {spec!r}: {cause_of(e)}.") from e
+    except RequestException as e:  # its text has the whole address in it
+        raise TableError(f"Cannot reach catalog {spec!r}: {type(e).__name__}.") from e
 
 
 def adopt_catalog(catalog: Catalog) -> NeveCatalog:

@@ -34,7 +34,7 @@ from neve.errors import CommitUnknown, NeveError, TableError
 from neve.io.files import delete_all
 from neve.model.metadata import TableMetadata
 
-__all__ = ["EmbeddedCatalog", "SqlCatalog", "SqlTables"]
+__all__ = ["EmbeddedCatalog", "SqlCatalog", "SqlTables", "cause_of"]
 
 T = TypeVar("T")
 _LOCK_WAIT_SECONDS = 60
@@ -64,7 +64,7 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         try:
             return _reconnecting(lambda: super(SqlTables, self).load_table(identifier))
         except SQLAlchemyError as e:
-            raise TableError(f"Cannot ask catalog {self.name!r} for a table: {_cause(e)}.") from e
+            raise TableError(f"Cannot ask catalog {self.name!r} for a table: {cause_of(e)}.") from e
 
     def fate(self, unknown: MaybeSwapped) -> Fate:
         """What became of a swap; reading under the lock waits for one that is still being decided."""
@@ -128,7 +128,7 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
             yield
         except SQLAlchemyError as e:
             shown = ".".join(Catalog.identifier_to_tuple(name))
-            message = f"Cannot tell whether the {doing} {shown} was done: {_cause(e)}. Look before trying again."
+            message = f"Cannot tell whether the {doing} {shown} was done: {cause_of(e)}. Look before trying again."
             raise CommitUnknown(message) from e
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
@@ -147,7 +147,7 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         try:
             location = _reconnecting(lambda: self._location(identifier))
         except SQLAlchemyError as e:
-            raise CatalogUnavailable(f"Cannot ask catalog {self.name!r}: {_cause(e)}. Nothing landed.") from e
+            raise CatalogUnavailable(f"Cannot ask catalog {self.name!r}: {cause_of(e)}. Nothing landed.") from e
         if location is None:
             return None, None
         if location == table.metadata_location and isinstance(table.metadata, TableMetadata):
@@ -197,8 +197,8 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
             raise LostRace(f"Another writer created {shown} first.", staged.location) from e
         except SQLAlchemyError as e:  # COMMIT was not sent, so the database rolls back
             if _is_conflict(e):
-                raise LostRace(f"Table {shown}: {_cause(e)}. Refresh and try again.", staged.location) from e
-            message = f"Catalog {self.name!r} failed before committing {shown}: {_cause(e)}. Nothing landed."
+                raise LostRace(f"Table {shown}: {cause_of(e)}. Refresh and try again.", staged.location) from e
+            message = f"Catalog {self.name!r} failed before committing {shown}: {cause_of(e)}. Nothing landed."
             raise CatalogUnavailable(message, staged.location) from e
 
     def _update(self, identifier: Identifier, staged: Staged) -> Executable:
@@ -223,8 +223,8 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         except SQLAlchemyError as e:
             shown = ".".join(identifier)
             if _is_conflict(e) or _is_busy(e):
-                raise LostRace(f"Table {shown}: {_cause(e)}. Refresh and try again.", staged.location) from e
-            message = f"The answer to the commit of {shown} was lost: {_cause(e)}. It may be at {staged.location}."
+                raise LostRace(f"Table {shown}: {cause_of(e)}. Refresh and try again.", staged.location) from e
+            message = f"The answer to the commit of {shown} was lost: {cause_of(e)}. It may be at {staged.location}."
             base, base_location = staged.base, staged.base_location
             raise MaybeSwapped(message, identifier, base, base_location, staged.location, updates) from e
 
@@ -283,6 +283,6 @@ def _is_busy(error: SQLAlchemyError) -> bool:
     return getattr(getattr(error, "orig", None), "sqlite_errorname", "").startswith("SQLITE_BUSY")
 
 
-def _cause(error: SQLAlchemyError) -> str:
+def cause_of(error: SQLAlchemyError) -> str:
     """What went wrong without the statement and its parameters."""
     return str(getattr(error, "orig", None) or type(error).__name__).strip()

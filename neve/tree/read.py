@@ -21,7 +21,7 @@ from neve.errors import CorruptFile, TableError
 from neve.io.avro import AvroFile, AvroHeader, Projection, decode, open_avro, read_header
 from neve.io.by_id import is_parquet, open_by_id
 from neve.io.files import read_all
-from neve.io.paths import refuse_unreadable, resolve
+from neve.io.paths import canonical_all, refuse_unreadable, resolve
 from neve.io.threads import in_threads
 from neve.io.untrusted import untrusted
 from neve.model.partition import Specs
@@ -68,7 +68,10 @@ def manifests_of(io: FileIO, metadata: TableMetadata, snapshot: Snapshot | None)
             return read_root(io, metadata, snapshot)
     refuse_unreadable(pa.array([snapshot.manifest_list]), metadata.location)
     found = read_list(io, snapshot.manifest_list)
-    refuse_unreadable(pa.array([m.path for m in found], pa.string()), metadata.location)
+    paths = pa.array([m.path for m in found], pa.string())
+    refuse_unreadable(paths, metadata.location)
+    if pc.count_distinct(canonical_all(paths)).as_py() < len(paths):
+        raise CorruptFile(snapshot.manifest_list, "every manifest once", f"one of the {len(paths)} twice")
     Specs.of(metadata).require((m.spec_id for m in found), f"manifest list {snapshot.manifest_list}")
     return found
 
