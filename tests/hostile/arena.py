@@ -65,6 +65,7 @@ def run(amount: str, part: str = "", *, lanes: int = LANES, planted: str = "") -
 
 def _lines(folder: Path, amount: str, part: str, lanes: int, planted: str) -> Iterator[dict[str, Any]]:
     environment = {**os.environ, "NEVE_PLANTED": planted, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment["MALLOC_ARENA_MAX"] = "2"  # address space is limited, and every arena takes some
     with ExitStack() as open_files:
         running = []
         for lane in range(lanes):

@@ -208,9 +208,7 @@ SPECIAL: dict[str, Callable[[dict], Any]] = {
         ]
         and None
     ),
-    "3,000 snapshots": lambda p: p["snapshots"].extend(
-        [{**p["snapshots"][0], "snapshot-id": i} for i in range(3_000)]
-    ),
+    "3,000 snapshots": lambda p: p["snapshots"].extend([{**p["snapshots"][0], "snapshot-id": i} for i in range(3_000)]),
     "100,000 refs": lambda p: p["refs"].update(
         {f"r{i}": {"snapshot-id": p["snapshots"][0]["snapshot-id"], "type": "tag"} for i in range(100_000)}
     ),

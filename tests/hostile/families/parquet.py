@@ -61,7 +61,7 @@ def _schemas() -> Iterator[tuple[str, Change]]:
     yield "no schema", lambda f: elements(f).clear()
     yield "the root alone", lambda f: elements(f).__setitem__(slice(1, None), [])
     yield "no row groups", lambda f: groups(f).clear()
-    yield "the groups ten thousand times", lambda f: groups(f).extend(groups(f) * 9_999)
+    yield "the groups two thousand times", lambda f: groups(f).extend(groups(f) * 1_999)
     yield "one id for all", lambda f: [e.update({ELEMENT_ID: (I32, 1)}) for e in elements(f)[1:]]
     yield "no ids", lambda f: [e.pop(ELEMENT_ID, None) for e in elements(f)]
     yield "a schema 20,000 deep", lambda f: _deepen(f, 20_000)
@@ -85,6 +85,7 @@ def _widen(footer: Fields, count: int) -> None:
 
 CHANGES: dict[str, Change] = {**CONTRADICTIONS, **dict(_numbers()), **dict(_schemas())}
 del CHANGES["nothing"]
+OF_STATISTICS = {"a short minimum", "an empty minimum", "a short maximum", "an empty flag"}  # version 4 writes none
 
 
 def _tails() -> Iterator[tuple[str, Callable[[bytes], bytes]]]:
@@ -147,7 +148,7 @@ def cases() -> Iterator[Case]:
     """A contradiction is refused; a number nobody needs may be wrong."""
     for version, roles in ROLES.items():
         for role in roles:
-            for what in CHANGES:
+            for what in CHANGES if version < 4 else [c for c in CHANGES if c not in OF_STATISTICS]:
                 yield _case(version, role, f"{role}: {what}", partial(_changed, role, what))
             for what in TAILS:
                 yield _case(version, role, f"{role}: {what}", partial(_tailed, role, what))

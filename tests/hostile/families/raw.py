@@ -111,7 +111,8 @@ def flips(seeds: int = 3) -> Iterator[Case]:
                 for seed in range(seeds):
                     label = f"{kind} of {role}, {seed}"
                     change = partial(_flipped, role, kind, f"{version} {label}")
-                    yield Case("flip", label, version, change, told_by=told_by, audited=audited)
+                    lie = {"lies": True, "names": ("/db/t/",)} if role in METADATA else {}
+                    yield Case("flip", label, version, change, told_by=told_by, audited=audited, **lie)
 
 
 def _flipped(role: str, kind: str, seed: str, place: Place) -> None:
