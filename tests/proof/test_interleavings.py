@@ -13,6 +13,7 @@ from tests.proof.pairs import PAIRS, Meeting
 from tests.proof.phases import merges
 
 WHOLE = 15  # pairs that are played in all 252 orders; the others in every fourth
+FEW = ("ABBBBBAAAA", "BAAAAABBBB", "ABABABABAB")  # one has read the table before the other lands
 QUICK = ("delete, update of the row", "update, compaction")
 
 
@@ -41,7 +42,7 @@ def test_every_order_of_two_operations_is_explained(meeting: Callable[[int], Mee
     here = meeting(pair.version)
     orders = list(merges())[:: 1 if list(PAIRS).index(name) < WHOLE else 4]
     with tallied("every interleaving of two operations: a serial order explains the rows, no file is left") as tally:
-        for order in orders if IS_FULL else (orders[2], orders[-2]):
+        for order in orders if IS_FULL else FEW:
             with tally.case(f"{name}, {level}, v{pair.version}, {order}"):
                 landed, refused = here.played(pair, order, level)
                 tally.figure("landed", landed)
