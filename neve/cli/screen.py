@@ -101,7 +101,8 @@ def facts_of(result: Any) -> dict[str, Any]:
         return dict(result)
     kept = [f.name for f in fields(result)]
     made = [name for name, of in getmembers(type(result)) if isinstance(of, property) and not name.startswith("_")]
-    return {name: getattr(result, name) for name in sorted({*kept, *made}, key=lambda name: name == "summary")}
+    names = sorted(dict.fromkeys((*kept, *made)), key=lambda name: name == "summary")
+    return {name: getattr(result, name) for name in names}
 
 
 def jsonable(value: Any) -> Any:
