@@ -95,6 +95,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "options": options_table,
     "delete-options": delete_options_table,
     "procedures": procedures_table,
+    "commands": commands_table,
+    "shared-options": shared_options_table,
     "errors": errors_tree,
 }
 
