@@ -23,8 +23,8 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(READY)
-	$(BIN)/ruff check neve tests bench docs
-	$(BIN)/ruff format --check neve tests bench docs
+	$(BIN)/ruff check neve tests bench docs/_build
+	$(BIN)/ruff format --check neve tests bench docs/_build
 	$(BIN)/mypy
 
 check: lint test
