@@ -34,6 +34,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
 from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
+from neve.io.untrusted import untrusted
 from neve.ops.context import TableContext
 from neve.ops.planning import plan
 from neve.ops.times import milliseconds
@@ -157,17 +158,19 @@ class Scan:
     @cached_property
     def _plan(self) -> ScanPlan:
         context = self.context
-        always = ("value_counts",) if context.facts.columns_to_place(self.schema) else ()
-        return plan(
-            context.io,
-            context.metadata,
-            self.snapshot,
-            where=self._predicate.expression if self._predicate else None,
-            columns=self._columns_read,
-            schema=self.schema,
-            case_sensitive=self.case_sensitive,
-            always_read=always,
-        )
+        where = self._predicate.expression if self._predicate else None
+        with untrusted(context.iceberg.metadata_location, "a table whose scan can be planned"):
+            always = ("value_counts",) if context.facts.columns_to_place(self.schema) else ()
+            return plan(
+                context.io,
+                context.metadata,
+                self.snapshot,
+                where=where,
+                columns=self._columns_read,
+                schema=self.schema,
+                case_sensitive=self.case_sensitive,
+                always_read=always,
+            )
 
     @cached_property
     def _facts(self) -> TableFacts:
@@ -216,7 +219,8 @@ class Scan:
                 "or read the rows with to_spark()."
             )
         where = self._predicate.expression if self._predicate else None
-        return read_table(self._plan, self._facts, where).select(self._names)
+        with untrusted(self.context.iceberg.metadata_location, "a table whose rows can be read"):
+            return read_table(self._plan, self._facts, where).select(self._names)
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
