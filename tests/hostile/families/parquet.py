@@ -86,6 +86,11 @@ def _widen(footer: Fields, count: int) -> None:
 CHANGES: dict[str, Change] = {**CONTRADICTIONS, **dict(_numbers()), **dict(_schemas())}
 del CHANGES["nothing"]
 OF_STATISTICS = {"a short minimum", "an empty minimum", "a short maximum", "an empty flag"}  # version 4 writes none
+OF_OTHER_COLUMNS = {  # those of a table of four columns that a file here has not
+    "data": {"an empty flag"},
+    "positions": {"an empty flag", "a short maximum", "a type that does not exist"},
+    "equality": {"an empty flag", "a short maximum", "a type that does not exist", "text that is whole numbers"},
+}
 
 
 def _tails() -> Iterator[tuple[str, Callable[[bytes], bytes]]]:
@@ -148,7 +153,7 @@ def cases() -> Iterator[Case]:
     """A contradiction is refused; a number nobody needs may be wrong."""
     for version, roles in ROLES.items():
         for role in roles:
-            for what in CHANGES if version < 4 else [c for c in CHANGES if c not in OF_STATISTICS]:
+            for what in (c for c in CHANGES if c not in OF_OTHER_COLUMNS.get(role, OF_STATISTICS)):
                 yield _case(version, role, f"{role}: {what}", partial(_changed, role, what))
             for what in TAILS:
                 yield _case(version, role, f"{role}: {what}", partial(_tailed, role, what))
