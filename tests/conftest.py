@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from neve.run.spark.session import local_session
 from tests import servers
+from tests.peers import tally
 
 # Time proves nothing on a busy machine, and the same examples in every run make a failure a finding. `make soak` looks
 # for new ones.
@@ -23,6 +24,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 def pytest_configure(config: pytest.Config) -> None:
     """PySpark leaves the sockets it collects results through to the garbage collector."""
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What other engines were asked, at the end of the run."""
+    tally.write_summary(terminalreporter)
 
 
 @pytest.fixture(scope="session")

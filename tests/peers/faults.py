@@ -17,6 +17,7 @@ from pyiceberg.types import TimestampType
 from neve import Lake, Table
 from tests.compaction.place import delete_equal, delete_rows
 from tests.peers.readers import WITNESSES, Reader
+from tests.peers.spark import NAME as SPARK
 
 Row = dict[str, Any]
 _ROWS: list[Row] = [{"id": i, "region": ("eu", "us")[i % 2], "day": date(2024, 1, i)} for i in range(1, 5)]
@@ -29,7 +30,7 @@ class Fault:
     witness: str
     reason: str
     concerns: Callable[[IcebergTable], bool]
-    shows: str  # how what it says begins; empty: other rows
+    says: str  # how its answer begins; empty: it reads other rows
     table: Callable[[Lake, str], Table]  # that shows it
 
 
@@ -51,6 +52,11 @@ def _partition_sources_are_all_gone(table: IcebergTable) -> bool:
     columns = table.schema().field_ids
     fields = [f for spec in table.metadata.partition_specs for f in spec.fields]
     return bool(fields) and not any(f.source_id in columns for f in fields)
+
+
+def _a_partition_source_is_gone(table: IcebergTable) -> bool:
+    columns = table.schema().field_ids
+    return any(f.source_id not in columns for spec in table.metadata.partition_specs for f in spec.fields)
 
 
 def _schema_is_newer_than_the_snapshot(table: IcebergTable) -> bool:
@@ -124,14 +130,14 @@ FAULTS: tuple[Fault, ...] = (
         "PyIceberg",
         "refuses tables with equality deletes",
         _has_equality_deletes,
-        "ValueError",
+        "ValueError: PyIceberg does not yet support equality deletes",
         _with_an_equality_delete,
     ),
     Fault(
         "PyIceberg",
         "does not read files written before a date was promoted to a timestamp",
         _has_dates_as_times,
-        "",
+        "AttributeError: 'pyarrow.lib.DataType' object has no attribute 'tz'",
         _promoted_date,
     ),
     Fault(
@@ -145,23 +151,41 @@ FAULTS: tuple[Fault, ...] = (
         "DuckDB",
         "does not read the list of a snapshot that version 1 wrote once the table is of a later version",
         _is_upgraded_and_not_written,
-        "",
+        "AssertionError: DuckDB: Error: required field 'sequence_number' is NULL!",
         _upgraded,
     ),
-    Fault("DataFusion", "takes deletion vectors for Parquet files", _has_vectors, "Exception", _with_a_vector),
+    Fault(
+        "DataFusion",
+        "takes deletion vectors for Parquet files",
+        _has_vectors,
+        "Exception: DataFusion error: FFI error: External error: Unexpected => Failed to load Parquet metadata",
+        _with_a_vector,
+    ),
     Fault(
         "DataFusion",
         "reads with the columns of the snapshot, not with those of the table",
         _schema_is_newer_than_the_snapshot,
-        "Exception",
+        "Exception: DataFusion error: FFI error: External error: DataInvalid => Column land not found",
         _renamed,
     ),
 )
 
 
+SPARK_FAULTS: tuple[Fault, ...] = (
+    Fault(
+        SPARK,
+        "shows and writes null for the value of a partition field whose column was dropped",
+        _a_partition_source_is_gone,
+        "partition: {}, but Névé has {'region': 'eu'}",
+        _without_the_column_of_its_partitions,
+    ),
+)
+"""What Spark with Iceberg does wrong with metadata; it reads the rows of all tables."""
+
+
 def faults_of(witness: str, table: IcebergTable) -> list[Fault]:
     """Why a witness is not asked about a table."""
-    return [fault for fault in FAULTS if fault.witness == witness and fault.concerns(table)]
+    return [fault for fault in (*FAULTS, *SPARK_FAULTS) if fault.witness == witness and fault.concerns(table)]
 
 
 def witnesses(table: IcebergTable) -> dict[str, Reader]:

@@ -1,0 +1,178 @@
+"""Plays statements on a table by several engines, and asks all of them what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+
+from neve import Lake, Table
+from tests.dml.duckdb_peer import DuckDB
+from tests.dml.oracle import difference
+from tests.peers.faults import faults_of
+from tests.peers.plain import Plain
+from tests.peers.readers import READERS, for_peers
+from tests.peers.spark import NAME as SPARK
+from tests.peers.spark import Spark
+from tests.peers.structure import CLAIMS, PARTS, Look, by_neve, by_spark, unlike
+from tests.peers.tally import Tally
+
+ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
+NAMES = {"neve": "Névé", "spark": SPARK}
+Lineage = dict[Any, tuple[int | None, int | None]]
+
+
+@dataclass
+class Ground:
+    """One lake that Névé and Spark with Iceberg both work in, and a plain database that knows the answers."""
+
+    lake: Lake
+    spark: Spark
+    duckdb: DuckDB
+    plain: Plain = field(default_factory=Plain)
+    names: Iterator[int] = field(default_factory=count)
+
+    def table(self, tally: Tally, rows: Callable[[], pa.Table] | None = None) -> Played:
+        """A table that is not there yet, with the rows it will hold; the plain database knows them unless said."""
+        name = f"db.t{next(self.names)}"
+        return Played(self, name, tally, rows or (lambda: self.plain.rows(name)))
+
+
+@dataclass
+class Played:
+    """A table, what was done to it, and what others say of it."""
+
+    ground: Ground
+    name: str
+    tally: Tally
+    rows: Callable[[], pa.Table]  # it must hold
+    said: list[str] = field(default_factory=list)
+    lineage: Lineage = field(default_factory=dict)  # by the rows' own ids
+
+    @property
+    def table(self) -> Table:
+        return self.ground.lake.table(self.name)
+
+    def exported(self, when: str = "finally") -> Played:
+        """The export of a table of version 4, known to the catalog under a name of its own."""
+        name, location = f"{self.name}_{when}", self.table.export_metadata()
+        self.ground.spark.sql(f"CALL system.register_table(table => '{name}', metadata_file => '{location}')")
+        self.said.append(f"neve: exported as {name}")
+        return replace(self, name=name)
+
+    def play(self, statements: Iterable[tuple[str, str]], *, watched: bool = False) -> None:
+        """Have statements run, each by the engine it is for, and by the plain database."""
+        for engine, text in statements:
+            self.said.append(f"{engine}: {text}")
+            self.ground.plain.run(text)
+            try:
+                (self.ground.spark if engine == "spark" else self.ground.lake).sql(text)
+            except Exception as e:
+                raise AssertionError(f"{self.past}{type(e).__name__}: {e}") from e
+            if watched:
+                self.check(self.rows_by("neve" if engine == "spark" else "spark"), self.lineage_kept())
+
+    def check(self, *found: list[str]) -> None:
+        """Fail with everything that was found."""
+        wrong = [line for lines in found for line in lines]
+        assert not wrong, self.past + "\n".join(wrong)
+
+    def check_all(self) -> None:
+        """Everything, by everybody."""
+        self.check(
+            self.rows_by("neve", "spark"),
+            self.rows_by_readers(),
+            self.structure(),
+            self.lineage_kept(),
+            self.lineage_by_spark(),
+            self.audit(),
+        )
+
+    # --- rows ---
+
+    def rows_by(self, *engines: str) -> list[str]:
+        """How the engines named read other rows than the plain database has."""
+        return [line for engine in engines for line in self._compared(NAMES[engine], self._read(engine))]
+
+    def _read(self, engine: str) -> pa.Table:
+        if engine == "neve":
+            return self.table.scan().to_arrow(engine="arrow")
+        return self.ground.spark.sql(f"SELECT * FROM {self.name}")
+
+    def rows_by_readers(self) -> list[str]:
+        """How those who only read do so otherwise; one whose fault is listed is not asked."""
+        table, wrong = for_peers(self.table), []
+        for name, read in READERS.items():
+            if faults := faults_of(name, table):
+                self.tally.left_out.update(f"{name} {fault.reason}" for fault in faults)
+                continue
+            try:
+                found = self.ground.duckdb.rows(table.metadata_location) if name == "DuckDB" else read(table)
+            except Exception as e:  # whatever it is, it is what this engine says
+                wrong.append(f"{name}: {type(e).__name__}: {e}")
+            else:
+                wrong += self._compared(name, found)
+        return wrong
+
+    def _compared(self, name: str, found: pa.Table) -> list[str]:
+        return self._counted(name, difference(found, self.rows()))
+
+    def _counted(self, name: str, wrong: str) -> list[str]:
+        """A comparison that was made: counted when nothing was wrong, otherwise told."""
+        if wrong:
+            return [f"{name}: {wrong}"]
+        self.tally.agreed[name] += 1
+        return []
+
+    # --- what lies below ---
+
+    def structure(self) -> list[str]:
+        """How the engines see other snapshots, manifests and entries, and how those are not as they must be."""
+        table, found = self.table, []
+        theirs, ours = by_spark(self.ground.spark, self.name), by_neve(table)
+        faults = faults_of(SPARK, table.context.iceberg)
+        self.tally.left_out.update(f"{SPARK} {fault.reason}" for fault in faults)
+        for part in ("snapshots",) if faults else PARTS:
+            found += self._counted(f"{SPARK}, {part}", unlike(getattr(theirs, part), getattr(ours, part)))
+        look = Look(ours if faults else theirs, table.context.metadata)
+        for claim in CLAIMS:
+            wrong = "; ".join(claim(look))
+            found += self._counted(f"{SPARK}, claims on manifests", wrong and f"not {claim.__name__}: {wrong}")
+        return found
+
+    def lineage_kept(self) -> list[str]:
+        """How rows changed their ids since the last look, which they may not from version 3 on."""
+        if self.table.context.metadata.format_version < 3:
+            return []
+        before, now = self.lineage, self._lineage_by_neve()
+        self.lineage = now
+        changed = {i: (was, now[i][0]) for i, (was, _) in before.items() if was is not None and i in now}
+        return [f"row {i} had id {was}, has {has}" for i, (was, has) in changed.items() if was != has]
+
+    def lineage_by_spark(self) -> list[str]:
+        """How Spark sees other row ids and numbers."""
+        if self.table.context.metadata.format_version < 3:
+            return []
+        theirs = self.ground.spark.sql(f"SELECT *, {ROW_ID}, {LAST_UPDATED} FROM {self.name}")
+        ours = self.table.scan(columns=theirs.column_names).to_arrow(engine="arrow")
+        return self._counted(f"{SPARK}, row lineage", difference(theirs, ours))
+
+    def _lineage_by_neve(self) -> Lineage:
+        return _lineage(self.table.scan(columns=["id", ROW_ID, LAST_UPDATED]).to_arrow(engine="arrow"))
+
+    def audit(self) -> list[str]:
+        """What the audit finds."""
+        audit = self.table.verify()
+        return [] if audit.is_sound else [str(audit)]
+
+    @property
+    def past(self) -> str:
+        """What was done so far."""
+        return "".join(f"\n  {line}" for line in self.said) + "\n"
+
+
+def _lineage(rows: pa.Table) -> Lineage:
+    return {row["id"]: (row[ROW_ID], row[LAST_UPDATED]) for row in rows.to_pylist()}

@@ -1,0 +1,86 @@
+"""Spark with Iceberg's own runtime as the tests see it: SQL in, Arrow out, over the catalog of a lake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tests.peers.jars import ICEBERG, SQLITE, path_of
+
+ROOT = Path(__file__).parents[2]
+NAME = f"Spark with Iceberg {ICEBERG.version}"
+
+
+class SparkSaid(Exception):
+    """A statement failed in the other Spark; the text is what it said."""
+
+
+@dataclass
+class Spark:
+    """The other Spark; started when it is first asked."""
+
+    lake: Path  # the folder of the lake whose catalog it shares
+    folder: Path
+    jars: tuple[Path, ...]
+    _process: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    def sql(self, *statements: str) -> pa.Table:
+        """The rows of the last of some statements."""
+        return self._asked({"sql": statements})
+
+    def rows(self, metadata_location: str) -> pa.Table:
+        """The rows of a table by its metadata file, whether or not the catalog knows it."""
+        return self._asked({"metadata": metadata_location})
+
+    def _asked(self, question: dict[str, Any]) -> pa.Table:
+        process, into = self._started(), self.folder / "answer.arrow"
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({**question, "into": str(into)}) + "\n")
+        process.stdin.flush()
+        answer = self._line(process)
+        if answer["error"] is not None:
+            raise SparkSaid(f"{answer['error']}\n  asked: {question}")
+        with pa.OSFile(str(into)) as source:
+            return pa.ipc.open_file(source).read_all()
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            command = [sys.executable, "-m", "tests.peers.spark_worker", str(self.lake), *map(str, self.jars)]
+            with (self.folder / "worker.log").open("w") as log:
+                self._process = subprocess.Popen(
+                    command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+                )
+            self._line(self._process)
+        return self._process
+
+    def _line(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        """The next line that is an answer: Java may print others."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("{"):
+                found: dict[str, Any] = json.loads(line)
+                return found
+        raise SparkSaid(f"The worker ended: {(self.folder / 'worker.log').read_text()[-4000:]}")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.communicate()  # the end of its input ends it
+            self._process = None
+
+
+@contextmanager
+def running(lake: Path, folder: Path) -> Iterator[Spark]:
+    """The other Spark over a lake; raises NotToBeHad where its jars are not."""
+    spark = Spark(lake, folder, (path_of(ICEBERG), path_of(SQLITE)))
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -1,0 +1,93 @@
+"""Spark with Iceberg's own runtime, in a process of its own: `python -m tests.peers.spark_worker LAKE JAR…`.
+
+A running Spark takes no further jar, and the one under test must have none. The worker uses the catalog of a lake, the
+same SQLite file. It reads one question a line, as JSON, and answers each with a line: where the rows are, or the error.
+
+    {"sql": [statement, …], "into": file}    runs statements; the rows of the last go to an Arrow file
+    {"metadata": file, "into": file}         the rows of a table by its metadata file
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from neve.run.spark.session import local_session, quiet_errors
+
+CATALOG = "neve"  # the name under which the embedded catalog keeps its tables
+
+
+def session(lake: str, jars: list[str], scratch: str) -> SparkSession:
+    """A small Spark whose default catalog is that of the lake."""
+    prefix = f"spark.sql.catalog.{CATALOG}"
+    options = {
+        "spark.jars": ",".join(jars),
+        "spark.driver.extraClassPath": ":".join(jars),
+        "spark.driver.memory": "1g",
+        "spark.local.dir": f"{scratch}/local",
+        "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.default.parallelism": "1",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.defaultCatalog": CATALOG,
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        f"{prefix}.uri": f"jdbc:sqlite:{lake}/catalog.db",
+        f"{prefix}.warehouse": f"file://{lake}",
+        f"{prefix}.jdbc.schema-version": "V1",
+        f"{prefix}.jdbc.busy_timeout": "60000",
+        f"{prefix}.cache-enabled": "false",  # others commit too
+    }
+    return local_session("local[1]", options)
+
+
+def answer(spark: SparkSession, question: dict[str, Any]) -> None:
+    """Do what is asked and leave the rows in a file."""
+    found = _asked(spark, question).toArrow()
+    with pa.OSFile(question["into"], "wb") as sink, pa.ipc.new_file(sink, found.schema) as writer:
+        writer.write_table(found)
+
+
+def _asked(spark: SparkSession, question: dict[str, Any]) -> DataFrame:
+    if "metadata" in question:
+        return spark.read.format("iceberg").load(question["metadata"])
+    *before, last = question["sql"]
+    for statement in before:
+        spark.sql(statement).collect()
+    return spark.sql(last)
+
+
+def said(act: Callable[[], None]) -> str | None:
+    """What went wrong, if anything did."""
+    try:
+        with quiet_errors():
+            act()
+    except Exception as e:  # whatever it is, it is what this engine says
+        return f"{type(e).__name__}: {str(e).strip()[:2000]}"
+    return None
+
+
+def main(lake: str, *jars: str) -> int:
+    with tempfile.TemporaryDirectory() as scratch:
+        spark = session(lake, list(jars), scratch)
+        sys.stdout.write('{"ready": true}\n')
+        sys.stdout.flush()
+        for line in sys.stdin:
+            question = json.loads(line)
+            sys.stdout.write(json.dumps({"error": said(lambda: answer(spark, question))}) + "\n")  # noqa: B023
+            sys.stdout.flush()
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))

@@ -1,0 +1,272 @@
+"""The metadata of a table as two engines see it, and what must hold in it whoever wrote it.
+
+Spark with Iceberg shows its metadata tables, Névé its `inspect`; both are brought into one form. The claims are then
+looked for in what Spark shows, and in the manifests themselves, read record by record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import fastavro
+
+from neve import Table
+from tests.peers.spark import Spark
+
+Row = dict[str, Any]
+
+_COUNTS = tuple(
+    f"{status}_{kind}_files_count" for kind in ("data", "delete") for status in ("added", "existing", "deleted")
+)
+_MANIFESTS = f"path, length, partition_spec_id, added_snapshot_id, content, {', '.join(_COUNTS)}, partition_summaries"
+_ENTRY = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
+_FILE = ("content", "file_path", "file_format", "spec_id", "record_count", "file_size_in_bytes", "sort_order_id")
+_NEWER = ("first_row_id", "referenced_data_file", "content_offset", "content_size_in_bytes")
+_SNAPSHOTS = "snapshot_id, parent_id, operation, manifest_list, map_entries(summary) AS summary"
+_TOTALS = ("total-data-files", "total-records", "total-delete-files", "total-position-deletes", "total-files-size")
+ADDED, EXISTING, DELETED = 1, 0, 2
+PARTS = ("snapshots", "manifests", "entries")
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The manifests and entries of the current snapshot, and all snapshots, in one form for every engine."""
+
+    manifests: tuple[Row, ...]
+    entries: tuple[Row, ...]
+    snapshots: tuple[Row, ...]
+
+    @cached_property
+    def live(self) -> list[Row]:
+        return [e for e in self.entries if e["status"] != DELETED]
+
+    @cached_property
+    def data(self) -> dict[str, Row]:
+        """Live data files by their paths."""
+        return {e["file_path"]: e for e in self.live if e["content"] == 0}
+
+    @cached_property
+    def deletes(self) -> list[Row]:
+        return [e for e in self.live if e["content"] != 0]
+
+
+def by_spark(spark: Spark, name: str) -> Structure:
+    """What Spark with Iceberg shows."""
+    manifests = spark.sql(f"SELECT {_MANIFESTS} FROM {name}.manifests").to_pylist()
+    entries = spark.sql(f"SELECT * FROM {name}.entries").to_pylist()
+    snapshots = spark.sql(f"SELECT {_SNAPSHOTS} FROM {name}.snapshots").to_pylist()
+    return Structure(
+        _ordered(map(_manifest, manifests), "path"),
+        _ordered((_entry({**e, **e["data_file"]}) for e in entries), "file_path"),
+        _ordered(
+            (_snapshot(s, {pair["key"]: pair["value"] for pair in s["summary"]}) for s in snapshots), "snapshot_id"
+        ),
+    )
+
+
+def by_neve(table: Table) -> Structure:
+    """What Névé shows."""
+    inspect = table.inspect
+    manifests = [_with_kind(m) for m in inspect.manifests().to_pylist()]
+    return Structure(
+        _ordered(map(_manifest, manifests), "path"),
+        _ordered(map(_entry, inspect.entries().to_pylist()), "file_path"),
+        _ordered((_snapshot(s, dict(s["summary"])) for s in inspect.snapshots().to_pylist()), "snapshot_id"),
+    )
+
+
+def _with_kind(manifest: Row) -> Row:
+    """The counts of a manifest by the kind of its files, as Spark shows them."""
+    kinds = ("delete", "data") if manifest["content"] else ("data", "delete")
+    counts = {
+        (s, kind): manifest[f"{s}_files_count"] if kind == kinds[0] else 0
+        for s in ("added", "existing", "deleted")
+        for kind in kinds
+    }
+    return {**manifest, **{f"{s}_{kind}_files_count": n for (s, kind), n in counts.items()}}
+
+
+def _manifest(row: Row) -> Row:
+    summaries = row["partition_summaries"] or ()
+    bounds = [(s["contains_null"], _bound(s["lower_bound"]), _bound(s["upper_bound"])) for s in summaries]
+    return {name: row[name] for name in _MANIFESTS.split(", ")[:-1]} | {"partition_summaries": bounds}
+
+
+def _bound(text: str | None) -> str | float | None:
+    """A bound in the one form both write: no bound is `null` to Spark, and numbers have several spellings."""
+    try:
+        return None if text is None or text == "null" else float(text)
+    except ValueError:
+        return text
+
+
+def _entry(row: Row) -> Row:
+    partition = {name: value for name, value in (row.get("partition") or {}).items() if value is not None}
+    return {n: row[n] for n in (*_ENTRY, *_FILE)} | {n: row.get(n) for n in _NEWER} | {"partition": partition}
+
+
+def _snapshot(row: Row, summary: Mapping[str, str]) -> Row:
+    return {n: row[n] for n in ("snapshot_id", "parent_id", "operation", "manifest_list")} | {"summary": dict(summary)}
+
+
+def _ordered(rows: Iterable[Row], by: str) -> tuple[Row, ...]:
+    return tuple(sorted(rows, key=lambda row: (row[by], repr(row))))
+
+
+def unlike(theirs: Sequence[Row], ours: Sequence[Row]) -> str:
+    """How a part of two structures differs, a line a value; empty when it does not."""
+    if len(theirs) != len(ours):
+        return f"{len(theirs)} rows, but Névé has {len(ours)}"
+    lines = [
+        f"\n  {name}: {one[name]!r}, but Névé has {other[name]!r}"
+        for one, other in zip(theirs, ours, strict=True)
+        for name in one
+        if repr(one[name]) != repr(other[name])
+    ]
+    return "".join(lines)
+
+
+# --- what must hold ---
+
+
+@dataclass(frozen=True)
+class Look:
+    """A structure with what it is checked against."""
+
+    shown: Structure
+    metadata: Any
+
+    def fields(self, spec_id: int) -> list[int]:
+        """The ids of the fields of a spec."""
+        return [f.field_id for spec in self.metadata.partition_specs if spec.spec_id == spec_id for f in spec.fields]
+
+    @property
+    def head(self) -> Any:
+        return self.metadata.current_snapshot()
+
+
+def manifests_hold_one_spec(look: Look) -> list[str]:
+    """A manifest's header, its tuples and its summary are those of the spec the list says."""
+    wrong = []
+    for m in look.shown.manifests:
+        header, tuple_ids = _header(m["path"])
+        said = int(header["partition-spec-id"]), tuple_ids, len(m["partition_summaries"])
+        wanted = m["partition_spec_id"], look.fields(m["partition_spec_id"]), len(tuple_ids)
+        wrong += [] if said == wanted else [f"{m['path']} is of spec {wanted}, but says {said}"]
+    return wrong
+
+
+def manifests_count_their_entries(look: Look) -> list[str]:
+    """The counts in the list are those of the entries."""
+    wrong = []
+    for m in look.shown.manifests:
+        kind = "delete" if m["content"] else "data"
+        said = {status: m[f"{word}_{kind}_files_count"] for status, word in enumerate(("existing", "added", "deleted"))}
+        found = Counter(row["status"] for row in _records(m["path"]))
+        wrong += [] if Counter(said) == found else [f"{m['path']} has {dict(found)}, the list says {said}"]
+    return wrong
+
+
+def deletes_have_the_spec_of_their_file(look: Look) -> list[str]:
+    """A delete file that names its data file has its spec and its partition, and came not before it."""
+    wrong = []
+    for delete in look.shown.deletes:
+        of = look.shown.data.get(delete["referenced_data_file"] or "")
+        if of is None:
+            continue
+        same = all(delete[n] == of[n] for n in ("spec_id", "partition"))
+        if not same or delete["sequence_number"] < of["sequence_number"]:
+            wrong.append(f"{delete} does not fit {of}")
+    return wrong
+
+
+def numbers_are_those_of_the_snapshot(look: Look) -> list[str]:
+    """Files of the newest snapshot have its number; no file has a later one, no data number is above the file's."""
+    if look.metadata.format_version == 1 or look.head is None:
+        return []
+    latest, wrong = look.head.sequence_number, []
+    for e in look.shown.entries:
+        is_new = e["status"] == ADDED and e["snapshot_id"] == look.head.snapshot_id
+        file_number, number = e["file_sequence_number"], e["sequence_number"]
+        fits = number <= file_number <= latest and (file_number == latest or not is_new)
+        wrong += [] if fits else [f"{e['file_path']}: numbers {number}, {file_number} in a snapshot of {latest}"]
+    return wrong
+
+
+def totals_are_those_of_the_files(look: Look) -> list[str]:
+    """The totals in the newest summary are what the live files add up to."""
+    data, deletes = look.shown.data.values(), look.shown.deletes
+    sums = (
+        len(data),
+        _rows(data),
+        len(deletes),
+        _rows(d for d in deletes if d["content"] == 1),
+        _size(look.shown.live),
+    )
+    newest = [s["summary"] for s in look.shown.snapshots if look.head and s["snapshot_id"] == look.head.snapshot_id]
+    summary: Row = newest[0] if newest else {}
+    said = {name: summary.get(name) for name in _TOTALS if newest}
+    wanted = {name: str(value) for name, value in zip(_TOTALS, sums, strict=True)}
+    return [f"{name} is {said[name]}, but the files say {wanted[name]}" for name in said if said[name] != wanted[name]]
+
+
+def row_ids_do_not_overlap(look: Look) -> list[str]:
+    """From version 3 on every data file has a range of row ids of its own, below the table's next."""
+    if look.metadata.format_version < 3 or look.head is None or look.head.first_row_id is None:
+        return []
+    files = sorted(look.shown.data.values(), key=lambda e: -1 if e["first_row_id"] is None else e["first_row_id"])
+    firsts = [e["first_row_id"] for e in files]
+    if None in firsts:
+        return [f"{e['file_path']} has no row ids" for e in files if e["first_row_id"] is None]
+    ends = [e["first_row_id"] + e["record_count"] for e in files]
+    wrong = [
+        f"{f['file_path']} starts at {start}, before {end}"
+        for f, start, end in zip(files[1:], firsts[1:], ends, strict=False)
+        if start < end
+    ]
+    return wrong + [f"row ids up to {end}" for end in ends[-1:] if end > look.metadata.next_row_id]
+
+
+CLAIMS: tuple[Callable[[Look], list[str]], ...] = (
+    manifests_hold_one_spec,
+    manifests_count_their_entries,
+    deletes_have_the_spec_of_their_file,
+    numbers_are_those_of_the_snapshot,
+    totals_are_those_of_the_files,
+    row_ids_do_not_overlap,
+)
+
+
+def _rows(files: Iterable[Row]) -> int:
+    return sum(f["record_count"] for f in files)
+
+
+def _size(files: Iterable[Row]) -> int:
+    """The bytes of files; of a vector only its own part of the file."""
+    return sum(
+        f["file_size_in_bytes"] if f["content_size_in_bytes"] is None else f["content_size_in_bytes"] for f in files
+    )
+
+
+def _header(path: str) -> tuple[Mapping[str, str], list[int]]:
+    """The header of a manifest, and the ids of the fields of its tuples."""
+    with local(path).open("rb") as stream:
+        reader: Any = fastavro.reader(stream)
+        fields = {f["name"]: f["type"] for f in reader.writer_schema["fields"]}
+        data_file = {f["name"]: f["type"] for f in fields["data_file"]["fields"]}
+        return reader.metadata, [f["field-id"] for f in data_file["partition"]["fields"]]
+
+
+def _records(path: str) -> list[Any]:
+    with local(path).open("rb") as stream:
+        return list(fastavro.reader(stream))
+
+
+def local(path: str) -> Path:
+    """A path as this machine has it; Spark writes one slash after the scheme, others three."""
+    return Path("/" + path.removeprefix("file:").lstrip("/"))

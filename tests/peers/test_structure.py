@@ -1,0 +1,85 @@
+"""The claims on manifests that are looked for in every shared table notice what is wrong with one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import neve
+from tests.compaction.place import delete_rows
+from tests.peers import structure
+from tests.peers.structure import CLAIMS, Look, Structure, by_neve
+
+
+@pytest.fixture(scope="module")
+def looks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Look]:
+    """A table of two specs with deletes in each, on every version that has deletes."""
+    lake = neve.connect(tmp_path_factory.mktemp("lake"))
+    return {version: Look(by_neve(made := lived(lake, version)), made.context.metadata) for version in (2, 3)}
+
+
+def lived(lake: neve.Lake, version: int) -> neve.Table:
+    table = lake.create_table(f"db.t{version}", "id bigint, region string", ["region"], format_version=version)
+    table.append([{"id": i, "region": ("eu", "us")[i % 2]} for i in range(8)])
+    table.evolve_partitions(add=["bucket(2, id)"])
+    table.append([{"id": i, "region": "eu"} for i in range(10, 18)])
+    delete_rows(table, 1, 2, 11)
+    return table.refresh()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda c: c.__name__)
+def test_a_sound_table_breaks_no_claim(looks: dict[int, Look], claim: Callable[[Look], list[str]], version: int):
+    assert not claim(looks[version])
+
+
+def changed(look: Look, part: str, fits: Callable[[Any], bool], **values: Any) -> Look:
+    """The look with values changed in the first row of a part that fits."""
+    rows = list(getattr(look.shown, part))
+    at = next(i for i, row in enumerate(rows) if fits(row))
+    rows[at] = {**rows[at], **{name: new(rows[at][name]) for name, new in values.items()}}
+    return replace(look, shown=Structure(**{**_parts(look.shown), part: tuple(rows)}))
+
+
+def _parts(shown: Structure) -> dict[str, Any]:
+    return {name: getattr(shown, name) for name in ("manifests", "entries", "snapshots")}
+
+
+BROKEN: dict[str, Callable[[Look], Look]] = {
+    "manifests_hold_one_spec": lambda look: changed(
+        look, "manifests", lambda m: m["partition_spec_id"] == 0, partition_spec_id=lambda _: 1
+    ),
+    "manifests_count_their_entries": lambda look: changed(
+        look, "manifests", lambda m: m["content"] == 1, added_delete_files_count=lambda n: n + 1
+    ),
+    "deletes_have_the_spec_of_their_file": lambda look: changed(
+        look, "entries", lambda e: e["content"] == 1 and e["spec_id"] == 0, spec_id=lambda _: 1
+    ),
+    "numbers_are_those_of_the_snapshot": lambda look: changed(
+        look, "entries", lambda e: e["content"] == 1, file_sequence_number=lambda n: n - 1
+    ),
+    "totals_are_those_of_the_files": lambda look: changed(
+        look, "entries", lambda e: e["content"] == 0, record_count=lambda n: n + 1
+    ),
+    "row_ids_do_not_overlap": lambda look: changed(
+        look, "entries", lambda e: e["content"] == 0 and e["first_row_id"] > 0, first_row_id=lambda _: 0
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_claim_notices_what_breaks_it(looks: dict[int, Look], name: str):
+    claim = getattr(structure, name)
+    assert claim(BROKEN[name](looks[3]))
+
+
+def test_every_claim_has_something_that_breaks_it():
+    assert {claim.__name__ for claim in CLAIMS} == set(BROKEN)
+
+
+def test_paths_are_read_however_they_are_spelt(tmp_path: Path):
+    assert {structure.local(f"{scheme}{tmp_path}") for scheme in ("", "file:", "file://")} == {tmp_path}
