@@ -7,8 +7,9 @@ import uuid
 
 from pyiceberg.io import FileIO
 
-from neve.errors import MissingFile
+from neve.errors import MissingFile, TableError
 from neve.io.files import read_all, write_new
+from neve.io.paths import may_be_place_of
 from neve.model import metadata as model
 from neve.model.metadata import TableMetadata, parse, serialise
 from neve.model.properties import properties_of
@@ -20,7 +21,15 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|/")
 
 
 def next_location(metadata: TableMetadata, previous: str | None = None) -> str:
-    """A fresh location for this metadata, one version after `previous`."""
+    """A fresh location for this metadata, one version after `previous`.
+
+    Raises TableError when the table claims to lie where it cannot: what is written there would count as its place.
+    """
+    if previous is not None and not _is_plausible(metadata, previous):
+        raise TableError(
+            f"Cannot commit to {previous}: it says that the table lies in {metadata.location!r}, which is above it, or "
+            "no folder. Set the location of the table right."
+        )
     found = _VERSION.match(previous.rsplit("/", 1)[-1]) if previous else None
     version = int(found[1]) + 1 if found else 0
     suffix = ".gz.metadata.json" if properties_of(metadata.properties).metadata_codec == "gzip" else ".metadata.json"
@@ -39,6 +48,13 @@ def read_metadata(io: FileIO, location: str) -> TableMetadata:
 def write_metadata(io: FileIO, location: str, metadata: TableMetadata) -> None:
     """Write metadata to a fresh location: complete or not at all; local files, and new folders, survive a power cut."""
     write_new(io, location, serialise(metadata, location))
+
+
+def _is_plausible(metadata: TableMetadata, previous: str) -> bool:
+    """Whether the table may lie where it says; its metadata may lie deeper where its properties say so."""
+    return may_be_place_of(metadata.location, previous) or (
+        previous.rsplit("/", 1)[0] == _folder(metadata) != f"{metadata.location.rstrip('/')}/metadata"
+    )
 
 
 def _folder(metadata: TableMetadata) -> str:

@@ -5,7 +5,6 @@ Nothing is found by listing a folder: a file that no metadata names may belong t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from neve.errors import MissingFile
-from neve.io.paths import canonical, canonical_all, inside, inside_all, scheme_of
+from neve.io.paths import canonical_all, inside_all, may_be_place_of
 from neve.io.threads import in_threads
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
@@ -232,25 +231,9 @@ def _beyond(paths: Iterable[str], others: Iterable[str]) -> list[str]:
 def roots_of(metadata: TableMetadata, metadata_location: str = "") -> Paths:
     """The places a table writes to; a file elsewhere was brought in, and may be someone else's too.
 
-    The metadata comes from storage, and what is below these places may be deleted. So a whole disk or bucket is never
-    the place of a table, nor is a location far above the metadata file that the catalog names, where that is known.
+    The metadata comes from storage, and what is below these places may be deleted: a place that is implausible beside
+    the metadata file that the catalog names is left out.
     """
     properties = properties_of(metadata.properties)
-    asked = [place for place in (properties.data_path, properties.metadata_path) if place]
-    places = [metadata.location] if _is_near(metadata.location, metadata_location, properties.metadata_path) else []
-    places += [place for place in asked if scheme_of(place) or place.startswith("/")]
-    return tuple(place for place in places if _has_name(place))
-
-
-def _is_near(location: str, metadata_location: str, metadata_path: str | None) -> bool:
-    """Whether a table may lie there: its metadata is in the folder just below, in one its properties name, or apart."""
-    folder = canonical(metadata_location).rsplit("/", 1)[0]
-    named = (metadata_path or "metadata").rstrip("/")
-    asked = named if scheme_of(named) or named.startswith("/") else f"{location.rstrip('/')}/{named}"
-    return not inside(folder, location) or folder in (canonical(asked), f"{canonical(location).rstrip('/')}/metadata")
-
-
-def _has_name(place: str) -> bool:
-    """Whether a place is more than a disk, a bucket or a host."""
-    path = re.sub(r"^[^/:]*:(//[^/]*)?", "", canonical(place))
-    return bool(path.strip("/")) and not {".", ".."} & set(path.split("/"))
+    places = (metadata.location, properties.data_path, properties.metadata_path)
+    return tuple(place for place in places if place and may_be_place_of(place, metadata_location))

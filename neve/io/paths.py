@@ -148,6 +148,20 @@ def inside_all(paths: Column, roots: Sequence[str]) -> pa.Array:
     return found
 
 
+def may_be_place_of(place: str, metadata_location: str) -> bool:
+    """Whether a place that metadata claims may be the table's, judged by the metadata file that the catalog names.
+
+    That file lies in a folder just below the table, or somewhere else altogether. What lies further above it is not the
+    table's, and neither is a whole disk, nor a bucket that has the file elsewhere.
+    """
+    own, folder = canonical(place).rstrip("/"), canonical(metadata_location).rsplit("/", 1)[0]
+    if folder.rsplit("/", 1)[0] == own:
+        return own != "file:"
+    path = re.sub(r"^[^/:]*:(//[^/]*)?", "", own)
+    is_folder = bool(path.strip("/")) and not {".", ".."} & set(path.split("/"))
+    return is_folder and _is_absolute(place) and not inside(folder, place)
+
+
 def refuse_outside(paths: Column, roots: Sequence[str], doing: str) -> None:
     """Raise when a path to be written or deleted is not below one of the roots."""
     places = ", ".join(roots) or "no place"
