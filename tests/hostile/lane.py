@@ -128,6 +128,7 @@ def _try(verbs: dict[str, Callable[[Any], Any]], place: Place, played: Played) -
 
     def work(say: Callable[[dict[str, Any]], None]) -> None:
         os.environ["NEVE_TRAP"] = str(place.outside / "mark")
+        os.chdir(place.outside)  # a relative path would be looked for here, and a file written here is noticed
         _limit()
         lake = neve.connect(place.folder)
         for name, verb in verbs.items():

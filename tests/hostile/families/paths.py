@@ -48,6 +48,7 @@ SPELLINGS: dict[str, Callable[[Place], str]] = {
     "nothing": lambda p: "",
 }
 NAMES = (
+    "db.t",
     "precious",
     "outside",
     "Refused path",
@@ -76,17 +77,18 @@ def cases() -> Iterator[Case]:
             yield _case(f"{how} as an older metadata file", version, partial(_log, how))
     for version in (2, 4):
         for how, place in LOCATIONS.items():
-            yield _case(f"the table lies {how}", version, partial(_located, place))
-            yield _case(f"the data lies {how}", version, partial(_data_path, place))
+            deletes = how in CONTAINED  # nobody's disk is put at risk to see whether it would be
+            yield _case(f"the table lies {how}", version, partial(_located, place), deletes=deletes)
+            yield _case(f"the data lies {how}", version, partial(_data_path, place), deletes=deletes)
     yield from _linked()
 
 
-def _case(name: str, version: int, change: Callable[[Place], Any], **said: Any) -> Case:
+def _case(name: str, version: int, change: Callable[[Place], Any], deletes: bool = True, **said: Any) -> Case:
     def apply(place: Place) -> None:
         _links(place)
         change(place)
 
-    return Case("path", name, version, apply, told_by="nobody", names=NAMES, lies=True, deletes=True, **said)
+    return Case("path", name, version, apply, told_by="nobody", names=NAMES, lies=True, deletes=deletes, **said)
 
 
 def _links(place: Place) -> None:
@@ -161,9 +163,12 @@ LOCATIONS: dict[str, Callable[[Place], str]] = {
     "nowhere": lambda p: "",
     "above the lake": lambda p: f"file://{p.folder.parent}",
     "above, by dots": lambda p: f"{p.location}/../../..",
-    "in a bucket": lambda p: "s3://bucket",
+    "on another host": lambda p: f"file://elsewhere{p.folder.parent}",
     "at a relative place": lambda p: "db/t",
 }
+
+
+CONTAINED = ("above the lake", "above, by dots")
 
 
 def _located(where: Callable[[Place], str], place: Place) -> None:
