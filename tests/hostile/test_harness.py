@@ -9,12 +9,13 @@ from tests.hostile.case import Case
 from tests.hostile.corpus import PINNED, chosen
 from tests.hostile.judge import faults
 from tests.hostile.plants import PLANTS
+from tests.proof.ledger import IS_FULL
 
 HONEST = {"scan": ["a"], "filtered scan": ["a"], "scan of a tag": ["a"]}
 
 CAUGHT = {
     "no path check": ("path: v2: elsewhere as a data file", "touched"),
-    "no checksum": ("flip: v3: a stretch of zeros of vector", "rows instead of"),
+    "no checksum": ("vector: v3: another row under the old checksum", "rows instead of"),
     "no limit": ("bomb: v1: list: deflate that inflates", ""),
     "no naming": ("metadata: v2: schemas is text", "KeyError"),
 }
@@ -28,7 +29,7 @@ def test_every_plant_is_tried():
     assert CAUGHT.keys() | {""} == PLANTS.keys()
 
 
-@pytest.mark.parametrize("planted", CAUGHT)
+@pytest.mark.parametrize("planted", CAUGHT if IS_FULL else ["no path check"])
 def test_a_planted_fault_is_caught(planted: str):
     part, told = CAUGHT[planted]
     found = run("ALL", part, lanes=1, planted=planted)

@@ -59,6 +59,9 @@ BLOBS: dict[str, bytes] = {
     "a huge length": framed(bitmaps((0, ONE)), length=0x7FFFFFFF),
     "another magic": framed(bitmaps((0, ONE)), magic=b"\0\0\0\0"),
     "a wrong checksum": framed(bitmaps((0, ONE)), crc=7),
+    "another row under the old checksum": framed(
+        bitmaps((0, arrays((0, [9])))), crc=zlib.crc32(MAGIC + bitmaps((0, ONE)))
+    ),
     "a count of 2^63": framed(bitmaps((0, ONE), count=1 << 63)),
     "a count of 2^40": framed(bitmaps((0, ONE), count=1 << 40)),
     "a bitmap too few": framed(bitmaps((0, ONE), count=2)),
