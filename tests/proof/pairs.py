@@ -104,17 +104,25 @@ class Meeting:
         self.head, self.rows, self.files = head.snapshot_id, rows_of(table), on_disk(self.folder)
         self.past = {s.snapshot_id for s in table.context.metadata.snapshots}
         self.before = reachable(table)
+        place = self.folder.with_name(f"kept-{self.folder.name}")
+        place.mkdir()
+        self.kept = {path: place / str(number) for number, path in enumerate(self.files)}
+        for path, copy in self.kept.items():
+            os.link(path, copy)
 
     def table(self, name: str) -> Table:
         catalog = self.lakes[name].catalog
         return in_hand(catalog, catalog.load_table(("db", "t")), replace(NO_WAIT, observe=phases.observe))
 
     def restore(self) -> None:
-        """The table as it was: its row in the catalog put back, and new files deleted."""
+        """The table as it was: its row in the catalog put back, new files deleted, and expired ones there again."""
         with self.lakes["judge"].catalog.engine.begin() as connection:  # type: ignore[attr-defined]
             connection.exec_driver_sql("UPDATE iceberg_tables SET metadata_location = ?", (self.place,))
-        for path in on_disk(self.folder) - self.files:
+        stored = on_disk(self.folder)
+        for path in stored - self.files:
             os.unlink(path)
+        for path in self.files - stored:
+            os.link(self.kept[path], path)
 
     def work(self, name: str, statement: Statement, level: Isolation) -> Callable[[], Outcome | None]:
         table = self.table(name)
