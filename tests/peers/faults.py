@@ -6,12 +6,14 @@ that one which is gone from a newer release does not stay in the list.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import TimestampType
 
 from neve import Lake, Table
@@ -32,6 +34,7 @@ class Fault:
     concerns: Callable[[IcebergTable], bool]
     says: str  # how its answer begins; empty: it reads other rows
     table: Callable[[Lake, str], Table]  # that shows it
+    statement: str = ""  # that fails on it; otherwise it is wrong in reading
 
 
 # --- which tables ---
@@ -42,10 +45,13 @@ def _has_equality_deletes(table: IcebergTable) -> bool:
     return snapshot is not None and int(_summary(snapshot).get("total-equality-deletes") or 0) > 0
 
 
-def _has_vectors(table: IcebergTable) -> bool:
+def _has_deletes(table: IcebergTable) -> bool:
     snapshot = table.current_snapshot()
-    is_new = table.metadata.format_version >= 3
-    return is_new and snapshot is not None and int(_summary(snapshot).get("total-delete-files") or 0) > 0
+    return snapshot is not None and int(_summary(snapshot).get("total-delete-files") or 0) > 0
+
+
+def _has_vectors(table: IcebergTable) -> bool:
+    return table.metadata.format_version >= 3 and _has_deletes(table)
 
 
 def _partition_sources_are_all_gone(table: IcebergTable) -> bool:
@@ -62,6 +68,18 @@ def _a_partition_source_is_gone(table: IcebergTable) -> bool:
 def _schema_is_newer_than_the_snapshot(table: IcebergTable) -> bool:
     snapshot = table.current_snapshot()
     return snapshot is not None and snapshot.schema_id != table.metadata.current_schema_id
+
+
+def _has_a_void_field_named_as_a_column(table: IcebergTable) -> bool:
+    names = table.schema().column_names
+    fields = [f for spec in table.metadata.partition_specs for f in spec.fields]
+    return any(isinstance(f.transform, VoidTransform) and f.name in names for f in fields)
+
+
+def _has_a_field_whose_name_avro_does_not_take(table: IcebergTable) -> bool:
+    fields = [f for spec in table.metadata.partition_specs for f in spec.fields]
+    is_new = table.metadata.format_version >= 3
+    return is_new and any(not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", f.name) for f in fields)
 
 
 def _has_dates_as_times(table: IcebergTable) -> bool:
@@ -104,6 +122,32 @@ def _without_the_column_of_its_partitions(lake: Lake, name: str) -> Table:
     table = _table(lake, name, by=("region",)).evolve_partitions(drop=["region"])
     with table.evolve_schema() as change:
         change.delete_column("region")
+    return table
+
+
+def _without_the_column_of_its_deletes(lake: Lake, name: str) -> Table:
+    table = _table(lake, name, version=3, by=("region",))
+    delete_rows(table, 2)
+    table.evolve_partitions(drop=["region"], add=["bucket(2, id)"])
+    with table.evolve_schema() as change:
+        change.delete_column("region")
+    return table
+
+
+def _merge_on_read_without_the_column(lake: Lake, name: str) -> Table:
+    mode = {"write.delete.mode": "merge-on-read"}
+    return _without_the_column_of_its_deletes(lake, name).set_properties(**mode)
+
+
+def _with_a_void_field(lake: Lake, name: str) -> Table:
+    table = _table(lake, name, version=1, by=("region",)).evolve_partitions(drop=["region"])
+    table.append(_ROWS)
+    return table
+
+
+def _by_a_name_with_a_space(lake: Lake, name: str) -> Table:
+    table = lake.create_table(name, "id bigint, `the day` date", ["`the day`"], format_version=3)
+    table.append([{"id": 1, "the day": date(2024, 1, 1)}])
     return table
 
 
@@ -155,11 +199,32 @@ FAULTS: tuple[Fault, ...] = (
         _upgraded,
     ),
     Fault(
+        "DuckDB",
+        "ends the process, or says it cannot convert a tuple, over deletes under a spec whose column was dropped",
+        lambda table: _a_partition_source_is_gone(table) and _has_deletes(table),
+        "Died",
+        _without_the_column_of_its_deletes,
+    ),
+    Fault(
         "DataFusion",
         "takes deletion vectors for Parquet files",
         _has_vectors,
         "Exception: DataFusion error: FFI error: External error: Unexpected => Failed to load Parquet metadata",
         _with_a_vector,
+    ),
+    Fault(
+        "DataFusion",
+        "refuses a spec of version 1 in which a field by a column was dropped",
+        _has_a_void_field_named_as_a_column,
+        "Exception: DataFusion error: FFI error: External error: Unexpected => file scan task generate failed",
+        _with_a_void_field,
+    ),
+    Fault(
+        "DataFusion",
+        "does not find values of a partition field whose name Avro spells otherwise, from version 3 on",
+        _has_a_field_whose_name_avro_does_not_take,
+        "Exception: DataFusion error: FFI error: External error: Unexpected => file scan task generate failed",
+        _by_a_name_with_a_space,
     ),
     Fault(
         "DataFusion",
@@ -179,8 +244,16 @@ SPARK_FAULTS: tuple[Fault, ...] = (
         "partition: {}, but Névé has {'region': 'eu'}",
         _without_the_column_of_its_partitions,
     ),
+    Fault(
+        SPARK,
+        "does not change rows merge-on-read where the column of a partition field was dropped",
+        lambda table: _a_partition_source_is_gone(table) and "write.delete.mode" in table.properties,
+        "Cannot find field 1000: region: optional unknown in struct",
+        _merge_on_read_without_the_column,
+        "DELETE FROM {t} WHERE id = 1",
+    ),
 )
-"""What Spark with Iceberg does wrong with metadata; it reads the rows of all tables."""
+"""What Spark with Iceberg does wrong; it reads the rows of all tables."""
 
 
 def faults_of(witness: str, table: IcebergTable) -> list[Fault]:
