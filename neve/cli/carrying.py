@@ -14,7 +14,7 @@ from neve.cli.progress import watched
 from neve.cli.screen import facts_of
 from neve.cli.work import Work
 
-__all__ = ["Deed", "carry_out", "confirm"]
+__all__ = ["Deed", "carry_out", "confirm", "tell_plan"]
 
 Facts = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ def carry_out(work: Work, deed: Deed) -> Any:
             plan = deed.plan()
         is_empty = deed.is_empty(plan)
         if work.dry_run:
-            _tell_plan(work, deed, plan, is_empty)
+            tell_plan(work, deed.facts(plan), deed.explain(plan), is_empty)
             raise typer.Exit(Code.NOTHING_TO_DO if is_empty else Code.DONE)
         if not is_empty:
             work.screen.aside(deed.explain(plan))
@@ -68,11 +68,10 @@ def confirm(work: Work, question: str) -> None:
         raise typer.Exit(Code.FAILED)
 
 
-def _tell_plan(work: Work, deed: Deed, plan: Any, is_empty: bool) -> None:
-    explained = deed.explain(plan)
+def tell_plan(work: Work, facts: Facts, explained: str, is_empty: bool = False) -> None:
+    """Tell what a dry run found out."""
     if work.as_json:
-        status = "nothing-to-do" if is_empty else "planned"
-        work.document(status, plan=deed.facts(plan), explain=explained)
+        work.document("nothing-to-do" if is_empty else "planned", plan=facts, explain=explained)
         return
     work.screen.text(explained)
     work.screen.aside("Dry run: nothing was changed.")

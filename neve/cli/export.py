@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from neve.cli.carrying import tell_plan
 from neve.cli.options import TableName
 from neve.cli.progress import watched
 from neve.cli.work import Work, writing_verb
@@ -28,10 +29,7 @@ def export(
     )
     if work.dry_run:
         plan = {"format_version": metadata.format_version, "exported_version": to, "refs": refs}
-        if work.as_json:
-            work.document("planned", plan=plan, explain=f"Export {what}")
-        else:
-            work.screen.text(f"Export {what}")
+        tell_plan(work, plan, f"Export {what}")
         return
     with watched(work.screen, f"Exporting {table}"):
         path = found.export_metadata(to)

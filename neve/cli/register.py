@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from neve.cli.carrying import tell_plan
 from neve.cli.options import TableName
 from neve.cli.work import Work, writing_verb
 from neve.errors import UserError
@@ -21,7 +22,9 @@ def register(
 ) -> None:
     """Take a table that another engine wrote into a lake, by its newest metadata file."""
     if work.dry_run:
-        _planned(work, table, metadata)
+        where = work.catalog or work.lake_path
+        plan = {"name": table, "metadata_location": metadata}
+        tell_plan(work, plan, f"Register {metadata} as {table} in {where}")
         return
     work.writes = True
     lake = work.lake(makes_one=True)
@@ -33,12 +36,3 @@ def register(
         work.document("done", metadata_location=found.context.iceberg.metadata_location, summary=repr(found))
     else:
         work.screen.text(f"Done: {found!r}.", "green")
-
-
-def _planned(work: Work, table: str, metadata: str) -> None:
-    said = f"Register {metadata} as {table} in {work.catalog or work.lake_path}"
-    if work.as_json:
-        work.document("planned", plan={"name": table, "metadata_location": metadata}, explain=said)
-    else:
-        work.screen.text(said)
-        work.screen.aside("Dry run: nothing was changed.")

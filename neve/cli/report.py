@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from neve.cli.carrying import tell_plan
 from neve.cli.options import TableName, Where
 from neve.cli.progress import watched
 from neve.cli.work import Work, writing_verb
@@ -27,8 +28,7 @@ def report(
     """
     found = work.table_to_change(table)
     if work.dry_run:
-        said = f"Write a page about {found.name} to {path}"
-        work.document("planned", plan={"path": str(path)}, explain=said) if work.as_json else work.screen.text(said)
+        tell_plan(work, {"path": str(path)}, f"Write a page about {found.name} to {path}")
         return
     with watched(work.screen, f"Looking at {table}"):
         found.report(path, where)

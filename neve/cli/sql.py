@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neve.cli.carrying import Deed, carry_out, confirm
+from neve.cli.carrying import Deed, carry_out, confirm, tell_plan
 from neve.cli.late import late
 from neve.cli.options import Limit, Modes, Properties, pairs
 from neve.cli.progress import watched
@@ -43,7 +43,7 @@ def sql(
     if builder is not None:
         _built(work, statement, builder)
     elif work.dry_run and type(read).__name__ != "Query":
-        _planned(work, statement)
+        tell_plan(work, {"statement": statement}, f"Would run: {statement}")
     else:
         _run(work, lake, read, options, limit)
 
@@ -71,15 +71,6 @@ def _did_nothing(result: Any) -> bool:
     told = facts_of(result)
     kinds = ("snapshot_id", "snapshot_ids", "orphans", "refs")
     return not any(told[kind] for kind in kinds if kind in told)
-
-
-def _planned(work: Work, statement: str) -> None:
-    """A statement without a plan of its own: it was read, and that is all."""
-    if work.as_json:
-        work.document("planned", plan={"statement": statement}, explain=f"Would run: {statement}")
-    else:
-        work.screen.text(f"Would run: {statement}")
-        work.screen.aside("Dry run: nothing was changed.")
 
 
 def _run(work: Work, lake: Lake, read: Any, options: Any, limit: int) -> None:
