@@ -71,13 +71,12 @@ def test_names_and_values_are_values_to_spark(spark: SparkSession, tmp_path: Pat
         for engine in ("arrow", "spark") if at < 4 else ("arrow",):
             found = table.scan(f"{quoted} = '{text}'").to_arrow(engine=engine)
             assert found["id"].to_pylist() == expected, (name, value, engine)
-    first = f"`{names[2].replace('`', '``')}`"
-    done = table.update().set(names[2], "concat(region_, '!')".replace("region_", first)).where("id = 3").execute()
-    assert done.rows_updated == 1
-    assert table.delete().where(f"{first} = 'nobody'").execute().rows_deleted == 0
+    done = table.update().set(names[0], "concat(`it's`, '!')").where("`back``tick` = 'back`tick' OR id = 3").execute()
+    changed = {r["id"] for r in rows if r["back`tick"] == "back`tick" or r["id"] == 3}
+    assert done.rows_updated == len(changed)
+    assert table.delete().where("`back``tick` = 'nobody'").execute().rows_deleted == 0
     after = {r["id"]: r for r in table.scan().to_arrow(engine="arrow").to_pylist()}
-    assert after[3][names[2]] == rows[3][names[2]] + "!"
-    assert {i: r for i, r in after.items() if i != 3} == {r["id"]: r for r in rows if r["id"] != 3}
+    assert after == {r["id"]: {**r, "it's": r["it's"] + "!"} if r["id"] in changed else r for r in rows}
     assert spark.catalog.listTables() == []
 
 
