@@ -57,7 +57,7 @@ def _guarded(view: Callable[Concatenate[Inspect, P], pa.Table]) -> Callable[Conc
     """A view of metadata that is not trusted: what no check foresaw is an error about the table's metadata."""
 
     @wraps(view)
-    def guarded(self: Inspect, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
+    def guarded(self: Inspect, /, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
         with untrusted(self.context.iceberg.metadata_location, "a table whose metadata can be shown"):
             return view(self, *args, **kwargs)
 
