@@ -9,7 +9,7 @@ from itertools import chain
 from tests.hostile.case import Case
 from tests.hostile.families import avro, bombs, metadata, parquet, paths, raw, values, vectors
 
-QUICK = 96
+QUICK = 72
 FULL = 3_600
 PINNED = (  # each was met badly once, or is a bomb that is quickly made
     "avro: v2: list: every field a string",

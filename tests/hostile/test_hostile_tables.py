@@ -14,7 +14,7 @@ from tests.hostile.arena import Report, run
 from tests.hostile.corpus import FULL, QUICK
 from tests.proof.ledger import IS_FULL, tallied
 
-LEAST = 2_000 if IS_FULL else 90
+LEAST = 2_000 if IS_FULL else 80
 
 
 @pytest.fixture(scope="module")
