@@ -33,7 +33,8 @@ class Explained:
 
     def _repr_html_(self: _HasExplanation) -> str:
         head, *rest = self.explain().split("\n")
-        return card(type(self).__name__, head, _lines(rest))
+        is_step = head.startswith("1. ")  # of a list that has no heading
+        return card(type(self).__name__, "" if is_step else head, _lines([head, *rest] if is_step else rest))
 
 
 class Summarised:

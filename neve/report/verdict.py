@@ -66,7 +66,8 @@ def _left(report: Report) -> str:
     upkeep = report.upkeep
     if upkeep.outputs < upkeep.taken:
         return f"a compaction would leave {upkeep.outputs:,} in their place"
-    return f"a compaction would rewrite {'it' if upkeep.taken == 1 else 'them'}"
+    it, its = ("it", "its") if upkeep.taken == 1 else ("them", "their")
+    return f"a compaction would rewrite {it}" + (f" without {its} deleted rows" if report.deletes.touched_files else "")
 
 
 def _untaken(report: Report, under: str) -> str:
@@ -101,13 +102,15 @@ def _small_files(report: Report) -> Iterator[Finding]:
     total, upkeep = report.total, report.upkeep
     if not upkeep.taken:
         return
-    after = size(total.bytes / max(report.files_after, 1))
+    joins = (
+        f"{several(total.files, 'file')} become {report.files_after:,}, and the mean size goes from {size(total.mean)} "
+        f"to {size(total.bytes / max(report.files_after, 1))}, where {size(report.sizes.target)} is aimed at."
+    )
     alone = next((count for why, _, count in upkeep.reasons if why == "too few to join in their partition"), 0)
     yield Finding(
         "act",
         f"A compaction would rewrite {several(upkeep.taken, 'file')} ({size(upkeep.taken_bytes)}): "
-        f"{several(total.files, 'file')} become {report.files_after:,}, and the mean size goes from "
-        f"{size(total.mean)} to {after}, where {size(report.sizes.target)} is aimed at."
+        + (joins if upkeep.outputs < upkeep.taken else "there are as many files afterwards.")
         + (f" {alone:,} more are too few in their partitions to be joined there." if alone else ""),
         "upkeep",
     )

@@ -119,6 +119,13 @@ def test_the_verdict_says_what_a_compaction_would_leave(report: Report):
     assert "77 position delete files and 1 equality delete file apply" in said
 
 
+def test_files_that_only_lose_their_deleted_rows_are_not_said_to_become_fewer(hostile: neve.Table):
+    verdict = verdict_of(gather(hostile.context))
+    assert verdict.headline == "2 small files; a compaction would rewrite them without their deleted rows."
+    assert "there are as many files afterwards" in verdict.findings[0].text
+    assert "The past takes room: 1 old snapshot, 1 file only they lead to." in [f.text for f in verdict.findings]
+
+
 def test_the_life_tells_when_schemas_and_specs_came(report: Report):
     changes = {c.what: c.at_ms for c in report.life.changes}
     assert changes["spec 0: ts_day (day)"] == CLOCK_DAY * DAY_MS

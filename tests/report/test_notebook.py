@@ -85,4 +85,4 @@ def test_results_of_every_verb_show(result: Any):
 
 def test_what_is_long_is_cut():
     reading = shown(MaintenancePlan(tuple(Proposal("verb", "x" * 999, 1, 1) for _ in range(500))))
-    assert "and 475 more lines" in reading.text()
+    assert "and 476 more lines" in reading.text()

@@ -58,5 +58,5 @@ def _given(given: FilterFacts | None) -> Markup:
         ("Files taken undecided", f"{stats.fail_open_files:,}"),
     )
     numbers = tag("dl", joined(tag("div", tag("dt", what), tag("dd", number)) for what, number in counts))
-    notes = tag("ul", joined(tag("li", name(note, 500)) for note in given.notes)) if given.notes else ""
+    notes = tag("ul", joined(tag("li", name(note, 500)) for note in given.notes), class_="notes") if given.notes else ""
     return joined((tag("h3", "A compaction where ", tag("code", name(given.where, 300))), numbers, notes))

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from neve.markup import Markup, joined, tag
 from neve.report.parts.pieces import Amount, amount, legend, name, panel, sized, table
 from neve.report.values import Amounts, Cell, Report, Sizes, SpecFacts
-from neve.report.words import several, share, size
+from neve.report.words import listed, several, share, size
 
 __all__ = ["section", "size_class"]
 
 _HELP = "Point at a square, or step through a map with the arrow keys."
 _WAYS = (("size", "file size"), ("deletes", "deletes"), ("fate", "what a compaction takes"))
+_MOST_UNUSED = 20
 _DELETES = ((0.3, "d3"), (0.1, "d2"), (0.0, "d1"))
 
 
@@ -22,8 +23,9 @@ def section(report: Report) -> Markup:
         f"{several(report.partitions, 'partition')} under {several(len(report.specs_in_use), 'spec')}: a square is a "
         f"partition, or neighbours where there are too many. {_HELP}"
     )
-    specs = joined(_spec(spec, report) for spec in report.specs)
-    return panel("map", "Partitions", lede, tag("div", _choice(), _legends(report), specs, id="maps"), _worst(report))
+    specs = joined(_spec(spec, report) for spec in report.specs_in_use)
+    maps = tag("div", _choice(), _legends(report), specs, id="maps")
+    return panel("map", "Partitions", lede, maps if report.specs_in_use else "", _unused(report), _worst(report))
 
 
 def size_class(mean: float, sizes: Sizes) -> str:
@@ -70,17 +72,25 @@ def _spec(spec: SpecFacts, report: Report) -> Markup:
     title = tag(
         "h3", f"Spec {spec.spec_id} ", current, " ", tag("span", name(fields or "not partitioned"), class_="by")
     )
-    if not spec.amounts.files:
-        return tag("div", title, tag("p", "No live file is under it.", class_="note"), class_="spec")
     amounts = spec.amounts
     said = [several(spec.partitions, "partition"), several(amounts.files, "file"), size(amounts.bytes)]
     if len(spec.cells) < spec.partitions:
-        said.append(f"about {round(spec.partitions / len(spec.cells)):,} partitions to a square")
+        said.append(f"up to {max(cell.partitions for cell in spec.cells):,} partitions to a square")
     cells = joined(_square(spec.spec_id, at, cell, report.sizes) for at, cell in enumerate(spec.cells))
     label = f"Map of the partitions of spec {spec.spec_id}. {_HELP}"
     squares = tag("div", cells, class_="map", role="listbox", tabindex="0", aria_label=label)
     ends = tag("p", tag("span", name(spec.cells[0].first)), tag("span", name(spec.cells[-1].last)), class_="ends")
     return tag("div", title, tag("p", " · ".join(said), class_="note"), squares, ends, class_="spec")
+
+
+def _unused(report: Report) -> Markup:
+    """The specs that nothing is stored under."""
+    ids = [str(spec.spec_id) for spec in report.specs if not spec.amounts.files]
+    if not ids:
+        return Markup()
+    shown = ids if len(ids) <= _MOST_UNUSED else [*ids[:_MOST_UNUSED], f"{len(ids) - _MOST_UNUSED:,} more"]
+    what = f"spec {ids[0]}" if len(ids) == 1 else f"specs {listed(shown)}"
+    return tag("p", f"No live file is under {what}.", class_="note")
 
 
 def _square(spec_id: int, at: int, cell: Cell, sizes: Sizes) -> Markup:

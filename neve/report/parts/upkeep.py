@@ -56,7 +56,7 @@ def _step(number: int, step: Step) -> tuple[Amount | str, ...]:
 
 def _before_after(report: Report) -> Markup:
     """Data files and their mean size now, and after a compaction."""
-    if not report.upkeep.taken:
+    if report.upkeep.outputs >= report.upkeep.taken:
         return Markup()
     total, after = report.total, report.files_after
     means = (total.mean, total.bytes / max(after, 1))
