@@ -12,6 +12,7 @@ from typing import Any
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START
 
 from neve.model.snapshots import Snapshots
+from neve.model.transforms import with_named_transforms
 
 __all__ = ["completed"]
 
@@ -45,7 +46,9 @@ def completed(found: dict[str, Any], version: int, path: str) -> dict[str, Any]:
     _check_schemas(found)
     _check_numbers(found)
     for spec in found["partition-specs"]:
-        spec["fields"] = _with_field_ids(spec.get("fields") or [])
+        spec["fields"] = with_named_transforms(_with_field_ids(spec.get("fields") or []))
+    for order in found.get("sort-orders") or ():
+        order["fields"] = with_named_transforms(order.get("fields") or [])
     found.setdefault("last-partition-id", _highest_field_id(found["partition-specs"]))
     found["snapshots"] = Snapshots.of(found.get("snapshots") or (), path)
     if found.get("current-snapshot-id", -1) not in (None, -1):

@@ -30,6 +30,7 @@ from neve.model.metadata import (
     parse,
     serialise,
 )
+from neve.model.transforms import NamedTransform
 
 FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
 GOLDEN = FIXTURES / "iceberg_metadata_json"
@@ -167,6 +168,20 @@ def with_snapshots(version: int = 3) -> dict[str, Any]:
 def test_keys_nobody_knows_survive_reading_and_writing() -> None:
     found = with_snapshots()
     assert lost(found, as_json(from_object(copy.deepcopy(found), "m.json"))) == []
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_a_transform_from_the_future_keeps_its_name(version: int) -> None:
+    found = as_json(new(version))
+    field = {"source-id": 1, "field-id": 1000, "transform": "geohash[5]", "name": "place"}
+    found["partition-specs"].append({"spec-id": 1, "fields": [field]})
+    order = {"source-id": 1, "transform": "hilbert", "direction": "asc", "null-order": "nulls-first"}
+    found["sort-orders"].append({"order-id": 1, "fields": [order]})
+    metadata = parse(json.dumps(found).encode(), "a file")
+    again = pickle.loads(pickle.dumps(parse(serialise(metadata), "the same")))
+    assert as_json(again)["partition-specs"][1]["fields"] == [field]
+    assert as_json(again)["sort-orders"][1]["fields"] == [order]
+    assert again.specs()[1].fields[0].transform != NamedTransform("geohash[6]")
 
 
 def test_version_4_reads_a_snapshot_by_its_root_manifest() -> None:
