@@ -40,7 +40,8 @@ def plain_error(clause: str, error: PySparkException) -> UserError:
     condition = (error.getCondition() or "") if hasattr(error, "getCondition") else ""
     told = error.getMessageParameters() or {} if hasattr(error, "getMessageParameters") else {}
     if condition.startswith("UNRESOLVED_COLUMN") and "objectName" in told:
-        near = told.get("proposal", "").replace("`", "")
+        names = told.get("proposal", "").replace("`", "").split(", ")
+        near = ", ".join(name for name in names if "__neve_" not in name)  # those are nobody's columns
         hint = f"Did you mean one of {near}?" if near else "Name a column of the table."
         return UserError(f"{clause}: unknown column {told['objectName'].replace('`', '')!r}. {hint}")
     if condition.startswith("AMBIGUOUS_REFERENCE") and "name" in told:
