@@ -128,7 +128,9 @@ def _spec_row(spec: dict[str, Any]) -> dict[str, Any]:
         "files": spec["data"]["files"],
         "deletes": spec["delete_files"],
         "rows": spec["data"]["rows"],
-        "size": decimal(spec["data"]["bytes"]).replace(" ", ""),  # what has a space may be broken
+        "size": decimal(spec["data"]["bytes"])
+        .replace(" bytes", "B")
+        .replace(" ", ""),  # what has a space may be broken
     }
 
 

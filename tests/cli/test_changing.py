@@ -96,6 +96,8 @@ def test_rows_are_changed(lake: Lake, spark):
     found = {r["id"]: r["amount"] for r in table.to_arrow().to_pylist()}
     assert found[1] == 5.0 and 0 not in found
     assert lake.run("delete", "db.events", "--where", "id = 99", "--json", code=4).document["rows_deleted"] == 0
+    said = lake.run("update", "db.events", "--set", "amount=amuont + 1", "--where", "id = 1", code=2).err
+    assert "amount" in said and "__neve" not in said
 
 
 def test_every_row_needs_a_word_of_its_own(lake: Lake):
@@ -196,6 +198,7 @@ def test_a_table_of_another_engine_is_taken_in(lake: Lake, tmp_path: Path):
     metadata = relocated("trino_timetravel", tmp_path / "theirs")
     assert "db.theirs" in lake.run("register", "db.theirs", metadata).out
     assert sorted(r["data"] for r in lake.run("scan", "db.theirs", "--json").lines) == [1, 2, 3]
+    assert lake.run("verify", "db.theirs").out.startswith("Sound: 4 snapshots"), "the first of them lists nothing"
     assert "already" in lake.run("register", "db.theirs", metadata, code=2).err
 
 
