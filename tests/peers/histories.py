@@ -122,10 +122,9 @@ def exports() -> list[Scenario]:
 
 
 QUICK = (
-    "one_field_more-v2-mor-spark_then_neve",
-    "deletes_piled_up-v3-mor-neve_then_spark",
-    "columns_renamed-v3-cow-spark_then_neve",
-    "fields_dropped-v1-cow-neve_then_spark",
+    "one_field_more-v1-cow-neve_then_spark",
+    "deletes_piled_up-v2-mor-neve_then_spark",
+    "columns_renamed-v3-mor-spark_then_neve",
     "field_replaced-v4-mor-neve_then_neve",
 )
 
