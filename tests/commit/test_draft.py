@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import fastavro
@@ -34,14 +35,15 @@ class Opened:
         from neve.tree import read
         from neve.tree.tracked import leaf
 
-        original = read.read_all
+        def counting(original: Callable[..., object]) -> Callable[..., object]:
+            def run(source: object, path: str, *rest: object) -> object:
+                self.paths.append(path)
+                return original(source, path, *rest)
 
-        def counting(io: object, path: str, *rest: object) -> bytes:
-            self.paths.append(path)
-            return original(io, path, *rest)
+            return run
 
-        for module in (read, leaf):
-            monkeypatch.setattr(module, "read_all", counting)
+        monkeypatch.setattr(read, "read_all", counting(read.read_all))
+        monkeypatch.setattr(leaf, "open_by_id", counting(leaf.open_by_id))
 
     @property
     def manifests(self) -> int:
