@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from neve.plan.manifests import ManifestPlan
     from neve.plan.partition_filter import FilterStats
     from neve.plan.scan import ScanPlan
+    from neve.source.register import register
     from neve.table import Table
     from neve.tree.entries import EntryTable
 
@@ -94,6 +95,7 @@ __all__ = [
     "WriteFailed",
     "WriteResult",
     "connect",
+    "register",
 ]
 
 # Executors import parts of this package for every worker they start: a name is loaded when it is first used.
@@ -127,6 +129,7 @@ _HOMES = {
     "neve.plan.manifests": ("ManifestPlan",),
     "neve.plan.partition_filter": ("FilterStats",),
     "neve.plan.scan": ("ScanPlan",),
+    "neve.source.register": ("register",),
     "neve.table": ("Table",),
     "neve.tree.entries": ("EntryTable",),
 }

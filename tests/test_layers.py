@@ -22,7 +22,7 @@ ALLOWED = {
     "ops": {"errors", "notebook", "model", "predicate", "io", "catalog", "tree", "plan", "run", "commit"},
     "report": {"errors", "markup", "notebook", "model", "predicate", "tree", "plan", "ops", "__version__"},
 }
-SURFACES = {"table", "lake", "sql", "cli", "demo", "show", "__init__", "__main__"}
+SURFACES = {"table", "lake", "sql", "cli", "demo", "show", "source", "__init__", "__main__"}
 RUNS_ON_SPARK = {"run", "ops", *SURFACES}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -1,0 +1,156 @@
+"""A streaming read: the rows of the snapshots that are appended to a branch, one after the other.
+
+An offset is the id of the last snapshot that was read; null stands before the first. Compactions bring no new rows and
+are passed over. A snapshot that deletes or replaces rows stops the stream, unless an option says to pass over it: the
+stream has handed on rows that are no longer there.
+
+Where the oldest snapshots have been expired, the stream begins with all rows of the oldest one that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Operation
+from pyspark.sql import types as sp
+from pyspark.sql.datasource import InputPartition
+
+from neve.commit.window import Base, Window
+from neve.errors import TableError
+from neve.model.snapshots import Snapshot
+from neve.ops.context import TableContext
+from neve.ops.scan import Scan
+from neve.plan.columns import projected
+from neve.plan.scan import ScanPlan, ScanStats
+from neve.source.data_source import Pin
+from neve.source.options import StreamReadOptions, TableOptions
+from neve.source.reading import Planned, refuse_other_types, schema_of
+from neve.source.workers import StreamRows
+from neve.tree.entries import EntryTable, Status
+
+__all__ = ["TableStream", "TableStreamReader"]
+
+SNAPSHOT = "snapshot-id"
+
+Offset = dict[str, Any]
+Columns = tuple[Schema, tuple[str, ...]]  # of the table, and metadata columns
+
+
+@dataclass(frozen=True)
+class TableStream:
+    """Which snapshots of which table are followed, in the columns of one of its schemas."""
+
+    table: TableOptions
+    options: StreamReadOptions
+    schema_id: int
+
+    @classmethod
+    def of(cls, table: TableOptions, options: StreamReadOptions, pin: Pin | None) -> TableStream:
+        """The stream of a table in the columns it was found with before, or else those it has now."""
+        context = table.context()
+        context.head(options.branch)
+        return cls(table, options, context.metadata.current_schema_id if pin is None else pin.schema_id)
+
+    def start(self) -> int | None:
+        """The snapshot after which the stream begins; None: it begins with the first."""
+        from_ms = self.options.from_ms
+        if from_ms is None:
+            return None
+        before = (s for s in self._history(self.table.context()) if s.timestamp_ms < from_ms)
+        return next((s.snapshot_id for s in before), None)
+
+    def latest(self) -> int | None:
+        """The newest snapshot of the branch."""
+        head = self.table.context().head(self.options.branch)
+        return None if head is None else head.snapshot_id
+
+    def planned(self, start: int | None, end: int | None, wanted: sp.StructType) -> list[Planned]:
+        """What is new in the snapshots after `start` up to `end`, the oldest first."""
+        context = self.table.context()
+        schema = schema_of(context, Pin(end, self.schema_id))
+        refuse_other_types(wanted, schema, context)
+        found = self._between(context, start, end)
+        plans: list[ScanPlan] = []
+        if start is None and found and found[0].parent_snapshot_id is not None:
+            plans.append(Scan(context, found.pop(0), schema, None, tuple(wanted.names)).plan())
+        appended = [s for s in found if self._is_read(s)]
+        if appended:
+            plans.append(self._added(context, appended, start, projected(schema, wanted.names)))
+        return [Planned.of(p, context, None, wanted.names, self.options.split_bytes) for p in plans]
+
+    def _between(self, context: TableContext, start: int | None, end: int | None) -> list[Snapshot]:
+        """The snapshots after one up to another, the oldest first."""
+        found: list[Snapshot] = []
+        for snapshot in self._history(context):
+            if snapshot.snapshot_id == start:
+                break
+            found.append(snapshot)
+        oldest = found[-1].parent_snapshot_id if found else start
+        ids: list[int | None] = [s.snapshot_id for s in found]
+        if (start is not None and oldest != start) or (end not in (*ids, start)):
+            raise TableError(
+                f"Cannot follow table {context.name} from snapshot {start} to {end}: the history of branch "
+                f"{self.options.branch!r} no longer has both. They were expired, or the branch was moved; start the "
+                "stream anew with another checkpoint."
+            )
+        return [] if end == start else found[ids.index(end) :][::-1]
+
+    def _is_read(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot brings rows to read; one that takes rows away is refused, or passed over."""
+        operation = Operation.OVERWRITE if snapshot.summary is None else snapshot.summary.operation
+        skipped = {
+            Operation.REPLACE: True,
+            Operation.DELETE: self.options.skips_deletes,
+            Operation.OVERWRITE: self.options.skips_overwrites,
+        }
+        if operation is Operation.APPEND or skipped[operation]:
+            return operation is Operation.APPEND
+        raise TableError(
+            f"Snapshot {snapshot.snapshot_id} is of operation {operation.value}: rows that were read from table "
+            f"{self.table.name} are no longer there. Set the option streaming-skip-{operation.value}-snapshots to true "
+            "to pass over such snapshots."
+        )
+
+    def _added(self, context: TableContext, snapshots: list[Snapshot], start: int | None, columns: Columns) -> ScanPlan:
+        """The data files that some snapshots brought. No delete is older than they are, so none applies."""
+        base = Base(context.io, context.metadata, self.options.branch)
+        first = start if start is not None else snapshots[0].parent_snapshot_id
+        new = Window(base, first).entries({Operation.APPEND}, is_deletes=False, statuses=[Status.ADDED])
+        ids = pa.array([s.snapshot_id for s in snapshots], pa.int64())
+        files = new.filter(pc.is_in(new["snapshot_id"], value_set=ids))
+        none = EntryTable.empty(files.specs)
+        pairs = pa.table({"file": pa.array([], pa.int64()), "delete": pa.array([], pa.int64())})
+        schema, hidden = columns
+        return ScanPlan(snapshots[-1].snapshot_id, schema, files, none, pairs, AlwaysTrue(), ScanStats(), hidden)
+
+    def _history(self, context: TableContext) -> Iterator[Snapshot]:
+        return Base(context.io, context.metadata, self.options.branch).ancestors()
+
+
+class TableStreamReader(StreamRows):
+    """Hands the rows appended to a table to a streaming query."""
+
+    def __init__(self, stream: TableStream, schema: sp.StructType) -> None:
+        self._stream, self._schema = stream, schema
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Where a new query begins."""
+        return {SNAPSHOT: self._stream.start()}
+
+    def latestOffset(self) -> Offset:  # noqa: N802
+        """How far it may read now."""
+        return {SNAPSHOT: self._stream.latest()}
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """The tasks of a micro-batch; each brings what it takes to read it, since the table may change meanwhile."""
+        plans = self._stream.planned(start[SNAPSHOT], end[SNAPSHOT], self._schema)
+        return [InputPartition((p.rows, parcel)) for p in plans for parcel in p.parcels()]
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return StreamRows, ()  # it travels to be read from

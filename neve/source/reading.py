@@ -1,0 +1,162 @@
+"""Batch reads: a scan planned where Spark plans, its tasks read by Python workers as Arrow batches.
+
+Every column of the DataFrame is read: Spark 4.1 does not tell a Python source which ones a query needs. A schema given
+to Spark's reader chooses columns, and the option `where` rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
+from pyspark.sql import types as sp
+from pyspark.sql.datasource import Filter, InputPartition
+
+from neve.errors import UnknownName, UserError
+from neve.ops.context import TableContext
+from neve.ops.scan import Scan
+from neve.plan.columns import METADATA_COLUMNS
+from neve.plan.scan import ScanPlan
+from neve.predicate import parse
+from neve.predicate.normal import all_of
+from neve.run.arrow.columns import metadata_columns
+from neve.run.arrow.local import Reading
+from neve.run.arrow.taskset import divided, groups, tasks_of
+from neve.run.arrow.types import Carrier
+from neve.run.spark.packed import packed
+from neve.run.spark.types import spark_field, spark_schema
+from neve.source.data_source import Pin
+from neve.source.filters import expression_of
+from neve.source.options import ReadOptions, TableOptions
+from neve.source.workers import RowReader, TableRows
+
+__all__ = ["FilteringReader", "Planned", "TableRead", "TableReader", "refuse_other_types", "schema_of"]
+
+
+@dataclass(frozen=True)
+class TableRead:
+    """One state of a table: a DataFrame reads it, whatever is committed after the DataFrame was made."""
+
+    table: TableOptions
+    options: ReadOptions
+    pin: Pin
+
+    @classmethod
+    def of(cls, table: TableOptions, options: ReadOptions, pin: Pin | None) -> TableRead:
+        """The state that was found before, or else the one that the options name now."""
+        if pin is None:
+            found = Scan.of(table.context(), snapshot_id=options.snapshot_id, as_of=options.as_of, ref=options.ref)
+            snapshot_id = None if found.snapshot is None else found.snapshot.snapshot_id
+            pin = Pin(snapshot_id, found.schema.schema_id)
+        return cls(table, options, pin)
+
+    def planned(self, wanted: sp.StructType, filters: list[Filter] | None = None) -> Planned:
+        """The plan for the columns Spark wants; the filters leave out files and rows."""
+        context = self.table.context()
+        schema = schema_of(context, self.pin)
+        refuse_other_types(wanted, schema, context)
+        where = self._where(schema, filters or [])
+        snapshot = None if self.pin.snapshot_id is None else context.snapshot(self.pin.snapshot_id)
+        scan = Scan(context, snapshot, schema, where, tuple(wanted.names))
+        return Planned.of(scan.plan(), context, where, wanted.names, self.options.split_bytes)
+
+    def _where(self, schema: Schema, filters: list[Filter]) -> BooleanExpression | None:
+        text = self.options.where
+        parts = [expression_of(filters, schema)]
+        if text is not None:
+            found = parse(text, schema, time_zone=self.table.connection.time_zone)
+            if not found.exact:
+                raise UserError(
+                    f"Cannot read where {text}: the option where takes comparisons of columns with values only. "
+                    "Apply other conditions to the DataFrame."
+                )
+            parts.append(found.expression)
+        said = [part for part in parts if part is not None]
+        return all_of(said) if said else None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The tasks of a scan, and how each of them is read."""
+
+    tasks: pa.Table
+    rows: RowReader
+    split_bytes: int
+
+    @classmethod
+    def of(
+        cls,
+        plan: ScanPlan,
+        context: TableContext,
+        where: BooleanExpression | None,
+        names: list[str],
+        split_bytes: int | None,
+    ) -> Planned:
+        """A plan of one of a table's snapshots, ready to be read; `where` is applied to rows."""
+        facts = replace(context.facts, specs=plan.files.specs)
+        rows = RowReader(Reading.of(plan, facts, where, Carrier.SPARK), tuple(names))
+        tasks = tasks_of(plan.files, plan.deletes, plan.attached)
+        return cls(tasks, rows, split_bytes or context.properties.split_size)
+
+    def parcels(self) -> list[bytes]:
+        """The tasks in groups that are worth a task of Spark's."""
+        if not self.tasks.num_rows:
+            return []
+        return [packed(group) for group in groups(divided(self.tasks, self.split_bytes), self.split_bytes)]
+
+
+class TableReader(TableRows):
+    """Reads one state of a table. Conditions of the query are left to Spark."""
+
+    def __init__(self, read: TableRead, schema: sp.StructType) -> None:
+        self._read, self._schema = read, schema
+        self._plan([])
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks of the scan."""
+        return [InputPartition(parcel) for parcel in self._planned.parcels()]
+
+    def _plan(self, filters: list[Filter]) -> None:
+        self._planned = self._read.planned(self._schema, filters)
+        self._rows = self._planned.rows
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return TableRows, (self._rows,)  # it travels to be read from
+
+
+class FilteringReader(TableReader):
+    """Reads one state of a table, with the conditions Spark hands over to leave out files and rows.
+
+    Spark 4.1 keeps what was planned last for a DataFrame and uses it for every query over that DataFrame: with filters
+    in it, another query gets too few rows. So this reader is for DataFrames that are read in one query only.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        """Take the filters; Spark applies all of them again."""
+        self._plan(list(filters))
+        return filters
+
+
+def schema_of(context: TableContext, pin: Pin) -> Schema:
+    """The columns of a table in one state."""
+    return next(s for s in context.metadata.schemas if s.schema_id == pin.schema_id)
+
+
+def refuse_other_types(wanted: sp.StructType, schema: Schema, context: TableContext) -> None:
+    """Refuse columns the table does not have, or has in another type."""
+    known = {f.name: f for f in spark_schema(schema).fields}
+    hidden = metadata_columns(context.specs)
+    made = {name: spark_field(hidden[name]) for name in METADATA_COLUMNS if name not in known}
+    for field in wanted.fields:
+        found = known.get(field.name) or made.get(field.name)
+        if found is None:
+            raise UnknownName("column", field.name, [*known, *made], f"table {context.name}")
+        if found.dataType.simpleString() != field.dataType.simpleString():
+            raise UserError(
+                f"Column {field.name!r} of table {context.name} is {found.dataType.simpleString()}, not "
+                f"{field.dataType.simpleString()}. Read it as it is and cast it in the query."
+            )

@@ -1,0 +1,113 @@
+"""Batch writes: workers write data files, the driver commits them once.
+
+Rows come as Spark has them: a Python source cannot ask for them to be brought together or sorted. So a task keeps
+files of several partitions open, and no file claims the sort order of the table. `Table.append` arranges rows first.
+
+A row that cannot be stored does not fail its task, which Spark would repeat in vain: the task answers with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import types as sp
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from neve.commit.actions import Append, Overwrite, ReplacePartitions
+from neve.errors import UserError
+from neve.io.files import delete_all
+from neve.ops.context import TableContext
+from neve.ops.overwrite import overwrite_of
+from neve.ops.overwrite_partitions import replacement_of
+from neve.ops.publish import publish
+from neve.run.writing.assignment import check_assignable
+from neve.run.writing.target import WriteOptions as FileOptions
+from neve.run.writing.target import WriteTarget
+from neve.source.options import TableOptions, WriteOptions
+from neve.source.workers import FileWriter, Written
+from neve.tree.entries import EntryTable
+
+__all__ = ["Answers", "TableWrite"]
+
+Change = Append | Overwrite | ReplacePartitions
+Answers = Sequence[Written | None]  # of the tasks; None: a task gave none
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """What is written to which table, and what becomes of the files that are there."""
+
+    table: TableOptions
+    options: WriteOptions
+    files: FileWriter
+    change: Change  # the files to add are still to come
+
+    @classmethod
+    def of(cls, table: TableOptions, options: WriteOptions, schema: sp.StructType, overwrite: bool) -> TableWrite:
+        """A write of rows with this schema; what cannot be stored is refused before any job runs."""
+        context = table.context()
+        context.head(options.branch)
+        said = FileOptions(target_file_size=options.target_file_size, is_sorted=False)
+        target = WriteTarget.of(context.metadata, context.facts.io_properties, options=said)
+        target.check()
+        check_assignable(_arrow_schema(schema), target.file_schema)
+        return cls(table, options, FileWriter(target, str(uuid4())), _change(context, options, overwrite))
+
+    @property
+    def doing(self) -> str:
+        """What the write is called in errors."""
+        return "append" if isinstance(self.change, Append) else "overwrite"
+
+    def commit(self, messages: Answers) -> None:
+        """Commit the files of all tasks."""
+        context, said = self.table.context(), self.options
+        files = self.written(messages, context)
+        publish(context, self.changed(files), files, self.doing, said.branch, said.snapshot_properties)
+
+    def abort(self, messages: Answers) -> None:
+        """Clean up after a failure, unless a commit may have been under way.
+
+        Spark also aborts when the commit failed, or when its answer was lost. The commit itself deletes files that
+        provably did not land; whatever else it leaves may be in the table. It is only begun when every task answered.
+        """
+        if any(m is None for m in messages):
+            self.undo(messages)
+
+    def written(self, messages: Answers, context: TableContext) -> EntryTable:
+        """The files of all tasks; when one could not store its rows, those of the others are deleted."""
+        answers = [m for m in messages if m is not None]
+        problem = next((m.problem for m in answers if m.problem is not None), None)
+        if problem is not None:
+            self.undo(answers)
+            raise UserError(problem)
+        return EntryTable.concat([m.entries() for m in answers], context.specs)
+
+    def changed(self, files: EntryTable) -> Change:
+        """What is to be committed."""
+        return (
+            replace(self.change, files=files) if isinstance(self.change, Append) else replace(self.change, added=files)
+        )
+
+    def undo(self, messages: Answers) -> None:
+        """Delete what tasks wrote; nothing refers to it."""
+        paths = [path for m in messages if m is not None for path in m.entries()["file_path"].to_pylist()]
+        delete_all(self.files.target.open_io(), paths)
+
+
+def _change(context: TableContext, options: WriteOptions, overwrite: bool) -> Change:
+    if not overwrite:
+        return Append()
+    if options.overwrite_mode == "dynamic":
+        return replacement_of(context, options.isolation, options.branch)
+    return overwrite_of(context, options.overwrite_where, options.isolation, options.branch)
+
+
+def _arrow_schema(schema: sp.StructType) -> pa.Schema:
+    try:
+        return to_arrow_schema(schema)
+    except PySparkException as e:
+        raise UserError(f"Cannot store columns of type {schema.simpleString()}: {e}") from e

@@ -1,0 +1,136 @@
+"""Batch writes through the source, without Spark: one commit, and nothing left behind when there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import neve
+from neve.catalog.outcome import Fate, MaybeSwapped
+from neve.catalog.sql import SqlTables
+from neve.errors import CommitConflict, CommitUnknown, UserError
+from neve.source import writing
+from tests.spark_source.play import write
+from tests.spark_source.test_epochs import files_in_table, files_on_disk
+
+
+def rows(*pairs: tuple[int, str]) -> pa.Table:
+    ids, regions = [i for i, _ in pairs], [r for _, r in pairs]
+    return pa.table({"id": pa.array(ids, pa.int64()), "region": pa.array(regions, pa.string())})
+
+
+@pytest.fixture
+def table(request: pytest.FixtureRequest, lake_dir: Path) -> neve.Table:
+    lake, version = neve.connect(lake_dir), getattr(request, "param", 2)
+    made = lake.create_table("db.t", "id bigint not null, region string", ["region"], format_version=version)
+    made.append(rows((1, "eu"), (2, "us")))
+    return made
+
+
+def found(table: neve.Table, **at: object) -> list[tuple[int, str]]:
+    return sorted((r["id"], r["region"]) for r in table.scan(**at).to_arrow().to_pylist())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("table", [1, 2, 3, 4], indirect=True)
+def test_tasks_append_in_one_commit(table: neve.Table, lake_dir: Path):
+    write(lake_dir, rows((3, "eu"), (4, "us"), (5, "eu")), rows((6, "eu")), **{"snapshot-property.job": "night"})
+    assert found(table) == [(1, "eu"), (2, "us"), (3, "eu"), (4, "us"), (5, "eu"), (6, "eu")]
+    head = table.iceberg.metadata.current_snapshot()
+    assert (len(table.iceberg.metadata.snapshots), head.summary.additional_properties["job"]) == (2, "night")
+    assert not table.verify().findings
+
+
+@pytest.mark.parametrize("table", [1, 2, 3, 4], indirect=True)
+def test_overwrite_replaces_everything_a_condition_or_partitions(table: neve.Table, lake_dir: Path):
+    write(lake_dir, rows((3, "eu")), overwrite=True, overwrite_where="region = 'eu'")
+    assert found(table) == [(2, "us"), (3, "eu")]
+    write(lake_dir, rows((4, "us"), (5, "asia")), overwrite=True, overwrite_mode="dynamic")
+    assert found(table) == [(3, "eu"), (4, "us"), (5, "asia")]
+    write(lake_dir, rows((6, "eu")), overwrite=True)
+    assert found(table) == [(6, "eu")]
+
+
+def test_overwrite_by_no_rows_empties_the_table(table: neve.Table, lake_dir: Path):
+    write(lake_dir, rows(), overwrite=True)
+    assert found(table) == []
+
+
+def test_rows_outside_the_condition_are_refused_and_leave_no_file(table: neve.Table, lake_dir: Path):
+    with pytest.raises(UserError, match="refused"):
+        write(lake_dir, rows((3, "us")), overwrite=True, overwrite_where="region = 'eu'")
+    assert found(table) == [(1, "eu"), (2, "us")]
+    assert files_on_disk(table) == files_in_table(table)
+
+
+def test_a_write_to_a_branch(table: neve.Table, lake_dir: Path):
+    table.create_branch("audit")
+    write(lake_dir, rows((3, "eu")), branch="audit")
+    assert (len(found(table)), len(found(table, ref="audit"))) == (2, 3)
+
+
+def test_rows_that_cannot_be_stored_are_told_and_leave_no_file(table: neve.Table, lake_dir: Path):
+    bad = pa.table({"id": pa.array([None], pa.int64()), "region": pa.array(["eu"])})
+    with pytest.raises(UserError, match="Null in required column 'id'"):
+        write(lake_dir, rows((3, "eu")), bad)
+    assert found(table) == [(1, "eu"), (2, "us")]
+    assert files_on_disk(table) == files_in_table(table)
+
+
+def test_columns_that_cannot_be_stored_are_refused_before_any_task(table: neve.Table, lake_dir: Path):
+    with pytest.raises(UserError, match="Missing column 'id'"):
+        write(lake_dir, pa.table({"region": ["eu"]}))
+    with pytest.raises(UserError, match="Unknown column 'regoin'"):
+        write(lake_dir, pa.table({"id": [1], "regoin": ["eu"]}))
+
+
+def test_a_task_that_failed_takes_the_files_of_the_others_with_it(table: neve.Table, lake_dir: Path):
+    write(lake_dir, rows((3, "eu")), rows((4, "eu")), stops=True)
+    left = files_on_disk(table) - files_in_table(table)
+    assert len(left) == 1, "only the file of the task whose answer was lost"
+
+
+def test_an_isolated_overwrite_meets_the_rows_that_came_meanwhile(
+    table: neve.Table, lake_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    written = writing.TableWrite.written
+
+    def late(self: writing.TableWrite, *given: Any) -> Any:
+        table.append(rows((9, "eu")))
+        return written(self, *given)
+
+    monkeypatch.setattr(writing.TableWrite, "written", late)
+    inside = {"overwrite_where": "region = 'eu'", "isolation_level": "serializable"}
+    with pytest.raises(CommitConflict):
+        write(lake_dir, rows((3, "eu")), overwrite=True, **inside)
+    assert found(table) == [(1, "eu"), (2, "us"), (9, "eu")]
+
+
+def test_a_commit_whose_answer_was_lost_keeps_its_files(
+    table: neve.Table, lake_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Spark aborts then: deleting what may be in the table would break it."""
+    table.set_properties(**{"commit.status-check.num-retries": "0"})
+    swap = SqlTables.swap
+
+    def lost(self: SqlTables, *given: Any) -> Any:
+        done = swap(self, *given)
+        raise MaybeSwapped("connection lost", given[0].name(), None, None, done.metadata_location, given[2])
+
+    monkeypatch.setattr(SqlTables, "swap", lost)
+    monkeypatch.setattr(SqlTables, "fate", lambda *given: Fate.OPEN)
+    with pytest.raises(CommitUnknown):
+        write(lake_dir, rows((3, "eu")))
+    assert found(table) == [(1, "eu"), (2, "us"), (3, "eu")]
+    assert not table.verify().findings
+
+
+def test_options_that_contradict_each_other_are_refused(table: neve.Table, lake_dir: Path):
+    with pytest.raises(UserError, match="needs mode"):
+        write(lake_dir, rows((3, "eu")), overwrite_where="region = 'eu'")
+    with pytest.raises(UserError, match="Choose one of overwrite-where"):
+        write(lake_dir, rows((3, "eu")), overwrite=True, overwrite_where="id = 1", overwrite_mode="dynamic")
+    with pytest.raises(UserError, match="Unknown overwrite mode 'all'"):
+        write(lake_dir, rows((3, "eu")), overwrite=True, overwrite_mode="all")
