@@ -46,7 +46,7 @@ def test_a_table_with_specs_deletes_and_vectors_is_read_as_its_scan_reads_it(ver
     expected = as_spark(table)
     assert expected
     same_rows(read(tmp_path, table.name), expected)
-    same_rows(read(tmp_path, table.name, split_size="1"), expected)
+    same_rows(read(tmp_path, table.name, split_size="500"), expected)
 
 
 @pytest.fixture(scope="module")
