@@ -192,7 +192,7 @@ class TestConditions:
             (ds.StringStartsWith(("region",), "u"), lambda r: r["region"] == "us"),
             (ds.LessThan(("s", "n"), 2), lambda r: r["id"] < 2),
         ],
-        ids=repr,
+        ids=lambda v: "" if callable(v) else repr(v),
     )
     def test_a_filter_lets_through_exactly_its_rows(self, place: Path, given: ds.Filter, meets: Any):
         found = read(place, filters=[given], filter_pushdown="true")
@@ -208,7 +208,7 @@ class TestConditions:
             ds.EqualTo(("region",), 5),
             ds.EqualTo(("gone",), 5),
         ],
-        ids=repr,
+        ids=lambda v: "" if callable(v) else repr(v),
     )
     def test_a_filter_that_cannot_be_said_leaves_out_nothing(self, place: Path, given: ds.Filter):
         assert read(place, filters=[given], filter_pushdown="true").num_rows == len(self.ROWS)
