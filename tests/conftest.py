@@ -56,6 +56,18 @@ def lake_dir(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[servers.Postgres]:
+    """A PostgreSQL of its own for the tests of a file; they skip aloud where none can be started."""
+    try:
+        context = servers.postgres()
+        running = context.__enter__()
+    except RuntimeError as e:
+        pytest.skip(str(e))
+    yield running
+    context.__exit__(None, None, None)
+
+
 @pytest.fixture(scope="session")
 def object_store() -> Iterator[servers.ObjectStore]:
     """One object store for the whole run; tests keep to prefixes of their own."""

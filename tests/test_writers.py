@@ -5,29 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from neve.table import Table
-from tests.servers import Postgres, postgres
 from tests.writers import ROWS, connected
 
 ROOT = Path(__file__).parents[1]
 WRITERS, APPENDS = 8, 10
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    try:
-        context = postgres()
-        running = context.__enter__()
-    except RuntimeError as e:
-        pytest.skip(str(e))
-    yield running
-    context.__exit__(None, None, None)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate, UpgradeFormatVersionUpdate
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
-from servers import Postgres, postgres
 from sqlalchemy import event
 
 from neve.catalog import (
@@ -38,18 +37,10 @@ from neve.catalog import (
 from neve.errors import CommitUnknown, CorruptFile, MissingFile, TableError
 from neve.model.metadata import TableMetadata
 from neve.model.snapshots import AddSnapshot, Snapshot
+from tests.servers import Postgres
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "name", StringType(), required=False))
 WRITERS, COMMITS = 8, 10
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    try:
-        with postgres() as running:
-            yield running
-    except RuntimeError as e:
-        pytest.skip(str(e))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

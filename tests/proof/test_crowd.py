@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -16,22 +15,10 @@ from tests.proof.crowd import TABLE, Order, told
 from tests.proof.hand import COLUMNS, Statement, in_hand, rows_of
 from tests.proof.ledger import IS_FULL, Tally, tallied
 from tests.proof.replay import replay
-from tests.servers import Postgres, postgres
 from tests.writers import connected
 
 WRITERS, OPERATIONS = (8, 10) if IS_FULL else (3, 3)
 CATALOGS = ("sqlite", "postgres") if IS_FULL else ("sqlite",)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    try:
-        context = postgres()
-        running = context.__enter__()
-    except RuntimeError as e:
-        pytest.skip(str(e))
-    yield running
-    context.__exit__(None, None, None)
 
 
 @pytest.fixture
