@@ -21,11 +21,12 @@ def session(spark: SparkSession) -> SparkSession:
 
 @pytest.mark.parametrize("page", pages())
 def test_examples_print_what_stands_below_them(
-    page: str, session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, spark: SparkSession, session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     text = (ROOT / page).read_text()
     if is_slow(text) and os.environ.get("NEVE_PROOF") != "all":
         pytest.skip("run by make docs")
+    session = spark if is_slow(text) else session  # Spark looks its formats up in the session that is active in the JVM
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: session)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda builder: session)
     monkeypatch.chdir(tmp_path)
