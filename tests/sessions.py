@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
 from pyspark.sql import SparkSession
 
-IS_SEARCH = settings.get_current_profile_name() == "search"
+from tests.extent import IS_SEARCH
+
 _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

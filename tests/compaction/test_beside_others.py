@@ -30,7 +30,7 @@ from tests.compaction.place import Row, append
 from tests.compaction.rounds import Order, Worker
 
 VERSIONS = (2, 3, 4) if "NEVE_ROUNDS" in os.environ else (2, 4)
-ROUNDS = int(os.environ.get("NEVE_ROUNDS", "6"))
+ROUNDS = int(os.environ.get("NEVE_ROUNDS", "4"))
 SEED = os.environ.get("NEVE_SEED", "4")
 AUDIT_EVERY = 25
 FEW, MANY = 40, 90  # rows between rounds

@@ -24,7 +24,6 @@ A file holds `[history.NAME]` tables (`steps = [...]`, see `history.py`) and `[[
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -35,6 +34,7 @@ from typing import Any
 from zlib import crc32
 
 from tests.dml.history import Step
+from tests.extent import WANTS_ALL_CASES
 
 FOLDER = Path(__file__).parents[1] / "cases" / "dml"
 DEFAULT_HISTORY = "three_specs"
@@ -115,8 +115,8 @@ class Case:
 
     @property
     def is_in_short_test(self) -> bool:
-        """Whether the case is played without being asked for: the scenarios, and a fixed fifth of the others."""
-        return self.family.endswith("_scenarios") or crc32(self.name.encode()[::-1]) % 5 == 0
+        """Whether the case is played without being asked for: the scenarios, and a fixed tenth of the others."""
+        return self.family.endswith("_scenarios") or crc32(self.name.encode()[::-1]) % 10 == 0
 
     def expectations(self, run: Run) -> dict[str, Any]:
         """What else must hold in a run."""
@@ -151,17 +151,12 @@ def cases() -> tuple[Case, ...]:
     return tuple(found)
 
 
-def wants_all() -> bool:
-    """Whether every case is to be played in all its runs, and read by both engines."""
-    return os.environ.get("NEVE_CASES") == "all"
-
-
 def runs_of(*families: str) -> Iterator[tuple[Case, Run]]:
     """What to run of some families.
 
-    With NEVE_CASES=all every case in every run it makes sense in; else each scenario once, and a fifth of the others.
+    With NEVE_CASES=all every case in every run it makes sense in; else each scenario once, and a tenth of the others.
     """
     for case in cases():
-        if case.family.split("_")[0] in families and (wants_all() or case.is_in_short_test):
-            for run in case.runs if wants_all() else [case.own_run]:
+        if case.family.split("_")[0] in families and (WANTS_ALL_CASES or case.is_in_short_test):
+            for run in case.runs if WANTS_ALL_CASES else [case.own_run]:
                 yield case, run

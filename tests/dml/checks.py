@@ -37,10 +37,11 @@ import pyarrow as pa
 from neve import Table
 from neve.tree.entries import DETAIL, Content, EntryTable, Status
 from neve.tree.read import manifests_of, read_entries
-from tests.dml.cases import Case, Run, wants_all
+from tests.dml.cases import Case, Run
 from tests.dml.oracle import difference, kinds, plain
 from tests.dml.rows import Rows
 from tests.dml.stage import files_of
+from tests.extent import WANTS_ALL_CASES
 from tests.peers.faults import witnesses
 from tests.peers.readers import for_peers
 
@@ -147,7 +148,7 @@ def check(played: Played) -> None:
 
 def rows_are_those_of_the_oracle(played: Played) -> None:
     assert played.answer is not None
-    for engine in ("arrow", "spark") if wants_all() else ("arrow",):
+    for engine in ("arrow", "spark") if WANTS_ALL_CASES else ("arrow",):
         found = played.read(played.case.branch, engine)
         assert not (wrong := difference(found, played.answer)), f"{engine}: {wrong}"
         assert kinds(found) == {name: kinds(played.answer)[name] for name in found.column_names}, engine

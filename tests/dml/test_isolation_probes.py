@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import neve
 from neve import CommitConflict, Lake, Table
 from neve.commit.retry import Environment, Phase
 from tests.dml.other_writer import OtherWriter
+from tests.extent import spread
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -148,10 +149,13 @@ def named(values: Any) -> dict[str, Any]:
     return {"argvalues": values, "ids": [getattr(v, "name", v) for v in values]}
 
 
-@pytest.mark.parametrize("event", **named(EVENTS))
-@pytest.mark.parametrize("level", **named(LEVELS))
-@pytest.mark.parametrize("mode", **named(MODES))
-@pytest.mark.parametrize("command", **named(COMMANDS))
+MEETINGS = spread(product(COMMANDS, EVENTS, MODES, LEVELS), every=5)
+
+
+@pytest.mark.parametrize(
+    ("command", "event", "mode", "level"),
+    [pytest.param(*m, id="-".join(getattr(part, "name", part) for part in m)) for m in MEETINGS],
+)
 def test_statement_meets_another_writer(place: Place, command: Command, mode: str, level: str, event: Event):
     """Half of the conflicts are seen to be refused, the others to be resolved by running the statement again."""
     name = place.table("id bigint, k int, n int", START, mode=mode)

@@ -25,11 +25,12 @@ from tests.dml.lives import Life, lives
 from tests.dml.model import LAST_UPDATED, ROW_ID, Ambiguous, Model
 from tests.dml.oracle import difference, kinds
 from tests.dml.steps import Append, Step
+from tests.extent import IS_SEARCH
 from tests.peers.readers import for_peers, pyiceberg_rows
-from tests.sessions import IS_SEARCH, interpreted
+from tests.sessions import interpreted
 
 STEPS = 10
-LIVES = 68 if IS_SEARCH else 5  # of each version; the first is an empty one
+LIVES = 68 if IS_SEARCH else 3  # of each version; the first is an empty one
 
 
 @dataclass

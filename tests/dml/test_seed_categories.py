@@ -19,7 +19,7 @@ import pytest
 import neve
 from neve.tree.entries import Content, EntryTable, Status
 from neve.tree.read import manifests_of, read_entries
-from tests.dml.cases import wants_all
+from tests.extent import WANTS_ALL_CASES
 
 Row = dict[str, Any]
 COMBINATIONS = [(1, "copy-on-write"), *((v, m) for v in (2, 3, 4) for m in ("copy-on-write", "merge-on-read"))]
@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     tests = [name for name in globals() if name.startswith("test_")]
     at = tests.index(metafunc.function.__name__)
     chosen = [COMBINATIONS[(at + shift) % len(COMBINATIONS)] for shift in (0, 2)]
-    if wants_all():
+    if WANTS_ALL_CASES:
         chosen = COMBINATIONS
     metafunc.parametrize("combination", chosen, ids=lambda c: f"v{c[0]}-{c[1]}")
 

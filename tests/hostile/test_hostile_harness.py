@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.extent import IS_FULL
 from tests.hostile.arena import run
 from tests.hostile.case import Case
 from tests.hostile.corpus import PINNED, chosen
 from tests.hostile.judge import faults
 from tests.hostile.plants import PLANTS
-from tests.proof.ledger import IS_FULL
 
 HONEST = {"scan": ["a"], "filtered scan": ["a"], "scan of a tag": ["a"]}
 

@@ -10,9 +10,10 @@ import sys
 
 import pytest
 
+from tests.extent import IS_FULL
 from tests.hostile.arena import Report, run
 from tests.hostile.corpus import FULL, QUICK
-from tests.proof.ledger import IS_FULL, tallied
+from tests.proof.ledger import tallied
 
 LEAST = 2_000 if IS_FULL else 80
 

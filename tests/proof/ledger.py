@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
 
-IS_FULL = os.environ.get("NEVE_PROOF") == "all"
-
 
 @dataclass
 class Tally:

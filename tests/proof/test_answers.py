@@ -8,9 +8,10 @@ from itertools import product
 import pytest
 
 from neve.errors import CommitUnknown, NeveError
+from tests.extent import IS_FULL
 from tests.proof.answers import Unreliable
 from tests.proof.audit import State, audit, lake_in
-from tests.proof.ledger import IS_FULL, Tally, tallied
+from tests.proof.ledger import Tally, tallied
 from tests.proof.verbs import VERBS, VERSIONS, Ground, fits
 
 SCRIPTS = [

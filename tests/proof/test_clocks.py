@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.extent import IS_FULL
 from tests.proof.audit import lake_in
 from tests.proof.hand import COLUMNS, NO_WAIT, Hand, Rows, Statement, opened, rows_of
-from tests.proof.ledger import IS_FULL, tallied
+from tests.proof.ledger import tallied
 
 MINUTE = 60_000
 START = 1_800_000_000_000

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.extent import IS_FULL
 from tests.proof.audit import audit
 from tests.proof.faults import Fault, Step, forked
-from tests.proof.ledger import IS_FULL, tallied
+from tests.proof.ledger import tallied
 from tests.proof.verbs import VERBS, VERSIONS, Ground, fits
 
 QUICK = [("append", 2), ("compaction", 3), ("delete", 4)]

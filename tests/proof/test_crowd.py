@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from neve import Lake, Table
+from tests.extent import IS_FULL
 from tests.proof.audit import on_disk, reachable
 from tests.proof.crowd import TABLE, Order, told
 from tests.proof.hand import COLUMNS, Statement, in_hand, rows_of
-from tests.proof.ledger import IS_FULL, Tally, tallied
+from tests.proof.ledger import Tally, tallied
 from tests.proof.replay import replay
 from tests.writers import connected
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from neve.commit.isolation import Isolation
-from tests.proof.ledger import IS_FULL, tallied
+from tests.extent import IS_FULL
+from tests.proof.ledger import tallied
 from tests.proof.pairs import PAIRS, Meeting
 from tests.proof.phases import merges
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.proof.ledger import IS_FULL, tallied
+from tests.extent import IS_FULL
+from tests.proof.ledger import tallied
 from tests.proof.machine import Played, Sequence30, sequences
 
 VERSIONS = (1, 2, 3, 4) if IS_FULL else (3, 4)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from neve import connect
+from tests.extent import IS_FULL
 from tests.proof.audit import audit
 from tests.proof.faults import Fault, forked
-from tests.proof.ledger import IS_FULL, tallied
+from tests.proof.ledger import tallied
 from tests.proof.power import Disk, without_graves
 from tests.proof.verbs import VERBS, VERSIONS, Ground, fits
 

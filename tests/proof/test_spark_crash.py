@@ -8,9 +8,10 @@ import pytest
 
 from neve.commit.retry import Phase
 from tests.compaction.rounds import Worker
+from tests.extent import IS_FULL
 from tests.proof.audit import State, audit, lake_in
 from tests.proof.hand import opened
-from tests.proof.ledger import IS_FULL, tallied
+from tests.proof.ledger import tallied
 from tests.proof.verbs import Ground
 
 ORDERS = {

@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from neve.errors import CommitUnknown, NeveError
+from tests.extent import IS_FULL
 from tests.proof.audit import audit, lake_in, on_disk, reachable, table_in
 from tests.proof.faults import SPACE, Ended, Fault, Kind, forked, kind_of
-from tests.proof.ledger import IS_FULL, tallied
+from tests.proof.ledger import tallied
 from tests.proof.verbs import VERBS, VERSIONS, Ground, fits
 
 FAULTS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,12 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import neve
-from tests.sessions import IS_SEARCH
+from tests.extent import IS_LONG
 from tests.spark_source.test_epochs import files_in_table, files_on_disk
 
-pytestmark = pytest.mark.skipif(
-    not IS_SEARCH and os.environ.get("NEVE_PROOF") != "all", reason="starts Spark twice; runs in the long tests"
-)
+pytestmark = pytest.mark.skipif(not IS_LONG, reason="starts Spark twice; runs in the long tests")
 
 
 def drive(folder: Path) -> int:

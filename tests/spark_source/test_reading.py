@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,11 @@ from neve.errors import UnknownName, UserError
 from neve.run.arrow.local import read_table
 from neve.run.arrow.types import Carrier
 from neve.source.connection import Connection
+from tests.extent import IS_LONG
 from tests.foreign import checksum, made_tables, needs_fixtures
 from tests.ops.lived import Lived
-from tests.sessions import IS_SEARCH
 from tests.spark_source.play import Frame, empty, read, source
 from tests.test_foreign_tables import MADE
-
-IS_LONG = IS_SEARCH or os.environ.get("NEVE_PROOF") == "all"
 
 
 def as_spark(table: neve.Table, **asked: Any) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import neve
-from tests.sessions import IS_SEARCH
+from tests.extent import IS_LONG
 
-IS_LONG = IS_SEARCH or os.environ.get("NEVE_PROOF") == "all"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 TYPES = "id bigint, region string, x double, ts timestamp, tags array<string>, s struct<a: int, b: string>"
 
@@ -49,7 +47,7 @@ def read(spark: SparkSession, name: str, **options: Any) -> DataFrame:
     return reader.load(name)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4] if IS_LONG else [2, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4] if IS_LONG else [4])
 def test_a_table_that_has_lived_is_read_as_spark_reads_it(spark: SparkSession, home: neve.Lake, version: int):
     name = f"db.lived{version}"
     table = home.create_table(name, TYPES, ["region"], format_version=version)
