@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator
@@ -11,7 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-IS_FULL = os.environ.get("NEVE_PROOF") == "all"
+from tests.extent import IS_FULL
+
 MODES = {"cow": "copy-on-write", "mor": "merge-on-read"}
 ENGINES = ("spark", "neve")
 

@@ -1,16 +1,76 @@
 """Névé and Spark with Iceberg's own runtime write to one table in turn, and agree on it.
 
-The table is in one catalog that both use. What its rows must be says a plain database that ran the same statements.
-NEVE_PROOF=all plays every history on every version, in both modes and both directions.
+The table is in one catalog that both use. What its rows must be says a plain database that ran the same statements, or
+a plain model. NEVE_PROOF=all plays every history on every version, in both modes and both directions.
 """
 
 from __future__ import annotations
 
-import pytest
+import random
+import re
 
-from tests.peers.histories import Scenario, chosen
+import pytest
+from hypothesis import Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.dml.lives import Life, lives
+from tests.dml.model import Model
+from tests.extent import IS_LONG, IS_SEARCH, spread
+from tests.peers.faults import SPARK_FAULTS, Fault
+from tests.peers.histories import Scenario, chosen, chosen_exports
 from tests.peers.judge import Ground
+from tests.peers.spark import SparkSaid
+from tests.peers.structure import PARTS, by_neve, by_spark, unlike
 from tests.peers.tally import Tally
+from tests.peers.turns import Shared
+
+STEPS = 8
+LIVES = 12 if IS_LONG else 2  # of each version; the first is an empty one
+EVENTS = "CREATE TABLE {t} (id bigint, ts timestamp, region string, n int) USING iceberg PARTITIONED BY (days(ts))"
+MERGE_ON_READ = " TBLPROPERTIES ('format-version' = '2', 'write.update.mode' = 'merge-on-read')"
+FIRST, SECOND = (  # four rows of one partition each, so that a file keeps some when one of them changes
+    "INSERT INTO {t} VALUES " + ", ".join(f"({i}, TIMESTAMP '2024-01-01 10:00:00', 'eu', {i})" for i in ids)
+    for ids in (range(4), range(4, 8))
+)
+EVOLVE = "ALTER TABLE {t} ADD PARTITION FIELD region"
+
+
+def specs_of(ground: Ground, name: str, content: int) -> list[int]:
+    """The specs of the manifests of a kind, as Spark with Iceberg sees them."""
+    query = f"SELECT partition_spec_id AS spec FROM {name}.manifests WHERE content = {content} ORDER BY 1"
+    return ground.spark.sql(query)["spec"].to_pylist()
+
+
+def test_spark_creates_neve_modifies(ground: Ground, tally: Tally):
+    played = ground.table(tally)
+    past = [EVENTS + MERGE_ON_READ, FIRST, EVOLVE, SECOND]
+    played.play(("spark", text.format(t=played.name)) for text in past)
+    played.play([("neve", f"UPDATE {played.name} SET n = n + 10 WHERE id IN (1, 5)")])
+    played.check_all()
+    assert specs_of(ground, played.name, content=0) == [0, 1, 1], "new rows are under the default spec"
+    assert specs_of(ground, played.name, content=1) == [0, 1], "deletes keep the spec of the file they are for"
+
+
+def test_neve_creates_spark_reads(ground: Ground, tally: Tally):
+    played = ground.table(tally)
+    past = [EVENTS + MERGE_ON_READ, FIRST, EVOLVE, SECOND, "UPDATE {t} SET n = 0 WHERE id IN (1, 5)"]
+    played.play(("neve", text.format(t=played.name)) for text in past)
+    played.check_all()
+    assert specs_of(ground, played.name, content=0) == [0, 1, 1]
+    assert specs_of(ground, played.name, content=1) == [0, 1]
+
+
+@pytest.mark.parametrize("fault", SPARK_FAULTS, ids=lambda f: f.reason)
+def test_a_fault_that_is_listed_is_still_there(ground: Ground, tally: Tally, fault: Fault):
+    played = ground.table(tally)
+    table = fault.table(ground.lake, played.name)
+    assert fault.concerns(table.iceberg)
+    if fault.statement:
+        with pytest.raises(SparkSaid, match=re.escape(fault.says)):
+            ground.spark.sql(fault.statement.format(t=played.name))
+        return
+    theirs, ours = by_spark(ground.spark, played.name), by_neve(table)
+    assert fault.says in "".join(unlike(getattr(theirs, part), getattr(ours, part)) for part in PARTS)
 
 
 @pytest.mark.parametrize("scenario", chosen(), ids=str)
@@ -20,3 +80,24 @@ def test_two_engines_agree_on_a_table_they_both_wrote(ground: Ground, tally: Tal
     played.check_all()
     played.play(scenario.present(played.name), watched=True)
     played.check_all()
+
+
+@pytest.mark.parametrize("scenario", chosen_exports(), ids=str)
+def test_exports_of_version_4_are_read_by_all(ground: Ground, tally: Tally, scenario: Scenario):
+    played = ground.table(tally)
+    played.play(scenario.past(played.name))
+    played.exported("halfway").check_all()
+    played.play(scenario.present(played.name))
+    played.check(played.rows_by("neve"), played.audit())
+    played.exported("finally").check_all()
+
+
+@pytest.mark.parametrize("version", spread([3, 4, 1, 2], every=4))
+def test_random_lives_with_two_writers_are_read_the_same_by_all(ground: Ground, tally: Tally, version: int):
+    @settings(max_examples=LIVES, phases=set(Phase) - {Phase.explain})
+    @given(life=lives(version, STEPS), turns=st.integers(0, 10_000))
+    def live(life: Life, turns: int) -> None:
+        model = Model(life.start.columns)
+        Shared(ground.table(tally, model.arrow), model, random.Random(turns)).live(life)
+
+    (live if IS_SEARCH else seed(version)(live))()
