@@ -84,7 +84,8 @@ def _of_row_delta(action: RowDelta) -> Iterable[Rule]:
         (action.no_conflicting_deletes, no_new_deletes),
         (action.no_conflicting_removals, no_removed_data),
         (action.no_conflicting_removals and not action.no_conflicting_deletes, no_new_deletes),
-        (action.no_conflicting_updates, no_updates_of_referenced_files),
+        (action.no_conflicting_updates, no_rewrites_of_removed_files),
+        (action.no_conflicting_updates, no_updates_of_the_same_files),
         (bool(action.added_deletes), no_new_vectors),
     ]
     return (rule for is_asked, rule in asked if is_asked)
@@ -226,18 +227,33 @@ def no_new_vectors(window: Window, action: RowDelta | RewriteFiles) -> Conflict 
     return conflict_over(Check.NEW_VECTORS, message, new, mask, column="referenced_data_file")
 
 
-def no_updates_of_referenced_files(window: Window, action: RowDelta) -> Conflict | None:
+def no_rewrites_of_removed_files(window: Window, action: RowDelta) -> Conflict | None:
+    """E. No file that leaves was rewritten meanwhile: its rows live on in a copy. What was deleted may leave twice."""
+    gone = window.entries(DATA_REPLACED, is_deletes=False, statuses=[Status.DELETED])
+    mask = pc.is_in(gone["file_path"], value_set=pa.array(sorted(_leaving(window, action)), pa.string())).to_numpy()
+    message = "Data files whose rows are all deleted were rewritten since the table was read."
+    return conflict_over(Check.REQUIRED_FILES, message, gone, mask)
+
+
+def no_updates_of_the_same_files(window: Window, action: RowDelta) -> Conflict | None:
     """No commit updated rows of the same files: a row deleted here would live on in its updated copy."""
-    if not action.added_deletes:
+    leaving = _removed_entries(window.base, action.removed_data)
+    touched = EntryTable.concat([leaving, *filter(None, [action.added_deletes])], window.base.specs)
+    if not len(touched):
         return None
     new = _new_deletes(window, frozenset({Operation.OVERWRITE}))
-    named = pa.array(sorted(referenced(action)), pa.string())
+    named = pa.array(sorted(referenced(action) | _leaving(window, action)), pa.string())
     references = referenced_paths(new)
     names_ours = pc.is_in(references, value_set=named).to_numpy(zero_copy_only=False)
     names_none = references.is_null().to_numpy(zero_copy_only=False)
-    nearby = PartitionSet.of(action.added_deletes, window.base.specs).holds(new)
+    nearby = PartitionSet.of(touched, window.base.specs).holds(new)
     message = "Rows of the same data files were updated since the table was read."
     return conflict_over(Check.CONCURRENT_UPDATE, message, new, names_ours | (names_none & nearby) | _is_global(new))
+
+
+def _leaving(window: Window, action: RowDelta) -> frozenset[str]:
+    """The data files that a delta takes out."""
+    return frozenset(_removed_entries(window.base, action.removed_data)["file_path"].to_pylist())
 
 
 INPUT: tuple[Rule, ...] = (specs_are_known, delete_kinds_fit)

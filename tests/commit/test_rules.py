@@ -444,6 +444,35 @@ class TestUpdatesBesideADelete:
         t.ok(RowDelta(added_deletes=t.positions("theirs", of=t.data("eu1"))))
         t.ok(self.delete(t, start))
 
+    def drop(self, t: Kit, start: int | None) -> RowDelta:
+        """All rows of a file were found to match, so it leaves without a delete file."""
+        return RowDelta(removed_data=removed(t.data("eu1")), start_snapshot_id=start, no_conflicting_updates=True)
+
+    def test_a_file_that_leaves_and_was_compacted_is_a_conflict(self, t: Kit):
+        start = t.head_id
+        t.ok(RewriteFiles(removed(t.data("eu1", "eu2")), t.data("copy", rows=20), start_snapshot_id=start))
+        assert t.refused(self.drop(t, start), Check.REQUIRED_FILES).files == (t.path("eu1"),)
+
+    def test_a_file_that_leaves_and_was_copied_is_a_conflict(self, t: Kit):
+        start = t.head_id
+        t.ok(Overwrite(t.data("copy"), removed(t.data("eu1")), start_snapshot_id=start))
+        t.refused(self.drop(t, start), Check.REQUIRED_FILES)
+
+    def test_a_file_that_leaves_and_was_updated_is_a_conflict(self, t: Kit):
+        start = t.head_id
+        t.ok(RowDelta(t.data("copy"), t.positions("theirs", of=t.data("eu1"))))
+        t.refused(self.drop(t, start), Check.CONCURRENT_UPDATE)
+
+    def test_a_file_that_leaves_and_was_deleted_or_lost_rows_is_none(self, t: Kit):
+        start = t.head_id
+        t.ok(RowDelta(added_deletes=t.positions("theirs", of=t.data("eu1"))))
+        t.ok(self.drop(t, start))
+        assert t.names() == {"eu2"}
+        start = t.head_id
+        t.ok(Append(t.data("eu1")))
+        t.ok(DeleteFiles(removed(t.data("eu1"))))
+        t.ok(self.drop(t, start))
+
 
 class TestHistory:
     def test_a_snapshot_expired_in_between_is_an_error_and_no_silent_pass(self, t: Kit):

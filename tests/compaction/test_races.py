@@ -126,6 +126,26 @@ def test_a_file_that_was_rewritten_meanwhile_is_left_to_the_other(place: Place, 
     assert notes == ["new"] and len(ids_of(table)) == 60 and not place.left_behind(table)
 
 
+MEANWHILE: dict[str, Callable[[Table], Any]] = {
+    "compacted": lambda other: other.rewrite_data_files().options(ALL).execute(),
+    "updated": lambda other: other.update().set("note", "'new'").where("id = 112").execute(),
+}
+
+
+@pytest.mark.parametrize("how", MEANWHILE)
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+@pytest.mark.parametrize("version", WITH_DELETES)
+def test_rows_of_a_file_that_a_delete_empties_do_not_live_on_in_a_copy(place: Place, version: int, mode: str, how: str):
+    """All five rows of a file match, which only reading it shows: it leaves without a delete file that names it."""
+    table = three(place, version)
+    modes = {f"write.{command}.mode": mode for command in ("delete", "update")}
+    other = place.other(table).set_properties(**modes)
+    place.interrupt(lambda: MEANWHILE[how](other))
+    result = table.refresh().delete().where("id IN (110, 111, 112, 113, 114)").execute()
+    assert (result.rows_deleted, result.reruns) == (5, 1)
+    assert not set(ids_of(table)) & set(range(110, 115)) and len(ids_of(table)) == 55
+
+
 @pytest.mark.parametrize("version", WITH_DELETES)
 def test_without_the_starting_number_an_equality_delete_is_a_race(place: Place, version: int):
     """New files would be younger than the delete, and its rows come back."""
