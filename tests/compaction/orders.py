@@ -169,7 +169,8 @@ class Draw:
 
     def some_ids(self) -> list[int]:
         """Some rows of one or two files."""
-        files = self.chance.sample(list(dict.fromkeys(self.file_of.values())), self.chance.choice([1, 1, 2]))
+        there = list(dict.fromkeys(self.file_of.values()))
+        files = self.chance.sample(there, min(self.chance.choice([1, 1, 2]), len(there)))
         found = [i for i, path in self.file_of.items() if path in files]
         return sorted(self.chance.sample(found, self.chance.randint(1, min(4, len(found)))))
 
