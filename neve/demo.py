@@ -25,6 +25,7 @@ from neve.errors import TableError, UserError
 from neve.lake import Lake, connect
 from neve.show import arrow_table, plain
 from neve.table import Table
+from neve.words import several
 
 __all__ = ["run"]
 
@@ -143,7 +144,7 @@ class _Story:
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _appended(self, generation: int, column: str) -> None:
-        with self._shown(f"t.append(…) three times, {_ROWS} rows each"):
+        with self._shown(f"t.append(…) three times, {several(_ROWS, 'row')} each"):
             for batch in range(3):
                 rows = [_row(generation, batch * _ROWS + i, column) for i in range(_ROWS)]
                 self.table.append(rows)
@@ -167,7 +168,7 @@ class _Story:
         rows = {row["id"]: row for row in self.table.to_arrow().to_pylist()}
         if rows != self.model:
             raise TableError(f"The demo read {len(rows)} rows, but not those it should: {len(self.model)}.")
-        self._text(f"  all {len(rows)} rows are what plain Python says they are")
+        self._text(f"  all {several(len(rows), 'row')} are what plain Python says they are")
 
     # -- the screen --------------------------------------------------------------------------------------------------
 
@@ -200,7 +201,8 @@ def _state(table: Table) -> str:
     deletes = files.num_rows - data.num_rows
     size = pc.sum(data["file_size_in_bytes"]).as_py() or 0
     burden = f", {deletes} of deletes" if deletes else ""
-    return f"version {metadata.format_version}: {data.num_rows} data files of {size:,} bytes in {specs} specs{burden}"
+    files = f"{several(data.num_rows, 'data file')} of {size:,} bytes in {several(specs, 'spec')}"
+    return f"version {metadata.format_version}: {files}{burden}"
 
 
 def _terms(fields: list[Row]) -> str:

@@ -2,7 +2,7 @@
 
 >>> lake = connect("my-lake")
 >>> lake.create_table("db.events", "id bigint, ts timestamp", partition_by=["days(ts)"])
-Table('db.events', v2, 1 specs)
+Table('db.events', v2, 1 spec)
 >>> lake.tables()
 ['db.events']
 """

@@ -32,6 +32,7 @@ from neve.ops.scan import Scan
 from neve.ops.update import Update
 from neve.report.card import table_card
 from neve.report.write import write_report
+from neve.words import several
 
 __all__ = ["Table"]
 
@@ -44,7 +45,7 @@ class Table:
     changes rows or tidies up returns a builder with `.plan()`, `.explain()` and `.execute()`.
 
     >>> t
-    Table('db.sales', v2, 1 specs)
+    Table('db.sales', v2, 1 spec)
     >>> t.schema.column_names
     ['id', 'region']
     """
@@ -53,7 +54,8 @@ class Table:
 
     def __repr__(self) -> str:
         metadata = self.context.metadata
-        return f"Table({self.context.name!r}, v{metadata.format_version}, {len(metadata.partition_specs)} specs)"
+        specs = several(len(metadata.partition_specs), "spec")
+        return f"Table({self.context.name!r}, v{metadata.format_version}, {specs})"
 
     def _repr_html_(self) -> str:
         return table_card(self.context)

@@ -24,7 +24,7 @@ def test_the_demo_tells_the_story_of_a_real_table_and_refuses_to_run_twice_in_on
     files = table.inspect.files()
     data = [f for f in files.to_pylist() if f["content"] == 0]
     size = sum(f["file_size_in_bytes"] for f in data)
-    last = f"version 4: {len(data)} data files of {size:,} bytes in 1 specs, {files.num_rows - len(data)} of deletes"
+    last = f"version 4: {len(data)} data files of {size:,} bytes in 1 spec, {files.num_rows - len(data)} of deletes"
     assert last in shown and files.num_rows > len(data)
     assert re.findall(r"all (\d+) rows", shown)[-1] == str(len(table.to_arrow()))
     assert f"Sound: {len(table.context.metadata.snapshots)} snapshots" in shown

@@ -10,17 +10,18 @@ PACKAGE = Path(__file__).parents[1] / "neve"
 ALLOWED = {
     "errors": set(),
     "markup": set(),
+    "words": set(),
     "notebook": {"markup"},
     "model": {"errors"},
     "predicate": {"errors", "model"},
     "io": {"errors", "model"},
     "catalog": {"errors", "model", "io"},
     "tree": {"errors", "model", "io"},
-    "plan": {"errors", "notebook", "model", "predicate", "tree.entries"},
+    "plan": {"errors", "notebook", "words", "model", "predicate", "tree.entries"},
     "run": {"errors", "model", "predicate", "io", "tree.entries", "plan"},
-    "commit": {"errors", "model", "predicate", "io", "catalog", "tree", "plan"},
-    "ops": {"errors", "notebook", "model", "predicate", "io", "catalog", "tree", "plan", "run", "commit"},
-    "report": {"errors", "markup", "notebook", "model", "predicate", "tree", "plan", "ops", "__version__"},
+    "commit": {"errors", "words", "model", "predicate", "io", "catalog", "tree", "plan"},
+    "ops": {"errors", "notebook", "words", "model", "predicate", "io", "catalog", "tree", "plan", "run", "commit"},
+    "report": {"errors", "markup", "words", "notebook", "model", "predicate", "tree", "plan", "ops", "__version__"},
 }
 SURFACES = {"table", "lake", "sql", "cli", "demo", "show", "source", "__init__", "__main__"}
 RUNS_ON_SPARK = {"run", "ops", *SURFACES}

@@ -11,6 +11,7 @@ from neve.cli.codes import Code
 from neve.cli.options import Branch, Options, Properties, TableName, Where, names, pairs
 from neve.cli.work import Work, writing_verb
 from neve.errors import UserError
+from neve.words import several
 
 __all__ = ["compact", "plan_facts"]
 
@@ -64,7 +65,7 @@ def compact(
     result = carry_out(work, deed)
     if result.failed_groups:
         first = result.failed_groups[0]
-        work.screen.aside(f"{len(result.failed_groups)} groups failed, the first: {first.failure}", "red")
+        work.screen.aside(f"{several(len(result.failed_groups), 'group')} failed, the first: {first.failure}", "red")
         raise typer.Exit(Code.FAILED)
 
 
@@ -86,6 +87,7 @@ def plan_facts(plan: Any, filter_stats: Any) -> dict[str, Any]:
 def _judged(stats: Any) -> str:
     """What the filter could not decide, for people."""
     return (
-        f"  filter   {stats.unevaluable_specs} specs it cannot be judged for, {stats.eval_errors} errors: "
-        f"{stats.fail_open_files} files of {stats.fail_open_partitions} partitions taken to be safe"
+        f"  filter   {several(stats.unevaluable_specs, 'spec')} it cannot be judged for, "
+        f"{several(stats.eval_errors, 'error')}: {several(stats.fail_open_files, 'file')} of "
+        f"{several(stats.fail_open_partitions, 'partition')} taken to be safe"
     )

@@ -10,6 +10,7 @@ from neve.cli.carrying import Deed, carry_out
 from neve.cli.completion import one_of
 from neve.cli.options import TableName, moment
 from neve.cli.work import Work, writing_verb
+from neve.words import several
 
 __all__ = ["expire"]
 
@@ -50,7 +51,7 @@ def expire(
     )
     result = carry_out(work, deed)
     if result.files_kept and not work.as_json:
-        work.screen.aside(f"{len(result.files_kept)} files stay: {next(iter(result.files_kept.values()))}.")
+        work.screen.aside(f"{several(len(result.files_kept), 'file')} kept: {next(iter(result.files_kept.values()))}.")
 
 
 def _facts(plan: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from neve.errors import (
     UnsupportedFeature,
     WriteFailed,
 )
+from neve.words import several
 
 __all__ = ["tell_error", "tell_object"]
 
@@ -67,7 +68,8 @@ def _hint(error: Exception, table: str | None) -> str:
         case CommitUnknown():
             return f"Look at `neve inspect {name} snapshots` before you run it again."
         case WriteFailed(leftover=left) if left:
-            return f"{len(left)} files could not be deleted; `neve orphans {name}` finds them when they are old enough."
+            files = several(len(left), "file")
+            return f"{files} could not be deleted; `neve orphans {name}` finds what is old enough."
         case UnsupportedFeature() | NeveError():
             return ""
         case _:

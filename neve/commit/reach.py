@@ -21,6 +21,7 @@ from neve.model.properties import properties_of
 from neve.model.snapshots import Snapshot, listing_of
 from neve.tree.entries import Content, EntryTable, Manifest
 from neve.tree.read import manifests_of, read_entries
+from neve.words import several
 
 __all__ = ["Left", "Reach", "distinct_manifests", "left_by", "reachable", "roots_of"]
 
@@ -112,15 +113,15 @@ class Left:
         return Reach(files, self.manifests, self.lists, self.statistics)
 
     @property
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> list[str]:
         """How many files there are of each kind, in words."""
-        return {words: count for name, words in _KINDS.items() if (count := len(getattr(self, name)))}
+        return [several(count, word) for name, word in _KINDS.items() if (count := len(getattr(self, name)))]
 
     def __len__(self) -> int:
         return len(self.reach)
 
     def __str__(self) -> str:
-        return ", ".join(f"{count} {words}" for words, count in self.counts.items()) or "nothing"
+        return ", ".join(self.counts) or "nothing"
 
     def without(self, paths: Collection[str]) -> Left:
         """The same without some files."""
@@ -139,12 +140,12 @@ class Left:
 
 
 _KINDS = {
-    "data_files": "data files",
-    "position_deletes": "position delete files",
-    "equality_deletes": "equality delete files",
-    "manifests": "manifests",
-    "lists": "manifest lists",
-    "statistics": "statistics files",
+    "data_files": "data file",
+    "position_deletes": "position delete file",
+    "equality_deletes": "equality delete file",
+    "manifests": "manifest",
+    "lists": "manifest list",
+    "statistics": "statistics file",
 }
 
 

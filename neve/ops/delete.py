@@ -8,7 +8,7 @@ Isolation: serializable unless `write.delete.isolation-level` says otherwise.
 Writes: rewritten files under the current default spec; deletes under the spec of the file they cover.
 
 >>> t.delete().where("region = 'eu'").execute().summary
-'2 deleted, 1 files removed'
+'2 deleted, 1 file removed'
 >>> t.to_arrow()["id"].to_pylist()
 [2]
 """

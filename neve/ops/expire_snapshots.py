@@ -14,7 +14,7 @@ Writes: table metadata only. Deletes data files, delete files, manifests, manife
 >>> len(expire.plan().snapshot_ids)
 1
 >>> expire.execute().summary
-'1 snapshots expired, 2 data files, 1 manifests and 1 manifest lists deleted'
+'1 snapshot expired, 2 data files, 1 manifest and 1 manifest list deleted'
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from neve.ops.evolve import Change, land
 from neve.ops.times import milliseconds
 from neve.ops.unused import unused_specs_and_schemas
 from neve.plan.retention import Rules, retention
+from neve.words import several
 
 __all__ = ["ExpirePlan", "ExpireResult", "ExpireSnapshots"]
 
@@ -72,13 +73,13 @@ class ExpirePlan(Explained):
     def explain(self) -> str:
         """The plan in words."""
         known = len(self.kept) + len(self.snapshot_ids)
-        lines = [f"expire {len(self.snapshot_ids)} of {known} snapshots"]
+        lines = [f"expire {len(self.snapshot_ids)} of {several(known, 'snapshot')}"]
         lines += [f"  snapshot {i}" for i in self.snapshot_ids]
         lines += [f"  branch or tag {name!r}" for name in self.refs]
         lines += [f"  partition spec {i}" for i in self.expiry.spec_ids]
         lines += [f"  schema {i}" for i in self.expiry.schema_ids]
-        lines += [f"delete {count} {what}" for what, count in self.left.counts.items()]
-        lines += [f"keep {len(self.left.outside)} files outside the table"] if self.left.outside else []
+        lines += [f"delete {files}" for files in self.left.counts]
+        lines += [f"keep {several(len(self.left.outside), 'file')} outside the table"] if self.left.outside else []
         lines += [f"{path} is gone already" for path in self.left.missing]
         return "\n".join(lines)
 
@@ -107,8 +108,9 @@ class ExpireResult(Summarised):
         if not (self.snapshot_ids or self.refs or self.spec_ids or self.schema_ids):
             return "nothing to expire"
         gone = {"branches and tags": self.refs, "specs": self.spec_ids, "schemas": self.schema_ids}
-        said = [f"{len(self.snapshot_ids)} snapshots", *(f"{len(some)} {what}" for what, some in gone.items() if some)]
-        deleted = [f"{count} {what}" for what, count in self.deleted.counts.items()]
+        counts = (f"{len(some)} {what}" for what, some in gone.items() if some)
+        said = [several(len(self.snapshot_ids), "snapshot"), *counts]
+        deleted = self.deleted.counts
         return f"{_listed(said)} expired{f', {_listed(deleted)} deleted' if deleted else ''}"
 
 

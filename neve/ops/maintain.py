@@ -29,6 +29,7 @@ from neve.ops.rewrite_data_files import RewriteDataFiles
 from neve.ops.rewrite_manifests import RewriteManifests
 from neve.ops.rewrite_position_deletes import RewritePositionDeletes
 from neve.plan.rewrite import RewritePlan
+from neve.words import several
 
 __all__ = ["Maintain", "MaintenancePlan", "MaintenanceResult", "Proposal"]
 
@@ -139,7 +140,8 @@ class Maintain:
                 steps.append(step)
                 room -= step.bytes_read
             elif step.verb in _COMPACTIONS and (part := self._files_within(step.verb, room)):
-                steps.append(replace(step, bytes_read=room, budgeted=f", {part} files of it within the budget"))
+                within = f", {several(part, 'file')} of it within the budget"
+                steps.append(replace(step, bytes_read=room, budgeted=within))
                 room = 0
             else:
                 left.append(step)
@@ -191,12 +193,13 @@ def _proposals(context: TableContext) -> Iterator[Proposal]:
     manifests = RewriteManifests(context).plan()
     if manifests.groups:
         fewer = manifests.manifests - sum(g.pieces for g in manifests.groups)
-        why = f"{manifests.manifests} manifests of {manifests.files} files"
+        why = f"{several(manifests.manifests, 'manifest')} of {several(manifests.files, 'file')}"
         yield Proposal("rewrite_manifests", why, max(fewer, 0), sum(g.bytes for g in manifests.groups))
     if context.properties.gc_enabled:
         expiry = ExpireSnapshots(context).plan()
         if expiry.snapshot_ids:
-            why = f"{len(expiry.snapshot_ids)} old snapshots, {len(expiry.files)} files only they lead to"
+            files = several(len(expiry.files), "file")
+            why = f"{several(len(expiry.snapshot_ids), 'old snapshot')}, {files} only they lead to"
             yield Proposal("expire_snapshots", why, 0, 1)
 
 
@@ -205,11 +208,11 @@ def _of_deletes(context: TableContext) -> Iterator[Proposal]:
     if not deletes.is_empty:
         read = deletes.scan.files if len(deletes.equality_deletes) else deletes.scan.files.take([])
         needed = int(pc.sum(read["file_size_in_bytes"]).as_py() or 0)
-        why = f"{len(deletes.replaced)} delete files about {len(deletes.scan.files)} data files"
+        why = f"{several(len(deletes.replaced), 'delete file')} about {several(len(deletes.scan.files), 'data file')}"
         yield Proposal("rewrite_position_deletes", why, len(deletes.replaced), deletes.bytes + needed)
     dangling = RemoveDanglingDeletes(context).plan()
     if len(dangling.deletes):
-        why = f"{len(dangling.deletes)} delete files apply to nothing"
+        why = f"{several(len(dangling.deletes), 'delete file')} for nothing"
         yield Proposal("remove_dangling_deletes", why, len(dangling.deletes), 1)
 
 
@@ -224,7 +227,8 @@ def _of_files(context: TableContext) -> Iterator[Proposal]:
 
 
 def _said(plan: RewritePlan) -> str:
-    return f"{plan.files} files, {plan.bytes} bytes, to about {sum(g.output_files for g in plan.groups)}"
+    made = sum(g.output_files for g in plan.groups)
+    return f"{several(plan.files, 'file')}, {several(plan.bytes, 'byte')}, to about {made}"
 
 
 def _saved(plan: RewritePlan) -> int:

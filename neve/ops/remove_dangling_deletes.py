@@ -27,6 +27,7 @@ from neve.plan.dangling import DanglingPlan, dangling
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest
 from neve.tree.read import manifests_of, read_entries
+from neve.words import several
 
 __all__ = ["DanglingResult", "RemoveDanglingDeletes"]
 
@@ -47,7 +48,8 @@ class DanglingResult(Summarised):
     @property
     def summary(self) -> str:
         """What happened, in a few words."""
-        return f"{self.delete_files_removed} delete files removed" if self.delete_files_removed else "nothing to remove"
+        removed = self.delete_files_removed
+        return f"{several(removed, 'delete file')} removed" if removed else "nothing to remove"
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from neve.ops.context import TableContext
 from neve.ops.deleting import refuse_to_delete
 from neve.ops.events import Step, tell
 from neve.ops.times import milliseconds
+from neve.words import several
 
 __all__ = ["OrphanPlan", "OrphanResult", "RemoveOrphanFiles"]
 
@@ -72,10 +73,11 @@ class OrphanPlan(Explained):
     def explain(self) -> str:
         """The plan in words, with every path."""
         lines = [
-            f"{len(self.orphans)} orphans of {self.bytes} bytes among {self.files_listed} files in {self.location}"
+            f"{several(len(self.orphans), 'orphan')} of {several(self.bytes, 'byte')} among "
+            f"{several(self.files_listed, 'file')} in {self.location}"
         ]
         lines += [f"  {path}" for path in self.files]
-        lines += [f"leave {self.files_young} files that are too young"] if self.files_young else []
+        lines += [f"leave {several(self.files_young, 'file')}, too young"] if self.files_young else []
         lines += [f"leave {path}: the table has this path elsewhere" for path in self.mismatched]
         lines += [f"leave {place}: another table lies there" for place in self.other_tables]
         return "\n".join(lines)
@@ -100,7 +102,7 @@ class OrphanResult(Summarised):
     def summary(self) -> str:
         """What happened, in a few words."""
         done = "none deleted: dry run" if self.dry_run else f"{self.files_deleted} deleted"
-        return f"{len(self.orphans)} orphans found, {done}"
+        return f"{several(len(self.orphans), 'orphan')} found, {done}"
 
 
 @dataclass(frozen=True)
@@ -282,7 +284,7 @@ def _tables_in(paths: Any, as_is: bool = False) -> set[str]:
 
 
 def _mismatch(paths: tuple[str, ...]) -> UserError:
-    shown = ", ".join(paths[:_SHOWN]) + (f", … ({len(paths)} files)" if len(paths) > _SHOWN else "")
+    shown = ", ".join(paths[:_SHOWN]) + (f", … ({several(len(paths), 'file')})" if len(paths) > _SHOWN else "")
     return UserError(
         f"Cannot tell whether files are orphans: the table has the same paths below another scheme or authority: "
         f"{shown}. Say which mean the same with equal_schemes or equal_authorities, or choose a prefix_mismatch_mode."

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from neve.model.partition import PartitionKey
 from neve.notebook import Summarised
 from neve.plan.partition_filter import FilterStats
+from neve.words import several
 
 __all__ = [
     "ChangeResult",
@@ -62,17 +63,17 @@ class ChangeResult(Summarised):
     @property
     def summary(self) -> str:
         """What happened, in a few words."""
-        counts = {
-            "rows updated": self.rows_updated,
-            "deleted": self.rows_deleted,
-            "inserted": self.rows_inserted,
-            "copied": self.rows_copied,
-            "files added": self.files_added,
-            "files removed": self.files_removed,
-            "delete files added": self.delete_files_added,
-        }
-        said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        return said or "nothing matched"
+        counts = [
+            (self.rows_updated, "row", "updated"),
+            (self.rows_deleted, "", "deleted"),
+            (self.rows_inserted, "", "inserted"),
+            (self.rows_copied, "", "copied"),
+            (self.files_added, "file", "added"),
+            (self.files_removed, "file", "removed"),
+            (self.delete_files_added, "delete file", "added"),
+        ]
+        said = [f"{several(count, what) if what else f'{count:,}'} {done}" for count, what, done in counts if count]
+        return ", ".join(said) or "nothing matched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +144,6 @@ class RewriteResult(Summarised):
         """What happened, in a few words."""
         if not self.groups and not self.failed_groups:
             return "nothing to rewrite"
-        failed = f", {len(self.failed_groups)} groups failed" if self.failed_groups else ""
-        return f"{self.files_rewritten} files rewritten to {self.files_added} in {len(self.groups)} groups{failed}"
+        failed = f", {several(len(self.failed_groups), 'group')} failed" if self.failed_groups else ""
+        groups = several(len(self.groups), "group")
+        return f"{several(self.files_rewritten, 'file')} rewritten to {self.files_added} in {groups}{failed}"

@@ -13,7 +13,7 @@ Writes: data files under the current default spec, or under that of the files th
 >>> rewrite.plan().files
 2
 >>> rewrite.execute().summary
-'2 files rewritten to 1 in 1 groups'
+'2 files rewritten to 1 in 1 group'
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from neve.ops.tidying import Tidying
 from neve.plan.manifests import ManifestPlan, plan_manifests, regrouped
 from neve.tree.entries import DETAIL, EntryTable
 from neve.tree.read import manifests_of, read_entries, with_detail
+from neve.words import several
 
 __all__ = ["RewriteManifests", "RewriteManifestsResult"]
 
@@ -54,7 +55,8 @@ class RewriteManifestsResult(Summarised):
         """What happened, in a few words."""
         if self.snapshot_id is None:
             return "nothing to rewrite"
-        return f"{self.manifests_rewritten} manifests with {self.files} files rewritten to {self.manifests_added}"
+        manifests = several(self.manifests_rewritten, "manifest")
+        return f"{manifests} with {several(self.files, 'file')} rewritten to {self.manifests_added}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ Writes: nothing.
 
 >>> scan = t.scan("region = 'eu'", columns=["id"])
 >>> scan.summary()
-'1 of 2 files in 1 specs'
+'1 of 2 files in 1 spec'
 >>> scan.to_arrow().to_pydict()
 {'id': [1, 3]}
 """
@@ -48,6 +48,7 @@ from neve.run.facts import TableFacts
 from neve.run.spark.columns import by_name
 from neve.run.spark.condition import condition
 from neve.run.spark.read import read
+from neve.words import several
 
 __all__ = ["Scan"]
 
@@ -102,7 +103,7 @@ class Scan:
     def summary(self) -> str:
         """The plan in a few words: files of files, and how many specs they are from."""
         stats, specs = self._plan.stats, len(self._plan.files.spec_ids())
-        return f"{stats.files} of {stats.files_considered} files in {specs} specs"
+        return f"{stats.files} of {several(stats.files_considered, 'file')} in {several(specs, 'spec')}"
 
     def to_spark(self) -> DataFrame:
         """The rows as a Spark DataFrame."""

@@ -19,6 +19,7 @@ from neve.notebook import Explained
 from neve.plan.row_filter import RowFilter
 from neve.plan.scan import ScanPlan
 from neve.tree.entries import EntryTable
+from neve.words import several
 
 __all__ = ["ChangePlan", "Mode", "in_two"]
 
@@ -69,16 +70,16 @@ class ChangePlan(Explained):
         yield f"  on         snapshot {self.snapshot_id}, {self.mode}, isolation {self.isolation}"
         untouched = stats.files_considered - len(self.read.files) - len(self.whole.files)
         yield (
-            f"  untouched  {untouched} of {stats.files_considered} files: {stats.pruned_by_partition} by partition, "
-            f"{stats.pruned_by_statistics} by statistics"
+            f"  untouched  {untouched} of {several(stats.files_considered, 'file')}: "
+            f"{stats.pruned_by_partition} by partition, {stats.pruned_by_statistics} by statistics"
         )
         yield from self._of(self.whole, "whole", self._fate_of_whole())
         yield from self._of(self.read, "read", self._fate_of_read())
         filter_stats = stats.filter
         if filter_stats.unevaluable_specs or filter_stats.fail_open_partitions:
             yield (
-                f"  undecided  {filter_stats.fail_open_files} files of {filter_stats.fail_open_partitions} partitions "
-                "could not be judged and are read"
+                f"  undecided  {several(filter_stats.fail_open_files, 'file')} of "
+                f"{several(filter_stats.fail_open_partitions, 'partition')} not judged, so read"
             )
         yield f"  new rows   under spec {self.default_spec_id}"
         yield f"  conflicts  {self._conflicts()}"
@@ -88,8 +89,8 @@ class ChangePlan(Explained):
         if not len(plan.files):
             return
         yield (
-            f"  {word:<10} {len(plan.files)} files, up to {plan.stats.rows} rows, {plan.stats.bytes} bytes, "
-            f"{len(plan.deletes)} delete files apply: {fate}"
+            f"  {word:<10} {several(len(plan.files), 'file')} with {several(len(plan.deletes), 'delete file')}, up to "
+            f"{several(plan.stats.rows, 'row')}, {several(plan.stats.bytes, 'byte')}: {fate}"
         )
         for spec_id, files in plan.files.by_spec():
             yield f"    spec {spec_id:<5} {_described(files, spec_id)}"
@@ -118,5 +119,5 @@ def in_two(plan: ScanPlan, predicate: BooleanExpression, metadata: TableMetadata
 
 def _described(files: EntryTable, spec_id: int) -> str:
     names = ", ".join(f"{f.name} ({f.transform})" for f in files.specs[spec_id].fields)
-    rows = int(files.numpy("record_count").sum())
-    return f"{len(files)} files by {names}, {rows} rows" if names else f"{len(files)} files, {rows} rows"
+    rows = several(int(files.numpy("record_count").sum()), "row")
+    return f"{several(len(files), 'file')} by {names}, {rows}" if names else f"{several(len(files), 'file')}, {rows}"

@@ -15,6 +15,7 @@ import pyarrow as pa
 from neve.notebook import Explained
 from neve.plan.delete_index import attach
 from neve.tree.entries import Content, EntryTable
+from neve.words import several
 
 __all__ = ["DanglingPlan", "dangling"]
 
@@ -35,10 +36,10 @@ class DanglingPlan(Explained):
     def explain(self) -> str:
         """The plan in words, with every path."""
         if not len(self.deletes):
-            return f"nothing to remove: all of {self.delete_files} delete files apply to live data files"
+            return f"nothing to remove: {several(self.delete_files, 'delete file')}, all of live data files"
         rows = zip(*(self.deletes[n].to_pylist() for n in ("content", "spec_id", "file_path")), strict=True)
         lines = [f"  {_KINDS[Content(content)]} deletes of spec {spec}: {path}" for content, spec, path in rows]
-        return "\n".join([f"remove {len(self.deletes)} of {self.delete_files} delete files", *lines])
+        return "\n".join([f"remove {len(self.deletes)} of {several(self.delete_files, 'delete file')}", *lines])
 
 
 _KINDS = {Content.POSITION_DELETES: "position", Content.EQUALITY_DELETES: "equality"}

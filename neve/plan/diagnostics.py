@@ -3,8 +3,8 @@
 >>> why = "unknown transform 'mystery' of partition field region_mystery"
 >>> found = Diagnostics.of(Undecided(spec_id, None, why, partitions=2, files=3) for spec_id in (5, 4))
 >>> print(found)
-spec 4: unknown transform 'mystery' of partition field region_mystery; 3 files of 2 partitions were taken
-spec 5: unknown transform 'mystery' of partition field region_mystery; 3 files of 2 partitions were taken
+spec 4: unknown transform 'mystery' of partition field region_mystery; 3 files of 2 partitions taken
+spec 5: unknown transform 'mystery' of partition field region_mystery; 3 files of 2 partitions taken
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neve.model.partition import PartitionKey
+from neve.words import several
 
 __all__ = ["MOST", "Diagnostics", "Undecided"]
 
@@ -33,7 +34,7 @@ class Undecided:
 
     def __str__(self) -> str:
         where = f"spec {self.spec_id}" + (f", partition {self.partition.values}" if self.partition else "")
-        return f"{where}: {self.why}; {self.files} files of {self.partitions} partitions were taken"
+        return f"{where}: {self.why}; {several(self.files, 'file')} of {several(self.partitions, 'partition')} taken"
 
     def sort_key(self) -> tuple[Any, ...]:
         """By spec, the spec itself first, then its partitions in their order."""

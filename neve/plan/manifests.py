@@ -19,6 +19,7 @@ from neve.errors import UnknownName
 from neve.model.partition import Specs
 from neve.notebook import Explained
 from neve.tree.entries import EntryTable, Manifest
+from neve.words import several
 
 __all__ = ["ManifestGroup", "ManifestPlan", "clustered", "plan_manifests", "regrouped"]
 
@@ -64,14 +65,14 @@ class ManifestPlan(Explained):
     def explain(self) -> str:
         """The plan in words."""
         if not self.groups:
-            return f"nothing to rewrite: {self.manifests_kept} manifests are as they should be"
-        return "\n".join([*map(_explained, self.groups), f"keep {self.manifests_kept} manifests"])
+            return f"nothing to rewrite: {several(self.manifests_kept, 'manifest')}, as it should be"
+        return "\n".join([*map(_explained, self.groups), f"keep {several(self.manifests_kept, 'manifest')}"])
 
 
 def _explained(group: ManifestGroup) -> str:
     kind = "delete" if group.is_deletes else "data"
-    files = f"{len(group.entries)} {kind} files of spec {group.spec_id}"
-    return f"rewrite {len(group.manifests)} manifests with {files} to {group.pieces}: {group.reason}"
+    files = f"{several(len(group.entries), f'{kind} file')} of spec {group.spec_id}"
+    return f"rewrite {several(len(group.manifests), 'manifest')} with {files} to {group.pieces}: {group.reason}"
 
 
 def plan_manifests(

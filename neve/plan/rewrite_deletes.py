@@ -24,6 +24,7 @@ from neve.plan.ranges import Mask
 from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.scan import ScanPlan, ScanStats
 from neve.tree.entries import Content, EntryTable
+from neve.words import several
 
 __all__ = ["DeletesPlan", "plan_delete_rewrite"]
 
@@ -56,15 +57,16 @@ class DeletesPlan(Explained):
     def explain(self) -> str:
         """The plan in words."""
         if self.is_empty:
-            return f"nothing to rewrite: {self.considered} delete files, none worth it"
+            return f"nothing to rewrite: {several(self.considered, 'delete file')}, none worth it"
         by_equality = len(self.equality_deletes)
         lines = [
-            f"Rewrite {len(self.replaced)} of {self.considered} delete files, {self.bytes} bytes",
+            f"Rewrite {len(self.replaced)} of {several(self.considered, 'delete file')}, {several(self.bytes, 'byte')}",
             f"  on       snapshot {self.snapshot_id}",
-            f"  takes    {len(self.replaced) - by_equality} position delete files in {len(self.groups)} groups",
+            f"  takes    {several(len(self.replaced) - by_equality, 'position delete file')} in "
+            f"{several(len(self.groups), 'group')}",
         ]
         lines += [f"  takes    {by_equality} equality delete files"] if by_equality else []
-        return "\n".join([*lines, f"  about    {len(self.scan.files)} data files"])
+        return "\n".join([*lines, f"  about    {several(len(self.scan.files), 'data file')}"])
 
     def __str__(self) -> str:
         return self.explain()

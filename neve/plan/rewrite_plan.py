@@ -18,6 +18,7 @@ from neve.plan.ranges import Mask
 from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.scan import ScanPlan
 from neve.tree.entries import EntryTable
+from neve.words import several
 
 __all__ = [
     "FileGroup",
@@ -143,18 +144,19 @@ class RewritePlan(Explained):
         return self.explain()
 
     def _lines(self) -> Iterator[str]:
-        partitions = {g.partition for g in self.groups}
+        partitions, made = {g.partition for g in self.groups}, sum(g.output_files for g in self.groups)
         yield (
-            f"Rewrite {self.files} files, {self.bytes} bytes, in {len(self.groups)} groups of {len(partitions)} "
-            f"partitions into about {sum(g.output_files for g in self.groups)} files"
+            f"Rewrite {several(self.files, 'file')}, {several(self.bytes, 'byte')}, in "
+            f"{several(len(self.groups), 'group')} of {several(len(partitions), 'partition')} into about "
+            f"{several(made, 'file')}"
         )
         yield f"  on       snapshot {self.snapshot_id}"
-        yield f"  target   {self.options.target_file_size} bytes a file"
+        yield f"  target   {several(self.options.target_file_size, 'byte')} a file"
         for reason, count in self._counts():
-            yield f"  {'takes' if reason.is_chosen else 'leaves':<8} {count} files: {_WORDS[reason]}"
+            yield f"  {'takes' if reason.is_chosen else 'leaves':<8} {several(count, 'file')}: {_WORDS[reason]}"
         if self.unopened is not None:
-            files = "the" if self.unopened.files is None else self.unopened.files
-            yield f"  leaves   {files} files of {self.unopened.manifests} manifests that need not be opened"
+            files = "the files" if self.unopened.files is None else several(self.unopened.files, "file")
+            yield f"  leaves   {files} of {several(self.unopened.manifests, 'manifest')} that need not be opened"
         yield from (f"  unclear  {line}" for line in self.diagnostics.lines())
 
     def _counts(self) -> Iterator[tuple[Reason, int]]:
@@ -174,8 +176,9 @@ class RewritePlanningResult(Explained):
         """The plan in words, and what its filter could not decide in numbers."""
         s = self.filter_stats
         return (
-            f"{self.plan.explain()}\n  filter   {s.unevaluable_specs} specs cannot express it, {s.eval_errors} "
-            f"partitions failed; {s.fail_open_files} files of {s.fail_open_partitions} partitions are taken undecided"
+            f"{self.plan.explain()}\n  filter   {several(s.unevaluable_specs, 'spec')} cannot express it, "
+            f"{several(s.eval_errors, 'partition')} failed; {several(s.fail_open_files, 'file')} of "
+            f"{several(s.fail_open_partitions, 'partition')} taken undecided"
         )
 
 
@@ -186,17 +189,17 @@ RewriteDataFilesPlanningResult = RewritePlanningResult
 """The result of planning by the name of the verb."""
 
 _WORDS = {
-    Reason.NOT_MATCHING_PARTITION: "their partition does not match the filter",
-    Reason.NOT_MATCHING_STATISTICS: "their statistics do not match the filter",
-    Reason.WELL_SIZED: "they are of a good size",
-    Reason.IN_TARGET_SPEC: "they are under the target spec",
-    Reason.GROUP_TOO_SMALL: "too few of them in their partition",
+    Reason.NOT_MATCHING_PARTITION: "the partition does not match the filter",
+    Reason.NOT_MATCHING_STATISTICS: "the statistics do not match the filter",
+    Reason.WELL_SIZED: "of a good size",
+    Reason.IN_TARGET_SPEC: "under the target spec",
+    Reason.GROUP_TOO_SMALL: "too few in the partition",
     Reason.OVER_MAX_FILES: "beyond max-files-to-rewrite",
     Reason.TOO_SMALL: "smaller than min-file-size-bytes",
     Reason.TOO_LARGE: "larger than max-file-size-bytes",
     Reason.DELETE_FILES: "delete-file-threshold delete files apply, or more",
-    Reason.DELETED_ROWS: "delete-ratio-threshold of their rows are deleted, or more",
-    Reason.OTHER_SPEC: "they are under another spec than the target",
+    Reason.DELETED_ROWS: "delete-ratio-threshold of the rows are deleted, or more",
+    Reason.OTHER_SPEC: "under another spec than the target",
     Reason.REWRITE_ALL: "rewrite-all",
 }
 

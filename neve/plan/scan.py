@@ -31,6 +31,7 @@ from neve.plan.partition_filter import FilterStats, PartitionFilter, Verdict
 from neve.plan.ranges import Mask
 from neve.predicate.normal import normal
 from neve.tree.entries import Content, EntryTable, Manifest, Sifted
+from neve.words import several
 
 __all__ = [
     "FileSieve",
@@ -135,19 +136,21 @@ class ScanPlan(Explained):
             f"  files      {s.files} of {s.files_considered}, {s.pruned_by_partition} pruned by partition, "
             f"{s.pruned_by_statistics} by statistics"
         )
-        yield f"  size       {s.rows} rows, {s.bytes} bytes"
-        yield f"  deletes    {s.delete_files} of {s.delete_files_considered}, attached {self.attached.num_rows} times"
+        yield f"  size       {several(s.rows, 'row')}, {several(s.bytes, 'byte')}"
+        attached = several(self.attached.num_rows, "time")
+        yield f"  deletes    {s.delete_files} of {s.delete_files_considered}, attached {attached}"
         if s.filter.unevaluable_specs or s.filter.fail_open_partitions:
-            yield f"  undecided  {s.filter.fail_open_files} files of {s.filter.fail_open_partitions} partitions, kept"
+            partitions = several(s.filter.fail_open_partitions, "partition")
+            yield f"  undecided  {several(s.filter.fail_open_files, 'file')} of {partitions}, kept"
 
     def _by_spec(self) -> Iterable[str]:
         specs = self.files.specs
         for spec_id, files in self.files.by_spec():
             names = ", ".join(f"{f.name} ({f.transform})" for f in specs[spec_id].fields)
             yield (
-                f"  spec {spec_id:<5} {len(files)} files by {names}"
+                f"  spec {spec_id:<5} {several(len(files), 'file')} by {names}"
                 if names
-                else f"  spec {spec_id:<5} {len(files)} files"
+                else f"  spec {spec_id:<5} {several(len(files), 'file')}"
             )
 
 

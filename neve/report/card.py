@@ -6,7 +6,7 @@ from neve.markup import Markup, joined, shortened, tag
 from neve.notebook import card, pairs
 from neve.ops.context import TableContext
 from neve.report.life import spec_in_words
-from neve.report.words import moment, several
+from neve.words import moment, several
 
 __all__ = ["table_card"]
 

@@ -11,7 +11,7 @@ from neve.ops.context import TableContext
 from neve.ops.maintain import Maintain, Proposal
 from neve.plan.rewrite_plan import Reason, RewritePlan
 from neve.report.values import Step, Upkeep
-from neve.report.words import size
+from neve.words import size
 
 __all__ = ["upkeep_of"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from neve.report.values import Report
-from neve.report.words import listed, several, share, size
+from neve.words import listed, several, share, size
 
 __all__ = ["Finding", "Verdict", "verdict_of"]
 

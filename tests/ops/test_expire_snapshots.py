@@ -282,7 +282,7 @@ def test_files_outside_the_places_of_the_table_stay_and_are_named(aged: Aged, tm
     aged.commit(DeleteFiles(Removed.of(f"file://{foreign}")))
     aged.append("a")
     expire = aged.table.expire_snapshots().older_than(aged.now_ms)
-    assert expire.plan().left.outside == (f"file://{foreign}",) and "keep 1 files outside" in expire.explain()
+    assert expire.plan().left.outside == (f"file://{foreign}",) and "keep 1 file outside" in expire.explain()
     assert expire.execute().files_kept == {f"file://{foreign}": "it lies outside the table"}
     assert foreign.exists() and aged.on_disk() == aged.in_use()
 

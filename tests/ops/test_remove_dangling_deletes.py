@@ -81,7 +81,7 @@ def test_dangling_lower_number(kit: Kit):
     assert (done.delete_files_removed, done.equality_delete_files_removed, done.summary) == (
         1,
         0,
-        "1 delete files removed",
+        "1 delete file removed",
     )
     assert kit.names(deletes=True) == {"us", "high"} and kit.attached() == {"o": {"us"}, "b": {"high"}}
     said = kit.summary()
@@ -162,7 +162,7 @@ def test_nothing_to_remove_makes_no_snapshot(kit: Kit):
     kit.ok(RowDelta(added_deletes=kit.positions("p")))
     head = kit.head_id
     assert verb.execute().snapshot_id is None and kit.head_id == head
-    assert verb.explain() == "nothing to remove: all of 1 delete files apply to live data files"
+    assert verb.explain() == "nothing to remove: 1 delete file, all of live data files"
 
 
 def test_a_branch_is_looked_at_alone(kit: Kit):

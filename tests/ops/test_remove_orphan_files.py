@@ -83,7 +83,7 @@ def test_orphan_age_guard(aged: Aged):
     old, _ = stray(aged, "data/old.parquet", days=3.1), stray(aged, "data/young.parquet", days=2.9)
     assert found(aged) == old
     plan = aged.table.remove_orphan_files().plan()
-    assert plan.files_young == 1 and "leave 1 files that are too young" in plan.explain()
+    assert plan.files_young == 1 and "leave 1 file, too young" in plan.explain()
     assert found(aged, older_than=aged.now_ms - 2 * DAY) == {"data/old.parquet", "data/young.parquet"}
     search = aged.table.remove_orphan_files()
     for young in (aged.now_ms - DAY + 1, datetime.fromtimestamp(aged.now_ms / 1000, UTC) - timedelta(hours=23)):

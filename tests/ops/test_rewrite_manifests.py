@@ -92,7 +92,7 @@ def test_nothing_to_do_makes_no_snapshot(tmp_path: Path, version: int):
     rewrite, location = table_of(kit).rewrite_manifests(), kit.table.metadata_location
     done = rewrite.execute()
     assert (done.snapshot_id, done.manifests_kept, done.summary) == (None, 2, "nothing to rewrite")
-    assert "2 manifests are as they should be" in rewrite.explain() and kit.table.metadata_location == location
+    assert "2 manifests, as it should be" in rewrite.explain() and kit.table.metadata_location == location
     append(kit, "c")
     assert rewrite.execute().manifests_rewritten == 2 and rewrite.execute().snapshot_id is None
 

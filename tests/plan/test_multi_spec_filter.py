@@ -305,7 +305,7 @@ def test_diagnostics_name_each_partition_once_and_why() -> None:
     ]
     assert all("broken" in u.why or "torn" in u.why for u in told.undecided)
     assert told.left_out == 0 and bool(told)
-    assert "spec 1, partition ('broken',): " in str(told) and "2 files of 1 partitions were taken" in str(told)
+    assert "spec 1, partition ('broken',): " in str(told) and "2 files of 1 partition taken" in str(told)
 
 
 def test_diagnostics_are_bounded_and_do_not_depend_on_the_order_of_files() -> None:

@@ -536,7 +536,7 @@ def test_plan_manifest_pruning(tmp_path: Path) -> None:
     kept.unlink()
     made = rewrite_of(t).where("region = 'eu'").plan()
     assert {name_of(p) for p in chosen(made)} == {f"eu{n}" for n in range(5)}
-    assert "5 files of 1 manifests that need not be opened" in made.explain()
+    assert "5 files of 1 manifest that need not be opened" in made.explain()
     with pytest.raises(MissingFile, match="Missing file"):
         rewrite_of(t).where("id = 1").plan()
     kept.write_bytes(content)

@@ -166,9 +166,9 @@ def test_a_plan_explains_itself() -> None:
         "  where      GreaterThan(term=Reference(name='id'), literal=LongLiteral(9))",
         "  manifests  4 of 7, 3 pruned",
         "  files      3 of 5, 0 pruned by partition, 2 by statistics",
-        "  size       30 rows, 3000 bytes",
+        "  size       30 rows, 3,000 bytes",
         "  deletes    2 of 3, attached 2 times",
-        "  spec 0     1 files by ts_day (day)",
+        "  spec 0     1 file by ts_day (day)",
         "  spec 1     2 files by region (identity)",
     ]
 

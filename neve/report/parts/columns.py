@@ -5,7 +5,7 @@ from __future__ import annotations
 from neve.markup import Markup
 from neve.report.parts.pieces import Amount, amount, at, panel, table
 from neve.report.values import Column, Report
-from neve.report.words import several
+from neve.words import several
 
 __all__ = ["properties", "section"]
 

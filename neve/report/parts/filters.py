@@ -5,7 +5,7 @@ from __future__ import annotations
 from neve.markup import Markup, joined, tag
 from neve.report.parts.pieces import name, panel
 from neve.report.values import FilterFacts, Pruning, Report
-from neve.report.words import several
+from neve.words import several
 
 __all__ = ["section"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from neve.markup import Markup, tag
 from neve.report.parts.pieces import Amount, amount, at, legend, name, panel, table
 from neve.report.values import Change, Commit, Life, Period, Report
-from neve.report.words import day, moment, several
+from neve.words import day, moment, several
 
 __all__ = ["section"]
 

@@ -6,7 +6,7 @@ from neve.markup import Markup, joined, tag
 from neve.report.parts.pieces import name
 from neve.report.values import Report
 from neve.report.verdict import Finding, verdict_of
-from neve.report.words import moment, several, share, size
+from neve.words import moment, several, share, size
 
 __all__ = ["header", "verdict"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from neve.markup import Markup, joined, shortened, tag
-from neve.report.words import moment, size
+from neve.words import moment, size
 
 __all__ = ["Amount", "Bar", "Cell", "amount", "at", "bar", "columns", "legend", "name", "panel", "sized", "table"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neve.markup import Markup, joined, tag
 from neve.report.parts.pieces import Amount, amount, bar, panel, sized, table
 from neve.report.values import ManifestRow, Node, Report, Tree
-from neve.report.words import several, size
+from neve.words import several, size
 
 __all__ = ["section"]
 
