@@ -36,7 +36,7 @@ def play(stage: Stage, case: Case, run: Run) -> None:
     played = before.after(stage.lake.table(TABLE), result, expected)
     check(played)
     if played.has_changed:
-        stage.keep(f"{case.name}-{run}", for_peers(played.table).metadata_location, played.main_rows)
+        stage.finished.keep(f"{case.name}-{run}", for_peers(played.table).metadata_location, played.main_rows)
 
 
 @dataclass

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from sqlalchemy import create_engine
 from sqlalchemy.event import listen
@@ -28,6 +26,7 @@ from tests.dml.cases import Case, Run, histories
 from tests.dml.history import Builder, Step
 from tests.dml.oracle import Oracle
 from tests.dml.rows import Rows
+from tests.dml.witness import Finished
 
 TABLE = "db.t"
 SOURCE = "db.source"
@@ -79,7 +78,6 @@ class Stage:
     folder: Path
     spark: SparkSession
     templates: dict[tuple[str, int], Template] = field(default_factory=dict)
-    finished: list[dict[str, str]] = field(default_factory=list)  # for witnesses that come later
 
     def __post_init__(self) -> None:
         self.catalog = _quick(Forgetful(self.folder / "lake"))
@@ -87,6 +85,7 @@ class Stage:
         environment = Environment(observe=self.interruption.observe, sleep=lambda seconds: None)
         self.lake = Lake(self.catalog, self.spark, environment=environment)
         self.others = Lake(_quick(EmbeddedCatalog(self.folder / "lake")), self.spark)
+        self.finished = Finished(self.folder)
         (self.folder / "rows").mkdir()
         self.oracle = Oracle(self.spark, self.folder / "rows")
 
@@ -146,12 +145,6 @@ class Stage:
             yield
         finally:
             self.catalog.forgets, self.catalog.lost = None, False
-
-    def keep(self, name: str, location: str, rows: pa.Table) -> None:
-        """Remember a table for witnesses that come later."""
-        place = self.folder / f"{name}.expected.parquet"
-        pq.write_table(rows, place)
-        self.finished.append({"name": name, "metadata": location, "rows": str(place)})
 
 
 def flat(history: str | list[Step | str]) -> Iterator[Step]:

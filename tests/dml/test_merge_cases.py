@@ -22,4 +22,4 @@ def test_case(stage: Stage, case: Case, run: Run):
 
 
 def test_spark_with_iceberg_reads_the_same_rows(stage: Stage):
-    check_by_spark(stage)
+    check_by_spark(stage.finished)

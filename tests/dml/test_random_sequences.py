@@ -25,6 +25,7 @@ from tests.dml.lives import Life, lives
 from tests.dml.model import LAST_UPDATED, ROW_ID, Ambiguous, Model
 from tests.dml.oracle import difference, kinds
 from tests.dml.steps import Append, Step
+from tests.dml.witness import Finished, check_by_spark
 from tests.extent import IS_SEARCH
 from tests.peers.readers import for_peers, pyiceberg_rows
 from tests.sessions import interpreted
@@ -177,12 +178,19 @@ def duckdb(tmp_path_factory) -> Iterator[DuckDB]:
 
 
 @pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Finished:
+    return Finished(tmp_path_factory.mktemp("finished"))
+
+
+@pytest.fixture(scope="module")
 def names() -> Iterator[str]:
     return (f"db.t{number}" for number in count())
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_table_equals_its_model_after_every_step(lake: Lake, duckdb: DuckDB, names: Iterator[str], version: int):
+def test_table_equals_its_model_after_every_step(
+    lake: Lake, duckdb: DuckDB, finished: Finished, names: Iterator[str], version: int
+):
     @settings(max_examples=LIVES, phases=set(Phase) - {Phase.explain})
     @given(life=lives(version, STEPS))
     def live(life: Life) -> None:
@@ -191,5 +199,10 @@ def test_table_equals_its_model_after_every_step(lake: Lake, duckdb: DuckDB, nam
         lived = Lived(table, Model(start.columns))
         lived.live(life)
         lived.check_end(duckdb)
+        finished.keep(table.name, for_peers(lived.table).metadata_location, lived.model.arrow())
 
     (live if IS_SEARCH else seed(version)(live))()
+
+
+def test_spark_with_iceberg_reads_the_same_rows(finished: Finished):
+    check_by_spark(finished)
