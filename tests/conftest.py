@@ -12,7 +12,10 @@ from pyspark.sql import SparkSession
 
 from neve.run.spark.session import local_session
 from tests import servers
+from tests.dml.duckdb_peer import DuckDB
 from tests.peers import tally
+from tests.peers.jars import NotToBeHad
+from tests.peers.spark import Spark, running
 
 # Time proves nothing on a busy machine, and the same examples in every run make a failure a finding. `make soak` looks
 # for new ones.
@@ -66,6 +69,30 @@ def server() -> Iterator[servers.Postgres]:
         pytest.skip(str(e))
     yield running
     context.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def lake_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lake that Spark with Iceberg shares with the tests."""
+    return tmp_path_factory.mktemp("peers")
+
+
+@pytest.fixture(scope="session")
+def other_spark(lake_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+    """Spark with Iceberg; tests that need it are skipped, aloud, where its jars cannot be had."""
+    try:
+        with running(lake_folder, tmp_path_factory.mktemp("other-spark")) as found:
+            yield found
+    except NotToBeHad as e:
+        pytest.skip(f"Spark with Iceberg was not asked: {e}.")
+
+
+@pytest.fixture(scope="session")
+def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDB]:
+    """DuckDB, in a process that may die."""
+    witness = DuckDB(tmp_path_factory.mktemp("duckdb"))
+    yield witness
+    witness.stop()
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.types import LongType
 
@@ -18,8 +13,9 @@ from neve import Table
 from tests.compaction.place import ALL, PARTIAL, VERSIONS, Place, append, delete_equal, delete_rows, some_rows
 from tests.dml.duckdb_peer import DuckDB
 from tests.dml.oracle import difference
-from tests.dml.witness import ROOT, runtime_jar
+from tests.dml.witness import Finished
 from tests.peers.readers import for_peers, pyiceberg_rows
+from tests.peers.spark import Spark
 
 WAYS: dict[str, Callable[[Any], Any]] = {
     "in_place": lambda rewrite: rewrite.keep_spec().options({**ALL, **PARTIAL, "partial-progress.max-commits": 2}),
@@ -50,20 +46,12 @@ def lived(place: Place, version: int, equality: bool) -> Table:
 
 
 @pytest.fixture(scope="module")
-def duckdb(tmp_path_factory) -> Any:
-    witness = DuckDB(tmp_path_factory.mktemp("duckdb"))
-    yield witness
-    witness.stop()
-
-
-@pytest.fixture(scope="module")
-def kept() -> list[tuple[str, str, pa.Table]]:
-    """Tables for Spark with Iceberg, which is asked once for all of them."""
-    return []
+def finished() -> Finished:
+    return Finished()
 
 
 @pytest.mark.parametrize(("version", "way"), [(1, "in_place"), *((v, way) for v in VERSIONS if v > 1 for way in WAYS)])
-def test_other_engines_read_the_same_rows(place: Place, duckdb: DuckDB, kept: Any, version: int, way: str):
+def test_other_engines_read_the_same_rows(place: Place, duckdb: DuckDB, finished: Finished, version: int, way: str):
     """PyIceberg refuses equality deletes and DuckDB 1.5.5 ends in an internal error over those of an evolved table.
 
     Only Spark with Iceberg is asked about a table that has them; the compaction makes it one that all can read.
@@ -71,12 +59,12 @@ def test_other_engines_read_the_same_rows(place: Place, duckdb: DuckDB, kept: An
     has_equality = version > 1 and way == "sorted"
     table = lived(place, version, has_equality)
     rows = table.scan().to_arrow(engine="arrow")
-    kept.append((f"v{version} before {way}", for_peers(table).metadata_location, rows))
+    finished.keep(f"v{version} before {way}", for_peers(table).metadata_location, rows)
     if not has_equality:
         agree(table, rows, duckdb)
     WAYS[way](table.rewrite_data_files()).execute()
     agree(table, rows, duckdb)
-    kept.append((f"v{version} after {way}", for_peers(table).metadata_location, rows))
+    finished.keep(f"v{version} after {way}", for_peers(table).metadata_location, rows)
 
 
 def agree(table: Table, rows: pa.Table, duckdb: DuckDB) -> None:
@@ -86,16 +74,5 @@ def agree(table: Table, rows: pa.Table, duckdb: DuckDB) -> None:
     assert not (wrong := difference(duckdb.rows(shown.metadata_location), rows)), f"DuckDB: {wrong}"
 
 
-def test_spark_with_iceberg_reads_the_same_rows(kept: Any, tmp_path: Path):
-    if not kept:
-        pytest.skip("No table was compacted before: there is none to look at.")
-    tables = []
-    for n, (name, location, rows) in enumerate(kept):
-        pq.write_table(rows, tmp_path / f"{n}.parquet")
-        tables.append({"name": name, "metadata": location, "rows": str(tmp_path / f"{n}.parquet")})
-    (tmp_path / "manifest.json").write_text(json.dumps(tables))
-    command = [sys.executable, "-m", "tests.dml.spark_peer", str(tmp_path / "manifest.json"), str(runtime_jar())]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert lines and lines[-1] == {"looked_at": len(tables)}, done.stderr[-3000:]
-    assert not lines[:-1]
+def test_spark_with_iceberg_reads_the_same_rows(finished: Finished, other_spark: Spark):
+    finished.check_by(other_spark)

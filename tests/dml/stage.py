@@ -85,7 +85,7 @@ class Stage:
         environment = Environment(observe=self.interruption.observe, sleep=lambda seconds: None)
         self.lake = Lake(self.catalog, self.spark, environment=environment)
         self.others = Lake(_quick(EmbeddedCatalog(self.folder / "lake")), self.spark)
-        self.finished = Finished(self.folder)
+        self.finished = Finished()
         (self.folder / "rows").mkdir()
         self.oracle = Oracle(self.spark, self.folder / "rows")
 

@@ -7,7 +7,7 @@ import pytest
 from tests.dml.cases import Case, Run, runs_of
 from tests.dml.play import play
 from tests.dml.stage import Stage
-from tests.dml.witness import check_by_spark
+from tests.peers.spark import Spark
 from tests.sessions import interpreted
 
 
@@ -23,5 +23,5 @@ def test_case(stage: Stage, case: Case, run: Run):
     play(stage, case, run)
 
 
-def test_spark_with_iceberg_reads_the_same_rows(stage: Stage):
-    check_by_spark(stage.finished)
+def test_spark_with_iceberg_reads_the_same_rows(stage: Stage, other_spark: Spark):
+    stage.finished.check_by(other_spark)

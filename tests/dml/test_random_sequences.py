@@ -25,9 +25,10 @@ from tests.dml.lives import Life, lives
 from tests.dml.model import LAST_UPDATED, ROW_ID, Ambiguous, Model
 from tests.dml.oracle import difference, kinds
 from tests.dml.steps import Append, Step
-from tests.dml.witness import Finished, check_by_spark
+from tests.dml.witness import Finished
 from tests.extent import IS_SEARCH
 from tests.peers.readers import for_peers, pyiceberg_rows
+from tests.peers.spark import Spark
 from tests.sessions import interpreted
 
 STEPS = 10
@@ -171,15 +172,8 @@ def lake(tmp_path_factory, spark: SparkSession) -> Lake:
 
 
 @pytest.fixture(scope="module")
-def duckdb(tmp_path_factory) -> Iterator[DuckDB]:
-    witness = DuckDB(tmp_path_factory.mktemp("duckdb"))
-    yield witness
-    witness.stop()
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Finished:
-    return Finished(tmp_path_factory.mktemp("finished"))
+def finished() -> Finished:
+    return Finished()
 
 
 @pytest.fixture(scope="module")
@@ -204,5 +198,5 @@ def test_table_equals_its_model_after_every_step(
     (live if IS_SEARCH else seed(version)(live))()
 
 
-def test_spark_with_iceberg_reads_the_same_rows(finished: Finished):
-    check_by_spark(finished)
+def test_spark_with_iceberg_reads_the_same_rows(finished: Finished, other_spark: Spark):
+    finished.check_by(other_spark)

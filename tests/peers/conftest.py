@@ -10,33 +10,10 @@ from pyspark.sql import SparkSession
 
 import neve
 from tests.dml.duckdb_peer import DuckDB
-from tests.peers.jars import NotToBeHad
 from tests.peers.judge import Ground
-from tests.peers.spark import Spark, running
+from tests.peers.spark import Spark
 from tests.peers.tally import Tally
 from tests.sessions import interpreted
-
-
-@pytest.fixture(scope="session")
-def lake_folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return tmp_path_factory.mktemp("peers")
-
-
-@pytest.fixture(scope="session")
-def other_spark(lake_folder: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    """Spark with Iceberg; tests that need it are skipped, aloud, where its jars cannot be had."""
-    try:
-        with running(lake_folder, tmp_path_factory.mktemp("other-spark")) as found:
-            yield found
-    except NotToBeHad as e:
-        pytest.skip(f"Spark with Iceberg was not asked: {e}.")
-
-
-@pytest.fixture(scope="session")
-def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDB]:
-    witness = DuckDB(tmp_path_factory.mktemp("duckdb"))
-    yield witness
-    witness.stop()
 
 
 @pytest.fixture(scope="session")

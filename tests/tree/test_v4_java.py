@@ -20,7 +20,7 @@ import pytest
 
 from neve.commit.actions import Append, DeleteFiles, RowDelta
 from tests.commit.kit import Kit, removed
-from tests.dml.witness import runtime_jar
+from tests.peers.jars import ICEBERG, NotToBeHad, path_of
 from tests.tree import v4
 from tests.tree.test_v4_golden import HISTORIES
 
@@ -57,7 +57,11 @@ def java(folder: Path, trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The live files of trees as the library reads them."""
     if shutil.which("javac") is None:
         pytest.skip("The Iceberg library was not asked: there is no Java compiler (javac) here.")
-    path = f"{runtime_jar()}{os.pathsep}{Path(pyspark.__file__).parent / 'jars' / '*'}"
+    try:
+        jar = path_of(ICEBERG)
+    except NotToBeHad as e:
+        pytest.skip(f"The Iceberg library was not asked: {e}.")
+    path = f"{jar}{os.pathsep}{Path(pyspark.__file__).parent / 'jars' / '*'}"
     listed = folder / "trees.json"
     listed.write_text(json.dumps(trees))
     subprocess.run(["javac", "-d", folder, "-cp", path, SOURCE], check=True, timeout=120)
