@@ -27,7 +27,7 @@ from neve.model.partition import Specs
 from neve.model.snapshots import listing_of
 from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL, MIXED_SPECS, Content, EntryTable, FieldSummary, Manifest
-from neve.tree.read import manifests_of, read_entries
+from neve.tree.read import is_root, manifests_of, read_entries
 
 __all__ = ["Inspect"]
 
@@ -177,7 +177,7 @@ class Inspect:
         manifests = self._manifests(snapshot_id)
         root = {
             "depth": 0,
-            "kind": "manifest list",
+            "kind": "root" if snapshot is not None and is_root(snapshot) else "manifest list",
             "path": getattr(snapshot, "listing", None),
             "files": sum((m.added_files or 0) + (m.existing_files or 0) for m in manifests),
             "rows": sum((m.added_rows or 0) + (m.existing_rows or 0) for m in manifests if not m.is_deletes),
@@ -185,7 +185,7 @@ class Inspect:
         leaves = [
             {
                 "depth": 1,
-                "kind": "delete manifest" if m.is_deletes else "data manifest",
+                "kind": m.kind,
                 "path": m.path,
                 "spec_id": m.spec_id,
                 "bytes": m.length,
@@ -194,6 +194,7 @@ class Inspect:
                 "sequence_number": m.sequence_number,
             }
             for m in manifests
+            if not m.is_view  # the vectors of a leaf are in the leaf
         ]
         return pa.Table.from_pylist([root, *leaves] if snapshot else [], _TREE)
 

@@ -208,6 +208,13 @@ class Manifest:
         return self.leaf is not None and self.leaf.rows is not None
 
     @property
+    def kind(self) -> str:
+        """What it is, in a word or two."""
+        if self.leaf is None or not self.leaf.is_tracked:
+            return "delete manifest" if self.is_deletes else "data manifest"
+        return "rows of the root" if self.is_inline else "leaf"
+
+    @property
     def hidden_files(self) -> int:
         """How many entries count as live and are not any more."""
         return 0 if self.leaf is None else self.leaf.hidden_count
