@@ -1,8 +1,8 @@
 """Look after a table: what would make it quicker or smaller is proposed, and done when asked, what pays most first.
 
 Each step is a verb of its own with the options it would have alone. A step pays by the files a scan of the whole table
-no longer opens, for the bytes that have to be read for it. Expiry saves no scan anything and comes last. A budget of
-bytes or seconds ends the work early; what was committed stays.
+no longer opens, for the bytes that have to be read for it. Manifests come after the files they list, and expiry, which
+saves no scan anything, comes last. A budget of bytes or seconds ends the work early; what was committed stays.
 
 Isolation and writes: those of the verbs.
 
@@ -29,10 +29,12 @@ from neve.ops.rewrite_data_files import RewriteDataFiles
 from neve.ops.rewrite_manifests import RewriteManifests
 from neve.ops.rewrite_position_deletes import RewritePositionDeletes
 from neve.plan.rewrite import RewritePlan
+from neve.tree.entries import EntryTable
 from neve.words import several
 
 __all__ = ["Maintain", "MaintenancePlan", "MaintenanceResult", "Proposal"]
 
+_AFTER_FILES = ("rewrite_manifests", "expire_snapshots")  # a change of files would make manifests worth it again
 _PARTIAL = {"partial-progress.enabled": True}
 
 
@@ -110,7 +112,7 @@ class Maintain:
 
     def plan(self) -> MaintenancePlan:
         """What would be done; nothing is touched."""
-        found = sorted(_proposals(self.context.refreshed()), key=lambda p: -p.pays)
+        found = sorted(_proposals(self.context.refreshed()), key=lambda p: (p.verb in _AFTER_FILES, -p.pays))
         return self._within(found)
 
     def explain(self) -> str:
@@ -221,9 +223,18 @@ def _of_files(context: TableContext) -> Iterator[Proposal]:
     if not small.is_empty:
         yield Proposal("rewrite_data_files", _said(small), _saved(small), small.bytes)
     if len(context.specs.by_id) > 1:
-        old = RewriteDataFiles(context).upgrade_spec().plan()
-        if not old.is_empty:
-            yield Proposal("upgrade_spec", f"{_said(old)}, under old specs", max(_saved(old), 0), old.bytes)
+        old = _files_of(RewriteDataFiles(context).upgrade_spec().plan(), context)
+        taken = pc.is_in(old["file_path"], value_set=_files_of(small, context)["file_path"].combine_chunks())
+        rest = old.filter(pc.invert(taken))  # a compaction brings what it takes to the current spec too
+        if len(rest):
+            size = int(pc.sum(rest["file_size_in_bytes"]).as_py() or 0)
+            why = f"{several(len(rest), 'file')}, {several(size, 'byte')}, under old specs"
+            yield Proposal("upgrade_spec", why, 0, size)
+
+
+def _files_of(plan: RewritePlan, context: TableContext) -> EntryTable:
+    """All files of a plan."""
+    return EntryTable.concat([g.files for g in plan.groups], context.specs)
 
 
 def _said(plan: RewritePlan) -> str:
