@@ -92,6 +92,8 @@ def document(location: str, snapshots: list[dict], properties: dict[str, str] | 
 def snapshot(number: int, manifest_list: str) -> dict:
     """A snapshot row as an append leaves it."""
     summary = {"operation": "append", "added-data-files": "1", "added-records": "10", "total-data-files": str(number)}
+    summary |= {"total-records": str(10 * number), "total-delete-files": "0"}  # Spark does not plan without them
+    summary |= {"total-position-deletes": "0", "total-equality-deletes": "0"}
     return {
         "snapshot-id": number,
         "sequence-number": number,
