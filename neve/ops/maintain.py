@@ -92,7 +92,7 @@ class MaintenanceResult(Summarised):
     def summary(self) -> str:
         """What happened, in a few words."""
         done = "; ".join(f"{verb}: {result.summary}" for verb, result in self.results) or "nothing to do"
-        return f"{done}; {len(self.not_done)} steps beyond the budget" if self.not_done else done
+        return f"{done}; {several(len(self.not_done), 'step')} beyond the budget" if self.not_done else done
 
 
 @dataclass(frozen=True)

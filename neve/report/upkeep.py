@@ -43,10 +43,8 @@ def _step(proposal: Proposal) -> Step:
 
 
 def _readable(why: str) -> str:
-    """A sentence with its numbers as people read them."""
-    with_sizes = re.sub(r"\b(\d+) bytes\b", lambda found: size(int(found[1])), why)
-    with_commas = re.sub(r"(?<![\d.])\d{4,}(?![\d.])", lambda found: f"{int(found[0]):,}", with_sizes)
-    return re.sub(r"(?<![\d,.])1 ((?:\w+ )?\w+)s\b", r"1 \1", with_commas)
+    """A sentence with its bytes in the unit that suits them."""
+    return re.sub(r"\b([\d,]+) bytes\b", lambda found: size(int(found[1].replace(",", ""))), why)
 
 
 def _reasons(plan: RewritePlan) -> tuple[tuple[str, bool, int], ...]:
