@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 import neve
 from bench.cpu import Ledger, interleaved, ratio
 from bench.dml import DDL, lineitem
-from bench.metadata import FILES, WHERE, cpu_of, many_files
+from bench.metadata import FILES, WHERE, cpu_of, usual
 from neve.io.avro.backend import load_compiled
 from neve.ops.results import RewriteResult
 from neve.predicate import parse
@@ -41,7 +41,7 @@ TARGET = 64 << 20
 
 
 def bench_planning(folder: Path) -> bool:
-    place = many_files(folder, FILES)
+    place = usual(folder, FILES)
     table = neve.connect(folder / "lake").register_table("bench.many", place)
     peer = StaticTable.from_metadata(place)
     where = parse(WHERE, table.schema).expression

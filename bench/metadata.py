@@ -134,6 +134,12 @@ def many_files(folder: Path, version: int, manifests: int, each: int, properties
     return path.as_uri()
 
 
+def usual(folder: Path, files: int, version: int = 2) -> str:
+    """A table of so many files in manifests of the usual length."""
+    each = min(PER_MANIFEST, files)
+    return many_files(folder, version, files // each, each)
+
+
 @contextmanager
 def _no_fsync() -> Iterator[None]:
     """Tables are made for the measurement only, and must not wait for the disk."""
@@ -202,8 +208,7 @@ def cpu_of(case: Callable[[], object]) -> tuple[float, object]:
 
 def bench_planning(folder: Path) -> bool:
     """The files of one table in every version, planned by Névé, and by PyIceberg from version 2."""
-    manifests, each = max(FILES // PER_MANIFEST, 1), min(PER_MANIFEST, FILES)
-    places = {version: many_files(folder / f"v{version}", version, manifests, each) for version in TARGETS}
+    places = {version: usual(folder / f"v{version}", FILES, version) for version in TARGETS}
     tables = {version: parse(Path(p.removeprefix("file://")).read_bytes(), p) for version, p in places.items()}
     where, io = predicate(WHERE, tables[2].schema()).expression, PyArrowFileIO()
     peer = StaticTable.from_metadata(places[2])
@@ -223,7 +228,7 @@ def bench_planning(folder: Path) -> bool:
     every = {v: median(cpu_of(lambda v=v: ours(v, False))[0] for _ in range(3)) for v in TARGETS}
     seconds, found = cpu_of(theirs)
     assert {n for times in mine.values() for _, n in times} == {found}, "all must select the same files"
-    print(f"plan {manifests * each} files of 3 specs, {found} selected           CPU s   ratio        without a filter")
+    print(f"plan {FILES} files of 3 specs, {found} selected           CPU s   ratio        without a filter")
     print(f"  PyIceberg plan_files, v2                     {seconds:9.2f}")
     good = True
     for version, target in TARGETS.items():

@@ -17,7 +17,7 @@ from bench.comparison.meter import Cost, Meter
 from bench.comparison.page import page, picture, table
 from bench.comparison.worker import ENGINES
 from bench.lineitem import lineitem
-from bench.metadata import PER_MANIFEST, many_files
+from bench.metadata import usual
 from neve.run.spark.session import local_session
 
 ROOT = Path(__file__).parents[2]
@@ -87,8 +87,7 @@ def make(inputs: Inputs) -> None:
     for files in inputs.growth:
         place = inputs.table_of(files)
         (place / "metadata.txt").parent.mkdir(parents=True)
-        each = min(PER_MANIFEST, files)
-        (place / "metadata.txt").write_text(many_files(place, 2, files // each, each))
+        (place / "metadata.txt").write_text(usual(place, files))
     inputs.lake.mkdir()
 
 
