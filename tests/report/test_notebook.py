@@ -62,7 +62,7 @@ def test_plans_show_what_they_explain(hostile: neve.Table):
 
 def test_results_show_their_summary_and_what_they_hold():
     text = shown(UpdateResult(1 << 60, rows_updated=12_345, files_added_by_spec={2: 7}, seconds={"run": 1.5})).text()
-    for said in ("UpdateResult", "12345 rows updated", "12,345", "files added by spec", "2: 7", str(1 << 60)):
+    for said in ("UpdateResult", "12,345 rows updated", "files added by spec", "2: 7", str(1 << 60)):
         assert said in text
     assert "rows deleted" not in text
 
