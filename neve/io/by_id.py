@@ -234,19 +234,12 @@ def _open_parquet(data: bytes | pa.NativeFile, path: str) -> pq.ParquetFile:
     return opened
 
 
-class _Numbered(pq.ParquetFile):
-    """A Parquet file whose columns are read by number, so that nobody looks for them by name."""
-
-    def _build_nested_paths(self) -> dict[str, list[int]]:
-        return {}  # a twentieth of what planning a large table costs
-
-
 def _with_dictionaries(source: pa.NativeFile) -> pq.ParquetFile:
     """A file whose columns of few values are read as dictionaries, when it has them under the usual name."""
     try:
-        return _Numbered(source, read_dictionary=_ENCODED, **_OPTIONS)
+        return pq.ParquetFile(source, read_dictionary=_ENCODED, **_OPTIONS)
     except KeyError:
-        return _Numbered(source, **_OPTIONS)
+        return pq.ParquetFile(source, **_OPTIONS)
 
 
 def encode_by_id(table: pa.Table, pairs: Mapping[str, str]) -> bytes:
