@@ -84,7 +84,7 @@ def _of_row_delta(action: RowDelta) -> Iterable[Rule]:
         (action.no_conflicting_deletes, no_new_deletes),
         (action.no_conflicting_removals, no_removed_data),
         (action.no_conflicting_removals and not action.no_conflicting_deletes, no_new_deletes),
-        (action.no_conflicting_updates, no_rewrites_of_removed_files),
+        (action.no_conflicting_updates and bool(action.removed_data), no_rewrites_of_removed_files),
         (action.no_conflicting_updates, no_updates_of_the_same_files),
         (bool(action.added_deletes), no_new_vectors),
     ]
