@@ -6,11 +6,9 @@ import os
 from collections.abc import Iterable
 from typing import TypeVar
 
-from hypothesis import settings
-
 T = TypeVar("T")
 
-IS_SEARCH = settings.get_current_profile_name() == "search"
+IS_SEARCH = os.environ.get("HYPOTHESIS_PROFILE") == "search"
 IS_FULL = os.environ.get("NEVE_PROOF") == "all"
 WANTS_ALL_CASES = os.environ.get("NEVE_CASES") == "all"
 IS_LONG = IS_SEARCH or IS_FULL or WANTS_ALL_CASES
