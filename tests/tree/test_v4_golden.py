@@ -1,6 +1,8 @@
 """Golden trees: small histories, and the rows of the root and its leaves that they must lead to, by field id.
 
-The expected rows lie in `tests/cases/v4`, one file a history. Snapshots are called S1, S2 … and the commits that wrote
+The expected rows lie in `tests/cases/v4`, one file a history. They were derived by hand from the format's description
+and the decision page alone, by somebody who had not seen what the writer makes of them; what both leave open (numbers
+in names, ranges of our own struct) was settled afterwards. Snapshots are called S1, S2 … and the commits that wrote
 a leaf c1, c2 …; lengths of manifests are left out.
 """
 
