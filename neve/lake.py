@@ -57,7 +57,8 @@ def connect(
     """Open a lake.
 
     Without arguments it is the folder `./lake` with an embedded SQLite catalog, made when it is not there. `catalog` is
-    the name of a catalog in PyIceberg's configuration (completed by `properties`) or a PyIceberg catalog object.
+    the name of a catalog in PyIceberg's configuration or a PyIceberg catalog object. `properties` complete the
+    configuration of the catalog and its storage.
     `spark` is your own session; without one a local session starts when it is first needed. `schemes` tells which of
     Spark's connectors reads a table's files, such as `{"s3": "s3a"}`; files Spark has no connector for are read
     through PyIceberg's FileIO. `environment` gives commits another clock, or an observer of their phases.

@@ -27,13 +27,14 @@ _UNSAFE_IN_PATHS = "#?%"  # a file URI would be cut or decoded there, differentl
 def open_catalog(spec: str | Path | Catalog, **properties: str) -> NeveCatalog:
     """The catalog a caller means.
 
-    A path (a `Path`, text with a slash, or an existing folder) is a lake folder with its embedded catalog. Other
-    text is the name of a catalog in PyIceberg's configuration, completed by `properties`. A catalog object is adopted.
+    A path (a `Path`, text with a slash, or an existing folder) is a lake folder with its embedded catalog, and
+    `properties` are those of its storage. Other text is the name of a catalog in PyIceberg's configuration, completed
+    by `properties`. A catalog object is adopted.
     """
     if isinstance(spec, Catalog):
         return adopt_catalog(spec)
     if isinstance(spec, Path) or (not properties and _is_path(spec)):
-        return EmbeddedCatalog(_folder(spec))
+        return EmbeddedCatalog(_folder(spec), **properties)
     if not properties and spec not in list_catalogs():
         raise UnknownName("catalog", spec, list_catalogs(), "PyIceberg's configuration")
     try:

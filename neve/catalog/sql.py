@@ -30,7 +30,7 @@ from neve.catalog.base import NeveCatalog, check_requirements
 from neve.catalog.files import read_metadata, write_metadata
 from neve.catalog.outcome import CatalogUnavailable, Fate, LostRace, MaybeSwapped, NotSwapped, Swapped
 from neve.catalog.staging import Staged, stage, stage_new
-from neve.errors import CommitUnknown, NeveError, TableError
+from neve.errors import CommitUnknown, NeveError, TableError, UserError
 from neve.io.files import delete_all
 from neve.model.metadata import TableMetadata
 
@@ -234,12 +234,21 @@ class SqlCatalog(SqlTables):
 
 
 class EmbeddedCatalog(SqlTables):
-    """The catalog inside a lake folder: `catalog.db`, with the tables beside it."""
+    """The catalog inside a lake folder: `catalog.db`, with the tables beside it.
 
-    def __init__(self, folder: Path) -> None:
+    Properties are those of the storage, such as `py-io-impl`.
+    """
+
+    def __init__(self, folder: Path, **properties: str) -> None:
+        if named := sorted({"type", "uri", "warehouse", "py-catalog-impl"} & properties.keys()):
+            raise UserError(
+                f"A lake folder has a catalog of its own, and {folder} cannot be opened with {', '.join(named)}. "
+                "Give a name to open another catalog: connect(catalog='name', uri=…)."
+            )
         folder.mkdir(parents=True, exist_ok=True)
         database = folder / "catalog.db"
-        MetastoreCatalog.__init__(self, "neve", uri=f"sqlite:///{database}", warehouse=f"file://{folder}")
+        places = {"uri": f"sqlite:///{database}", "warehouse": f"file://{folder}"}
+        MetastoreCatalog.__init__(self, "neve", **properties, **places)
         # No pool: a connection kept across fork() would corrupt SQLite's locks.
         self.engine = create_engine(
             URL.create("sqlite", database=str(database)),

@@ -13,6 +13,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.catalog.sql import SqlCatalog as IcebergSqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
@@ -77,6 +78,21 @@ def test_a_folder_with_spaces_and_accents_is_fine(tmp_path: Path) -> None:
 def test_folders_that_cannot_be_a_lake_are_refused(spec: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         open_catalog(spec)
+
+
+def test_a_lake_folder_takes_properties_of_its_storage(tmp_path: Path) -> None:
+    fsspec = "pyiceberg.io.fsspec.FsspecFileIO"
+    catalog = open_catalog(tmp_path / "lake", **{"py-io-impl": fsspec, "s3.region": "eu-north-1"})
+    io = create_table(catalog, "db.t", SCHEMA).io
+    assert isinstance(io, FsspecFileIO)
+    assert io.properties["s3.region"] == "eu-north-1"
+
+
+@pytest.mark.parametrize("name", ["uri", "warehouse", "type"])
+def test_a_lake_folder_has_a_catalog_of_its_own(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=f"cannot be opened with {name}"):
+        open_catalog(tmp_path / "lake", **{name: "sqlite://"})
+    assert not (tmp_path / "lake").exists()
 
 
 def test_a_file_is_no_lake(tmp_path: Path) -> None:
