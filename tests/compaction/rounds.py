@@ -1,8 +1,10 @@
 """A process that works on a lake beside others: `python -m tests.compaction.rounds LAKE`.
 
 It has a lake and a Spark of its own, and takes an order at a time as a line of JSON: compact, delete, update, merge,
-append or evolve. It says when it is ready and begins when it is told to go. An order may ask it to stop once more in
-the middle, at a phase of one of its commits, until it is told to go on. In the end it says what came of the order.
+append, insert or evolve. It says when it is ready and begins when it is told to go. An order may ask it to stop once
+more in the middle, at a phase of one of its commits, until it is told to go on; it may bring properties of the storage,
+a file whose appearance cancels the jobs of Spark, and a fault to be put into the engine. In the end it says what came
+of the order.
 """
 
 from __future__ import annotations
@@ -13,11 +15,17 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 import neve
 from neve import Table
@@ -44,11 +52,14 @@ class Worker:
     """The process, seen from the test."""
 
     lake: Path
+    master: str = "local[1]"
+    options: dict[str, str] = field(default_factory=dict)  # of its Spark
     _process: subprocess.Popen[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         pipe = subprocess.PIPE
-        command = [sys.executable, "-m", "tests.compaction.rounds", str(self.lake)]
+        spark = [self.master, json.dumps(self.options)]
+        command = [sys.executable, "-m", "tests.compaction.rounds", str(self.lake), *spark]
         self._process = subprocess.Popen(command, cwd=ROOT, env=os.environ | JAVA, stdin=pipe, stdout=pipe, text=True)
 
     def tell(self, what: Any) -> None:
@@ -133,13 +144,18 @@ def append(table: Table, order: Order) -> dict[str, Any]:
     return {"lost": 0, "said": f"{table.append(order['rows']).rows_added} rows added"}
 
 
+def insert(table: Table, order: Order) -> dict[str, Any]:
+    rows = SparkSession.active().createDataFrame(order["rows"], order["columns"])
+    return {"lost": 0, "said": f"{table.append(rows).rows_added} rows added"}
+
+
 def evolve(table: Table, order: Order) -> dict[str, Any]:
     table.evolve_partitions(add=order["add"], drop=order["drop"])
     return {"lost": 0, "said": str(table.refresh())}
 
 
 VERBS: dict[str, Callable[[Table, Order], dict[str, Any]]] = {
-    verb.__name__: verb for verb in (compact, delete, update, merge, append, evolve)
+    verb.__name__: verb for verb in (compact, delete, update, merge, append, insert, evolve)
 }
 
 
@@ -161,7 +177,27 @@ def say(what: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def main(folder: str) -> int:
+@contextmanager
+def cancelled_when(mark: str | None) -> Iterator[None]:
+    """Cancel every job once a file is there."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            if mark and Path(mark).exists():
+                SparkContext._active_spark_context.cancelAllJobs()  # type: ignore[union-attr]
+                return
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
+
+
+def main(folder: str, master: str, given: str) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         options = {
             "spark.driver.memory": "1g",
@@ -170,17 +206,24 @@ def main(folder: str) -> int:
             "spark.sql.shuffle.partitions": "1",
             "spark.default.parallelism": "1",
             **QUICK,
+            **json.loads(given),
         }
-        spark, halt = local_session("local[1]", options), Halt()
-        lake = neve.connect(folder, spark=spark, environment=Environment(observe=halt.observe))
+        spark, halt = local_session(master, options), Halt()
+        environment = Environment(observe=halt.observe)
         say({"ready": True})
         while line := sys.stdin.readline():
             order = json.loads(line)
+            lake = neve.connect(folder, spark=spark, environment=environment, **order.get("storage", {}))
             table = lake.table(order["table"])
             halt.at, halt.commits = order["halt"] and tuple(order["halt"]), 0
             say({"ready": True})
             sys.stdin.readline()
-            say(obey(table, order))
+            if planted := order.get("plant"):
+                module, _, name = planted.rpartition(".")
+                getattr(import_module(module), name)()
+            with cancelled_when(order.get("cancel")):
+                came = obey(table, order)
+            say(came)
         spark.stop()
     return 0
 
