@@ -349,15 +349,15 @@ class EntryTable:
         Equal nulls of different specs get different numbers: the key is always the pair of spec and tuple.
         """
         # a column without values tells nothing apart: most files of a manifest are of one spec
-        union = [u.column for u in self.specs.union if self[u.column].null_count < len(self)]
-        names = ["spec_id", *union]
-        codes, count = np.zeros(len(self), np.int64), 1
-        for name in names:
+        names = [u.column for u in self.specs.union if self[u.column].null_count < len(self)]
+        lead, *others = ["spec_id", *names] if not names or len(self.spec_ids()) > 1 else names
+        codes, count = _codes(self[lead])
+        for name in others:
             more, width = _codes(self[name])
             codes, count = codes * width + more, count * width
             if count >= 1 << 31:  # before the product can leave 64 bits
                 codes, count = _dense(codes)
-        codes, count = _dense(codes)
+        codes, count = _dense(codes) if others else (codes, int(codes.max(initial=-1)) + 1)
         first = np.empty(count, np.int64)
         first[codes[::-1]] = np.arange(len(self))[::-1]
         return codes, self.take(first)

@@ -6,7 +6,7 @@ this module needs to know them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -211,9 +211,8 @@ def sift_entries(
             return _sifted(io, manifest, specs, ordinal, sieve, detail)
 
     leaves = [(at, m) for at, m in enumerate(manifests) if can_sift(m)]
-    together = [leaves[at : at + TOGETHER] for at in range(0, len(leaves), TOGETHER)]
     alone = [[(at, m)] for at, m in enumerate(manifests) if not can_sift(m)]
-    found = in_threads(some, [*together, *alone])
+    found = in_threads(some, [*_together(leaves), *alone])
     tracked = [f for f in found if isinstance(f, Chosen)]
     others = [f for f in found if isinstance(f, Sifted)]
     tables = [entries_of(tracked, manifests, specs, detail), *(f.entries for f in others if len(f.entries))]
@@ -222,6 +221,13 @@ def sift_entries(
         entries = entries.take(np.argsort(entries.numpy("manifest"), kind="stable"))
     considered = sum(f.live for f in tracked) + sum(f.considered for f in others)
     return Sifted(entries, considered, sum(f.in_partitions for f in found))
+
+
+def _together(leaves: Sequence[tuple[int, Manifest]]) -> Iterator[list[tuple[int, Manifest]]]:
+    """Leaves to be looked at together: of one spec, so that what its partitions cannot tell is not asked."""
+    for spec_id in sorted({m.spec_id for _, m in leaves}):
+        own = [(at, m) for at, m in leaves if m.spec_id == spec_id]
+        yield from (own[at : at + TOGETHER] for at in range(0, len(own), TOGETHER))
 
 
 def _sifted(

@@ -91,6 +91,15 @@ def test_a_filter_chooses_the_same_files_as_from_everything_at_once(tmp_path: Pa
         assert len(found.deletes) == len(expected.deletes), name
 
 
+def test_files_come_in_the_order_of_the_tree_though_leaves_are_read_spec_by_spec(tmp_path: Path):
+    t = lived(tmp_path, 4)
+    assert [m.spec_id for m in t.manifests()] != sorted(m.spec_id for m in t.manifests())
+    for name, where in FILTERS.items():
+        files = plan(t.io, t.metadata, t.head(), where=where).files
+        places = list(zip(files["manifest"].to_pylist(), files["row"].to_pylist(), strict=True))
+        assert places == sorted(places), name
+
+
 def test_what_is_left_out_is_counted_as_in_an_older_version(tmp_path: Path):
     """Trees prune leaves in different ways; of the leaves that are opened every file is accounted for."""
     tables = [lived(tmp_path / f"v{version}", version) for version in (3, 4)]

@@ -263,7 +263,7 @@ def entries_of(
     chosen: Sequence[Chosen], manifests: Sequence[Manifest], specs: Specs, detail: Collection[str]
 ) -> EntryTable:
     """The files chosen in some leaves as entries."""
-    found = [c.rows for c in chosen if c.rows.num_rows]
+    found = _in_order([c.rows for c in chosen if c.rows.num_rows])
     names = [name for name in DETAIL.names if name in set(detail)]
     if not found:
         return EntryTable.empty(specs, names)
@@ -276,3 +276,13 @@ def entries_of(
             resolved(location, rows.filter(pc.equal(rows["manifest"], at))["location"], manifests[at].file)
         raise
     return files_of(rows, paths, specs, names)
+
+
+def _in_order(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """The rows leaf by leaf, in the order of the leaves; those of one leaf lie together."""
+    parts: list[tuple[int, pa.Table]] = []
+    for table in tables:
+        ordinals = table["manifest"].to_numpy()
+        starts = [0, *(np.flatnonzero(np.diff(ordinals)) + 1).tolist(), len(ordinals)]
+        parts += [(int(ordinals[first]), table.slice(first, end - first)) for first, end in pairwise(starts)]
+    return [part for _, part in sorted(parts, key=lambda found: found[0])]
