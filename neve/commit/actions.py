@@ -114,6 +114,7 @@ class RowDelta:
     """Change rows: data files and delete files come and go together.
 
     `referenced` are the data files the new position deletes point at, beyond those the delete files name themselves.
+    `homes` are the same as a plan has read them: a tree that keeps vectors beside their files need not look for them.
     With `merge_vectors` a delta that only deletes gets along with others of the kind: vectors of one file are united.
     """
 
@@ -122,6 +123,7 @@ class RowDelta:
     removed_data: Removed = NOTHING
     removed_deletes: Removed = NOTHING
     referenced: frozenset[str] = frozenset()
+    homes: Removed = NOTHING
     conflict_filter: BooleanExpression | None = None
     start_snapshot_id: int | None = None
     check_deleted_files: bool = False

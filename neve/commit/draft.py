@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from neve.commit import actions
 from neve.commit.actions import (
+    NOTHING,
     Action,
     Append,
     DeleteFiles,
@@ -34,7 +35,7 @@ from neve.commit.outcome import Check, Conflict
 from neve.commit.partitions import PartitionSet
 from neve.commit.rebase import absorbing
 from neve.commit.scratch import Scratch
-from neve.commit.selection import Selection
+from neve.commit.selection import Selection, sources_of
 from neve.commit.vectors import united
 from neve.commit.window import Base, Refused
 from neve.io.paths import canonical_all
@@ -77,7 +78,7 @@ def draft(base: Base, action: Action, scratch: Scratch) -> Draft:
     added = _added(base, action, scratch)
     if not len(added) and not len(removed):
         return Draft(base.manifests, added, removed)
-    homes = _homes(base, added, scratch)
+    homes = _homes(base, added, action.homes if isinstance(action, RowDelta) else NOTHING, scratch)
     manifests = _manifests(base, action, added, (data, deletes), homes, scratch)
     return Draft(manifests, added, removed, data.duplicates + deletes.duplicates)
 
@@ -205,8 +206,11 @@ def _prepared_files(base: Base, manifests: Sequence[Manifest]) -> EntryTable:
     return entries
 
 
-def _homes(base: Base, added: EntryTable, scratch: Scratch) -> Filtered:
-    """The live data files that new vectors are to lie beside, where the tree keeps both in one row."""
+def _homes(base: Base, added: EntryTable, known: Removed, scratch: Scratch) -> Filtered:
+    """The live data files that new vectors are to lie beside, where the tree keeps both in one row.
+
+    `known` are files that a plan has read, and the manifests it found them in.
+    """
     nothing = Filtered((), {}, EntryTable.empty(base.specs), 0)
     vectors = added.filter(pa.array(vectors_in(added))) if base.shape.joins_vectors else nothing.removed
     named = pc.unique(vectors["referenced_data_file"])
@@ -214,12 +218,27 @@ def _homes(base: Base, added: EntryTable, scratch: Scratch) -> Filtered:
     paths = frozenset(named.filter(pc.invert(new)).to_pylist())
     if not paths:
         return nothing
-    wanted = Selection(base.specs, Removed(paths=paths), within=PartitionSet.of(vectors, base.specs), purpose="homes")
+    wanted = Selection(
+        base.specs,
+        Removed(paths=paths),
+        within=PartitionSet.of(vectors, base.specs),
+        seen_in=_seen_in(paths, known),
+        purpose="homes",
+    )
     found = find(base, [m for m in base.manifests if not m.is_deletes], wanted, scratch)
     if missing := wanted.missing(found.removed):
         message = "Data files that new deletion vectors name are not in the table."
         raise Refused(Conflict(Check.REQUIRED_FILES, message, files=tuple(missing)))
     return found
+
+
+def _seen_in(paths: frozenset[str], known: Removed) -> frozenset[str]:
+    """The manifests in which a plan has found the files at some paths; none if it has not found them all."""
+    if not known.entries:
+        return frozenset()
+    wanted = canonical_all(pa.array(sorted(paths), pa.string()))
+    own = known.entries.filter(pc.is_in(canonical_all(known.entries["file_path"]), value_set=wanted))
+    return sources_of(replace(known, entries=own)) if len(own) == len(paths) else frozenset()
 
 
 def _edits(added: EntryTable, leaving: Iterable[Filtered], homes: Filtered, specs: Specs) -> dict[str, Edit]:

@@ -25,7 +25,7 @@ from neve.plan.ranges import Mask
 from neve.plan.row_filter import RowFilter
 from neve.tree.entries import Content, EntryTable, Manifest
 
-__all__ = ["Selection", "identities"]
+__all__ = ["Selection", "identities", "sources_of"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Selection:
     gone_from: PartitionSet | None = field(default=None)
     within: PartitionSet | None = None
     """The partitions the named files lie in, when that is known."""
+    seen_in: frozenset[str] = frozenset()
+    """The manifests that held all named files when a plan was made, when that is known."""
     purpose: str = ""
     """What sets apart two selections of one commit that look into the same manifests."""
 
@@ -92,14 +94,11 @@ class Selection:
 
     @cached_property
     def _sources(self) -> frozenset[str]:
-        """The manifests that hold the named files, when the caller knows them all."""
-        entries, paths = self.named.entries, self.named.manifests
-        if not entries or not paths or self.named.paths:
-            return frozenset()
-        ordinals = np.unique(entries.numpy("manifest"))
-        if ordinals[0] < 0 or ordinals[-1] >= len(paths):
-            return frozenset()
-        return frozenset(paths[i] for i in ordinals)
+        """The manifests that hold the named files, when the caller knows them all.
+
+        A manifest that loses a row, be it to the root, has another path afterwards: what is there is as it was.
+        """
+        return self.seen_in or (frozenset() if self.named.paths else sources_of(self.named))
 
     def chosen(self, entries: EntryTable) -> Mask:
         """Which live entries leave."""
@@ -149,6 +148,16 @@ class Selection:
             found = pc.is_in(identities(self.named.entries), value_set=identities(met).combine_chunks())
             lost |= set(self.named.entries.filter(pc.invert(found))["file_path"].to_pylist())
         return sorted(lost)
+
+
+def sources_of(known: Removed) -> frozenset[str]:
+    """The manifests that entries were read from; none if that is not known of them all."""
+    if not known.entries or not known.manifests:
+        return frozenset()
+    ordinals = np.unique(known.entries.numpy("manifest"))
+    if ordinals[0] < 0 or ordinals[-1] >= len(known.manifests):
+        return frozenset()
+    return frozenset(known.manifests[i] for i in ordinals)
 
 
 def identities(files: EntryTable) -> Any:

@@ -229,20 +229,22 @@ class Applying:
     def _action(self, made: Made) -> Action:
         plan = self.change.plan
         start, conflict = plan.snapshot_id, plan.conflict_filter
+        gone = Removed(made.gone, manifests=plan.read.manifests) if len(made.gone) else Removed()
         if plan.mode == "merge-on-read" or not len(made.gone):
             delta = RowDelta(
                 added_data=made.added or None,
                 added_deletes=made.deletes or None,
-                removed_data=Removed(made.gone) if len(made.gone) else Removed(),
-                removed_deletes=Removed(made.superseded) if made.superseded else Removed(),
+                removed_data=gone,
+                removed_deletes=Removed(made.superseded, manifests=plan.read.delete_manifests),
                 referenced=frozenset(made.touched["file_path"].to_pylist()) - paths_of(made.gone),
+                homes=Removed(made.touched, manifests=plan.read.manifests),
                 conflict_filter=conflict,
                 start_snapshot_id=start,
             )
             return guarded(delta, self.change.command, self.isolation, reads_itself=plan.reads_itself)
         overwrite = Overwrite(
             added=made.added or None,
-            removed=Removed(made.gone),
+            removed=gone,
             conflict_filter=conflict,
             start_snapshot_id=start,
         )

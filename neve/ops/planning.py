@@ -68,4 +68,4 @@ def plan(
         schema=schema,
     )
     refuse_repeated(found.files, data)  # of those that are read: equal files are judged alike
-    return with_manifests(with_sifted(found, sifted), len(manifests), len(manifests) - len(kept))
+    return with_manifests(with_sifted(found, sifted), manifests, kept)

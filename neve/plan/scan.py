@@ -103,6 +103,8 @@ class ScanPlan(Explained):
     predicate: BooleanExpression  # in normal form; rows may still fail it
     stats: ScanStats
     metadata_columns: tuple[str, ...] = ()  # of METADATA_COLUMNS, returned after the others
+    manifests: tuple[str, ...] = ()  # those the data files were found in: what their `manifest` counts
+    delete_manifests: tuple[str, ...] = ()
 
     def only(self, chosen: Mask) -> ScanPlan:
         """The part of the plan that reads the chosen files."""
@@ -241,9 +243,11 @@ def _stats(verdict: Verdict, survivors: int, files: EntryTable, deletes: int, ap
     )
 
 
-def with_manifests(plan: ScanPlan, considered: int, pruned: int) -> ScanPlan:
-    """The same plan with the count of manifests that were looked at and never opened."""
-    return replace(plan, stats=replace(plan.stats, manifests=considered, manifests_pruned=pruned))
+def with_manifests(plan: ScanPlan, every: Sequence[Manifest], kept: Sequence[Manifest]) -> ScanPlan:
+    """The same plan with the manifests its files were found in, and the count of those that were never opened."""
+    stats = replace(plan.stats, manifests=len(every), manifests_pruned=len(every) - len(kept))
+    data, deletes = (tuple(m.path for m in kept if m.is_deletes == side) for side in (False, True))
+    return replace(plan, stats=stats, manifests=data, delete_manifests=deletes)
 
 
 def with_sifted(plan: ScanPlan, sifted: Sifted) -> ScanPlan:

@@ -160,7 +160,10 @@ def test_an_unknown_column_names_the_nearest() -> None:
 
 
 def test_a_plan_explains_itself() -> None:
-    plan = with_manifests(_plan(predicate=GreaterThan("id", 9), columns=["id", "_file"], snapshot_id=42), 7, 3)
+    every = [Manifest(f"m{n}", 1, 0, False, 1, 1, 1, 1, 0, 0, 1, 0, 0) for n in range(7)]
+    plan = _plan(predicate=GreaterThan("id", 9), columns=["id", "_file"], snapshot_id=42)
+    plan = with_manifests(plan, every, every[:4])
+    assert plan.manifests == ("m0", "m1", "m2", "m3")
     assert plan.explain().splitlines() == [
         "Scan of snapshot 42: id, _file",
         "  where      GreaterThan(term=Reference(name='id'), literal=LongLiteral(9))",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from neve.commit.actions import Append, DeleteFiles, RewriteManifests, RowDelta
+from neve.commit.actions import Append, DeleteFiles, Removed, RewriteManifests, RowDelta
 from neve.commit.outcome import Check
+from neve.errors import MissingFile
+from neve.ops.planning import plan
 from neve.tree.entries import DETAIL, Content
 from neve.tree.read import manifests_of, read_entries
 from tests.commit.kit import Kit, name_of, plus, removed
@@ -172,6 +175,43 @@ class TestRewriting:
 def facts(t: Kit) -> list[tuple]:
     columns = ("file_path", "sequence_number", "file_sequence_number", "snapshot_id", "first_row_id", "spec_id")
     return sorted(tuple(row[c] for c in columns) for row in t.live(deletes=False).columns.to_pylist())
+
+
+class TestWhereFilesWereSeen:
+    """A statement knows in which leaves it has read the files that get vectors, and looks for them nowhere else."""
+
+    def seen(self, t: Kit, name: str) -> dict[str, object]:
+        found = plan(t.io, t.metadata, t.head())
+        mask = [name_of(path) == name for path in found.files["file_path"].to_pylist()]
+        return {"homes": Removed(found.files.filter(mask), manifests=found.manifests), "start_snapshot_id": t.head_id}
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_other_leaves_are_not_opened(self, tmp_path: Path, way: str):
+        t = Kit.create(tmp_path, 4, **WAYS[way])
+        files = [t.data(*(f"{name}{n}" for n in range(6))) for name in "ab"]
+        for file in files:
+            t.ok(Append(file, fast=True))
+        known = self.seen(t, "a1")
+        (other,) = (leaf for leaf in leaves(t) if "b1" in v4_names(t, leaf))
+        os.unlink(tmp_path / "db" / "t" / other)
+        delta = RowDelta(added_deletes=t.vector("v", files[0].take([1]), [4]))
+        with pytest.raises(MissingFile):
+            t.commit(delta)
+        t.ok(replace(delta, **known))
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_a_row_that_has_moved_meanwhile_is_found(self, tmp_path: Path, way: str):
+        t = Kit.create(tmp_path, 4, **WAYS[way])
+        files = t.data("a", "b", "c", "d", "e")
+        t.ok(Append(files))
+        known = self.seen(t, "b")
+        t.ok(RowDelta(added_deletes=t.vector("v1", files.take([1]), [1]), merge_vectors=True))
+        t.ok(RowDelta(added_deletes=t.vector("v2", files.take([1]), [4]), merge_vectors=True, **known))
+        assert t.deleted_positions() == {"b": [1, 4]}
+
+
+def v4_names(t: Kit, leaf: str) -> set[str]:
+    return {name_of(row["100"]) for row in v4.rows_of(f"{t.location}/{leaf}")}
 
 
 @pytest.mark.parametrize("way", WAYS)
