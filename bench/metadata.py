@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from statistics import median
 
@@ -62,6 +63,8 @@ SPECS = [
     {"spec-id": 1, "fields": [_day, {"name": "region", "transform": "identity", "source-id": 3, "field-id": 1001}]},
     {"spec-id": 2, "fields": [{"name": "id_bucket", "transform": "bucket[64]", "source-id": 1, "field-id": 1002}]},
 ]
+COMMIT = uuid.UUID(int=0x9C12D44103FE46939A96A0705DDF69C1)
+"""What the manifests of one commit are named by."""
 DAY_MICROS = 86_400_000_000
 
 
@@ -118,8 +121,8 @@ def many_files(folder: Path, version: int, manifests: int, each: int, properties
     whole = document(location, [row], {"commit.manifest-merge.enabled": "false", **(properties or {})})
     whole |= {"format-version": version, **({"next-row-id": 1 << 50} if version > 2 else {})}
     metadata = parse(json.dumps(whole).encode(), "bench")
-    names, rng = np.random.default_rng(5), np.random.default_rng(7)
-    new_path = lambda: f"{location}/metadata/{uuid.UUID(bytes=names.bytes(16))}-m0.{suffix}"  # noqa: E731
+    numbers, rng = count(), np.random.default_rng(7)
+    new_path = lambda: f"{location}/metadata/{COMMIT}-m{next(numbers)}.{suffix}"  # noqa: E731
     context = ManifestContext(metadata, Specs.of(metadata), 1, new_path, target_bytes=1 << 30)
     shape, written = shape_of(metadata), []
     with _no_fsync():

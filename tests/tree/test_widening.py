@@ -40,19 +40,19 @@ def test_a_range_is_never_narrower(kind: str, data: st.DataObject):
 
 
 @given(LONGS, LONGS)
-def test_numbers_grow_by_a_64th_at_most(one: int, other: int):
+def test_numbers_grow_by_a_16th_at_most(one: int, other: int):
     low, high = sorted((one, other))
     wide = [end.as_py() for end in widened(pa.scalar(low, pa.int64()), pa.scalar(high, pa.int64()))]
-    assert low - wide[0] <= (high - low) / 64 and wide[1] - high <= (high - low) / 64
+    assert low - wide[0] <= (high - low) / 16 and wide[1] - high <= (high - low) / 16
 
 
 @pytest.mark.parametrize(
     ("kind", "lower", "upper", "expected"),
     [
         (pa.int64(), 1, 9, (1, 9)),
-        (pa.int64(), 1_000_003, 1_999_999, (999_424, 2_007_040)),
+        (pa.int64(), 1_000_003, 1_999_999, (983_040, 2_031_616)),
         (pa.int64(), 7, 7, (7, 7)),
-        (pa.float64(), 0.123456, 0.9, (0.1171875, 0.90625)),
+        (pa.float64(), 0.123456, 0.9, (0.09375, 0.90625)),
         (pa.float64(), float("-inf"), 1.5, (float("-inf"), 1.5)),
         (pa.string(), "customer-0000041", "customer-0999999", ("customer-00000", "customer-0999:")),
         (pa.string(), "a", "b", ("a", "b")),
@@ -72,4 +72,4 @@ def test_times_of_day_and_of_years_are_round():
     day = datetime(2024, 3, 1), datetime(2024, 3, 1, 23, 59, 59, 999_999)
     low, high = (end.as_py() for end in widened(*(pa.scalar(d, pa.timestamp("us")) for d in day)))
     assert low <= day[0] and day[1] <= high
-    assert (high - low) - (day[1] - day[0]) <= (day[1] - day[0]) / 32
+    assert (high - low) - (day[1] - day[0]) <= (day[1] - day[0]) / 8

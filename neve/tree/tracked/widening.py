@@ -1,6 +1,6 @@
 """Bounds made wider so that they take fewer bytes: round numbers, short strings.
 
-A range grows by a 64th of itself at most on either side, so what it rules out is almost the same. Ranges that are not
+A range grows by a 16th of itself at most on either side, so what it rules out is almost the same. Ranges that are not
 understood stay as they are.
 """
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 __all__ = ["widened"]
 
-_STEPS = 64
+_STEPS = 16
 _EXACT = 1 << 52  # whole numbers that a float holds exactly
 _MORE = 4  # characters beyond those that both ends share
 _LAST = 0xD7FF  # before the surrogates, which are no characters
