@@ -156,21 +156,35 @@ def _rollback_to_snapshot(found: Table, given: Given) -> Table:
     return found.rollback(given["snapshot_id"])
 
 
+def _rollback_to_timestamp(found: Table, given: Given) -> Table:
+    """Back to the last snapshot before a time, of those that led to the current one."""
+    before = [snapshot_id for snapshot_id, time in _lineage(found, None) if time < given["timestamp"]]
+    if not before:
+        raise UserError(f"Table {found.name} had no snapshot before that time. {found.name}.history lists them.")
+    return found.rollback(before[0])
+
+
 def _set_current_snapshot(found: Table, given: Given) -> Table:
     return found.set_current_snapshot(given.get("snapshot_id"), ref=given.get("ref"))
 
 
 def _ancestors_of(found: Table, given: Given) -> pa.Table:
     """The snapshot asked for, or the current one, and those before it, newest first."""
+    rows = _lineage(found, given.get("snapshot_id"))
+    ids, times = ([row[i] for row in rows] for i in range(2))
+    columns = [pa.array(ids, pa.int64()), pa.array(times, pa.timestamp("ms", "UTC"))]
+    return pa.table(columns, names=["snapshot_id", "timestamp"])
+
+
+def _lineage(found: Table, snapshot_id: int | None) -> list[tuple[int, int]]:
+    """A snapshot and those before it, newest first: ids and times in milliseconds."""
     context = found.refresh().context
-    at, rows = context.snapshot(given.get("snapshot_id")), []
+    at, rows = context.snapshot(snapshot_id), []
     while at is not None and (at.snapshot_id, at.timestamp_ms) not in rows:
         rows.append((at.snapshot_id, at.timestamp_ms))
         parent = at.parent_snapshot_id
         at = None if parent is None else context.metadata.snapshot_by_id(parent)
-    ids, times = ([row[i] for row in rows] for i in range(2))
-    columns = [pa.array(ids, pa.int64()), pa.array(times, pa.timestamp("ms", "UTC"))]
-    return pa.table(columns, names=["snapshot_id", "timestamp"])
+    return rows
 
 
 def _built(builder: Any, given: Given, *names: str, **renamed: str) -> Any:
@@ -217,6 +231,7 @@ PROCEDURES: dict[str, Procedure] = {
     ),
     "remove_dangling_deletes": Procedure({"branch": text}, _remove_dangling_deletes),
     "rollback_to_snapshot": Procedure({"snapshot_id": number}, _rollback_to_snapshot, ("snapshot_id",), is_built=False),
+    "rollback_to_timestamp": Procedure({"timestamp": time}, _rollback_to_timestamp, ("timestamp",), is_built=False),
     "set_current_snapshot": Procedure({"snapshot_id": number, "ref": text}, _set_current_snapshot, is_built=False),
     "ancestors_of": Procedure({"snapshot_id": number}, _ancestors_of, is_built=False),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from neve.ops.results import DeleteResult
 from neve.sql.options import Options
 from neve.sql.reader import Reader
-from neve.sql.target import Name, table_and_branch
+from neve.sql.target import Name, called_short, table_and_branch
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -34,7 +34,7 @@ class Delete:
         statement = options.on_branch(branch).applied(table.delete())
         if self.alias is not None:
             statement = statement.alias(self.alias)
-        return statement if self.where is None else statement.where(self.where)
+        return statement if self.where is None else statement.where(called_short(self.where, self.table))
 
 
 def delete(reader: Reader) -> Delete:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from neve.ops.results import MergeResult
@@ -11,7 +11,7 @@ from neve.predicate.tables import quoted
 from neve.sql.assignments import Assignment, assignments
 from neve.sql.options import Options
 from neve.sql.reader import Reader
-from neve.sql.target import Name, table_and_branch
+from neve.sql.target import Name, called_short, own_name, table_and_branch
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -48,6 +48,11 @@ class When:
         values = {each.column: each.value for each in self.assignments}
         return verb(values, condition=self.condition) if self.assignments else verb(condition=self.condition)
 
+    def calling_short(self, table: Name) -> When:
+        """The same clause with the last part of the name of a table in place of the whole."""
+        values = tuple(Assignment(each.column, called_short(each.value, table)) for each in self.assignments)
+        return replace(self, condition=called_short(self.condition, table), assignments=values)
+
 
 @dataclass(frozen=True)
 class Merge:
@@ -80,43 +85,43 @@ def merge(reader: Reader) -> Merge:
     reader.expect("INTO")
     table, alias = reader.table_name(), reader.alias()
     reader.expect("USING")
-    source, source_alias = _source(reader)
+    source, source_alias, names = _source(reader)
     reader.expect("ON")
     on = reader.until("WHEN", what="a condition")
     clauses = [_when(reader)]
     while reader.word is not None:
         clauses.append(_when(reader))
-    aliases = alias or _own_name(table), source_alias
+    aliases = alias or own_name(table), source_alias
     if aliases[0].lower() == aliases[1].lower():
         raise reader.wrong(f"target and source are both {aliases[1]!r}: give one of them an alias", reader.words[0])
+    for name in [*names, *([table] if alias is None else [])]:
+        on, clauses = called_short(on, name), [clause.calling_short(name) for clause in clauses]
     return Merge(table, source, on, tuple(clauses), aliases, evolves_schema)
 
 
-def _own_name(table: Name) -> str:
-    """What a table is called without an alias: the last part of its name, or the one before a branch."""
-    return table[-2] if len(table) > 2 and table[-1].startswith("branch_") else table[-1]
-
-
-def _source(reader: Reader) -> tuple[str, str]:
-    """The source as the name of a table or as a query, and its alias."""
+def _source(reader: Reader) -> tuple[str, str, list[Name]]:
+    """The source as the name of a table or as a query, its alias, and the whole name it has without one."""
+    names: list[Name] = []
     if reader.sees("("):
-        own_name, query = "source", reader.bracketed_text("a query")
+        query = reader.bracketed_text("a query")
         relation = f"({query})"
     else:
-        own_name, relation, query = _table(reader)
-    alias = reader.alias() or own_name
+        name, relation, query = _table(reader)
+        names.append(name)
+    given = reader.alias()
+    alias = given or (own_name(names[0]) if names else "source")
     if reader.sees("("):
         columns = ", ".join(quoted(c) for c in reader.in_brackets(lambda: reader.name("a column")))
         query = f"SELECT * FROM {relation} AS {quoted(alias)}({columns})"  # noqa: S608
-    return query, alias
+    return query, alias, [] if given else names
 
 
-def _table(reader: Reader) -> tuple[str, str, str]:
-    """A table to merge from: what it is called, its text, and the same as a source."""
+def _table(reader: Reader) -> tuple[Name, str, str]:
+    """A table to merge from: its name, its text, and the same as a source."""
     start, name = reader.at, reader.table_name()
     travel = reader.time_travel()
     relation = reader.text[reader.words[start].start : reader.words[reader.at - 1].end]
-    return _own_name(name), relation, f"SELECT * FROM {relation}" if travel else relation  # noqa: S608
+    return name, relation, f"SELECT * FROM {relation}" if travel else relation  # noqa: S608
 
 
 def _when(reader: Reader) -> When:

@@ -15,12 +15,16 @@ from neve.sql.insert import insert
 from neve.sql.merge import merge
 from neve.sql.query import query
 from neve.sql.reader import Reader
+from neve.sql.show import describe, show
 from neve.sql.statement import Statement
 from neve.sql.update import update
 
 __all__ = ["parse"]
 
-_KNOWN = "SELECT, WITH, VALUES, INSERT, UPDATE, DELETE, MERGE, CREATE TABLE, ALTER TABLE, DROP TABLE and CALL"
+_KNOWN = (
+    "SELECT, WITH, VALUES, INSERT, UPDATE, DELETE, MERGE, CREATE TABLE, ALTER TABLE, DROP TABLE, CALL, SHOW TABLES, "
+    "SHOW NAMESPACES and DESCRIBE"
+)
 
 
 def parse(text: str) -> Statement:
@@ -61,4 +65,6 @@ _STATEMENTS: dict[str, Callable[[Reader], Statement]] = {
     "ALTER": alter_table,
     "DROP": drop_table,
     "CALL": call,
+    "SHOW": show,
+    **dict.fromkeys(("DESCRIBE", "DESC"), describe),
 }

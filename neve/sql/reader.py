@@ -38,7 +38,7 @@ class Reader:
     def of(cls, text: str) -> Reader:
         """A reader at the first word of one statement; the semicolon that may end it is left out."""
         found = list(words(text))
-        if found and found[0].says("CALL"):  # to sqlglot what follows is one word, a command for somebody else
+        if found and found[0].says("CALL", "SHOW"):  # to sqlglot what follows is one word, a command for somebody else
             first = found[0]
             found = [first, *words(f"{text[: first.start]}{' ' * (first.end - first.start)}{text[first.end :]}")]
         while found and found[-1].says(";"):

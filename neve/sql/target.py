@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, overload
 
-from neve.ops.views import Find, tables_of
+from neve.ops.views import METADATA_TABLES, Find, tables_of
+from neve.predicate.fragment import Edit, edited
+from neve.predicate.source import words
+from neve.predicate.tables import quoted
 from neve.table import Table
 
 if TYPE_CHECKING:
     from neve.lake import Lake
 
-__all__ = ["Name", "find_in", "identifier", "table_and_branch", "table_named"]
+__all__ = ["Name", "called_short", "find_in", "identifier", "own_name", "table_and_branch", "table_named"]
 
 Name = tuple[str, ...]
 
@@ -33,6 +37,40 @@ def table_and_branch(lake: Lake, name: Name) -> tuple[Table, str | None]:
     is_branch = last.startswith("branch_") and len(parts) > 1 and find(name) is None
     inside = find(tuple(parts)) if is_branch else None
     return (table_named(lake, name), None) if inside is None else (Table(inside), last.removeprefix("branch_"))
+
+
+def own_name(table: Name) -> str:
+    """What a table is called without an alias: the last part of its name, or the one before a branch."""
+    return table[-2] if len(table) > 2 and table[-1].startswith("branch_") else table[-1]
+
+
+@overload
+def called_short(text: str, table: Name) -> str: ...
+
+
+@overload
+def called_short(text: None, table: Name) -> None: ...
+
+
+def called_short(text: str | None, table: Name) -> str | None:
+    """A text in which columns that are qualified with the whole name of a table are so with its last part.
+
+    >>> called_short("db.t.id = 3 AND id IN (SELECT id FROM db.t.files)", ("db", "t"))
+    '`t`.id = 3 AND id IN (SELECT id FROM db.t.files)'
+    """
+    return text if text is None or len(table) < 2 else edited(text, _long_names(text, table))
+
+
+def _long_names(text: str, table: Name) -> Iterator[Edit]:
+    found = words(text)
+    name = [word for part in table for word in (part.lower(), ".")]
+    for at in range(len(found) - len(name)):
+        own, column = found[at : at + len(name)], found[at + len(name)]
+        before = found[at - 1] if at else None
+        is_name = [w.name.lower() if w.is_name else w.text for w in own] == name and column.is_name
+        is_table = before is not None and before.says("FROM", "JOIN", "USING", "TABLE", ".")
+        if is_name and not is_table and column.name not in METADATA_TABLES:
+            yield own[0].start, own[-2].end, quoted(own_name(table))
 
 
 def identifier(lake: Lake, name: Name) -> Name:

@@ -9,7 +9,7 @@ from neve.ops.results import UpdateResult
 from neve.sql.assignments import Assignment, assignments
 from neve.sql.options import Options
 from neve.sql.reader import Reader
-from neve.sql.target import Name, table_and_branch
+from neve.sql.target import Name, called_short, table_and_branch
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -37,8 +37,9 @@ class Update:
         if self.alias is not None:
             statement = statement.alias(self.alias)
         for each in self.assignments:
-            statement = statement.set(each.column, each.value)
-        return statement if self.where is None else statement.where(self.where)
+            column = each.column.removeprefix(".".join((*self.table[:-1], "")))  # db.t.a is t.a
+            statement = statement.set(column, called_short(each.value, self.table))
+        return statement if self.where is None else statement.where(called_short(self.where, self.table))
 
 
 def update(reader: Reader) -> Update:

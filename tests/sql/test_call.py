@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -187,6 +188,18 @@ def test_rollback_and_set_current_snapshot(lake):
     assert lake.sql("CALL system.set_current_snapshot('db.t', ref => 'v2')").context.head().snapshot_id == second
     with pytest.raises(UnknownName, match="snapshot 5"):
         lake.sql("CALL system.set_current_snapshot('db.t', 5)")
+
+
+def test_rollback_to_timestamp(lake):
+    first, second, third = (lake.table("db.t").context.metadata.snapshots[i] for i in range(3))
+    at = datetime.fromtimestamp(third.timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    table = lake.sql(f"CALL system.rollback_to_timestamp('db.t', TIMESTAMP '{at}Z')")
+    assert table.context.head().snapshot_id == second.snapshot_id, "the last one before that time"
+    with pytest.raises(UserError, match=r"db\.t had no snapshot before that time"):
+        lake.sql("CALL system.rollback_to_timestamp('db.t', '2001-01-01 00:00:00')")
+    with pytest.raises(UserError, match="needs the argument 'timestamp'"):
+        lake.sql("CALL system.rollback_to_timestamp('db.t')")
+    assert first.timestamp_ms < second.timestamp_ms < third.timestamp_ms
 
 
 def test_rewrite_data_files(spark: SparkSession, tmp_path):

@@ -73,6 +73,42 @@ def test_a_query_reads_the_past_branches_and_metadata(lake):
         assert rows(lake, f"SELECT count(*) FROM {table}") == [(count,)], table
 
 
+def test_metadata_columns_are_there_for_who_names_them_and_no_part_of_a_star(lake):
+    assert rows(lake, "SELECT id, _pos, _partition.region FROM db.sales") == [(1, 0, "eu"), (2, 0, "us"), (3, 1, "eu")]
+    assert rows(lake, "SELECT *, _pos FROM db.sales WHERE _spec_id = 0 AND id * 2 = 6") == [(3, "eu", 30, 1)]
+    assert rows(lake, "SELECT s.*, s._pos AS at FROM db.sales s WHERE id = 3") == [(3, "eu", 30, 1)]
+    assert rows(lake, "SELECT count(*), count(DISTINCT _file) FROM db.sales") == [(3, 2)]
+    assert rows(lake, "SELECT * FROM db.sales WHERE id = 3") == [(3, "eu", 30)]
+    found = rows(lake, "SELECT a.id, b._pos FROM db.sales a JOIN db.sales b USING (id) WHERE b._pos = 1")
+    assert found == [(3, 1)]
+    with pytest.raises(UserError, match=r"whether \* means _pos too"):
+        lake.sql("SELECT * FROM (SELECT *, _pos FROM db.sales)")
+    lake.sql("CREATE TABLE db.own (_pos string)")
+    lake.sql("INSERT INTO db.own VALUES ('mine')")
+    assert rows(lake, "SELECT *, _pos FROM db.own") == [("mine", "mine")]
+
+
+def test_a_lake_shows_its_tables_and_describes_them(lake):
+    lake.sql("CREATE TABLE other.t (id bigint COMMENT 'the key', s string) PARTITIONED BY (bucket(4, id), s)")
+    every = lake.sql("SHOW TABLES").to_pylist()
+    assert every == [{"namespace": "db", "tableName": "sales"}, {"namespace": "other", "tableName": "t"}]
+    assert lake.sql("SHOW TABLES IN other").to_pylist() == every[1:]
+    assert lake.sql("SHOW NAMESPACES")["namespace"].to_pylist() == ["db", "other"]
+    found = [tuple(row.values()) for row in lake.sql("DESCRIBE TABLE EXTENDED other.t").to_pylist()]
+    assert found[:6] == [
+        ("id", "bigint", "the key"),
+        ("s", "string", None),
+        ("# Partitioning", "", None),
+        ("Part 0", "bucket[4](id)", None),
+        ("Part 1", "s", None),
+        ("# Detailed Table Information", "", None),
+    ]
+    assert ("Format version", "2", None) in found
+    assert lake.sql("DESC other.t").to_pylist() == lake.sql("DESCRIBE other.t").to_pylist()
+    with pytest.raises(UnknownName, match=r"Unknown table 'other\.u'"):
+        lake.sql("DESCRIBE other.u")
+
+
 def test_errors_of_a_query_point_at_the_place(lake):
     with pytest.raises(UserError, match=r"unknown column 'regoin', did you mean .*region") as caught:
         lake.sql("SELECT id FROM db.sales\nWHERE regoin = 'eu'")
@@ -152,6 +188,19 @@ def test_update_and_delete_know_the_table_by_its_name(lake):
     lake.sql("UPDATE db.sales SET sales.v = sales.id WHERE sales.region = 'us'")
     lake.sql("DELETE FROM db.sales WHERE sales.id = 1")
     assert sales(lake) == [(2, "us", 2), (3, "eu", 30)]
+
+
+def test_columns_may_be_qualified_with_the_whole_name_of_a_table(lake):
+    lake.sql("UPDATE db.sales SET db.sales.v = db.sales.v + 1 WHERE db.sales.id = 2")
+    lake.sql("DELETE FROM db.sales WHERE db.sales.id = (SELECT min(db.sales.id) FROM db.sales)")
+    lake.create_table("db.new", "id bigint, v int").append([{"id": 3, "v": 7}])
+    lake.sql(
+        "MERGE INTO db.sales USING db.new ON db.sales.id = db.new.id "
+        "WHEN MATCHED AND db.new.v > 0 THEN UPDATE SET v = db.sales.v + db.new.v"
+    )
+    assert sales(lake) == [(2, "us", 21), (3, "eu", 37)]
+    with pytest.raises(UnknownName, match=r"Unknown column 'no\.sales\.id'"):
+        lake.sql("DELETE FROM db.sales WHERE no.sales.id = 2")
 
 
 def test_default_is_the_default_of_the_column(lake):

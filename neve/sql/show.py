@@ -1,0 +1,109 @@
+"""SHOW TABLES, SHOW NAMESPACES and DESCRIBE: what a lake has, and what a table is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from neve.run.spark.types import spark_field
+from neve.sql.options import Options
+from neve.sql.reader import Reader
+from neve.sql.target import Name, table_named
+from neve.table import Table
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+__all__ = ["Describe", "ShowNamespaces", "ShowTables", "describe", "show"]
+
+
+@dataclass(frozen=True)
+class ShowTables:
+    """`SHOW TABLES [IN db]`."""
+
+    namespace: str | None = None
+
+    def run(self, lake: Lake, options: Options) -> pa.Table:
+        """The tables of the lake, or of a namespace of it."""
+        options.only("SHOW TABLES")
+        split = [name.rpartition(".") for name in lake.tables(self.namespace)]
+        return pa.table({"namespace": [n for n, _, _ in split], "tableName": [t for _, _, t in split]}, schema=_TABLES)
+
+
+@dataclass(frozen=True)
+class ShowNamespaces:
+    """`SHOW NAMESPACES`, or `DATABASES` or `SCHEMAS`."""
+
+    def run(self, lake: Lake, options: Options) -> pa.Table:
+        """The namespaces of the lake."""
+        options.only("SHOW NAMESPACES")
+        return pa.table({"namespace": pa.array(sorted(map(".".join, lake.catalog.list_namespaces())), pa.string())})
+
+
+@dataclass(frozen=True)
+class Describe:
+    """`DESCRIBE [TABLE] [EXTENDED] t`."""
+
+    table: Name
+    is_extended: bool = False
+
+    def run(self, lake: Lake, options: Options) -> pa.Table:
+        """The columns of a table and how it is partitioned; extended: where it lies and its properties too."""
+        options.only("DESCRIBE")
+        found = table_named(lake, self.table)
+        rows = [*_columns(found), *_partitioning(found), *(_properties(found) if self.is_extended else ())]
+        return pa.Table.from_pylist([dict(zip(_ROW.names, row, strict=True)) for row in rows], _ROW)
+
+
+_TABLES = pa.schema([("namespace", pa.string()), ("tableName", pa.string())])
+_ROW = pa.schema([("col_name", pa.string()), ("data_type", pa.string()), ("comment", pa.string())])
+Row = tuple[str, str, str | None]
+
+
+def _columns(table: Table) -> Iterator[Row]:
+    for field in table.schema.fields:
+        yield field.name, spark_field(field).dataType.simpleString(), field.doc
+
+
+def _partitioning(table: Table) -> Iterator[Row]:
+    """The default spec, as Spark shows it."""
+    metadata = table.context.metadata
+    for at, field in enumerate(metadata.spec().fields):
+        if at == 0:
+            yield "# Partitioning", "", None
+        source = metadata.schema().find_column_name(field.source_id) or field.name
+        yield f"Part {at}", source if str(field.transform) == "identity" else f"{field.transform}({source})", None
+
+
+def _properties(table: Table) -> Iterator[Row]:
+    metadata = table.context.metadata
+    yield "# Detailed Table Information", "", None
+    yield "Name", table.name, None
+    yield "Location", metadata.location, None
+    yield "Format version", str(metadata.format_version), None
+    for name, value in sorted(metadata.properties.items()):
+        yield name, value, None
+
+
+def show(reader: Reader) -> ShowTables | ShowNamespaces:
+    """Read a SHOW."""
+    reader.expect("SHOW")
+    if reader.took("NAMESPACES") or reader.took("DATABASES") or reader.took("SCHEMAS"):
+        return ShowNamespaces()
+    if not reader.took("TABLES"):
+        raise reader.wrong("expected TABLES or NAMESPACES")
+    if reader.took("IN") or reader.took("FROM"):
+        return ShowTables(".".join(reader.dotted("a namespace")))
+    return ShowTables()
+
+
+def describe(reader: Reader) -> Describe:
+    """Read a DESCRIBE."""
+    if not reader.took("DESCRIBE"):
+        reader.expect("DESC")
+    reader.took("TABLE")
+    is_extended = reader.took("EXTENDED")
+    return Describe(reader.table_name(), is_extended)
