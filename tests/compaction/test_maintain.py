@@ -27,7 +27,7 @@ def neglected(place: Place, version: int) -> Table:
     return table.refresh()
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3, 4])
 def test_a_neglected_table_is_put_right_and_needs_nothing_then(place: Place, version: int) -> None:
     table = neglected(place, version)
     before = rows_of(table)
