@@ -37,6 +37,7 @@ __all__ = [
 
 FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _log = logging.getLogger("neve.spark")
 
@@ -61,18 +62,19 @@ def prepare(spark: SparkSession) -> tuple[str, ...]:
 
 def local_session(master: str = "local[*]", options: Mapping[str, str] | None = None) -> SparkSession:
     """Start Spark inside this machine, quietly and reachable from this machine only."""
-    scratch = tempfile.gettempdir()
+    scratch, given = tempfile.gettempdir(), dict(options or {})
+    java = f"-Dlog4j2.configurationFile=file:{_LOGGING} {given.pop(_JAVA_OPTIONS, '')}"
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": _driver_memory(),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING}",
+        _JAVA_OPTIONS: java.strip(),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": f"{scratch}/spark-warehouse",
         FIELD_IDS: "true",
-        **(options or {}),
+        **given,
     }
     builder = SparkSession.builder.master(master).appName("neve")
     for name, value in settings.items():
