@@ -72,3 +72,8 @@ def test_options_set_around_a_call_are_put_back_when_it_fails(spark: SparkSessio
     assert during == [("7", "x")]
     assert spark.conf.get(known) == before
     assert spark.conf.get(unset, None) is None
+
+
+def test_options_for_java_come_beside_those_that_keep_it_quiet(spark: SparkSession) -> None:
+    said = spark.sparkContext.getConf().get("spark.driver.extraJavaOptions")
+    assert "-Dlog4j2.configurationFile=" in said and "-XX:TieredStopAtLevel=1" in said
