@@ -26,7 +26,9 @@ def test_examples_print_what_stands_below_them(
     text = (ROOT / page).read_text()
     if is_slow(text) and os.environ.get("NEVE_PROOF") != "all":
         pytest.skip("run by make docs")
-    session = spark if is_slow(text) else session  # Spark looks its formats up in the session that is active in the JVM
+    session = spark if is_slow(text) else session
+    # Spark looks its formats up in the session that is active in the JVM: the one that was used last.
+    SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: session)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda builder: session)
     monkeypatch.chdir(tmp_path)
