@@ -27,8 +27,8 @@ Row = dict[str, Any]
 Rows = list[Row]
 
 SERIALIZABLE, SNAPSHOT = LEVELS = ("serializable", "snapshot")
-VERSIONS = {"copy-on-write": 2, "merge-on-read": 3}
-MODES = tuple(VERSIONS)
+MODES = ("copy-on-write", "merge-on-read")
+VERSIONS = spread([(2, 3), (4, 4)], 2)  # of the tables of either mode
 
 
 @dataclass
@@ -53,13 +53,14 @@ class Place:
     theirs: Lake
     interruption: Interruption
     names: Iterator[int]
+    versions: tuple[int, int]
 
     def table(self, columns: str, *files: Rows, mode: str, **properties: str) -> str:
         """The name of a new table with a data file of each batch of rows."""
         name = f"db.t{next(self.names)}"
         modes = {f"write.{command}.mode": mode for command in ("delete", "update", "merge")}
         table = self.theirs.create_table(
-            name, columns, format_version=VERSIONS[mode], properties={**modes, **properties}
+            name, columns, format_version=self.versions[MODES.index(mode)], properties={**modes, **properties}
         )
         for rows in files:
             table.append(rows)
@@ -79,12 +80,12 @@ def in_order(rows: Rows) -> Rows:
     return sorted(rows, key=lambda row: tuple(row.values()))
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory, spark) -> Place:
+@pytest.fixture(scope="module", params=VERSIONS, ids=lambda versions: "v{}-v{}".format(*versions))
+def place(request: pytest.FixtureRequest, tmp_path_factory, spark) -> Place:
     folder, interruption = tmp_path_factory.mktemp("isolation"), Interruption()
     environment = Environment(observe=interruption.observe, sleep=lambda seconds: None)
     mine = neve.connect(folder, spark=spark, environment=environment)
-    return Place(folder, mine, neve.connect(folder, spark=spark), interruption, count())
+    return Place(folder, mine, neve.connect(folder, spark=spark), interruption, count(), request.param)
 
 
 # --- another writer gets in between ---
