@@ -37,7 +37,7 @@ from neve.ops.context import TableContext
 from neve.ops.inspect import Inspect
 from neve.ops.scan import Scan
 from neve.plan.columns import METADATA_COLUMNS
-from neve.predicate.hidden import names_in, without
+from neve.predicate.hidden import without
 from neve.predicate.parse import pruning
 from neve.predicate.tables import TableName, quoted, with_tables
 from neve.run.spark.rows import as_dataframe
@@ -60,9 +60,12 @@ class TableRead:
     snapshot: Snapshot | None  # None: a table nobody has written to
     metadata_table: str | None = None  # read instead of the rows
 
-    def hides(self, column: str) -> bool:
-        """Whether a metadata column of this name can be read, and is not one of the table's own columns."""
-        return self.metadata_table is None and column not in self.context.metadata.schema().column_names
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The metadata columns that the text asks for; a column of the table's own of that name comes first."""
+        own = {name.lower() for name in self.context.metadata.schema().column_names}
+        asked = self.name.asked - own if self.metadata_table is None else ()
+        return tuple(column for column in METADATA_COLUMNS if column in asked)
 
     def is_of(self, context: TableContext) -> bool:
         """Whether rows of this table are read."""
@@ -98,12 +101,10 @@ class Views:
 def views_of(find: Find, spark: Callable[[], SparkSession], *texts: str) -> Views:
     """Register what the texts read of the lake as views; Spark is asked for only when there is something to read."""
     reads: dict[tuple[object, ...], tuple[str, TableRead]] = {}
-    named = frozenset(name for text in texts for name in names_in(text))
-    hidden = tuple(column for column in METADATA_COLUMNS if column in named)
 
     def view(name: TableName) -> str | None:
-        state = (name.parts, name.version, name.timestamp, name.restriction)
-        if state not in reads and (found := _resolved(find, spark, name, hidden)) is not None:
+        state = (name.parts, name.version, name.timestamp, name.restriction, name.asked)
+        if state not in reads and (found := _resolved(find, spark, name)) is not None:
             read, rows = found
             reads[state] = f"neve_{uuid4().hex}", read
             rows.createOrReplaceTempView(reads[state][0])
@@ -111,7 +112,7 @@ def views_of(find: Find, spark: Callable[[], SparkSession], *texts: str) -> View
 
     try:
         rewritten = tuple(with_tables(text, view) for text in texts)
-        shown = [c for c in hidden if any(read.hides(c) for _, read in reads.values())]
+        shown = dict.fromkeys(column for _, read in reads.values() for column in read.hidden)
         rewritten = tuple(without(text, shown) for text in rewritten)
     except BaseException:
         _drop(spark, [name for name, _ in reads.values()])
@@ -154,11 +155,9 @@ def _loaded(catalog: NeveCatalog, parts: tuple[str, ...]) -> IcebergTable | None
         return None
 
 
-def _resolved(
-    find: Find, spark: Callable[[], SparkSession], name: TableName, hidden: tuple[str, ...]
-) -> tuple[TableRead, DataFrame] | None:
+def _resolved(find: Find, spark: Callable[[], SparkSession], name: TableName) -> tuple[TableRead, DataFrame] | None:
     if (context := find(name.parts)) is not None:
-        return _rows(context, spark, name, hidden)
+        return _rows(context, spark, name)
     *parts, last = name.parts
     context = find(tuple(parts)) if len(parts) > 1 else None
     if context is None:
@@ -166,23 +165,18 @@ def _resolved(
     if last in METADATA_TABLES:
         return _metadata(context, spark, name, last)
     kind, _, ref = last.partition("_")
-    return _rows(context, spark, name, hidden, ref) if kind in {"branch", "tag"} and ref else None
+    return _rows(context, spark, name, ref) if kind in {"branch", "tag"} and ref else None
 
 
 def _rows(
-    context: TableContext,
-    spark: Callable[[], SparkSession],
-    name: TableName,
-    hidden: tuple[str, ...],
-    ref: str | None = None,
+    context: TableContext, spark: Callable[[], SparkSession], name: TableName, ref: str | None = None
 ) -> tuple[TableRead, DataFrame]:
     snapshot_id, said_ref, as_of = _state(context, spark, name)
     if ref is not None and (name.version, name.timestamp) != (None, None):
         raise UserError(f"Cannot read {name.name} as of another version: the name already says which one.")
     scan = Scan.of(context, snapshot_id=snapshot_id, ref=ref or said_ref, as_of=as_of)
     read = TableRead(name, context, scan.snapshot)
-    more = [column for column in hidden if read.hides(column)]
-    columns = (*(f.name for f in scan.schema.fields), *more) if more else None
+    columns = (*(f.name for f in scan.schema.fields), *read.hidden) if read.hidden else None
     return read, replace(scan, where=_where(scan, name), columns=columns).to_spark()
 
 

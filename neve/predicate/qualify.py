@@ -8,16 +8,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
+from neve.errors import UserError
 from neve.predicate.fragment import edited, fragment
 from neve.predicate.source import parts_of
 from neve.predicate.tables import quoted
 
-__all__ = ["Equality", "equalities", "qualified"]
+__all__ = ["Equality", "equalities", "qualified", "shortened"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,22 @@ def qualified(text: str, columns: Collection[str], alias: str, others: Collectio
     given = fragment(text)
     places = [p for column in _outside(given.root) if (p := _place(column, known, aliases)) is not None]
     return edited(text, ((start, start, f"{quoted(alias)}.") for start in places))
+
+
+def shortened(text: str, table: Sequence[str]) -> str:
+    """The text with the last part of the name of a table before columns that have the whole; subqueries stay.
+
+    >>> shortened("db.t.id = 3 AND a IN (SELECT db.t.id FROM db.t)", ["db", "t"])
+    '`t`.id = 3 AND a IN (SELECT db.t.id FROM db.t)'
+    """
+    try:
+        columns = list(_outside(fragment(text).root))
+    except UserError:  # whoever runs it says what is wrong
+        return text
+    name = [part.lower() for part in table]
+    long = [c.parts for c in columns if [str(p.name).lower() for p in c.parts[:-1]][: len(name)] == name]
+    places = [(p[0].meta["start"], p[len(name) - 1].meta["end"] + 1) for p in long if "start" in p[0].meta]
+    return edited(text, ((start, end, quoted(table[-1])) for start, end in places))
 
 
 def equalities(text: str, alias: str) -> tuple[Equality, ...]:

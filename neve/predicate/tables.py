@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from neve.errors import UserError
 from neve.predicate.features import Features, features_of
 from neve.predicate.fragment import Edit, Fragment, edited, fragment
 from neve.predicate.temporal import after_group
@@ -44,6 +45,8 @@ class TableName:
     timestamp: str | None = None  # TIMESTAMP AS OF: an expression
     alias: str | None = None
     restriction: Restriction | None = field(default=None, compare=False, repr=False)
+    asked: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """The columns the query may want of it that begin with an underscore, in lower case."""
 
     @property
     def name(self) -> str:
@@ -97,25 +100,49 @@ class _Text(Fragment):
         return sorted(((node, self._name(node)) for node in nodes), key=lambda found: found[1].start)
 
     def aliased(self, node: exp.Table, name: TableName) -> Iterator[Edit]:
-        """The edits that keep the old name of a table valid for columns."""
-        references = [column for column in self._columns if _source(column) is node]
-        alone = len([t for t in _sources(_select(node)) if t.alias_or_name.lower() == name.parts[-1].lower()]) == 1
-        alias = quoted(name.parts[-1] if alone or not references else name.name)
+        """The edits that keep the old name of a table valid for columns.
+
+        Where another table of the text has the same last name, in whichever query, the alias is the whole name.
+        """
+        references = [(column, length) for column, source, length in self._references if source is node]
+        is_long = any(length > 1 for _, length in references)
+        is_alone = self._last_names.count(name.parts[-1].lower()) == 1
+        alias = quoted(name.name if is_long and not is_alone else name.parts[-1])
         at = self._behind_sample(name.end)
         yield at, at, f" AS {alias}"
-        for column in references:
-            qualifier = column.parts[: _qualified(column, node)]
-            yield qualifier[0].meta["start"], qualifier[-1].meta["end"] + 1, alias
+        for column, length in references:
+            if length > 1 or (is_long and not is_alone):
+                yield column.parts[0].meta["start"], column.parts[length - 1].meta["end"] + 1, alias
 
     @cached_property
-    def _columns(self) -> list[exp.Column]:
-        """The columns qualified with more than the name of a table or an alias."""
-        return [column for column in self.root.find_all(exp.Column) if len(column.parts) > 2]
+    def _references(self) -> list[tuple[exp.Column, exp.Expression, int]]:
+        """The columns that are qualified: each with the source it is of, and how many parts name that."""
+        columns = (column for column in self.root.find_all(exp.Column) if len(column.parts) > 1)
+        return [(column, *found) for column in columns if (found := _source(column)) is not None]
+
+    @cached_property
+    def _last_names(self) -> list[str]:
+        """What the sources of all queries of the text are called."""
+        kinds = (exp.Table, exp.Subquery, exp.CTE, exp.Lateral, exp.Values)
+        return [source.alias_or_name.lower() for source in self.root.find_all(*kinds)]
+
+    def _asked(self, node: exp.Table) -> frozenset[str]:
+        """The names with an underscore in front that may be columns of a table."""
+        qualified = {id(column): (source, length) for column, source, length in self._references}
+        found = set()
+        for column in self.root.find_all(exp.Column):
+            source, length = qualified.get(id(column), (None, 0))
+            name = column.parts[length].name.lower()
+            if name.startswith("_") and (source is node or (source is None and _is_beside(column, node, name))):
+                found.add(name)
+        return frozenset(found)
 
     def _name(self, node: exp.Table) -> TableName:
         start, end = node.parts[0].meta["start"], node.parts[-1].meta["end"] + 1
         parts = tuple(part.name for part in node.parts)
-        name = TableName(parts, start, end, alias=node.alias or None, restriction=_restriction(node))
+        name = TableName(
+            parts, start, end, alias=node.alias or None, restriction=_restriction(node), asked=self._asked(node)
+        )
         for travel in self.travels:
             if end <= travel.start and not self.text[end : travel.start].strip():
                 return replace(name, end=travel.end, version=travel.version, timestamp=travel.timestamp)
@@ -185,16 +212,29 @@ def _sources(select: exp.Select | None) -> list[exp.Expression]:
     return [n for n in select.find_all(*kinds) if _select(n) is select and n.find_ancestor(exp.Hint) is None]
 
 
-def _source(column: exp.Column) -> exp.Expression | None:
-    """The source a qualified column belongs to: the nearest around it that answers to the qualifier."""
+def _source(column: exp.Column) -> tuple[exp.Expression, int] | None:
+    """The source a qualified column belongs to, the nearest that answers to the qualifier, and the length of that."""
     select = _select(column)
     while select is not None:
-        matching = [(_qualified(column, source), source) for source in _sources(select)]
-        length, source = max(matching, key=lambda found: found[0], default=(0, None))
-        if length:
-            return source if length > 1 else None
+        matching = [(source, _qualified(column, source)) for source in _sources(select)]
+        best = max(matching, key=lambda found: found[1], default=None)
+        if best is not None and best[1]:
+            return best
         select = _select(select)
     return None
+
+
+def _is_beside(column: exp.Column, node: exp.Table, name: str) -> bool:
+    """Whether a column without a qualifier may be one of a table: the same query reads it, and has no alias like it."""
+    select = _select(node)
+    if select is None or _select(column) is not select:
+        return False
+    own = [e for e in select.expressions if isinstance(e, exp.Alias) and e.alias.lower() == name]
+    if any(not isinstance(e.this, exp.Column) or e.this.name.lower() != name for e in own):
+        return False
+    if any((join.args.get("method") or "").upper() == "NATURAL" for join in select.args.get("joins") or []):
+        raise UserError(f"Cannot tell of which table {name} is beside a NATURAL JOIN. Name the columns to join by.")
+    return True
 
 
 def _qualified(column: exp.Column, source: exp.Expression) -> int:

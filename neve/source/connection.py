@@ -40,7 +40,8 @@ class Connection:
             return cls(folder=str(Path(lake).absolute()), time_zone=time_zone)
         known = lake.catalog
         if isinstance(known, EmbeddedCatalog):
-            return cls(folder=known.properties["warehouse"].removeprefix("file://"), time_zone=time_zone)
+            storage = {key: value for key, value in known.properties.items() if key not in ("uri", "warehouse")}
+            return cls(known.properties["warehouse"].removeprefix("file://"), properties=storage, time_zone=time_zone)
         return cls(catalog=known.name, properties=dict(known.properties), time_zone=time_zone)
 
     def named(self, folder: str | None, catalog: str | None) -> Connection:
@@ -70,7 +71,7 @@ class Connection:
             raise UserError(
                 f"No lake folder {self.folder!r} on the driver. Create it with neve.connect({self.folder!r})."
             )
-        return open_catalog(Path(self.folder))
+        return open_catalog(Path(self.folder), **self.properties)
 
 
 def _no_session() -> NoReturn:

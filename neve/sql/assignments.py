@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neve.sql.reader import Reader
+from neve.sql.target import Name, called_short
 
 __all__ = ["Assignment", "assignment", "assignments"]
 
@@ -15,6 +16,12 @@ class Assignment:
 
     column: str
     value: str
+
+    def calling_short(self, table: Name) -> Assignment:
+        """The same with the last part of the name of a table in place of the whole."""
+        whole = f"{'.'.join(table)}."
+        is_long = len(table) > 1 and self.column.lower().startswith(whole.lower())
+        return Assignment(self.column[len(whole) :] if is_long else self.column, called_short(self.value, table))
 
 
 def assignments(reader: Reader, *stops: str) -> tuple[Assignment, ...]:

@@ -34,7 +34,7 @@ class Delete:
         statement = options.on_branch(branch).applied(table.delete())
         if self.alias is not None:
             statement = statement.alias(self.alias)
-        return statement if self.where is None else statement.where(called_short(self.where, self.table))
+        return statement if self.where is None else statement.where(self.where)
 
 
 def delete(reader: Reader) -> Delete:
@@ -43,4 +43,4 @@ def delete(reader: Reader) -> Delete:
     table, alias = reader.table_name(), reader.alias()
     where = reader.rest("a condition") if reader.took("WHERE") else None
     reader.end()
-    return Delete(table, where, alias)
+    return Delete(table, where if alias is not None else called_short(where, table), alias)

@@ -50,7 +50,7 @@ class When:
 
     def calling_short(self, table: Name) -> When:
         """The same clause with the last part of the name of a table in place of the whole."""
-        values = tuple(Assignment(each.column, called_short(each.value, table)) for each in self.assignments)
+        values = tuple(each.calling_short(table) for each in self.assignments)
         return replace(self, condition=called_short(self.condition, table), assignments=values)
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyiceberg.types import NestedField
 
+from neve.errors import UnsupportedFeature
 from neve.run.spark.types import spark_field
 from neve.sql.options import Options
 from neve.sql.reader import Reader
@@ -65,7 +67,15 @@ Row = tuple[str, str, str | None]
 
 def _columns(table: Table) -> Iterator[Row]:
     for field in table.schema.fields:
-        yield field.name, spark_field(field).dataType.simpleString(), field.doc
+        yield field.name, _type(field), field.doc
+
+
+def _type(field: NestedField) -> str:
+    """A type in Spark's words; one that Spark does not have in those of Iceberg."""
+    try:
+        return spark_field(field).dataType.simpleString()
+    except UnsupportedFeature:
+        return str(field.field_type)
 
 
 def _partitioning(table: Table) -> Iterator[Row]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, overload
 
-from neve.ops.views import METADATA_TABLES, Find, tables_of
-from neve.predicate.fragment import Edit, edited
-from neve.predicate.source import words
-from neve.predicate.tables import quoted
+from neve.ops.views import Find, tables_of
+from neve.predicate.qualify import shortened
 from neve.table import Table
 
 if TYPE_CHECKING:
@@ -55,22 +52,10 @@ def called_short(text: None, table: Name) -> None: ...
 def called_short(text: str | None, table: Name) -> str | None:
     """A text in which columns that are qualified with the whole name of a table are so with its last part.
 
-    >>> called_short("db.t.id = 3 AND id IN (SELECT id FROM db.t.files)", ("db", "t"))
-    '`t`.id = 3 AND id IN (SELECT id FROM db.t.files)'
+    Those in subqueries stay: there the last part may be the name of something else.
     """
-    return text if text is None or len(table) < 2 else edited(text, _long_names(text, table))
-
-
-def _long_names(text: str, table: Name) -> Iterator[Edit]:
-    found = words(text)
-    name = [word for part in table for word in (part.lower(), ".")]
-    for at in range(len(found) - len(name)):
-        own, column = found[at : at + len(name)], found[at + len(name)]
-        before = found[at - 1] if at else None
-        is_name = [w.name.lower() if w.is_name else w.text for w in own] == name and column.is_name
-        is_table = before is not None and before.says("FROM", "JOIN", "USING", "TABLE", ".")
-        if is_name and not is_table and column.name not in METADATA_TABLES:
-            yield own[0].start, own[-2].end, quoted(own_name(table))
+    is_plain = text is None or len(table) < 2 or own_name(table) != table[-1]
+    return text if is_plain else shortened(text, table)  # type: ignore[arg-type]
 
 
 def identifier(lake: Lake, name: Name) -> Name:

@@ -37,9 +37,8 @@ class Update:
         if self.alias is not None:
             statement = statement.alias(self.alias)
         for each in self.assignments:
-            column = each.column.removeprefix(".".join((*self.table[:-1], "")))  # db.t.a is t.a
-            statement = statement.set(column, called_short(each.value, self.table))
-        return statement if self.where is None else statement.where(called_short(self.where, self.table))
+            statement = statement.set(each.column, each.value)
+        return statement if self.where is None else statement.where(self.where)
 
 
 def update(reader: Reader) -> Update:
@@ -49,4 +48,6 @@ def update(reader: Reader) -> Update:
     reader.expect("SET")
     assigned = assignments(reader, "WHERE")
     where = reader.rest("a condition") if reader.took("WHERE") else None
+    if alias is None:
+        assigned, where = tuple(each.calling_short(table) for each in assigned), called_short(where, table)
     return Update(table, assigned, where, alias)

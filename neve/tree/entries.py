@@ -350,7 +350,8 @@ class EntryTable:
         """
         # a column without values tells nothing apart: most files of a manifest are of one spec
         names = [u.column for u in self.specs.union if self[u.column].null_count < len(self)]
-        lead, *others = ["spec_id", *names] if not names or len(self.spec_ids()) > 1 else names
+        is_mixed = pc.count_distinct(self["spec_id"], mode="all").as_py() > 1
+        lead, *others = ["spec_id", *names] if is_mixed or not names else names
         codes, count = _codes(self[lead])
         for name in others:
             more, width = _codes(self[name])

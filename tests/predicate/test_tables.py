@@ -121,7 +121,7 @@ def test_columns_named_like_time_travel_are_columns():
         ),
         (
             "WITH a AS (SELECT db.a.i FROM db.a) SELECT a.i FROM a",
-            "WITH a AS (SELECT `a`.i FROM `view_a` AS `a`) SELECT a.i FROM a",
+            "WITH a AS (SELECT `db.a`.i FROM `view_a` AS `db.a`) SELECT a.i FROM a",
         ),
         (
             "SELECT db.x FROM db.a JOIN other.db USING (i)",
@@ -258,3 +258,26 @@ def test_columns_are_those_outside_of_subqueries():
     assert found.columns == ("t.a", "s.b.c", "x y", "u", "m")
     assert features_of("filter(tags, x -> X.f > exists(x.g, z -> z = y.x))").columns == ("tags", "y.x")
     assert features_of("SELECT a, max(b) FROM (SELECT c FROM t) WHERE d > 1").columns == ("a", "b", "d")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "SELECT id FROM a.t WHERE EXISTS (SELECT 1 FROM b.t WHERE b.t.id = a.t.id AND t.x = 1)",
+            "SELECT id FROM `a_t` AS `a.t` WHERE EXISTS "
+            "(SELECT 1 FROM `b_t` AS `b.t` WHERE `b.t`.id = `a.t`.id AND `b.t`.x = 1)",
+        ),
+        (
+            "SELECT t.v FROM a.t WHERE a.t.id IN (SELECT t.id FROM b.t)",
+            "SELECT `a.t`.v FROM `a_t` AS `a.t` WHERE `a.t`.id IN (SELECT t.id FROM `b_t` AS `t`)",
+        ),
+        (
+            "WITH t AS (SELECT 1 AS id) SELECT a.t.id FROM a.t",
+            "WITH t AS (SELECT 1 AS id) SELECT `a.t`.id FROM `a_t` AS `a.t`",
+        ),
+    ],
+    ids=["a query inside", "a list inside", "a common table expression"],
+)
+def test_tables_of_one_last_name_are_told_apart_in_all_queries_of_a_text(text: str, expected: str):
+    assert with_tables(text, lambda name: f"`{'_'.join(name.parts)}`") == expected

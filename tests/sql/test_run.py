@@ -81,8 +81,15 @@ def test_metadata_columns_are_there_for_who_names_them_and_no_part_of_a_star(lak
     assert rows(lake, "SELECT * FROM db.sales WHERE id = 3") == [(3, "eu", 30)]
     found = rows(lake, "SELECT a.id, b._pos FROM db.sales a JOIN db.sales b USING (id) WHERE b._pos = 1")
     assert found == [(3, 1)]
-    with pytest.raises(UserError, match=r"whether \* means _pos too"):
-        lake.sql("SELECT * FROM (SELECT *, _pos FROM db.sales)")
+    found = rows(lake, "SELECT s._FILE IS NOT NULL, n._pos FROM db.sales s JOIN db.sales n USING (id) WHERE id = 3")
+    assert found == [(True, 1)]
+    own = "SELECT id % 2 AS _pos, count(*) FROM db.sales GROUP BY _pos"
+    assert rows(lake, own) == [(0, 1), (1, 2)], "an alias is no metadata column"
+    for text in ("SELECT * FROM (SELECT *, _pos FROM db.sales)", "SELECT hash(*) FROM db.sales WHERE _pos = 0"):
+        with pytest.raises(UserError, match=r"whether \* means _pos too"):
+            lake.sql(text)
+    with pytest.raises(UserError, match="NATURAL JOIN"):
+        lake.sql("SELECT _pos FROM db.sales a NATURAL JOIN db.sales b")
     lake.sql("CREATE TABLE db.own (_pos string)")
     lake.sql("INSERT INTO db.own VALUES ('mine')")
     assert rows(lake, "SELECT *, _pos FROM db.own") == [("mine", "mine")]
@@ -193,6 +200,11 @@ def test_update_and_delete_know_the_table_by_its_name(lake):
 def test_columns_may_be_qualified_with_the_whole_name_of_a_table(lake):
     lake.sql("UPDATE db.sales SET db.sales.v = db.sales.v + 1 WHERE db.sales.id = 2")
     lake.sql("DELETE FROM db.sales WHERE db.sales.id = (SELECT min(db.sales.id) FROM db.sales)")
+    lake.create_table("new.sales", "id bigint").append([{"id": 2}])
+    with pytest.raises(UserError, match=r"[Uu]nknown column"):  # `sales` is another one inside
+        lake.sql("DELETE FROM db.sales WHERE EXISTS (SELECT 1 FROM new.sales WHERE new.sales.id = db.sales.id)")
+    inside = "SELECT id FROM db.sales WHERE EXISTS (SELECT 1 FROM new.sales WHERE new.sales.id = db.sales.id)"
+    assert rows(lake, inside) == [(2,)]
     lake.create_table("db.new", "id bigint, v int").append([{"id": 3, "v": 7}])
     lake.sql(
         "MERGE INTO db.sales USING db.new ON db.sales.id = db.new.id "

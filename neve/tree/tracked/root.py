@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -255,11 +256,16 @@ _OF_LIST = (
 
 def _manifest(leaf: Leaf, length: int, spec_id: int | None, content: int, *facts: Any) -> Manifest:
     *counts, key, first_row_id, replaced_files, replaced_rows, partitions, statistics = facts
-    path = leaf.file if leaf.hidden is None else f"{leaf.file}#{leaf.hidden_by}"
+    path = leaf.file if leaf.hidden is None else f"{leaf.file}#{_state(leaf.hidden_by, leaf.hidden)}"
     named = (path, length, MIXED_SPECS if spec_id is None else spec_id, content == ContentType.DELETE_MANIFEST)
     others = (partitions, key, first_row_id, replaced_files, replaced_rows, leaf, statistics)
     in_order: tuple[Any, ...] = (*named, *counts, *others)  # some thousands are made at once, and names cost
     return Manifest(*in_order)
+
+
+def _state(hidden_by: int | None, hidden: bytes) -> int:
+    """What tells two states of a leaf apart: who hid rows of it last, or which ones, where that is not told."""
+    return crc32(hidden) if hidden_by is None else hidden_by
 
 
 def _other_sides(manifest: Manifest, leaf: Leaf, snapshot: Snapshot) -> Iterator[Manifest]:
