@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.types import LongType as IceLong
 from pyiceberg.types import StringType as IceString
 from pyspark.sql import datasource as ds
@@ -135,6 +136,11 @@ class TestColumnsAndTimes:
             read(lake_dir, lake=str(tmp_path / "nowhere"))
         assert not (tmp_path / "nowhere").exists()
         same_rows(read(tmp_path / "nowhere", lake=str(lake_dir)), read(lake_dir).to_pylist())
+
+    def test_a_lake_keeps_the_properties_of_its_storage(self, table: neve.Table, lake_dir: Path):
+        lake = neve.connect(lake_dir, **{"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"})
+        io = Connection.of(lake, "UTC").table("db.t").io
+        assert isinstance(io, FsspecFileIO)
 
     def test_credentials_are_not_shown(self, table: neve.Table, lake_dir: Path):
         assert "hush" not in repr(Connection(catalog="c", properties={"s3.secret-access-key": "hush"}))
