@@ -176,6 +176,8 @@ def _rows(
         raise UserError(f"Cannot read {name.name} as of another version: the name already says which one.")
     scan = Scan.of(context, snapshot_id=snapshot_id, ref=ref or said_ref, as_of=as_of)
     read = TableRead(name, context, scan.snapshot)
+    if read.hidden and name.joins_naturally:
+        raise UserError(f"A NATURAL JOIN would join by {', '.join(read.hidden)} too. Name the columns to join by.")
     columns = (*(f.name for f in scan.schema.fields), *read.hidden) if read.hidden else None
     return read, replace(scan, where=_where(scan, name), columns=columns).to_spark()
 

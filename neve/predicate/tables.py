@@ -18,7 +18,6 @@ from typing import Any
 
 from sqlglot import exp
 
-from neve.errors import UserError
 from neve.predicate.features import Features, features_of
 from neve.predicate.fragment import Edit, Fragment, edited, fragment
 from neve.predicate.temporal import after_group
@@ -47,6 +46,7 @@ class TableName:
     restriction: Restriction | None = field(default=None, compare=False, repr=False)
     asked: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """The columns the query may want of it that begin with an underscore, in lower case."""
+    joins_naturally: bool = field(default=False, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -141,7 +141,13 @@ class _Text(Fragment):
         start, end = node.parts[0].meta["start"], node.parts[-1].meta["end"] + 1
         parts = tuple(part.name for part in node.parts)
         name = TableName(
-            parts, start, end, alias=node.alias or None, restriction=_restriction(node), asked=self._asked(node)
+            parts,
+            start,
+            end,
+            alias=node.alias or None,
+            restriction=_restriction(node),
+            asked=self._asked(node),
+            joins_naturally=_joins_naturally(node),
         )
         for travel in self.travels:
             if end <= travel.start and not self.text[end : travel.start].strip():
@@ -230,11 +236,14 @@ def _is_beside(column: exp.Column, node: exp.Table, name: str) -> bool:
     if select is None or _select(column) is not select:
         return False
     own = [e for e in select.expressions if isinstance(e, exp.Alias) and e.alias.lower() == name]
-    if any(not isinstance(e.this, exp.Column) or e.this.name.lower() != name for e in own):
-        return False
-    if any((join.args.get("method") or "").upper() == "NATURAL" for join in select.args.get("joins") or []):
-        raise UserError(f"Cannot tell of which table {name} is beside a NATURAL JOIN. Name the columns to join by.")
-    return True
+    return all(isinstance(e.this, exp.Column) and e.this.name.lower() == name for e in own)
+
+
+def _joins_naturally(node: exp.Table) -> bool:
+    """Whether the query that reads a table joins by all columns of one name."""
+    select = _select(node)
+    joins = [] if select is None else select.args.get("joins") or []
+    return any((join.args.get("method") or "").upper() == "NATURAL" for join in joins)
 
 
 def _qualified(column: exp.Column, source: exp.Expression) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
-from pyiceberg.types import DecimalType, LongType
+from pyiceberg.types import DecimalType, GeometryType, LongType, NestedField
 from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from neve.errors import UnknownName, UserError
+from neve.sql.show import _type
 
 ROWS = [{"id": 1, "region": "eu", "v": 10}, {"id": 2, "region": "us", "v": 20}, {"id": 3, "region": "eu", "v": 30}]
 
@@ -90,6 +91,9 @@ def test_metadata_columns_are_there_for_who_names_them_and_no_part_of_a_star(lak
             lake.sql(text)
     with pytest.raises(UserError, match="NATURAL JOIN"):
         lake.sql("SELECT _pos FROM db.sales a NATURAL JOIN db.sales b")
+    lake.sql("CREATE TABLE db.left (_id bigint)")
+    lake.sql("INSERT INTO db.left VALUES (7)")
+    assert rows(lake, "SELECT _id FROM db.left a NATURAL JOIN db.left b") == [(7,)], "a column of its own"
     lake.sql("CREATE TABLE db.own (_pos string)")
     lake.sql("INSERT INTO db.own VALUES ('mine')")
     assert rows(lake, "SELECT *, _pos FROM db.own") == [("mine", "mine")]
@@ -114,6 +118,10 @@ def test_a_lake_shows_its_tables_and_describes_them(lake):
     assert lake.sql("DESC other.t").to_pylist() == lake.sql("DESCRIBE other.t").to_pylist()
     with pytest.raises(UnknownName, match=r"Unknown table 'other\.u'"):
         lake.sql("DESCRIBE other.u")
+
+
+def test_a_type_that_spark_lacks_is_described_in_the_words_of_iceberg():
+    assert _type(NestedField(1, "where", GeometryType())) == "geometry"
 
 
 def test_errors_of_a_query_point_at_the_place(lake):
