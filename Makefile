@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TESTERS ?= 2  # test processes side by side; each has a Spark of its own
+TESTS   ?=    # folders or files for `make test` and `make soak`; all of them unless told
 
 .PHONY: demo test docs lint check soak proof bench bench-limits bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
 
@@ -13,7 +14,7 @@ demo: $(READY)
 	$(BIN)/neve demo
 
 test: $(READY)
-	$(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # The site in site/. Fails on a broken link or anchor, a name that is not in the reference, or an example that prints
 # something else than the page says.
@@ -32,7 +33,7 @@ check: lint test
 # The same tests with examples nobody has tried yet, every DML case in both modes on every version, and many rounds of
 # compactions beside other writers.
 soak: $(READY)
-	HYPOTHESIS_PROFILE=search NEVE_CASES=all NEVE_ROUNDS=100 $(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder
+	HYPOTHESIS_PROFILE=search NEVE_CASES=all NEVE_ROUNDS=100 $(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # Every promise of docs/guarantees.md: crashes, power cuts, failing disks, lost answers, interleavings, crowds of
 # processes, random lives. Ends with a table of what was tried.
