@@ -106,8 +106,10 @@ def _with_keys(df: DataFrame, target: WriteTarget) -> tuple[DataFrame, list[_Key
     given = {name.lower() for name in df.columns}
 
     def name_of(field: PartitionField | SortField) -> str | None:
+        if isinstance(field.transform, VoidTransform):
+            return None  # and its column may be gone from the schema
         path = path_of(target.schema, field.source_id)
-        if isinstance(field.transform, VoidTransform) or path[0].lower() not in given:
+        if path[0].lower() not in given:
             return None
         text = column_of(target.schema, field.source_id)
         if isinstance(field.transform, IdentityTransform) and len(path) == 1:
