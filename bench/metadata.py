@@ -125,9 +125,9 @@ def many_files(folder: Path, version: int, manifests: int, each: int, properties
     new_path = lambda: f"{location}/metadata/{COMMIT}-m{next(numbers)}.{suffix}"  # noqa: E731
     context = ManifestContext(metadata, Specs.of(metadata), 1, new_path, target_bytes=1 << 30)
     shape, written = shape_of(metadata), []
-    with _no_fsync():
+    with no_fsync():
         for at in range(manifests):
-            entries = _random_entries(context.specs, at % 3, at * each, each, rng, location)
+            entries = random_entries(context.specs, at % 3, at * each, each, rng, location)
             written += shape.write_added(io, entries, context)
         if version > 2:
             written, _ = shape.assign_row_ids(written, 0)
@@ -144,7 +144,7 @@ def usual(folder: Path, files: int, version: int = 2) -> str:
 
 
 @contextmanager
-def _no_fsync() -> Iterator[None]:
+def no_fsync() -> Iterator[None]:
     """Tables are made for the measurement only, and must not wait for the disk."""
     kept, os.fsync = os.fsync, lambda descriptor: None
     try:
@@ -153,11 +153,14 @@ def _no_fsync() -> Iterator[None]:
         os.fsync = kept
 
 
-def _random_entries(specs: Specs, spec_id: int, start: int, rows: int, rng, location: str) -> EntryTable:
-    days = 19_700 + rng.integers(0, 365, rows)
+def random_entries(
+    specs: Specs, spec_id: int, start: int, rows: int, rng, location: str, days: tuple[int, int] = (0, 365)
+) -> EntryTable:
+    """New files of a spec, of some days of a year, with statistics of ten columns."""
+    day = 19_700 + rng.integers(*days, rows)
     regions = rng.integers(0, 40, rows)
     low = rng.integers(0, 1000, rows)
-    micros = days * DAY_MICROS
+    micros = day * DAY_MICROS
     bounds = {1: (low, low + 100), 2: (micros, micros + DAY_MICROS - 1)}
     bounds |= {i: tuple(np.sort(rng.random((2, rows)), axis=0)) for i in range(4, 12)}
     names, counts = rng.integers(0, 1 << 62, rows), rng.integers(1_000, 100_000, rows)
@@ -169,7 +172,7 @@ def _random_entries(specs: Specs, spec_id: int, start: int, rows: int, rng, loca
         "spec_id": np.full(rows, spec_id, np.int32),
         "record_count": counts,
         "file_size_in_bytes": rng.integers(1 << 20, 1 << 27, rows),
-        "p1000": pa.array(days.astype(np.int32)).cast(pa.date32()) if spec_id < 2 else None,
+        "p1000": pa.array(day.astype(np.int32)).cast(pa.date32()) if spec_id < 2 else None,
         "p1001": [f"r{r:02d}" for r in regions] if spec_id == 1 else None,
         "p1002": rng.integers(0, 64, rows).astype(np.int32) if spec_id == 2 else None,
         "value_counts": _counts(counts, list(bounds)),
@@ -237,10 +240,10 @@ def bench_planning(folder: Path) -> bool:
     for version, target in TARGETS.items():
         own = median(s for s, _ in mine[version])
         good &= seconds / own >= target
-        verdict = f"{seconds / own:5.0f}x (target {target}x) {_verdict(seconds / own >= target)}"
-        print(f"  Névé, v{version}                                     {own:9.2f}  {verdict} {every[version]:12.2f}")
+        ratio = f"{seconds / own:5.0f}x (target {target}x) {verdict(seconds / own >= target)}"
+        print(f"  Névé, v{version}                                     {own:9.2f}  {ratio} {every[version]:12.2f}")
     held = _bytes_held(io, tables[2])
-    print(f"  held by v2 {held:.0f} bytes a file (target under 200) {_verdict(held < 200)}")
+    print(f"  held by v2 {held:.0f} bytes a file (target under 200) {verdict(held < 200)}")
     return good and held < 200
 
 
@@ -263,7 +266,7 @@ def old_table(folder: Path, manifests: int = 1000, snapshots: int = 1000) -> str
     written = [
         m
         for n in range(manifests)
-        for m in write_manifests(io, _random_entries(context.specs, n % 3, n, 1, rng, location), context)
+        for m in write_manifests(io, random_entries(context.specs, n % 3, n, 1, rng, location), context)
     ]
     write_list(
         io,
@@ -324,11 +327,11 @@ def bench_append(folder: Path) -> bool:
     print("append one file to a table with 1000 manifests and 1000 snapshots")
     print(f"  PyIceberg fast_append  {peers * 1000:8.0f} CPU ms")
     print(f"  Névé                   {ours * 1000:8.0f} CPU ms")
-    print(f"  ratio {peers / ours:.1f}x (target 8x) {_verdict(peers / ours >= 8)}")
+    print(f"  ratio {peers / ours:.1f}x (target 8x) {verdict(peers / ours >= 8)}")
     return peers / ours >= 8
 
 
-def _verdict(good: bool) -> str:
+def verdict(good: bool) -> str:
     return "ok" if good else "MISSED"
 
 

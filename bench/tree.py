@@ -71,8 +71,8 @@ def _is_flat(costs: list[tuple[Cost, Cost]]) -> bool:
         each = (size[-1] - size[0]) * 1000 / max(measured[-1] - 1, 1)
         good &= growth <= FLAT and bytes_growth <= FLAT
         print(
-            f"  adaptive {word} on 1 to {measured[-1]} leaves: CPU {growth:.1f}x {b._verdict(growth <= FLAT)}, "
-            f"bytes {bytes_growth:.1f}x {b._verdict(bytes_growth <= FLAT)} ({each:.0f} bytes a leaf; target {FLAT}x)"
+            f"  adaptive {word} on 1 to {measured[-1]} leaves: CPU {growth:.1f}x {b.verdict(growth <= FLAT)}, "
+            f"bytes {bytes_growth:.1f}x {b.verdict(bytes_growth <= FLAT)} ({each:.0f} bytes a leaf; target {FLAT}x)"
         )
     return good
 
@@ -101,11 +101,11 @@ def _commits(folder: Path, place: str, properties: dict[str, str]) -> tuple[Cost
     read = plan(state.io, state.metadata, state.metadata.current_snapshot())
     chosen = np.random.default_rng(11).choice(len(read.files), ROUNDS + 1, replace=len(read.files) <= ROUNDS)
     files = [read.files.take([int(at)]) for at in chosen]
-    found = [(Removed(f, manifests=read.manifests), _delete_of(state, f, n)) for n, f in enumerate(files)]
+    found = [(Removed(f, manifests=read.manifests), delete_of(state, f, n)) for n, f in enumerate(files)]
     return cost, _measured(delete, source.parent)
 
 
-def _delete_of(state: Any, file: EntryTable, n: int) -> EntryTable:
+def delete_of(state: Any, file: EntryTable, n: int) -> EntryTable:
     """A delete of a row of a file in the form of the version; nobody looks at its bytes."""
     columns: dict[str, Any] = {"content": int(Content.POSITION_DELETES), "record_count": 1}
     columns |= {"referenced_data_file": file["file_path"], "file_path": f"file:///bench/d{n}.parquet"}

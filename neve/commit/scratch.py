@@ -52,7 +52,7 @@ class Scratch:
             self.snapshot_id,
             lambda: self._manifest_path(base),
             base.properties.manifest_target_size,
-            new_leaf_path=lambda: self._manifest_path(base, base.shape.suffix),
+            new_leaf_path=lambda: self._leaf_path(base),
             inline_files=base.properties.root_inline_files,
             inline_rows=base.properties.root_inline_rows,
             hides_rows=base.properties.manifest_vectors,
@@ -94,8 +94,14 @@ class Scratch:
         self.lists.append(path)
         return path
 
-    def _manifest_path(self, base: Base, suffix: str = ".avro") -> str:
-        path = f"{metadata_folder(base)}/{self.commit_id}-m{len(self.manifests)}{suffix}"
+    def _manifest_path(self, base: Base) -> str:
+        return self._noted(f"{metadata_folder(base)}/{self.commit_id}-m{len(self.manifests)}.avro")
+
+    def _leaf_path(self, base: Base) -> str:
+        """Every later root repeats the name of a leaf, so it is short, and of nothing random but the snapshot's id."""
+        return self._noted(f"{metadata_folder(base)}/{self.snapshot_id}-m{len(self.manifests)}{base.shape.suffix}")
+
+    def _noted(self, path: str) -> str:
         self.manifests.append(path)
         return path
 

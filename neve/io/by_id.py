@@ -280,15 +280,32 @@ def _leaves(name: str, values: pa.Array) -> Iterable[tuple[str, pa.Array]]:
 
 
 def _encoding(values: pa.Array) -> str:
-    """What makes a column small and quick to read: a dictionary where values repeat, else what suits their type."""
-    first, kind = values.slice(0, _LOOK), values.type
-    if len(first) < _FEW:
+    """What makes a column small and quick to read: a dictionary where values come back, else what suits their type."""
+    seen, kind = _sample(values), values.type
+    if len(seen) < _FEW:
         return "PLAIN"
-    if pa.types.is_boolean(kind) or pc.count_distinct(first).as_py() <= len(first) // 2:
+    if pa.types.is_boolean(kind) or _come_back(seen):
         return _DICTIONARY
     if pa.types.is_floating(kind):
         return "BYTE_STREAM_SPLIT"
     return "DELTA_BINARY_PACKED" if pa.types.is_integer(kind) or pa.types.is_temporal(kind) else "PLAIN"
+
+
+def _sample(values: pa.Array) -> pa.Array:
+    """Values of both ends: in a root the rows of leaves come first, and those of files behind them."""
+    if len(values) > _LOOK:
+        half = _LOOK // 2
+        values = pa.concat_arrays([values.slice(0, half), values.slice(len(values) - half)])
+    return values.drop_null()
+
+
+def _come_back(seen: pa.Array) -> bool:
+    """Whether values return after others. Those that only follow themselves are small as numbers, but not as text."""
+    distinct = pc.count_distinct(seen).as_py()
+    if distinct == 1 or not pa.types.is_primitive(seen.type):
+        return bool(distinct <= len(seen) // 2)
+    changes = pc.sum(pc.not_equal(seen.slice(1), seen.slice(0, len(seen) - 1))).as_py()
+    return bool(distinct <= (changes + 1) // 2)
 
 
 def _id_of(field: pa.Field) -> int | None:

@@ -146,6 +146,7 @@ def tree_of(t: Kit) -> list[str]:
     names = {f"{t.location}/": "<table>/"}
     for n, snapshot in enumerate(t.metadata.snapshots, 1):
         names[snapshot.snapshot_id] = f"S{n}"
+        names[f"/{snapshot.snapshot_id}-m"] = f"/c{n}-m"
         names[re.search(r"-1-(.*)\.(?:parquet|avro)$", snapshot.listing)[1]] = f"c{n}"
     lines = ["root", *_shown(root, names)]
     for row in v4.rows_of(root):
@@ -207,3 +208,9 @@ def _vector(deletes, at: int | None):
         return None
     row = deletes.columns.slice(at, 1).to_pylist()[0]
     return (row["file_path"], row["content_offset"], row["content_size_in_bytes"], row["record_count"])
+
+
+def test_leaves_are_named_by_the_snapshot_that_wrote_them(tmp_path: Path):
+    t = append(tmp_path)
+    names = [m.path.rsplit("/", 1)[1] for m in t.manifests()]
+    assert sorted(names) == sorted(f"{s.snapshot_id}-m0.parquet" for s in t.metadata.snapshots)
