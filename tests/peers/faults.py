@@ -82,6 +82,10 @@ def _has_a_field_whose_name_avro_does_not_take(table: IcebergTable) -> bool:
     return is_new and any(not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", f.name) for f in fields)
 
 
+def _has_a_field_beyond_ascii(table: IcebergTable) -> bool:
+    return not all(f.name.isascii() for spec in table.metadata.partition_specs for f in spec.fields)
+
+
 def _has_dates_as_times(table: IcebergTable) -> bool:
     schemas = table.metadata.schemas
     kinds = {i: {str(s.find_type(i)) for s in schemas if i in s.field_ids} for s in schemas for i in s.field_ids}
@@ -151,6 +155,12 @@ def _by_a_name_with_a_space(lake: Lake, name: str) -> Table:
     return table
 
 
+def _by_a_name_beyond_ascii(lake: Lake, name: str) -> Table:
+    table = lake.create_table(name, "id bigint, `größe` bigint", ["`größe`"], format_version=2)
+    table.append([{"id": 1, "größe": 9}])
+    return table
+
+
 def _renamed(lake: Lake, name: str) -> Table:
     table = _table(lake, name)
     with table.evolve_schema() as change:
@@ -204,6 +214,13 @@ FAULTS: tuple[Fault, ...] = (
         lambda table: _a_partition_source_is_gone(table) and _has_deletes(table),
         "Died",
         _without_the_column_of_its_deletes,
+    ),
+    Fault(
+        "DuckDB",
+        "ends the process over a partition field whose name is not ASCII, whoever wrote the table",
+        _has_a_field_beyond_ascii,
+        "Died",
+        _by_a_name_beyond_ascii,
     ),
     Fault(
         "DataFusion",
