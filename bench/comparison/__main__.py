@@ -33,6 +33,7 @@ class Peer:
     jobs: list[str] = field(default_factory=list)
     costs: dict[str, Cost] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def start(cls, key: str, folder: Path, scale: float) -> Peer:
@@ -46,11 +47,14 @@ class Peer:
 
     def ask(self, order: str) -> str | None:
         """What went wrong, if anything did."""
+        problem: str | None = self._told(order).get("problem")
+        return problem
+
+    def _told(self, order: str) -> dict[str, Any]:
         assert self.process.stdin is not None
         self.process.stdin.write(order + "\n")
         self.process.stdin.flush()
-        problem: str | None = self._answer().get("problem")
-        return problem
+        return self._answer()
 
     def measure(self, job: str) -> None:
         if problem := self.ask(f"ready {job}"):
@@ -62,6 +66,13 @@ class Peer:
             self.problems[job] = problem
         else:
             self.costs[job] = meter.cost.of_one(TIMES.get(job, 1))
+            self.answers[job] = self._told(f"answer {job}").get("said", "")
+
+    def compare(self, job: str, right: str | None) -> None:
+        """What costs little because it did something else is worth nothing."""
+        if job in self.costs and right is not None and self.answers[job] != right:
+            del self.costs[job]
+            self.problems[job] = f"it left {self.answers[job]}, the first engine {right}"
 
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -102,6 +113,7 @@ def run(folder: Path, scale: float, keys: list[str]) -> dict[str, Any]:
         for peer in peers:
             if job in peer.jobs:
                 peer.measure(job)
+                peer.compare(job, peers[0].answers.get(job))
                 say(f"{job}, {peer.name}: {peer.costs.get(job) or peer.problems.get(job)}")
     for peer in peers:
         peer.stop()

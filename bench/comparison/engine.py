@@ -11,10 +11,12 @@ from bench.comparison.inputs import Inputs
 
 @dataclass(frozen=True)
 class Job:
-    """Something to measure, and what comes before it and is not measured."""
+    """Something to measure, what comes before it, and what tells afterwards whether it was done right."""
 
     run: Callable[[], Any]
     ready: Callable[[], Any] = lambda: None
+    answer: Callable[[], Any] = lambda: None
+    """Equal for all engines that have done the job."""
 
 
 class Engine(Protocol):

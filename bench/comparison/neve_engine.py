@@ -11,7 +11,7 @@ import neve
 from bench.comparison.engine import Job
 from bench.comparison.inputs import ONE_IN_A_HUNDRED, ONE_YEAR, PLANNED, Inputs
 from bench.comparison.jobs import MODES
-from bench.comparison.sparks import SETTINGS, many_parts, nowhere
+from bench.comparison.sparks import SETTINGS, content, many_parts, nowhere
 from bench.lineitem import DDL
 from neve.run.spark.session import local_session
 from neve.table import Table
@@ -31,17 +31,17 @@ class Neve:
     def jobs(self, inputs: Inputs) -> dict[str, Job]:
         on = _Work(self, inputs)
         changes = {
-            f"{verb} {short}": Job(lambda v=verb, m=mode: on.change(v, m), on.put_back)  # type: ignore[misc]
+            f"{verb} {short}": Job(lambda v=verb, m=mode: on.change(v, m), on.put_back, on.content)  # type: ignore[misc]
             for short, mode in MODES.items()
             for verb in ("UPDATE", "DELETE", "MERGE")
         }
         return {
-            "append": Job(on.append),
+            "append": Job(on.append, answer=on.content),
             "scan": Job(lambda: nowhere(on.table.to_spark())),
             "scan of a year": Job(lambda: nowhere(on.table.scan(ONE_YEAR).to_spark())),
             **changes,
-            "compaction": Job(on.compact, on.make_small_files),
-            "spec upgrade": Job(lambda: on.table.rewrite_data_files().upgrade_spec().execute(), on.put_back),
+            "compaction": Job(on.compact, on.make_small_files, lambda: content(on.small.to_spark())),
+            "spec upgrade": Job(on.upgrade, on.put_back, on.content),
             **{f"plan {n} files": Job(lambda n=n: len(on.many(n).scan(PLANNED).plan().files)) for n in inputs.growth},
             **{f"commit to {n} files": Job(lambda n=n: on.many(n).append(ONE_ROW)) for n in inputs.growth},
         }
@@ -79,6 +79,12 @@ class _Work:
         """Say to engines that only read where the table is."""
         places = {"metadata": table.context.iceberg.metadata_location, "location": table.context.metadata.location}
         (self.inputs.lake / f"{self.inputs.name}.json").write_text(json.dumps(places))
+
+    def content(self) -> str:
+        return content(self.table.to_spark())
+
+    def upgrade(self) -> Any:
+        return self.table.rewrite_data_files().upgrade_spec().execute().summary
 
     def put_back(self) -> None:
         if self.table.context.metadata.current_snapshot_id != self.start and self.start is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+import pyarrow.compute as pc
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, LessThan
 from pyiceberg.manifest import clear_manifest_cache
@@ -34,10 +35,10 @@ class PyIceberg:
     def jobs(self, inputs: Inputs) -> dict[str, Job]:
         on = _Work(self.catalog, inputs)
         return {
-            "append": Job(on.append),
+            "append": Job(on.append, answer=on.content),
             "scan": Job(lambda: on.read(on.table.scan())),
             "scan of a year": Job(lambda: on.read(on.table.scan(YEAR))),
-            "DELETE CoW": Job(lambda: on.table.delete(EqualTo("l_tax", "0.07"))),
+            "DELETE CoW": Job(lambda: on.table.delete(EqualTo("l_tax", "0.07")), answer=on.content),
             **{f"plan {n} files": Job(lambda n=n: on.planned(n)) for n in inputs.growth},
             **{f"commit to {n} files": Job(lambda n=n: on.many(n).append(on.row(n))) for n in inputs.growth},
         }
@@ -75,6 +76,11 @@ class _Work:
 
     def read(self, scan: Any) -> int:
         return sum(batch.num_rows for batch in scan.to_arrow_batch_reader())
+
+    def content(self) -> str:
+        found = self.table.scan(selected_fields=("l_extendedprice", "l_orderkey")).to_arrow()
+        prices, keys = (pc.sum(found[name]) for name in ("l_extendedprice", "l_orderkey"))
+        return f"{found.num_rows} rows, prices of {prices}, keys of {keys}"
 
     def many(self, files: int) -> Any:
         name = f"bench.many_{files}"

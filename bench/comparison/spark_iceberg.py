@@ -7,7 +7,7 @@ from typing import Any
 from bench.comparison.engine import Job
 from bench.comparison.inputs import ONE_IN_A_HUNDRED, ONE_YEAR, PLANNED, Inputs
 from bench.comparison.jobs import MODES
-from bench.comparison.sparks import SETTINGS, many_parts, nowhere
+from bench.comparison.sparks import SETTINGS, content, many_parts, nowhere
 from bench.lineitem import DDL
 from neve.run.spark.session import local_session
 from tests.peers.jars import ICEBERG, SQLITE, path_of
@@ -45,17 +45,20 @@ class SparkIceberg:
             f"{verb} {short}": Job(
                 lambda v=verb: on.change(v),  # type: ignore[misc]
                 lambda v=verb, m=mode: on.put_back(v, m),  # type: ignore[misc]
+                lambda: content(self.spark.table(on.table)),
             )
             for short, mode in MODES.items()
             for verb in ("UPDATE", "DELETE", "MERGE")
         }
         return {
-            "append": Job(on.append),
+            "append": Job(on.append, answer=lambda: content(self.spark.table(on.table))),
             "scan": Job(lambda: nowhere(self.spark.table(on.table))),
             "scan of a year": Job(lambda: nowhere(self.spark.table(on.table).where(ONE_YEAR))),
             **changes,
-            "compaction": Job(lambda: on.rewrite(on.small), on.make_small_files),
-            "spec upgrade": Job(lambda: on.rewrite(on.table), on.put_back),
+            "compaction": Job(
+                lambda: on.rewrite(on.small), on.make_small_files, lambda: content(self.spark.table(on.small))
+            ),
+            "spec upgrade": Job(lambda: on.rewrite(on.table), on.put_back, lambda: content(self.spark.table(on.table))),
             **{f"plan {n} files": Job(lambda n=n: on.planned(n), lambda n=n: on.many(n)) for n in inputs.growth},  # type: ignore[misc]
             **{f"commit to {n} files": Job(lambda n=n: on.commit(n), lambda n=n: on.many(n)) for n in inputs.growth},  # type: ignore[misc]
         }

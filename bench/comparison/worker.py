@@ -1,6 +1,6 @@
 """One engine in a process of its own: `python -m bench.comparison.worker ENGINE FOLDER SCALE`.
 
-Reads one order a line (`ready JOB`, `run JOB`, `warm`) and answers each with a line of JSON.
+Reads one order a line (`ready JOB`, `run JOB`, `answer JOB`, `warm`) and answers each with a line of JSON.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 
@@ -50,15 +49,15 @@ def main(name: str, folder: str, scale: str) -> None:
     answers.write(json.dumps({"name": engine.name, "jobs": [n for n in JOBS if n in jobs]}) + "\n")
     for line in sys.stdin:
         order, _, job = line.strip().partition(" ")
-        began, problem = time.monotonic(), None
+        said, problem = None, None
         try:
             acts = {"warm": lambda: warm(engine, small)}
             act = acts[order] if order in acts else getattr(jobs[job], order)
             for _ in range(TIMES.get(job, 1) if order == "run" else 1):
-                act()
+                said = act()
         except Exception as e:  # whatever goes wrong is what the table says
             problem = f"{type(e).__name__}: {str(e).strip()[:400]}"
-        answers.write(json.dumps({"problem": problem, "seconds": time.monotonic() - began}) + "\n")
+        answers.write(json.dumps({"problem": problem, "said": str(said)}) + "\n")
     engine.stop()
     answers.close()
     os._exit(0)  # threads that an engine left behind do not matter any more
