@@ -96,13 +96,13 @@ def picture(found: dict[str, Any]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 30}" font-family="sans-serif" '
         f'font-size="12" fill="#777"><title>CPU seconds in times of Névé</title>{legend}{line}{"".join(parts)}'
-        f'<text x="{_x(1)}" y="{y + 16}" text-anchor="middle">1× = Névé</text></svg>\n'
+        f'<text x="{_x(1)}" y="{y + 16}" text-anchor="middle">← cheaper than Névé · 1× · costlier →</text></svg>\n'
     )
 
 
 def _x(ratio: float) -> float:
-    """The place of a ratio from a quarter to a hundred."""
-    low, high = log(0.25), log(100)
+    """The place of a ratio from a fortieth to forty."""
+    low, high = log(1 / 40), log(40)
     return NAME + (WIDTH - NAME - 80) * (min(max(log(ratio), low), high) - low) / (high - low)
 
 
