@@ -33,7 +33,7 @@ from neve.tree.files import entries_of
 
 LEAVES = tuple(n for n in (1, 100, 1_000, 10_000) if n <= int(os.environ.get("NEVE_BENCH_LEAVES", "10000")))
 FILES = 100  # in each leaf: fewer than an adaptive tree moves out of its root at once
-ROUNDS = 5
+ROUNDS = 9
 ADAPTIVE = {"neve.root.inline-files": "100", "neve.manifest-vectors.enabled": "true"}
 WAYS: dict[str, tuple[int, dict[str, str]]] = {
     "v2": (2, {}),

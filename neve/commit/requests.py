@@ -41,11 +41,12 @@ def no_self_reference(window: Window, action: RowDelta) -> Conflict | None:
 
 def start_is_an_ancestor(window: Window, action: RowDelta) -> Conflict | None:
     """I. The snapshot the plan was made on is part of the history of the branch."""
-    known = tuple(window.base.ancestors())
-    if any(s.snapshot_id == action.start_snapshot_id for s in known):
-        return None
-    if known[-1].parent_snapshot_id is not None:
-        return window.broken(known[-1])  # expiry cut the history short, so nobody can tell
+    oldest = None
+    for oldest in window.base.ancestors():  # the head first: it is most often the one
+        if oldest.snapshot_id == action.start_snapshot_id:
+            return None
+    if oldest is not None and oldest.parent_snapshot_id is not None:
+        return window.broken(oldest)  # expiry cut the history short, so nobody can tell
     branch = window.base.branch
     message = (
         f"Snapshot {action.start_snapshot_id}, which the change was planned on, is not in the history of {branch!r}."
