@@ -16,26 +16,27 @@ WIDTH, BAR, NAME = 900, 18, 170
 COLOURS = ("#2f6f9f", "#c8743a", "#7a8a3c", "#8a5a9c", "#5a8a8a")
 
 
-def table(found: dict[str, Any]) -> str:
+def table(found: dict[str, Any], between: str = ", ") -> str:
     """Rows of jobs, columns of engines: CPU seconds, time and memory, and how they compare with Névé."""
     engines = found["engines"]
     lines = ["| job | " + " | ".join(engines) + " |", "|---|" + "---|" * len(engines)]
     for job, costs in found["jobs"].items():
         ours = costs.get(engines[0], {})
-        lines.append(f"| {job} | " + " | ".join(_cell(costs.get(e), ours, e == engines[0]) for e in engines) + " |")
+        cells = (between.join(_cell(costs.get(e), ours, e == engines[0])) for e in engines)
+        lines.append(f"| {job} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _cell(cost: dict[str, Any] | None, ours: dict[str, Any], is_ours: bool) -> str:
+def _cell(cost: dict[str, Any] | None, ours: dict[str, Any], is_ours: bool) -> list[str]:
     if cost is None:
-        return "–"
+        return ["–"]
     if "problem" in cost:
-        return "failed"
-    text = f"{cost['cpu']:.3g} CPU s, {cost['seconds']:.3g} s, {cost['mib']} MiB"
+        return ["failed"]
+    figures = [f"{cost['cpu']:.3g} CPU s", f"{cost['seconds']:.3g} s", f"{cost['mib']} MiB"]
     if is_ours or not ours.get("cpu"):
-        return text
+        return figures
     ratio = cost["cpu"] / ours["cpu"]
-    return f"{text}, **{ratio:.2f}×**" + (" (Névé is slower)" if ratio < 1 else "")
+    return [f"**{ratio:.2f}×**" + (" (Névé is slower)" if ratio < 1 else ""), *figures]
 
 
 def page(found: dict[str, Any]) -> str:
@@ -56,10 +57,11 @@ TPC-H's in three partition specs, on {os.cpu_count()} cores and {psutil.virtual_
 table; another run gives other numbers, so small differences mean nothing. After appends, changes and rewrites all
 engines must hold the same rows.
 
-A cell has the CPU seconds of all processes of the engine, the time it took, the most memory it held, and how many times
-the CPU seconds of Névé that is. Below 1 Névé is slower. A dash: the engine cannot do the job, or not on this table.
+A cell has the CPU seconds of all processes of the engine, the time it took and the most memory it held, and before them
+how many times the CPU seconds of Névé that is: below 1 Névé is slower. A dash: the engine cannot do the job, or not on
+this table.
 
-{table(found)}
+{table(found, "<br>")}
 
 ![CPU seconds of each job, in times of Névé](assets/benchmarks.svg)
 {failed}
