@@ -98,6 +98,10 @@ def _is_upgraded_and_not_written(table: IcebergTable) -> bool:
     return table.metadata.format_version > 1 and head is not None and not head.sequence_number
 
 
+def _has_been_of_version_1(table: IcebergTable) -> bool:
+    return table.metadata.format_version > 1 and any(not s.sequence_number for s in table.metadata.snapshots)
+
+
 def _summary(snapshot: Any) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
@@ -180,6 +184,14 @@ def _upgraded(lake: Lake, name: str) -> Table:
     return _table(lake, name, version=1).upgrade(2)
 
 
+def _upgraded_after_a_change(lake: Lake, name: str) -> Table:
+    table = _table(lake, name, version=1, by=("region",))
+    table.delete().where("region = 'eu'").execute()  # the manifest is written again with the file of the other region
+    table = table.upgrade(2)
+    table.append([_ROWS[0]])
+    return table
+
+
 FAULTS: tuple[Fault, ...] = (
     Fault(
         "PyIceberg",
@@ -208,6 +220,13 @@ FAULTS: tuple[Fault, ...] = (
         _is_upgraded_and_not_written,
         "AssertionError: DuckDB: Error: required field 'sequence_number' is NULL!",
         _upgraded,
+    ),
+    Fault(
+        "DuckDB",
+        "does not read manifests of version 1 that carry files of earlier ones once the table is of a later version",
+        _has_been_of_version_1,
+        "AssertionError: DuckDB: Error: 'manifest_entry.sequence_number' is only allowed to be NULL for ADDED entries",
+        _upgraded_after_a_change,
     ),
     Fault(
         "DuckDB",
