@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +18,7 @@ from statistics import mean, median
 import numpy as np
 
 from bench import metadata as b
-from bench.tree import ADAPTIVE, FLAT, Cost, delete_of
+from bench.tree import ADAPTIVE, FLAT, Cost, delete_of, in_a_folder
 from neve.catalog import NeveCatalog, open_catalog
 from neve.commit.actions import Append, Removed, RowDelta
 from neve.commit.outcome import require
@@ -133,14 +130,5 @@ def _forgetful(lake: NeveCatalog, folder: Path, home: Path) -> NeveCatalog:
     return young
 
 
-def main() -> None:
-    folder = Path(tempfile.mkdtemp(prefix="neve-bench-"))
-    try:
-        good = bench_turns(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    sys.exit(0 if good else 1)
-
-
 if __name__ == "__main__":
-    main()
+    in_a_folder(bench_turns)

@@ -140,14 +140,15 @@ def _peer(folder: Path, place: str) -> Cost:
     return _measured(append, Path(place.removeprefix("file://")).parent)
 
 
-def main() -> None:
+def in_a_folder(bench: Callable[[Path], bool]) -> None:
+    """Run a bench in a folder of its own and end with 1 when it missed a target."""
     folder = Path(tempfile.mkdtemp(prefix="neve-bench-"))
     try:
-        good = bench_small_commits(folder)
+        good = bench(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     sys.exit(0 if good else 1)
 
 
 if __name__ == "__main__":
-    main()
+    in_a_folder(bench_small_commits)

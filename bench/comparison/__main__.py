@@ -65,8 +65,14 @@ class Peer:
         if problem:
             self.problems[job] = problem
         else:
-            self.costs[job] = meter.cost.of_one(TIMES.get(job, 1))
-            self.answers[job] = self._told(f"answer {job}").get("said", "")
+            self._check(job, meter.cost)
+
+    def _check(self, job: str, cost: Cost) -> None:
+        told = self._told(f"answer {job}")
+        if told.get("problem"):
+            self.problems[job] = f"done, but then: {told['problem']}"
+            return
+        self.costs[job], self.answers[job] = cost.of_one(TIMES.get(job, 1)), told["said"]
 
     def compare(self, job: str, right: str | None) -> None:
         """What costs little because it did something else is worth nothing."""

@@ -235,7 +235,7 @@ def _open_parquet(data: bytes | pa.NativeFile, path: str) -> pq.ParquetFile:
 
 
 class _ByNumber(pq.ParquetFile):
-    """A file read by the numbers of its columns: an index of their names would take half the time of opening it."""
+    """A file read by the numbers of its columns: an index of their names takes as long as a half of the rest."""
 
     def _build_nested_paths(self) -> dict[str, list[int]]:
         return {}
