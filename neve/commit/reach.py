@@ -14,7 +14,7 @@ from pyiceberg.io import FileIO
 
 from neve.errors import MissingFile
 from neve.io.paths import canonical_all, inside_all, may_be_place_of
-from neve.io.threads import in_threads
+from neve.io.threads import in_threads, readers
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import properties_of
@@ -67,13 +67,16 @@ def reachable(io: FileIO, metadata: TableMetadata, metadata_location: str, *, li
 
 def distinct_manifests(io: FileIO, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> Manifests:
     """The manifests of some snapshots, each once."""
-    listed = in_threads(lambda s: manifests_of(io, metadata, s), list(snapshots))
+    threads = readers(io, [metadata.location])
+    listed = in_threads(lambda s: manifests_of(io, metadata, s), list(snapshots), threads)
     return _distinct(m for manifests in listed for m in manifests)
 
 
 def _entries(io: FileIO, manifests: Iterable[Manifest], specs: Specs, *, live_only: bool = True) -> EntryTable:
     """The files of manifests of several snapshots, read one by one: a file may be live in many of them."""
-    read = in_threads(lambda m: read_entries(io, [m], specs, live_only=live_only), list(manifests))
+    every = list(manifests)
+    threads = readers(io, (m.file for m in every))
+    read = in_threads(lambda m: read_entries(io, [m], specs, live_only=live_only), every, threads)
     return EntryTable.concat(read, specs)
 
 
@@ -190,7 +193,7 @@ def _listed(io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot]) 
         except MissingFile as e:
             return e.path
 
-    listed = in_threads(one, list(snapshots))
+    listed = in_threads(one, list(snapshots), readers(io, [metadata.location]))
     found = _distinct(m for manifests in listed if not isinstance(manifests, str) for m in manifests)
     return found, tuple(path for path in listed if isinstance(path, str))
 
@@ -207,7 +210,7 @@ def _files(
         except MissingFile as e:
             return e.path
 
-    read = in_threads(one, list(only.values()))
+    read = in_threads(one, list(only.values()), readers(io, (m.file for m in only.values())))
     entries = EntryTable.concat([t for t in read if not isinstance(t, str)], specs)
     missing = tuple(path for path in read if isinstance(path, str))
     if not len(entries):

@@ -67,6 +67,8 @@ class Layout:
     """The fields of a file by the ids that lead to them; found out once for all files with the same columns."""
 
     schema: pa.Schema
+    key: pa.Buffer
+    """The schema as bytes: they are compared in no time, schemas field by field."""
     places: Mapping[IdPath, Place]
     orders: dict[tuple[IdPath, ...], Order]
     """What was asked for before."""
@@ -74,10 +76,11 @@ class Layout:
     @classmethod
     def of(cls, schema: pa.Schema) -> Layout:
         """The layout of a schema; the last ones are remembered."""
+        key = schema.serialize()
         for layout in _LAYOUTS:
-            if layout.schema.equals(schema, check_metadata=True):
+            if layout.key.equals(key):
                 return layout
-        made = cls(schema, dict(_walk(schema, (), "", 0)), {})
+        made = cls(schema, key, dict(_walk(schema, (), "", 0)), {})
         _LAYOUTS[:] = [made, *_LAYOUTS[: _REMEMBERED - 1]]
         return made
 

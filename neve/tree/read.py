@@ -22,7 +22,7 @@ from neve.io.avro import AvroFile, AvroHeader, Projection, decode, open_avro, re
 from neve.io.by_id import is_parquet, open_by_id
 from neve.io.files import read_all
 from neve.io.paths import canonical_all, refuse_unreadable, resolve
-from neve.io.threads import in_threads
+from neve.io.threads import in_threads, readers
 from neve.io.untrusted import untrusted
 from neve.model.partition import Specs
 from neve.tree.checks import check_entries, check_fields, check_list
@@ -183,7 +183,7 @@ def read_entries(
         entries = entries.live() if live_only else entries
         return _detailed(entries, opened, detail, detail_where(entries)) if detail_where else entries
 
-    tables = in_threads(one, list(enumerate(manifests)))
+    tables = in_threads(one, list(enumerate(manifests)), readers(io, (m.file for m in manifests)))
     return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _in_order(detail))
 
 
@@ -212,7 +212,8 @@ def sift_entries(
 
     leaves = [(at, m) for at, m in enumerate(manifests) if can_sift(m)]
     alone = [[(at, m)] for at, m in enumerate(manifests) if not can_sift(m)]
-    found = in_threads(some, [*_together(leaves), *alone])
+    threads = readers(io, (m.file for m in manifests))
+    found = in_threads(some, [*_together(leaves, threads), *alone], threads)
     tracked = [f for f in found if isinstance(f, Chosen)]
     others = [f for f in found if isinstance(f, Sifted)]
     tables = [entries_of(tracked, manifests, specs, detail), *(f.entries for f in others if len(f.entries))]
@@ -223,11 +224,15 @@ def sift_entries(
     return Sifted(entries, considered, sum(f.in_partitions for f in found))
 
 
-def _together(leaves: Sequence[tuple[int, Manifest]]) -> Iterator[list[tuple[int, Manifest]]]:
-    """Leaves to be looked at together: of one spec, so that what its partitions cannot tell is not asked."""
+def _together(leaves: Sequence[tuple[int, Manifest]], threads: int) -> Iterator[list[tuple[int, Manifest]]]:
+    """Leaves to be looked at together: of one spec, so that what its partitions cannot tell is not asked.
+
+    All together, as far as every thread has some.
+    """
+    most = min(TOGETHER, -(-len(leaves) // threads))
     for spec_id in sorted({m.spec_id for _, m in leaves}):
         own = [(at, m) for at, m in leaves if m.spec_id == spec_id]
-        yield from (own[at : at + TOGETHER] for at in range(0, len(own), TOGETHER))
+        yield from (own[at : at + most] for at in range(0, len(own), most))
 
 
 def _sifted(
@@ -330,7 +335,7 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
                 return leaf.details(io, manifest, entries.specs, own, contents[part], names)
             return _details(_opened(io, manifest, entries.specs), own, names)
 
-    pieces = in_threads(details, np.split(order, cuts))
+    pieces = in_threads(details, np.split(order, cuts), readers(io, (m.file for m in manifests)))
     found = pa.concat_tables(pieces)
     if (np.diff(order) < 0).any():
         found = found.take(pa.array(np.argsort(order)))

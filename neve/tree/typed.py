@@ -20,7 +20,7 @@ from neve.errors import CorruptFile
 from neve.io.avro import read_header
 from neve.io.by_id import IdTable, is_parquet, open_by_id
 from neve.io.files import read_all
-from neve.io.threads import in_threads
+from neve.io.threads import in_threads, readers
 from neve.model.partition import Meaning, Specs, meaning
 from neve.model.promotion import can_promote
 from neve.tree.entries import MIXED_SPECS, Manifest
@@ -38,7 +38,8 @@ def typed(io: FileIO, specs: Specs, manifests: Iterable[Manifest]) -> Specs:
     """
     telling = [m for m in manifests if m.spec_id in specs.untyped or (m.spec_id == MIXED_SPECS and specs.untyped)]
     learned: dict[Meaning, IcebergType] = {}
-    for manifest, told in zip(telling, in_threads(lambda m: _told(io, m, specs), telling), strict=True):
+    threads = readers(io, (m.file for m in telling))
+    for manifest, told in zip(telling, in_threads(lambda m: _told(io, m, specs), telling, threads), strict=True):
         for key, kind in told.items():
             learned[key] = _wider(learned.get(key, kind), kind, manifest)
     return specs.taught(learned)

@@ -237,7 +237,8 @@ def first_row_ids(rows: pa.Table, stated: pa.ChunkedArray, manifest: Manifest) -
     if stated.null_count < len(stated):
         waiting &= stated.is_null().to_numpy()
     taken = rows["record_count"].to_numpy() * waiting
-    assigned = pa.array(manifest.first_row_id + np.cumsum(taken) - taken, pa.int64(), mask=~waiting)
+    absent = None if waiting.all() else ~waiting
+    assigned = pa.array(manifest.first_row_id + np.cumsum(taken) - taken, pa.int64(), mask=absent)
     return pc.coalesce(stated.combine_chunks(), assigned) if stated.null_count < len(stated) else assigned
 
 

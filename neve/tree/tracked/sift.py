@@ -29,8 +29,8 @@ from neve.tree.tracked.statistics import LOWER, NANS, NULLS, UPPER, column_of, k
 
 __all__ = ["TOGETHER", "Chosen", "can_sift", "chosen_files", "entries_of"]
 
-TOGETHER = 16
-"""How many leaves are worth looking at together."""
+TOGETHER = 64
+"""How many leaves are looked at together at most: more of them cost memory and save nothing."""
 
 _JUDGED = ("status", "content_type", "format_version", "spec_id", "record_count")
 _OTHERS = (

@@ -1,0 +1,32 @@
+"""How many files are read at once: storage that answers late is asked many things together, a disk is not."""
+
+from __future__ import annotations
+
+from os import cpu_count
+from threading import Barrier
+
+import pytest
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from neve.io.threads import in_threads, readers
+
+AWAY = ["s3://bucket/a.avro", "s3://bucket/b.avro"]
+
+
+def test_files_away_are_waited_for_together():
+    meeting = Barrier(8, timeout=30)
+    found = in_threads(lambda n: (n, meeting.wait())[0], range(8), readers(PyArrowFileIO(), AWAY))
+    assert found == [*range(8)]
+
+
+@pytest.mark.parametrize("paths", [["/t/a.avro"], ["file:///t/a.avro"], []], ids=["plain", "file", "none"])
+def test_a_disk_has_a_reader_a_core(paths: list[str]):
+    assert readers(PyArrowFileIO(), paths) == cpu_count()
+
+
+def test_files_of_a_storage_nobody_knows_are_away():
+    class Elsewhere(FileIO):
+        new_input = new_output = delete = None
+
+    assert readers(Elsewhere(), ["/t/a.avro"]) >= 8
