@@ -41,7 +41,7 @@ proof: export NEVE_PROOF := all
 proof: export NEVE_LEDGER := $(CURDIR)/.cache/proof.jsonl
 proof: $(READY)
 	mkdir -p .cache && rm -f $(NEVE_LEDGER)
-	$(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder tests/proof tests/test_writers.py $(wildcard tests/hostile tests/peers); \
+	$(BIN)/pytest -q -n $(TESTERS) --dist loadgroup --no-loadscope-reorder tests/proof tests/test_writers.py $(wildcard tests/hostile tests/peers); \
 	status=$$?; $(BIN)/python -m tests.proof.ledger $(NEVE_LEDGER); exit $$status
 
 # Névé beside other engines; SCALE=1 is six million rows. Writes docs/benchmarks.md with its picture and data.

@@ -17,6 +17,8 @@ from tests.proof.ledger import tallied
 
 LEAST = 2_000 if IS_FULL else 80
 
+pytestmark = pytest.mark.xdist_group("hostile tables")  # all are met once, for both tests
+
 
 @pytest.fixture(scope="module")
 def report() -> Report:
