@@ -20,7 +20,7 @@ from neve.io.files import naming, read_all
 from neve.io.mumbling import decode
 from neve.io.targets import check_is_file, local_target
 from neve.model.partition import Specs
-from neve.tree.entries import DETAIL, LIVE, Content, EntryTable, Leaf, Manifest, Status
+from neve.tree.entries import DETAIL, LIVE, Content, EntryTable, Leaf, Manifest, Status, distinct_specs
 from neve.tree.tracked import statistics
 from neve.tree.tracked.checks import check_leaf, refuse_column_files, refuse_twice, resolved
 from neve.tree.tracked.fields import ContentType
@@ -195,7 +195,7 @@ def of_known_specs(rows: pa.Table, specs: Specs, path: str) -> pa.Table:
             row = int(np.flatnonzero(rows["spec_id"].is_null().to_numpy())[0])
             raise CorruptFile(path, "a spec_id in every row, as the table has no unpartitioned spec", f"none in {row}")
         rows = put(rows, rows["spec_id"].is_null().to_numpy(), spec_id=plain[0])
-    known = pc.unique(rows["spec_id"]).to_pylist()
+    known = distinct_specs(rows["spec_id"])
     specs.require(known, f"manifest {path}")
     for u in specs.union:
         if u.column in rows.schema.names and rows[u.column].null_count < rows.num_rows and {*known} - {*u.spec_ids}:
