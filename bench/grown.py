@@ -9,16 +9,14 @@ pairs of commits, one on each tree. History is expired before: what the table's 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 
 import numpy as np
 
 from bench import metadata as b
-from bench.tree import ADAPTIVE, FLAT, Cost, delete_of, in_a_folder
+from bench.tree import ADAPTIVE, FLAT, Step, cpu_growth, delete_of, in_a_folder, in_turn
 from neve.catalog import NeveCatalog, open_catalog
 from neve.commit.actions import Append, Removed, RowDelta
 from neve.commit.outcome import require
@@ -30,8 +28,6 @@ from neve.tree.entries import EntryTable
 FEW, MANY = 1, 1_000  # leaves
 ROWS = 250  # files that a root lists at most: neve.root.inline-rows
 YEAR = 365
-
-Step = Callable[[int], None]
 
 
 def bench_turns(folder: Path) -> bool:
@@ -46,20 +42,12 @@ def bench_turns(folder: Path) -> bool:
 
 
 def _is_flat(name: str, cases: list[tuple[Step, Path]]) -> bool:
-    costs: list[list[Cost]] = [[_cost(step, n, home) for step, home in cases] for n in range(ROWS + 1)]
-    (few, less), (many, more) = ([mean(c[at][unit] for c in costs) for unit in (0, 1)] for at in (0, 1))
-    cpu = median(c[1][0] / c[0][0] for c in costs)  # of two commits one after the other: machines are noisy
-    size = more / less
+    costs = in_turn(cases, ROWS + 1, warm=0)
+    (few, less), (many, more) = ([mean(c[unit] for c in case) for unit in (0, 1)] for case in costs)
+    cpu, size = cpu_growth(*costs), more / less
     verdicts = f"CPU {cpu:.1f}x {b.verdict(cpu <= FLAT)}, bytes {size:.1f}x {b.verdict(size <= FLAT)}"
     print(f"  {name}s on {FEW} leaf {few:.0f} / {less:.0f}, on {MANY} leaves {many:.0f} / {more:.0f}: {verdicts}")
     return cpu <= FLAT and size <= FLAT
-
-
-def _cost(step: Step, n: int, home: Path) -> Cost:
-    before = {e.name for e in os.scandir(home)}
-    seconds, _ = b.cpu_of(lambda: step(n))
-    new = (e for e in os.scandir(home) if e.name not in before and not e.name.endswith(".json"))
-    return seconds * 1000, sum(e.stat().st_size for e in new) / 1000
 
 
 @dataclass

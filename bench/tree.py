@@ -3,7 +3,7 @@
 Part of `make bench-metadata`; NEVE_BENCH_LEAVES=1000 leaves the largest tree out. Each leaf holds a hundred files; all
 were written by one commit. The append adds a file, the delete takes a row from a file of some leaf, which the statement
 has found before: what is measured is the commit. CPU milliseconds are of all threads; bytes are those of new metadata
-files, the table's own JSON left out.
+files, the table's own JSON left out. Trees of all sizes are measured by turns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,7 +23,7 @@ import numpy as np
 from pyiceberg.catalog.sql import SqlCatalog
 
 from bench import metadata as b
-from neve.catalog import open_catalog
+from neve.catalog import NeveCatalog, open_catalog
 from neve.commit.actions import Append, Removed, RowDelta
 from neve.commit.outcome import require
 from neve.commit.protocol import commit
@@ -44,65 +45,110 @@ WAYS: dict[str, tuple[int, dict[str, str]]] = {
 FLAT = 2  # times what a commit on a tree of one leaf takes
 
 Cost = tuple[float, float]  # CPU milliseconds, kilobytes
+Step = Callable[[int], None]
+
+
+@dataclass
+class _Tree:
+    """A table with its commits, one of each kind a round."""
+
+    lake: NeveCatalog
+    home: Path
+    deltas: list[tuple[Removed, EntryTable]] = field(default_factory=list)
+
+    @classmethod
+    def opened(cls, folder: Path, place: str, properties: dict[str, str]) -> _Tree:
+        """A table of its own on a tree that others share."""
+        lake, source = open_catalog(folder), Path(place.removeprefix("file://"))
+        lake.create_namespace("b")
+        own = source.with_name(f"00000-{folder.name.replace(' ', '-')}.metadata.json")
+        document = json.loads(source.read_text())
+        own.write_text(json.dumps(document | {"properties": document["properties"] | properties}))
+        lake.register_table("b.t", own.as_uri())
+        return cls(lake, source.parent)
+
+    def append(self, n: int) -> None:
+        state = self.lake.load_table("b.t")
+        added = entries_of([b.new_file(f"n{n}")], Specs.of(state.metadata))
+        require(commit(self.lake, state, Append(added, fast=True)))
+
+    def choose(self) -> None:
+        """A delete of a row of some file for each round."""
+        state = self.lake.load_table("b.t")
+        read = plan(state.io, state.metadata, state.metadata.current_snapshot())
+        chosen = np.random.default_rng(11).choice(len(read.files), ROUNDS + 1, replace=len(read.files) <= ROUNDS)
+        files = [read.files.take([int(at)]) for at in chosen]
+        self.deltas = [(Removed(f, manifests=read.manifests), delete_of(state, f, n)) for n, f in enumerate(files)]
+
+    def delete(self, n: int) -> None:
+        state, (homes, deltas) = self.lake.load_table("b.t"), self.deltas[n]
+        start = state.metadata.current_snapshot_id
+        require(commit(self.lake, state, RowDelta(added_deletes=deltas, homes=homes, start_snapshot_id=start)))
 
 
 def bench_small_commits(folder: Path) -> bool:
-    """A one-file append and a one-row delete on trees of one leaf to many."""
+    """A one-file append and a one-row delete on trees of one leaf to many, by turns."""
+    places = {(n, v): b.many_files(folder / f"{n}-v{v}", v, n, FILES) for n in LEAVES for v in (2, 3, 4)}
+    found = {name: _commits(folder, name, places) for name in WAYS}
+    peers = [_peer(folder / f"{n}-peer", places[n, 2]) for n in LEAVES]
+    peer = [_middle(costs) for costs in in_turn(peers, ROUNDS)]
     print("a one-file append, then a one-row delete: CPU ms / kB of metadata written")
     print("  leaves " + "".join(f"{name:>26}" for name in (*WAYS, "PyIceberg append")))
-    found: dict[str, list[tuple[Cost, Cost]]] = {name: [] for name in WAYS}
-    for leaves in LEAVES:
-        places = {v: b.many_files(folder / f"{leaves}-v{v}", v, leaves, FILES) for v in (2, 3, 4)}
-        for name, (version, properties) in WAYS.items():
-            found[name].append(_commits(folder / f"{leaves}-{name}", places[version], properties))
-        cells = [", ".join(f"{ms:.0f} / {kb:.0f}" for ms, kb in found[name][-1]) for name in WAYS]
-        ms, kb = _peer(folder / f"{leaves}-peer", places[2])
-        print(f"  {leaves:<7}" + "".join(f"{cell:>26}" for cell in (*cells, f"{ms:.0f} / {kb:.0f}")), flush=True)
-    return _is_flat(found["v4 adaptive"])
+    for at, leaves in enumerate(LEAVES):
+        cells = [", ".join(_cell(_middle(kind[at])) for kind in found[name]) for name in WAYS]
+        print(f"  {leaves:<7}" + "".join(f"{cell:>26}" for cell in (*cells, _cell(peer[at]))))
+    appends, deletes = found["v4 adaptive"]
+    good = _is_flat("append", appends), _is_flat("delete", deletes)
+    return all(good)
 
 
-def _is_flat(costs: list[tuple[Cost, Cost]]) -> bool:
+def _commits(folder: Path, name: str, places: dict[tuple[int, int], str]) -> tuple[list[list[Cost]], list[list[Cost]]]:
+    """What appends and deletes cost on each tree, in each round."""
+    version, properties = WAYS[name]
+    trees = [_Tree.opened(folder / f"{n}-{name}", places[n, version], properties) for n in LEAVES]
+    appends = in_turn([(tree.append, tree.home) for tree in trees], ROUNDS)
+    for tree in trees:
+        tree.choose()
+    return appends, in_turn([(tree.delete, tree.home) for tree in trees], ROUNDS)
+
+
+def in_turn(cases: Sequence[tuple[Step, Path]], rounds: int, warm: int = 1) -> list[list[Cost]]:
+    """The costs of each case, a round after the other: what the machine does meanwhile hits all alike."""
+    costs = [[_cost(step, n, home) for step, home in cases] for n in range(warm + rounds)]
+    return [list(case) for case in zip(*costs[warm:], strict=True)]
+
+
+def _cost(step: Step, n: int, home: Path) -> Cost:
+    before = {e.name for e in os.scandir(home)}
+    seconds, _ = b.cpu_of(lambda: step(n))
+    new = (e for e in os.scandir(home) if e.name not in before and not e.name.endswith(".json"))
+    return seconds * 1000, sum(e.stat().st_size for e in new) / 1000
+
+
+def _middle(costs: list[Cost]) -> Cost:
+    return median(ms for ms, _ in costs), median(kb for _, kb in costs)
+
+
+def _cell(cost: Cost) -> str:
+    return f"{cost[0]:.0f} / {cost[1]:.0f}"
+
+
+def _is_flat(word: str, costs: list[list[Cost]]) -> bool:
     """Whether small commits cost on 1,000 leaves what they cost on one, and write as many bytes."""
     measured = [n for n in LEAVES if n <= 1_000]
-    good = True
-    for kind, word in enumerate(("append", "delete")):
-        cpu, size = ([costs[at][kind][unit] for at in range(len(measured))] for unit in (0, 1))
-        growth, bytes_growth = max(cpu) / cpu[0], max(size) / size[0]
-        each = (size[-1] - size[0]) * 1000 / max(measured[-1] - 1, 1)
-        good &= growth <= FLAT and bytes_growth <= FLAT
-        print(
-            f"  adaptive {word} on 1 to {measured[-1]} leaves: CPU {growth:.1f}x {b.verdict(growth <= FLAT)}, "
-            f"bytes {bytes_growth:.1f}x {b.verdict(bytes_growth <= FLAT)} ({each:.0f} bytes a leaf; target {FLAT}x)"
-        )
-    return good
+    cpu = max(cpu_growth(costs[0], costs[at]) for at in range(len(measured)))
+    sizes = [_middle(costs[at])[1] for at in range(len(measured))]
+    bytes_growth, each = max(sizes) / sizes[0], (sizes[-1] - sizes[0]) * 1000 / max(measured[-1] - 1, 1)
+    print(
+        f"  adaptive {word} on 1 to {measured[-1]} leaves: CPU {cpu:.1f}x {b.verdict(cpu <= FLAT)}, "
+        f"bytes {bytes_growth:.1f}x {b.verdict(bytes_growth <= FLAT)} ({each:.0f} bytes a leaf; target {FLAT}x)"
+    )
+    return cpu <= FLAT and bytes_growth <= FLAT
 
 
-def _commits(folder: Path, place: str, properties: dict[str, str]) -> tuple[Cost, Cost]:
-    """What an append and a delete cost on a tree, which stays as it is."""
-    lake = open_catalog(folder)
-    lake.create_namespace("b")
-    source = Path(place.removeprefix("file://"))
-    own = source.with_name(f"00000-{folder.name.replace(' ', '-')}.metadata.json")
-    document = json.loads(source.read_text())
-    own.write_text(json.dumps(document | {"properties": document["properties"] | properties}))
-    lake.register_table("b.t", own.as_uri())
-
-    def append(n: int) -> None:
-        state = lake.load_table("b.t")
-        require(commit(lake, state, Append(entries_of([b.new_file(f"n{n}")], Specs.of(state.metadata)), fast=True)))
-
-    def delete(n: int) -> None:
-        state, (homes, deltas) = lake.load_table("b.t"), found[n]
-        start = state.metadata.current_snapshot_id
-        require(commit(lake, state, RowDelta(added_deletes=deltas, homes=homes, start_snapshot_id=start)))
-
-    cost = _measured(append, source.parent)
-    state = lake.load_table("b.t")
-    read = plan(state.io, state.metadata, state.metadata.current_snapshot())
-    chosen = np.random.default_rng(11).choice(len(read.files), ROUNDS + 1, replace=len(read.files) <= ROUNDS)
-    files = [read.files.take([int(at)]) for at in chosen]
-    found = [(Removed(f, manifests=read.manifests), delete_of(state, f, n)) for n, f in enumerate(files)]
-    return cost, _measured(delete, source.parent)
+def cpu_growth(few: list[Cost], many: list[Cost]) -> float:
+    """How many times the CPU time: of two commits one after the other, as machines are noisy."""
+    return median(more / less for (less, _), (more, _) in zip(few, many, strict=True))
 
 
 def delete_of(state: Any, file: EntryTable, n: int) -> EntryTable:
@@ -115,19 +161,7 @@ def delete_of(state: Any, file: EntryTable, n: int) -> EntryTable:
     return file.with_columns(**columns)
 
 
-def _measured(step: Callable[[int], None], home: Path) -> Cost:
-    """The median of some commits, after one to warm up."""
-    step(0)
-    seconds, sizes = [], []
-    for n in range(1, ROUNDS + 1):
-        before = {e.name for e in os.scandir(home)}
-        seconds.append(b.cpu_of(lambda n=n: step(n))[0])
-        new = (e for e in os.scandir(home) if e.name not in before and not e.name.endswith(".json"))
-        sizes.append(sum(e.stat().st_size for e in new))
-    return median(seconds) * 1000, median(sizes) / 1000
-
-
-def _peer(folder: Path, place: str) -> Cost:
+def _peer(folder: Path, place: str) -> tuple[Step, Path]:
     folder.mkdir(parents=True)
     stock = SqlCatalog("stock", uri=f"sqlite:///{folder}/stock.db", warehouse=folder.as_uri())
     stock.create_namespace("b")
@@ -137,7 +171,7 @@ def _peer(folder: Path, place: str) -> Cost:
         with state.transaction() as tx, tx.update_snapshot().fast_append() as update:
             update.append_data_file(b.new_file(f"p{n}"))
 
-    return _measured(append, Path(place.removeprefix("file://")).parent)
+    return append, Path(place.removeprefix("file://")).parent
 
 
 def in_a_folder(bench: Callable[[Path], bool]) -> None:

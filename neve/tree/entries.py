@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -101,8 +101,7 @@ DETAIL = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSummary:
+class FieldSummary(NamedTuple):
     """The range of one partition field over all files of a manifest; bounds are serialised single values."""
 
     contains_null: bool
