@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from neve.errors import CorruptFile, MissingFile, TableError, UserError, WriteFailed
 from neve.io.files import delete_all
+from neve.run.spark.handover import handover
 from neve.run.spark.mapped import mapped
 from neve.run.spark.packed import packed, unpacked
 from neve.run.spark.session import is_classic, options_around
@@ -58,7 +59,7 @@ def run_writing_job(
     finished = _Finished(spark)
     asked = mapped(rows, _answering(task, target, str(uuid4()), finished.note), _ANSWER)
     try:
-        with options_around(spark, options):
+        with options_around(spark, {**options, **handover(rows, target.row_bytes)}):
             collected = asked.collect()
     except BaseException as e:  # whatever the job failed of, its files are useless
         left = delete_all(target.open_io(), finished.paths())

@@ -29,10 +29,12 @@ from neve.run.checksum import Checksum
 from neve.run.facts import TableFacts
 from neve.run.spark.arrange import Spread, arranged, in_order, is_clustered, settings
 from neve.run.spark.assign import assigned_frame
+from neve.run.spark.handover import handover
 from neve.run.spark.job import Answer, WritingTask, files_of, run_writing_job
 from neve.run.spark.mapped import mapped
 from neve.run.spark.packed import packed
 from neve.run.spark.read import read
+from neve.run.spark.session import options_around
 from neve.run.spark.transforms import column_of
 from neve.run.tally import CLAUSE, POSITION, Effects
 from neve.run.writing.assignment import assigned
@@ -168,8 +170,8 @@ class Rewriting:
             stored = (assigned(b, target.file_schema, target.arrow_schema) for b in batches)
             yield _sums([Checksum.over(stored)])
 
-        found = mapped(rows, run, "rows bigint, total string").toArrow()
-        return _together(found)
+        with options_around(self.spark, handover(rows, target.row_bytes)):
+            return _together(mapped(rows, run, "rows bigint, total string").toArrow())
 
     # -- rows --------------------------------------------------------------------------------------------------------
 

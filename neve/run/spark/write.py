@@ -14,9 +14,11 @@ from pyspark.sql import DataFrame
 
 from neve.run.spark.arrange import arranged, is_clustered, settings
 from neve.run.spark.assign import assigned_frame
+from neve.run.spark.handover import handover
 from neve.run.spark.job import WritingTask, files_of, run_writing_job
 from neve.run.spark.mapped import mapped
 from neve.run.spark.packed import packed, unpacked
+from neve.run.spark.session import options_around
 from neve.run.tally import CHANGE_COLUMNS, CLAUSE, SOURCE, Effects, Tally, TallyKeeper
 from neve.run.writing.layout import FileNames
 from neve.run.writing.rolling import WrittenFile
@@ -56,7 +58,9 @@ def count_changes(df: DataFrame, effects: Effects) -> Tally:
             keeper.add(batch)
         yield pa.RecordBatch.from_pydict({"tally": pa.array([packed(keeper.table())], pa.binary())})
 
-    collected = mapped(df.select(*_beside(df)), run, _COUNTED).collect()
+    places = df.select(*_beside(df))
+    with options_around(df.sparkSession, handover(places)):
+        collected = mapped(places, run, _COUNTED).collect()
     return Tally.together([unpacked(a.tally) for a in collected], len(effects))
 
 

@@ -29,6 +29,8 @@ __all__ = ["Distribution", "WriteOptions", "WriteTarget"]
 
 Distribution = Literal["none", "hash", "range"]
 
+_DIGITS = 20  # of a number that somebody counted
+
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
@@ -56,6 +58,7 @@ class WriteTarget:
     properties: Mapping[str, str] = field(default_factory=dict)
     io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold credentials
     options: WriteOptions = field(default_factory=WriteOptions)
+    row_bytes: int = 0  # of a row in the files there are, on average; 0: not known
 
     @classmethod
     def of(
@@ -80,6 +83,7 @@ class WriteTarget:
             properties=dict(metadata.properties),
             io_properties=dict(io_properties),
             options=options or WriteOptions(),
+            row_bytes=_row_bytes(metadata),
         )
 
     def __getstate__(self) -> dict[str, object]:
@@ -159,3 +163,15 @@ class WriteTarget:
         asked = self.options.distribution or self.table_properties.distribution_mode
         suiting = "range" if self.order.fields else "hash" if self.partitioner.is_partitioned else "none"
         return asked or suiting  # type: ignore[return-value]
+
+
+def _row_bytes(metadata: TableMetadata) -> int:
+    """What the summary of the newest snapshot says; a summary may say anything."""
+    snapshot = metadata.current_snapshot()
+    told = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
+    size, rows = (_count(told.get(name, "")) for name in ("total-files-size", "total-records"))
+    return size // rows if rows else 0
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < _DIGITS else 0

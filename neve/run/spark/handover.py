@@ -1,0 +1,36 @@
+"""How Spark cuts the rows it hands to Arrow: by count where rows are known to be small, else also by weight.
+
+From 4.1 on Spark weighs a batch after every row, and that takes it longer than to fill in the row: an append of 16
+columns costs a third less without. Rows of numbers, dates and texts of the usual length are counted instead, to batches
+that weigh less than Spark's own limit as long as a row has less than 16 KiB.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as sp
+
+__all__ = ["handover"]
+
+_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_COUNTED = {_RECORDS: "4096", _BYTES: f"{(1 << 31) - 1}b"}  # the most there is: no limit, and no weighing
+_SMALL = 4 << 10  # bytes of a row in files, where it is compressed
+_OPEN = (sp.BinaryType, sp.ArrayType, sp.MapType, sp.VariantType)
+
+
+def handover(rows: DataFrame, row_bytes: int = 0) -> dict[str, str]:
+    """Session options for the time rows are handed over; none where rows may be large or the session has its own.
+
+    `row_bytes` is what a row of the table takes in its files, 0 when that is not known.
+    """
+    conf = rows.sparkSession.conf
+    is_set = any(conf.get(name, None) is not None for name in _COUNTED)
+    return {} if is_set or row_bytes > _SMALL or _is_open(rows.schema) else dict(_COUNTED)
+
+
+def _is_open(kind: sp.DataType) -> bool:
+    """Whether values of a type often are large."""
+    if isinstance(kind, sp.StructType):
+        return any(_is_open(f.dataType) for f in kind)
+    return isinstance(kind, _OPEN)
