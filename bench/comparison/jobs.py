@@ -27,3 +27,6 @@ JOBS: dict[str, str] = {
 
 TIMES = {job: 5 for job in JOBS if job.startswith(("plan", "commit"))}
 """How often a job is done in a row: short ones several times, and a cost is that of one."""
+
+ROUNDS = {job: 3 for job in JOBS if job.startswith("scan") or job.endswith("MoR")}
+"""How often the engines take turns at a job that still gets cheaper when it was done once; the middle one counts."""

@@ -53,9 +53,10 @@ def page(found: dict[str, Any]) -> str:
 
 This page is written by `make bench`, never by hand. Scale {found["scale"]:g}: {found["rows"]:,} rows of a lineitem like
 TPC-H's in three partition specs, on {os.cpu_count()} cores and {psutil.virtual_memory().total >> 30} GiB
-({platform.system()}, Python {platform.python_version()}). Each job was measured once, after the same jobs on a small
-table; another run gives other numbers, so small differences mean nothing. After appends, changes and rewrites all
-engines must hold the same rows.
+({platform.system()}, Python {platform.python_version()}). All jobs were done on a small table first. Scans and
+merge-on-read changes were then measured three times by turns, of which the middle one is shown, the others once;
+another run gives other numbers, so small differences mean nothing. After appends, changes and rewrites all engines must
+hold the same rows.
 
 A cell has the CPU seconds of all processes of the engine, the time it took and the most memory it held, and before them
 how many times the CPU seconds of Névé that is: below 1 Névé is slower. A dash: the engine cannot do the job, or not on
