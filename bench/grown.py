@@ -16,9 +16,9 @@ from statistics import mean
 import numpy as np
 
 from bench import metadata as b
-from bench.tree import ADAPTIVE, FLAT, Step, cpu_growth, delete_of, in_a_folder, in_turn
+from bench.tree import ADAPTIVE, FLAT, Step, cpu_growth, delete, deletes_of, in_a_folder, in_turn
 from neve.catalog import NeveCatalog, open_catalog
-from neve.commit.actions import Append, Removed, RowDelta
+from neve.commit.actions import Append, Removed
 from neve.commit.outcome import require
 from neve.commit.protocol import commit
 from neve.model.partition import Specs
@@ -80,13 +80,10 @@ class _Tree:
         order = np.random.default_rng(11).permutation(len(read.files))
         firsts = np.sort(np.unique(read.files.numpy("manifest")[order], return_index=True)[1])
         places = np.r_[order[firsts], np.delete(order, firsts)][: ROWS + 1]
-        files = [read.files.take([int(at)]) for at in places]
-        self.chosen = [(Removed(f, manifests=read.manifests), delete_of(state, f, n)) for n, f in enumerate(files)]
+        self.chosen = deletes_of(state, read, places)
 
     def delete(self, n: int) -> None:
-        state, (homes, deltas) = self.lake.load_table("b.t"), self.chosen[n]
-        start = state.metadata.current_snapshot_id
-        require(commit(self.lake, state, RowDelta(added_deletes=deltas, homes=homes, start_snapshot_id=start)))
+        delete(self.lake, *self.chosen[n])
 
 
 def _grown(folder: Path, leaves: int) -> tuple[NeveCatalog, Path]:

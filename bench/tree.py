@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -29,6 +29,7 @@ from neve.commit.outcome import require
 from neve.commit.protocol import commit
 from neve.model.partition import Specs
 from neve.ops.planning import plan
+from neve.plan.scan import ScanPlan
 from neve.tree.entries import Content, EntryTable
 from neve.tree.files import entries_of
 
@@ -77,13 +78,17 @@ class _Tree:
         state = self.lake.load_table("b.t")
         read = plan(state.io, state.metadata, state.metadata.current_snapshot())
         chosen = np.random.default_rng(11).choice(len(read.files), ROUNDS + 1, replace=len(read.files) <= ROUNDS)
-        files = [read.files.take([int(at)]) for at in chosen]
-        self.deltas = [(Removed(f, manifests=read.manifests), delete_of(state, f, n)) for n, f in enumerate(files)]
+        self.deltas = deletes_of(state, read, chosen)
 
     def delete(self, n: int) -> None:
-        state, (homes, deltas) = self.lake.load_table("b.t"), self.deltas[n]
-        start = state.metadata.current_snapshot_id
-        require(commit(self.lake, state, RowDelta(added_deletes=deltas, homes=homes, start_snapshot_id=start)))
+        delete(self.lake, *self.deltas[n])
+
+
+def delete(lake: NeveCatalog, homes: Removed, deletes: EntryTable) -> None:
+    """Commit deletes of files that were found before."""
+    state = lake.load_table("b.t")
+    start = state.metadata.current_snapshot_id
+    require(commit(lake, state, RowDelta(added_deletes=deletes, homes=homes, start_snapshot_id=start)))
 
 
 def bench_small_commits(folder: Path) -> bool:
@@ -151,7 +156,13 @@ def cpu_growth(few: list[Cost], many: list[Cost]) -> float:
     return median(more / less for (less, _), (more, _) in zip(few, many, strict=True))
 
 
-def delete_of(state: Any, file: EntryTable, n: int) -> EntryTable:
+def deletes_of(state: Any, read: ScanPlan, places: Iterable[int]) -> list[tuple[Removed, EntryTable]]:
+    """A delete of a row of each of some files, with where the file was found."""
+    files = [read.files.take([int(at)]) for at in places]
+    return [(Removed(f, manifests=read.manifests), _delete_of(state, f, n)) for n, f in enumerate(files)]
+
+
+def _delete_of(state: Any, file: EntryTable, n: int) -> EntryTable:
     """A delete of a row of a file in the form of the version; nobody looks at its bytes."""
     columns: dict[str, Any] = {"content": int(Content.POSITION_DELETES), "record_count": 1}
     columns |= {"referenced_data_file": file["file_path"], "file_path": f"file:///bench/d{n}.parquet"}

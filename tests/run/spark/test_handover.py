@@ -2,38 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 from pyspark.sql import SparkSession
 
 import neve
 from neve.run.spark.handover import handover
-from neve.run.spark.mapped import mapped
+from neve.run.spark.job import run_writing_job
 from neve.run.spark.session import options_around
+from neve.run.writing.layout import FileNames
+from neve.run.writing.rolling import WrittenFile
 from neve.run.writing.target import WriteTarget
+from tests.run.conftest import Aim
 
 RECORDS, BYTES = (f"spark.sql.execution.arrow.max{what}PerBatch" for what in ("Records", "Bytes"))
 
 
-def test_small_rows_come_in_batches_of_some_thousand(spark: SparkSession):
-    def sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows]})
+@pytest.mark.parametrize(("row_bytes", "found"), [(100, [4096, 4096, 1808]), (100_000, [10_000])])
+def test_a_writing_job_is_given_small_rows_by_count(spark: SparkSession, aim: Aim, row_bytes: int, found: list[int]):
+    def sizes(batches: Iterable[pa.RecordBatch], names: FileNames) -> tuple[list[WrittenFile], pa.Table]:
+        return [], pa.table({"rows": [batch.num_rows for batch in batches]})
 
     rows = spark.range(0, 10_000, 1, 1).selectExpr("id", "CAST(id AS string) AS text", "struct(id) AS s")
-    with options_around(spark, handover(rows)):
-        found = [r.rows for r in mapped(rows, sizes, "rows bigint").collect()]
-    assert found == [4096, 4096, 10_000 - 2 * 4096]
+    target = replace(aim(Schema(NestedField(1, "id", LongType()))), row_bytes=row_bytes)
+    [answer] = run_writing_job(rows, sizes, target, {})
+    assert answer.note is not None
+    assert answer.note["rows"].to_pylist() == found
     assert spark.conf.get(RECORDS) == "10000"
+
+
+def test_texts_are_weighed_where_nobody_knows_how_large_rows_are(spark: SparkSession):
+    assert handover(spark.createDataFrame([], "text string"), row_bytes=100)
+    assert handover(spark.createDataFrame([], "text string")) == {}
+    assert handover(spark.createDataFrame([], "id bigint, day date"))
 
 
 @pytest.mark.parametrize("kind", ["binary", "array<string>", "map<string, int>", "struct<a: struct<b: binary>>"])
 def test_values_that_may_be_large_are_weighed(spark: SparkSession, kind: str):
-    assert handover(spark.createDataFrame([], f"id bigint, doc {kind}")) == {}
+    assert handover(spark.createDataFrame([], f"id bigint, doc {kind}"), row_bytes=100) == {}
 
 
 def test_rows_are_weighed_where_those_of_the_table_are_large(spark: SparkSession):
