@@ -82,7 +82,7 @@ def scan(
         rows = live_rows(spark, rows, _KEY, _ROW, keys, wanted.deleted, wanted.files.numpy("record_count"))
     if keys is not None and joined:
         rows = _with_facts(spark, rows, keys, joined)
-    scope = [] if wanted.scopes is None else [literals.get(SCOPE, F.col(SCOPE)).alias(SCOPE)]
+    scope = [] if wanted.scopes is None else [_fact(SCOPE, literals).alias(SCOPE)]
     return rows.select(*(_made(f, wanted, literals) for f in wanted.fields), *scope)
 
 
@@ -108,22 +108,19 @@ def _among(rows: DataFrame, wanted: Pass, among: Among | None) -> DataFrame:
 def _made(wanted: NestedField, of: Pass, literals: Mapping[str, Column]) -> Column:
     """A column of the result from the columns at hand."""
     name = synthetic(wanted)
-    fact = literals.get(name, F.col(name))
-    first = literals.get(_FIRST, F.col(_FIRST))
     match wanted.field_id:
         case i if i in of.absent:
             made = literal(wanted.initial_default, wanted)
         case POSITION.field_id:
             made = F.col(_ROW)
         case ROW_ID.field_id:
-            made = F.when(first.isNotNull(), F.coalesce(F.col(name), first + F.col(_ROW)))
+            made = _inherited(name, literals, _fact(_FIRST, literals) + F.col(_ROW))
         case LAST_UPDATED.field_id:
-            sequence = synthetic(DATA_SEQUENCE_NUMBER)
-            made = F.when(first.isNotNull(), F.coalesce(F.col(name), literals.get(sequence, F.col(sequence))))
+            made = _inherited(name, literals, _fact(synthetic(DATA_SEQUENCE_NUMBER), literals))
         case i if i == PARTITION_ID and isinstance(wanted.field_type, StructType) and not wanted.field_type.fields:
             made = F.struct()
         case i if i in METADATA_IDS:
-            made = fact
+            made = _fact(name, literals)
         case _ if isinstance(wanted.field_type, UnknownType):
             made = F.lit(None)
         case i if i in of.never_null:
@@ -131,6 +128,16 @@ def _made(wanted: NestedField, of: Pass, literals: Mapping[str, Column]) -> Colu
         case _:
             return F.col(name)
     return made.cast(spark_type(wanted.field_type)).alias(name)
+
+
+def _fact(name: str, literals: Mapping[str, Column]) -> Column:
+    """A fact about the file of a row: the same for all files, or joined on."""
+    return literals[name] if name in literals else F.col(name)
+
+
+def _inherited(name: str, literals: Mapping[str, Column], value: Column) -> Column:
+    """A column of lineage: as the row has it, else as its file gives it; nothing where the file gives no ids."""
+    return F.when(_fact(_FIRST, literals).isNotNull(), F.coalesce(F.col(name), value))
 
 
 def _guarded(wanted: NestedField) -> Column:

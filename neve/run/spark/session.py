@@ -73,6 +73,9 @@ def local_session(master: str = "local[*]", options: Mapping[str, str] | None = 
         _JAVA_OPTIONS: java.strip(),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": f"{scratch}/spark-warehouse",
+        # PySpark would tell the JVM the line of Python behind every column: ten messages for each of a scan, and the
+        # lines are ours.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         FIELD_IDS: "true",
         **given,
     }

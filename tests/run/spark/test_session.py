@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from py4j.clientserver import JavaClient
+from py4j.protocol import MEMORY_COMMAND_NAME
 from pyspark.sql import SparkSession
 
+import neve
 from neve.run.spark.session import FIELD_IDS, options_around, prepare, session
 
 PROGRAM = """
@@ -77,3 +80,23 @@ def test_options_set_around_a_call_are_put_back_when_it_fails(spark: SparkSessio
 def test_options_for_java_come_beside_those_that_keep_it_quiet(spark: SparkSession) -> None:
     said = spark.sparkContext.getConf().get("spark.driver.extraJavaOptions")
     assert "-Dlog4j2.configurationFile=" in said and "-XX:TieredStopAtLevel=1" in said
+
+
+def test_a_column_of_a_scan_takes_few_messages_to_the_jvm(
+    spark: SparkSession, lake_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name, its alias, the name again: PySpark would tell the line of Python behind each as well."""
+    sent: list[str] = []
+    send = JavaClient.send_command
+    monkeypatch.setattr(JavaClient, "send_command", lambda *a, **k: (sent.append(a[1]), send(*a, **k))[1])
+    lake = neve.connect(lake_dir, spark=spark)
+
+    def messages(columns: int) -> int:
+        table = lake.create_table(f"db.t{columns}", ", ".join(f"c{i} bigint" for i in range(columns)))
+        table.append([{"c0": 1}])
+        sent.clear()
+        table.scan().to_spark()
+        # What Python's garbage collector tells the JVM to forget belongs to no call.
+        return sum(not line.startswith(MEMORY_COMMAND_NAME) for line in sent)
+
+    assert (messages(30) - messages(10)) / 20 <= 12
