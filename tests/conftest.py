@@ -16,12 +16,15 @@ from tests.dml.duckdb_peer import DuckDB
 from tests.peers import tally
 from tests.peers.jars import NotToBeHad
 from tests.peers.spark import Spark, running
+from tests.sessions import ENVIRONMENT, JAVA, PLANS
 
 # Time proves nothing on a busy machine, and the same examples in every run make a failure a finding. `make soak` looks
 # for new ones.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+os.environ.update(ENVIRONMENT)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,8 +48,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
         "spark.sql.session.timeZone": "UTC",
-        # Code that runs once or twice is not worth the second compiler.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": JAVA,
+        **PLANS,
     }
     session = local_session("local[2]", options)
     yield session

@@ -1,4 +1,8 @@
-"""Sessions of the shared Spark for many small statements."""
+"""The Sparks of the tests: for many small statements, each run once or twice.
+
+Spark compiles every plan it has not seen before, and Java compiles that again, which costs more than a few rows are
+worth. So plans are interpreted, except in a search, which runs as users do, and the second compiler stays off.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,29 @@ from pyspark.sql import SparkSession
 
 from tests.extent import IS_SEARCH
 
-_INTERPRETED = {
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Spark adds these, without a word, to the commands of its launcher and of every driver, whoever starts it.
+ENVIRONMENT = {"SPARK_LAUNCHER_OPTS": JAVA, "SPARK_SUBMIT_OPTS": JAVA}
+
+INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+AS_MADE = {"spark.sql.adaptive.enabled": "false"}
+PLANS = {} if IS_SEARCH else INTERPRETED
 
 
-def interpreted(spark: SparkSession, adaptive: bool = True) -> SparkSession:
-    """A session that interprets its plans, except in a search, which runs as users do.
-
-    Spark compiles every plan it has not seen before, which costs more than a few rows are worth. How many files are
-    written is known with adaptive plans only.
-    """
+def compiled(spark: SparkSession) -> SparkSession:
+    """A session that compiles its plans, as users have it."""
     session = spark.newSession()
-    options = {**_INTERPRETED, "spark.sql.adaptive.enabled": str(adaptive).lower()}
-    for name, value in () if IS_SEARCH else options.items():
+    for name in INTERPRETED:
+        session.conf.unset(name)
+    return session
+
+
+def unadaptive(spark: SparkSession) -> SparkSession:
+    """A session that takes its plans as they are made; how many files are written is known with adaptive plans only."""
+    session = spark.newSession()
+    for name, value in () if IS_SEARCH else AS_MADE.items():
         session.conf.set(name, value)
     return session

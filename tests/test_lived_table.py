@@ -26,6 +26,7 @@ from neve.io.vectors import PositionSet
 from neve.table import Table
 from neve.tree.entries import Content, EntryTable, Status
 from tests.peers.readers import duckdb_rows, for_peers, pyiceberg_rows
+from tests.sessions import compiled
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 REGIONS = ("eu", "us", None)
@@ -167,7 +168,7 @@ def seen(table: pa.Table) -> list[Row]:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory, spark):
-    return neve.connect(tmp_path_factory.mktemp("lived"), spark=spark)
+    return neve.connect(tmp_path_factory.mktemp("lived"), spark=compiled(spark))
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3, 4], ids="v{}".format)

@@ -10,7 +10,6 @@ of the order.
 from __future__ import annotations
 
 import json
-import os
 import select
 import subprocess
 import sys
@@ -33,15 +32,9 @@ from neve.commit.retry import Environment, Phase
 from neve.errors import CommitConflict
 from neve.ops.rewrite_data_files import RewriteDataFiles
 from neve.run.spark.session import local_session
+from tests.sessions import AS_MADE, INTERPRETED
 
 ROOT = Path(__file__).parents[2]
-# Queries over a few rows are quicker run as they are than compiled first.
-QUICK = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
-JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PATIENCE = 300  # seconds; only a process that hangs takes longer
 
 Order = dict[str, Any]
@@ -60,7 +53,7 @@ class Worker:
         pipe = subprocess.PIPE
         spark = [self.master, json.dumps(self.options)]
         command = [sys.executable, "-m", "tests.compaction.rounds", str(self.lake), *spark]
-        self._process = subprocess.Popen(command, cwd=ROOT, env=os.environ | JAVA, stdin=pipe, stdout=pipe, text=True)
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
 
     def tell(self, what: Any) -> None:
         """Give it an order, or let it go on."""
@@ -205,7 +198,8 @@ def main(folder: str, master: str, given: str) -> int:
             "spark.sql.warehouse.dir": f"{scratch}/warehouse",
             "spark.sql.shuffle.partitions": "1",
             "spark.default.parallelism": "1",
-            **QUICK,
+            **INTERPRETED,
+            **AS_MADE,
             **json.loads(given),
         }
         spark, halt = local_session(master, options), Halt()

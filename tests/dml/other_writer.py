@@ -16,6 +16,7 @@ from typing import Any
 
 import neve
 from neve.run.spark.session import local_session
+from tests.sessions import PLANS
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,6 +87,7 @@ def main(folder: str) -> int:
             "spark.sql.warehouse.dir": f"{scratch}/warehouse",
             "spark.sql.shuffle.partitions": "1",
             "spark.default.parallelism": "1",
+            **PLANS,
         }
         spark = local_session("local[1]", options)
         lake = neve.connect(folder, spark=spark)

@@ -8,12 +8,11 @@ from tests.dml.cases import Case, Run, runs_of
 from tests.dml.play import play
 from tests.dml.stage import Stage
 from tests.peers.spark import Spark
-from tests.sessions import interpreted
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory, spark) -> Stage:
-    return Stage(tmp_path_factory.mktemp("dml"), interpreted(spark))
+    return Stage(tmp_path_factory.mktemp("dml"), spark)
 
 
 @pytest.mark.parametrize(("case", "run"), [pytest.param(*p, id=f"{p[0].name}-{p[1]}") for p in runs_of("merge")])

@@ -31,7 +31,7 @@ from tests.extent import IS_SEARCH
 from tests.peers.faults import faults_of, is_read_by_spark
 from tests.peers.readers import for_peers, pyiceberg_rows
 from tests.peers.spark import Spark
-from tests.sessions import interpreted
+from tests.sessions import unadaptive
 
 STEPS = 10
 LIVES = 68 if IS_SEARCH else 3  # of each version; the first is an empty one
@@ -161,7 +161,7 @@ def _is_faulty(witness: str, table: IcebergTable) -> bool:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory, spark: SparkSession) -> Lake:
-    return neve.connect(tmp_path_factory.mktemp("lives"), spark=interpreted(spark, adaptive=False))
+    return neve.connect(tmp_path_factory.mktemp("lives"), spark=unadaptive(spark))
 
 
 @pytest.fixture(scope="module")

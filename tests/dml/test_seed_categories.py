@@ -20,6 +20,7 @@ import neve
 from neve.tree.entries import Content, EntryTable, Status
 from neve.tree.read import manifests_of, read_entries
 from tests.extent import WANTS_ALL_CASES
+from tests.sessions import compiled
 
 Row = dict[str, Any]
 COMBINATIONS = [(1, "copy-on-write"), *((v, m) for v in (2, 3, 4) for m in ("copy-on-write", "merge-on-read"))]
@@ -66,7 +67,7 @@ def numbers() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory, spark) -> neve.Lake:
-    return neve.connect(tmp_path_factory.mktemp("seeds"), spark=spark)
+    return neve.connect(tmp_path_factory.mktemp("seeds"), spark=compiled(spark))
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.docs.examples import ROOT, examples_of, is_slow, pages, run, same_for_all
-from tests.sessions import interpreted
+from tests.sessions import compiled
 
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
-    """A session for many small statements; the examples find it as they find a user's."""
-    return interpreted(spark)
+    """A session that no other test has changed; the examples find it as they find a user's."""
+    return spark.newSession()
 
 
 @pytest.mark.parametrize("page", pages())
@@ -26,7 +26,7 @@ def test_examples_print_what_stands_below_them(
     text = (ROOT / page).read_text()
     if is_slow(text) and os.environ.get("NEVE_PROOF") != "all":
         pytest.skip("run by make docs")
-    session = spark if is_slow(text) else session
+    session = compiled(spark) if is_slow(text) else session
     # Spark looks its formats up in the session that is active in the JVM: the one that was used last.
     SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: session)

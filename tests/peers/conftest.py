@@ -13,12 +13,12 @@ from tests.dml.duckdb_peer import DuckDB
 from tests.peers.judge import Ground
 from tests.peers.spark import Spark
 from tests.peers.tally import Tally
-from tests.sessions import interpreted
+from tests.sessions import unadaptive
 
 
 @pytest.fixture(scope="session")
 def ground(lake_folder: Any, spark: SparkSession, other_spark: Spark, duckdb: DuckDB) -> Ground:
-    return Ground(neve.connect(lake_folder, spark=interpreted(spark, adaptive=False)), other_spark, duckdb)
+    return Ground(neve.connect(lake_folder, spark=unadaptive(spark)), other_spark, duckdb)
 
 
 @pytest.fixture

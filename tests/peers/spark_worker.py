@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from neve.run.spark.session import local_session, quiet_errors
+from tests.sessions import AS_MADE, INTERPRETED
 
 CATALOG = "neve"  # the name under which the embedded catalog keeps its tables
 
@@ -34,9 +35,8 @@ def session(lake: str, jars: list[str], scratch: str) -> SparkSession:
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.sql.shuffle.partitions": "1",
         "spark.default.parallelism": "1",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.adaptive.enabled": "false",
+        **INTERPRETED,
+        **AS_MADE,
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.defaultCatalog": CATALOG,
         prefix: "org.apache.iceberg.spark.SparkCatalog",
