@@ -47,8 +47,20 @@ class _OpenFile:
         self._observed, self._row_groups = Observed(), 0
         with naming(path, "create"):
             self._stream: Any = output_file(io, local_target(io, path) or path).create(overwrite=True)
-        self._writer = pq.ParquetWriter(self._stream, target.arrow_schema, **parquet_options(target.table_properties))
-        self._writer.add_key_value_metadata({"iceberg.schema": target.schema.model_dump_json()})
+        try:
+            self._writer = self._begun(target)
+        except BaseException:
+            with suppress(Exception):
+                self._stream.close()
+            raise
+
+    def _begun(self, target: WriteTarget) -> pq.ParquetWriter:
+        """The writer of the file, whose first bytes it writes at once."""
+        options = parquet_options(target.table_properties)
+        with naming(self.path, "write"):
+            writer = pq.ParquetWriter(self._stream, target.arrow_schema, **options)
+        writer.add_key_value_metadata({"iceberg.schema": target.schema.model_dump_json()})
+        return writer
 
     @property
     def size(self) -> int:
