@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.extent import IS_LONG
 from tests.proof.audit import on_disk, reachable
 from tests.writers import ROWS, connected
 
 ROOT = Path(__file__).parents[1]
-WRITERS, APPENDS = 8, 10
+WRITERS, APPENDS = 8, 10 if IS_LONG else 4
 
 
 @pytest.fixture
