@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from neve.run.spark.session import local_session
 from tests import servers
 from tests.dml.duckdb_peer import DuckDB
+from tests.extent import IS_LONG
 from tests.peers import tally
 from tests.peers.jars import NotToBeHad
 from tests.peers.spark import Spark, running
@@ -30,6 +31,21 @@ os.environ.update(ENVIRONMENT)
 def pytest_configure(config: pytest.Config) -> None:
     """PySpark leaves the sockets it collects results through to the garbage collector."""
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+    if IS_LONG and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(AtOnce(config))
+
+
+class AtOnce:
+    """Tells a failure when it happens, and not only at the end of a run of hours."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """The test, and all there is to say about it."""
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.write_line(f"\nFAILED {report.nodeid} ({report.when})\n{report.longreprtext}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
