@@ -13,6 +13,7 @@ from tests.extent import IS_SEARCH
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Spark adds these, without a word, to the commands of its launcher and of every driver, whoever starts it.
 ENVIRONMENT = {"SPARK_LAUNCHER_OPTS": JAVA, "SPARK_SUBMIT_OPTS": JAVA}
+EVERY_JAVA = {"JDK_JAVA_OPTIONS": JAVA}  # of executors and daemons too; each begins with a note about it
 
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
@@ -28,6 +29,11 @@ def compiled(spark: SparkSession) -> SparkSession:
     for name in INTERPRETED:
         session.conf.unset(name)
     return session
+
+
+def names_in(spark: SparkSession) -> set[str]:
+    """The tables and views a session knows; the listing of its catalog wants plans that are compiled."""
+    return {row.tableName for row in spark.sql("SHOW TABLES").collect()}
 
 
 def unadaptive(spark: SparkSession) -> SparkSession:

@@ -10,6 +10,7 @@ of the order.
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from neve.commit.retry import Environment, Phase
 from neve.errors import CommitConflict
 from neve.ops.rewrite_data_files import RewriteDataFiles
 from neve.run.spark.session import local_session
-from tests.sessions import AS_MADE, INTERPRETED
+from tests.sessions import AS_MADE, EVERY_JAVA, INTERPRETED
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 300  # seconds; only a process that hangs takes longer
@@ -53,7 +54,9 @@ class Worker:
         pipe = subprocess.PIPE
         spark = [self.master, json.dumps(self.options)]
         command = [sys.executable, "-m", "tests.compaction.rounds", str(self.lake), *spark]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | EVERY_JAVA, stdin=pipe, stdout=pipe, text=True
+        )
 
     def tell(self, what: Any) -> None:
         """Give it an order, or let it go on."""

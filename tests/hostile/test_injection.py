@@ -15,6 +15,7 @@ from neve.errors import CorruptFile, NeveError, UserError
 from neve.markup import escape
 from neve.ops.verify import Finding
 from neve.show import arrow_table, plain
+from tests.sessions import names_in
 
 NAMES = (
     "it's",
@@ -77,7 +78,7 @@ def test_names_and_values_are_values_to_spark(spark: SparkSession, tmp_path: Pat
     assert table.delete().where("`back``tick` = 'nobody'").execute().rows_deleted == 0
     after = {r["id"]: r for r in table.scan().to_arrow(engine="arrow").to_pylist()}
     assert after == {r["id"]: {**r, "it's": r["it's"] + "!"} if r["id"] in changed else r for r in rows}
-    assert spark.catalog.listTables() == []
+    assert names_in(spark) == set()
 
 
 def test_partition_values_are_values_in_paths_and_conditions(lake: neve.Lake):

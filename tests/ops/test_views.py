@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 import neve
 from neve.errors import UnknownName, UserError
 from neve.ops.views import METADATA_TABLES, tables_beside, views_of
+from tests.sessions import names_in
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +52,11 @@ def test_a_text_reads_tables_of_the_lake_and_views_of_the_caller(lake, views):
 
 
 def test_no_view_is_left_behind(lake, views):
-    before = {table.name for table in lake.spark().catalog.listTables()}
+    before = names_in(lake.spark())
     assert ids(lake, views, "SELECT id FROM db.orders") == [1, 2]
     with pytest.raises(UnknownName, match="'nope'"):
         views("SELECT * FROM db.orders JOIN db.orders VERSION AS OF 'nope' USING (id)")
-    assert {table.name for table in lake.spark().catalog.listTables()} == before
+    assert names_in(lake.spark()) == before
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,10 @@ def _has_been_of_version_1(table: IcebergTable) -> bool:
     return table.metadata.format_version > 1 and any(not s.sequence_number for s in table.metadata.snapshots)
 
 
+def _has_position_deletes_and_specs(table: IcebergTable) -> bool:
+    return table.metadata.format_version == 2 and len(table.metadata.partition_specs) > 1 and _has_deletes(table)
+
+
 def _summary(snapshot: Any) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
@@ -140,6 +144,16 @@ def _without_the_column_of_its_deletes(lake: Lake, name: str) -> Table:
     table.evolve_partitions(drop=["region"], add=["bucket(2, id)"])
     with table.evolve_schema() as change:
         change.delete_column("region")
+    return table
+
+
+def _with_deletes_of_two_specs_for_nothing(lake: Lake, name: str) -> Table:
+    table = lake.create_table(name, "id bigint, region string", ["region"], format_version=2)
+    table.append([{"id": i, "region": None} for i in (1, 2)])
+    delete_rows(table, 1)
+    table = table.evolve_partitions(drop=["region"])
+    table.append([{"id": i, "region": None} for i in (3, 4)])
+    delete_rows(table, 3)
     return table
 
 
@@ -297,8 +311,22 @@ SPARK_FAULTS: tuple[Fault, ...] = (
         _promoted_date,
         READ,
     ),
+    Fault(
+        SPARK,
+        "does not rewrite position deletes of two specs whose tuples look alike once fields are missing",
+        _has_position_deletes_and_specs,
+        "are expected to have same spec id, but got",
+        _with_deletes_of_two_specs_for_nothing,
+        "CALL system.rewrite_position_delete_files(table => '{t}', options => map('rewrite-all', 'true'))",
+    ),
 )
 """What Spark with Iceberg does wrong."""
+
+
+def faults_in(statement: str, name: str, table: IcebergTable, said: str) -> list[Fault]:
+    """Why Spark with Iceberg refuses maintenance of a table; a statement that changes rows has to work."""
+    known = [f for f in faults_of(SPARK, table) if f.statement.startswith("CALL")]
+    return [f for f in known if f.statement.format(t=name) == statement and f.says in said]
 
 
 def is_read_by_spark(table: IcebergTable) -> bool:

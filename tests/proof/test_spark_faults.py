@@ -19,12 +19,13 @@ import pyspark
 import pytest
 
 from neve.run.spark.java import find, launcher_home
-from tests.compaction.rounds import JAVA, ROOT, Order, Worker
+from tests.compaction.rounds import ROOT, Order, Worker
 from tests.extent import IS_FULL
 from tests.proof.audit import State, Unsound, audit, lake_in, on_disk, reachable
 from tests.proof.hand import COLUMNS, opened
 from tests.proof.ledger import Tally, tallied
 from tests.proof.verbs import VERSIONS, Ground
+from tests.sessions import EVERY_JAVA
 
 MERGED = [{"id": 2, "region": "us", "n": 9, "note": "x"}, {"id": 99, "region": "eu", "n": 9, "note": "new"}]
 ORDERS: dict[str, Order] = {
@@ -196,7 +197,7 @@ def standalone(folder: Path) -> Iterator[str]:
 @contextmanager
 def daemon(name: str, *arguments: str) -> Iterator[None]:
     home = Path(pyspark.__file__).parent
-    environment = os.environ | JAVA | {"JAVA_HOME": str(launcher_home(find())), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | EVERY_JAVA | {"JAVA_HOME": str(launcher_home(find())), "PYTHONPATH": str(ROOT)}
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import neve
 from neve.errors import UnknownName, UserError
 from neve.sql.show import _type
+from tests.sessions import names_in
 
 ROWS = [{"id": 1, "region": "eu", "v": 10}, {"id": 2, "region": "us", "v": 20}, {"id": 3, "region": "eu", "v": 30}]
 
@@ -51,9 +52,9 @@ def test_a_query_joins_tables_of_the_lake_with_views_of_the_caller(lake, spark):
 
 
 def test_a_query_leaves_no_view_behind_and_reads_later(lake, spark):
-    before = {t.name for t in spark.catalog.listTables()}
+    before = names_in(spark)
     found = lake.sql("SELECT sum(v) AS total FROM db.sales")
-    assert {t.name for t in spark.catalog.listTables()} == before
+    assert names_in(spark) == before
     assert found.where("total > 0").first()[0] == 60
 
 
