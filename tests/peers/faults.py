@@ -77,6 +77,11 @@ def _has_a_void_field_named_as_a_column(table: IcebergTable) -> bool:
     return any(isinstance(f.transform, VoidTransform) and f.name in names for f in fields)
 
 
+def _has_two_void_fields_of_a_column(table: IcebergTable) -> bool:
+    specs = [[f.source_id for f in s.fields if isinstance(f.transform, VoidTransform)] for s in table.specs().values()]
+    return any(len(set(sources)) < len(sources) for sources in specs)
+
+
 def _has_a_field_whose_name_avro_does_not_take(table: IcebergTable) -> bool:
     fields = [f for spec in table.metadata.partition_specs for f in spec.fields]
     is_new = table.metadata.format_version >= 3
@@ -164,6 +169,14 @@ def _merge_on_read_without_the_column(lake: Lake, name: str) -> Table:
 
 def _with_a_void_field(lake: Lake, name: str) -> Table:
     table = _table(lake, name, version=1, by=("region",)).evolve_partitions(drop=["region"])
+    table.append(_ROWS)
+    return table
+
+
+def _with_two_void_fields(lake: Lake, name: str) -> Table:
+    table = _table(lake, name, version=1, by=("bucket(2, id)",))
+    table = table.evolve_partitions(drop=["bucket(2, id)"], add=["bucket(4, id)"])
+    table = table.evolve_partitions(drop=["bucket(4, id)"])
     table.append(_ROWS)
     return table
 
@@ -269,6 +282,13 @@ FAULTS: tuple[Fault, ...] = (
         _has_a_void_field_named_as_a_column,
         "Exception: DataFusion error: FFI error: External error: Unexpected => file scan task generate failed",
         _with_a_void_field,
+    ),
+    Fault(
+        "DataFusion",
+        "refuses a spec of version 1 in which two fields by one column were dropped",
+        _has_two_void_fields_of_a_column,
+        "Exception: DataFusion error: FFI error: External error: Unexpected => file scan task generate failed",
+        _with_two_void_fields,
     ),
     Fault(
         "DataFusion",
