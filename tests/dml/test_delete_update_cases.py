@@ -12,7 +12,7 @@ from tests.peers.spark import Spark
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory, spark) -> Stage:
-    return Stage(tmp_path_factory.mktemp("dml"), spark)
+    return Stage(tmp_path_factory.mktemp("dml"), spark.newSession())  # for its views
 
 
 @pytest.mark.parametrize(

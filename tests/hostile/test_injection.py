@@ -59,6 +59,7 @@ def test_names_are_values_to_the_catalog(lake: neve.Lake, name: str):
 
 
 def test_names_and_values_are_values_to_spark(spark: SparkSession, tmp_path: Path):
+    spark = spark.newSession()  # without the views of other tests
     lake = neve.connect(tmp_path / "lake", spark=spark)
     names = [n for n in NAMES if n not in ("select",)]
     schema = pa.schema([("id", pa.int64()), *((n, pa.string()) for n in names)])
