@@ -1,7 +1,7 @@
 """What other engines are known to do wrong: each with the tables it concerns and a table that shows it.
 
-A comparison with an engine is left out only for a fault listed here. `test_faults.py` shows each on its table, so
-that one which is gone from a newer release does not stay in the list.
+A comparison with an engine is left out only for a fault listed here. `test_faults.py` and `test_spark.py` show each on
+its table, so that one which is gone from a newer release does not stay in the list.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from datetime import date
 from typing import Any
 
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import TimestampType
+from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.types import IntegerType, TimestampType
 
 from neve import Lake, Table
 from tests.compaction.place import delete_equal, delete_rows
@@ -33,9 +33,10 @@ class Fault:
     witness: str
     reason: str
     concerns: Callable[[IcebergTable], bool]
-    says: str  # how its answer begins; empty: it reads other rows
+    says: str  # how its answer begins; empty: it reads other rows, or leaves others than it was told to
     table: Callable[[Lake, str], Table]  # that shows it
     statement: str = ""  # that fails on it; otherwise it is wrong in reading
+    by_spark: str = ""  # what Spark with Iceberg writes to the table first; otherwise Névé alone wrote it
 
 
 # --- which tables ---
@@ -82,10 +83,16 @@ def _has_two_void_fields_of_a_column(table: IcebergTable) -> bool:
     return any(len(set(sources)) < len(sources) for sources in specs)
 
 
-def _has_a_field_whose_name_avro_does_not_take(table: IcebergTable) -> bool:
+def _has_a_field_named_as_another_column(table: IcebergTable) -> bool:
+    columns = {column.name: column.field_id for column in table.schema().fields}
     fields = [f for spec in table.metadata.partition_specs for f in spec.fields]
-    is_new = table.metadata.format_version >= 3
-    return is_new and any(not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", f.name) for f in fields)
+    return any(columns.get(f.name, f.source_id) != f.source_id for f in fields)
+
+
+def _has_a_field_whose_name_avro_does_not_take(table: IcebergTable) -> bool:
+    names = [f.name for spec in table.metadata.partition_specs for f in spec.fields]
+    is_plain = all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names)
+    return table.metadata.format_version != 2 and not is_plain
 
 
 def _has_a_field_beyond_ascii(table: IcebergTable) -> bool:
@@ -109,6 +116,10 @@ def _has_been_of_version_1(table: IcebergTable) -> bool:
 
 def _has_position_deletes_and_specs(table: IcebergTable) -> bool:
     return table.metadata.format_version == 2 and len(table.metadata.partition_specs) > 1 and _has_deletes(table)
+
+
+def _is_partitioned_by_a_column(table: IcebergTable) -> bool:
+    return any(isinstance(f.transform, IdentityTransform) for s in table.specs().values() for f in s.fields)
 
 
 def _summary(snapshot: Any) -> Mapping[str, str]:
@@ -140,6 +151,14 @@ def _without_the_column_of_its_partitions(lake: Lake, name: str) -> Table:
     table = _table(lake, name, by=("region",)).evolve_partitions(drop=["region"])
     with table.evolve_schema() as change:
         change.delete_column("region")
+    return table
+
+
+def _with_another_column_of_that_name(lake: Lake, name: str) -> Table:
+    table = _without_the_column_of_its_partitions(lake, name)
+    with table.evolve_schema() as change:
+        change.add_column("region", IntegerType())
+    table.append([{"id": 5, "day": date(2024, 1, 5), "region": 1}])
     return table
 
 
@@ -184,6 +203,12 @@ def _with_two_void_fields(lake: Lake, name: str) -> Table:
 def _by_a_name_with_a_space(lake: Lake, name: str) -> Table:
     table = lake.create_table(name, "id bigint, `the day` date", ["`the day`"], format_version=3)
     table.append([{"id": 1, "the day": date(2024, 1, 1)}])
+    return table
+
+
+def _with_a_null_among_its_partitions(lake: Lake, name: str) -> Table:
+    table = lake.create_table(name, "id bigint, day date", ["day"], format_version=2)
+    table.append([{"id": 1, "day": date(2024, 1, 1)}, {"id": 2, "day": None}])  # of one manifest: others are left alone
     return table
 
 
@@ -292,7 +317,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "DataFusion",
-        "does not find values of a partition field whose name Avro spells otherwise, from version 3 on",
+        "does not find values of a partition field whose name Avro spells otherwise, except in version 2",
         _has_a_field_whose_name_avro_does_not_take,
         "Exception: DataFusion error: FFI error: External error: Unexpected => file scan task generate failed",
         _by_a_name_with_a_space,
@@ -305,6 +330,20 @@ FAULTS: tuple[Fault, ...] = (
         _renamed,
     ),
 )
+"""What others do wrong over what Névé writes."""
+
+
+SHARED_FAULTS: tuple[Fault, ...] = (
+    Fault(
+        "DataFusion",
+        "refuses a manifest that Spark wrote of a spec whose column was dropped when another column has its name",
+        _has_a_field_named_as_another_column,
+        "Exception: DataFusion error: FFI error: External error: Unexpected => file scan task generate failed",
+        _with_another_column_of_that_name,
+        by_spark="DELETE FROM {t} WHERE id = 1",
+    ),
+)
+"""What others do wrong over what Spark with Iceberg writes."""
 
 
 SPARK_FAULTS: tuple[Fault, ...] = (
@@ -322,6 +361,14 @@ SPARK_FAULTS: tuple[Fault, ...] = (
         "Cannot find field 1000: region: optional unknown in struct",
         _merge_on_read_without_the_column,
         "DELETE FROM {t} WHERE id = 1",
+    ),
+    Fault(
+        SPARK,
+        "deletes rows in which a column that partitions are by is null when it is to delete those below a bound",
+        _is_partitioned_by_a_column,
+        "",
+        _with_a_null_among_its_partitions,
+        "DELETE FROM {t} WHERE day < DATE '2024-01-03'",
     ),
     Fault(
         SPARK,
@@ -356,7 +403,8 @@ def is_read_by_spark(table: IcebergTable) -> bool:
 
 def faults_of(witness: str, table: IcebergTable) -> list[Fault]:
     """Why a witness is not asked about a table."""
-    return [fault for fault in (*FAULTS, *SPARK_FAULTS) if fault.witness == witness and fault.concerns(table)]
+    known = (*FAULTS, *SHARED_FAULTS, *SPARK_FAULTS)
+    return [fault for fault in known if fault.witness == witness and fault.concerns(table)]
 
 
 def witnesses(table: IcebergTable) -> dict[str, Reader]:

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.table import Table as IcebergTable
 
 from neve import Lake, Table
 from tests.dml.duckdb_peer import DuckDB
@@ -23,6 +24,18 @@ from tests.peers.tally import Tally
 ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
 NAMES = {"neve": "Névé", "spark": SPARK}
 Lineage = dict[Any, tuple[int | None, int | None]]
+
+
+def answer(name: str, table: IcebergTable, duckdb: DuckDB, rows: pa.Table) -> str:
+    """What a reader says of a table: an error, or how its rows are not those expected."""
+    try:
+        is_duckdb = name == "DuckDB"  # which may end its process
+        found = duckdb.rows(table.metadata_location) if is_duckdb else READERS[name](table)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:  # whatever it is, it is what this engine says; a panic of Rust is no Exception
+        return f"{type(e).__name__}: {e}"
+    return difference(found, rows)
 
 
 @dataclass
@@ -114,16 +127,11 @@ class Played:
     def rows_by_readers(self) -> list[str]:
         """How those who only read do so otherwise; one whose fault is listed is not asked."""
         table, wrong = for_peers(self.table), []
-        for name, read in READERS.items():
+        for name in READERS:
             if faults := faults_of(name, table):
                 self.tally.left_out.update(f"{name} {fault.reason}" for fault in faults)
                 continue
-            try:
-                found = self.ground.duckdb.rows(table.metadata_location) if name == "DuckDB" else read(table)
-            except Exception as e:  # whatever it is, it is what this engine says
-                wrong.append(f"{name}: {type(e).__name__}: {e}")
-            else:
-                wrong += self._compared(name, found)
+            wrong += self._counted(name, answer(name, table, self.ground.duckdb, self.rows()))
         return wrong
 
     def _compared(self, name: str, found: pa.Table) -> list[str]:

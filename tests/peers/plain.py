@@ -33,5 +33,9 @@ class Plain:
             statement.set("properties", None)
         self.connection.execute(statement.sql("duckdb"))
 
+    def hold(self, table: str, rows: pa.Table) -> None:
+        """Make a table of rows that are there."""
+        self.connection.execute(f"CREATE TABLE {table} AS FROM rows")
+
     def rows(self, table: str) -> pa.Table:
         return self.connection.sql(f"FROM {table}").to_arrow_table()

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.dml.lives import Life, lives
 from tests.dml.model import Model
 from tests.extent import IS_LONG, IS_SEARCH, spread
-from tests.peers.faults import SPARK_FAULTS, Fault
+from tests.peers.faults import SHARED_FAULTS, SPARK_FAULTS, Fault
 from tests.peers.histories import Scenario, chosen, chosen_exports
-from tests.peers.judge import Ground
+from tests.peers.judge import Ground, answer
 from tests.peers.spark import SparkSaid
 from tests.peers.structure import PARTS, by_neve, by_spark, unlike
 from tests.peers.tally import Tally
@@ -65,12 +65,30 @@ def test_a_fault_that_is_listed_is_still_there(ground: Ground, tally: Tally, fau
     played = ground.table(tally)
     table = fault.table(ground.lake, played.name)
     assert fault.concerns(table.iceberg)
-    if fault.statement:
+    if not fault.statement:
+        theirs, ours = by_spark(ground.spark, played.name), by_neve(table)
+        assert fault.says in "".join(unlike(getattr(theirs, part), getattr(ours, part)) for part in PARTS)
+    elif fault.says:
         with pytest.raises(SparkSaid, match=re.escape(fault.says)):
             ground.spark.sql(fault.statement.format(t=played.name))
-        return
-    theirs, ours = by_spark(ground.spark, played.name), by_neve(table)
-    assert fault.says in "".join(unlike(getattr(theirs, part), getattr(ours, part)) for part in PARTS)
+    else:
+        ground.plain.hold(played.name, table.scan().to_arrow(engine="arrow"))
+        played.play([("spark", fault.statement.format(t=played.name))])
+        assert played.rows_by("spark"), "it leaves the rows it was told to: is the fault gone?"
+
+
+@pytest.mark.parametrize("fault", SHARED_FAULTS, ids=lambda f: f"{f.witness} {f.reason}")
+def test_a_fault_over_what_spark_wrote_is_still_there(ground: Ground, tally: Tally, fault: Fault):
+    def said() -> str:
+        table = ground.lake.table(played.name)
+        assert fault.concerns(table.context.iceberg)
+        return answer(fault.witness, table.context.iceberg, ground.duckdb, table.scan().to_arrow(engine="arrow"))
+
+    played = ground.table(tally)
+    fault.table(ground.lake, played.name)
+    assert said() == "", "what Névé wrote it reads"
+    ground.spark.sql(fault.by_spark.format(t=played.name))
+    assert said().startswith(fault.says), f"{fault.witness} now says {said()!r}: is the fault gone?"
 
 
 @pytest.mark.parametrize("scenario", chosen(), ids=str)
