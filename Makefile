@@ -19,7 +19,7 @@ test: $(READY)
 # The site in site/. Fails on a broken link or anchor, a name that is not in the reference, or an example that prints
 # something else than the page says.
 docs: $(READY)
-	$(BIN)/python docs/_build/tables.py
+	PYTHONPATH=. $(BIN)/python docs/_build/tables.py
 	NEVE_PROOF=all $(BIN)/pytest -q tests/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 

@@ -18,6 +18,7 @@ from neve.model.properties import PROPERTIES, MetricsMode
 from neve.ops.rewrite_position_deletes import OPTIONS_OF_DELETES
 from neve.plan.rewrite_options import OPTIONS, RewriteOptions
 from neve.sql.call import PROCEDURES
+from tests.peers.faults import FAULTS, SHARED_FAULTS, SPARK_FAULTS
 
 DOCS = Path(__file__).parents[1]
 MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
@@ -90,6 +91,12 @@ def errors_tree() -> str:
     return f"```\n{drawn}\n```"
 
 
+def faults_table() -> str:
+    """Every fault of another engine that comparisons make way for."""
+    rows = ((fault.witness, _sentence(fault.reason)) for fault in (*SPARK_FAULTS, *FAULTS, *SHARED_FAULTS))
+    return _table(("engine", "what it does"), sorted(rows))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "properties": properties_table,
     "options": options_table,
@@ -98,6 +105,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "commands": commands_table,
     "shared-options": shared_options_table,
     "errors": errors_tree,
+    "faults": faults_table,
 }
 
 
