@@ -15,7 +15,7 @@ from tests.proof.audit import on_disk, reachable
 from tests.writers import ROWS, connected
 
 ROOT = Path(__file__).parents[1]
-WRITERS, APPENDS = 8, 10 if IS_LONG else 4
+WRITERS, APPENDS = 8, 10 if IS_LONG else 2
 
 
 @pytest.fixture

@@ -36,10 +36,10 @@ from neve.tree.entries import DETAIL, Content, EntryTable, Status
 from tests.dml.oracle import multiset
 from tests.dml.stage import Forgetful
 from tests.equality import another_engine_writes
-from tests.extent import IS_LONG
 
-VERSIONS = (1, 2, 3, 4) if IS_LONG else (1, 4)  # what tests without deletes are played on
-WITH_DELETES = (2, 3, 4) if IS_LONG else (2, 3)
+VERSIONS = (1, 2, 3, 4)  # what tests without deletes are played on
+WITH_DELETES = (2, 3, 4)
+NEWEST = VERSIONS[-1]
 COLUMNS = "id bigint, region string, amount double, note string"
 REGIONS = ("eu", "us", "asia")
 ALL = {"rewrite-all": "true"}

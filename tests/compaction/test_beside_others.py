@@ -28,8 +28,8 @@ from neve import Table
 from tests.compaction.orders import COMPACTION_FIRST, MEETING, OTHER_FIRST, REGIONS, Draw, Round, Slot, slots
 from tests.compaction.place import Row, append
 from tests.compaction.rounds import Order, Worker
+from tests.extent import on_versions
 
-VERSIONS = (2, 3, 4) if "NEVE_ROUNDS" in os.environ else (2, 4)
 ROUNDS = int(os.environ.get("NEVE_ROUNDS", "4"))
 SEED = os.environ.get("NEVE_SEED", "4")
 AUDIT_EVERY = 25
@@ -177,7 +177,7 @@ def workers(folder: Path) -> Iterator[list[Worker]]:
         worker.stop()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@on_versions(2, 3, 4)
 def test_no_row_is_lost_doubled_or_brought_back_and_disjoint_work_never_conflicts(
     folder: Path, workers: list[Worker], version: int
 ):

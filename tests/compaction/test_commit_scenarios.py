@@ -14,6 +14,7 @@ from neve.ops.context import TableContext
 from neve.ops.rewrite_run import _batches
 from tests.commit.kit import Kit, plus
 from tests.compaction.place import (
+    NEWEST,
     PARTIAL,
     VERSIONS,
     WITH_DELETES,
@@ -36,9 +37,9 @@ from tests.compaction.place import (
     summary_of,
     unchanged,
 )
+from tests.extent import on_versions
 
-NEWEST = VERSIONS[-1]
-EVERY_VERSION = pytest.mark.parametrize("version", VERSIONS)
+EVERY_VERSION = on_versions(*VERSIONS)
 AT_ONCE = {"neve.commit.reruns": "0"}
 
 
@@ -79,7 +80,7 @@ def test_compact_partial_progress(place: Place):
     assert rows_of(table) == before and set(per_partition(table).values()) == {1}
 
 
-@pytest.mark.parametrize("version", [1, NEWEST])
+@on_versions(1, NEWEST)
 def test_compact_partial_group_failure(place: Place, version: int):
     table = by_region(place, version)
     before, broken = rows_of(table), path_in(table, "b")
@@ -230,7 +231,7 @@ def test_compact_concurrent_append(place: Place, version: int):
     assert per_partition(table) == {(0, ("a",)): 1, (0, ("b",)): 2, (0, ("c",)): 1} and sound(table)
 
 
-@pytest.mark.parametrize("version", WITH_DELETES)
+@on_versions(*WITH_DELETES)
 def test_compact_concurrent_position_delete(place: Place, version: int):
     """Planned again, the group leaves the deleted row out; without a second plan it does not land."""
     table = by_region(place, version)
@@ -242,7 +243,7 @@ def test_compact_concurrent_position_delete(place: Place, version: int):
     assert per_partition(table)[0, ("b",)] == 1 and not place.left_behind(table)
 
 
-@pytest.mark.parametrize("version", WITH_DELETES)
+@on_versions(*WITH_DELETES)
 def test_compact_concurrent_equality_delete(place: Place, version: int):
     table = by_region(place, version)
     start = head(table).sequence_number
@@ -303,7 +304,7 @@ def test_compact_snapshot_properties(place: Place):
         table.rewrite_data_files().snapshot_property("operation", "append").execute()
 
 
-@pytest.mark.parametrize("version", [1, NEWEST])
+@on_versions(1, NEWEST)
 def test_compact_branch(place: Place, version: int):
     """Rows of the branch alone are compacted to the branch alone."""
     table = by_region(place, version)

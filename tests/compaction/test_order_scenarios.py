@@ -23,7 +23,7 @@ from neve.model.ddl import schema_of_ddl
 from tests.compaction.place import (
     ALL,
     COLUMNS,
-    VERSIONS,
+    NEWEST,
     Place,
     append,
     delete_rows,
@@ -34,8 +34,8 @@ from tests.compaction.place import (
     some_rows,
     unchanged,
 )
+from tests.extent import on_versions
 
-NEWEST = VERSIONS[-1]
 BY_AMOUNT = SortOrder(
     SortField(3, IdentityTransform(), SortDirection.DESC, NullOrder.NULLS_LAST),
     SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST),
@@ -67,7 +67,7 @@ def is_sorted(rows: list[Any], key: Any) -> bool:
     return [key(r) for r in rows] == sorted(key(r) for r in rows)
 
 
-@pytest.mark.parametrize("version", [1, NEWEST])
+@on_versions(1, NEWEST)
 def test_compact_sort_table_order(place: Place, version: int):
     table = made(place, version, by=("region",), sort_order=BY_AMOUNT)
     before = rows_of(table)
@@ -202,7 +202,7 @@ def typed_table(place: Place, version: int) -> Table:
     return place.again(("every type", version), make)
 
 
-@pytest.mark.parametrize("version", [2, NEWEST])
+@on_versions(2, NEWEST)
 def test_compact_zorder(place: Place, version: int):
     """By all primitive types at once; the rows are also summed up before and after."""
     table = typed_table(place, version)

@@ -10,10 +10,11 @@ import pytest
 from pyiceberg.types import LongType
 
 from neve import Table
-from tests.compaction.place import ALL, PARTIAL, VERSIONS, Place, append, delete_equal, delete_rows, some_rows
+from tests.compaction.place import ALL, PARTIAL, WITH_DELETES, Place, append, delete_equal, delete_rows, some_rows
 from tests.dml.duckdb_peer import DuckDB
 from tests.dml.oracle import difference
 from tests.dml.witness import Finished
+from tests.extent import own
 from tests.peers.readers import for_peers, pyiceberg_rows
 from tests.peers.spark import Spark
 
@@ -50,7 +51,9 @@ def finished() -> Finished:
     return Finished()
 
 
-@pytest.mark.parametrize(("version", "way"), [(1, "in_place"), *((v, way) for v in VERSIONS if v > 1 for way in WAYS)])
+@pytest.mark.parametrize(
+    ("version", "way"), [(1, "in_place"), *((v, way) for v in own("peers", WITH_DELETES) for way in WAYS)]
+)
 def test_other_engines_read_the_same_rows(place: Place, duckdb: DuckDB, finished: Finished, version: int, way: str):
     """PyIceberg refuses equality deletes and DuckDB 1.5.5 ends in an internal error over those of an evolved table.
 

@@ -10,8 +10,8 @@ from neve import Table
 from neve.ops.rewrite_data_files import Progress
 from tests.compaction.place import (
     ALL,
+    NEWEST,
     PARTIAL,
-    VERSIONS,
     Place,
     append,
     away,
@@ -24,8 +24,7 @@ from tests.compaction.place import (
     some_rows,
     unchanged,
 )
-
-NEWEST = VERSIONS[-1]
+from tests.extent import on_versions
 
 
 class Stop(BaseException):
@@ -128,7 +127,7 @@ def test_batches_committed_before_a_stop_stay(place: Place):
 # --- going on ---
 
 
-@pytest.mark.parametrize("version", [1, NEWEST])
+@on_versions(1, NEWEST)
 def test_an_upgrade_of_the_spec_goes_on_where_it_was_left(place: Place, version: int):
     """One partition fails at first; the second run takes what is left under the old spec and nothing else."""
     table = by_letter(place, "abc", version=version)

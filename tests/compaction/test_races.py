@@ -14,6 +14,7 @@ from neve import Table
 from neve.errors import CommitConflict
 from tests.compaction.place import (
     ALL,
+    NEWEST,
     PARTIAL,
     VERSIONS,
     WITH_DELETES,
@@ -29,8 +30,7 @@ from tests.compaction.place import (
     rows_of,
     some_rows,
 )
-
-NEWEST = VERSIONS[-1]
+from tests.extent import on_versions
 
 
 def three(place: Place, version: int = NEWEST, files: int = 4) -> Table:
@@ -54,7 +54,7 @@ def snapshots_of(table: Table) -> dict[str, set[int]]:
     return found
 
 
-@pytest.mark.parametrize("version", WITH_DELETES)
+@on_versions(*WITH_DELETES)
 def test_only_the_group_that_lost_is_rewritten_again(place: Place, version: int):
     table = three(place, version)
     expected = [i for i in ids_of(table) if i != 112]
@@ -114,7 +114,7 @@ def test_a_race_that_is_lost_again_and_again_is_given_up(place: Place):
     assert len(ids_of(table)) == 58 and not place.left_behind(table) and table.verify().is_sound
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@on_versions(*VERSIONS)
 def test_a_file_that_was_rewritten_meanwhile_is_left_to_the_other(place: Place, version: int):
     """A copy-on-write update took one of four files: the other three are compacted without it."""
     table = three(place, version)
@@ -134,7 +134,7 @@ MEANWHILE: dict[str, Callable[[Table], Any]] = {
 
 @pytest.mark.parametrize("how", MEANWHILE)
 @pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
-@pytest.mark.parametrize("version", WITH_DELETES)
+@on_versions(*WITH_DELETES)
 def test_rows_of_a_file_that_a_delete_empties_do_not_live_on_in_a_copy(place: Place, version: int, mode: str, how: str):
     """All five rows of a file match, which only reading it shows: it leaves without a delete file that names it."""
     table = three(place, version)
@@ -146,7 +146,7 @@ def test_rows_of_a_file_that_a_delete_empties_do_not_live_on_in_a_copy(place: Pl
     assert not set(ids_of(table)) & set(range(110, 115)) and len(ids_of(table)) == 55
 
 
-@pytest.mark.parametrize("version", WITH_DELETES)
+@on_versions(*WITH_DELETES)
 def test_without_the_starting_number_an_equality_delete_is_a_race(place: Place, version: int):
     """New files would be younger than the delete, and its rows come back."""
     table = three(place, version)

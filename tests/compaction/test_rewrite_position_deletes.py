@@ -30,6 +30,7 @@ from tests.compaction.place import (
     summary_of,
     unchanged,
 )
+from tests.extent import on_versions
 
 MANY = {"min-input-files": 2}
 
@@ -54,7 +55,7 @@ def test_posdel_compact(place: Place, by_partition: bool) -> None:
     assert table.verify().is_sound
 
 
-@pytest.mark.parametrize("version", WITH_DELETES)
+@on_versions(*WITH_DELETES)
 def test_posdel_filter(place: Place, version: int) -> None:
     table = place.again("old deletes", lambda: _with_old_deletes(place))
     if version > 2:
@@ -134,7 +135,7 @@ def test_posdel_to_vectors(place: Place) -> None:
         assert table.rewrite_position_deletes().execute().summary == "nothing to rewrite"
 
 
-@pytest.mark.parametrize("version", WITH_DELETES)
+@on_versions(*WITH_DELETES)
 def test_equality_deletes_become_positions(place: Place, version: int) -> None:
     """Partition-scoped ones, those of an unpartitioned spec which reach everywhere, and files newer than they are."""
     table = two_regions(place, version)
@@ -153,7 +154,7 @@ def test_equality_deletes_become_positions(place: Place, version: int) -> None:
     assert table.verify().is_sound
 
 
-@pytest.mark.parametrize("version", WITH_DELETES)
+@on_versions(*WITH_DELETES)
 def test_a_compaction_that_keeps_an_old_number_meanwhile_brings_nothing_back(place: Place, version: int) -> None:
     """Its files are older than the equality delete that is about to go, and hold the rows it deletes."""
     table = two_regions(place, version)

@@ -12,6 +12,7 @@ from neve import Table
 from neve.errors import UnknownName, UserError
 from tests.compaction.place import (
     ALL,
+    NEWEST,
     REGIONS,
     VERSIONS,
     WITH_DELETES,
@@ -34,11 +35,11 @@ from tests.compaction.place import (
     unchanged,
 )
 from tests.dml.oracle import multiset
+from tests.extent import on_versions, own
 from tests.peers.faults import witnesses
 from tests.peers.readers import for_peers
 
-EVERY_VERSION = pytest.mark.parametrize("version", VERSIONS)
-NEWEST = VERSIONS[-1]
+EVERY_VERSION = on_versions(*VERSIONS)
 
 
 def compacted(table: Table, rewrite: Any = None) -> Any:
@@ -182,7 +183,7 @@ def test_compact_output_spec_unknown(place: Place):
         table.rewrite_data_files().option("output-spec-id", 7).execute()
 
 
-@pytest.mark.parametrize("version", [1, NEWEST])
+@on_versions(1, NEWEST)
 def test_compact_output_unpartitioned(place: Place, version: int):
     """Version 1 keeps a void field where the region was; both are one partition of all rows."""
     table = six_files(place, version, by=["region"])
@@ -207,7 +208,7 @@ def test_compact_position_deletes_applied(place: Place, by_partition: bool):
     assert set(ids_in(table, path)) == set(range(60)) - {3, 17, 18}
 
 
-@pytest.mark.parametrize("version", [v for v in WITH_DELETES if v > 2])
+@on_versions(3, NEWEST)
 def test_compact_vectors_applied_and_removed(place: Place, version: int):
     table = six_files(place, version, by=["region"])
     delete_rows(table, 3, 17, 18)
@@ -219,7 +220,7 @@ def test_compact_vectors_applied_and_removed(place: Place, version: int):
     assert len(parquet_rows(table)) == 57
 
 
-@pytest.mark.parametrize("version", WITH_DELETES)
+@on_versions(*WITH_DELETES)
 def test_compact_all_rows_deleted(place: Place, version: int):
     """The partition has no file any more, and no file was written for it."""
     table = six_files(place, version, by=["region"])
@@ -230,7 +231,7 @@ def test_compact_all_rows_deleted(place: Place, version: int):
     assert set(per_partition(table)) == {(0, ("us",)), (0, ("asia",))}
 
 
-@pytest.mark.parametrize("version", WITH_DELETES)
+@on_versions(*WITH_DELETES)
 def test_compact_dangling_position_after_spec_change(place: Place, version: int):
     """The rows move to another spec, the deletes of their old partition stay behind and apply to nothing.
 
@@ -247,7 +248,7 @@ def test_compact_dangling_position_after_spec_change(place: Place, version: int)
     assert (made, result.delete_files_removed) == ((2, 2) if version == 2 else (1, 0))
 
 
-@pytest.mark.parametrize("version", WITH_DELETES)
+@on_versions(*WITH_DELETES)
 def test_compact_dangling_equality_after_spec_change(place: Place, version: int):
     table = six_files(place, version, by=["region"])
     delete_equal(table, 3, 6, partition=["eu"])
@@ -259,7 +260,7 @@ def test_compact_dangling_equality_after_spec_change(place: Place, version: int)
     assert ids_of(table) == sorted(set(range(61)) - {3, 6})
 
 
-@pytest.mark.parametrize("version", WITH_DELETES)
+@on_versions(*WITH_DELETES)
 def test_compact_dangling_global_equality_kept(place: Place, version: int):
     """No data is left under the unpartitioned spec of the delete, and it still applies to a file of another spec."""
     table = place.table(version, *(some_rows(10 * n, 10) for n in range(5)))
@@ -276,7 +277,7 @@ def test_compact_dangling_global_equality_kept(place: Place, version: int):
 # --- numbers and sizes ---
 
 
-@pytest.mark.parametrize(("version", "keeps"), [*((v, True) for v in WITH_DELETES), (NEWEST, False)])
+@pytest.mark.parametrize(("version", "keeps"), [*((v, True) for v in own("starts", WITH_DELETES)), (NEWEST, False)])
 def test_compact_starting_number(place: Place, version: int, keeps: bool):
     table = six_files(place, version)
     start = head(table).sequence_number
@@ -304,7 +305,7 @@ def wide_rows(start: int, number: int) -> pa.Table:
     return pa.table({"id": ids, "region": ["eu"] * number, "amount": [0.5] * number, "note": notes[:number]})
 
 
-@pytest.mark.parametrize("version", [2, NEWEST])
+@on_versions(2, NEWEST)
 def test_compact_split_large(place: Place, version: int):
     table = place.create(version, properties=SMALL_ROW_GROUPS)
     table.append(wide_rows(0, 8000))

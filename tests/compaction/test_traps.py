@@ -27,6 +27,7 @@ import pytest
 from neve import Table
 from tests.compaction.place import (
     ALL,
+    NEWEST,
     VERSIONS,
     WITH_DELETES,
     Place,
@@ -41,9 +42,9 @@ from tests.compaction.place import (
     per_partition,
     some_rows,
 )
+from tests.extent import on_versions, own
 
-NEWEST = VERSIONS[-1]
-WITH_POSITIONS = pytest.mark.parametrize("version", WITH_DELETES)
+WITH_POSITIONS = on_versions(*WITH_DELETES)
 
 
 def by_region(place: Place, version: int, files: int = 3) -> Table:
@@ -72,7 +73,7 @@ def test_trap_1_an_equality_delete_that_came_meanwhile_is_not_shed(place: Place,
     assert len(deletes_of(table)) == 1 and ids_of(table) == [i for i in range(30) if i != 5]
 
 
-@pytest.mark.parametrize(("version", "how"), [*((v, "moved") for v in WITH_DELETES), (NEWEST, "sorted")])
+@pytest.mark.parametrize(("version", "how"), [*((v, "moved") for v in own("moved", WITH_DELETES)), (NEWEST, "sorted")])
 def test_trap_2_an_equality_delete_of_the_old_partition_is_not_lost_when_rows_move(
     place: Place, version: int, how: str
 ):
@@ -123,7 +124,7 @@ def test_trap_4_deletes_of_files_that_are_gone_leave(place: Place):
     assert ids_of(table) == [i for i in range(30) if i not in (3, 6, 18)]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@on_versions(*VERSIONS)
 def test_trap_6_equal_tuples_of_two_specs_are_two_partitions(place: Place, version: int):
     """Naive: (1) of the bucket and (1) of the number are one group, and one new file holds rows of both."""
     table = place.create(version, ["bucket(4, id)"], "id bigint, n int")

@@ -13,8 +13,8 @@ from neve.run.checksum import Checksum
 from neve.run.spark.rewrite import Rewriting, Rewritten
 from tests.compaction.place import (
     ALL,
+    NEWEST,
     PARTIAL,
-    VERSIONS,
     Place,
     append,
     delete_equal,
@@ -25,8 +25,7 @@ from tests.compaction.place import (
     unchanged,
 )
 from tests.compaction.test_order_scenarios import typed_table
-
-NEWEST = VERSIONS[-1]
+from tests.extent import on_versions
 
 
 def by_region(place: Place) -> Table:
@@ -73,7 +72,7 @@ def test_nothing_is_summed_up_unless_asked(place: Place):
     assert [g.checksum for g in result.groups] == [None]
 
 
-@pytest.mark.parametrize("version", [2, NEWEST])
+@on_versions(2, NEWEST)
 def test_rows_of_every_type_are_found_the_same(place: Place, version: int):
     """No false alarm: rows as read, as Spark hands them on, and as the new files hold them, give one sum."""
     table = typed_table(place, version)

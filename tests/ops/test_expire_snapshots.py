@@ -29,10 +29,11 @@ from neve.errors import CommitUnknown, MissingFile, UnknownName, UserError
 from neve.tree.entries import DETAIL
 from neve.tree.read import read_entries
 from tests.commit.kit import Kit, plus, removed
+from tests.extent import on_versions
 from tests.ops.aged import DAY, Aged, local
 from tests.servers import rest_server
 
-VERSIONS = pytest.mark.parametrize("version", [1, 2, 3, 4])
+VERSIONS = on_versions(1, 2, 3, 4)
 
 
 @pytest.fixture

@@ -18,11 +18,12 @@ from neve.commit.actions import Append, DeleteFiles, Removed
 from neve.commit.orphans import Prefixes, hidden, sort_out
 from neve.commit.retry import Environment
 from neve.errors import UnknownName, UserError
+from tests.extent import on_versions
 from tests.ops.aged import DAY, Aged, local
 from tests.ops.test_expire_snapshots import lived, statistics
 from tests.servers import ObjectStore
 
-VERSIONS = pytest.mark.parametrize("version", [1, 2, 3, 4])
+VERSIONS = on_versions(1, 2, 3, 4)
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ from neve.errors import CommitConflict, UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL
 from tests.commit.kit import Kit, name_of, plus
+from tests.extent import on_versions
 
-VERSIONS = pytest.mark.parametrize("version", [1, 2, 3, 4])
+VERSIONS = on_versions(1, 2, 3, 4)
 CARRIED = ("snapshot_id", "sequence_number", "file_sequence_number", "first_row_id", "spec_id", *DETAIL.names)
 
 
