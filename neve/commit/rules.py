@@ -136,10 +136,11 @@ def no_new_deletes(window: Window, action: Overwrite | ReplacePartitions | RowDe
 
 
 def no_new_deletes_for_removed_files(window: Window, action: Overwrite | RowDelta) -> Conflict | None:
-    """C. No removed data file gained deletes meanwhile: its copy would bring the deleted rows back."""
+    """C. No removed data file gained deletes meanwhile: its copy would bring the deleted rows back.
+
+    Whatever the command asked for: the copy holds the rows it did not match as well.
+    """
     new = _new_deletes(window)
-    if isinstance(action, Overwrite) and action.conflict_filter is not None:
-        new = new.filter(pa.array(_scope(window.base, action).may_match(new)))
     return _gained(window, actions.removed_data(action), new, np.full(len(new), True))
 
 

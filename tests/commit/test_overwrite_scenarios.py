@@ -180,6 +180,16 @@ class TestBesideOtherWriters:
         d.ok(self.overwrite(d, start, **asked))
         assert d.names() == {"new", "us1"}
 
+    @pytest.mark.parametrize("isolation", Isolation)
+    def test_overwrite_equality_delete_arrived_for_rows_that_are_only_copied(self, d: Kit, isolation: Isolation):
+        """A copy holds all rows of its file, also those that the statement had no reason to look at."""
+        start, ninth = d.head_id, EqualTo("id", 9)
+        d.ok(RowDelta(added_deletes=d.equality("third", ids=(3, 3))))
+        eu1 = removed(d.data("eu1", ids=(0, 9)))
+        copied = Overwrite(d.data("new"), eu1, conflict_filter=ninth, start_snapshot_id=start)
+        refused = d.refused(guarded(copied, Command.UPDATE, isolation), Check.NEW_DELETES_FOR_FILES)
+        assert refused.files == (d.path("eu1"),)
+
     def test_overwrite_inherits_filter(self, t: Kit):
         start = t.head_id
         t.ok(Append(us_file(t, "us2")))
