@@ -57,9 +57,9 @@ class Delete(RowChange[DeleteResult]):
         with resolved(context, {_CLAUSE: self.condition}) as ready:
             plan = self._planned(context, ready)
             target = Target(context, plan.read, self._alias(context), metadata_columns_in(context, [self.condition]))
-            where = row_condition(context, ready.values[_CLAUSE])
-            if not plan.is_metadata_only and self.condition is not None:
-                Expressions(target.shape()).check_condition(_CLAUSE, ready.values[_CLAUSE])
+            given, where = ready.values[_CLAUSE], row_condition(context, ready.values[_CLAUSE])
+            if not plan.is_metadata_only and given is not None:
+                Expressions(target.shape()).check_condition(_CLAUSE, given if isinstance(given, str) else where)
 
             def positions() -> DataFrame:
                 with plainly(_CLAUSE):

@@ -7,19 +7,20 @@ from typing import Any
 
 from pyiceberg.expressions import BooleanExpression, BoundTerm
 from pyiceberg.expressions.literals import Literal
-from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, bind, visit
+from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
 from pyiceberg.schema import Schema
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
+from neve.predicate.normal import bound
 from neve.run.spark.columns import by_name, literal
 
 __all__ = ["condition"]
 
 
 def condition(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool = True) -> Column:
-    """The condition of an expression on the columns of a schema."""
-    return visit(bind(schema, expression, case_sensitive), _Condition(schema))
+    """The condition of an expression on the columns of a schema; of its normal form, by which files are judged too."""
+    return visit(bound(expression, schema, case_sensitive=case_sensitive), _Condition(schema))
 
 
 class _Condition(BoundBooleanExpressionVisitor[Column]):
