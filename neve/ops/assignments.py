@@ -9,19 +9,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import IcebergType, NestedField, StructType
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
 from neve.errors import UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import TableContext
+from neve.predicate.features import features_of
+from neve.predicate.names import find_column, parted
 from neve.run.arrow.types import Carrier, arrow_type
 from neve.run.spark.columns import by_name, literal
 from neve.run.spark.expressions import Expressions, Value, as_column
 from neve.run.spark.store import stored
 
-__all__ = ["Assignments", "refuse_rounded"]
+__all__ = ["Assignments", "refuse_rounded", "rounded"]
 
 Path = tuple[str, ...]
 
@@ -37,8 +39,14 @@ class _Assignment:
     kind: sp.DataType | None = None
 
     def column(self) -> Column:
+        if isinstance(self.value, str) and features_of(self.value).nondeterministic:
+            # asked once: the checks of a value are of no use when it is another one each time
+            return F.transform(F.array(as_column(self.value)), self._stored)[0]
+        return self._stored(as_column(self.value))
+
+    def _stored(self, value: Column) -> Column:
         kind = sp.NullType() if self.kind is None else self.kind
-        return stored(as_column(self.value), kind, self.field, ".".join(self.path))
+        return stored(value, kind, self.field, ".".join(self.path))
 
 
 @dataclass(frozen=True)
@@ -137,21 +145,13 @@ def _rebuilt(before: Column, column: NestedField, inside: list[tuple[Path, _Assi
 
 def _target(schema: Schema, name: str, alias: str, table: str) -> tuple[Path, NestedField]:
     """The path of a column or field; the alias of the table may come first."""
-    first, _, rest = name.partition(".")
-    of_alias = (rest,) if rest and first.replace("`", "").lower() == alias.lower() else ()
-    for spelled in (*of_alias, name):
-        for exactly in (True, False):
-            if (found := _find(schema, spelled.replace("`", ""), exactly)) is not None:
-                return _path(schema, found), found
+    parts = parted(name)
+    of_alias = [parts[1:]] if len(parts) > 1 and parts[0].lower() == alias.lower() else []
+    for called in (*of_alias, parts):
+        if (found := find_column(schema, ".".join(called), case_sensitive=False)) is not None:
+            return _path(schema, found), found
     tops = [n for n in schema.column_names if "element" not in n]
     raise UnknownName("column", name, tops, f"table {table}")
-
-
-def _find(schema: Schema, name: str, exactly: bool) -> NestedField | None:
-    try:
-        return schema.find_field(name, case_sensitive=exactly)
-    except ValueError:
-        return None
 
 
 def _path(schema: Schema, found: NestedField) -> Path:
@@ -181,13 +181,19 @@ def _refuse_clashes(given: list[_Assignment]) -> None:
                 raise UserError(f"{later.clause}: {what}. Assign each column once.")
 
 
+def rounded(context: TableContext) -> NestedField | None:
+    """A column with values that Spark would round, if there is one."""
+    return next((f for f in context.metadata.schema().fields if _is_rounded(f.field_type)), None)
+
+
+def _is_rounded(kind: IcebergType) -> bool:
+    return arrow_type(kind, Carrier.SPARK) != arrow_type(kind, Carrier.EXACT) and "ns" in str(kind)
+
+
 def refuse_rounded(context: TableContext, what: str) -> None:
     """Refuse to carry whole rows through Spark when a column has values that Spark would change."""
-    for f in context.metadata.schema().fields:
-        if arrow_type(f.field_type, Carrier.SPARK) != arrow_type(f.field_type, Carrier.EXACT) and "ns" in str(
-            f.field_type
-        ):
-            raise UnsupportedFeature(
-                f"Cannot {what} merge-on-read: column {f.name!r} of type {f.field_type} is finer than Spark's "
-                "timestamps, and the rows that change would be rounded. Use copy-on-write, which copies it exactly."
-            )
+    if (f := rounded(context)) is not None:
+        raise UnsupportedFeature(
+            f"Cannot {what} merge-on-read: column {f.name!r} of type {f.field_type} is finer than Spark's "
+            "timestamps, and the rows that change would be rounded. Use copy-on-write, which copies it exactly."
+        )

@@ -25,8 +25,8 @@ from pyiceberg.expressions import (
     Or,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType
-from pyspark.sql import DataFrame
+from pyiceberg.types import IcebergType, IntegerType, TimestampNanoType, TimestamptzNanoType, UUIDType
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
@@ -36,8 +36,8 @@ from neve.ops.context import TableContext
 from neve.ops.target import plainly
 from neve.ops.views import tables_beside, views_of
 from neve.predicate.compare import make
+from neve.predicate.names import find_column, quoted
 from neve.predicate.qualify import Equality
-from neve.predicate.tables import quoted
 from neve.run.spark.among import Among
 from neve.run.spark.kept import kept
 from neve.run.spark.rows import as_arrow, as_dataframe
@@ -53,6 +53,7 @@ _FEW = 200  # distinct keys that are looked for one by one instead of as a range
 _BROADCAST = 32 << 20  # bytes of a source that every task may hold
 _LEAST_INT, _MOST_INT = -(1 << 31), (1 << 31) - 1
 _FAST = (sp.IntegralType, sp.DateType, sp.TimestampType, sp.TimestampNTZType)
+_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # as Spark is shown them
 _RANGED = (sp.IntegralType, sp.StringType, sp.DateType, sp.DecimalType, sp.TimestampType, sp.TimestampNTZType)
 
 
@@ -86,7 +87,7 @@ class MergeSource:
         usable = [(e, c) for e in known if (c := self._column(e, schema, alias)) is not None]
         if not usable:
             return None
-        found = self._ranges([c for _, c in usable])
+        found = self._ranges([_comparable(c, schema, e) for e, c in usable])
         fitting = [_fitting(r, schema, e) for (e, _), r in zip(usable, found, strict=True)]
         within = reduce(And, (_expression(e, r) for (e, _), r in zip(usable, fitting, strict=True)))
         return SourceKeys(within, self._among(usable, found, schema))
@@ -109,11 +110,10 @@ class MergeSource:
         parts = equality.source
         name = parts[-1] if len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == alias.lower()) else None
         field = next((f for f in self.frame.schema.fields if name is not None and f.name.lower() == name.lower()), None)
-        target = spark_type(schema.find_field(equality.target).field_type)
+        target = schema.find_field(equality.target).field_type
         return field.name if field is not None and _compare_alike(field.dataType, target) else None
 
-    def _ranges(self, names: list[str]) -> list[_Range]:
-        columns = [F.col(quoted(n)) for n in names]
+    def _ranges(self, columns: list[Column]) -> list[_Range]:
         parts = [
             part
             for at, c in enumerate(columns)
@@ -127,7 +127,7 @@ class MergeSource:
         [row] = self.numbered.agg(*parts).toArrow().to_pylist()
         return [self._range(row, at, c) for at, c in enumerate(columns)]
 
-    def _range(self, row: dict[str, Any], at: int, column: Any) -> _Range:
+    def _range(self, row: dict[str, Any], at: int, column: Column) -> _Range:
         low, high, nulls, distinct = (row[f"{part}{at}"] for part in ("low", "high", "nulls", "distinct"))
         values: tuple[Any, ...] = ()
         if low is not None and distinct <= _FEW:
@@ -158,11 +158,9 @@ class _Range:
 
 def _in_schema(equality: Equality, schema: Schema) -> Equality | None:
     """The same with the column called as the table calls it; nothing for a name the table does not have."""
-    try:
-        found = schema.find_field(equality.target, case_sensitive=False)
-    except ValueError:
-        return None
-    return replace(equality, target=schema.find_column_name(found.field_id) or equality.target)
+    found = find_column(schema, equality.target, case_sensitive=False)
+    name = None if found is None else schema.find_column_name(found.field_id)
+    return None if name is None else replace(equality, target=name)
 
 
 def _fitting(found: _Range, schema: Schema, equality: Equality) -> _Range:
@@ -186,7 +184,17 @@ def _expression(equality: Equality, found: _Range) -> BooleanExpression:
     return Or(held, make(IsNull, name)) if equality.is_null_safe and found.has_nulls else held
 
 
-def _compare_alike(source: sp.DataType, target: sp.DataType) -> bool:
+def _comparable(name: str, schema: Schema, equality: Equality) -> Column:
+    """The values of a column of the source that may be in the target's: no other text is that of a UUID."""
+    column, kind = F.col(quoted(name)), schema.find_field(equality.target).field_type
+    return F.when(column.rlike(_UUID), column) if isinstance(kind, UUIDType) else column
+
+
+def _compare_alike(source: sp.DataType, kind: IcebergType) -> bool:
+    """Whether values of the source rule out files by the values these have."""
+    if isinstance(kind, TimestampNanoType | TimestamptzNanoType):
+        return False  # Spark compares them rounded
+    target = spark_type(kind)
     if isinstance(source, sp.IntegralType) and isinstance(target, sp.IntegralType):
         return True
     if isinstance(source, sp.DecimalType):

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from neve.commit.isolation import Command
 from neve.errors import UserError
 from neve.ops.applying import Change
-from neve.ops.assignments import Assignments, refuse_rounded
+from neve.ops.assignments import Assignments, refuse_rounded, rounded
 from neve.ops.context import TableContext
 from neve.ops.results import UpdateResult
 from neve.ops.row_change import RowChange
@@ -85,6 +85,8 @@ class Update(RowChange[UpdateResult]):
 
     def _planned(self, context: TableContext, ready: Resolved) -> ChangePlan:
         predicate = self._predicate(context, self.condition, _WHERE)
+        if rounded(context) is not None:  # rows of whole files would go through Spark; those that are patched do not
+            predicate = replace(predicate, exact=False)
         read, whole = self._read_and_whole(context, predicate)
         said = ", ".join(f"{column} = {value}" for column, value in self.assignments)
         return self._plan_of(

@@ -38,8 +38,9 @@ from neve.ops.inspect import Inspect
 from neve.ops.scan import Scan
 from neve.plan.columns import METADATA_COLUMNS
 from neve.predicate.hidden import without
+from neve.predicate.names import quoted
 from neve.predicate.parse import pruning
-from neve.predicate.tables import TableName, quoted, with_tables
+from neve.predicate.tables import TableName, with_tables
 from neve.run.spark.rows import as_dataframe
 
 __all__ = ["METADATA_TABLES", "Find", "TableRead", "Views", "tables_beside", "tables_of", "views_of"]

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from neve.errors import UserError
 from neve.predicate.fragment import edited
+from neve.predicate.names import quoted
 from neve.predicate.source import Word, words
-from neve.predicate.tables import quoted
 
 __all__ = ["without"]
 

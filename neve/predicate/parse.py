@@ -27,6 +27,7 @@ from sqlglot import exp
 from neve.errors import UnknownName
 from neve.predicate.compare import Column
 from neve.predicate.constants import Constant, Kind, constant
+from neve.predicate.names import find_column
 from neve.predicate.normal import MAX_DEPTH, normal
 from neve.predicate.source import column_parts, parsed, parts_of, too_deep, wrong
 from neve.predicate.ternary import FALSE, NULL, TRUE, UNKNOWN, Ternary, conjunction, disjunction
@@ -242,22 +243,22 @@ class _Reader:
         found = next((f for f in shorter if f is not None and not f.field_type.is_primitive), None)
         if found is not None and not found.field_type.is_struct:
             return self.schema.find_column_name(found.field_id) or found.name
-        if parts[0] in METADATA:
-            return parts[0]
+        own = parts[1:] if self._is_qualified(parts) else parts
+        if own[0] in METADATA:
+            return own[0]
         if self.has_others:
             return ""
         raise UnknownName("column", ".".join(parts), self.schema.column_names)
 
     def field_of(self, parts: Sequence[str]) -> NestedField | None:
-        qualified = len(parts) > 1 and self.alias is not None and parts[0].lower() == self.alias.lower()
         # What can be an alias is one, as in Spark. Beside another table only that is surely a column of this one.
-        for names in (parts[1:] if qualified else (), () if self.has_others else parts):
-            try:
-                if names:
-                    return self.schema.find_field(".".join(names), self.case_sensitive)
-            except ValueError:
-                continue
+        for names in (parts[1:] if self._is_qualified(parts) else (), () if self.has_others else parts):
+            if names and (found := find_column(self.schema, ".".join(names), self.case_sensitive)) is not None:
+                return found
         return None
+
+    def _is_qualified(self, parts: Sequence[str]) -> bool:
+        return len(parts) > 1 and self.alias is not None and parts[0].lower() == self.alias.lower()
 
 
 def _parsed(text: str) -> exp.Expression:

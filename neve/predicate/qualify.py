@@ -15,8 +15,8 @@ from sqlglot import exp
 
 from neve.errors import UserError
 from neve.predicate.fragment import edited, fragment
+from neve.predicate.names import quoted
 from neve.predicate.source import parts_of
-from neve.predicate.tables import quoted
 
 __all__ = ["Equality", "equalities", "qualified", "shortened"]
 

@@ -20,9 +20,10 @@ from sqlglot import exp
 
 from neve.predicate.features import Features, features_of
 from neve.predicate.fragment import Edit, Fragment, edited, fragment
+from neve.predicate.names import quoted
 from neve.predicate.temporal import after_group
 
-__all__ = ["Features", "Restriction", "TableName", "features_of", "quoted", "tables_in", "with_tables"]
+__all__ = ["Features", "Restriction", "TableName", "features_of", "tables_in", "with_tables"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,11 +80,6 @@ def with_tables(text: str, names: Callable[[TableName], str | None]) -> str:
         if name.alias is None:
             edits += given.aliased(node, name)
     return edited(text, edits)
-
-
-def quoted(name: str) -> str:
-    """A name in backticks."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 class _Text(Fragment):

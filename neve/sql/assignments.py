@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from neve.predicate.names import parted, spelled
 from neve.sql.reader import Reader
 from neve.sql.target import Name, called_short
 
@@ -19,9 +20,9 @@ class Assignment:
 
     def calling_short(self, table: Name) -> Assignment:
         """The same with the last part of the name of a table in place of the whole."""
-        whole = f"{'.'.join(table)}."
-        is_long = len(table) > 1 and self.column.lower().startswith(whole.lower())
-        return Assignment(self.column[len(whole) :] if is_long else self.column, called_short(self.value, table))
+        parts, length = parted(self.column), len(table)
+        is_long = 1 < length < len(parts) and [p.lower() for p in parts[:length]] == [p.lower() for p in table]
+        return Assignment(spelled(parts[length:]) if is_long else self.column, called_short(self.value, table))
 
 
 def assignments(reader: Reader, *stops: str) -> tuple[Assignment, ...]:
@@ -40,6 +41,6 @@ def assignments(reader: Reader, *stops: str) -> tuple[Assignment, ...]:
 
 def assignment(reader: Reader, *stops: str) -> Assignment:
     """`column = expression`."""
-    column = ".".join(reader.dotted("a column"))
+    column = spelled(reader.dotted("a column"))
     reader.expect("=")
     return Assignment(column, reader.until(",", *stops, what="an expression"))

@@ -13,8 +13,8 @@ from sqlglot import exp
 from neve.errors import UserError
 from neve.model.ddl import schema_of_ddl
 from neve.predicate.constants import constant
+from neve.predicate.names import quoted
 from neve.predicate.source import parsed
-from neve.predicate.tables import quoted
 from neve.sql.options import Options
 from neve.sql.reader import Reader
 from neve.sql.target import Name, table_named

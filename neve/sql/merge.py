@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from neve.ops.results import MergeResult
-from neve.predicate.tables import quoted
+from neve.predicate.names import quoted, spelled
 from neve.sql.assignments import Assignment, assignments
 from neve.sql.options import Options
 from neve.sql.reader import Reader
@@ -168,7 +168,7 @@ def _said(reader: Reader) -> tuple[Deed, tuple[Assignment, ...]]:
 
 def _inserted(reader: Reader) -> tuple[Assignment, ...]:
     """`(columns) VALUES (expressions)`."""
-    columns = reader.in_brackets(lambda: ".".join(reader.dotted("a column")))
+    columns = reader.in_brackets(lambda: spelled(reader.dotted("a column")))
     at = reader.word
     if len({c.lower() for c in columns}) < len(columns):
         raise reader.wrong("a column is named twice before it", at)

@@ -132,7 +132,7 @@ class Reader:
     def until(self, *stops: str, what: str) -> str:
         """The text up to one of these keywords, outside of brackets and CASE … END; it must not be empty."""
         start, open_ = self.at, [""]
-        while self.word is not None and not (len(open_) == 1 and self.word.says(*stops)):
+        while self.word is not None and not (len(open_) == 1 and self._says(*stops)):
             self._step(open_)
         if self.at == start:
             raise self.wrong(f"expected {what}")
@@ -185,10 +185,14 @@ class Reader:
     def _step(self, open_: list[str]) -> None:
         """Go one word on; `open_` has the word that closes each bracket that is open."""
         word = self.words[self.at]
-        if word.says(*_OPENING):
+        if self._says(*_OPENING):
             open_.append(_CLOSING[_OPENING.index(word.value)])
-        elif word.says(open_[-1]):
+        elif self._says(open_[-1]):
             open_.pop()
         elif word.says(")", "]", "}"):
             raise self.wrong(f"unexpected {word.text!r}")
         self.at += 1
+
+    def _says(self, *words: str) -> bool:
+        """Whether the word here is one of these; after a dot it is the name of a column, whatever it is."""
+        return self.words[self.at].says(*words) and not (self.at and self.words[self.at - 1].says("."))

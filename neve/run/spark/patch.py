@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from neve.io.vectors import PositionSet
 from neve.run.arrow.taskset import group_count
+from neve.run.spark.columns import by_name
 from neve.run.spark.job import files_of, run_writing_job
 from neve.run.spark.mapped import mapped
 from neve.run.spark.packed import packed
@@ -72,12 +73,13 @@ class Patching:
         frame = self.spark.createDataFrame(heads)
         if self.changes is not None:
             groups = self.spark.createDataFrame(heads.select([FILE, _GROUP]))
-            changes = self.changes.select(*CHANGE_COLUMNS, *self.patch.columns).join(F.broadcast(groups), FILE)
+            assigned = self.changes.select(*map(by_name, (*CHANGE_COLUMNS, *self.patch.columns)))
+            changes = assigned.join(F.broadcast(groups), FILE)
             frame = frame.unionByName(changes, allowMissingColumns=True)
         spread = frame.repartitionById(int(count), F.col(_GROUP).cast("int"))
         names = [POSITION, CLAUSE, HEAD, *(self.patch.columns if self.changes is not None else ())]
         ordered = spread.sortWithinPartitions(FILE, POSITION)
-        return ordered.select(*(F.col(f"`{n.replace('`', '``')}`") for n in names))
+        return ordered.select(*map(by_name, names))
 
     def _heads(self) -> pa.Table:
         """A row per file that comes before its changes: what it takes to read it."""

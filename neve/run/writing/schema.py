@@ -31,6 +31,12 @@ _FIELD_ID = b"PARQUET:field_id"
 
 def with_lineage(schema: Schema) -> Schema:
     """A table schema followed by the two row lineage columns of format version 3."""
+    for lineage in (ROW_ID, LAST_UPDATED):
+        if any(f.name == lineage.name for f in schema.fields):
+            raise UnsupportedFeature(
+                f"Cannot write changed rows: the table has a column {lineage.name!r}, and its files need one of that "
+                "name for row lineage. Rename the column."
+            )
     return Schema(*schema.fields, ROW_ID, LAST_UPDATED, schema_id=schema.schema_id)
 
 

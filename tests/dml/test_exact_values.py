@@ -1,0 +1,84 @@
+"""Values that Spark sees otherwise than the table has them: nanoseconds and UUIDs, untouched and as keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, TimestampNanoType
+from pyspark.sql import SparkSession
+
+import neve
+from neve import Table
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType()), NestedField(2, "at", TimestampNanoType()), NestedField(3, "n", IntegerType())
+)
+NANOS = [1_700_000_000_000_000_005, 1_700_000_000_000_001_999]
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession) -> neve.Lake:
+    return neve.connect(tmp_path, spark=spark)
+
+
+def of_nanos(lake: neve.Lake) -> Table:
+    table = lake.create_table("db.t", SCHEMA, format_version=3)
+    at = pa.array(NANOS, pa.timestamp("ns"))
+    table.append(pa.table({"id": pa.array([1, 2], pa.int64()), "at": at, "n": pa.array([0, 0], pa.int32())}))
+    return table
+
+
+def rows_of(table: Table) -> pa.Table:
+    return table.refresh().scan().to_arrow(engine="arrow")
+
+
+def nanos_in(table: Table) -> list[int]:
+    return sorted(rows_of(table)["at"].cast(pa.int64()).to_pylist())
+
+
+@pytest.mark.parametrize("where", [None, "id > 0", "id = 1"])
+def test_an_update_of_other_columns_leaves_nanoseconds_alone(lake: neve.Lake, where: str | None):
+    table = of_nanos(lake)
+    update = table.update().set("n", "1")
+    (update if where is None else update.where(where)).execute()
+    assert nanos_in(table) == NANOS
+    assert pc.sum(rows_of(table)["n"]).as_py() == (1 if where == "id = 1" else 2)
+
+
+def test_a_key_of_microseconds_meets_the_nanoseconds_it_is_equal_to(lake: neve.Lake):
+    """Spark compares microseconds; no file is ruled out by values that only look smaller or larger."""
+    table = of_nanos(lake)
+    source = "SELECT timestamp_micros(1700000000000000)::timestamp_ntz AS at, 7 AS n"
+    merged = table.merge(source, "t.at = s.at").when_matched_delete().execute()
+    assert merged.rows_deleted == 1
+    assert nanos_in(table) == NANOS[1:]
+
+
+def of_uuids(lake: neve.Lake, *texts: str) -> Table:
+    table = lake.create_table("db.u", "u uuid, n int", format_version=3)
+    table.append(pa.table({"u": [UUID(t).bytes for t in texts], "n": pa.array([0] * len(texts), pa.int32())}))
+    return table
+
+
+def merged(table: Table, keys: list[str]) -> Any:
+    source = pa.table({"u": keys, "n": pa.array([1] * len(keys), pa.int32())})
+    frame = table.context.spark().createDataFrame(source)
+    return table.merge(frame, "t.u = s.u").when_matched_update({"n": "s.n"}).execute()
+
+
+def test_a_key_that_is_no_uuid_matches_nothing(lake: neve.Lake):
+    known = "aaaaaaaa-0000-0000-0000-000000000000"
+    assert merged(of_uuids(lake, known), [known, "n/a"]).rows_updated == 1
+
+
+def test_uuids_in_capitals_rule_out_no_file(lake: neve.Lake):
+    """As texts they come before all others, and none of them is equal to what Spark is shown."""
+    known = "bbbbbbbb-0000-0000-0000-000000000000"
+    keys = [known, *(f"aaaaaaaa-0000-0000-0000-{i:012x}" for i in range(1000)), "FFFFFFFF-0000-0000-0000-000000000000"]
+    assert merged(of_uuids(lake, known), keys).rows_updated == 1
