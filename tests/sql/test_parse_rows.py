@@ -35,7 +35,7 @@ T = ("db", "t")
                 pairs(
                     **{
                         "a": "CASE WHEN b THEN f(1, 2) ELSE (SELECT max(x) FROM u WHERE y, z) END",
-                        "c d": "m['k, l']",
+                        "`c d`": "m['k, l']",
                     }
                 ),
                 "a IN (SELECT a FROM db.t WHERE b)",
