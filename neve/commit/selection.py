@@ -136,8 +136,8 @@ class Selection:
         numbers = pc.fill_null(entries["sequence_number"], 0).to_numpy()
         useless = (numbers > 0) & (numbers < self.older_than)
         if self.gone:
-            gone = pa.array(sorted(self.gone), pa.string())
-            useless |= pc.is_in(referenced_paths(entries), value_set=gone).to_numpy(zero_copy_only=False)
+            gone, named = (canonical_all(paths) for paths in (pa.array(sorted(self.gone)), referenced_paths(entries)))
+            useless |= pc.is_in(named, value_set=gone).to_numpy(zero_copy_only=False)
         return is_delete & useless
 
     def missing(self, met: EntryTable) -> list[str]:

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from pyiceberg.types import NestedField, StringType
 
 from neve.errors import TableError
+from neve.io.paths import canonical_all
 from neve.model.partition import Specs
 from neve.model.single_value import decode
 from neve.plan.metrics_filter import FileRanges, of_field
@@ -108,6 +109,11 @@ class _Matching:
         return referenced_paths(self.deletes)
 
     @cached_property
+    def paths(self) -> pa.Array:
+        """The data files, spelled in one way: who wrote a delete file may have spelled them in another."""
+        return canonical_all(self.data["file_path"])
+
+    @cached_property
     def names_file(self) -> Mask:
         return self.references.is_valid().to_numpy(zero_copy_only=False)
 
@@ -136,9 +142,11 @@ class _Matching:
     def by_path(self, chosen: Mask) -> Pairs:
         """The chosen delete files with the data file each names."""
         rows = np.flatnonzero(chosen)
-        paths = self.references.take(pa.array(rows))
+        if not len(rows):
+            return NO_PAIRS
+        paths = canonical_all(self.references.take(pa.array(rows)))
         known = paths.drop_null().unique()
-        data = places(self.data["file_path"].combine_chunks(), known)
+        data = places(self.paths, known)
         newest = np.full(len(rows), NEWEST)
         return runs(data, self.data_number, places(paths, known), newest, rows, "right").pairs()
 
@@ -160,11 +168,11 @@ class _Matching:
         """Without the pairs whose data file lies outside the paths the delete file is about."""
         if not len(pairs[0]) or not self.deletes.has("lower_bounds", "upper_bounds"):
             return pairs
-        lower, upper = (of_field(self.deletes[n], PATH_FIELD_ID) for n in ("lower_bounds", "upper_bounds"))
-        paths = self.data["file_path"].combine_chunks().cast(pa.binary()).take(pa.array(pairs[0]))
-        at = pa.array(pairs[1])
-        outside = pc.or_kleene(pc.less(paths, lower.take(at)), pc.greater(paths, upper.take(at)))
-        return where(pairs, ~outside.fill_null(False).to_numpy(zero_copy_only=False))
+        bounds = [of_field(self.deletes[n], PATH_FIELD_ID) for n in ("lower_bounds", "upper_bounds")]
+        outside = _outside(self.data["file_path"].combine_chunks(), bounds, pairs)
+        if outside.any():
+            outside &= _outside(self.paths, [canonical_all(decode(b, StringType())) for b in bounds], pairs)
+        return where(pairs, ~outside)
 
     def overlapping(self, runs: Runs) -> Pairs:
         """The pairs of equality delete file and data file that have something in common in every column compared."""
@@ -240,6 +248,14 @@ class _Matching:
     @staticmethod
     def _path(entries: EntryTable, row: int) -> str:
         return str(entries["file_path"][row].as_py())
+
+
+def _outside(paths: pa.Array, bounds: list[pa.Array], pairs: Pairs) -> Mask:
+    """Where the path of a data file is not within the bounds of a delete file."""
+    at, found = pa.array(pairs[1]), paths.cast(pa.binary()).take(pa.array(pairs[0]))
+    lower, upper = (bound.cast(pa.binary()).take(at) for bound in bounds)
+    outside = pc.or_kleene(pc.less(found, lower), pc.greater(found, upper))
+    return np.asarray(outside.fill_null(False).to_numpy(zero_copy_only=False), bool)
 
 
 def _numbers(entries: EntryTable) -> Rows:

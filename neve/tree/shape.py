@@ -18,6 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from neve.io.files import write_new
 from neve.io.mumbling import encode
+from neve.io.paths import canonical_all
 from neve.model.partition import Specs
 from neve.tree.carry import write_carried
 from neve.tree.entries import DETAIL, LIVE, Content, EntryTable, Leaf, Manifest, Status
@@ -410,9 +411,9 @@ def _joined(rows: pa.Table, files: EntryTable, vectors: EntryTable, location: st
     """Rows of existing files with the vectors of theirs that lay elsewhere; a vector keeps its snapshot."""
     if not len(vectors):
         return rows
-    place = pc.index_in(files["file_path"], value_set=vectors["referenced_data_file"].combine_chunks())
-    has = place.is_valid().to_numpy()
-    own = vectors.take(place.drop_null().combine_chunks())
+    place = pc.index_in(canonical_all(files["file_path"]), value_set=canonical_all(vectors["referenced_data_file"]))
+    has = place.is_valid().to_numpy(zero_copy_only=False)
+    own = vectors.take(place.drop_null())
     return put(rows, has, dv_snapshot_id=own["snapshot_id"], **vectors_of(own, location))
 
 
@@ -422,5 +423,6 @@ def _without_home(groups: Sequence[EntryTable], homes: pa.Array, specs: Specs) -
     found = EntryTable.concat(deletes, specs)
     if not len(found):
         return found
-    held = pc.is_in(found["referenced_data_file"], value_set=homes).to_numpy(zero_copy_only=False)
+    named = canonical_all(found["referenced_data_file"])
+    held = pc.is_in(named, value_set=canonical_all(homes)).to_numpy(zero_copy_only=False)
     return found.filter(pa.array(~(vectors_in(found) & held)))

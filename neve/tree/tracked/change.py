@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.io.paths import relativise_all, with_scheme_all
+from neve.io.paths import canonical_all, relativise_all, with_scheme_all
 from neve.model.partition import Specs
 from neve.tree.entries import LIVE, EntryTable, Status
 from neve.tree.tracked import statistics
@@ -62,9 +62,9 @@ def born_with(rows: pa.Table, files: EntryTable, vectors: EntryTable, location: 
     """New rows together with the vectors that name their files: one row each, ADDED."""
     if not len(vectors):
         return rows
-    place = pc.index_in(files["file_path"], value_set=vectors["referenced_data_file"].combine_chunks())
-    has = place.is_valid().to_numpy()
-    own = vectors.take(place.drop_null().combine_chunks())
+    place = pc.index_in(canonical_all(files["file_path"]), value_set=canonical_all(vectors["referenced_data_file"]))
+    has = place.is_valid().to_numpy(zero_copy_only=False)
+    own = vectors.take(place.drop_null())
     return put(rows, has, dv_snapshot_id=snapshot_id, **vectors_of(own, location))
 
 
