@@ -6,6 +6,7 @@ either; later writers added lists, ids and references. A reader has to accept al
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Any
 
@@ -34,12 +35,22 @@ _REQUIRED_V2 = (
 _REQUIRED = {1: _REQUIRED_V1, 2: _REQUIRED_V2, 3: (*_REQUIRED_V2, "next-row-id"), 4: (*_REQUIRED_V2, "next-row-id")}
 
 
+_PATHS = {
+    "snapshots": ("root-manifest", "manifest-list"),
+    "statistics": ("statistics-path",),
+    "partition-statistics": ("statistics-path",),
+    "metadata-log": ("metadata-file",),
+}
+_IN_FULL = re.compile(r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|/)\.{1,2}(/|$)")
+
+
 def completed(found: dict[str, Any], version: int, path: str) -> dict[str, Any]:
     """The object ready for the model of its version. Changes `found`; raises ValueError when something is missing."""
     if version == 1:
         _complete_v1(found)
-    if version == 4 and found.get("location") is None:
-        found["location"] = _location_of(path)
+    if version == 4:
+        found["location"] = found.get("location") or _location_of(path)
+        _resolve(found)
     missing = [key for key in _REQUIRED[version] if found.get(key) is None]
     if missing:
         raise ValueError(f"{', '.join(missing)} missing")
@@ -55,6 +66,20 @@ def completed(found: dict[str, Any], version: int, path: str) -> dict[str, Any]:
         main = {"snapshot-id": found["current-snapshot-id"], "type": "branch"}
         found["refs"] = {"main": main, **(found.get("refs") or {})}
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _resolve(found: dict[str, Any]) -> None:
+    """Paths that are relative to the table, as version 4 allows, in full: whoever asks what is in use knows one form.
+
+    One that leads elsewhere stays as it is, and is refused where it is followed.
+    """
+    location = found["location"]
+    for part, keys in _PATHS.items():
+        for row in found.get(part) or () if isinstance(location, str) else ():
+            for key in keys:
+                path = row.get(key) if isinstance(row, dict) else None
+                if isinstance(path, str) and path and not _IN_FULL.search(path):
+                    row[key] = f"{location.rstrip('/')}/{path}"
 
 
 def _complete_v1(found: dict[str, Any]) -> None:

@@ -98,7 +98,7 @@ def with_history(version: int = 2, count: int = 3, **properties: str) -> TableMe
     for i in range(1, count + 1):
         rows = {"first_row_id": (i - 1) * 10, "added_rows": 10} if version >= 3 else {}
         parent = {"parent_snapshot_id": i - 1} if i > 1 else {}
-        metadata = after(metadata, add(i, i, **rows, **parent), ref("main", i), previous=f"m{i - 1}")
+        metadata = after(metadata, add(i, i, **rows, **parent), ref("main", i), previous=f"file:///m{i - 1}")
     return metadata
 
 
@@ -153,8 +153,10 @@ SAME_AS_PYICEBERG: dict[str, list[Any]] = {
 def test_updates_do_what_pyiceberg_does(name: str) -> None:
     base, updates = with_history(), SAME_AS_PYICEBERG[name]
     theirs = TableMetadataUtil.parse_raw(serialise(base).decode())
-    expected = json.loads(update_table_metadata(theirs, tuple(updates), metadata_location="m3").model_dump_json())
-    found = json.loads(serialise(after(base, *updates, previous="m3")))
+    expected = json.loads(
+        update_table_metadata(theirs, tuple(updates), metadata_location="file:///m3").model_dump_json()
+    )
+    found = json.loads(serialise(after(base, *updates, previous="file:///m3")))
     assert {**found, "last-updated-ms": 0} == {**expected, "last-updated-ms": 0}
 
 
@@ -174,14 +176,14 @@ def test_nothing_changed_is_the_same_object() -> None:
         RemoveSnapshotRefUpdate.model_validate({"ref-name": "gone"}),
         SetDefaultSpecUpdate.model_validate({"spec-id": 0}),
     ]
-    assert fold(base, same, "m3") is base
+    assert fold(base, same, "file:///m3") is base
 
 
 def test_folding_leaves_the_base_as_it_was() -> None:
     base = with_history()
     before = serialise(base)
-    after(base, add(4, 4), ref("main", 4), SetPropertiesUpdate(updates={"a": "1"}), previous="m3")
-    after(base, RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [1, 2]}), previous="m3")
+    after(base, add(4, 4), ref("main", 4), SetPropertiesUpdate(updates={"a": "1"}), previous="file:///m3")
+    after(base, RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [1, 2]}), previous="file:///m3")
     assert serialise(base) == before
 
 
@@ -241,7 +243,7 @@ def test_keys_nobody_knows_survive_an_upgrade(target: int) -> None:
 @pytest.mark.parametrize(("old", "target"), [(1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)])
 def test_upgrade_keeps_history_and_starts_what_the_new_version_counts(old: int, target: int) -> None:
     base = with_history(old)
-    folded = after(base, upgrade(target), previous="m3")
+    folded = after(base, upgrade(target), previous="file:///m3")
     assert folded.format_version == target
     assert [s.snapshot_id for s in folded.snapshots] == [1, 2, 3]
     assert folded.last_sequence_number == (0 if old == 1 else 3)  # type: ignore[union-attr]
@@ -258,7 +260,7 @@ def test_upgrade_and_append_in_one_commit() -> None:
 
 
 def test_version_4_snapshot_keeps_its_root_manifest() -> None:
-    row = {"snapshot-id": 9, "sequence-number": 1, "timestamp-ms": NOW, "root-manifest": "r", "first-row-id": 0,
+    row = {"snapshot-id": 9, "sequence-number": 1, "timestamp-ms": NOW, "root-manifest": "file:///r", "first-row-id": 0,
            "added-rows": 0}  # fmt: skip
     folded = after(new(4), AddSnapshot(snapshot=Snapshot.model_validate(row)), ref("main", 9))
     assert json.loads(serialise(folded))["snapshots"] == [row]
@@ -369,8 +371,8 @@ def test_a_schema_that_is_already_there_is_used_again() -> None:
 def test_the_metadata_log_keeps_as_many_as_the_table_asks() -> None:
     metadata = new(**{"write.metadata.previous-versions-max": "3"})
     for i in range(6):
-        metadata = after(metadata, SetPropertiesUpdate(updates={"i": str(i)}), previous=f"m{i}")
-    assert [entry.metadata_file for entry in metadata.metadata_log] == ["m3", "m4", "m5"]
+        metadata = after(metadata, SetPropertiesUpdate(updates={"i": str(i)}), previous=f"file:///m{i}")
+    assert [entry.metadata_file for entry in metadata.metadata_log] == ["file:///m3", "file:///m4", "file:///m5"]
 
 
 def test_an_unknown_update_is_refused_by_name() -> None:
