@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.types import DoubleType, FloatType, NestedField, UUIDType
+from pyiceberg.types import DateType, DoubleType, FloatType, NestedField, UUIDType
 
 from neve.model.single_value import comparable, ordered
 from neve.plan import ranges
@@ -90,6 +90,8 @@ class FileRanges:
         if known is None:
             return comparable(pa.nulls(len(self), pa.binary()), field.field_type)
         is_typed = self.entries.has(statistic_column(name, field.field_id))
+        if is_typed and isinstance(field.field_type, DateType) and pa.types.is_timestamp(known.type):
+            known = known.cast(pa.date32(), safe=False)  # the column was promoted since the schema that is asked
         found = (ordered if is_typed else comparable)(known, field.field_type)
         return found if trusted.all() else pc.if_else(pa.array(trusted), found, pa.scalar(None, found.type))
 

@@ -253,10 +253,25 @@ def _of_column(own: Mapping[int, pa.Array], field: NestedField) -> Iterator[tupl
             yield metric, pc.sum(own[metric])
     empty = _holds_no_value(own, isinstance(field.field_type, FloatType | DoubleType))
     for metric, step in ((LOWER, pc.min), (UPPER, pc.max)):
-        if metric in own and pc.all(pc.or_(own[metric].is_valid(), empty)).as_py():
+        if metric in own and pc.all(pc.or_(_tells_bound(own, metric), empty)).as_py():
             yield metric, step(own[metric])
     if TIGHT in own and pc.all(pc.or_(own[TIGHT].is_valid(), empty)).as_py():
         yield TIGHT, pc.all(own[TIGHT])
+
+
+def _tells_bound(own: Mapping[int, pa.Array], metric: int) -> pa.Array:
+    """Which files tell a bound: not one that is NaN, nor one of two the wrong way round, as old writers left them."""
+    told = own[metric].is_valid()
+    if pa.types.is_floating(own[metric].type):
+        told = pc.and_(told, pc.invert(pc.is_nan(own[metric]).fill_null(False)))
+    if LOWER in own and UPPER in own:
+        lower, upper = (_in_order(own[m]) for m in (LOWER, UPPER))
+        told = pc.and_(told, pc.less_equal(lower, upper).fill_null(True))
+    return told
+
+
+def _in_order(values: pa.Array) -> pa.Array:
+    return values.cast(pa.binary()) if pa.types.is_fixed_size_binary(values.type) else values
 
 
 def _holds_no_value(own: Mapping[int, pa.Array], floating: bool) -> pa.Array:
