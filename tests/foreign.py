@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -32,12 +33,15 @@ class Foreign:
 
 
 @cache
+def fixture_module(name: str) -> ModuleType:
+    """A module of the fixtures."""
+    sys.path.insert(0, str(FIXTURES))
+    return import_module(name)
+
+
 def checksum() -> ModuleType:
     """The order-independent checksum the expectations were made with."""
-    sys.path.insert(0, str(FIXTURES))
-    import checksum as module
-
-    return module
+    return fixture_module("checksum")
 
 
 def foreign_tables() -> list[Foreign]:

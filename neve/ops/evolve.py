@@ -26,7 +26,7 @@ from pyiceberg.table.update import (
 
 from neve.catalog import LostRace, RequirementFailed
 from neve.commit.retry import wait_before
-from neve.errors import CommitConflict, UserError
+from neve.errors import CommitConflict, UnsupportedFeature, UserError
 from neve.model.evolve import evolved_spec
 from neve.model.properties import TableProperties
 from neve.ops.context import TableContext
@@ -83,9 +83,24 @@ def upgrade(context: TableContext, format_version: int) -> None:
             return (), ()
         if format_version < now or format_version not in (1, 2, 3, 4):
             raise UserError(f"Cannot move table {state.name} from format version {now} to {format_version}.")
+        if format_version == 4:
+            _refuse_shared_ids(state)
         return (), (UpgradeFormatVersionUpdate(format_version=format_version),)
 
     land(context, change, "upgrade")
+
+
+def _refuse_shared_ids(state: TableContext) -> None:
+    """Refuse a tree whose tuples could not be told apart: version 4 knows a partition field by its id alone."""
+    by_id: dict[int, list[str]] = {}
+    for union in state.specs.union:
+        by_id.setdefault(union.field.field_id, []).append(f"{union.field.name!r} in spec {min(union.spec_ids)}")
+    for field_id, known in by_id.items():
+        if len(known) > 1:
+            raise UnsupportedFeature(
+                f"Cannot move table {state.name} to format version 4: partition field {field_id} is "
+                f"{' and '.join(known)}, as writers of version 1 numbered them. Stay at version 3."
+            )
 
 
 def land(context: TableContext, change: Callable[[TableContext], Change], doing: str) -> None:
