@@ -7,7 +7,7 @@ schema that still has the source column, so a spec whose source was dropped stil
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -30,13 +30,16 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.visitors import BooleanExpressionVisitor, bind, visit
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import DayTransform, TimeTransform, UnknownTransform
-from pyiceberg.types import DateType, NestedField
+from pyiceberg.transforms import DayTransform, TimeTransform, TruncateTransform, UnknownTransform
+from pyiceberg.types import DateType, IntegerType, LongType, NestedField
 
 from neve.model.partition import Specs
+from neve.predicate.compare import make
 from neve.predicate.normal import all_of, any_of
 
 __all__ = ["inclusive", "strict", "tuple_schema"]
+
+_MOST_INT, _MOST_LONG = (1 << 31) - 1, (1 << 63) - 1
 
 
 def inclusive(bound: BooleanExpression, specs: Specs, spec_id: int) -> BooleanExpression:
@@ -94,22 +97,48 @@ class _Projection(BooleanExpressionVisitor[BooleanExpression]):
         raise ValueError(f"{predicate} is not bound")
 
 
+def _wrapped(predicate: BoundPredicate, field: PartitionField, column: str) -> Iterator[BooleanExpression]:
+    """Partitions that may hold the smallest numbers: truncated, these overflow, and writers put them among the largest.
+
+    A column of longs may have been one of ints when its files were written.
+    """
+    for low, high in _overflown(predicate, field):
+        yield all_of((make(GreaterThan, column, low), make(LessThanOrEqual, column, high)))
+
+
+def _unwrapped(predicate: BoundPredicate, field: PartitionField, column: str) -> Iterator[BooleanExpression]:
+    """Partitions that cannot hold them."""
+    for low, high in _overflown(predicate, field):
+        yield any_of((make(LessThanOrEqual, column, low), make(GreaterThan, column, high)))
+
+
+def _overflown(predicate: BoundPredicate, field: PartitionField) -> Iterator[tuple[int, int]]:
+    kind, transform = predicate.term.ref().field.field_type, field.transform
+    if isinstance(transform, TruncateTransform) and isinstance(kind, IntegerType | LongType):
+        for most in (_MOST_INT, _MOST_LONG) if isinstance(kind, LongType) else (_MOST_INT,):
+            yield most - transform.width, most
+
+
 class _Inclusive(_Projection):
     def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
         return all_of(self.each(predicate, lambda field, column: self.projected(predicate, field, column)))
 
-    def projected(self, predicate: BoundPredicate, field: PartitionField, column: str) -> UnboundPredicate | None:
+    def projected(self, predicate: BoundPredicate, field: PartitionField, column: str) -> BooleanExpression | None:
         found = field.transform.project(column, predicate)
-        return _higher_too(found) if found is not None and self.follows_old_rounding(field) else found
+        if found is None or not self.follows_old_rounding(field):
+            return found if found is None else any_of((found, *_wrapped(predicate, field, column)))
+        return _higher_too(found)
 
 
 class _Strict(_Projection):
     def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
         return any_of(self.each(predicate, lambda field, column: self.projected(predicate, field, column)))
 
-    def projected(self, predicate: BoundPredicate, field: PartitionField, column: str) -> UnboundPredicate | None:
+    def projected(self, predicate: BoundPredicate, field: PartitionField, column: str) -> BooleanExpression | None:
         found = field.transform.strict_project(column, predicate)
-        return _higher_only(found) if found is not None and self.follows_old_rounding(field) else found
+        if found is None or not self.follows_old_rounding(field):
+            return found if found is None else all_of((found, *_unwrapped(predicate, field, column)))
+        return _higher_only(found)
 
 
 def _higher_too(predicate: UnboundPredicate) -> UnboundPredicate:
