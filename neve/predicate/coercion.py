@@ -51,7 +51,7 @@ from pyiceberg.types import (
 )
 
 from neve.predicate.constants import Constant, Kind, number_of
-from neve.predicate.normal import NanosLiteral
+from neve.predicate.normal import MOST_NANOS, NanosLiteral
 from neve.predicate.times import DAY, instant, is_steady, local, parse_date, parse_timestamp
 
 __all__ = ["ABOVE", "BELOW", "Cut", "alike", "canonical", "cut"]
@@ -216,7 +216,10 @@ def _timestamptz(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | N
 def _nanos(place: Callable[[Constant, IcebergType, tzinfo], Cut | None]) -> Any:
     def in_nanos(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | None:
         found = place(constant, kind, zone)
-        return None if found is None or found.floor is None else Cut(NanosLiteral(found.floor.value * 1000))
+        if found is None or found.floor is None:
+            return None
+        nanos = found.floor.value * 1000
+        return Cut(NanosLiteral(nanos)) if abs(nanos) < MOST_NANOS else ABOVE if nanos > 0 else BELOW
 
     return in_nanos
 

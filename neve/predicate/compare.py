@@ -75,7 +75,8 @@ class Column:
         found = Ternary(self._at(operator, place), self._at(NEGATED[operator], place))
         if place.floor is None and constant.kind is Kind.DECIMAL:
             return self._with_null(found)
-        return found.inexact() if isinstance(self.kind, UUIDType) else found
+        is_exact = operator in {"=", "<>"} or not isinstance(self.kind, UUIDType)
+        return found if is_exact else found.inexact()
 
     def same(self, constant: Constant) -> Ternary:
         """`<=>`: equal, where null equals null; never null itself."""
@@ -96,8 +97,7 @@ class Column:
             return self._among_each(constants)
         values = {p.floor for p in places if p is not None and p.on and p.floor is not None}
         listed = Ternary(make(In, self.name, values), all_of((self._not_null(), make(NotIn, self.name, values))))
-        found = conjunction([listed.negated(), *(self.compare("<>", c) for c in special)]).negated()
-        return found.inexact() if isinstance(self.kind, UUIDType) else found
+        return conjunction([listed.negated(), *(self.compare("<>", c) for c in special)]).negated()
 
     def like(self, pattern: str) -> Ternary:
         """LIKE a pattern; what follows the first wildcard is left to Spark."""
@@ -205,7 +205,7 @@ class Column:
     def _beside_micros(self, operator: str, place: Cut) -> Ternary:
         """A nanosecond column: Spark may see it cut to microseconds, so both readings are let through."""
         if place.floor is None:
-            return UNKNOWN
+            return Ternary(self._at(operator, place), self._at(NEGATED[operator], place))
         first = make(GreaterThanOrEqual, self.name, place.floor)
         before = make(LessThan, self.name, place.floor)
         until = make(LessThan, self.name, NanosLiteral(place.floor.value + 1000))

@@ -44,7 +44,16 @@ from pyiceberg.expressions import (
     UnaryPredicate,
     UnboundPredicate,
 )
-from pyiceberg.expressions.literals import AboveMax, BelowMin, FloatLiteral, Literal, LongLiteral, TimestampLiteral
+from pyiceberg.expressions.literals import (
+    AboveMax,
+    BelowMin,
+    FloatLiteral,
+    Literal,
+    LongAboveMax,
+    LongBelowMin,
+    LongLiteral,
+    TimestampLiteral,
+)
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -59,9 +68,10 @@ from pyiceberg.types import (
 
 from neve.errors import UnknownName, UnsupportedFeature, UserError
 
-__all__ = ["MAX_DEPTH", "NanosLiteral", "all_of", "any_of", "bound", "normal"]
+__all__ = ["MAX_DEPTH", "MOST_NANOS", "NanosLiteral", "all_of", "any_of", "bound", "normal"]
 
 MAX_DEPTH = 60
+MOST_NANOS = (1 << 63) - 1000  # a microsecond more can be said of all that are smaller
 
 Operand = tuple[BooleanExpression, bool]
 
@@ -70,8 +80,10 @@ class NanosLiteral(LongLiteral):
     """A nanosecond timestamp as an expression literal; PyIceberg has none."""
 
     def to(self, type_var: IcebergType) -> Any:
-        """The same literal: it is made for one column and never converted."""
-        return self
+        """The same literal: it is made for one column and never converted; or that it is beyond every value."""
+        if abs(self.value) < MOST_NANOS:
+            return self
+        return LongAboveMax() if self.value > 0 else LongBelowMin()
 
 
 def bound(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool = True) -> BooleanExpression:

@@ -72,6 +72,13 @@ def merged(table: Table, keys: list[str]) -> Any:
     return table.merge(frame, "t.u = s.u").when_matched_update({"n": "s.n"}).execute()
 
 
+def test_a_uuid_is_looked_for_without_spark(lake: neve.Lake):
+    known = [f"{digit * 8}-0000-0000-0000-000000000000" for digit in "abc"]
+    table = of_uuids(lake, *known).refresh()
+    for where, count in ((f"u = '{known[1]}'", 1), (f"u IN ('{known[0]}', '{known[2]}')", 2)):
+        assert table.scan(where).to_arrow().num_rows == count, where
+
+
 def test_a_key_that_is_no_uuid_matches_nothing(lake: neve.Lake):
     known = "aaaaaaaa-0000-0000-0000-000000000000"
     assert merged(of_uuids(lake, known), [known, "n/a"]).rows_updated == 1
