@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from neve.commit.actions import Removed, RewriteFiles
 from neve.commit.outcome import Outcome
-from neve.errors import UnknownName, UserError
+from neve.errors import UnknownName, UnsupportedFeature, UserError
 from neve.io.vectors import PositionSet
 from neve.notebook import Summarised
 from neve.ops.context import TableContext
@@ -218,6 +218,11 @@ class _Rewriting:
         rows = read(self.context.spark(), narrow, self.context.facts, (), extra)
         live = count_changes(rows.withColumn(CLAUSE, F.lit(0)), _MET).gone
         counts = scan.files.numpy("record_count").tolist()
+        if -1 in counts:
+            raise UnsupportedFeature(
+                f"Cannot replace the equality deletes of {scan.files['file_path'][counts.index(-1)]}: its entry does "
+                "not say how many rows it holds. Compact it first."
+            )
         dead = [live.get(at, PositionSet()).complement(count) for at, count in enumerate(counts)]
         found = folded(self.context, Touched(scan, dead))
         newest = max(_newest(self.plan.equality_deletes), _newest(found.superseded))

@@ -45,8 +45,10 @@ def write_carried(
     """Write entries that were read from `sources`, with the status and numbers they have now, to new manifests.
 
     `entries["manifest"]` is the ordinal in `sources` and `entries["row"]` the position there. All entries are of one
-    kind and one spec.
+    kind and one spec; where there are none, no manifest is written.
     """
+    if not len(entries):
+        return []
     data = _copied(io, entries, sources, context)
     if data is None:
         entries = with_detail(io, entries, sources, DETAIL.names)

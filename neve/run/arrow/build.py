@@ -166,10 +166,20 @@ def constant(value: Any, wanted: IcebergType, carrier: Carrier) -> Constant:
         return Constant(pa.nulls(1, arrow_type(wanted, carrier)))
     plain = value.bytes if isinstance(value, uuid.UUID) else value
     array = pa.repeat(plain, 1) if isinstance(plain, pa.Scalar) else pa.array([plain], arrow_type(wanted))
+    if conversion(array.type, wanted, carrier) is None:
+        array = _narrowed(array, arrow_type(wanted))
     convert = conversion(array.type, wanted, carrier)
     if convert is None:
         raise TypeError(f"A value of type {array.type} cannot stand for {wanted}")
     return Constant(convert(array))
+
+
+def _narrowed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Values of a column that was promoted, in the type it had before; the same when they do not fit it."""
+    try:
+        return array.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return array
 
 
 def _refuse_nulls(array: pa.Array, field: NestedField, path: str, parents: tuple[pa.Array, ...] = ()) -> None:
