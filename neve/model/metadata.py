@@ -8,6 +8,7 @@ completed the way the Java library completes it. Bytes are not trusted: size, de
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from typing import Any, Literal, Self, TypeAlias, cast
 
@@ -153,6 +154,9 @@ TableMetadata: TypeAlias = MetadataV1 | MetadataV2 | MetadataV3 | MetadataV4
 VERSIONS: dict[int, type[TableMetadata]] = {1: MetadataV1, 2: MetadataV2, 3: MetadataV3, 4: MetadataV4}
 
 
+_UNKNOWN_TYPE = re.compile(r"Unsupported field type: 'variant|Could not parse geo|type timestamp\w*_ns not supported")
+
+
 def parse(raw: bytes, path: str, limit: int | None = None) -> TableMetadata:
     """Table metadata from the bytes of a metadata file, compressed or not.
 
@@ -185,9 +189,16 @@ def from_object(found: Any, path: str) -> TableMetadata:
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise CorruptFile(path, "valid table metadata", f"{where}: {first['msg']}") from e
+        raise _refused(path, f"{where}: {first['msg']}") from e
     except (ValueError, TypeError, KeyError, AttributeError, IcebergValidationError, RecursionError) as e:
-        raise CorruptFile(path, "valid table metadata", str(e) or type(e).__name__) from e
+        raise _refused(path, str(e) or type(e).__name__) from e
+
+
+def _refused(path: str, why: str) -> CorruptFile | UnsupportedFeature:
+    """What is wrong with metadata: the file, or that a type of the format is not known here."""
+    if _UNKNOWN_TYPE.search(why):
+        return UnsupportedFeature(f"Cannot read {path}: {why}. This engine does not know that type yet.")
+    return CorruptFile(path, "valid table metadata", why)
 
 
 def _check_width(found: dict[str, Any], path: str) -> None:

@@ -8,12 +8,17 @@ PyIceberg reads any such transform as `unknown` and writes that. A commit would 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import Field
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.transforms import UnknownTransform, parse_transform
 
 __all__ = ["NamedTransform", "with_named_transforms"]
+
+
+_BEGINNING = re.compile(r"(bucket|truncate)\W")
 
 
 class NamedTransform(UnknownTransform[Any, Any]):
@@ -35,6 +40,6 @@ def with_named_transforms(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _named(transform: Any) -> Any:
     try:
         is_unknown = isinstance(transform, str) and isinstance(parse_transform(transform), UnknownTransform)
-    except ValueError:
-        return transform  # of a known name and unreadable: the model says so
+    except (ValueError, ValidationError):  # of a known name and unreadable, which the model says; or it only begins so
+        is_unknown = _BEGINNING.match(str(transform)) is None
     return NamedTransform(transform) if is_unknown else transform

@@ -170,10 +170,11 @@ def test_keys_nobody_knows_survive_reading_and_writing() -> None:
     assert lost(found, as_json(from_object(copy.deepcopy(found), "m.json"))) == []
 
 
+@pytest.mark.parametrize("name", ["geohash[5]", "bucketV2[4]", "truncated"])
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_a_transform_from_the_future_keeps_its_name(version: int) -> None:
+def test_a_transform_from_the_future_keeps_its_name(version: int, name: str) -> None:
     found = as_json(new(version))
-    field = {"source-id": 1, "field-id": 1000, "transform": "geohash[5]", "name": "place"}
+    field = {"source-id": 1, "field-id": 1000, "transform": name, "name": "place"}
     found["partition-specs"].append({"spec-id": 1, "fields": [field]})
     order = {"source-id": 1, "transform": "hilbert", "direction": "asc", "null-order": "nulls-first"}
     found["sort-orders"].append({"order-id": 1, "fields": [order]})
@@ -400,3 +401,19 @@ def test_a_thousand_snapshots_cost_a_fraction_of_pyiceberg() -> None:
 
     ours = cpu(lambda: serialise(parse(raw, "m.json").model_copy(deep=True)))
     assert cpu(theirs) > 3 * ours
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("variant", {}),
+        ("geometry(srid:4326)", {}),
+        ("timestamp_ns", {"initial-default": "2024-01-01T00:00:00.123456789"}),
+    ],
+)
+def test_a_type_that_is_not_known_yet_is_no_corruption(kind: str, more: dict[str, str]) -> None:
+    found = as_json(new(3))
+    found["schemas"][0]["fields"].append({"id": 90, "name": "x", "required": False, "type": kind, **more})
+    found["last-column-id"] = 90
+    with pytest.raises(UnsupportedFeature, match="does not know that type yet"):
+        from_object(found, "a file")

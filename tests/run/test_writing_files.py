@@ -209,7 +209,14 @@ def test_row_groups_have_the_size_asked_for(aim: Any):
 
 @pytest.mark.parametrize(
     ("codec", "stored"),
-    [("zstd", "ZSTD"), ("gzip", "GZIP"), ("snappy", "SNAPPY"), ("uncompressed", "UNCOMPRESSED"), ("brotli", "BROTLI")],
+    [
+        ("zstd", "ZSTD"),
+        ("gzip", "GZIP"),
+        ("snappy", "SNAPPY"),
+        ("uncompressed", "UNCOMPRESSED"),
+        ("brotli", "BROTLI"),
+        ("lz4_raw", "LZ4"),
+    ],
 )
 def test_compression_follows_the_property(aim: Any, codec: str, stored: str):
     (path,) = paths(write_arrow(rows(10), aim(SIMPLE, properties={"write.parquet.compression-codec": codec})))

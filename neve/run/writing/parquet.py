@@ -13,7 +13,8 @@ from neve.model.properties import TableProperties
 
 __all__ = ["check_compression", "parquet_options"]
 
-_WITHOUT_LEVELS = ("snappy", "uncompressed", "lz4")
+_WITHOUT_LEVELS = ("snappy", "uncompressed", "lz4", "lz4_raw")
+_IN_ARROW = {"uncompressed": "none", "lz4_raw": "lz4"}  # which is the raw one in Parquet
 _LEVELS = {"zstd": 3}  # what other Iceberg writers use; Arrow's own default is 1
 _LIMITS_ROWS_OF_PAGES = "max_rows_per_page" in signature(pq.ParquetWriter.__init__).parameters  # Arrow 23 and later
 
@@ -23,7 +24,7 @@ def parquet_options(properties: TableProperties) -> dict[str, Any]:
     codec = properties.parquet_codec
     page_rows = {"max_rows_per_page": properties.parquet_page_rows} if _LIMITS_ROWS_OF_PAGES else {}
     return page_rows | {
-        "compression": "none" if codec == "uncompressed" else codec,
+        "compression": _IN_ARROW.get(codec, codec),
         "compression_level": _level(properties),
         "data_page_size": properties.parquet_page_size,
         "dictionary_pagesize_limit": properties.parquet_dict_size,
@@ -39,7 +40,7 @@ def check_compression(properties: TableProperties) -> None:
     if codec == "uncompressed":
         return
     try:
-        pa.Codec(codec, compression_level=level)
+        pa.Codec(_IN_ARROW.get(codec, codec), compression_level=level)
     except (ValueError, OSError, NotImplementedError) as e:
         raise UserError(
             f"Cannot compress data files with {codec} at level {level}: {e}. "
