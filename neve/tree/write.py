@@ -23,7 +23,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
-from neve.errors import TableError
+from neve.errors import TableError, UserError
 from neve.io.avro import encode
 from neve.io.files import write_new
 from neve.model.partition import Specs, arrow_type
@@ -235,7 +235,13 @@ def _single_value(value: pa.Scalar, field: NestedField) -> bytes | None:
         value = value.cast(pa.int32())
     elif pa.types.is_temporal(value.type):
         value = value.cast(pa.int64())
-    return to_bytes(cast(PrimitiveType, field.field_type), value.as_py())
+    try:
+        return to_bytes(cast(PrimitiveType, field.field_type), value.as_py())
+    except ValueError as e:  # a decimal, truncated, may have a digit more than its column
+        raise UserError(
+            f"Partition value {value.as_py()} is no {field.field_type}, which {field.name!r} has to be. "
+            "Change the value, or the partitioning."
+        ) from e
 
 
 def assign_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:

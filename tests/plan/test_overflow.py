@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from pyiceberg.types import LongType
 
 import neve
 from neve import Table
+from neve.errors import UserError
 
 LEAST_INT, LEAST_LONG = -(1 << 31), -(1 << 63)
 WIDTH = 10
@@ -48,3 +50,12 @@ def test_a_partition_that_may_hold_them_is_not_taken_for_one_of_the_largest(tmp_
     table.append([{"n": LEAST_INT}, {"n": 2147483646}])  # of one partition
     table.delete().where("n > 2147483000").execute()
     assert table.refresh().to_arrow()["n"].to_pylist() == [LEAST_INT]
+
+
+def test_a_decimal_that_truncating_makes_longer_is_refused(tmp_path: Path):
+    table = neve.connect(tmp_path).create_table("db.t", "m decimal(9, 2)", ["truncate(50, m)"], format_version=2)
+    with pytest.raises(UserError, match=r"10000000\.00 is no decimal\(9, 2\), which 'm_trunc' has to be"):
+        table.append([{"m": Decimal("-9999999.99")}])
+    assert not list(tmp_path.rglob("*.parquet")), "nothing is left behind"
+    table.append([{"m": Decimal("9999999.99")}])
+    assert table.refresh().scan().count() == 1
