@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, NestedField, StructType
+from pyiceberg.types import NestedField, StructType
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
@@ -18,12 +18,12 @@ from neve.errors import UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import TableContext
 from neve.predicate.features import features_of
 from neve.predicate.names import find_column, parted
-from neve.run.arrow.types import Carrier, arrow_type
+from neve.run.arrow.types import rounded_by_spark
 from neve.run.spark.columns import by_name, literal
 from neve.run.spark.expressions import Expressions, Value, as_column
 from neve.run.spark.store import stored
 
-__all__ = ["Assignments", "refuse_rounded", "rounded"]
+__all__ = ["Assignments", "refuse_rounded"]
 
 Path = tuple[str, ...]
 
@@ -181,18 +181,9 @@ def _refuse_clashes(given: list[_Assignment]) -> None:
                 raise UserError(f"{later.clause}: {what}. Assign each column once.")
 
 
-def rounded(context: TableContext) -> NestedField | None:
-    """A column with values that Spark would round, if there is one."""
-    return next((f for f in context.metadata.schema().fields if _is_rounded(f.field_type)), None)
-
-
-def _is_rounded(kind: IcebergType) -> bool:
-    return arrow_type(kind, Carrier.SPARK) != arrow_type(kind, Carrier.EXACT) and "ns" in str(kind)
-
-
 def refuse_rounded(context: TableContext, what: str) -> None:
     """Refuse to carry whole rows through Spark when a column has values that Spark would change."""
-    if (f := rounded(context)) is not None:
+    if (f := rounded_by_spark(context.metadata.schema())) is not None:
         raise UnsupportedFeature(
             f"Cannot {what} merge-on-read: column {f.name!r} of type {f.field_type} is finer than Spark's "
             "timestamps, and the rows that change would be rounded. Use copy-on-write, which copies it exactly."

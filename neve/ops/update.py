@@ -30,12 +30,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from neve.commit.isolation import Command
 from neve.errors import UserError
 from neve.ops.applying import Change
-from neve.ops.assignments import Assignments, refuse_rounded, rounded
+from neve.ops.assignments import Assignments, refuse_rounded
 from neve.ops.context import TableContext
 from neve.ops.results import UpdateResult
 from neve.ops.row_change import RowChange
 from neve.ops.target import Resolved, Target, Where, metadata_columns_in, plainly, resolved, row_condition
 from neve.plan.change import ChangePlan
+from neve.run.arrow.types import rounded_by_spark
 from neve.run.spark.columns import by_name
 from neve.run.spark.expressions import Expressions, Value
 from neve.run.tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION, Effects
@@ -85,7 +86,7 @@ class Update(RowChange[UpdateResult]):
 
     def _planned(self, context: TableContext, ready: Resolved) -> ChangePlan:
         predicate = self._predicate(context, self.condition, _WHERE)
-        if rounded(context) is not None:  # rows of whole files would go through Spark; those that are patched do not
+        if rounded_by_spark(context.metadata.schema()) is not None:  # whole rows go through Spark, patched ones do not
             predicate = replace(predicate, exact=False)
         read, whole = self._read_and_whole(context, predicate)
         said = ", ".join(f"{column} = {value}" for column, value in self.assignments)

@@ -12,21 +12,22 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.schema import Schema
 from pyspark.sql import types as sp
 from pyspark.sql.datasource import Filter, InputPartition
 
-from neve.errors import UnknownName, UserError
+from neve.errors import UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import TableContext
 from neve.ops.scan import Scan
 from neve.plan.columns import METADATA_COLUMNS
 from neve.plan.scan import ScanPlan
 from neve.predicate import parse
-from neve.predicate.normal import all_of
+from neve.predicate.normal import all_of, bound
 from neve.run.arrow.columns import metadata_columns
 from neve.run.arrow.local import Reading
 from neve.run.arrow.taskset import divided, groups, tasks_of
-from neve.run.arrow.types import Carrier
+from neve.run.arrow.types import Carrier, arrow_type
 from neve.run.spark.packed import packed
 from neve.run.spark.types import spark_field, spark_schema
 from neve.source.data_source import Pin
@@ -98,6 +99,8 @@ class Planned:
     ) -> Planned:
         """A plan of one of a table's snapshots, ready to be read; `where` is applied to rows."""
         facts = replace(context.facts, specs=plan.files.specs)
+        if where is not None:
+            _refuse_shown_otherwise(where, facts.schema)
         rows = RowReader(Reading.of(plan, facts, where, Carrier.SPARK), tuple(names))
         tasks = tasks_of(plan.files, plan.deletes, plan.attached)
         return cls(tasks, rows, split_bytes or context.properties.split_size)
@@ -107,6 +110,17 @@ class Planned:
         if not self.tasks.num_rows:
             return []
         return [packed(group) for group in groups(divided(self.tasks, self.split_bytes), self.split_bytes)]
+
+
+def _refuse_shown_otherwise(where: BooleanExpression, schema: Schema) -> None:
+    """Refuse a condition on values that Spark is shown otherwise than they are stored: it is applied to the former."""
+    for field_id in extract_field_ids(bound(where, schema)):
+        f = schema.find_field(field_id)
+        if f.field_type.is_primitive and arrow_type(f.field_type, Carrier.SPARK) != arrow_type(f.field_type):
+            raise UnsupportedFeature(
+                f"Option 'where': column {f.name!r} of type {f.field_type} is another type in Spark. "
+                "Filter the DataFrame instead, with .where(…)."
+            )
 
 
 class TableReader(TableRows):

@@ -284,12 +284,14 @@ def _write(io: Any, place: str, rows: pa.Table) -> int:
     return len(io.new_input(place))
 
 
-def delete_equal(table: Table, *ids: int, spec_id: int | None = None, partition: Sequence[Any] = ()) -> None:
-    """Delete rows by equality of `id`, under a spec and partition; an unpartitioned spec means all of the table."""
+def delete_equal(
+    table: Table, *values: Any, column: str = "id", spec_id: int | None = None, partition: Sequence[Any] = ()
+) -> None:
+    """Delete rows by equality of a column, under a spec and partition; an unpartitioned spec means all of the table."""
     context = table.refresh().context
     spec = context.metadata.default_spec_id if spec_id is None else spec_id
-    kind = file_schema(table.schema).field("id")
-    place = f"{context.metadata.location}/data/{uuid4()}.parquet"
+    kind = file_schema(table.schema).field(column)
+    place, keys = f"{context.metadata.location}/data/{uuid4()}.parquet", pa.array(values, kind.type)
     columns = {
         "manifest": -1,
         "status": int(Status.ADDED),
@@ -297,9 +299,9 @@ def delete_equal(table: Table, *ids: int, spec_id: int | None = None, partition:
         "file_path": place,
         "file_format": "PARQUET",
         "spec_id": spec,
-        "record_count": len(ids),
-        "file_size_in_bytes": _write(context.io, place, pa.table([pa.array(ids, kind.type)], schema=pa.schema([kind]))),
-        "equality_ids": [[table.schema.find_field("id").field_id]],
+        "record_count": len(values),
+        "file_size_in_bytes": _write(context.io, place, pa.table([keys], schema=pa.schema([kind]))),
+        "equality_ids": [[table.schema.find_field(column).field_id]],
         **{name: [value] for name, value in zip(context.specs.columns(spec), partition, strict=True)},
     }
     with another_engine_writes():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -10,11 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, LongType, NestedField, TimestampNanoType
+from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, TimestampNanoType
 from pyspark.sql import SparkSession
 
 import neve
 from neve import Table
+from neve.errors import UnsupportedFeature
+from tests.compaction.place import delete_equal
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()), NestedField(2, "at", TimestampNanoType()), NestedField(3, "n", IntegerType())
@@ -89,3 +92,32 @@ def test_uuids_in_capitals_rule_out_no_file(lake: neve.Lake):
     known = "bbbbbbbb-0000-0000-0000-000000000000"
     keys = [known, *(f"aaaaaaaa-0000-0000-0000-{i:012x}" for i in range(1000)), "FFFFFFFF-0000-0000-0000-000000000000"]
     assert merged(of_uuids(lake, known), keys).rows_updated == 1
+
+
+def test_an_equality_delete_of_a_nanosecond_deletes_that_alone(lake: neve.Lake):
+    """Also where Spark reads the rows, in microseconds."""
+    table = lake.create_table("db.t", SCHEMA, format_version=3)
+    at = pa.array([NANOS[0], NANOS[0] + 900], pa.timestamp("ns"))
+    table.append(pa.table({"id": pa.array([1, 2], pa.int64()), "at": at, "n": pa.array([0, 0], pa.int32())}))
+    delete_equal(table.refresh(), NANOS[0], column="at")
+    assert [row.id for row in table.refresh().to_spark().select("id").collect()] == [2]
+
+
+def test_nanoseconds_are_not_rounded_by_a_compaction(lake: neve.Lake):
+    table = of_nanos(lake)
+    with pytest.raises(UnsupportedFeature, match=r"'at' of type timestamp_ns is finer.*keep_spec"):
+        table.rewrite_data_files().sort("id").option("rewrite-all", "true").execute()
+    table.rewrite_data_files().keep_spec().option("rewrite-all", "true").execute()
+    assert nanos_in(table) == NANOS
+    assert table.refresh().verify().is_sound
+
+
+def test_a_decimal_that_was_widened_is_compared_as_it_is(lake: neve.Lake):
+    """Spark cuts the number it compares with to the width a file has; 30,000,000.00 is negative in 32 bits."""
+    table = lake.create_table("db.d", "id bigint, amount decimal(9, 2)", format_version=2)
+    table.append([{"id": i, "amount": Decimal(i)} for i in range(3)])
+    with table.evolve_schema() as change:
+        change.update_column("amount", DecimalType(12, 2))
+    rows = table.refresh().to_spark().where("amount < 30000000")
+    assert rows.count() == 3
+    assert table.refresh().delete().where("amount + 0 < 30000000 AND amount < 30000000").execute().rows_deleted == 3

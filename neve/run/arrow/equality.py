@@ -7,7 +7,7 @@ compared after promotion to the type each key column had last.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from neve.run.arrow.formats import DataFile, open_file
 from neve.run.arrow.ids import FileField
 from neve.run.arrow.keys import KeySet
 from neve.run.arrow.tasks import DeleteFile, EqualityDeletes, FileTask, ReadTarget
+from neve.run.arrow.types import Carrier
 
 __all__ = ["EqualityIndex"]
 
@@ -45,12 +46,17 @@ class EqualityIndex:
     read: dict[tuple[DeleteFile, tuple[int, ...]], Columns] = field(default_factory=dict)
     last: tuple[EqualityDeletes, KeySet] | None = None  # neighbouring data files mostly have the same deletes
 
+    @property
+    def _exact(self) -> ReadTarget:
+        """Keys are compared as they are stored, whoever the rows are read for."""
+        return replace(self.target, carrier=Carrier.EXACT)
+
     def positions(self, data: DataFile, task: FileTask) -> PositionSet:
         """The rows of an open data file that its equality deletes delete."""
         return PositionSet().union(*(self._matches(data, task, group) for group in task.equality))
 
     def _matches(self, data: DataFile, task: FileTask, group: EqualityDeletes) -> PositionSet:
-        keys, projection = self._key_set(group), bind(data, task, self._key_schema(group), self.target)
+        keys, projection = self._key_set(group), bind(data, task, self._key_schema(group), self._exact)
         batches = (
             (rows, _leaves(projection.apply(columns, rows)))
             for rows, columns in data.batches(projection.leaves, task.part)
@@ -76,7 +82,7 @@ class EqualityIndex:
     def _load(self, file: DeleteFile, group: EqualityDeletes) -> Columns:
         with open_file(self.io, file.path, file.file_format, file.file_size, file.record_count) as data:
             self._refuse_missing(data, file, group)
-            projection = bind(data, FileTask(file.path), self._key_schema(group), self.target)
+            projection = bind(data, FileTask(file.path), self._key_schema(group), self._exact)
             parts = [[pa.nulls(0, f.type) for f in _flat(projection.schema)]]
             held = 0
             for rows, columns in data.batches(projection.leaves):

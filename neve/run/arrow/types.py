@@ -91,6 +91,15 @@ def arrow_field(field: NestedField, carrier: Carrier) -> pa.Field:
     return pa.field(field.name, arrow_type(field.field_type, carrier), nullable)
 
 
+def rounded_by_spark(schema: Schema) -> NestedField | None:
+    """A column with values that Spark would round on their way through it, if there is one."""
+    return next((f for f in schema.fields if _is_rounded(f.field_type)), None)
+
+
+def _is_rounded(kind: IcebergType) -> bool:
+    return arrow_type(kind, Carrier.SPARK) != arrow_type(kind, Carrier.EXACT) and "ns" in str(kind)
+
+
 def arrow_type(iceberg_type: IcebergType, carrier: Carrier = Carrier.EXACT) -> pa.DataType:
     """The Arrow type that carries an Iceberg type."""
     match iceberg_type:

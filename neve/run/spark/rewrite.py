@@ -23,8 +23,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
 
+from neve.errors import UnsupportedFeature
 from neve.plan.rewrite import FileGroup
 from neve.run.arrow.taskset import divided, tasks_of
+from neve.run.arrow.types import rounded_by_spark
 from neve.run.checksum import Checksum
 from neve.run.facts import TableFacts
 from neve.run.spark.arrange import Spread, arranged, in_order, is_clustered, settings
@@ -176,6 +178,11 @@ class Rewriting:
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def _rows(self, group: FileGroup) -> DataFrame:
+        if (f := rounded_by_spark(self.target.schema)) is not None:
+            raise UnsupportedFeature(
+                f"Cannot bring rows together anew: column {f.name!r} of type {f.field_type} is finer than Spark's "
+                "timestamps, and would be rounded. Compact with keep_spec() and without an order: that copies exactly."
+            )
         lineage = ("_row_id", "_last_updated_sequence_number") if self.target.options.row_lineage else ()
         return assigned_frame(read(self.spark, group.scan, self.facts, lineage), self.target.file_schema)
 
