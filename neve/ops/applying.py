@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -161,13 +160,12 @@ class Applying:
         if not len(touched.files):
             return
         stays = keep_their_place(touched.files, self.context.metadata, self._assigned_ids())
-        if not self._is_carried():
-            stays = np.ones(len(stays), bool)  # better many small files than values that Spark would round
-        for mask, is_moving in ((stays, False), (~stays, True)):
+        for mask, is_placed in ((stays, True), (~stays, False)):
             if mask.any():
                 patching = self._patching(touched.only(mask), tally, changes)
-                run = patching.moving if is_moving else patching.in_place
-                files = self._phase("rewrite", run)
+                # better many small files, and in no order, than values that Spark would round
+                other = patching.moving if self._is_carried() else patching.in_no_order
+                files = self._phase("rewrite", patching.in_place if is_placed else other)
                 self._own(files["file_path"].to_pylist())
                 yield files
 

@@ -29,6 +29,7 @@ class TableFacts:
     io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold credentials
     schemes: Mapping[str, str] = field(default_factory=dict)  # of the table's paths, to those of Spark's connectors
     written_with: Mapping[int, int] = field(default_factory=dict)  # schema ids by snapshot, if columns were renamed
+    has_forgotten: bool = False  # columns that no schema of the metadata has any more
 
     @classmethod
     def of(cls, metadata: TableMetadata, io: FileIO, schemes: Mapping[str, str] | None = None) -> TableFacts:
@@ -43,6 +44,7 @@ class TableFacts:
             properties,
             dict(schemes or {}),
             _written_with(metadata),
+            _has_forgotten(metadata),
         )
 
     @property
@@ -78,6 +80,12 @@ class TableFacts:
         }
         defaulted = {i for i in fields_by_id(schema) if schema.find_field(i).initial_default is not None}
         return frozenset(defaulted | identity & fields_by_id(schema).keys())
+
+
+def _has_forgotten(metadata: TableMetadata) -> bool:
+    """Whether ids were given to columns that no schema has: schemas may be cleaned up, files keep their columns."""
+    known = {field_id for schema in metadata.schemas for field_id in fields_by_id(schema)}
+    return len(known) < metadata.last_column_id
 
 
 def _written_with(metadata: TableMetadata) -> dict[int, int]:

@@ -76,6 +76,8 @@ def placed(field: ice.NestedField, names: ReadNames) -> Column:
         column = _uuid_text(column)
     elif not names.are_inner_names_safe(field):
         column = column.cast(spark_type(field.field_type))
+    if names.is_widened(field):  # Spark cuts a decimal to the width a file has, and compares what is left of it
+        return F.when(column.isNotNull(), column).alias(synthetic(field))
     return _without_push_down(column, field.field_type).alias(synthetic(field))
 
 

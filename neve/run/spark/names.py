@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyiceberg.schema import Schema, make_compatible_name
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, NestedField, StructType
 
 from neve.run.facts import TableFacts
 from neve.tree.entries import EntryTable
@@ -40,6 +40,7 @@ class ReadNames:
 
     schemas: tuple[Schema, ...]
     former: Mapping[int, str] = field(default_factory=dict)  # what the files to be read call columns renamed since
+    has_forgotten: bool = False  # columns of which nobody knows what they were called
 
     def top(self, field: NestedField) -> str:
         """The name to read a column under."""
@@ -50,9 +51,14 @@ class ReadNames:
         """Whether everything inside a column can keep its name; if not, all of it is read under synthetic ones."""
         return all(self._is_safe(parent, inner.field_id, inner.name) for parent, inner in _inner(field))
 
+    def is_widened(self, field: NestedField) -> bool:
+        """Whether files may hold a column with fewer digits than it has now."""
+        then = [s.find_type(field.field_id) for s in self.schemas if field.field_id in s.field_ids]
+        return _holds_decimals(field.field_type) and (self.has_forgotten or any(k != field.field_type for k in then))
+
     def _is_safe(self, parent: int, field_id: int, name: str) -> bool:
         folded = name.lower()
-        if folded.startswith("__") or folded in _RESERVED:
+        if self.has_forgotten or folded.startswith("__") or folded in _RESERVED:
             return False
         return self._bearers[parent, folded] <= {field_id}
 
@@ -65,6 +71,12 @@ class ReadNames:
                 for name in (bearer.name, make_compatible_name(bearer.name)):
                     bearers[parent, name.lower()].add(bearer.field_id)
         return bearers
+
+
+def _holds_decimals(kind: IcebergType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_holds_decimals(f.field_type) for f in kind.fields)
+    return isinstance(kind, DecimalType)
 
 
 def former_names(

@@ -8,7 +8,7 @@ they are written, so that a file cut in a thousand partitions does not leave a t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +54,11 @@ class Patching:
 
         return files_of(run_writing_job(self._heads_and_changes(), task, target, {}), target)
 
+    def in_no_order(self) -> pa.Table:
+        """The same for files that are not in the table's order, or no longer; those that come of them say so."""
+        target = self.patch.target.with_options(is_sorted=False)
+        return replace(self, patch=replace(self.patch, target=target)).in_place()
+
     def moving(self) -> pa.Table:
         """Rewrite the files with their rows brought together by where they belong now."""
         return write(self.rows(), self.patch.target)
@@ -93,9 +98,13 @@ class Patching:
                 POSITION: pa.array(np.full(len(ordinals), -1, np.int64)),
                 CLAUSE: pa.array(np.full(len(ordinals), -1, np.int32)),
                 HEAD: pa.array([packed(table.slice(at, 1)) for at in range(len(ordinals))], pa.binary()),
-                _GROUP: pa.array(_balanced(table["file_size_in_bytes"].to_numpy()), pa.int32()),
+                _GROUP: pa.array(self._groups(table["file_size_in_bytes"].to_numpy()), pa.int32()),
             }
         )
+
+    def _groups(self, sizes: np.ndarray) -> np.ndarray:
+        """The task of each file: of its own where files are in an order, which rows of another would break."""
+        return np.arange(len(sizes)) if self.patch.target.order.fields else _balanced(sizes)
 
 
 def _balanced(sizes: np.ndarray) -> np.ndarray:

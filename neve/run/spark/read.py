@@ -151,4 +151,4 @@ class _Reading:
 
     @property
     def _names(self) -> ReadNames:
-        return ReadNames(self.facts.schemas)
+        return ReadNames(self.facts.schemas, has_forgotten=self.facts.has_forgotten)

@@ -27,6 +27,7 @@ from neve.run.arrow.columns import (
     POSITION,
     ROW_ID,
     SPEC_ID,
+    partition_column,
 )
 from neve.run.arrow.convert import conversion
 from neve.run.arrow.types import Carrier, arrow_type
@@ -175,7 +176,8 @@ def _facts_of_files(wanted: Pass) -> dict[str, pa.Array]:
 def _tuples(files: EntryTable) -> pa.Array:
     """The union tuples of files as Spark takes them."""
     arrays = [_for_spark(_whole(files[u.column]), u.field) for u in files.specs.union]
-    fields = [pa.field(u.field.name, a.type) for u, a in zip(files.specs.union, arrays, strict=True)]
+    shown = partition_column(files.specs).field_type.fields  # type: ignore[attr-defined]
+    fields = [pa.field(f.name, a.type) for f, a in zip(shown, arrays, strict=True)]
     return pa.StructArray.from_arrays(arrays, fields=fields)
 
 
