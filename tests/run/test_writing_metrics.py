@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+import neve
 from neve.model.properties import TableProperties
 from neve.run.writing.assignment import assigned
 from neve.run.writing.metrics import Observed, file_metrics, leaves_of
@@ -233,3 +235,12 @@ def test_split_offsets_are_the_starts_of_the_row_groups():
     assert len(found["split_offsets"]) == 3
     assert found["split_offsets"][0] == 4
     assert found["split_offsets"] == sorted(found["split_offsets"])
+
+
+def test_a_field_whose_name_looks_like_a_path_has_metrics_of_its_own(tmp_path: Path):
+    kind = StructType(NestedField(3, ".b", DoubleType()), NestedField(4, "b", DoubleType()))
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "s", kind))
+    table = neve.connect(tmp_path).create_table("db.t", schema)
+    table.append([{"id": 1, "s": {".b": math.nan, "b": 1.0}}])
+    [file] = table.refresh().inspect.files().to_pylist()
+    assert file["nan_value_counts"] == [{"key": 3, "value": 1}, {"key": 4, "value": 0}]

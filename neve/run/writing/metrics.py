@@ -205,9 +205,9 @@ def _values(rows: pa.Table, path: Sequence[str]) -> Any:
     for step in path[1:]:
         if pa.types.is_map(values.type):
             pairs = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
-            values = pc.struct_field(pc.list_flatten(pairs), step)
+            values = pc.struct_field(pc.list_flatten(pairs), [step])  # a name alone may be read as a path
         elif pa.types.is_list(values.type):
             values = pc.list_flatten(values)
         else:
-            values = pc.struct_field(values, step)
+            values = pc.struct_field(values, [step])
     return values
