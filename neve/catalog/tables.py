@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from pyiceberg.exceptions import (
     NoSuchNamespaceError,
@@ -85,13 +86,19 @@ def rename_table(catalog: NeveCatalog, identifier: str | Identifier, new_identif
 
 def register_table(catalog: NeveCatalog, identifier: str | Identifier, metadata_location: str) -> Table:
     """Make an existing metadata file a table of this catalog, after checking that it can be read."""
-    parts = identifier_of(identifier)
+    parts, metadata_location = identifier_of(identifier), _in_full(metadata_location)
     read_metadata(catalog._load_file_io(EMPTY_DICT, metadata_location), metadata_location)
     _ensure_namespace(catalog, parts[:-1])
     try:
         return catalog.register_table(parts, metadata_location)
     except TableAlreadyExistsError as e:
         raise UserError(f"Table {_shown(parts)} already exists. Choose another name.") from e
+
+
+def _in_full(location: str) -> str:
+    """A place that means the same wherever a process is started."""
+    is_relative = "://" not in location and not location.startswith(("/", "file:"))
+    return Path(location).absolute().as_uri() if is_relative else location
 
 
 def list_tables(catalog: NeveCatalog, namespace: str | Identifier | None = None) -> list[Identifier]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from math import isfinite
 from typing import Any
 
 from pyiceberg.expressions.literals import AboveMax, BelowMin, literal
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
-from pyiceberg.types import DateType, IcebergType, NestedField
+from pyiceberg.types import DateType, DecimalType, IcebergType, IntegerType, LongType, NestedField
 
 from neve.errors import UserError
 from neve.model.evolve import is_named_like_a_column
@@ -31,8 +32,17 @@ def refuse_default(value: Any, kind: IcebergType) -> None:
         fitting = literal(value).to(kind)
     except (TypeError, ValueError) as e:
         raise UserError(f"Cannot take {value!r} as a default value of type {kind}: {e}") from e
-    if isinstance(fitting, AboveMax | BelowMin):
+    if isinstance(fitting, AboveMax | BelowMin) or not _is_held(value, fitting.value, kind):
         raise UserError(f"Cannot take {value!r} as a default value of type {kind}: it does not fit.")
+
+
+def _is_held(given: Any, made: Any, kind: IcebergType) -> bool:
+    """Whether a type holds a number as it was given: without rounding, and in as many digits as it has."""
+    if isinstance(kind, DecimalType):
+        return len(Decimal(made).as_tuple().digits) <= kind.precision
+    if isinstance(kind, IntegerType | LongType) and isinstance(given, float | Decimal | str):
+        return Decimal(str(given)) == made
+    return True
 
 
 def refuse_promotion(field: NestedField, wanted: IcebergType, metadata: TableMetadata) -> None:

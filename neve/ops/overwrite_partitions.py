@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from neve.commit.actions import ReplacePartitions
+from neve.commit.actions import Append, ReplacePartitions
 from neve.ops.context import TableContext
 from neve.ops.overwrite import is_serializable
 from neve.ops.publish import write_and_publish
@@ -40,8 +40,8 @@ def overwrite_partitions(
     """Replace every partition that the rows fall into; no rows replace nothing."""
     replacing = replacement_of(context, isolation, branch)
 
-    def action(files: EntryTable) -> ReplacePartitions:
-        return replace(replacing, added=files)
+    def action(files: EntryTable) -> ReplacePartitions | Append:
+        return replace(replacing, added=files) if len(files) else Append(files)
 
     return write_and_publish(
         context, rows, action, doing="partition overwrite", branch=branch, snapshot_properties=snapshot_properties

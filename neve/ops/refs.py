@@ -11,15 +11,11 @@ Writes: table metadata only.
 from __future__ import annotations
 
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.update import (
-    AssertRefSnapshotId,
-    AssertTableUUID,
-    RemoveSnapshotRefUpdate,
-    SetSnapshotRefUpdate,
-)
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetSnapshotRefUpdate, TableUpdate
 
-from neve.errors import UnknownName, UserError
+from neve.errors import CommitConflict, UnknownName, UserError
 from neve.ops.context import TableContext
+from neve.ops.evolve import Change, land
 
 __all__ = ["create_branch", "create_tag", "drop", "rollback", "set_current"]
 
@@ -52,12 +48,7 @@ def drop(context: TableContext, name: str, kind: str) -> None:
     known = [n for n in context.metadata.refs if _kind(context, n) == kind]
     if name not in known:
         raise UnknownName(kind, name, known, f"table {context.name}")
-    before = context.metadata.refs[name].snapshot_id
-    requirements = (
-        AssertTableUUID(uuid=context.metadata.table_uuid),
-        AssertRefSnapshotId(ref=name, snapshot_id=before),
-    )
-    context.catalog.commit_table(context.iceberg, requirements, (RemoveSnapshotRefUpdate(ref_name=name),))
+    _change(context, name, context.metadata.refs[name].snapshot_id, RemoveSnapshotRefUpdate(ref_name=name))
 
 
 def rollback(context: TableContext, snapshot_id: int) -> None:
@@ -99,11 +90,19 @@ def _point(context: TableContext, name: str, snapshot_id: int, kind: SnapshotRef
         max_snapshot_age_ms=old.max_snapshot_age_ms if old else None,
         min_snapshots_to_keep=old.min_snapshots_to_keep if old else None,
     )
-    requirements = (
-        AssertTableUUID(uuid=context.metadata.table_uuid),
-        AssertRefSnapshotId(ref=name, snapshot_id=before),
-    )
-    context.catalog.commit_table(context.iceberg, requirements, (update,))
+    _change(context, name, before, update)
+
+
+def _change(context: TableContext, name: str, before: int | None, update: TableUpdate) -> None:
+    """Change a reference that is where it was; who only appended to another is not in the way."""
+
+    def change(state: TableContext) -> Change:
+        now = state.metadata.refs.get(name)
+        if (None if now is None else now.snapshot_id) != before:
+            raise CommitConflict(f"Reference {name!r} of table {state.name} was moved meanwhile. Look where it is now.")
+        return (AssertRefSnapshotId(ref=name, snapshot_id=before),), (update,)
+
+    land(context, change, f"change of reference {name!r}")
 
 
 def _kind(context: TableContext, name: str) -> str:

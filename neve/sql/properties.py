@@ -32,10 +32,10 @@ class SetProperties:
         """Set the properties."""
         options.only("ALTER TABLE")
         table = table_named(lake, self.table)
+        version = _version(self.properties[_VERSION]) if _VERSION in self.properties else None
         others = {name: value for name, value in self.properties.items() if name != _VERSION}
-        if _VERSION in self.properties:
-            table.upgrade(_version(self.properties[_VERSION]))
-        return table.set_properties(**others) if others else table
+        table = table.set_properties(**others) if others else table
+        return table if version is None else table.upgrade(version)  # last: there is no way back from it
 
 
 @dataclass(frozen=True)

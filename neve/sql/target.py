@@ -59,5 +59,6 @@ def called_short(text: str | None, table: Name) -> str | None:
 
 
 def identifier(lake: Lake, name: Name) -> Name:
-    """The name of a table that may not exist yet, without that of the catalog."""
-    return name[1:] if len(name) > 2 and name[0] == lake.catalog.name else name
+    """The name of a table that may not exist yet, without that of the catalog; one that exists is meant as it is."""
+    begins_with_catalog = len(name) > 2 and name[0] == lake.catalog.name
+    return name[1:] if begins_with_catalog and not lake.catalog.table_exists(name) else name

@@ -109,7 +109,8 @@ def _outside(values: Any, kind: IcebergType, field: PartitionField, column: Colu
     if isinstance(field.transform, IdentityTransform):
         return wrong | _above(expected, column.low) | _below(expected, column.high)
     known = np.flatnonzero(~absent & has_values)
-    wrong[known] |= [_contradicts(expected[int(i)].as_py(), field, column, int(i)) for i in known]
+    contradicted = [_contradicts(expected[int(i)].as_py(), field, column, int(i)) for i in known]
+    wrong[known] |= np.array(contradicted, bool)
     return wrong
 
 

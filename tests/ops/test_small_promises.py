@@ -1,0 +1,112 @@
+"""Small promises of the surface: what is named is meant, what fails changes nothing, nobody is in the way of a name."""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.types import DecimalType, IntegerType
+
+import neve
+from neve import Table
+from neve.errors import CommitConflict, UserError
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> neve.Lake:
+    return neve.connect(tmp_path)
+
+
+@pytest.fixture
+def table(lake: neve.Lake) -> Table:
+    made = lake.create_table("db.t", "id bigint, region string", ["region"], format_version=3)
+    made.append([{"id": 1, "region": "eu"}])
+    return made.refresh()
+
+
+def test_a_table_is_dropped_and_renamed_by_the_name_it_has(lake: neve.Lake, table: Table):
+    """A namespace may be called as the catalog: its tables are found by their whole names first."""
+    catalog = lake.catalog.name
+    lake.create_table(f"{catalog}.db.t", "id bigint").append([{"id": 2}])
+    lake.sql(f"ALTER TABLE {catalog}.db.t RENAME TO {catalog}.db.u")
+    lake.sql(f"DROP TABLE {catalog}.db.u PURGE")
+    assert lake.tables() == ["db.t"]
+    assert lake.table("db.t").scan().to_arrow(engine="arrow")["id"].to_pylist() == [1]
+    lake.sql(f"DROP TABLE {catalog}.db.t")
+    assert lake.tables() == []
+
+
+def test_a_property_that_is_refused_does_not_leave_the_table_upgraded(lake: neve.Lake, table: Table):
+    with pytest.raises(UserError):
+        lake.sql("ALTER TABLE db.t SET TBLPROPERTIES ('format-version' = '4', 'gc.enabled' = 'maybe')")
+    assert table.refresh().context.metadata.format_version == 3
+
+
+def test_no_rows_replace_no_partitions(table: Table):
+    assert table.overwrite_partitions([]).files_removed == 0
+    assert table.refresh().scan().count() == 1
+
+
+@pytest.mark.parametrize("doing", ["create_tag", "drop_tag", "rollback"])
+def test_a_reference_is_changed_beside_a_writer(lake: neve.Lake, table: Table, doing: str, monkeypatch: Any):
+    table.create_tag("old")
+    table.create_branch("audit")
+    first = table.refresh().context.metadata.current_snapshot_id
+    _beside(lake, table, monkeypatch, branch="audit")
+    if doing == "rollback":
+        table.refresh().set_current_snapshot(first)
+    else:
+        getattr(table, doing)("new" if doing == "create_tag" else "old")
+    refs = set(table.refresh().context.metadata.refs)
+    assert refs == {"create_tag": {"main", "audit", "old", "new"}, "drop_tag": {"main", "audit"}}.get(
+        doing, {"main", "audit", "old"}
+    )
+
+
+def test_a_reference_that_moved_meanwhile_is_a_conflict(lake: neve.Lake, table: Table, monkeypatch: Any):
+    first = table.context.metadata.current_snapshot_id
+    table.append([{"id": 2, "region": "us"}])
+    _beside(lake, table, monkeypatch, branch="main")
+    with pytest.raises(CommitConflict, match=r"'main' of table .* was moved meanwhile"):
+        table.refresh().rollback(first)
+    assert table.refresh().scan().count() == 3
+
+
+def _beside(lake: neve.Lake, table: Table, monkeypatch: Any, branch: str) -> None:
+    """Have somebody else append right before the next commit of a change to the table's metadata."""
+    land, calls = type(lake.catalog).commit_table, []
+
+    def late(catalog: Any, *arguments: Any) -> Any:
+        if not calls:
+            calls.append(1)
+            lake.table(table.name).append([{"id": 9, "region": "eu"}], branch=branch)
+        return land(catalog, *arguments)
+
+    monkeypatch.setattr(type(lake.catalog), "commit_table", late)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(DecimalType(5, 2), Decimal("123456.78")), (IntegerType(), 1.5), (IntegerType(), Decimal("2.5"))],
+)
+def test_a_default_that_would_be_another_value_is_refused(table: Table, kind: Any, value: Any):
+    with pytest.raises(UserError, match="Cannot take"), table.evolve_schema() as change:
+        change.add_column("x", kind, default_value=value)
+    assert table.refresh().schema.column_names == ["id", "region"]
+
+
+def test_a_metadata_file_is_registered_by_a_relative_path(lake: neve.Lake, table: Table, monkeypatch: Any):
+    path = Path(table.iceberg.metadata_location.removeprefix("file://"))
+    monkeypatch.chdir(path.parent)
+    lake.register_table("db.again", path.name)
+    monkeypatch.chdir(os.sep)
+    assert lake.table("db.again").scan().count() == 1
+
+
+def test_the_audit_knows_files_of_nothing_but_nulls(lake: neve.Lake):
+    table = lake.create_table("db.n", "id bigint, day date", ["days(day)", "bucket(4, day)"], format_version=2)
+    table.append([{"id": 1, "day": None}])
+    assert table.refresh().verify().is_sound
