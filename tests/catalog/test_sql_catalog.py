@@ -131,14 +131,14 @@ def snapshot_of(table: Table, snapshot_id: int, **more: Any) -> list[Any]:
 
 def test_pyiceberg_manages_snapshots_of_a_version_4_table(catalog: NeveCatalog) -> None:
     table = create_table(catalog, "db.v4", SCHEMA, format_version=4)
-    rows = {"root-manifest": "r.parquet", "manifest-list": None, "first-row-id": 0, "added-rows": 3}
+    rows = {"root-manifest": "file:///r.parquet", "manifest-list": None, "first-row-id": 0, "added-rows": 3}
     catalog.swap(table, (), snapshot_of(table, 7, **rows))
     table.refresh()
     table.manage_snapshots().create_branch(7, "audit").create_tag(7, "v1").commit()
     again = load_table(catalog, "db.v4")
     assert set(again.metadata.refs) == {"audit", "v1"}
     raw = json.loads(again.io.new_input(again.metadata_location).open().read())
-    assert raw["snapshots"][0]["root-manifest"] == "r.parquet"
+    assert raw["snapshots"][0]["root-manifest"] == "file:///r.parquet"
     assert raw["next-row-id"] == 3
 
 
