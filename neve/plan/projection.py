@@ -125,9 +125,9 @@ class _Inclusive(_Projection):
 
     def projected(self, predicate: BoundPredicate, field: PartitionField, column: str) -> BooleanExpression | None:
         found = field.transform.project(column, predicate)
-        if found is None or not self.follows_old_rounding(field):
-            return found if found is None else any_of((found, *_wrapped(predicate, field, column)))
-        return _higher_too(found)
+        if found is not None and self.follows_old_rounding(field):
+            return _higher_too(found)
+        return None if found is None else any_of((found, *_wrapped(predicate, field, column)))
 
 
 class _Strict(_Projection):
@@ -136,9 +136,9 @@ class _Strict(_Projection):
 
     def projected(self, predicate: BoundPredicate, field: PartitionField, column: str) -> BooleanExpression | None:
         found = field.transform.strict_project(column, predicate)
-        if found is None or not self.follows_old_rounding(field):
-            return found if found is None else all_of((found, *_unwrapped(predicate, field, column)))
-        return _higher_only(found)
+        if found is not None and self.follows_old_rounding(field):
+            return _higher_only(found)
+        return None if found is None else all_of((found, *_unwrapped(predicate, field, column)))
 
 
 def _higher_too(predicate: UnboundPredicate) -> UnboundPredicate:
