@@ -86,7 +86,12 @@ def test_every_version_is_created_committed_and_evolved(catalog: NeveCatalog, ve
 
 def test_every_key_of_a_snapshot_reaches_the_server(catalog: NeveCatalog, server: RestServer) -> None:
     table = create_table(catalog, "db.v4", SCHEMA, format_version=4)
-    rows = {"root-manifest": "file:///r.parquet", "first-row-id": 0, "added-rows": 3, "summary": {"operation": "append"}}
+    rows = {
+        "root-manifest": "file:///r.parquet",
+        "first-row-id": 0,
+        "added-rows": 3,
+        "summary": {"operation": "append"},
+    }
     done = catalog.swap(table, (), append(7, 1, **rows))
     stored: Any = load_table(server.catalog, "db.v4").metadata
     assert stored.lazy_snapshots.rows == done.metadata.lazy_snapshots.rows

@@ -12,6 +12,7 @@ from pyiceberg.types import DecimalType, IntegerType
 
 import neve
 from neve import Table
+from neve.catalog import LostRace
 from neve.errors import CommitConflict, UserError
 
 
@@ -76,13 +77,14 @@ def test_a_reference_that_moved_meanwhile_is_a_conflict(lake: neve.Lake, table: 
 
 
 def _beside(lake: neve.Lake, table: Table, monkeypatch: Any, branch: str) -> None:
-    """Have somebody else append right before the next commit of a change to the table's metadata."""
+    """Have somebody else append right before the next change of the table's metadata, which then lost a race."""
     land, calls = type(lake.catalog).commit_table, []
 
     def late(catalog: Any, *arguments: Any) -> Any:
         if not calls:
             calls.append(1)
             lake.table(table.name).append([{"id": 9, "region": "eu"}], branch=branch)
+            raise LostRace("Another writer changed the table first.", "file:///nowhere")
         return land(catalog, *arguments)
 
     monkeypatch.setattr(type(lake.catalog), "commit_table", late)
