@@ -16,7 +16,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import LongType, StringType, StructType
 
 import neve
-from neve.errors import UnknownName, UserError
+from neve.errors import UnknownName, UnsupportedFeature, UserError
 from neve.run.arrow.local import read_table
 from neve.run.arrow.types import Carrier
 from neve.source.connection import Connection
@@ -126,6 +126,14 @@ class TestColumnsAndTimes:
         neve.connect(lake_dir).create_table("db.new", "id bigint")
         frame = Frame(source(lake_dir, "db.new"))
         assert frame.rows() == empty(frame.schema)
+
+    def test_a_condition_on_values_that_spark_is_shown_otherwise_is_refused(self, lake_dir: Path):
+        """It would be applied to the text of a UUID, which is no UUID."""
+        lake = neve.connect(lake_dir)
+        lake.create_table("db.u", "id bigint, u uuid", format_version=2).append([{"id": 1, "u": b"0" * 16}])
+        with pytest.raises(UnsupportedFeature, match=r"'u' of type uuid .*with \.where"):
+            read(lake_dir, "db.u", where="u = '30303030-3030-3030-3030-303030303030'")
+        assert read(lake_dir, "db.u", where="id = 1").num_rows == 1
 
     def test_an_option_nobody_knows_is_refused(self, table: neve.Table, lake_dir: Path):
         with pytest.raises(UnknownName, match="Did you mean 'snapshot-id'"):
