@@ -20,7 +20,7 @@ from neve.errors import UserError
 from neve.predicate.normal import all_of, normal
 from neve.run.arrow.types import Carrier, arrow_type
 
-__all__ = ["expression_of"]
+__all__ = ["expression_of", "is_same_in_spark"]
 
 _IS_NULL: Any = ice.IsNull  # pydantic's types hide how expressions are made
 _IS_NOT_NULL: Any = ice.NotNull
@@ -69,7 +69,7 @@ def _expression(given: spark.Filter, schema: Schema) -> ice.BooleanExpression | 
             return (_IS_NOT_NULL if is_not else _IS_NULL)(name)
         case spark.IsNotNull():
             return (_IS_NULL if is_not else _IS_NOT_NULL)(name)
-    return _comparison(name, inner, field, is_not) if _is_same_in_spark(field) else None
+    return _comparison(name, inner, field, is_not) if is_same_in_spark(field) else None
 
 
 def _comparison(name: ice.Reference, given: Any, field: NestedField, is_not: bool) -> ice.BooleanExpression | None:
@@ -85,7 +85,8 @@ def _comparison(name: ice.Reference, given: Any, field: NestedField, is_not: boo
     return None if made is None or given.value is None else made(name, _value(given.value, field))
 
 
-def _is_same_in_spark(field: NestedField) -> bool:
+def is_same_in_spark(field: NestedField) -> bool:
+    """Whether Spark is shown the values of a column as they are stored."""
     return field.field_type.is_primitive and arrow_type(field.field_type, Carrier.SPARK) == arrow_type(
         field.field_type, Carrier.EXACT
     )

@@ -6,13 +6,12 @@ to Spark's reader chooses columns, and the option `where` rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import extract_field_ids
+from pyiceberg.expressions import And, BooleanExpression, LiteralPredicate, Or, SetPredicate
 from pyiceberg.schema import Schema
 from pyspark.sql import types as sp
 from pyspark.sql.datasource import Filter, InputPartition
@@ -23,15 +22,15 @@ from neve.ops.scan import Scan
 from neve.plan.columns import METADATA_COLUMNS
 from neve.plan.scan import ScanPlan
 from neve.predicate import parse
-from neve.predicate.normal import all_of, bound
+from neve.predicate.normal import all_of
 from neve.run.arrow.columns import metadata_columns
 from neve.run.arrow.local import Reading
 from neve.run.arrow.taskset import divided, groups, tasks_of
-from neve.run.arrow.types import Carrier, arrow_type
+from neve.run.arrow.types import Carrier
 from neve.run.spark.packed import packed
 from neve.run.spark.types import spark_field, spark_schema
 from neve.source.data_source import Pin
-from neve.source.filters import expression_of
+from neve.source.filters import expression_of, is_same_in_spark
 from neve.source.options import ReadOptions, TableOptions
 from neve.source.workers import RowReader, TableRows
 
@@ -75,6 +74,7 @@ class TableRead:
                     f"Cannot read where {text}: the option where takes comparisons of columns with values only. "
                     "Apply other conditions to the DataFrame."
                 )
+            _refuse_shown_otherwise(found.expression, schema)
             parts.append(found.expression)
         said = [part for part in parts if part is not None]
         return all_of(said) if said else None
@@ -99,8 +99,6 @@ class Planned:
     ) -> Planned:
         """A plan of one of a table's snapshots, ready to be read; `where` is applied to rows."""
         facts = replace(context.facts, specs=plan.files.specs)
-        if where is not None:
-            _refuse_shown_otherwise(where, facts.schema)
         rows = RowReader(Reading.of(plan, facts, where, Carrier.SPARK), tuple(names))
         tasks = tasks_of(plan.files, plan.deletes, plan.attached)
         return cls(tasks, rows, split_bytes or context.properties.split_size)
@@ -113,14 +111,23 @@ class Planned:
 
 
 def _refuse_shown_otherwise(where: BooleanExpression, schema: Schema) -> None:
-    """Refuse a condition on values that Spark is shown otherwise than they are stored: it is applied to the former."""
-    for field_id in extract_field_ids(bound(where, schema)):
-        f = schema.find_field(field_id)
-        if f.field_type.is_primitive and arrow_type(f.field_type, Carrier.SPARK) != arrow_type(f.field_type):
+    """Refuse to compare values that Spark is shown otherwise than they are stored: rows are compared as shown."""
+    for name in _compared(where):
+        f = schema.find_field(name)
+        if not is_same_in_spark(f):
             raise UnsupportedFeature(
                 f"Option 'where': column {f.name!r} of type {f.field_type} is another type in Spark. "
                 "Filter the DataFrame instead, with .where(…)."
             )
+
+
+def _compared(expression: BooleanExpression) -> Iterator[str]:
+    """The columns that are compared with values."""
+    if isinstance(expression, And | Or):
+        yield from _compared(expression.left)
+        yield from _compared(expression.right)
+    elif isinstance(expression, LiteralPredicate | SetPredicate):
+        yield expression.term.name  # type: ignore[attr-defined]
 
 
 class TableReader(TableRows):

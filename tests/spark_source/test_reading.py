@@ -133,7 +133,15 @@ class TestColumnsAndTimes:
         lake.create_table("db.u", "id bigint, u uuid", format_version=2).append([{"id": 1, "u": b"0" * 16}])
         with pytest.raises(UnsupportedFeature, match=r"'u' of type uuid .*with \.where"):
             read(lake_dir, "db.u", where="u = '30303030-3030-3030-3030-303030303030'")
-        assert read(lake_dir, "db.u", where="id = 1").num_rows == 1
+        assert read(lake_dir, "db.u", where="id = 1 AND u IS NOT NULL").num_rows == 1
+
+    def test_a_condition_names_columns_as_the_snapshot_does(self, lake_dir: Path):
+        table = neve.connect(lake_dir).create_table("db.r", "id bigint, old string", format_version=2)
+        table.append([{"id": 1, "old": "a"}])
+        snapshot_id = table.refresh().iceberg.metadata.current_snapshot_id
+        with table.evolve_schema() as change:
+            change.rename_column("old", "new")
+        assert read(lake_dir, "db.r", where="old = 'a'", snapshot_id=str(snapshot_id)).num_rows == 1
 
     def test_an_option_nobody_knows_is_refused(self, table: neve.Table, lake_dir: Path):
         with pytest.raises(UnknownName, match="Did you mean 'snapshot-id'"):
