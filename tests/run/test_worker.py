@@ -23,4 +23,4 @@ def test_a_worker_is_ready_for_its_next_task(spark: SparkSession):
     rows = spark.range(0, 4, 1, 4)
     found = [row for _ in range(2) for row in mapped(rows, looked, "archives long, walked long").collect()]
     assert len(found) == 8
-    assert all(row.archives == 0 and row.walked < 50_000 for row in found)
+    assert [row for row in found if row.archives or row.walked > 10_000] == []
