@@ -20,6 +20,7 @@ TYPES = "id bigint, region string, x double, ts timestamp, tags array<string>, s
 @pytest.fixture(scope="module")
 def home(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> neve.Lake:
     lake = neve.connect(tmp_path_factory.mktemp("lake"), spark=spark)
+    spark.createDataFrame([], "id int")  # makes the session the active one, where Spark looks formats up
     neve.register(spark, lake)
     return lake
 
