@@ -12,7 +12,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransfo
 from pyiceberg.types import DateType, DecimalType, IcebergType, IntegerType, LongType, NestedField
 
 from neve.errors import UserError
-from neve.model.evolve import is_named_like_a_column
+from neve.model.ddl import is_named_like_a_column
 from neve.model.metadata import TableMetadata, check_schema_fits
 from neve.model.promotion import can_promote
 from neve.model.pyiceberg_private import fields_by_id

@@ -28,53 +28,20 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
 from sqlglot import exp
 
 from neve.errors import UnknownName, UserError
+from neve.model.ddl_types import Words, column_fields
+from neve.model.pyiceberg_private import ids_by_name
 
-__all__ = ["PartitionTerm", "refuse_redundant_times", "schema_of_ddl", "spec_of_terms"]
-
-_TYPES: dict[str, IcebergType] = {
-    "BOOLEAN": BooleanType(),
-    "TINYINT": IntegerType(),
-    "SMALLINT": IntegerType(),
-    "INT": IntegerType(),
-    "BIGINT": LongType(),
-    "FLOAT": FloatType(),
-    "DOUBLE": DoubleType(),
-    "DATE": DateType(),
-    "TIME": TimeType(),
-    "TIMESTAMP": TimestamptzType(),
-    "TIMESTAMPTZ": TimestamptzType(),
-    "TIMESTAMPLTZ": TimestamptzType(),
-    "TIMESTAMPNTZ": TimestampType(),
-    "TEXT": StringType(),
-    "VARCHAR": StringType(),
-    "CHAR": StringType(),
-    "UUID": UUIDType(),
-    "BINARY": BinaryType(),
-    "VARBINARY": BinaryType(),
-}
+__all__ = [
+    "PartitionTerm",
+    "is_named_like_a_column",
+    "refuse_names_of_columns",
+    "refuse_redundant_times",
+    "schema_of_ddl",
+    "spec_of_terms",
+]
 
 _PLAIN_TRANSFORMS: dict[str, Transform[Any, Any]] = {
     **dict.fromkeys(("year", "years"), YearTransform()),
@@ -97,57 +64,17 @@ _TERM = re.compile(rf"\s*(?:(?P<column>{_NAME})|(?P<transform>\w+)\s*\(\s*(?P<ar
 def schema_of_ddl(text: str) -> Schema:
     """The schema that DDL text describes, such as `id bigint not null, at struct<x: double, y: double>`."""
     try:
-        parsed = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect="spark")
+        parsed = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect=Words)
     except sqlglot.ParseError as e:
+        place = f" at {e.errors[0]['highlight']!r}" if e.errors else ""
         raise UserError(
-            f"Cannot read the schema {text!r}: {e.errors[0]['description'] if e.errors else e}. Write columns as "
-            "'name type [not null]'; types only Iceberg has (fixed, nanosecond timestamps) need a PyIceberg Schema."
+            f"Cannot read the schema {text!r}{place}. Write columns as 'name type [not null]', with types of Spark or "
+            "Iceberg; for others give a PyIceberg Schema."
         ) from None
     definitions = parsed.this.expressions if isinstance(parsed.this, exp.Schema) else []
     if not definitions or not all(isinstance(d, exp.ColumnDef) and d.kind for d in definitions):
         raise UserError(f"Cannot read the schema {text!r}: every column needs a name and a type.")
-    names = [d.name for d in definitions]
-    if twice := [n for n in names if names.count(n) > 1]:
-        raise UserError(f"Cannot read the schema {text!r}: two columns are named {twice[0]!r}.")
-    ids = count(1)
-    numbered = [(next(ids), d) for d in definitions]  # top-level columns are numbered before nested ones
-    return Schema(*(_field(number, d, ids) for number, d in numbered))
-
-
-def _field(number: int, definition: exp.ColumnDef, ids: count[int]) -> NestedField:
-    constraints = {type(c.kind): c.kind for c in definition.constraints}
-    if unknown := set(constraints) - {exp.NotNullColumnConstraint, exp.CommentColumnConstraint}:
-        raise UserError(
-            f"Cannot use {unknown.pop().__name__} on column {definition.name!r}: NOT NULL and COMMENT are understood."
-        )
-    comment = constraints.get(exp.CommentColumnConstraint)
-    return NestedField(
-        number,
-        definition.name,
-        _type(definition.kind, ids),
-        required=exp.NotNullColumnConstraint in constraints,
-        doc=comment.this.name if comment else None,
-    )
-
-
-def _type(kind: Any, ids: count[int]) -> IcebergType:
-    name = kind.this.name
-    if name == "STRUCT":
-        numbered = [(next(ids), d) for d in kind.expressions]
-        return StructType(*(_field(number, d, ids) for number, d in numbered))
-    if name == "ARRAY":
-        return ListType(next(ids), _type(kind.expressions[0], ids), element_required=False)
-    if name == "MAP":
-        key, value = next(ids), next(ids)
-        return MapType(
-            key, _type(kind.expressions[0], ids), value, _type(kind.expressions[1], ids), value_required=False
-        )
-    if name == "DECIMAL":
-        sizes = [int(p.name) for p in kind.expressions] + [10, 0][len(kind.expressions) :]
-        return DecimalType(sizes[0], sizes[1])
-    if name not in _TYPES:
-        raise UnknownName("column type", kind.sql("spark").lower(), [n.lower() for n in _TYPES])
-    return _TYPES[name]
+    return Schema(*column_fields(definitions, count(1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +104,7 @@ class PartitionTerm:
             return cls(_PLAIN_TRANSFORMS[name], _unquoted(parts[0]))
         if name in _SIZED_TRANSFORMS and len(parts) == 2:
             size, column = parts if parts[0].isdecimal() else reversed(parts)
-            if size.isdecimal() and int(size) > 0 and re.fullmatch(_NAME, column):
+            if size.isdecimal() and 0 < int(size) < 2**31 and re.fullmatch(_NAME, column):
                 return cls(_SIZED_TRANSFORMS[name](int(size)), _unquoted(column))
         if name not in _PLAIN_TRANSFORMS | _SIZED_TRANSFORMS:
             raise UnknownName("partition transform", name, [*_PLAIN_TRANSFORMS, *_SIZED_TRANSFORMS])
@@ -231,7 +158,21 @@ def spec_of_terms(terms: list[str] | tuple[str, ...], schema: Schema) -> Partiti
     names = [f.name for f in fields]
     if repeated := {n for n in names if names.count(n) > 1}:
         raise UserError(f"Cannot partition twice by the same field: {sorted(repeated)}.")
+    refuse_names_of_columns(fields, schema)
     return PartitionSpec(*fields, spec_id=0)
+
+
+def refuse_names_of_columns(fields: list[PartitionField], schema: Schema) -> None:
+    """Refuse a partition field that is named like a column whose values it does not hold."""
+    for field in fields:
+        if is_named_like_a_column(field, schema):
+            raise UserError(f"Cannot name a partition field {field.name!r}: the table has a column of that name.")
+
+
+def is_named_like_a_column(field: PartitionField, schema: Schema) -> bool:
+    """Whether a column other than the one whose values it holds has the name of a field."""
+    column = ids_by_name(schema).get(field.name)
+    return column is not None and (column != field.source_id or str(field.transform) not in {"identity", "void"})
 
 
 def refuse_redundant_times(terms: list[PartitionTerm]) -> None:

@@ -16,10 +16,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 
 from neve.errors import UnknownName, UserError
-from neve.model.ddl import PartitionTerm, refuse_redundant_times
-from neve.model.pyiceberg_private import ids_by_name
+from neve.model.ddl import PartitionTerm, is_named_like_a_column, refuse_names_of_columns, refuse_redundant_times
 
-__all__ = ["evolved_spec", "is_named_like_a_column"]
+__all__ = ["evolved_spec"]
 
 
 def evolved_spec(
@@ -136,15 +135,7 @@ def _refuse_name_clashes(fields: list[PartitionField], schema: Schema) -> None:
     names = [f.name for f in fields]
     if twice := [n for n in names if names.count(n) > 1]:
         raise UserError(f"Cannot name two partition fields {twice[0]!r}. Rename one of them in the same call.")
-    for field in fields:
-        if is_named_like_a_column(field, schema):
-            raise UserError(f"Cannot name a partition field {field.name!r}: the table has a column of that name.")
-
-
-def is_named_like_a_column(field: PartitionField, schema: Schema) -> bool:
-    """Whether a column other than the one whose values it holds has the name of a field."""
-    column = ids_by_name(schema).get(field.name)
-    return column is not None and (column != field.source_id or str(field.transform) not in {"identity", "void"})
+    refuse_names_of_columns(fields, schema)
 
 
 def _known_or_new(fields: list[PartitionField], metadata: TableMetadata) -> PartitionSpec:

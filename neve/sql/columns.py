@@ -7,7 +7,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table.update.schema import UpdateSchema
-from pyiceberg.types import NestedField
+from pyiceberg.types import IcebergType, NestedField
 from sqlglot import exp
 
 from neve.errors import UserError
@@ -148,7 +148,7 @@ class AlterColumn:
 
     def _change(self, change: UpdateSchema) -> None:
         if self.type is not None:
-            change.update_column(self.column, _field(self.column[-1], self.type).field_type)
+            change.update_column(self.column, self._type(self.type))
         if self.comment is not None:
             change.update_column(self.column, doc=self.comment)
         if self.is_required:
@@ -159,6 +159,15 @@ class AlterColumn:
             change.set_default_value(self.column, _value(self.default))
         if self.place is not None:
             self.place.move(change, self.column)
+
+    def _type(self, text: str) -> IcebergType:
+        field = _field(self.column[-1], text)
+        if field.required or field.doc is not None:
+            raise UserError(
+                f"Cannot change column {'.'.join(self.column)!r} to {text!r}: TYPE takes a type alone. Change NOT NULL "
+                "and COMMENT in statements of their own."
+            )
+        return field.field_type
 
 
 @dataclass(frozen=True)

@@ -368,6 +368,8 @@ def test_columns_come_go_move_and_widen(lake):
         lake.sql("ALTER TABLE db.sales DROP COLUMN nope")
     with pytest.raises(UserError, match="give a constant"):
         lake.sql("ALTER TABLE db.sales ALTER COLUMN v SET DEFAULT id + 1")
+    with pytest.raises(UserError, match="TYPE takes a type alone"):
+        lake.sql("ALTER TABLE db.sales ALTER COLUMN id TYPE bigint COMMENT 'more'")
 
 
 def test_properties_are_set_and_unset(lake):

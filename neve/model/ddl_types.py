@@ -1,0 +1,153 @@
+"""Column types in DDL text: Spark's words, and Iceberg's own for what Spark does not have.
+
+>>> from sqlglot import exp
+>>> column_type(exp.DataType.build("array<fixed(16)>", dialect=Words), count(1))
+ListType(type='list', element_id=1, element_type=FixedType(length=16), element_required=False)
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+from sqlglot import TokenType, exp
+from sqlglot.dialects.spark import Spark
+
+from neve.errors import UnknownName, UserError
+
+__all__ = ["Words", "column_fields", "column_type"]
+
+_TYPES: dict[str, IcebergType] = {
+    "BOOLEAN": BooleanType(),
+    "TINYINT": IntegerType(),
+    "SMALLINT": IntegerType(),
+    "INT": IntegerType(),
+    "BIGINT": LongType(),
+    "FLOAT": FloatType(),
+    "DOUBLE": DoubleType(),
+    "DATE": DateType(),
+    "TIME": TimeType(),
+    "TIMESTAMP": TimestamptzType(),
+    "TIMESTAMPTZ": TimestamptzType(),
+    "TIMESTAMPLTZ": TimestamptzType(),
+    "TIMESTAMPNTZ": TimestampType(),
+    "TIMESTAMP_NS": TimestampNanoType(),
+    "TIMESTAMP_S": TimestamptzNanoType(),
+    "TEXT": StringType(),
+    "VARCHAR": StringType(),
+    "CHAR": StringType(),
+    "UUID": UUIDType(),
+    "BINARY": BinaryType(),
+    "VARBINARY": BinaryType(),
+}
+_KNOWN = [
+    *("boolean", "int", "bigint", "float", "double", "decimal(p,s)", "string", "binary", "fixed(n)", "uuid"),
+    *("date", "time", "timestamp", "timestamp_ntz", "timestamp_ns", "timestamptz_ns"),
+    *("struct<…>", "array<…>", "map<…>"),
+]
+_LONGEST = 2**31 - 1
+
+
+class Words(Spark):
+    """Spark's SQL with the types of Iceberg; words that mean different types elsewhere are not types here."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """Its words."""
+
+        KEYWORDS = {  # noqa: RUF012  as sqlglot declares it
+            **{word: found for word, found in Spark.Tokenizer.KEYWORDS.items() if word not in ("INT8", "FIXED")},
+            "FIXED": TokenType.BINARY,
+            "TIMESTAMP_NS": TokenType.TIMESTAMP_NS,
+            "TIMESTAMPTZ_NS": TokenType.TIMESTAMP_S,  # sqlglot has no token for it; this one has no other word here
+        }
+
+
+def column_fields(definitions: list[exp.ColumnDef], ids: count[int]) -> list[NestedField]:
+    """The columns of a table or a struct; they are numbered before what is nested in them."""
+    names = [d.name for d in definitions]
+    folded = [name.lower() for name in names]
+    if twice := [name for at, name in enumerate(names) if name.lower() in folded[:at]]:
+        raise UserError(f"Cannot name two columns {twice[0]!r}: Spark does not tell upper from lower case.")
+    numbered = [(next(ids), d) for d in definitions]
+    return [_field(number, d, ids) for number, d in numbered]
+
+
+def _field(number: int, definition: exp.ColumnDef, ids: count[int]) -> NestedField:
+    constraints = {type(c.kind): c.kind for c in definition.constraints}
+    if unknown := set(constraints) - {exp.NotNullColumnConstraint, exp.CommentColumnConstraint}:
+        raise UserError(
+            f"Cannot use {unknown.pop().__name__} on column {definition.name!r}: NOT NULL and COMMENT are understood."
+        )
+    comment = constraints.get(exp.CommentColumnConstraint)
+    return NestedField(
+        number,
+        definition.name,
+        column_type(definition.kind, ids),
+        required=exp.NotNullColumnConstraint in constraints,
+        doc=comment.this.name if comment else None,
+    )
+
+
+def column_type(kind: Any, ids: count[int]) -> IcebergType:
+    """The type that a parsed one means; what is nested in it takes the next ids."""
+    found = _nested(kind, ids) if kind.args.get("nested") else _plain(kind.this.name, kind.expressions)
+    if found is None:
+        raise UnknownName("column type", kind.sql().lower(), _KNOWN)
+    return found
+
+
+def _nested(kind: Any, ids: count[int]) -> IcebergType | None:
+    match kind.this.name, kind.expressions:
+        case "STRUCT", [_, *_] as fields:
+            return StructType(*column_fields(fields, ids))
+        case "ARRAY", [element]:
+            return ListType(next(ids), column_type(element, ids), element_required=False)
+        case "MAP", [key, value]:
+            numbers = next(ids), next(ids)
+            types = column_type(key, ids), column_type(value, ids)
+            return MapType(numbers[0], types[0], numbers[1], types[1], value_required=False)
+    return None
+
+
+def _plain(name: str, sizes: list[Any]) -> IcebergType | None:
+    match name, [int(size.name) if size.name.isdecimal() else -1 for size in sizes]:
+        case "DECIMAL", [] | [_] | [_, _] as numbers:
+            return _decimal(*numbers)
+        case "BINARY", [length] if 0 < length <= _LONGEST:
+            return FixedType(length)
+        case "CHAR" | "VARCHAR", [_]:
+            return StringType()
+        case _, []:
+            return _TYPES.get(name)
+    return None
+
+
+def _decimal(precision: int = 10, scale: int = 0) -> DecimalType:
+    if not 0 <= scale <= precision or not 0 < precision <= 38:
+        raise UserError(
+            f"Cannot make decimal({precision}, {scale}): a decimal has 1 to 38 digits, and no more behind the point."
+        )
+    return DecimalType(precision, scale)
