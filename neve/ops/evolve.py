@@ -33,6 +33,7 @@ from neve.ops.context import TableContext
 
 __all__ = ["Change", "evolve_partitions", "land", "remove_properties", "set_properties", "upgrade"]
 
+_VERSION = "format-version"  # never kept as a property: the metadata says it
 Change = tuple[Sequence[TableRequirement], Sequence[TableUpdate]]
 
 
@@ -62,10 +63,16 @@ def evolve_partitions(
 
 
 def set_properties(context: TableContext, properties: Mapping[str, str]) -> None:
-    """Set properties; one the engine knows is refused when its value cannot be used."""
+    """Set properties; one the engine knows is refused when its value cannot be used. `format-version` upgrades."""
     values = {name: str(value) for name, value in properties.items()}
     TableProperties(values).check()
-    land(context, lambda _: ((), (SetPropertiesUpdate(updates=values),)), "property change")
+    version = values.pop(_VERSION, None)
+
+    def change(state: TableContext) -> Change:
+        upgraded = () if version is None else _upgraded(state, int(version))
+        return (), (*upgraded, *((SetPropertiesUpdate(updates=values),) if values else ()))
+
+    land(context, change, "property change")
 
 
 def remove_properties(context: TableContext, names: Iterable[str]) -> None:
@@ -76,18 +83,18 @@ def remove_properties(context: TableContext, names: Iterable[str]) -> None:
 
 def upgrade(context: TableContext, format_version: int) -> None:
     """Move to a later format version. From version 3 on, rows added later have ids of their own."""
+    land(context, lambda state: ((), _upgraded(state, format_version)), "upgrade")
 
-    def change(state: TableContext) -> Change:
-        now = state.metadata.format_version
-        if format_version == now:
-            return (), ()
-        if format_version < now or format_version not in (1, 2, 3, 4):
-            raise UserError(f"Cannot move table {state.name} from format version {now} to {format_version}.")
-        if format_version == 4:
-            _refuse_shared_ids(state)
-        return (), (UpgradeFormatVersionUpdate(format_version=format_version),)
 
-    land(context, change, "upgrade")
+def _upgraded(state: TableContext, format_version: int) -> tuple[TableUpdate, ...]:
+    now = state.metadata.format_version
+    if format_version == now:
+        return ()
+    if format_version < now or format_version not in (1, 2, 3, 4):
+        raise UserError(f"Cannot move table {state.name} from format version {now} to {format_version}.")
+    if format_version == 4:
+        _refuse_shared_ids(state)
+    return (UpgradeFormatVersionUpdate(format_version=format_version),)
 
 
 def _refuse_shared_ids(state: TableContext) -> None:

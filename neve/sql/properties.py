@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neve.errors import UserError
 from neve.predicate.source import Kind
 from neve.sql.options import Options
 from neve.sql.reader import Reader
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from neve.lake import Lake
 
 __all__ = ["SetProperties", "UnsetProperties", "properties_in", "set_properties", "unset_properties"]
-
-_VERSION = "format-version"
 
 
 @dataclass(frozen=True)
@@ -31,11 +28,7 @@ class SetProperties:
     def run(self, lake: Lake, options: Options) -> Table:
         """Set the properties."""
         options.only("ALTER TABLE")
-        table = table_named(lake, self.table)
-        version = _version(self.properties[_VERSION]) if _VERSION in self.properties else None
-        others = {name: value for name, value in self.properties.items() if name != _VERSION}
-        table = table.set_properties(**others) if others else table
-        return table if version is None else table.upgrade(version)  # last: there is no way back from it
+        return table_named(lake, self.table).set_properties(**self.properties)
 
 
 @dataclass(frozen=True)
@@ -83,9 +76,3 @@ def _name(reader: Reader) -> str:
     if word is not None and word.kind is Kind.STRING:
         return reader.string("a property")
     return ".".join(reader.dotted("a property"))
-
-
-def _version(text: str) -> int:
-    if not text.isdecimal():
-        raise UserError(f"Property {_VERSION!r} is {text!r}; it must be a number.")
-    return int(text)

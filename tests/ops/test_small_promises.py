@@ -46,6 +46,15 @@ def test_a_property_that_is_refused_does_not_leave_the_table_upgraded(lake: neve
     assert table.refresh().context.metadata.format_version == 3
 
 
+def test_the_format_version_is_no_property_but_an_upgrade(table: Table):
+    with pytest.raises(UserError, match="from format version 3 to 2"):
+        table.set_properties(**{"format-version": "2", "owner": "me"})
+    assert "owner" not in table.refresh().context.metadata.properties
+    metadata = table.set_properties(**{"format-version": "4", "owner": "me"}).context.metadata
+    assert (metadata.format_version, metadata.properties.get("owner")) == (4, "me")
+    assert "format-version" not in metadata.properties
+
+
 def test_no_rows_replace_no_partitions(table: Table):
     assert table.overwrite_partitions([]).files_removed == 0
     assert table.refresh().scan().count() == 1
