@@ -17,6 +17,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from neve.markup import plain
+from neve.readable import readable
 
 __all__ = ["arrow_table", "plain"]
 
@@ -63,11 +64,12 @@ class _Column:
 
 def arrow_table(table: pa.Table, title: str, limit: int = 40, width: int = 80) -> Group:
     """The first rows of a table, readable in a width, below a title."""
-    rows = table.slice(0, limit).to_pylist(maps_as_pydicts="lossy")
-    columns = [_column(field, [row[field.name] for row in rows]) for field in table.schema]
+    shown = table.slice(0, limit)
+    columns = [_column(field, readable(shown.column(at))) for at, field in enumerate(table.schema)]
     telling = columns if _fit(columns, width) else [c for c in columns if not c.is_empty]
-    grid = _grid(telling, width) if telling and _fit(telling, width) else _records(columns, len(rows))
+    grid = _grid(telling, width) if telling and _fit(telling, width) else _records(columns, shown.num_rows, width)
     notes = [f"{limit} of {table.num_rows} rows"] if table.num_rows > limit else []
+    notes += [] if grid.show_header or shown.num_rows else ["no rows"]
     if grid.show_header and len(telling) < len(columns):
         notes.append(f"nothing in {', '.join(c.name for c in columns if c.is_empty)}")
     return Group(
@@ -81,7 +83,8 @@ def _fit(columns: list[_Column], width: int) -> bool:
 
 def _column(field: pa.Field, values: list[Any]) -> _Column:
     is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-    return _Column(plain(field.name), is_number, tuple(_cell(value) for value in values))
+    say = _pairs if pa.types.is_map(field.type) else _cell
+    return _Column(plain(field.name), is_number, tuple(say(value) for value in values))
 
 
 def _grid(columns: list[_Column], width: int) -> Grid:
@@ -106,10 +109,10 @@ def _widths(columns: list[_Column], width: int) -> list[int]:
     return widths
 
 
-def _records(columns: list[_Column], rows: int) -> Grid:
+def _records(columns: list[_Column], rows: int, width: int) -> Grid:
     """One line for each value that is there; a line between the rows."""
     grid = Grid(show_header=False)
-    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold", max_width=max(width // 2, 1))
     grid.add_column(overflow="fold")
     for row in range(rows):
         grid.add_section()
@@ -129,12 +132,18 @@ def _cell(value: Any) -> str:
     if value is None:
         return _NOTHING
     if isinstance(value, dict):
-        return " ".join(f"{k}={_cell(v)}" for k, v in value.items() if v is not None)
+        return _pairs({k: v for k, v in value.items() if v is not None})  # of a struct, only what is there
     if isinstance(value, list):
         return _listed(value) or _NOTHING
     if isinstance(value, bytes):
         return value[:12].hex() + ("…" if len(value) > 12 else "")
     return plain(str(value))
+
+
+def _pairs(value: Any) -> str:
+    if not isinstance(value, dict):
+        return _cell(value)
+    return " ".join(f"{_cell(k)}={_cell(v)}" for k, v in value.items())
 
 
 def _listed(values: list[Any]) -> str:

@@ -11,6 +11,7 @@ ALLOWED = {
     "errors": set(),
     "markup": set(),
     "words": set(),
+    "readable": set(),
     "notebook": {"markup"},
     "model": {"errors"},
     "predicate": {"errors", "model"},
@@ -21,7 +22,19 @@ ALLOWED = {
     "run": {"errors", "model", "predicate", "io", "tree.entries", "plan"},
     "commit": {"errors", "words", "model", "predicate", "io", "catalog", "tree", "plan"},
     "ops": {"errors", "notebook", "words", "model", "predicate", "io", "catalog", "tree", "plan", "run", "commit"},
-    "report": {"errors", "markup", "words", "notebook", "model", "predicate", "tree", "plan", "ops", "__version__"},
+    "report": {
+        "errors",
+        "markup",
+        "words",
+        "readable",
+        "notebook",
+        "model",
+        "predicate",
+        "tree",
+        "plan",
+        "ops",
+        "__version__",
+    },
 }
 SURFACES = {"table", "lake", "sql", "cli", "demo", "show", "source", "__init__", "__main__"}
 RUNS_ON_SPARK = {"run", "ops", *SURFACES}

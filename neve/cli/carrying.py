@@ -13,8 +13,9 @@ from neve.cli.codes import Code
 from neve.cli.progress import watched
 from neve.cli.screen import facts_of
 from neve.cli.work import Work
+from neve.words import several
 
-__all__ = ["Deed", "carry_out", "confirm", "tell_plan"]
+__all__ = ["Deed", "carry_out", "confirm", "tell_failures", "tell_plan"]
 
 Facts = Mapping[str, Any]
 
@@ -75,6 +76,14 @@ def tell_plan(work: Work, facts: Facts, explained: str, is_empty: bool = False) 
         return
     work.screen.text(explained)
     work.screen.aside("Dry run: nothing was changed.")
+
+
+def tell_failures(work: Work, *results: Any) -> None:
+    """End the command as failed when groups of a compaction did, though others have landed."""
+    failed = [group for result in results for group in facts_of(result).get("failed_groups") or ()]
+    if failed:
+        work.screen.aside(f"{several(len(failed), 'group')} failed, the first: {failed[0].failure}", "red")
+        raise typer.Exit(Code.FAILED)
 
 
 def _tell_result(work: Work, result: Any) -> None:

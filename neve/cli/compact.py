@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from neve.cli.carrying import Deed, carry_out
-from neve.cli.codes import Code
+from neve.cli.carrying import Deed, carry_out, tell_failures
 from neve.cli.options import Branch, Options, Properties, TableName, Where, names, pairs
 from neve.cli.work import Work, writing_verb
 from neve.errors import UserError
@@ -62,11 +61,7 @@ def compact(
             [found.plan.explain(), *([] if where is None else [_judged(found.filter_stats)])]
         ),
     )
-    result = carry_out(work, deed)
-    if result.failed_groups:
-        first = result.failed_groups[0]
-        work.screen.aside(f"{several(len(result.failed_groups), 'group')} failed, the first: {first.failure}", "red")
-        raise typer.Exit(Code.FAILED)
+    tell_failures(work, carry_out(work, deed))
 
 
 def plan_facts(plan: Any, filter_stats: Any) -> dict[str, Any]:

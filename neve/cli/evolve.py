@@ -113,10 +113,10 @@ class _Steps:
         change = self.table.evolve_schema()
         for text in add:
             for column in _columns_of(text).fields:
-                change.add_column(column.name, column.field_type, required=column.required)
+                change.add_column(column.name, column.field_type, column.doc, column.required)
         for text in widen:
             for column in _columns_of(text).fields:
-                change.update_column(column.name, column.field_type)
+                change.update_column(column.name, column.field_type, doc=column.doc)
         for name in drop:
             change.delete_column(name)
         for old, new in rename.items():
@@ -127,10 +127,15 @@ class _Steps:
 def _described(context: TableContext) -> dict[str, Any]:
     metadata = context.metadata
     return {
-        "columns": [f"{f.name} {f.field_type}{' required' if f.required else ''}" for f in metadata.schema().fields],
+        "columns": [_column(f) for f in metadata.schema().fields],
         "partitioned_by": _fields(metadata.spec(), context),
         "properties": dict(metadata.properties),
     }
+
+
+def _column(field: Any) -> str:
+    comment = "" if field.doc is None else f" comment {field.doc!r}"
+    return f"{field.name} {field.field_type}{' required' if field.required else ''}{comment}"
 
 
 def _fields(spec: Any, context: TableContext) -> list[str]:

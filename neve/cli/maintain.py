@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from neve.cli.carrying import Deed, carry_out
+from neve.cli.carrying import Deed, carry_out, tell_failures
 from neve.cli.options import TableName, size
 from neve.cli.screen import facts_of
 from neve.cli.work import Work, writing_verb
@@ -38,7 +38,7 @@ def maintain(
         did_nothing=lambda told: not told["results"],
         question=f"Do this to {table}?",
     )
-    carry_out(work, deed)
+    tell_failures(work, *carry_out(work, deed)["results"])
 
 
 def _step(proposal: Any) -> dict[str, Any]:

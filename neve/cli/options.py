@@ -110,11 +110,11 @@ def pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
 def moment(text: str) -> datetime:
     """A point in time: as ISO 8601, in UTC unless it says otherwise, or as how long ago it is, such as 7d or 12h."""
     ago = re.fullmatch(r"(\d+)\s*([smhdw])", text.strip())
-    if ago is not None:
-        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
+        if ago is not None:
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         found = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise UserError(
             f"Cannot read the time {text!r}. Write it as 2026-01-31 or 2026-01-31T12:00:00+01:00, or how long ago it "
             "is as 30m, 12h or 7d."

@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table as Grid
 from rich.text import Text
 
+from neve.readable import readable
 from neve.show import arrow_table, plain
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _DATA, _POSITION, _EQUALITY = range(3)
 def overview_of(table: Table) -> dict[str, Any]:
     """The facts, for programs."""
     metadata, inspect = table.context.metadata, table.inspect
-    files, manifests = inspect.files(), inspect.manifests()
+    files, sizes = inspect.files(), _manifest_sizes(inspect.tree())
     head = metadata.current_snapshot()
     return {
         "table": table.name,
@@ -38,8 +39,8 @@ def overview_of(table: Table) -> dict[str, Any]:
         "data": _counted(files, _DATA),
         "position_deletes": _counted(files, _POSITION),
         "equality_deletes": _counted(files, _EQUALITY),
-        "manifests": len(manifests),
-        "manifest_bytes": pc.sum(manifests["length"]).as_py() or 0,
+        "manifests": len(sizes),
+        "manifest_bytes": sum(sizes),
         "specs": [_spec(spec, files) for spec in inspect.specs().to_pylist()],
         "columns": [
             {"id": f.field_id, "name": f.name, "type": str(f.field_type), "required": f.required}
@@ -95,6 +96,12 @@ def _current(told: dict[str, Any]) -> str:
     return f"snapshot {told['snapshot_id']}, {told['committed_at']:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def _manifest_sizes(tree: pa.Table) -> list[int]:
+    """The bytes of every manifest that is a file of its own."""
+    nodes = zip(tree["depth"].to_pylist(), tree["kind"].to_pylist(), tree["bytes"].to_pylist(), strict=True)
+    return [size for depth, kind, size in nodes if depth == 1 and kind != "rows of the root"]
+
+
 def _counted(files: pa.Table, content: int) -> dict[str, int]:
     """Files, rows and bytes of one kind; vectors of one file count one each."""
     some = files.filter(pc.equal(files["content"], content))
@@ -113,7 +120,7 @@ def _spec(spec: dict[str, Any], files: pa.Table) -> dict[str, Any]:
         "spec_id": spec["spec_id"],
         "is_default": spec["is_default"],
         "fields": fields,
-        "partitions": len(set(map(str, mine.filter(pc.equal(mine["content"], _DATA))["partition"].to_pylist()))),
+        "partitions": len(set(map(str, readable(mine.filter(pc.equal(mine["content"], _DATA))["partition"])))),
         "data": _counted(mine, _DATA),
         "delete_files": mine.num_rows - _counted(mine, _DATA)["files"],
     }

@@ -26,6 +26,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from neve.errors import UserError
+from neve.readable import readable
 from neve.show import arrow_table, plain
 
 __all__ = ["Screen", "clean", "facts_of", "jsonable"]
@@ -55,8 +57,13 @@ class Screen:
             console = self.out
             console.print(arrow_table(table, title, limit, console.width))
             return
-        for row in table.to_pylist(maps_as_pydicts="lossy"):
-            self.document(row)
+        names = list(table.column_names)
+        if twice := [name for at, name in enumerate(names) if name in names[:at]]:
+            raise UserError(
+                f"Cannot print rows as JSON: two columns are called {twice[0]!r}. Name one of them with AS."
+            )
+        for row in zip(*map(readable, table.columns), strict=True):
+            self.document(dict(zip(names, row, strict=True)))
 
     def document(self, value: Mapping[str, Any]) -> None:
         """One JSON object on a line."""
@@ -113,7 +120,7 @@ def jsonable(value: Any) -> Any:
         case float() if math.isfinite(value):
             return value
         case Mapping():
-            return {str(k): jsonable(v) for k, v in value.items()}
+            return {str(k) if isinstance(k, str | int) else _as_text(k): jsonable(v) for k, v in value.items()}
         case list() | tuple() | set() | frozenset():
             return [jsonable(v) for v in value]
     if is_dataclass(value):
@@ -143,5 +150,6 @@ def _briefly(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{k}: {v}" for k, v in value.items())
     if isinstance(value, tuple | list):
-        return f"{len(value)}" if any(is_dataclass(v) for v in value) else ", ".join(map(str, value))
+        has_parts = any(is_dataclass(v) or isinstance(v, Mapping) for v in value)
+        return f"{len(value)}" if has_parts else ", ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neve.cli.carrying import Deed, carry_out, confirm, tell_plan
+from neve.cli.carrying import Deed, carry_out, confirm, tell_failures, tell_plan
 from neve.cli.late import late
 from neve.cli.options import Limit, Modes, Properties, pairs
 from neve.cli.progress import watched
@@ -60,7 +60,7 @@ def _built(work: Work, statement: str, builder: Any) -> None:
         did_nothing=_did_nothing,
         question="Run it?" if changes_rows or _deletes_files(builder) else "",
     )
-    carry_out(work, deed)
+    tell_failures(work, carry_out(work, deed))
 
 
 def _deletes_files(builder: Any) -> bool:
@@ -69,7 +69,7 @@ def _deletes_files(builder: Any) -> bool:
 
 def _did_nothing(result: Any) -> bool:
     told = facts_of(result)
-    kinds = ("snapshot_id", "snapshot_ids", "orphans", "refs")
+    kinds = ("snapshot_id", "snapshot_ids", "orphans", "refs", "spec_ids", "schema_ids", "failed_groups")
     return not any(told[kind] for kind in kinds if kind in told)
 
 

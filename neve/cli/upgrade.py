@@ -25,7 +25,9 @@ def upgrade(
     found = work.table_to_change(table)
     now = found.context.metadata.format_version
     if to < now or to not in (1, 2, 3, 4):
-        raise UserError(f"Cannot move table {found.name} from format version {now} to {to}. Give {now + 1} to 4.")
+        later = " or ".join(map(str, range(now + 1, 5)))
+        advice = f"Give {later}." if later else "There is no later one."
+        raise UserError(f"Cannot move table {found.name} from format version {now} to {to}. {advice}")
     before, after = {"format_version": now}, {"format_version": to}
     change = MetadataChange(f"Upgrade table {found.name}", before, after)
     question = f"Move {table} from format version {now} to {to}? There is no way back."

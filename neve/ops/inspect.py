@@ -24,6 +24,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from neve.io.untrusted import untrusted
 from neve.model.partition import Specs
+from neve.model.partition_text import partition_text
 from neve.model.snapshots import listing_of
 from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL, MIXED_SPECS, Content, EntryTable, FieldSummary, Manifest
@@ -172,15 +173,18 @@ class Inspect:
 
     @_guarded
     def tree(self, snapshot_id: int | None = None) -> pa.Table:
-        """The metadata tree from the snapshot down to its manifests: one row per node with what hangs below it."""
+        """The metadata tree from the snapshot down to its manifests: one row per node with what hangs below it.
+
+        Counts are of live files and their rows; null where only the entries themselves would tell.
+        """
         snapshot = self.context.snapshot(snapshot_id)
-        manifests = self._manifests(snapshot_id)
+        manifests = [m for m in self._manifests(snapshot_id) if not m.is_view]  # the vectors of a leaf are in the leaf
         root = {
             "depth": 0,
             "kind": "root" if snapshot is not None and is_root(snapshot) else "manifest list",
             "path": getattr(snapshot, "listing", None),
-            "files": sum((m.added_files or 0) + (m.existing_files or 0) for m in manifests),
-            "rows": sum((m.added_rows or 0) + (m.existing_rows or 0) for m in manifests if not m.is_deletes),
+            "files": _total([_live_files(m) for m in manifests]),
+            "rows": _total([_live_rows(m) for m in manifests if not m.is_deletes]),
         }
         leaves = [
             {
@@ -189,12 +193,11 @@ class Inspect:
                 "path": m.path,
                 "spec_id": m.spec_id,
                 "bytes": m.length,
-                "files": (m.added_files or 0) + (m.existing_files or 0),
-                "rows": (m.added_rows or 0) + (m.existing_rows or 0),
+                "files": _live_files(m),
+                "rows": _live_rows(m),
                 "sequence_number": m.sequence_number,
             }
             for m in manifests
-            if not m.is_view  # the vectors of a leaf are in the leaf
         ]
         return pa.Table.from_pylist([root, *leaves] if snapshot else [], _TREE)
 
@@ -285,6 +288,20 @@ def _manifest_rows(manifests: tuple[Manifest, ...], specs: Specs) -> pa.Table:
     return pa.Table.from_pylist(rows, _MANIFESTS)
 
 
+def _live_files(manifest: Manifest) -> int | None:
+    found = _total([manifest.added_files, manifest.existing_files])
+    return None if found is None else found - manifest.hidden_files
+
+
+def _live_rows(manifest: Manifest) -> int | None:
+    return None if manifest.hidden_files else _total([manifest.added_rows, manifest.existing_rows])
+
+
+def _total(numbers: list[int | None]) -> int | None:
+    known = [n for n in numbers if n is not None]
+    return sum(known) if len(known) == len(numbers) else None
+
+
 def _shown_summaries(manifest: Manifest, specs: Specs) -> list[dict[str, Any]]:
     if manifest.spec_id == MIXED_SPECS:
         return []
@@ -293,7 +310,7 @@ def _shown_summaries(manifest: Manifest, specs: Specs) -> list[dict[str, Any]]:
 
     def shown(summary: FieldSummary, bound: bytes | None, at: int) -> str | None:
         kind: Any = fields[at].field_type
-        return None if bound is None else transforms[at].to_human_string(kind, from_bytes(kind, bound))
+        return None if bound is None else partition_text(transforms[at], kind, from_bytes(kind, bound))
 
     return [
         {

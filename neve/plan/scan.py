@@ -245,7 +245,8 @@ def _stats(verdict: Verdict, survivors: int, files: EntryTable, deletes: int, ap
 
 def with_manifests(plan: ScanPlan, every: Sequence[Manifest], kept: Sequence[Manifest]) -> ScanPlan:
     """The same plan with the manifests its files were found in, and the count of those that were never opened."""
-    stats = replace(plan.stats, manifests=len(every), manifests_pruned=len(every) - len(kept))
+    total, opened = (sum(not m.is_view for m in some) for some in (every, kept))
+    stats = replace(plan.stats, manifests=total, manifests_pruned=total - opened)
     data, deletes = (tuple(m.path for m in kept if m.is_deletes == side) for side in (False, True))
     return replace(plan, stats=stats, manifests=data, delete_manifests=deletes)
 

@@ -39,7 +39,14 @@ def schema_changes(schemas: Sequence[Schema]) -> Iterator[tuple[bool, str]]:
             continue
         words = [word for i in {**fields_by_id(before), **fields_by_id(after)} for word in _changes(i, before, after)]
         more = [f"{len(words) - _MOST_WORDS} more"] if len(words) > _MOST_WORDS else []
-        yield True, ", ".join([*words[:_MOST_WORDS], *more]) or "columns in another order"
+        yield True, ", ".join([*words[:_MOST_WORDS], *more]) or _otherwise(before, after)
+
+
+def _otherwise(before: Schema, after: Schema) -> str:
+    """What changed when no column did."""
+    if list(fields_by_id(before)) != list(fields_by_id(after)):
+        return "columns in another order"
+    return "other identifier fields" if before.identifier_field_ids != after.identifier_field_ids else "nothing"
 
 
 def _column(field_id: int, schemas: Sequence[Schema], current: Schema) -> Column:
@@ -81,6 +88,10 @@ def _changes(field_id: int, before: Schema, after: Schema, *, is_named: bool = T
         yield f"{about}changed from {old.field_type} to {new.field_type}"
     if old.required != new.required:
         yield f"{about}{'required' if new.required else 'optional'}"
+    if old.doc != new.doc:
+        yield f"{about}described anew"
+    if (old.initial_default, old.write_default) != (new.initial_default, new.write_default):
+        yield f"{about}with another default"
 
 
 def _name(schema: Schema, field_id: int) -> str:

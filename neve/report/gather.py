@@ -9,6 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortField
+from pyiceberg.transforms import IdentityTransform
 
 from neve import __version__
 from neve.ops.context import TableContext
@@ -45,7 +48,6 @@ def gather(context: TableContext, where: str | BooleanExpression | None = None) 
     worst, partitions = worst_partitions(counted, _MOST_PARTITIONS)
     specs = spec_facts(counted, metadata.default_spec_id, first_seen)
     used = tuple(s.spec_id for s in specs if s.amounts.files or s.is_default)
-    order = metadata.sort_order()
     return Report(
         name=context.name,
         format_version=metadata.format_version,
@@ -65,9 +67,15 @@ def gather(context: TableContext, where: str | BooleanExpression | None = None) 
         pruning=pruning_of(context.specs, used, look.filter_facts()),
         columns=columns_of(metadata),
         schemas=len(metadata.schemas),
-        sort_order=", ".join(map(str, order.fields)),
+        sort_order=", ".join(_sorting(field, metadata.schema()) for field in metadata.sort_order().fields),
         properties=dict(metadata.properties),
     )
+
+
+def _sorting(field: SortField, schema: Schema) -> str:
+    column = schema.find_column_name(field.source_id) or f"column {field.source_id}"
+    term = column if isinstance(field.transform, IdentityTransform) else f"{field.transform}({column})"
+    return f"{term} {field.direction} {field.null_order}"
 
 
 @dataclass(frozen=True)

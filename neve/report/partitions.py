@@ -15,6 +15,8 @@ from pyiceberg.types import IcebergType, UUIDType
 
 from neve.markup import shortened
 from neve.model.partition import Specs
+from neve.model.partition_text import partition_text
+from neve.readable import readable
 from neve.report.counting import Counted, Sums
 from neve.report.values import Amounts, Cell, SpecFacts
 from neve.tree.entries import EntryTable
@@ -53,7 +55,7 @@ class _Partitions:
         """What some partitions are called."""
         chosen = self.keys.take(rows)
         spec_ids = chosen["spec_id"].to_pylist()
-        columns = {u.column: chosen[u.column].to_pylist() for u in chosen.specs.union}
+        columns = {u.column: readable(chosen[u.column]) for u in chosen.specs.union}
         named = {spec_id: list(_named(chosen.specs, spec_id)) for spec_id in set(spec_ids)}
         return [
             _label([(field, kind, columns[column][at]) for column, field, kind in named[spec_id]])
@@ -149,5 +151,5 @@ def _value(field: PartitionField, kind: IcebergType, value: object) -> str:
     if isinstance(value, bytes):
         return str(UUID(bytes=value)) if isinstance(kind, UUIDType) else f"0x{value[:16].hex()}"
     if isinstance(value, int) and isinstance(field.transform, TimeTransform):
-        return field.transform.to_human_string(kind, value)
+        return partition_text(field.transform, kind, value)
     return shortened(str(value), _LONGEST_VALUE)

@@ -15,6 +15,9 @@ from neve.cli import app
 from neve.cli.codes import Code, code_of
 from neve.errors import CommitConflict, CommitUnknown, CorruptFile, MissingFile, UserError, WriteFailed
 from neve.ops.events import Event, Step, listening
+from neve.ops.maintain import Maintain, MaintenanceResult
+from neve.ops.results import GroupResult, RewriteResult
+from neve.ops.rewrite_data_files import RewriteDataFiles
 from tests.cli.kit import Lake, unchanged
 
 
@@ -129,3 +132,25 @@ def test_the_shell_completes_verbs_tables_and_views(lake: Lake):
 def test_looking_for_a_lake_makes_none(tmp_path: Path):
     assert "There is no lake" in Lake(tmp_path / "nope").run("tables", code=2).err
     assert not (tmp_path / "nope").exists()
+
+
+def test_metadata_alone_that_went_is_something_done(lake: Lake):
+    table = lake.lived()
+    table.evolve_partitions(add=["bucket(4, id)"])
+    table.evolve_partitions(drop=["bucket(4, id)"])
+    told = lake.run(
+        "sql", "CALL system.expire_snapshots(table => 'db.events', clean_expired_metadata => true)", "--yes", "--json"
+    ).document
+    assert told["status"] == "done" and told["spec_ids"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["compact", "db.events"], ["maintain", "db.events"], ["sql", "CALL system.rewrite_data_files('db.events')"]],
+)
+def test_groups_that_failed_are_a_failure(lake: Lake, command: list[str], monkeypatch: pytest.MonkeyPatch):
+    lake.lived()
+    failed = RewriteResult(failed_groups=(GroupResult(1, 0, (0, ()), 2, None, "no room"),))
+    monkeypatch.setattr(RewriteDataFiles, "execute", lambda _: failed)
+    monkeypatch.setattr(Maintain, "execute", lambda _: MaintenanceResult((("rewrite_data_files", failed),)))
+    assert "1 group failed, the first: no room" in lake.run(*command, "--yes", code=1).err

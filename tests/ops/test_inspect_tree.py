@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import neve
+from neve.cli.overview import overview_of
 
 LIST = ["manifest list", "data manifest"]
 
@@ -31,3 +32,20 @@ def test_nodes_have_the_names_of_their_version(
     nodes = table.inspect.tree()
     assert nodes["kind"].to_pylist() == kinds
     assert nodes["rows"][0].as_py() == 5
+
+
+def test_what_a_leaf_hides_is_not_counted(tmp_path: Path):
+    table = neve.connect(tmp_path).create_table(
+        "db.t",
+        "id bigint, region string",
+        ["region"],
+        format_version=4,
+        properties={"neve.manifest-vectors.enabled": "true"},
+    )
+    table.append([{"id": i, "region": f"r{i}"} for i in range(8)])
+    table.overwrite([{"id": 10, "region": "r0"}], where="region = 'r0'")
+    root, *leaves = table.refresh().inspect.tree().to_pylist()
+    assert (root["files"], sum(leaf["files"] for leaf in leaves)) == (8, 8)
+    assert root["rows"] is None, "only the entries tell how many rows are left"
+    assert overview_of(table.refresh())["manifests"] == len(leaves)
+    assert table.refresh().scan().plan().stats.manifests == len(leaves)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyiceberg.table.update import AddPartitionSpecUpdate
+from pyiceberg.transforms import IdentityTransform
 
 import neve
 from neve.commit.actions import Append
@@ -227,3 +228,23 @@ def test_tables_of_other_engines_are_reported(name: str, tmp_path: Path):
     table = neve.connect(tmp_path / "lake").register_table("db.t", relocated(name, tmp_path))
     found = gather(table.context)
     assert found.total.files == data_files(table).num_rows
+
+
+def test_changes_that_leave_names_and_types_alone_are_told_as_what_they_are(tmp_path: Path):
+    table = neve.connect(tmp_path).create_table("db.t", "id bigint not null, region string")
+    with table.evolve_schema() as change:
+        change.update_column("id", doc="the key")
+    with table.evolve_schema() as change:
+        change.set_identifier_fields("id")
+    with table.evolve_schema() as change:
+        change.move_first("region")
+    with table.iceberg.update_sort_order() as order:
+        order.asc("region", IdentityTransform())
+    report = gather(table.refresh().context)
+    assert [c.what for c in report.life.changes if c.what.startswith("schema")] == [
+        "schema 0, 2 columns",
+        "schema 1: id described anew",
+        "schema 2: other identifier fields",
+        "schema 3: columns in another order",
+    ]
+    assert report.sort_order == "region ASC NULLS LAST"
