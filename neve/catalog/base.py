@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from neve.catalog.outcome import Fate, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
 from neve.errors import NeveError
+from neve.io.files import delete_all
 from neve.model.metadata import TableMetadata, adopt
 
 if TYPE_CHECKING:
@@ -86,9 +86,7 @@ class NeveCatalog(Catalog):
             done = self.swap(table, requirements, updates)
             metadata, location = done.metadata, done.metadata_location
         except NotSwapped as e:
-            if e.location is not None:
-                with contextlib.suppress(OSError):
-                    table.io.delete(e.location)
+            delete_all(table.io, [] if e.location is None else [e.location])
             raise
         except MaybeSwapped as e:
             if self.fate(e) is not Fate.LANDED:

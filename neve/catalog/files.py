@@ -9,7 +9,7 @@ from pyiceberg.io import FileIO
 
 from neve.errors import MissingFile, TableError
 from neve.io.files import read_all, write_new
-from neve.io.paths import may_be_place_of
+from neve.io.paths import may_be_place_of, named_place
 from neve.model import metadata as model
 from neve.model.metadata import TableMetadata, parse, serialise
 from neve.model.properties import properties_of
@@ -17,7 +17,6 @@ from neve.model.properties import properties_of
 __all__ = ["next_location", "read_metadata", "write_metadata"]
 
 _VERSION = re.compile(r"v?([0-9]{1,18})[-.]")
-_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|/")
 
 
 def next_location(metadata: TableMetadata, previous: str | None = None) -> str:
@@ -58,6 +57,4 @@ def _is_plausible(metadata: TableMetadata, previous: str) -> bool:
 
 
 def _folder(metadata: TableMetadata) -> str:
-    location = metadata.location.rstrip("/")
-    asked = (properties_of(metadata.properties).metadata_path or "metadata").rstrip("/")
-    return asked if _ABSOLUTE.match(asked) else f"{location}/{asked}"
+    return named_place(metadata.location, properties_of(metadata.properties).metadata_path or "metadata")

@@ -88,4 +88,7 @@ def delete_reach(io: FileIO, reach: Reach, roots: Sequence[str]) -> dict[str, st
 
 def delete_orphans(io: FileIO, paths: Iterable[str], location: str) -> dict[str, str]:
     """Delete files below a place that nothing leads to; the answer says which ones stay, and why."""
-    return delete_all(io, paths, (location,))
+    column = pa.array(list(paths), pa.string())
+    is_sound = inside_all(column, (location,))
+    kept = dict.fromkeys(column.filter(pc.invert(is_sound)).to_pylist(), "its name could mean another file")
+    return kept | delete_all(io, column.filter(is_sound).to_pylist(), (location,))

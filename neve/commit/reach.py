@@ -53,15 +53,13 @@ def reachable(io: FileIO, metadata: TableMetadata, metadata_location: str, *, li
     manifests = distinct_manifests(io, metadata, metadata.lazy_snapshots)
     entries = _entries(io, manifests.values(), Specs.of(metadata), live_only=live_only)
     statistics = [*metadata.statistics, *metadata.partition_statistics]
+    log = (entry.metadata_file for entry in metadata.metadata_log)
+    others = (*(file.statistics_path for file in statistics), *log, metadata_location)
     return Reach(
         tuple(pc.unique(entries["file_path"]).drop_null().to_pylist()),
         tuple(_stored(manifests)),
         tuple(_lists(metadata.lazy_snapshots)),
-        (
-            *(file.statistics_path for file in statistics),
-            *(entry.metadata_file for entry in metadata.metadata_log),
-            metadata_location,
-        ),
+        tuple(dict.fromkeys(others)),
     )
 
 

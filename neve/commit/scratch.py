@@ -7,8 +7,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from neve.commit.window import Base
-from neve.io.paths import scheme_of
+from neve.io.paths import named_place, with_scheme_all
 from neve.tree.entries import EntryTable, Manifest
 from neve.tree.write import ManifestContext
 
@@ -129,5 +131,7 @@ def metadata_folder(base: Base) -> str:
 
 
 def _folder(base: Base, asked: str) -> str:
-    is_absolute = asked.startswith("/") or scheme_of(asked) is not None
-    return asked.rstrip("/") if is_absolute else f"{base.metadata.location.rstrip('/')}/{asked.rstrip('/')}"
+    """A place that a property names. Version 4 takes a path without a scheme for one below the table."""
+    location = base.metadata.location
+    place = named_place(location, asked)
+    return place if base.metadata.format_version < 4 else str(with_scheme_all(location, pa.array([place]))[0])

@@ -57,10 +57,15 @@ def _local_rows(folder: str, prefix: str) -> Iterator[Row]:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     open_folders.append(entry.path)
-                elif entry.is_file(follow_symlinks=False):
+                elif entry.is_file(follow_symlinks=False) and _is_text(entry.name):
                     with suppress(FileNotFoundError):  # deleted meanwhile
                         found = entry.stat(follow_symlinks=False)
                         yield prefix + entry.path[len(folder) :], found.st_size, found.st_mtime_ns // 1_000_000
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be a path of a table: what is no UTF-8 comes as halves of characters."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _arrow_rows(io: PyArrowFileIO, prefix: str) -> Iterator[Row]:
@@ -77,6 +82,8 @@ def _fsspec_rows(io: FsspecFileIO, prefix: str) -> Iterator[Row]:
     below = files._strip_protocol(prefix)
     files.invalidate_cache()  # a listing that is remembered would miss what others wrote
     for name, found in files.find(below, detail=True).items():
+        if name.endswith("/"):
+            continue  # a marker of a folder, which some tools leave
         yield prefix + name[len(below) :], found["size"], _modified_ms(found)
 
 

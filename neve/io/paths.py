@@ -124,6 +124,16 @@ def relativise_all(location: str, paths: Column) -> pa.Array:
     return pc.if_else(pc.and_not(pc.starts_with(column, prefix), misread), rest, column)
 
 
+def named_place(location: str, asked: str) -> str:
+    """The place that a property of a table names: below the table's location unless it is absolute.
+
+    >>> named_place("s3://b/t", "files"), named_place("s3://b/t", "s3://other/files/")
+    ('s3://b/t/files', 's3://other/files')
+    """
+    asked = asked.rstrip("/")
+    return asked if _is_absolute(asked) else f"{location.rstrip('/')}/{asked}"
+
+
 def with_scheme_all(location: str, paths: Column) -> pa.Array:
     """Paths of manifests older than format version 4, absolute even without a scheme: they get that of the location."""
     column = _whole(paths)
@@ -157,9 +167,13 @@ def may_be_place_of(place: str, metadata_location: str) -> bool:
     own, folder = canonical(place).rstrip("/"), canonical(metadata_location).rsplit("/", 1)[0]
     if folder.rsplit("/", 1)[0] == own:
         return own != "file:"
-    path = re.sub(r"^[^/:]*:(//[^/]*)?", "", own)
-    is_folder = bool(path.strip("/")) and not {".", ".."} & set(path.split("/"))
-    return is_folder and _is_absolute(place) and not inside(folder, place)
+    return has_folders(own) and _is_absolute(place) and not inside(folder, place)
+
+
+def has_folders(place: str) -> bool:
+    """Whether a place is more than a disk or a bucket, and does not climb."""
+    path = re.sub(r"^[^/:]*:(//[^/]*)?", "", place)
+    return bool(path.strip("/")) and not {".", ".."} & set(path.split("/"))
 
 
 def refuse_outside(paths: Column, roots: Sequence[str], doing: str) -> None:

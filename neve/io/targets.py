@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from urllib.parse import urlsplit
 
 from pyarrow.fs import FileSystem
 from pyiceberg.io import FileIO, InputFile, OutputFile
@@ -67,6 +68,9 @@ def delete_file(io: FileIO, path: str) -> None:
     if isinstance(io, PyArrowFileIO) and _is_cut(path):
         files, name = arrow_target(io, path)
         files.delete_file(name)
+    elif isinstance(io, FsspecFileIO):  # its own way takes `*`, `?` and `[` in a name for patterns
+        files = io.get_fs(scheme_of(path) or "file", urlsplit(path).hostname)
+        files.rm_file(files._strip_protocol(path))
     else:
         io.delete(path)
 

@@ -25,9 +25,12 @@ from pyiceberg.table.update import (
 )
 
 from neve.catalog import LostRace, RequirementFailed
+from neve.catalog.outcome import Swapped
+from neve.commit.cleanup import delete_retired
 from neve.commit.retry import wait_before
 from neve.errors import CommitConflict, UnsupportedFeature, UserError
 from neve.model.evolve import evolved_spec
+from neve.model.metadata import adopt
 from neve.model.properties import TableProperties
 from neve.ops.context import TableContext
 
@@ -120,11 +123,13 @@ def land(context: TableContext, change: Callable[[TableContext], Change], doing:
             return
         uuid = AssertTableUUID(uuid=context.metadata.table_uuid)
         try:
-            context.catalog.commit_table(context.iceberg, (uuid, *requirements), tuple(updates))
+            done = context.catalog.commit_table(context.iceberg, (uuid, *requirements), tuple(updates))
         except (LostRace, RequirementFailed):
             took = environment.now_ms() - began
             environment.sleep(wait_before(attempt, context.properties, took, environment.jitter()))
             context = context.refreshed()
         else:
+            swapped = Swapped(context.metadata, adopt(done.metadata), done.metadata_location)
+            delete_retired(context.io, swapped.retired, swapped.metadata_location)
             return
     raise CommitConflict(f"The {doing} of table {context.name} lost {retries + 1} races. Try again.")

@@ -136,12 +136,14 @@ class ExpireSnapshots:
 
     def retain_last(self, count: int) -> Self:
         """Keep at least so many snapshots of each branch; `history.expire.min-snapshots-to-keep` unless said."""
-        if count < 1:
-            raise UserError(f"Cannot retain the last {count} snapshots. Give 1 or more.")
+        if type(count) is not int or count < 1:
+            raise UserError(f"Cannot retain the last {count!r} snapshots. Give 1 or more.")
         return replace(self, least=count)
 
     def snapshot_ids(self, *ids: int) -> Self:
         """Expire these snapshots whatever their age; one that a branch or tag points at is refused."""
+        if wrong := [i for i in ids if type(i) is not int]:
+            raise UserError(f"Cannot expire snapshot {wrong[0]!r}: give the numbers of snapshots, one after the other.")
         return replace(self, named=self.named | frozenset(ids))
 
     def clean_expired_metadata(self, value: bool = True) -> Self:

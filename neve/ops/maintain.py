@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from neve.errors import UserError
 from neve.notebook import Explained, Summarised
 from neve.ops.context import TableContext
+from neve.ops.deleting import may_delete
 from neve.ops.events import Step, tell
 from neve.ops.expire_snapshots import ExpireSnapshots
 from neve.ops.remove_dangling_deletes import RemoveDanglingDeletes
@@ -106,8 +107,8 @@ class Maintain:
     def budget(self, *, bytes: int | None = None, seconds: float | None = None) -> Self:  # noqa: A002
         """How much may be read, or how long it may take."""
         for name, value in (("bytes", bytes), ("seconds", seconds)):
-            if value is not None and value <= 0:
-                raise UserError(f"A budget of {value} {name} allows nothing: give a number above 0.")
+            if value is not None and (not isinstance(value, int | float) or not value > 0):
+                raise UserError(f"A budget of {value!r} {name} allows nothing: give a number above 0.")
         return replace(self, most_bytes=bytes, most_seconds=seconds)
 
     def plan(self) -> MaintenancePlan:
@@ -197,11 +198,12 @@ def _proposals(context: TableContext) -> Iterator[Proposal]:
         fewer = manifests.manifests - sum(g.pieces for g in manifests.groups)
         why = f"{several(manifests.manifests, 'manifest')} of {several(manifests.files, 'file')}"
         yield Proposal("rewrite_manifests", why, max(fewer, 0), sum(g.bytes for g in manifests.groups))
-    if context.properties.gc_enabled:
+    if may_delete(context):
         expiry = ExpireSnapshots(context).plan()
-        if expiry.snapshot_ids:
+        if expiry.snapshot_ids or expiry.refs:
+            refs = f"{several(len(expiry.refs), 'old reference')}, " if expiry.refs else ""
             files = several(len(expiry.files), "file")
-            why = f"{several(len(expiry.snapshot_ids), 'old snapshot')}, {files} only they lead to"
+            why = f"{refs}{several(len(expiry.snapshot_ids), 'old snapshot')}, {files} only they lead to"
             yield Proposal("expire_snapshots", why, 0, 1)
 
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal, Self, cast, get_args
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from neve.commit.orphans import Prefixes, hidden, sort_out
 from neve.commit.reach import reachable, roots_of
 from neve.errors import UnknownName, UserError
 from neve.io.listing import listing
-from neve.io.paths import canonical, canonical_all, inside, inside_all
+from neve.io.paths import canonical, canonical_all, has_folders, inside, inside_all
 from neve.notebook import Explained, Summarised
 from neve.ops.context import TableContext
 from neve.ops.deleting import refuse_to_delete
@@ -132,17 +133,19 @@ class RemoveOrphanFiles:
         """Take files younger than a day too. Files that a running job has written and not committed yet are lost."""
         return replace(self, may_be_young=True)
 
-    def location(self, place: str) -> Self:
+    def location(self, place: str | Path) -> Self:
         """Look in a part of the table's place, or in another place it wrote to."""
-        return replace(self, place=place.rstrip("/") or "/")
+        if not isinstance(place, str | Path):
+            raise UserError(f"Give the location as text or a path, not as {type(place).__name__}.")
+        return replace(self, place=str(place).rstrip("/") or "/")
 
     def equal_schemes(self, same: Mapping[str, str]) -> Self:
         """Schemes that mean the same: `{"hdfs,viewfs": "hdfs"}`. s3, s3a and s3n do anyway."""
-        return replace(self, same_schemes={**self.same_schemes, **same})
+        return replace(self, same_schemes={**self.same_schemes, **_texts(same, "equal_schemes")})
 
     def equal_authorities(self, same: Mapping[str, str]) -> Self:
         """Authorities that mean the same: `{"namenode1,namenode2": "cluster"}`."""
-        return replace(self, same_authorities={**self.same_authorities, **same})
+        return replace(self, same_authorities={**self.same_authorities, **_texts(same, "equal_authorities")})
 
     def prefix_mismatch_mode(self, mode: str) -> Self:
         """What becomes of a file whose path the table has below another scheme or authority.
@@ -173,7 +176,9 @@ class RemoveOrphanFiles:
         context = context.refreshed()  # after the listing: what was listed and committed since is in use
         known = _known(context)
         _refuse_elsewhere(context, location, known)
-        others = _other_tables(stored["path"], (location, context.metadata.location), known)
+        own = _tables_in(known) | {canonical(root).rstrip("/") for root in _roots(context)}
+        _refuse_inside_others(context, location, own)
+        others = _others_in(stored["path"], own)
         ours = stored.filter(pc.invert(_left_alone(stored["path"], location, others, context)))
         unknown, mismatched = self._sorted(ours, known)
         # A file whose age is not known counts as young.
@@ -244,6 +249,12 @@ class RemoveOrphanFiles:
         return self._sorted(orphans, _known(now))[0]
 
 
+def _texts(given: Any, name: str) -> dict[str, str]:
+    if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
+        raise UserError(f"Give {name} as texts by texts, such as {{'a,b': 'a'}}.")
+    return dict(given)
+
+
 def _known(context: TableContext) -> pa.Array:
     """The paths of all files the table leads to."""
     reach = reachable(context.io, context.metadata, context.iceberg.metadata_location, live_only=True)
@@ -270,9 +281,17 @@ def _left_alone(paths: Any, location: str, others: Iterable[str], context: Table
     return mask
 
 
-def _other_tables(paths: Any, own: Iterable[str], known: Any) -> tuple[str, ...]:
-    """Folders below a place in which other tables lie: they have a metadata folder of their own."""
-    ours = _tables_in(known) | {canonical(place).rstrip("/") for place in own}
+def _refuse_inside_others(context: TableContext, location: str, ours: set[str]) -> None:
+    """Refuse a place below the folder of another table."""
+    folder = location.rsplit("/", 1)[0]
+    while canonical(folder).rstrip("/") not in ours and has_folders(folder):
+        if others := _others_in(listing(context.io, f"{folder}/metadata")["path"], ours):
+            raise UserError(f"Cannot remove orphan files in {location}: another table lies in {others[0]}.")
+        folder = folder.rsplit("/", 1)[0]
+
+
+def _others_in(paths: Any, ours: set[str]) -> tuple[str, ...]:
+    """Folders in which other tables lie: they have a metadata folder of their own."""
     return tuple(sorted(place for place in _tables_in(paths, as_is=True) if canonical(place) not in ours))
 
 

@@ -135,6 +135,7 @@ class RewritePositionDeletes(Tidying[DeletesPlan]):
             RewriteOptions.of(self.given, context.properties.delete_target_file_size),
             PartitionFilter.of(condition.expression, context.specs, schema),
             makes_vectors=metadata.format_version >= 3,
+            one_for_each=metadata.format_version < 3 and context.properties.delete_granularity == "file",
             equality_too=self.equality_too,
             snapshot_id=None if head is None else head.snapshot_id,
         )

@@ -17,7 +17,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 
 from neve.notebook import Explained
-from neve.plan.delete_index import attach
+from neve.plan.delete_index import attach, referenced_paths
 from neve.plan.packing import Packed, Rows, in_fixed_order, packed
 from neve.plan.partition_filter import PartitionFilter
 from neve.plan.ranges import Mask
@@ -80,18 +80,32 @@ def plan_delete_rewrite(
     partitions: PartitionFilter,
     *,
     makes_vectors: bool,
+    one_for_each: bool,
     equality_too: bool,
     snapshot_id: int | None,
 ) -> DeletesPlan:
-    """Which of the live delete files of a snapshot are replaced, and for which data files."""
+    """Which of the live delete files of a snapshot are replaced, and for which data files.
+
+    With `one_for_each`, every data file gets a delete file of its own, as it has where only one names it.
+    """
     keep = partitions.judge(deletes).keep
     content, is_vector = deletes.numpy("content"), _is(deletes, "file_format", "PUFFIN")
     by_position = keep & (content == Content.POSITION_DELETES) & ~is_vector
+    if one_for_each and not options.rewrite_all:
+        by_position &= ~_is_alone(deletes)
     groups = _all_at_once(by_position) if makes_vectors else _worth_it(deletes, by_position, options)
     by_equality = np.flatnonzero(keep & (content == Content.EQUALITY_DELETES)) if equality_too else np.array([], int)
     chosen = np.concatenate([*groups, by_equality]).astype(np.int64)
     scan = _about(data, deletes, chosen, schema, snapshot_id)
     return DeletesPlan(snapshot_id, scan, deletes.take(chosen), tuple(_renumbered(groups)), len(deletes))
+
+
+def _is_alone(deletes: EntryTable) -> Mask:
+    """Whether a delete file is about one data file, and no other is about that one."""
+    named = referenced_paths(deletes)
+    found = pc.value_counts(named.drop_null())
+    alone = found.field("values").filter(pc.equal(found.field("counts"), 1))
+    return np.asarray(pc.is_in(named, value_set=alone, skip_nulls=True).to_numpy(zero_copy_only=False), bool)
 
 
 def _all_at_once(chosen: Mask) -> list[Rows]:

@@ -195,3 +195,17 @@ def test_a_table_without_deletes_or_snapshot_has_nothing_to_rewrite(place: Place
     assert empty.rewrite_position_deletes().plan().is_empty
     with unchanged(empty):
         assert empty.rewrite_position_deletes().equality_deletes().execute().snapshot_id is None
+
+
+def test_deletes_that_lie_one_beside_each_data_file_are_as_they_should_be(place: Place) -> None:
+    table = place.table(2, *(some_rows(10 * n, 4) for n in range(6)))
+    for n in range(6):
+        delete_rows(table, 10 * n)
+    assert len(deletes_of(table)) == 6
+    assert table.refresh().rewrite_position_deletes().plan().is_empty
+    assert len(table.refresh().rewrite_position_deletes().option("rewrite-all", True).plan().replaced) == 6
+    for n in range(6):
+        delete_rows(table, 10 * n + 1)
+    result = table.refresh().rewrite_position_deletes().execute()
+    assert (result.delete_files_removed, result.delete_files_added) == (12, 6)
+    assert table.refresh().rewrite_position_deletes().plan().is_empty

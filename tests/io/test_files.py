@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from neve.errors import CorruptFile, LimitExceeded, MissingFile, TableError, Uns
 from neve.io import files
 from neve.io.files import delete_all, exists, read_all, read_range, read_ranges, size, write_new
 from neve.io.listing import listing
+from tests.servers import ObjectStore
 
 FILE_IOS = {"pyarrow": PyArrowFileIO, "fsspec": FsspecFileIO}
 
@@ -62,6 +64,29 @@ def test_names_that_look_like_parts_of_a_uri_stay_whole(store: Store) -> None:
     assert [read_all(store.io, store.path(name)).decode() for name in names] == names
     assert delete_all(store.io, map(store.path, names[1:])) == {}
     assert listing(store.io, store.root)["path"].to_pylist() == [store.path("a")]
+
+
+def test_a_name_is_no_pattern(store: Store) -> None:
+    names = ["part-0", "part-1", "part-*", "part-[01]"]
+    for name in names:
+        write_new(store.io, store.path(name), b"x")
+    assert delete_all(store.io, map(store.path, names[2:])) == {}
+    assert sorted(listing(store.io, store.root)["path"].to_pylist()) == [store.path("part-0"), store.path("part-1")]
+
+
+@pytest.mark.parametrize("kind", FILE_IOS)
+def test_markers_of_folders_are_not_listed(object_store: ObjectStore, kind: str) -> None:
+    for key in (f"marked-{kind}/data/", f"marked-{kind}/data/a"):
+        object_store.client.put_object(Bucket="lake", Key=key, Body=b"")
+    io = FILE_IOS[kind](object_store.properties)
+    assert listing(io, f"s3://lake/marked-{kind}")["path"].to_pylist() == [f"s3://lake/marked-{kind}/data/a"]
+
+
+def test_names_that_are_no_text_are_not_listed(tmp_path: Path) -> None:
+    with suppress(OSError):  # some file systems refuse them
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd-\xff")).write_bytes(b"")
+    (tmp_path / "plain").write_bytes(b"")
+    assert listing(PyArrowFileIO(), str(tmp_path))["path"].to_pylist() == [f"{tmp_path}/plain"]
 
 
 def test_an_existing_file_is_never_overwritten(store: Store) -> None:

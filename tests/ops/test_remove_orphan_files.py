@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,52 @@ def test_the_place_must_be_the_tables_own(aged: Aged, tmp_path: Path):
     assert aged.table.remove_orphan_files().location(f"{tmp_path}/elsewhere").plan().files == (str(lost),)
 
 
+def test_the_place_of_another_table_is_never_taken(aged: Aged, tmp_path: Path):
+    """Not even when the table has a file there, and not its parts either."""
+    other = neve.connect(tmp_path / "lake").create_table("db.other", "id bigint")
+    other.append([{"id": 1}])
+    place = tmp_path / "lake/db/other"
+    brought = aged.kit.data("b").with_columns(file_path=[f"{place}/data/b.parquet"])
+    aged.kit.ok(Append(brought))
+    (place / "data/b.parquet").write_bytes(b"")
+    search = aged.table.remove_orphan_files().allow_young().older_than(2**50)
+    plan = search.location(place).plan()
+    assert (plan.files, plan.other_tables) == ((), (str(place),))
+    with pytest.raises(UserError, match=f"another table lies in {place}"):
+        search.location(f"{place}/data").plan()
+    strays = stray(aged, "inner/metadata/00000-x.metadata.json", "inner/data/f.parquet")
+    assert found(aged, location=f"{aged.kit.location}/inner") == set()
+    with pytest.raises(UserError, match="another table lies in"):
+        found(aged, location=f"{aged.kit.location}/inner/data")
+    assert strays <= set(aged.kit.files_on_disk())
+
+
+def test_an_odd_name_does_not_stop_the_others(aged: Aged):
+    strays = stray(aged, "data/plain.parquet", "data/tab\there.parquet")
+    done = aged.table.remove_orphan_files().dry_run(False).execute()
+    assert (len(done.orphans), done.files_deleted) == (2, 1)
+    assert list(done.files_kept.values()) == ["its name could mean another file"]
+    assert strays & set(aged.kit.files_on_disk()) == {"data/tab\there.parquet"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda t: t.remove_orphan_files().location(None),
+        lambda t: t.remove_orphan_files().equal_schemes("s3"),
+        lambda t: t.remove_orphan_files().equal_schemes({"s3": 1}),
+        lambda t: t.remove_orphan_files().older_than(10**30),
+        lambda t: t.expire_snapshots().retain_last("3"),
+        lambda t: t.expire_snapshots().snapshot_ids([1, 2]),
+        lambda t: t.expire_snapshots().older_than(datetime.min),
+        lambda t: t.maintain().budget(bytes="x"),
+    ],
+)
+def test_wrong_input_is_one_error(aged: Aged, wrong: Callable[[neve.Table], Any]):
+    with pytest.raises(UserError, match=r"Give|Cannot|allows nothing"):
+        wrong(aged.table)
+
+
 def test_without_garbage_collection_nothing_is_looked_for(aged: Aged):
     strays = stray(aged, "data/x.parquet")
     aged.kit.set(**{"gc.enabled": "false"})
@@ -212,6 +259,7 @@ def test_a_catalog_that_shows_some_snapshots_only_is_refused(aged: Aged):
     for verb in (aged.table.remove_orphan_files(), aged.table.expire_snapshots()):
         with pytest.raises(UserError, match="some of its snapshots only"):
             verb.plan()
+    assert "expire_snapshots" not in {step.verb for step in aged.table.maintain().plan().steps}
 
 
 def test_a_file_that_is_committed_meanwhile_stays(aged: Aged, monkeypatch: pytest.MonkeyPatch):

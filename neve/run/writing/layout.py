@@ -19,6 +19,7 @@ import mmh3
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.types import IcebergType
 
+from neve.io.paths import named_place
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties
 
@@ -53,7 +54,7 @@ class Layout:
     def of(cls, location: str, properties: TableProperties) -> Layout:
         """The layout the properties of a table ask for."""
         location = location.rstrip("/")
-        data_path = (properties.data_path or f"{location}/data").rstrip("/")
+        data_path = named_place(location, properties.data_path or "data")
         if not properties.object_storage:
             return cls(data_path)
         is_own = data_path.startswith(location)
