@@ -313,6 +313,16 @@ class Table:
         refs.rollback(self.refresh().context, snapshot_id)
         return self.refresh()
 
+    def fast_forward(self, branch: str, to: str) -> Table:
+        """Move a branch to the head of another that has all its snapshots, and so publish what was written there.
+
+        >>> _ = t.create_branch("audit").append([{"id": 31, "region": "eu"}], branch="audit")
+        >>> t.fast_forward("main", "audit").scan("id = 31").count()
+        1
+        """
+        refs.fast_forward(self.refresh().context, branch, to)
+        return self.refresh()
+
     def set_current_snapshot(self, snapshot_id: int | None = None, *, ref: str | None = None) -> Table:
         """Make any snapshot the current one, by its id or by a branch or tag; it need not be an ancestor."""
         refs.set_current(self.refresh().context, snapshot_id, ref)

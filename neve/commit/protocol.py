@@ -27,8 +27,8 @@ from neve.commit.retry import Environment, Phase, wait_before
 from neve.commit.rules import check
 from neve.commit.scratch import Scratch
 from neve.commit.window import Base, Refused
-from neve.errors import UserError
-from neve.model.metadata import TableMetadata, adopt
+from neve.errors import TableError, UserError
+from neve.model.metadata import TableMetadata, adopt, is_another
 from neve.model.snapshots import Snapshot, listing_of
 from neve.tree.entries import Manifest
 
@@ -111,7 +111,11 @@ class _Commit:
     def refreshed(self) -> Base:
         """The table as it is now."""
         self.observe(Phase.REFRESH)
-        self.table = self.catalog.load_table(self.table.name())
+        found = self.catalog.load_table(self.table.name())
+        if is_another(found.metadata, self.table.metadata):
+            name = ".".join(self.table.name())
+            raise TableError(f"Table {name} was dropped and made anew meanwhile. Nothing went into the new one.")
+        self.table = found
         base = Base(self.table.io, adopt(self.table.metadata, self.table.metadata_location), self.branch)
         taken = base.metadata.snapshot_by_id(self.scratch.snapshot_id)
         if taken is not None and listing_of(taken) not in self.scratch.lists:

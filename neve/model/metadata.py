@@ -241,6 +241,12 @@ def adopt(metadata: Any, path: str = "") -> TableMetadata:
     return from_object(found, path or metadata.location)
 
 
+def is_another(metadata: Any, before: Any) -> bool:
+    """Whether a table of the same name is not the one it was; PyIceberg makes up the id of a table that has none."""
+    has_ids = all("table_uuid" in one.model_fields_set for one in (metadata, before))
+    return has_ids and bool(metadata.table_uuid != before.table_uuid)
+
+
 def serialise(metadata: TableMetadata, path: str = "") -> bytes:
     """The bytes of a metadata file; compressed when the file name says so."""
     text = metadata.model_dump_json().encode()

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
@@ -75,6 +76,9 @@ class TableContext:
         """The newest snapshot of a branch; none for a table nobody has written to."""
         if branch == "main":
             return self.metadata.current_snapshot()
+        ref = self.metadata.refs.get(branch)
+        if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+            raise UserError(f"{branch!r} of table {self.name} is a tag, and tags do not move. Name a branch.")
         return self.snapshot_of_ref(branch)
 
     def snapshot_of_ref(self, name: str) -> Snapshot | None:

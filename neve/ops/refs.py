@@ -11,13 +11,14 @@ Writes: table metadata only.
 from __future__ import annotations
 
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetSnapshotRefUpdate, TableUpdate
 
 from neve.errors import CommitConflict, UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.ops.evolve import Change, land
 
-__all__ = ["create_branch", "create_tag", "drop", "rollback", "set_current"]
+__all__ = ["create_branch", "create_tag", "drop", "fast_forward", "rollback", "set_current"]
 
 
 def create_branch(context: TableContext, name: str, snapshot_id: int | None = None) -> None:
@@ -55,11 +56,7 @@ def rollback(context: TableContext, snapshot_id: int) -> None:
     """Make an ancestor of the current snapshot current again."""
     current = context.metadata.current_snapshot()
     wanted = context.snapshot(snapshot_id)
-    at = current
-    while at is not None and at.snapshot_id != snapshot_id:
-        parent = at.parent_snapshot_id
-        at = context.metadata.snapshot_by_id(parent) if parent is not None else None
-    if at is None or wanted is None or current is None:
+    if wanted is None or current is None or not _leads_to(context, current, snapshot_id):
         raise UserError(
             f"Cannot roll table {context.name} back to snapshot {snapshot_id}: it is no ancestor of the current one."
         )
@@ -78,6 +75,26 @@ def set_current(context: TableContext, snapshot_id: int | None = None, ref: str 
     before = None if current is None else current.snapshot_id
     if before != wanted.snapshot_id:
         _point(context, "main", wanted.snapshot_id, SnapshotRefType.BRANCH, before=before)
+
+
+def fast_forward(context: TableContext, branch: str, to: str) -> None:
+    """Move a branch to the head of another that has all its snapshots; a branch that is not there yet is made."""
+    wanted = context.snapshot_of_ref(to)
+    old = None if branch not in context.metadata.refs else context.head(branch)
+    if wanted is None or (old is not None and not _leads_to(context, wanted, old.snapshot_id)):
+        raise UserError(f"Cannot fast-forward {branch!r} of table {context.name}: it has snapshots {to!r} has not.")
+    if old is None or old.snapshot_id != wanted.snapshot_id:
+        before = None if old is None else old.snapshot_id
+        _point(context, branch, wanted.snapshot_id, SnapshotRefType.BRANCH, before=before)
+
+
+def _leads_to(context: TableContext, snapshot: Snapshot, ancestor_id: int) -> bool:
+    """Whether a snapshot is another, or came after it."""
+    at: Snapshot | None = snapshot
+    while at is not None and at.snapshot_id != ancestor_id:
+        parent = at.parent_snapshot_id
+        at = context.metadata.snapshot_by_id(parent) if parent is not None else None
+    return at is not None
 
 
 def _point(context: TableContext, name: str, snapshot_id: int, kind: SnapshotRefType, before: int | None) -> None:

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import InputPartition
 
 from neve.commit.window import Base, Window
 from neve.errors import TableError
+from neve.model.pyiceberg_private import fields_by_id
 from neve.model.snapshots import Snapshot
 from neve.ops.context import TableContext
 from neve.ops.scan import Scan
@@ -62,8 +63,10 @@ class TableStream:
         from_ms = self.options.from_ms
         if from_ms is None:
             return None
-        before = (s for s in self._history(self.table.context()) if s.timestamp_ms < from_ms)
-        return next((s.snapshot_id for s in before), None)
+        history = list(self._history(self.table.context()))
+        before = next((s.snapshot_id for s in history if s.timestamp_ms < from_ms), None)
+        # where what came before is expired, the oldest that is left still knows what it came after
+        return before if before is not None or not history else history[-1].parent_snapshot_id
 
     def latest(self) -> int | None:
         """The newest snapshot of the branch."""
@@ -75,11 +78,12 @@ class TableStream:
         context = self.table.context()
         schema = schema_of(context, Pin(end, self.schema_id))
         refuse_other_types(wanted, schema, context)
+        _refuse_changed(projected(schema, wanted.names)[0], context)
         found = self._between(context, start, end)
         plans: list[ScanPlan] = []
         if start is None and found and found[0].parent_snapshot_id is not None:
             plans.append(Scan(context, found.pop(0), schema, None, tuple(wanted.names)).plan())
-        appended = [s for s in found if self._is_read(s)]
+        appended = [s for s in found if self._is_late_enough(s) and self._is_read(s)]
         if appended:
             plans.append(self._added(context, appended, start, projected(schema, wanted.names)))
         return [Planned.of(p, context, None, wanted.names, self.options.split_bytes) for p in plans]
@@ -100,6 +104,9 @@ class TableStream:
                 "stream anew with another checkpoint."
             )
         return [] if end == start else found[ids.index(end) :][::-1]
+
+    def _is_late_enough(self, snapshot: Snapshot) -> bool:
+        return self.options.from_ms is None or snapshot.timestamp_ms >= self.options.from_ms
 
     def _is_read(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot brings rows to read; one that takes rows away is refused, or passed over."""
@@ -131,6 +138,22 @@ class TableStream:
 
     def _history(self, context: TableContext) -> Iterator[Snapshot]:
         return Base(context.io, context.metadata, self.options.branch).ancestors()
+
+
+def _refuse_changed(columns: Schema, context: TableContext) -> None:
+    """Refuse to read newer files as older columns where they may hold what those cannot."""
+    now = fields_by_id(context.metadata.schema())
+    for field_id, old in fields_by_id(columns).items():
+        new = now.get(field_id)
+        has_gone = new is None and old.required
+        has_changed = new is not None and (
+            (old.required and not new.required) or (old.field_type.is_primitive and new.field_type != old.field_type)
+        )
+        if has_gone or has_changed:
+            raise TableError(
+                f"Column {old.name!r} of table {context.name} has changed since the stream began. Load the stream anew "
+                "and start it with the same checkpoint: it goes on where it stopped."
+            )
 
 
 class TableStreamReader(StreamRows):

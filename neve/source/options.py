@@ -148,6 +148,8 @@ class WriteOptions:
         is_serializable(self.isolation)
         if self.overwrite_where is not None and not overwrite:
             raise UserError("The option overwrite-where needs mode('overwrite'): an append replaces nothing.")
+        if not overwrite and (self.overwrite_mode == "dynamic" or self.isolation is not None):
+            raise UserError("The options overwrite-mode=dynamic and isolation-level need mode('overwrite').")
         if self.overwrite_where is not None and self.overwrite_mode == "dynamic":
             raise UserError("Choose one of overwrite-where and overwrite-mode=dynamic: each says what is replaced.")
 
@@ -169,8 +171,8 @@ def _whole(options: Options, name: str) -> int | None:
     text = options.get(name)
     if text is None:
         return None
-    if not text.isdecimal():
-        raise UserError(f"Option {name} is {text!r}. Give a whole number.")
+    if not text.isdecimal() or not int(text):
+        raise UserError(f"Option {name} is {text!r}. Give a whole number above 0.")
     return int(text)
 
 

@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import types as sp
 from pyspark.sql.datasource import Filter, InputPartition
 
-from neve.errors import UnknownName, UnsupportedFeature, UserError
+from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import TableContext
 from neve.ops.scan import Scan
 from neve.plan.columns import METADATA_COLUMNS
@@ -164,7 +164,13 @@ class FilteringReader(TableReader):
 
 def schema_of(context: TableContext, pin: Pin) -> Schema:
     """The columns of a table in one state."""
-    return next(s for s in context.metadata.schemas if s.schema_id == pin.schema_id)
+    found = next((s for s in context.metadata.schemas if s.schema_id == pin.schema_id), None)
+    if found is None:
+        raise TableError(
+            f"Table {context.name} no longer has the columns it was loaded with: schema {pin.schema_id} was removed. "
+            "Load it anew; a stream goes on from its checkpoint."
+        )
+    return found
 
 
 def refuse_other_types(wanted: sp.StructType, schema: Schema, context: TableContext) -> None:

@@ -97,6 +97,7 @@ class Written(WriterCommitMessage):
     specs: Specs
     query_id: str | None = None  # of the streaming query, where there is one
     problem: str | None = None
+    table_id: str = ""  # the table it was written for
 
     def entries(self) -> EntryTable:
         """The files of the task."""
@@ -109,6 +110,7 @@ class FileWriter:
 
     target: WriteTarget
     write_id: str
+    table_id: str = ""
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
         """The files of one task attempt."""
@@ -120,7 +122,7 @@ class FileWriter:
             files, problem = write_batches(batches, self.target, names, is_clustered=False), None
         except UserError as e:  # Spark would repeat the task in vain
             files, problem = [], str(e)
-        return Written(packed(file_rows(files, self.target)), self.target.specs, query_id, problem)
+        return Written(packed(file_rows(files, self.target)), self.target.specs, query_id, problem, self.table_id)
 
 
 class TableWriter(DataSourceArrowWriter):

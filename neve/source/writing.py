@@ -18,7 +18,7 @@ from pyspark.sql import types as sp
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from neve.commit.actions import Append, Overwrite, ReplacePartitions
-from neve.errors import UserError
+from neve.errors import TableError, UserError
 from neve.io.files import delete_all
 from neve.ops.context import TableContext
 from neve.ops.overwrite import overwrite_of
@@ -55,7 +55,8 @@ class TableWrite:
         target = WriteTarget.of(context.metadata, context.facts.io_properties, options=said)
         target.check()
         check_assignable(_arrow_schema(schema), target.file_schema)
-        return cls(table, options, FileWriter(target, str(uuid4())), _change(context, options, overwrite))
+        files = FileWriter(target, str(uuid4()), str(context.metadata.table_uuid))
+        return cls(table, options, files, _change(context, options, overwrite))
 
     @property
     def doing(self) -> str:
@@ -84,10 +85,17 @@ class TableWrite:
         if problem is not None:
             self.undo(answers)
             raise UserError(problem)
+        if any(m.table_id != str(context.metadata.table_uuid) for m in answers):
+            self.undo(answers)
+            raise TableError(
+                f"Table {context.name} was dropped and made anew while rows were written. None of them landed."
+            )
         return EntryTable.concat([m.entries() for m in answers], context.specs)
 
     def changed(self, files: EntryTable) -> Change:
-        """What is to be committed."""
+        """What is to be committed; rows that are not there replace no partition."""
+        if isinstance(self.change, ReplacePartitions) and not len(files):
+            return Append(files)
         return (
             replace(self.change, files=files) if isinstance(self.change, Append) else replace(self.change, added=files)
         )

@@ -168,6 +168,10 @@ def _set_current_snapshot(found: Table, given: Given) -> Table:
     return found.set_current_snapshot(given.get("snapshot_id"), ref=given.get("ref"))
 
 
+def _fast_forward(found: Table, given: Given) -> Table:
+    return found.fast_forward(given["branch"], given["to"])
+
+
 def _ancestors_of(found: Table, given: Given) -> pa.Table:
     """The snapshot asked for, or the current one, and those before it, newest first."""
     rows = _lineage(found, given.get("snapshot_id"))
@@ -233,6 +237,7 @@ PROCEDURES: dict[str, Procedure] = {
     "rollback_to_snapshot": Procedure({"snapshot_id": number}, _rollback_to_snapshot, ("snapshot_id",), is_built=False),
     "rollback_to_timestamp": Procedure({"timestamp": time}, _rollback_to_timestamp, ("timestamp",), is_built=False),
     "set_current_snapshot": Procedure({"snapshot_id": number, "ref": text}, _set_current_snapshot, is_built=False),
+    "fast_forward": Procedure({"branch": text, "to": text}, _fast_forward, ("branch", "to"), is_built=False),
     "ancestors_of": Procedure({"snapshot_id": number}, _ancestors_of, is_built=False),
 }
 """Every procedure by its name."""

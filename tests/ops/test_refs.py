@@ -71,3 +71,21 @@ def test_a_table_that_was_dropped_meanwhile_is_unknown(table):
     table.context.catalog.drop_table(("db", "t"))
     with pytest.raises(UnknownName, match=r"db\.t"):
         table.scan()
+
+
+def test_a_branch_is_published_by_moving_main_to_it(table):
+    table.create_branch("work").append([{"id": 3, "region": "eu"}], branch="work")
+    assert ids(table.fast_forward("main", "work")) == [1, 2, 3]
+    assert ids(table.fast_forward("main", "work")) == [1, 2, 3]
+    table.fast_forward("copy", "work")
+    assert ids(table, ref="copy") == [1, 2, 3]
+
+
+def test_a_branch_that_lacks_commits_is_not_published(table, tmp_path):
+    table.append([{"id": 3, "region": "eu"}], branch="audit")
+    with pytest.raises(UserError, match="it has snapshots 'audit' has not"):
+        neve.connect(tmp_path).sql("CALL system.fast_forward('db.t', 'main', 'audit')")
+    assert ids(table.refresh()) == [1, 2]
+    for wrong in (("main", "nope"), ("v1", "main")):
+        with pytest.raises(UserError):
+            table.fast_forward(*wrong)

@@ -102,7 +102,7 @@ class Query:
         """What the tasks of an epoch answer."""
         writer = self.made.streamWriter(self.schema(tasks[0]), self.complete)
         answers = [task(writer, t) for t in tasks]
-        return [Written(a.files, a.specs, self.query_id, a.problem) for a in answers]
+        return [replace(a, query_id=self.query_id) for a in answers]
 
     def epoch(self, number: int, *tasks: pa.Table, messages: list[Written] | None = None) -> None:
         """One epoch, from its rows to its commit."""

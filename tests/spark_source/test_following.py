@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.types import LongType
 
 import neve
 from neve.errors import TableError, UnknownName
 from neve.source.following import SNAPSHOT
-from tests.spark_source.play import source, travelled
+from tests.spark_source.play import Frame, source, travelled
 
 
 def rows(*ids: int) -> pa.Table:
@@ -138,3 +140,54 @@ def test_a_branch_is_followed_for_itself(lake_dir: Path):
     assert Follower(lake_dir, branch="audit").batch() == [1, 2]
     with pytest.raises(UnknownName, match="Unknown branch"):
         Follower(lake_dir, branch="adit")
+
+
+def test_a_time_leaves_out_what_came_before_though_it_was_expired(table: neve.Table, lake_dir: Path):
+    for i in range(4):
+        table.append(rows(i))
+    third = table.iceberg.metadata.snapshots[2]
+    table.expire_snapshots().snapshot_ids(*snapshot_ids(table)[:2]).execute()
+    assert Follower(lake_dir, stream_from_timestamp=str(third.timestamp_ms)).batch() == [2, 3]
+
+
+def test_nothing_is_read_before_its_time(table: neve.Table, lake_dir: Path):
+    table.append(rows(1))
+    follower = Follower(lake_dir, stream_from_timestamp=str(2**41 * 2))
+    table.append(rows(2))
+    assert follower.batch() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c.update_column("n", LongType()),
+        lambda c: c.make_column_optional("n"),
+        lambda c: c.delete_column("n"),
+    ],
+    ids=["another type", "may be null", "gone"],
+)
+def test_a_column_that_changed_ends_a_stream_and_a_new_one_goes_on(lake_dir: Path, change: Callable[[Any], Any]):
+    table = neve.connect(lake_dir).create_table("db.t", "id bigint, n int not null")
+    table.append([{"id": 1, "n": 1}])
+    follower = Follower(lake_dir)
+    assert follower.batch() == [1]
+    with table.evolve_schema() as changing:
+        change(changing)
+    table.append([{"id": 2, "n": 2}] if "n" in table.refresh().schema.column_names else [{"id": 2}])
+    with pytest.raises(TableError, match=r"'n' of table db\.t has changed since the stream began"):
+        follower.batch()
+    again = Follower(lake_dir)
+    again.offset = follower.offset
+    assert again.batch() == [2]
+
+
+def test_columns_that_were_cleaned_away_are_one_error(table: neve.Table, lake_dir: Path):
+    table.append(rows(1))
+    follower, frame = Follower(lake_dir), Frame(source(lake_dir))
+    with table.evolve_schema() as change:
+        change.add_column("more", LongType())
+    table.append(rows(2))
+    table.expire_snapshots().older_than(2**50).retain_last(1).clean_expired_metadata().execute()
+    for read in (follower.batch, frame.rows):
+        with pytest.raises(TableError, match="Load it anew"):
+            read()

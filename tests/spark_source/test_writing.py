@@ -7,13 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
 import neve
 from neve.catalog.outcome import Fate, MaybeSwapped
 from neve.catalog.sql import SqlTables
-from neve.errors import CommitConflict, CommitUnknown, UserError
+from neve.errors import CommitConflict, CommitUnknown, TableError, UserError
+from neve.ops import publish as ops_publish
 from neve.source import writing
-from tests.spark_source.play import write
+from tests.spark_source.play import source, task, travelled, write
 from tests.spark_source.test_epochs import files_in_table, files_on_disk
 
 
@@ -134,3 +136,54 @@ def test_options_that_contradict_each_other_are_refused(table: neve.Table, lake_
         write(lake_dir, rows((3, "eu")), overwrite=True, overwrite_where="id = 1", overwrite_mode="dynamic")
     with pytest.raises(UserError, match="Unknown overwrite mode 'all'"):
         write(lake_dir, rows((3, "eu")), overwrite=True, overwrite_mode="all")
+
+
+def test_rows_for_a_table_that_was_made_anew_meanwhile_go_nowhere(table: neve.Table, lake_dir: Path):
+    lake = neve.connect(lake_dir)
+    schema = from_arrow_schema(rows((3, "eu")).schema)
+    for overwrite in (False, True):
+        writer = source(lake_dir).writer(schema, overwrite)
+        answer = task(writer, rows((3, "eu")))
+        lake.drop_table("db.t", purge=True)
+        made = lake.create_table("db.t", "region string, id bigint")
+        made.append(pa.table({"region": ["new"], "id": [9]}))
+        with pytest.raises(TableError, match="made anew"):
+            travelled(writer).commit([answer])
+        assert found(made.refresh()) == [(9, "new")]
+        lake.drop_table("db.t", purge=True)
+        lake.create_table("db.t", "id bigint, region string")
+
+
+def test_a_verb_does_not_write_to_a_table_that_was_made_anew_meanwhile(
+    table: neve.Table, lake_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    lake, publish = neve.connect(lake_dir), ops_publish.publish
+
+    def meanwhile(*asked: Any) -> Any:
+        lake.drop_table("db.t")
+        lake.create_table("db.t", "region string, id bigint")
+        return publish(*asked)
+
+    monkeypatch.setattr(ops_publish, "publish", meanwhile)
+    with pytest.raises(TableError, match="made anew"):
+        table.append(rows((3, "eu")))
+    assert found(lake.table("db.t")) == []
+
+
+def test_no_rows_replace_no_partition(table: neve.Table, lake_dir: Path):
+    write(lake_dir, rows(), overwrite=True, overwrite_mode="dynamic")
+    assert found(table) == [(1, "eu"), (2, "us")]
+
+
+def test_a_tag_is_refused_before_rows_are_written(table: neve.Table, lake_dir: Path):
+    table.create_tag("v1")
+    with pytest.raises(UserError, match="is a tag"):
+        source(lake_dir, branch="v1").writer(from_arrow_schema(rows((3, "eu")).schema), False)
+
+
+@pytest.mark.parametrize(
+    "options", [{"overwrite_mode": "dynamic"}, {"isolation_level": "snapshot"}, {"target_file_size_bytes": "0"}]
+)
+def test_options_that_would_do_nothing_are_refused(table: neve.Table, lake_dir: Path, options: dict[str, str]):
+    with pytest.raises(UserError, match=r"need mode\('overwrite'\)|above 0"):
+        write(lake_dir, rows((3, "eu")), **options)
