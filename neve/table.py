@@ -255,6 +255,8 @@ class Table:
     def set_properties(self, **properties: str) -> Table:
         """Set table properties; give names with dots as `**{"write.delete.mode": "merge-on-read"}`.
 
+        `format-version` is none that is kept: it upgrades the table.
+
         >>> t.set_properties(**{"write.delete.mode": "merge-on-read"}).iceberg.properties["write.delete.mode"]
         'merge-on-read'
         """

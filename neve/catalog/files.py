@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import uuid
 
+import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
-from neve.errors import MissingFile, TableError
+from neve.errors import MissingFile, NeveError, TableError
 from neve.io.files import read_all, write_new
+from neve.io.listing import listing
 from neve.io.paths import may_be_place_of, named_place
 from neve.model import metadata as model
 from neve.model.metadata import TableMetadata, parse, serialise
 from neve.model.properties import properties_of
 
-__all__ = ["next_location", "read_metadata", "write_metadata"]
+__all__ = ["free_place", "next_location", "read_metadata", "write_metadata"]
 
 _VERSION = re.compile(r"v?([0-9]{1,18})[-.]")
 
@@ -47,6 +49,16 @@ def read_metadata(io: FileIO, location: str) -> TableMetadata:
 def write_metadata(io: FileIO, location: str, metadata: TableMetadata) -> None:
     """Write metadata to a fresh location: complete or not at all; local files, and new folders, survive a power cut."""
     write_new(io, location, serialise(metadata, location))
+
+
+def free_place(io: FileIO, location: str) -> str:
+    """A place like this one in which no table lies: one that was renamed, or dropped without its files, stays there."""
+    try:
+        stored = listing(io, f"{location}/metadata")["path"]
+    except NeveError:  # a place that cannot be looked into is taken as it is
+        return location
+    has_table = pc.any(pc.match_substring(stored, ".metadata.json")).as_py()
+    return f"{location}-{uuid.uuid4().hex[:8]}" if has_table else location
 
 
 def _is_plausible(metadata: TableMetadata, previous: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def open_catalog(spec: str | Path | Catalog, **properties: str) -> NeveCatalog:
     if isinstance(spec, Catalog):
         return adopt_catalog(spec)
     if isinstance(spec, Path) or (not properties and _is_path(spec)):
-        return EmbeddedCatalog(_folder(spec), **properties)
+        return _embedded(_folder(spec), properties)
     if not properties and spec not in list_catalogs():
         raise UnknownName("catalog", spec, list_catalogs(), "PyIceberg's configuration")
     try:
@@ -45,6 +46,15 @@ def open_catalog(spec: str | Path | Catalog, **properties: str) -> NeveCatalog:
         raise TableError(f"Cannot open catalog {spec!r}: {cause_of(e)}.") from e
     except RequestException as e:  # its text has the whole address in it
         raise TableError(f"Cannot reach catalog {spec!r}: {type(e).__name__}.") from e
+
+
+def _embedded(folder: Path, properties: dict[str, str]) -> NeveCatalog:
+    try:
+        return EmbeddedCatalog(folder, **properties)
+    except SQLAlchemyError as e:
+        raise TableError(f"Cannot open the catalog of lake {str(folder)!r}: {cause_of(e)}.") from e
+    except OSError as e:
+        raise TableError(f"Cannot open lake {str(folder)!r}: {e.strerror}.") from e
 
 
 def adopt_catalog(catalog: Catalog) -> NeveCatalog:
@@ -72,9 +82,10 @@ def _is_path(spec: str) -> bool:
 
 def _folder(spec: str | Path) -> Path:
     text = str(spec)
-    if "://" in text and not text.startswith("file://"):
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/+", text)  # a Path has one slash where a URI has two
+    if scheme is not None and scheme[1].lower() != "file":
         raise UserError(f"A lake folder must be local, but {text!r} is not. Use a catalog, with its warehouse there.")
-    folder = Path(text.removeprefix("file://")).expanduser().absolute()
+    folder = Path(text if scheme is None else f"/{text[scheme.end() :]}").expanduser().absolute()
     if any(letter in str(folder) for letter in _UNSAFE_IN_PATHS):
         raise UserError(f"Lake folder {str(folder)!r} must not contain any of {' '.join(_UNSAFE_IN_PATHS)}.")
     if folder.exists() and not folder.is_dir():

@@ -23,7 +23,7 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.table.update import AddSnapshotUpdate
 from pyiceberg.typedef import Identifier
 
-from neve.errors import CommitError, CommitUnknown
+from neve.errors import CommitError, CommitUnknown, UserError
 from neve.model.metadata import TableMetadata
 from neve.model.properties import properties_of
 
@@ -50,10 +50,16 @@ class Swapped:
     @property
     def retired(self) -> frozenset[str]:
         """Metadata files that left the log and that the table's properties want deleted."""
-        if self.base is None or not properties_of(self.metadata.properties).metadata_delete_after_commit:
+        if self.base is None or not self._deletes_retired():
             return frozenset()
         kept = {entry.metadata_file for entry in self.metadata.metadata_log} | {self.metadata_location}
         return frozenset(entry.metadata_file for entry in self.base.metadata_log) - kept
+
+    def _deletes_retired(self) -> bool:
+        try:
+            return properties_of(self.metadata.properties).metadata_delete_after_commit
+        except UserError:  # another engine wrote something else, and the commit has landed
+            return False
 
 
 class NotSwapped(CommitError, CommitFailedException):

@@ -20,7 +20,7 @@ from requests import ConnectTimeout, RequestException, Response
 from urllib3.exceptions import MaxRetryError, NewConnectionError
 
 from neve.catalog.base import NeveCatalog
-from neve.catalog.outcome import CatalogUnavailable, LostRace, MaybeSwapped, NotSwapped, Swapped
+from neve.catalog.outcome import CatalogUnavailable, LostRace, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
 from neve.errors import CommitError, NeveError, TableError
 from neve.model.metadata import adopt, from_object
 from neve.model.numbering import with_fresh_ids
@@ -169,12 +169,14 @@ def _commit_request(identifier: Identifier, requirements: Sequence[Any], updates
     )
 
 
-def _refusal(
-    answer: Response, identifier: Identifier, unknown: _Unknown
-) -> NotSwapped | MaybeSwapped | NoSuchTableError:
+class TableGone(RequirementFailed, NoSuchTableError):
+    """The table was dropped meanwhile. Nothing landed."""
+
+
+def _refusal(answer: Response, identifier: Identifier, unknown: _Unknown) -> NotSwapped | MaybeSwapped:
     shown, said = ".".join(identifier), _said(answer)
     if answer.status_code == 404:
-        return NoSuchTableError(f"Table {shown} does not exist: {said}")
+        return TableGone(f"Table {shown} does not exist any more: {said}")
     if answer.status_code == 409:
         return LostRace(f"Table {shown} was not changed: {said}")
     if answer.status_code >= 500 and answer.status_code != 501:

@@ -27,7 +27,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from neve.catalog.base import NeveCatalog, check_requirements
-from neve.catalog.files import read_metadata, write_metadata
+from neve.catalog.files import free_place, read_metadata, write_metadata
 from neve.catalog.outcome import CatalogUnavailable, Fate, LostRace, MaybeSwapped, NotSwapped, Swapped
 from neve.catalog.staging import Staged, stage, stage_new
 from neve.errors import CommitUnknown, NeveError, TableError, UserError
@@ -94,8 +94,9 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         if self._location(identifier) is not None:
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
         where = self._resolve_table_location(location, namespace, name)
+        io = self._load_file_io(EMPTY_DICT, where)
+        where = where if location is not None else free_place(io, where)
         staged = stage_new(schema, spec, sort_order, where, properties, format_version)
-        io = self._load_file_io(EMPTY_DICT, staged.location)
         write_metadata(io, staged.location, staged.metadata)
         try:
             self._move(identifier, staged)

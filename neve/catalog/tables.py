@@ -20,7 +20,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
 from neve.catalog.base import NeveCatalog
-from neve.catalog.files import read_metadata
+from neve.catalog.files import free_place, read_metadata
 from neve.catalog.rest import RestTables
 from neve.errors import UnknownName, UserError
 from neve.model.properties import properties_of
@@ -49,10 +49,10 @@ def create_table(
     """Create a table, and its namespace when that does not exist. `format_version` is 1 to 4, 2 when not given."""
     parts = identifier_of(identifier)
     kept = {key: str(value) for key, value in properties.items()}
-    version = format_version or properties_of(kept).format_version
+    version = properties_of(kept).format_version if format_version is None else format_version
     kept.pop("format-version", None)
     _ensure_namespace(catalog, parts[:-1])
-    where = location or _default_location(catalog, parts)
+    where = _in_full(location) if location else _default_location(catalog, parts)
     try:
         return catalog.create(parts, schema, spec, sort_order, where, kept, version)
     except TableAlreadyExistsError as e:
@@ -76,6 +76,7 @@ def drop_table(catalog: NeveCatalog, identifier: str | Identifier) -> None:
 def rename_table(catalog: NeveCatalog, identifier: str | Identifier, new_identifier: str | Identifier) -> Table:
     """Give a table another name; its location stays."""
     parts, new_parts = identifier_of(identifier), identifier_of(new_identifier)
+    load_table(catalog, parts)  # before a namespace is made for it
     _ensure_namespace(catalog, new_parts[:-1])
     try:
         with _known(catalog, parts):
@@ -98,7 +99,7 @@ def register_table(catalog: NeveCatalog, identifier: str | Identifier, metadata_
 def _in_full(location: str) -> str:
     """A place that means the same wherever a process is started."""
     is_relative = "://" not in location and not location.startswith(("/", "file:"))
-    return Path(location).absolute().as_uri() if is_relative else location
+    return f"file://{Path(location).absolute()}" if is_relative else location
 
 
 def list_tables(catalog: NeveCatalog, namespace: str | Identifier | None = None) -> list[Identifier]:
@@ -114,6 +115,10 @@ def list_tables(catalog: NeveCatalog, namespace: str | Identifier | None = None)
 
 def identifier_of(identifier: str | Identifier) -> Identifier:
     """The parts of a table name: 'db.events' or ('db', 'events'), at least a namespace and a name."""
+    if not isinstance(identifier, str) and not (
+        isinstance(identifier, tuple | list) and all(isinstance(part, str) for part in identifier)
+    ):
+        raise UserError(f"Give a table by its name, as in 'db.events', not as {identifier!r}.")
     parts = tuple(identifier.split(".")) if isinstance(identifier, str) else tuple(identifier)
     if len(parts) < 2:
         raise UserError(f"Table name {_shown(parts)!r} needs a namespace, as in 'db.{_shown(parts) or 'events'}'.")
@@ -150,7 +155,8 @@ def _default_location(catalog: NeveCatalog, parts: Identifier) -> str | None:
     safe = [_safe(part) for part in parts]
     if isinstance(catalog, RestTables) or warehouse is None or tuple(safe) == parts:
         return None
-    return f"{warehouse.rstrip('/')}/{'.'.join(safe[:-1])}/{safe[-1]}"
+    where = f"{warehouse.rstrip('/')}/{'.'.join(safe[:-1])}/{safe[-1]}"
+    return free_place(catalog._load_file_io(EMPTY_DICT, where), where)
 
 
 def _safe(part: str) -> str:

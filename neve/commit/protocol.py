@@ -28,7 +28,7 @@ from neve.commit.rules import check
 from neve.commit.scratch import Scratch
 from neve.commit.window import Base, Refused
 from neve.errors import TableError, UserError
-from neve.model.metadata import TableMetadata, adopt, is_another
+from neve.model.metadata import TableMetadata, adopt, are_others, identity_of
 from neve.model.snapshots import Snapshot, listing_of
 from neve.tree.entries import Manifest
 
@@ -112,7 +112,7 @@ class _Commit:
         """The table as it is now."""
         self.observe(Phase.REFRESH)
         found = self.catalog.load_table(self.table.name())
-        if is_another(found.metadata, self.table.metadata):
+        if are_others(identity_of(found.metadata), identity_of(self.table.metadata)):
             name = ".".join(self.table.name())
             raise TableError(f"Table {name} was dropped and made anew meanwhile. Nothing went into the new one.")
         self.table = found

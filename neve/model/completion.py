@@ -15,7 +15,7 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START
 from neve.model.snapshots import Snapshots
 from neve.model.transforms import with_named_transforms
 
-__all__ = ["completed"]
+__all__ = ["completed", "id_by_location"]
 
 _REQUIRED_V1 = ("location", "last-updated-ms", "last-column-id", "schema", "partition-specs")
 _REQUIRED_V2 = (
@@ -90,7 +90,12 @@ def _complete_v1(found: dict[str, Any]) -> None:
         found["default-sort-order-id"] = 0
     if found.get("table-uuid") is None and found.get("location") is not None:
         # The same on every load until a commit writes it down; a random one would look like another table each time.
-        found["table-uuid"] = str(uuid.uuid5(uuid.NAMESPACE_URL, found["location"]))
+        found["table-uuid"] = str(id_by_location(found["location"]))
+
+
+def id_by_location(location: str) -> uuid.UUID:
+    """The id of a table that was made without one."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, location)
 
 
 def _complete_v1_schemas(found: dict[str, Any]) -> None:

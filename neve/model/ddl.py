@@ -65,8 +65,9 @@ def schema_of_ddl(text: str) -> Schema:
     """The schema that DDL text describes, such as `id bigint not null, at struct<x: double, y: double>`."""
     try:
         parsed = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect=Words)
-    except sqlglot.ParseError as e:
-        place = f" at {e.errors[0]['highlight']!r}" if e.errors else ""
+    except (sqlglot.ParseError, sqlglot.TokenError) as e:
+        errors = getattr(e, "errors", [])
+        place = f" at {errors[0]['highlight']!r}" if errors else ""
         raise UserError(
             f"Cannot read the schema {text!r}{place}. Write columns as 'name type [not null]', with types of Spark or "
             "Iceberg; for others give a PyIceberg Schema."

@@ -7,6 +7,7 @@ ListType(type='list', element_id=1, element_type=FixedType(length=16), element_r
 
 from __future__ import annotations
 
+import re
 from itertools import count
 from typing import Any
 
@@ -79,9 +80,9 @@ class Words(Spark):
 
         KEYWORDS = {  # noqa: RUF012  as sqlglot declares it
             **{word: found for word, found in Spark.Tokenizer.KEYWORDS.items() if word not in ("INT8", "FIXED")},
-            "FIXED": TokenType.BINARY,
+            "FIXED": TokenType.FIXEDSTRING,
             "TIMESTAMP_NS": TokenType.TIMESTAMP_NS,
-            "TIMESTAMPTZ_NS": TokenType.TIMESTAMP_S,  # sqlglot has no token for it; this one has no other word here
+            "TIMESTAMPTZ_NS": TokenType.TIMESTAMP_S,  # sqlglot has no tokens for these; Spark has no words for theirs
         }
 
 
@@ -115,8 +116,15 @@ def column_type(kind: Any, ids: count[int]) -> IcebergType:
     """The type that a parsed one means; what is nested in it takes the next ids."""
     found = _nested(kind, ids) if kind.args.get("nested") else _plain(kind.this.name, kind.expressions)
     if found is None:
-        raise UnknownName("column type", kind.sql().lower(), _KNOWN)
+        raise UnknownName("column type", _as_written(kind), _KNOWN)
     return found
+
+
+def _as_written(kind: Any) -> str:
+    text: str = kind.sql().lower()
+    for word, ours in {"text": "string", "fixedstring": "fixed", "timestamp_s": "timestamptz_ns"}.items():
+        text = re.sub(rf"\b{word}\b", ours, text)
+    return text
 
 
 def _nested(kind: Any, ids: count[int]) -> IcebergType | None:
@@ -136,7 +144,7 @@ def _plain(name: str, sizes: list[Any]) -> IcebergType | None:
     match name, [int(size.name) if size.name.isdecimal() else -1 for size in sizes]:
         case "DECIMAL", [] | [_] | [_, _] as numbers:
             return _decimal(*numbers)
-        case "BINARY", [length] if 0 < length <= _LONGEST:
+        case "FIXEDSTRING", [length] if 0 < length <= _LONGEST:
             return FixedType(length)
         case "CHAR" | "VARCHAR", [_]:
             return StringType()

@@ -22,7 +22,7 @@ from pyiceberg.table.statistics import BlobMetadata, PartitionStatisticsFile, St
 from pyiceberg.typedef import IcebergBaseModel
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature, UserError
-from neve.model.completion import completed
+from neve.model.completion import completed, id_by_location
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.snapshots import Snapshot, Snapshots
 
@@ -37,9 +37,11 @@ __all__ = [
     "MetadataV4",
     "TableMetadata",
     "adopt",
+    "are_others",
     "check_has_scheme",
     "check_schema_fits",
     "from_object",
+    "identity_of",
     "parse",
     "serialise",
 ]
@@ -241,10 +243,15 @@ def adopt(metadata: Any, path: str = "") -> TableMetadata:
     return from_object(found, path or metadata.location)
 
 
-def is_another(metadata: Any, before: Any) -> bool:
-    """Whether a table of the same name is not the one it was; PyIceberg makes up the id of a table that has none."""
-    has_ids = all("table_uuid" in one.model_fields_set for one in (metadata, before))
-    return has_ids and bool(metadata.table_uuid != before.table_uuid)
+def identity_of(metadata: Any) -> str:
+    """The id a table has had since it was made; empty for one of version 1 that was made without."""
+    is_said = "table_uuid" in metadata.model_fields_set and metadata.table_uuid != id_by_location(metadata.location)
+    return str(metadata.table_uuid) if is_said else ""
+
+
+def are_others(one: str, other: str) -> bool:
+    """Whether two identities are of different tables; what is not known is not told apart."""
+    return bool(one and other) and one != other
 
 
 def serialise(metadata: TableMetadata, path: str = "") -> bytes:

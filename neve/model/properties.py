@@ -154,7 +154,9 @@ class TableProperties:
         name = _METRICS_COLUMN + column
         return _metrics_override(name).value(self.values.get(name))
 
-    format_version = Property("format-version", 2, _whole(1, "1, 2, 3 or 4"), "Format version of a new table.")
+    format_version = Property(
+        "format-version", 2, _whole(1, "1, 2, 3 or 4"), "Format version of a new table; set later, an upgrade."
+    )
     name_mapping = Property("schema.name-mapping.default", None, _TEXT, "Field ids by name, for files without ids.")
     gc_enabled = Property("gc.enabled", True, _BOOLEAN, "Whether maintenance may delete files of this table.")
 

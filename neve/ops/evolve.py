@@ -93,8 +93,8 @@ def _upgraded(state: TableContext, format_version: int) -> tuple[TableUpdate, ..
     now = state.metadata.format_version
     if format_version == now:
         return ()
-    if format_version < now or format_version not in (1, 2, 3, 4):
-        raise UserError(f"Cannot move table {state.name} from format version {now} to {format_version}.")
+    if type(format_version) is not int or format_version < now or format_version not in (1, 2, 3, 4):
+        raise UserError(f"Cannot move table {state.name} from format version {now} to {format_version!r}.")
     if format_version == 4:
         _refuse_shared_ids(state)
     return (UpgradeFormatVersionUpdate(format_version=format_version),)

@@ -20,7 +20,7 @@ Writes: table metadata only; no data file is touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from functools import wraps
@@ -99,6 +99,7 @@ class SchemaChange(UpdateSchema):
             super().__init__(
                 Transaction(context.iceberg), allow_incompatible_changes, case_sensitive, name_mapping=mapping
             )
+        self._identifiers: tuple[str, ...] | None = None  # None: those the table has
 
     delete_column = _asked(UpdateSchema.delete_column, "path")
     make_column_optional = _asked(UpdateSchema.make_column_optional, "path")
@@ -106,7 +107,7 @@ class SchemaChange(UpdateSchema):
     move_before = _asked(UpdateSchema.move_before, "path", "before_path", new=True)
     move_first = _asked(UpdateSchema.move_first, "path", new=True)
     _add_column = _asked(UpdateSchema.add_column)
-    _rename_column = _asked(UpdateSchema.rename_column, "path_from")
+    rename_column = _asked(UpdateSchema.rename_column, "path_from")
     _set_default_value = _asked(UpdateSchema.set_default_value, "path")
     _update_column = _asked(UpdateSchema.update_column, "path")
     _union_by_name = _asked(UpdateSchema.union_by_name)
@@ -152,16 +153,11 @@ class SchemaChange(UpdateSchema):
         refuse_default(default_value, field.field_type)
         return self._set_default_value(path, default_value)
 
-    def rename_column(self, path_from: Path, new_name: str) -> UpdateSchema:
-        """Give a column another name; identifier fields inside it stay what they are."""
-        field = self.find(path_from)
-        self._rename_column(path_from, new_name)
-        old = str(self._schema.find_column_name(field.field_id))
-        new = f"{old[: -len(field.name)]}{new_name}"
-        self._identifier_field_names = {
-            f"{new}{n[len(old) :]}" if n.startswith(f"{old}.") else n for n in self._identifier_field_names
-        }
-        return self
+    def set_identifier_fields(self, *fields: str) -> None:
+        """Choose the columns that tell rows apart, by the names they had before the change, or added ones."""
+        if wrong := [field for field in fields if not isinstance(field, str)]:
+            raise UserError(f"Cannot make {wrong[0]!r} an identifier field: give names, one after the other.")
+        self._identifiers = fields
 
     def update_column(
         self, path: Path, field_type: IcebergType | None = None, required: bool | None = None, doc: str | None = None
@@ -228,20 +224,29 @@ class SchemaChange(UpdateSchema):
             raise UserError(f"Cannot add the column {min(lost)!r}: the change drops the struct it is added to.")
         if not all(f.name for f in fields_by_id(schema).values()):
             raise UserError("Cannot give a column an empty name.")
-        identifiers = sorted(self._identifier(schema, name) for name in self._identifier_field_names)
         schema_id = max(s.schema_id for s in self.context.metadata.schemas) + 1
-        return Schema(*fields, schema_id=schema_id, identifier_field_ids=identifiers)
+        return Schema(*fields, schema_id=schema_id, identifier_field_ids=sorted(self._identifier_ids(schema)))
+
+    def _identifier_ids(self, schema: Schema) -> set[int]:
+        """The identifier fields after the change: columns are known by their ids, whatever they are called now."""
+        if self._identifiers is not None:
+            return {self._identifier(schema, name) for name in self._identifiers}
+        kept = set(self._schema.identifier_field_ids)
+        if lost := kept - fields_by_id(schema).keys():
+            name = self._schema.find_column_name(min(lost))
+            raise UserError(
+                f"Cannot drop the column {name!r}: it is an identifier field. Choose others with set_identifier_fields "
+                "in the same change."
+            )
+        return kept
 
     def _identifier(self, schema: Schema, name: str) -> int:
-        try:
-            return schema.find_field(name, self._case_sensitive).field_id
-        except ValueError:
-            if name in self._schema.identifier_field_names():
-                raise UserError(
-                    f"Cannot drop the column {name!r}: it is an identifier field. Choose others with "
-                    "set_identifier_fields in the same change."
-                ) from None
-            raise UnknownName("column", name, ids_by_name(schema), f"table {self.context.name}") from None
+        for known in (self._schema, schema):
+            with suppress(ValueError):
+                found = known.find_field(name, self._case_sensitive).field_id
+                if found in fields_by_id(schema):
+                    return found
+        raise UnknownName("column", name, ids_by_name(schema), f"table {self.context.name}")
 
     def _find_for_move(self, name: str) -> int | None:
         """A column that replaces one of the same name is meant, not the one it replaces."""

@@ -80,8 +80,10 @@ def set_current(context: TableContext, snapshot_id: int | None = None, ref: str 
 def fast_forward(context: TableContext, branch: str, to: str) -> None:
     """Move a branch to the head of another that has all its snapshots; a branch that is not there yet is made."""
     wanted = context.snapshot_of_ref(to)
+    if wanted is None:
+        raise UserError(f"Table {context.name} has no snapshot yet to fast-forward {branch!r} to.")
     old = None if branch not in context.metadata.refs else context.head(branch)
-    if wanted is None or (old is not None and not _leads_to(context, wanted, old.snapshot_id)):
+    if old is not None and not _leads_to(context, wanted, old.snapshot_id):
         raise UserError(f"Cannot fast-forward {branch!r} of table {context.name}: it has snapshots {to!r} has not.")
     if old is None or old.snapshot_id != wanted.snapshot_id:
         before = None if old is None else old.snapshot_id

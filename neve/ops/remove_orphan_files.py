@@ -5,7 +5,7 @@ in its log and the version hint. What is younger than three days is left alone: 
 Only the files found by a dry run are deleted by a run.
 
 Left alone too: names that start with a dot or an underscore, folders in which another table lies, and files whose age
-the storage does not tell.
+the storage does not tell. A place that is given must not lie in the folder of another table.
 
 Isolation: the place is listed before the table is read, and the table is looked at again before anything is deleted.
 Writes: nothing; deletes files once `dry_run(False)` was said.
@@ -283,11 +283,13 @@ def _left_alone(paths: Any, location: str, others: Iterable[str], context: Table
 
 def _refuse_inside_others(context: TableContext, location: str, ours: set[str]) -> None:
     """Refuse a place below the folder of another table."""
-    folder = location.rsplit("/", 1)[0]
+    if canonical(location).rstrip("/") == canonical(context.metadata.location).rstrip("/"):
+        return  # its own, whatever lies around it
+    folder = location.rpartition("/")[0]
     while canonical(folder).rstrip("/") not in ours and has_folders(folder):
-        if others := _others_in(listing(context.io, f"{folder}/metadata")["path"], ours):
-            raise UserError(f"Cannot remove orphan files in {location}: another table lies in {others[0]}.")
-        folder = folder.rsplit("/", 1)[0]
+        if folder in _others_in(listing(context.io, f"{folder}/metadata")["path"], ours):
+            raise UserError(f"Cannot remove orphan files in {location}: another table lies in {folder}.")
+        folder = folder.rpartition("/")[0]
 
 
 def _others_in(paths: Any, ours: set[str]) -> tuple[str, ...]:

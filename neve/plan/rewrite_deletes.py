@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyiceberg.expressions import AlwaysTrue
@@ -88,24 +89,29 @@ def plan_delete_rewrite(
 
     With `one_for_each`, every data file gets a delete file of its own, as it has where only one names it.
     """
+    attached = attach(data, deletes)
     keep = partitions.judge(deletes).keep
     content, is_vector = deletes.numpy("content"), _is(deletes, "file_format", "PUFFIN")
     by_position = keep & (content == Content.POSITION_DELETES) & ~is_vector
     if one_for_each and not options.rewrite_all:
-        by_position &= ~_is_alone(deletes)
+        by_position &= ~_is_alone(deletes, attached)
     groups = _all_at_once(by_position) if makes_vectors else _worth_it(deletes, by_position, options)
     by_equality = np.flatnonzero(keep & (content == Content.EQUALITY_DELETES)) if equality_too else np.array([], int)
     chosen = np.concatenate([*groups, by_equality]).astype(np.int64)
-    scan = _about(data, deletes, chosen, schema, snapshot_id)
+    whole = ScanPlan(snapshot_id, schema, data, deletes, attached, AlwaysTrue(), ScanStats())
+    scan = whole.only(_touched(data, attached, chosen))
     return DeletesPlan(snapshot_id, scan, deletes.take(chosen), tuple(_renumbered(groups)), len(deletes))
 
 
-def _is_alone(deletes: EntryTable) -> Mask:
-    """Whether a delete file is about one data file, and no other is about that one."""
-    named = referenced_paths(deletes)
-    found = pc.value_counts(named.drop_null())
-    alone = found.field("values").filter(pc.equal(found.field("counts"), 1))
-    return np.asarray(pc.is_in(named, value_set=alone, skip_nulls=True).to_numpy(zero_copy_only=False), bool)
+def _is_alone(deletes: EntryTable, attached: pa.Table) -> Mask:
+    """Whether a delete file names a live data file that no other positions are about."""
+    file, delete = attached["file"].to_numpy(), attached["delete"].to_numpy()
+    positions = deletes.numpy("content")[delete] == Content.POSITION_DELETES
+    file, delete = file[positions], delete[positions]
+    shared = np.bincount(file)[file] > 1
+    alone = np.zeros(len(deletes), bool)
+    alone[delete[~shared]] = True
+    return alone & np.asarray(referenced_paths(deletes).is_valid().to_numpy(zero_copy_only=False), bool)
 
 
 def _all_at_once(chosen: Mask) -> list[Rows]:
@@ -132,13 +138,11 @@ def _is_worth_it(groups: Packed, sizes: NDArray[np.int64], options: RewriteOptio
     return np.asarray(enough | (total > options.max_file_size))
 
 
-def _about(data: EntryTable, deletes: EntryTable, chosen: Rows, schema: Schema, snapshot_id: int | None) -> ScanPlan:
-    """The data files that chosen deletes apply to, with all their deletes."""
-    attached = attach(data, deletes)
-    whole = ScanPlan(snapshot_id, schema, data, deletes, attached, AlwaysTrue(), ScanStats())
+def _touched(data: EntryTable, attached: pa.Table, chosen: Rows) -> Mask:
+    """The data files that chosen deletes apply to."""
     mask = np.zeros(len(data), bool)
     mask[attached["file"].to_numpy()[np.isin(attached["delete"].to_numpy(), chosen)]] = True
-    return whole.only(mask)
+    return mask
 
 
 def _renumbered(groups: Sequence[Rows]) -> list[Rows]:

@@ -70,7 +70,7 @@ class ReadOptions:
             _whole(options, "as-of-timestamp"),
             options.get("branch", options.get("tag")),
             options.get("where"),
-            _whole(options, "split-size"),
+            _whole(options, "split-size", lowest=1),
             _flag(options, "filter-pushdown"),
         )
 
@@ -107,7 +107,7 @@ class StreamReadOptions:
             _flag(options, "streaming-skip-delete-snapshots"),
             _flag(options, "streaming-skip-overwrite-snapshots"),
             options.get("branch", "main"),
-            _whole(options, "split-size"),
+            _whole(options, "split-size", lowest=1),
         )
 
 
@@ -138,7 +138,7 @@ class WriteOptions:
             options.get("overwrite-where"),
             _overwrite_mode(options),
             options.get("isolation-level"),
-            _whole(options, "target-file-size-bytes"),
+            _whole(options, "target-file-size-bytes", lowest=1),
             said,
         )
         made._check(overwrite)
@@ -167,12 +167,12 @@ def _overwrite_mode(options: Options) -> OverwriteMode:
     return mode  # type: ignore[return-value]
 
 
-def _whole(options: Options, name: str) -> int | None:
+def _whole(options: Options, name: str, lowest: int = 0) -> int | None:
     text = options.get(name)
     if text is None:
         return None
-    if not text.isdecimal() or not int(text):
-        raise UserError(f"Option {name} is {text!r}. Give a whole number above 0.")
+    if not text.isdecimal() or int(text) < lowest:
+        raise UserError(f"Option {name} is {text!r}. Give a whole number{' above 0' if lowest else ''}.")
     return int(text)
 
 

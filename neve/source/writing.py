@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from neve.commit.actions import Append, Overwrite, ReplacePartitions
 from neve.errors import TableError, UserError
 from neve.io.files import delete_all
+from neve.model.metadata import are_others, identity_of
 from neve.ops.context import TableContext
 from neve.ops.overwrite import overwrite_of
 from neve.ops.overwrite_partitions import replacement_of
@@ -55,7 +56,7 @@ class TableWrite:
         target = WriteTarget.of(context.metadata, context.facts.io_properties, options=said)
         target.check()
         check_assignable(_arrow_schema(schema), target.file_schema)
-        files = FileWriter(target, str(uuid4()), str(context.metadata.table_uuid))
+        files = FileWriter(target, str(uuid4()), identity_of(context.metadata))
         return cls(table, options, files, _change(context, options, overwrite))
 
     @property
@@ -85,7 +86,7 @@ class TableWrite:
         if problem is not None:
             self.undo(answers)
             raise UserError(problem)
-        if any(m.table_id != str(context.metadata.table_uuid) for m in answers):
+        if any(are_others(m.table_id, identity_of(context.metadata)) for m in answers):
             self.undo(answers)
             raise TableError(
                 f"Table {context.name} was dropped and made anew while rows were written. None of them landed."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructField, StructType
 
+from neve.errors import CommitUnknown
 from neve.sql.options import Options
 from neve.sql.properties import properties_in
 from neve.sql.query import rows_of
@@ -56,6 +57,8 @@ class CreateTable:
             made = self._made(lake, nullable)
             try:
                 made.append(rows)
+            except CommitUnknown:
+                raise  # the rows may be in it
             except BaseException:
                 lake.drop_table(identifier(lake, self.table))
                 raise

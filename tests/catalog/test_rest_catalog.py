@@ -22,6 +22,7 @@ from neve.catalog import (
     LostRace,
     MaybeSwapped,
     NeveCatalog,
+    NotSwapped,
     create_table,
     drop_table,
     list_tables,
@@ -123,8 +124,9 @@ def test_a_conflict_is_a_lost_race(catalog: NeveCatalog, table: Table) -> None:
 
 def test_a_table_that_is_gone_is_said_to_be(catalog: NeveCatalog, table: Table) -> None:
     catalog.drop_table("db.t")
-    with pytest.raises(NoSuchTableError, match=r"db\.t"):
+    with pytest.raises(NoSuchTableError, match=r"db\.t") as gone:
         catalog.swap(table, (), put("a", "1"))
+    assert isinstance(gone.value, NotSwapped), "nothing landed, so what was written for it can go"
 
 
 def on_commit(server: RestServer, fault: Any) -> None:

@@ -513,3 +513,21 @@ def test_a_source_that_was_dropped_under_an_old_spec_can_be_replaced_in_version_
     assert "region" not in t.schema.column_names
     spec = t.iceberg.metadata.spec()
     assert spec == PartitionSpec(PartitionField(2, 1000, spec.fields[0].transform, "region"), spec_id=1)
+
+
+def test_identifier_fields_are_known_by_their_ids(tmp_path):
+    """Names that change hands, or come back with another column, do not take the identifier with them."""
+    table = neve.connect(tmp_path).create_table("db.t", "a bigint not null, b bigint not null", format_version=3)
+    with table.evolve_schema() as change:
+        change.set_identifier_fields("a")
+    with table.evolve_schema() as change:
+        change.rename_column("a", "b").rename_column("b", "a")
+    assert (table.refresh().schema.identifier_field_ids, table.schema.identifier_field_names()) == ([1], {"b"})
+    with table.evolve_schema() as change:
+        change.rename_column("b", "c")
+        change.set_identifier_fields("b", "a")
+    assert table.refresh().schema.identifier_field_names() == {"c", "a"}
+    with pytest.raises(UserError, match="'c': it is an identifier field"), table.evolve_schema() as change:
+        change.delete_column("c").add_column("c", StringType(), required=True, default_value="x")
+    with pytest.raises(UserError, match="give names"), table.evolve_schema() as change:
+        change.set_identifier_fields(["a"])

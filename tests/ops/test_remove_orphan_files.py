@@ -299,3 +299,17 @@ def test_orphans_in_an_object_store(object_store: ObjectStore, tmp_path: Path):
     assert search.plan().files == (path,) and search.location(path.rsplit("/", 1)[0]).plan().files == (path,)
     assert search.dry_run(False).execute().files_deleted == 1
     assert search.plan().files == () and table.verify().is_sound
+
+
+def test_what_lies_around_the_table_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A neighbour called metadata, or a warehouse that is given by a relative path."""
+    lake = neve.connect(tmp_path / "lake")
+    for name in ("db.metadata", "db.sales", "metadata.x"):
+        lake.create_table(name, "id bigint").append([{"id": 1}])
+    for name in ("db.metadata", "db.sales", "metadata.x"):
+        assert lake.table(name).remove_orphan_files().plan().files == ()
+    monkeypatch.chdir(tmp_path)
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse="wh")
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", pa.schema([("id", pa.int64())]))
+    assert neve.connect(catalog=catalog).table("db.t").remove_orphan_files().plan().files == ()

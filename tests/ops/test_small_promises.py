@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import DecimalType, IntegerType
 
 import neve
@@ -121,3 +122,11 @@ def test_the_audit_knows_files_of_nothing_but_nulls(lake: neve.Lake):
     table = lake.create_table("db.n", "id bigint, day date", ["days(day)", "bucket(4, day)"], format_version=2)
     table.append([{"id": 1, "day": None}])
     assert table.refresh().verify().is_sound
+
+
+def test_a_property_that_another_engine_misspelt_does_not_fail_what_has_landed(lake: neve.Lake):
+    table = lake.create_table("db.u", "id bigint")
+    table.append([{"id": 1}])
+    transaction = SqlCatalog(lake.catalog.name, **lake.catalog.properties).load_table("db.u").transaction()
+    transaction.set_properties({"write.metadata.delete-after-commit.enabled": "yes"}).commit_transaction()
+    assert "v1" in table.refresh().create_tag("v1").context.metadata.refs

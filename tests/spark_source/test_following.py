@@ -76,6 +76,7 @@ def test_a_stream_may_begin_at_a_time(table: neve.Table, lake_dir: Path):
         table.append(rows(i))
     at = table.iceberg.metadata.snapshots[1].timestamp_ms
     assert Follower(lake_dir, stream_from_timestamp=str(at)).batch() == [1, 2]
+    assert Follower(lake_dir, stream_from_timestamp="0").batch() == [0, 1, 2]
 
 
 def test_compactions_are_passed_over(table: neve.Table, lake_dir: Path):

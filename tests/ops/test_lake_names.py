@@ -1,0 +1,81 @@
+"""Tables by their names and places: what is named anew keeps its files, and wrong names and places are one error."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import neve
+from neve.errors import NeveError, UserError
+
+
+def ids(table: neve.Table) -> list[int]:
+    return sorted(table.scan().to_arrow(engine="arrow")["id"].to_pylist())
+
+
+@pytest.mark.parametrize("name", ["db.t", "db.two words"])
+def test_a_table_under_a_name_that_was_given_up_lies_elsewhere(tmp_path: Path, name: str):
+    lake = neve.connect(tmp_path)
+    lake.create_table(name, "id bigint").append([{"id": 1}])
+    lake.rename_table(name, "db.old")
+    made = lake.create_table(name, "id bigint")
+    made.append([{"id": 2}])
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (0, 0))
+    assert made.remove_orphan_files().dry_run(False).execute().files_deleted == 0
+    assert (ids(lake.table("db.old")), ids(lake.table(name))) == ([1], [2])
+
+
+def test_a_place_that_is_not_local_is_no_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for place in ("s3://bucket/lake", Path("s3://bucket/lake"), "gs:/bucket"):
+        with pytest.raises(UserError, match="must be local"):
+            neve.connect(place)
+    assert list(tmp_path.iterdir()) == []
+    neve.connect(f"file://{tmp_path}/lake").create_table("db.t", "id bigint")
+    assert (tmp_path / "lake/db/t").is_dir() and not (tmp_path / "file:").exists()
+
+
+def test_a_relative_location_means_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "my work é").mkdir()
+    monkeypatch.chdir(tmp_path / "my work é")
+    made = neve.connect(tmp_path / "lake").create_table("db.t", "id bigint", location="here/there")
+    made.append([{"id": 1}])
+    metadata = made.refresh().context.iceberg.metadata_location
+    neve.connect(tmp_path / "lake").register_table("db.u", os.path.relpath(metadata.removeprefix("file://")))
+    monkeypatch.chdir(tmp_path)
+    assert [ids(neve.connect("lake").table(name)) for name in ("db.t", "db.u")] == [[1], [1]]
+
+
+def test_a_catalog_that_is_damaged_is_one_error(tmp_path: Path):
+    neve.connect(tmp_path)
+    (catalog,) = tmp_path.glob("*.db")
+    catalog.write_bytes(b"not a database at all" * 1000)
+    with pytest.raises(NeveError, match="Cannot open the catalog of lake"):
+        neve.connect(tmp_path)
+
+
+@pytest.mark.parametrize("name", [5, ("db", 5), None])
+def test_a_name_that_is_none_is_one_error(tmp_path: Path, name: Any):
+    with pytest.raises(UserError, match="Give a table by its name"):
+        neve.connect(tmp_path).table(name)
+
+
+def test_a_rename_of_nothing_makes_no_namespace(tmp_path: Path):
+    lake = neve.connect(tmp_path)
+    lake.create_table("db.t", "id bigint")
+    with pytest.raises(UserError, match="Unknown table"):
+        lake.rename_table("db.nope", "brandnew.t")
+    assert not lake.catalog.namespace_exists("brandnew")
+
+
+@pytest.mark.parametrize("version", ["3", 0, 5])
+def test_a_version_that_is_none_is_one_error(tmp_path: Path, version: Any):
+    lake = neve.connect(tmp_path)
+    with pytest.raises(UserError, match="version"):
+        lake.create_table("db.t", "id bigint", format_version=version)
+    with pytest.raises(UserError, match="version"):
+        lake.create_table("db.u", "id bigint").upgrade(version)
