@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import uuid
+from contextlib import suppress
 
-import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from neve.errors import MissingFile, NeveError, TableError
 from neve.io.files import read_all, write_new
-from neve.io.listing import listing
+from neve.io.listing import holds_files
 from neve.io.paths import may_be_place_of, named_place
 from neve.model import metadata as model
 from neve.model.metadata import TableMetadata, parse, serialise
@@ -52,13 +52,11 @@ def write_metadata(io: FileIO, location: str, metadata: TableMetadata) -> None:
 
 
 def free_place(io: FileIO, location: str) -> str:
-    """A place like this one in which no table lies: one that was renamed, or dropped without its files, stays there."""
-    try:
-        stored = listing(io, f"{location}/metadata")["path"]
-    except NeveError:  # a place that cannot be looked into is taken as it is
-        return location
-    has_table = pc.any(pc.match_substring(stored, ".metadata.json")).as_py()
-    return f"{location}-{uuid.uuid4().hex[:8]}" if has_table else location
+    """A place like this one that is empty: a table that was renamed, or dropped without its files, stays there."""
+    with suppress(NeveError):  # a place that cannot be looked into is taken as it is
+        if holds_files(io, location):
+            return f"{location.rstrip('/')}-{uuid.uuid4().hex[:8]}"
+    return location
 
 
 def _is_plausible(metadata: TableMetadata, previous: str) -> bool:

@@ -94,9 +94,8 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         if self._location(identifier) is not None:
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
         where = self._resolve_table_location(location, namespace, name)
-        io = self._load_file_io(EMPTY_DICT, where)
-        where = where if location is not None else free_place(io, where)
         staged = stage_new(schema, spec, sort_order, where, properties, format_version)
+        io = self._load_file_io(EMPTY_DICT, staged.location)
         write_metadata(io, staged.location, staged.metadata)
         try:
             self._move(identifier, staged)
@@ -106,6 +105,11 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
                 raise
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists") from e
         return self._table(identifier, staged.metadata, staged.location)
+
+    def _resolve_table_location(self, location: str | None, database_name: str, table_name: str) -> str:
+        """Where a new table goes; one that lies there already keeps the place to itself."""
+        where: str = super()._resolve_table_location(location, database_name, table_name)
+        return where if location else free_place(self._load_file_io(EMPTY_DICT, where), where)
 
     def drop_table(self, identifier: str | Identifier) -> None:
         """Forget a table."""

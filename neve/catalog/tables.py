@@ -76,7 +76,9 @@ def drop_table(catalog: NeveCatalog, identifier: str | Identifier) -> None:
 def rename_table(catalog: NeveCatalog, identifier: str | Identifier, new_identifier: str | Identifier) -> Table:
     """Give a table another name; its location stays."""
     parts, new_parts = identifier_of(identifier), identifier_of(new_identifier)
-    load_table(catalog, parts)  # before a namespace is made for it
+    with _known(catalog, parts):  # before a namespace is made for it
+        if parts not in catalog.list_tables(parts[:-1]):
+            raise NoSuchTableError(_shown(parts))
     _ensure_namespace(catalog, new_parts[:-1])
     try:
         with _known(catalog, parts):
@@ -98,8 +100,8 @@ def register_table(catalog: NeveCatalog, identifier: str | Identifier, metadata_
 
 def _in_full(location: str) -> str:
     """A place that means the same wherever a process is started."""
-    is_relative = "://" not in location and not location.startswith(("/", "file:"))
-    return f"file://{Path(location).absolute()}" if is_relative else location
+    is_relative = re.match(r"/|file:|[A-Za-z][A-Za-z0-9+.-]+:/", location) is None
+    return f"file://{Path(location).expanduser().resolve()}" if is_relative else location
 
 
 def list_tables(catalog: NeveCatalog, namespace: str | Identifier | None = None) -> list[Identifier]:

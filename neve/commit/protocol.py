@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
@@ -69,6 +70,10 @@ def commit(
     return job.proven(outcome) if isinstance(outcome, Rejected) else outcome
 
 
+class TableGone(TableError):
+    """The table is not there any more; another may have its name."""
+
+
 @dataclass
 class _Commit:
     """One commit on its way through its attempts."""
@@ -111,10 +116,13 @@ class _Commit:
     def refreshed(self) -> Base:
         """The table as it is now."""
         self.observe(Phase.REFRESH)
-        found = self.catalog.load_table(self.table.name())
+        name = ".".join(self.table.name())
+        try:
+            found = self.catalog.load_table(self.table.name())
+        except NoSuchTableError as e:
+            raise TableGone(f"Table {name} does not exist any more. Nothing landed.") from e
         if are_others(identity_of(found.metadata), identity_of(self.table.metadata)):
-            name = ".".join(self.table.name())
-            raise TableError(f"Table {name} was dropped and made anew meanwhile. Nothing went into the new one.")
+            raise TableGone(f"Table {name} was dropped and made anew meanwhile. Nothing went into the new one.")
         self.table = found
         base = Base(self.table.io, adopt(self.table.metadata, self.table.metadata_location), self.branch)
         taken = base.metadata.snapshot_by_id(self.scratch.snapshot_id)
@@ -241,8 +249,15 @@ class _Commit:
         if self.may_have_landed:
             return
         with suppress(Exception):
-            if not self.scratch.lists or self.already_landed(self.refreshed()) is None:
+            if not self.scratch.lists or not self.has_landed():
                 discard(Rejected((), self.scratch.written), self.table.io, also=self.owned)
+
+    def has_landed(self) -> bool:
+        """Whether the table has a snapshot of an earlier attempt; one that is gone has none."""
+        try:
+            return self.already_landed(self.refreshed()) is not None
+        except TableGone:
+            return False
 
     def observe(self, phase: Phase) -> None:
         self.environment.observe(phase, self.attempts)

@@ -39,6 +39,12 @@ def listing(io: FileIO, prefix: str) -> pa.Table:
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
+def holds_files(io: FileIO, prefix: str) -> bool:
+    """Whether there is a file below a prefix."""
+    with naming(prefix, "list"):
+        return next(_rows(io, prefix.rstrip("/")), None) is not None
+
+
 def _rows(io: FileIO, prefix: str) -> Iterator[Row]:
     folder = local_target(io, prefix)
     if folder is not None:

@@ -245,8 +245,8 @@ def adopt(metadata: Any, path: str = "") -> TableMetadata:
 
 def identity_of(metadata: Any) -> str:
     """The id a table has had since it was made; empty for one of version 1 that was made without."""
-    is_said = "table_uuid" in metadata.model_fields_set and metadata.table_uuid != id_by_location(metadata.location)
-    return str(metadata.table_uuid) if is_said else ""
+    by_location = metadata.format_version == 1 and metadata.table_uuid == id_by_location(metadata.location)
+    return str(metadata.table_uuid) if "table_uuid" in metadata.model_fields_set and not by_location else ""
 
 
 def are_others(one: str, other: str) -> bool:

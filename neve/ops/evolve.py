@@ -28,9 +28,9 @@ from neve.catalog import LostRace, RequirementFailed
 from neve.catalog.outcome import Swapped
 from neve.commit.cleanup import delete_retired
 from neve.commit.retry import wait_before
-from neve.errors import CommitConflict, UnsupportedFeature, UserError
+from neve.errors import CommitConflict, TableError, UnsupportedFeature, UserError
 from neve.model.evolve import evolved_spec
-from neve.model.metadata import adopt
+from neve.model.metadata import adopt, are_others, identity_of
 from neve.model.properties import TableProperties
 from neve.ops.context import TableContext
 
@@ -127,7 +127,11 @@ def land(context: TableContext, change: Callable[[TableContext], Change], doing:
         except (LostRace, RequirementFailed):
             took = environment.now_ms() - began
             environment.sleep(wait_before(attempt, context.properties, took, environment.jitter()))
-            context = context.refreshed()
+            before, context = context, context.refreshed()
+            if are_others(identity_of(context.metadata), identity_of(before.metadata)):
+                raise TableError(
+                    f"Table {context.name} was dropped and made anew meanwhile; no {doing} went into the new one."
+                ) from None
         else:
             swapped = Swapped(context.metadata, adopt(done.metadata), done.metadata_location)
             delete_retired(context.io, swapped.retired, swapped.metadata_location)

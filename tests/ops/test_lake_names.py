@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import neve
-from neve.errors import NeveError, UserError
+from neve.errors import NeveError, TableError, UserError
+from neve.ops import evolve
+from neve.ops import publish as ops_publish
+from neve.ops.evolve_schema import SchemaChange
 
 
 def ids(table: neve.Table) -> list[int]:
@@ -79,3 +83,60 @@ def test_a_version_that_is_none_is_one_error(tmp_path: Path, version: Any):
         lake.create_table("db.t", "id bigint", format_version=version)
     with pytest.raises(UserError, match="version"):
         lake.create_table("db.u", "id bigint").upgrade(version)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: evolve.set_properties(t.context, {"a": "b"}),
+        lambda t: evolve.upgrade(t.context, 3),
+        lambda t: evolve.evolve_partitions(t.context, ["bucket(4, id)"]),
+        lambda t: SchemaChange(t.context).rename_column("id", "x").commit(),
+    ],
+    ids=["properties", "version", "partitions", "columns"],
+)
+def test_a_change_does_not_go_into_a_table_that_was_made_anew(tmp_path: Path, change: Callable[[neve.Table], Any]):
+    lake = neve.connect(tmp_path)
+    stale = lake.create_table("db.t", "id bigint")
+    lake.drop_table("db.t")
+    lake.create_table("db.t", "other bigint")
+    before = lake.table("db.t").context.iceberg.metadata_location
+    with pytest.raises(TableError, match="made anew"):
+        change(stale)
+    assert lake.table("db.t").context.iceberg.metadata_location == before
+
+
+def test_a_table_that_is_dropped_meanwhile_is_one_error_and_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    lake = neve.connect(tmp_path)
+    table, publish = lake.create_table("db.t", "id bigint"), ops_publish.publish
+
+    def meanwhile(*asked: Any) -> Any:
+        lake.drop_table("db.t", purge=True)
+        return publish(*asked)
+
+    monkeypatch.setattr(ops_publish, "publish", meanwhile)
+    with pytest.raises(TableError, match="does not exist any more"):
+        table.append([{"id": 1}])
+    assert [path for path in (tmp_path / "db").rglob("*") if path.is_file()] == []
+
+
+def test_a_table_whose_metadata_lies_elsewhere_keeps_its_place_too(tmp_path: Path):
+    lake = neve.connect(tmp_path)
+    lake.create_table("db.t", "id bigint", properties={"write.metadata.path": "meta"}).append([{"id": 1}])
+    lake.rename_table("db.t", "db.old")
+    assert (
+        lake.create_table("db.t", "id bigint").context.metadata.location
+        != lake.table("db.old").context.metadata.location
+    )
+
+
+def test_places_are_spelt_out_and_others_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    lake = neve.connect("lake")
+    made = lake.create_table("db.t", "id bigint", location="lake/../there")
+    assert made.context.metadata.location == f"file://{tmp_path}/there"
+    with pytest.raises(Exception, match=""):  # noqa: PT011  whatever its storage says
+        lake.create_table("db.u", "id bigint", location="hdfs:/x/t")
+    assert not (tmp_path / "hdfs:").exists()
