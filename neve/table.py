@@ -318,8 +318,8 @@ class Table:
     def fast_forward(self, branch: str, to: str) -> Table:
         """Move a branch to the head of another that has all its snapshots, and so publish what was written there.
 
-        >>> _ = t.create_branch("audit").append([{"id": 31, "region": "eu"}], branch="audit")
-        >>> t.fast_forward("main", "audit").scan("id = 31").count()
+        >>> _ = t.create_branch("review").append([{"id": 31, "region": "eu"}], branch="review")
+        >>> t.fast_forward("main", "review").scan("id = 31").count()
         1
         """
         refs.fast_forward(self.refresh().context, branch, to)

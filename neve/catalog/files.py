@@ -11,7 +11,7 @@ from pyiceberg.io import FileIO
 from neve.errors import MissingFile, NeveError, TableError
 from neve.io.files import read_all, write_new
 from neve.io.listing import holds_files
-from neve.io.paths import may_be_place_of, named_place
+from neve.io.paths import canonical, may_be_place_of, named_place
 from neve.model import metadata as model
 from neve.model.metadata import TableMetadata, parse, serialise
 from neve.model.properties import properties_of
@@ -62,7 +62,9 @@ def free_place(io: FileIO, location: str) -> str:
 def _is_plausible(metadata: TableMetadata, previous: str) -> bool:
     """Whether the table may lie where it says; its metadata may lie deeper where its properties say so."""
     return may_be_place_of(metadata.location, previous) or (
-        previous.rsplit("/", 1)[0] == _folder(metadata) != f"{metadata.location.rstrip('/')}/metadata"
+        canonical(previous.rsplit("/", 1)[0])
+        == canonical(_folder(metadata))
+        != canonical(f"{metadata.location.rstrip('/')}/metadata")
     )
 
 

@@ -7,10 +7,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
 from neve.commit.window import Base
-from neve.io.paths import named_place, with_scheme_all
+from neve.io.paths import named_place
 from neve.tree.entries import EntryTable, Manifest
 from neve.tree.write import ManifestContext
 
@@ -85,8 +83,8 @@ class Scratch:
 
     def vector_path(self, base: Base) -> str:
         """The path of a Puffin file of vectors that this commit makes of others."""
-        asked = base.properties.data_path
-        path = f"{_folder(base, asked or 'data')}/{self.commit_id}-vectors-{len(self.vectors)}.puffin"
+        folder = named_place(base.metadata.location, base.properties.data_path or "data")
+        path = f"{folder}/{self.commit_id}-vectors-{len(self.vectors)}.puffin"
         self.vectors.append(path)
         return path
 
@@ -127,11 +125,4 @@ class Scratch:
 
 def metadata_folder(base: Base) -> str:
     """Where metadata of the table goes."""
-    return _folder(base, base.properties.metadata_path or "metadata")
-
-
-def _folder(base: Base, asked: str) -> str:
-    """A place that a property names. Version 4 takes a path without a scheme for one below the table."""
-    location = base.metadata.location
-    place = named_place(location, asked)
-    return place if base.metadata.format_version < 4 else str(with_scheme_all(location, pa.array([place]))[0])
+    return named_place(base.metadata.location, base.properties.metadata_path or "metadata")

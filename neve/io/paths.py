@@ -127,10 +127,14 @@ def relativise_all(location: str, paths: Column) -> pa.Array:
 def named_place(location: str, asked: str) -> str:
     """The place that a property of a table names: below the table's location unless it is absolute.
 
-    >>> named_place("s3://b/t", "files"), named_place("s3://b/t", "s3://other/files/")
-    ('s3://b/t/files', 's3://other/files')
+    Without a scheme it gets that of the location: version 4 would take it for a place below the table.
+
+    >>> [named_place("s3://b/t", asked) for asked in ("files", "s3://other/files/", "/files")]
+    ['s3://b/t/files', 's3://other/files', 's3://b/files']
     """
     asked = asked.rstrip("/")
+    if asked.startswith("/") and scheme_of(location) is not None:
+        return _first(with_scheme_all(location, _column(asked)))
     return asked if _is_absolute(asked) else f"{location.rstrip('/')}/{asked}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -68,11 +69,11 @@ def test_metadata_columns_may_be_qualified(lake: neve.Lake):
 
 
 def test_a_column_is_found_in_its_own_case_first(lake: neve.Lake):
-    table = lake.create_table("db.t", "a bigint, A bigint", format_version=2)
+    table = lake.create_table("db.t", pa.schema([("a", pa.int64()), ("A", pa.int64())]), format_version=2)
     table.append([{"a": 1, "A": 2}])
     lake.sql("DELETE FROM db.t WHERE a = 2")  # no row: statistics say so
     assert table.refresh().scan().to_arrow(engine="arrow").num_rows == 1
-    table = lake.create_table("db.u", "ab bigint, AB bigint", format_version=2)
+    table = lake.create_table("db.u", pa.schema([("ab", pa.int64()), ("AB", pa.int64())]), format_version=2)
     with pytest.raises(UserError, match="'Ab' is ambiguous"):
         lake.sql("DELETE FROM db.u WHERE Ab = 2")
 
