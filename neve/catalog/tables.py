@@ -78,7 +78,7 @@ def rename_table(catalog: NeveCatalog, identifier: str | Identifier, new_identif
     parts, new_parts = identifier_of(identifier), identifier_of(new_identifier)
     with _known(catalog, parts):  # before a namespace is made for it
         if parts not in catalog.list_tables(parts[:-1]):
-            raise NoSuchTableError(_shown(parts))
+            catalog.load_table(parts)  # some catalogs know names in other cases too
     _ensure_namespace(catalog, new_parts[:-1])
     try:
         with _known(catalog, parts):
