@@ -70,7 +70,7 @@ def commit(
     return job.proven(outcome) if isinstance(outcome, Rejected) else outcome
 
 
-class TableGone(TableError):
+class _Gone(TableError):
     """The table is not there any more; another may have its name."""
 
 
@@ -120,9 +120,9 @@ class _Commit:
         try:
             found = self.catalog.load_table(self.table.name())
         except NoSuchTableError as e:
-            raise TableGone(f"Table {name} does not exist any more. Nothing landed.") from e
+            raise _Gone(f"Table {name} does not exist any more. Nothing landed.") from e
         if are_others(identity_of(found.metadata), identity_of(self.table.metadata)):
-            raise TableGone(f"Table {name} was dropped and made anew meanwhile. Nothing went into the new one.")
+            raise _Gone(f"Table {name} was dropped and made anew meanwhile. Nothing went into the new one.")
         self.table = found
         base = Base(self.table.io, adopt(self.table.metadata, self.table.metadata_location), self.branch)
         taken = base.metadata.snapshot_by_id(self.scratch.snapshot_id)
@@ -256,7 +256,7 @@ class _Commit:
         """Whether the table has a snapshot of an earlier attempt; one that is gone has none."""
         try:
             return self.already_landed(self.refreshed()) is not None
-        except TableGone:
+        except _Gone:
             return False
 
     def observe(self, phase: Phase) -> None:
