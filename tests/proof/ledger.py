@@ -38,6 +38,12 @@ class Tally:
         """Add to a figure."""
         self.figures[name] = self.figures.get(name, 0) + value
 
+    def write_down(self) -> None:
+        """Add a line to the ledger, if one is kept."""
+        if "NEVE_LEDGER" in os.environ:
+            with Path(os.environ["NEVE_LEDGER"]).open("a") as file:
+                file.write(json.dumps(asdict(self)) + "\n")
+
     def settle(self) -> None:
         """Fail with every failure."""
         assert not self.failures, f"{len(self.failures)} of {self.cases} cases:\n" + "\n".join(self.failures[:20])
@@ -56,9 +62,7 @@ def tallied(guarantee: str) -> Iterator[Tally]:
         raise
     finally:
         tally.figure("seconds", round(monotonic() - started, 1))
-        if "NEVE_LEDGER" in os.environ:
-            with Path(os.environ["NEVE_LEDGER"]).open("a") as file:
-                file.write(json.dumps(asdict(tally)) + "\n")
+        tally.write_down()
 
 
 def table_of(lines: list[dict[str, object]]) -> str:
