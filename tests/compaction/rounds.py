@@ -136,6 +136,10 @@ def run(statement: Any, order: Order) -> dict[str, Any]:
     return {"lost": result.reruns, "said": result.summary}
 
 
+def pack_deletes(table: Table, order: Order) -> dict[str, Any]:
+    return {"lost": 0, "said": table.rewrite_position_deletes().options(order["options"]).execute().summary}
+
+
 def append(table: Table, order: Order) -> dict[str, Any]:
     return {"lost": 0, "said": f"{table.append(order['rows']).rows_added} rows added"}
 
@@ -151,7 +155,7 @@ def evolve(table: Table, order: Order) -> dict[str, Any]:
 
 
 VERBS: dict[str, Callable[[Table, Order], dict[str, Any]]] = {
-    verb.__name__: verb for verb in (compact, delete, update, merge, append, insert, evolve)
+    verb.__name__: verb for verb in (compact, pack_deletes, delete, update, merge, append, insert, evolve)
 }
 
 

@@ -26,6 +26,7 @@ from tests.proof.hand import COLUMNS, NO_WAIT, opened
 
 HOUR = 60 * 60 * 1000
 NEXT_ROW = {"id": -1, "region": "eu", "n": 0}
+NEW_NAME = "db.u"  # what the table is called once it was renamed
 
 
 def lake_in(folder: Path, catalog: type[EmbeddedCatalog] = EmbeddedCatalog) -> Lake:
@@ -39,7 +40,7 @@ def lake_in(folder: Path, catalog: type[EmbeddedCatalog] = EmbeddedCatalog) -> L
 class State:
     """What a table shows, without what differs from run to run."""
 
-    exists: bool = False
+    name: str = ""  # none: there is no table
     rows: dict[str, Counter[str]] = field(default_factory=dict)  # of every branch and tag
     version: int = 0
     specs: int = 0
@@ -54,7 +55,7 @@ class State:
         metadata = table.refresh().context.metadata
         refs = {*metadata.refs} or {"main"}
         return cls(
-            exists=True,
+            name=table.name,
             rows={name: rows_in(table, name) for name in refs},
             version=metadata.format_version,
             specs=len(metadata.partition_specs),
@@ -71,7 +72,14 @@ def rows_in(table: Table, ref: str) -> Counter[str]:
     return Counter(repr(row) for row in found.to_pylist()) if found is not None else Counter()
 
 
-def table_in(lake: Lake, name: str = "db.t") -> Table | None:
+def table_in(lake: Lake) -> Table | None:
+    """The table, whichever of its names it has; never both."""
+    found = [table for name in ("db.t", NEW_NAME) if (table := _named(lake, name)) is not None]
+    require(len(found) < 2, "the table has both names")
+    return found[0] if found else None
+
+
+def _named(lake: Lake, name: str) -> Table | None:
     try:
         return opened(lake, name)
     except UnknownName:
@@ -125,12 +133,25 @@ def audit(folder: Path, before: State, after: State, *, acknowledged: bool, refu
     require(now in (before, after), "neither before nor after", now)
     require(not acknowledged or now == after, "acknowledged and lost", now)
     require(not refused or now == before, "refused and done", now)
-    if table is None and not before.exists:  # a table that could not be made is made now
-        lake.create_table("db.t", COLUMNS, ["region"])
-        table = table_in(lake)
+    if table is None and not before.name:
+        table = _made_now(lake, folder, after)
     if table is not None:
         _goes_on(folder, table)
     return now
+
+
+def _made_now(lake: Lake, folder: Path, wanted: State) -> Table:
+    """A table that could not be made, or brought in with its snapshots, can be now."""
+    if wanted.snapshots:
+        lake.register_table("db.t", newest_metadata(folder).as_uri())
+    else:
+        lake.create_table("db.t", COLUMNS, ["region"])
+    return opened(lake)
+
+
+def newest_metadata(folder: Path) -> Path:
+    """The metadata file with the highest number, of the table `db.t` of a lake."""
+    return max(folder.glob("db/t/metadata/*.metadata.json"))
 
 
 def _looked_at(table: Table | None) -> State:

@@ -12,7 +12,7 @@ from tests.extent import IS_FULL
 from tests.proof.answers import Unreliable
 from tests.proof.audit import State, audit, lake_in
 from tests.proof.ledger import Tally, tallied
-from tests.proof.verbs import VERBS, VERSIONS, Ground, fits
+from tests.proof.verbs import VERBS, Ground, turn
 
 SCRIPTS = [
     *((word,) for word in ("lost", "lost1", "lost2", "never", "late", "after", "twice", "twice1", "twice2", "down")),
@@ -26,10 +26,9 @@ SCRIPTS = [
 # Verbs that end in one swap of an existing table.
 WRITERS = ("append", "overwrite", "delete", "delete, copied", "update", "merge", "compaction", "rewrite_manifests")
 CHANGERS = ("expire_snapshots", "evolve_partitions", "evolve_schema", "upgrade", "create_branch", "rollback")
+CHANGERS += ("set_properties", "remove_properties", "create_tag", "drop_branch", "fast_forward", "set_current_snapshot")
 ALL = [
-    (verb, version, script)
-    for number, (verb, script) in enumerate(product((*WRITERS, *CHANGERS), SCRIPTS))
-    if fits(verb, version := VERSIONS[number % 3])
+    (verb, turn(verb, number), script) for number, (verb, script) in enumerate(product((*WRITERS, *CHANGERS), SCRIPTS))
 ]
 QUICK = [("append", 4, ("twice1",)), ("update", 3, ("after",)), ("evolve_partitions", 2, ("twice",))]
 

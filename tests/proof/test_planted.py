@@ -58,8 +58,7 @@ def found(tally: Tally, find: Callable[[], Any]) -> None:
 class TestCrashes:
     def sweep(self, here: Ground, verb: str, kinds: frozenset[Kind]) -> None:
         before, after = here.states(verb)
-        here.restore(verb)
-        steps = forked(lambda: here.run(verb)).steps
+        steps = here.steps(verb)
         for at in (at for at, step in enumerate(steps, 1) if step.kind in kinds):
             here.restore(verb)
             ended = forked(lambda: here.run(verb), Fault(at=at))

@@ -13,7 +13,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyspark
 import pytest
@@ -21,23 +20,12 @@ import pytest
 from neve.run.spark.java import find, launcher_home
 from tests.compaction.rounds import ROOT, Order, Worker
 from tests.extent import IS_FULL
-from tests.proof.audit import State, Unsound, audit, lake_in, on_disk, reachable
-from tests.proof.hand import COLUMNS, opened
+from tests.proof.audit import Unsound, audit, lake_in, on_disk, reachable
+from tests.proof.hand import opened
 from tests.proof.ledger import Tally, tallied
+from tests.proof.spark_orders import BY_DRIVER, orders, states, told, working
 from tests.proof.verbs import VERSIONS, Ground
 from tests.sessions import EVERY_JAVA
-
-MERGED = [{"id": 2, "region": "us", "n": 9, "note": "x"}, {"id": 99, "region": "eu", "n": 9, "note": "new"}]
-ORDERS: dict[str, Order] = {
-    "append": {"do": "insert", "rows": [[90, "eu", 0, "x"], [91, "us", 0, "x"]], "columns": COLUMNS},
-    "update": {"do": "update", "where": "region = 'eu'", "set": {"n": "n + 1"}, "mode": "merge-on-read"},
-    "update, copied": {"do": "update", "where": "region = 'eu'", "set": {"n": "n + 1"}, "mode": "copy-on-write"},
-    "delete, copied": {"do": "delete", "where": "id = 2", "mode": "copy-on-write"},
-    "merge": {"do": "merge", "rows": MERGED, "mode": "merge-on-read"},
-    "merge, copied": {"do": "merge", "rows": MERGED, "mode": "copy-on-write"},
-    "compact": {"do": "compact", "where": None, "options": {"rewrite-all": "true"}, "verifies": True, "sort": []},
-}
-COMMON: Order = {"table": "db.t", "isolation": "serializable", "reruns": 0, "spec": "upgrade", "halt": None}
 
 SPECULATION = {
     "spark.speculation": "true",
@@ -48,10 +36,6 @@ SPECULATION = {
 }
 
 pytestmark = pytest.mark.skipif(not IS_FULL, reason="NEVE_PROOF=all starts clusters")
-
-
-def orders() -> dict[str, Order]:
-    return {name: order | COMMON for name, order in ORDERS.items()}
 
 
 def test_a_task_that_fails_is_tried_again(tmp_path: Path):
@@ -86,7 +70,7 @@ def test_a_job_that_is_cancelled_changes_nothing(tmp_path: Path):
 def test_files_that_count_because_they_are_there_are_found_out(tmp_path: Path):
     """The test of the test: a commit that takes what lies in the folder takes rows twice."""
     here = Ground(tmp_path / "lake", 3)
-    order = orders()["append"]
+    order = orders(3)["append"]
     with tallied("planted faults are found by their harness") as tally, tally.case("a commit lists the folder"):
         with working(Worker(here.folder, "local[2,4]")) as worker:
             before, after = states(here, worker, "append", order)
@@ -97,6 +81,10 @@ def test_files_that_count_because_they_are_there_are_found_out(tmp_path: Path):
         with pytest.raises(Unsound, match="neither before nor after"):
             audit(here.folder, before, after, acknowledged=True)
         tally.figure("found")
+
+
+def written_by_tasks(version: int) -> dict[str, Order]:
+    return {name: order for name, order in orders(version).items() if name not in BY_DRIVER}
 
 
 def require_left(tally: Tally, why: str) -> None:
@@ -118,7 +106,7 @@ def faults(
     for version in versions:
         here = Ground(folder / f"v{version}" / "lake", version)
         with working(Worker(here.folder, master, options)) as worker:
-            for name, order in orders().items():
+            for name, order in written_by_tasks(version).items():
                 before, after = states(here, worker, name, order)
                 for kind, when in ways:
                     with tally.case(f"{name} v{version}: {kind} at {when}"):
@@ -127,17 +115,6 @@ def faults(
                         played(worker, order | trouble(kind, when, mark, cancels), mark, cancels)
                         tally.figure("files left", left_in(here.folder))
                         audit(here.folder, before, before if cancels else after, acknowledged=not cancels)
-
-
-def states(here: Ground, worker: Worker, name: str, order: Order) -> tuple[State, State]:
-    """What the table shows before a statement, and after one that meets no fault."""
-    here.restore(name)
-    before = here.state()
-    came = told(worker, order)
-    assert came["landed"], came
-    after = here.state()
-    assert before != after
-    return before, after
 
 
 def trouble(kind: str, when: str, mark: Path, cancels: bool) -> Order:
@@ -158,26 +135,9 @@ def played(worker: Worker, order: Order, mark: Path, cancels: bool) -> None:
         assert came.get("files", 0) == 0, came
 
 
-def told(worker: Worker, order: Order) -> dict[str, Any]:
-    """What came of an order."""
-    worker.tell(order)
-    assert worker.hear() == {"ready": True}
-    worker.tell("go")
-    return worker.hear()
-
-
 def left_in(folder: Path) -> int:
     """How many files nothing leads to."""
     return len(on_disk(folder) - reachable(opened(lake_in(folder))))
-
-
-@contextmanager
-def working(worker: Worker) -> Iterator[Worker]:
-    assert worker.hear() == {"ready": True}
-    try:
-        yield worker
-    finally:
-        worker.stop()
 
 
 @contextmanager

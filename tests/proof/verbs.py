@@ -15,7 +15,8 @@ from typing import Any
 
 from neve import Lake, Table
 from neve.commit.outcome import require
-from tests.proof.audit import HOUR, State, lake_in, table_in
+from tests.proof.audit import HOUR, NEW_NAME, State, lake_in, newest_metadata, table_in
+from tests.proof.faults import Step, forked
 from tests.proof.hand import COLUMNS, Hand, Statement, opened, where
 
 VERSIONS = (2, 3, 4)
@@ -48,8 +49,8 @@ def lived(lake: Lake, version: int) -> Table:
     return table
 
 
-def _orphaned(table: Table) -> None:
-    place = Path(table.context.metadata.location.removeprefix("file://"))
+def _orphaned(lake: Lake) -> None:
+    place = _folder(lake) / "db" / "t"
     for name in ("data/lost.parquet", "metadata/lost-m0.avro", "data/.0123456789abcdef0123456789abcdef.part"):
         (place / name).write_bytes(b"lost")
 
@@ -86,6 +87,24 @@ def _recreate(lake: Lake) -> None:
     lake.create_table("db.t", COLUMNS, ["region"], format_version=3)
 
 
+def _register(lake: Lake) -> None:
+    """Bring in a table that was dropped, by the newest of its metadata files."""
+    lake.register_table("db.t", newest_metadata(_folder(lake)).as_uri())
+
+
+def _empty(lake: Lake) -> None:
+    lake.drop_table("db.t", purge=True)
+    shutil.rmtree(_folder(lake) / "db")
+
+
+def _folder(lake: Lake) -> Path:
+    return Path(lake.catalog.properties["warehouse"].removeprefix("file://"))
+
+
+def _first(table: Table) -> int:
+    return table.context.metadata.snapshots[0].snapshot_id
+
+
 VERBS: dict[str, Callable[[Lake], Any]] = {
     "append": on_table(lambda t: t.append([{"id": 90, "region": "eu", "n": 0, "note": "x"}])),
     "overwrite": on_table(lambda t: t.overwrite([{"id": 91, "region": "eu", "n": 0, "note": "x"}], "region = 'eu'")),
@@ -98,6 +117,9 @@ VERBS: dict[str, Callable[[Lake], Any]] = {
     "update": statement(Statement("update", EU, add=100)),
     "update, copied": statement(Statement("update", EU, add=100, mode="copy-on-write")),
     "merge": statement(Statement("merge", rows=((2, "us", 7, "merged"), (77, "eu", 7, "merged")))),
+    "merge, copied": statement(
+        Statement("merge", rows=((2, "us", 7, "merged"), (77, "eu", 7, "merged")), mode="copy-on-write")
+    ),
     "compaction": statement(Statement("compact")),
     "rewrite_manifests": on_table(lambda t: t.rewrite_manifests().execute()),
     "expire_snapshots": on_table(lambda t: t.expire_snapshots().older_than(_soon()).retain_last(1).execute()),
@@ -108,17 +130,51 @@ VERBS: dict[str, Callable[[Lake], Any]] = {
     "evolve_schema": on_table(_add_column),
     "set_properties": on_table(lambda t: t.set_properties(owner="me")),
     "upgrade": on_table(lambda t: t.upgrade(t.context.metadata.format_version + 1)),
+    "remove_dangling_deletes": on_table(lambda t: t.remove_dangling_deletes().execute()),
+    "remove_properties": on_table(lambda t: t.remove_properties("neve.commit.reruns")),
     "create_branch": on_table(lambda t: t.create_branch("side")),
+    "create_tag": on_table(lambda t: t.create_tag("late")),
+    "drop_branch": on_table(lambda t: t.drop_branch("old")),
+    "drop_tag": on_table(lambda t: t.drop_tag("early")),
+    "fast_forward": on_table(lambda t: t.fast_forward("old", "main")),
     "rollback": on_table(lambda t: t.rollback(t.context.metadata.snapshots[1].snapshot_id)),
+    "set_current_snapshot": on_table(lambda t: t.set_current_snapshot(_first(t))),
     "create_table": _recreate,
+    "register_table": _register,
+    "rename_table": lambda lake: lake.rename_table("db.t", NEW_NAME),
     "drop_table": lambda lake: lake.drop_table("db.t"),
     "purge_table": lambda lake: lake.drop_table("db.t", purge=True),
 }
-QUICK = ("append", "delete", "compaction", "expire_snapshots", "create_table")
+UNSEEN = ("remove_orphan_files",)  # changes nothing a table shows
+# What changes tables and is not in the list, and why; `test_verbs.py` looks that nothing else is missing.
+BY_OTHER_NAMES = {
+    "rewrite_data_files": "compaction",
+    "rewrite_position_deletes": "a Spark job; tests/proof/test_spark_crash.py",
+    "maintain": "a Spark job; runs other verbs of the list one by one",
+    "export_metadata": "changes nothing of the table; tests/tree",
+}
+
+# What some verbs need to find, and these verbs; the others find the table as it has lived.
+PREPARED: tuple[tuple[Any, ...], ...] = (
+    (_orphaned, "remove_orphan_files"),
+    (_empty, "create_table"),
+    (lambda lake: lake.drop_table("db.t"), "register_table"),
+    (on_table(lambda t: t.create_branch("old", _first(t))), "drop_branch", "fast_forward"),
+    (on_table(lambda t: t.iceberg.delete("region = 'us'")), "remove_dangling_deletes"),  # leaves the deletes of files
+)
 
 
 def fits(verb: str, version: int) -> bool:
+    """Whether a verb has something to do on a table of a version."""
+    if verb == "remove_dangling_deletes":
+        return version == 2  # later ones have vectors, which go with their files
     return verb != "upgrade" or version < 4
+
+
+def turn(verb: str, number: int) -> int:
+    """The version a verb meets its `number`th case on: those that fit take turns."""
+    fitting = [version for version in VERSIONS if fits(verb, version)]
+    return fitting[number % len(fitting)]
 
 
 @dataclass
@@ -130,18 +186,19 @@ class Ground:
     copies: dict[str, Path] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        lake = lake_in(self.folder)
-        table = lived(lake, self.version)
+        lived(lake_in(self.folder), self.version)
         self._keep("plain")
-        _orphaned(table)
-        self._keep("remove_orphan_files")
-        lake.drop_table("db.t", purge=True)
-        shutil.rmtree(self.folder / "db")
-        self._keep("create_table")
+        for prepare, *verbs in PREPARED:
+            if any(fits(verb, self.version) for verb in verbs):
+                self.restore("plain")
+                prepare(lake_in(self.folder))
+                self._keep(*verbs)
 
-    def _keep(self, name: str) -> None:
-        self.copies[name] = self.folder.with_name(f"{self.folder.name}-{name}")
-        shutil.copytree(self.folder, self.copies[name])
+    def _keep(self, *names: str) -> None:
+        """The lake as it is now, for some verbs."""
+        place = self.folder.with_name(f"{self.folder.name}-{names[0]}")
+        shutil.copytree(self.folder, place)
+        self.copies.update(dict.fromkeys(names, place))
 
     def restore(self, verb: str) -> None:
         """The lake as it is before a verb."""
@@ -159,4 +216,14 @@ class Ground:
         self.restore(verb)
         before = self.state()
         self.run(verb)
-        return before, self.state()
+        after = self.state()
+        assert before != after or verb in UNSEEN, f"{verb} does nothing"
+        return before, after
+
+    def steps(self, verb: str) -> tuple[Step, ...]:
+        """The durable steps of a verb that meets no fault."""
+        self.restore(verb)
+        ended = forked(lambda: self.run(verb))
+        assert ended.acknowledged, ended.error
+        assert ended.steps
+        return ended.steps
