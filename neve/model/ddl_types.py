@@ -8,6 +8,7 @@ ListType(type='list', element_id=1, element_type=FixedType(length=16), element_r
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
@@ -39,7 +40,7 @@ from sqlglot.dialects.spark import Spark
 
 from neve.errors import UnknownName, UserError
 
-__all__ = ["Words", "column_fields", "column_type"]
+__all__ = ["Words", "column_fields", "column_type", "refuse_alike"]
 
 _TYPES: dict[str, IcebergType] = {
     "BOOLEAN": BooleanType(),
@@ -89,11 +90,16 @@ class Words(Spark):
 def column_fields(definitions: list[exp.ColumnDef], ids: count[int]) -> list[NestedField]:
     """The columns of a table or a struct; they are numbered before what is nested in them."""
     names = [d.name for d in definitions]
-    folded = [name.lower() for name in names]
-    if twice := [name for at, name in enumerate(names) if name.lower() in folded[:at]]:
-        raise UserError(f"Cannot name two columns {twice[0]!r}: Spark does not tell upper from lower case.")
+    for at, name in enumerate(names):
+        refuse_alike(name, names[:at])
     numbered = [(next(ids), d) for d in definitions]
     return [_field(number, d, ids) for number, d in numbered]
+
+
+def refuse_alike(name: str, others: Iterable[str]) -> None:
+    """Refuse the name of a column that differs in case only, or not at all, from one beside it."""
+    if name.lower() in {other.lower() for other in others}:
+        raise UserError(f"Cannot name two columns {name!r}: Spark does not tell upper from lower case.")
 
 
 def _field(number: int, definition: exp.ColumnDef, ids: count[int]) -> NestedField:
@@ -102,12 +108,12 @@ def _field(number: int, definition: exp.ColumnDef, ids: count[int]) -> NestedFie
         raise UserError(
             f"Cannot use {unknown.pop().__name__} on column {definition.name!r}: NOT NULL and COMMENT are understood."
         )
-    comment = constraints.get(exp.CommentColumnConstraint)
+    comment, required = (constraints.get(c) for c in (exp.CommentColumnConstraint, exp.NotNullColumnConstraint))
     return NestedField(
         number,
         definition.name,
         column_type(definition.kind, ids),
-        required=exp.NotNullColumnConstraint in constraints,
+        required=required is not None and not required.args.get("allow_null"),  # NULL is NOT NULL with a mark
         doc=comment.this.name if comment else None,
     )
 

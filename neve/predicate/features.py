@@ -55,6 +55,7 @@ class Features:
     has_aggregate: bool
     has_window: bool
     has_generator: bool
+    has_star: bool  # all columns at once
     nondeterministic: tuple[str, ...]  # the functions that may say something else when asked again
     columns: tuple[str, ...]  # the columns it names, as it names them
 
@@ -71,6 +72,7 @@ def features_of(text: str) -> Features:
         has_aggregate=any(name in AGGREGATES and not is_windowed for name, is_windowed in calls),
         has_window=any(word.says("OVER") for word in outside),
         has_generator=bool(names & GENERATORS),
+        has_star=any(star.find_ancestor(exp.Query) is None for star in given.root.find_all(exp.Star)),
         nondeterministic=tuple(sorted(names & NONDETERMINISTIC)),
         columns=tuple(dict.fromkeys(".".join(parts) for parts in column_parts(_level(given.root)))),
     )

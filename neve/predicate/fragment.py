@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from sqlglot import exp
 
+from neve.errors import UserError
 from neve.predicate.source import Word, parsed, words, wrong
 from neve.predicate.temporal import TimeTravel, time_travels
 
@@ -26,15 +28,24 @@ class Fragment:
     root: exp.Expression
 
 
-def fragment(text: str) -> Fragment:
-    """Read one expression, condition or query."""
-    found = words(text)
+def fragment(text: str, *, shown: str | None = None) -> Fragment:
+    """Read one expression, condition or query; errors point into `shown`, if it is given: the text before blanks."""
+    whole, found = text if shown is None else shown, words(text)
     travels = time_travels(text, found)
     # sqlglot knows some spellings of time travel, which ones depends on its version
-    roots = parsed(edited(text, ((t.start, t.end, " " * (t.end - t.start)) for t in travels)))
+    roots = parsed(edited(text, ((t.start, t.end, " " * (t.end - t.start)) for t in travels)), shown=whole)
     if len(roots) != 1 or isinstance(roots[0], _STATEMENTS):
-        raise wrong("SQL", text, None, None, "it is not one expression, condition or query")
+        raise wrong("SQL", whole, None, None, "it is not one expression, condition or query")
+    if isinstance(roots[0], exp.Alias | exp.Aliases):
+        raise _named(whole, roots[0])
     return Fragment(text, found, travels, roots[0])
+
+
+def _named(text: str, root: exp.Alias | exp.Aliases) -> UserError:
+    """The error that a value has a name, as in `a = b c`: more likely an operator is missing than a name is meant."""
+    alias: Any = root.args["alias"] if isinstance(root, exp.Alias) else root.expressions[0]
+    start, end = alias.meta.get("start"), alias.meta.get("end")
+    return wrong("SQL", text, start, None if end is None else end + 1, f"unexpected alias {alias.name!r}")
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:

@@ -12,7 +12,7 @@ Expressions mean to us what conditions mean to Spark, and the normal form says s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,17 @@ def bound(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool
 def normal(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool = True) -> BooleanExpression:
     """An expression in normal form; a name or a literal that does not fit the schema is an error."""
     return _Normaliser(schema, case_sensitive).of(expression, False, 0)
+
+
+def compared(expression: BooleanExpression, schema: Schema) -> Iterator[NestedField]:
+    """The columns that an expression in normal form compares with values; to be null is no comparison."""
+    waiting = [expression]
+    while waiting:
+        match waiting.pop():
+            case And() | Or() as both:
+                waiting += [both.left, both.right]
+            case LiteralPredicate() | SetPredicate() as leaf if isinstance(leaf.term, Reference):
+                yield schema.find_field(leaf.term.name)
 
 
 def all_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 
 from neve.errors import UserError
@@ -26,6 +26,9 @@ from neve.predicate.normal import MAX_DEPTH
 
 __all__ = ["Kind", "Word", "column_parts", "parsed", "parts_of", "too_deep", "words", "wrong"]
 
+_SPARK = Dialect.get_or_raise("spark")
+_COMMANDS = frozenset(_SPARK.tokenizer_class.COMMANDS)  # to sqlglot what follows is one word, for somebody else to read
+_STATEMENTS = _COMMANDS | {*_SPARK.parser_class.STATEMENT_PARSERS} - {TokenType.SEMICOLON}
 _SHOWN = 100  # characters of a line shown around the place of an error
 
 
@@ -67,20 +70,23 @@ class Word:
 def words(text: str, what: str = "SQL") -> tuple[Word, ...]:
     """The words of SQL text in Spark's dialect, without comments."""
     try:
-        tokens = sqlglot.tokenize(text, read="spark")
+        return tuple(_words(text, _tokens(text)))
     except TokenError as e:
         raise _torn(what, text, e) from None
-    return tuple(_words(text, tokens))
 
 
-def parsed(text: str, what: str = "SQL") -> list[exp.Expression]:
-    """The parse trees of the statements in SQL text."""
+def parsed(text: str, what: str = "SQL", *, shown: str | None = None) -> list[exp.Expression]:
+    """The parse trees of SQL text: of expressions, conditions or queries. A first word such as COMMENT is a column.
+
+    Errors point into `shown`, if it is given: the text before something in it was made blank.
+    """
+    whole = text if shown is None else shown
     try:
-        return [root for root in sqlglot.parse(text, read="spark") if isinstance(root, exp.Expression)]
+        return [root for root in _SPARK.parser().parse(_tokens(text), text) if isinstance(root, exp.Expression)]
     except ParseError as e:
-        raise _unexpected(what, text, e) from None
+        raise _unexpected(what, whole, e) from None
     except TokenError as e:
-        raise _torn(what, text, e) from None
+        raise _torn(what, whole, e) from None
     except RecursionError:
         raise too_deep(what) from None
     except (
@@ -89,7 +95,7 @@ def parsed(text: str, what: str = "SQL") -> list[exp.Expression]:
         ValueError,
         AttributeError,
     ) as e:  # sqlglot trips over odd calls
-        raise wrong(what, text, None, None, "a function in it lacks arguments, or cannot be read") from e
+        raise wrong(what, whole, None, None, "a function in it lacks arguments, or cannot be read") from e
 
 
 def wrong(what: str, text: str, start: int | None, end: int | None, problem: str, *, verb: str = "parse") -> UserError:
@@ -127,6 +133,21 @@ def column_parts(roots: Iterable[exp.Expression]) -> Iterator[list[str]]:
             waiting += reversed([(child, parameters) for child in node.iter_expressions()])
         elif parts[0].lower() not in parameters:
             yield parts
+
+
+def _tokens(text: str) -> list[Any]:
+    """The tokens of SQL text; the first is a name where it would begin a statement: Spark has such columns too."""
+    found = _SPARK.tokenize(text)
+    if not found or found[0].token_type not in _STATEMENTS:
+        return found
+    first, *others = found
+    if first.token_type in _COMMANDS:
+        others = _SPARK.tokenize(f"{text[: first.start]}{' ' * len(first.text)}{text[first.end + 1 :]}")
+    return [_name(first), *others]
+
+
+def _name(token: Any) -> Any:
+    return type(token)(TokenType.VAR, token.text, token.line, token.col, token.start, token.end, token.comments)
 
 
 def _words(text: str, tokens: Iterable[Any]) -> Iterator[Word]:

@@ -141,14 +141,20 @@ class _Text(Fragment):
             start,
             end,
             alias=node.alias or None,
-            restriction=_restriction(node),
+            restriction=None if self._is_piped else _restriction(node),
             asked=self._asked(node),
             joins_naturally=_joins_naturally(node),
         )
+        behind = next((word.start for word in self.words if word.start >= end), None)
         for travel in self.travels:
-            if end <= travel.start and not self.text[end : travel.start].strip():
+            if travel.start == behind:
                 return replace(name, end=travel.end, version=travel.version, timestamp=travel.timestamp)
         return name
+
+    @cached_property
+    def _is_piped(self) -> bool:
+        """Whether a query goes on behind `|>`; its tree has the conditions of all steps in one place."""
+        return any(word.says("|>") for word in self.words)
 
     def _behind_sample(self, end: int) -> int:
         """Where the alias of a table goes: behind TABLESAMPLE (…) REPEATABLE (…)."""

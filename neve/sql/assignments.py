@@ -43,4 +43,4 @@ def assignment(reader: Reader, *stops: str) -> Assignment:
     """`column = expression`."""
     column = spelled(reader.dotted("a column"))
     reader.expect("=")
-    return Assignment(column, reader.until(",", *stops, what="an expression"))
+    return Assignment(column, reader.expression(",", *stops, what="an expression"))

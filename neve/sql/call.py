@@ -17,7 +17,9 @@ from sqlglot import exp
 
 from neve.errors import UserError
 from neve.ops.rewrite_data_files import RewriteDataFiles
+from neve.predicate.source import Word, wrong
 from neve.predicate.times import zone_of
+from neve.run.spark.session import is_case_sensitive
 from neve.sql.arguments import Argument, arguments, flag, mapping, number, numbers, table, text, texts, time
 from neve.sql.options import Options
 from neve.sql.reader import Reader
@@ -47,12 +49,27 @@ class Procedure:
         return {"table": table, **self.arguments}
 
 
+@dataclass(frozen=True, slots=True)
+class NamedCatalog:
+    """The name of a catalog as a statement says it."""
+
+    statement: str
+    word: Word
+
+    def refuse_unless(self, name: str) -> None:
+        """Refuse any other catalog than the one of this name: the tables meant are not in it."""
+        if self.word.name != name:
+            problem = f"unknown catalog {self.word.name!r}: that of this lake is {name!r}, and may be left out"
+            raise wrong("SQL", self.statement, self.word.start, self.word.end, problem, verb="run")
+
+
 @dataclass(frozen=True)
 class Call:
     """`CALL system.rewrite_data_files(table => 'db.t', where => 'id > 5')`."""
 
     procedure: str
     arguments: Mapping[str, exp.Expression]
+    catalog: NamedCatalog | None = None  # what stands before `system`
 
     def run(self, lake: Lake, options: Options) -> Any:
         """Run the procedure; the answer is what the verb tells, or the table."""
@@ -66,6 +83,8 @@ class Call:
     def _called(self, lake: Lake, options: Options) -> Any:
         """What the procedure makes of its arguments."""
         options.only("CALL")
+        if self.catalog is not None:
+            self.catalog.refuse_unless(lake.catalog.name)
         procedure, zone = PROCEDURES[self.procedure], zone_of(lake.time_zone())
         read = {n: procedure.known[n].value(n, node, zone) for n, node in self.arguments.items()}
         given: Given = {name: value for name, value in read.items() if value is not None}
@@ -93,10 +112,13 @@ def call(reader: Reader) -> Call:
     *place, name = reader.words_of_name("the name of a procedure")
     if not place or place[-1].name.lower() != "system":
         raise reader.wrong(f"procedures are called system.{name.name}", name)
+    if len(place) > 2:
+        raise reader.wrong(f"only the name of a catalog comes before system.{name.name}", place[1])
     procedure = name.name.lower()
     if procedure not in PROCEDURES:
         raise reader.wrong(f"unknown procedure {name.name!r}: known are {', '.join(PROCEDURES)}", name)
-    return Call(procedure, arguments(reader, procedure, PROCEDURES[procedure].known))
+    catalog = NamedCatalog(reader.text, place[0]) if len(place) > 1 else None
+    return Call(procedure, arguments(reader, procedure, PROCEDURES[procedure].known), catalog)
 
 
 # -- the verbs ------------------------------------------------------------------------------------------------------
@@ -104,6 +126,8 @@ def call(reader: Reader) -> Call:
 
 def _rewrite_data_files(found: Table, given: Given) -> Any:
     rewrite = _built(found.rewrite_data_files().options(given.get("options", {})), given, "where", "branch")
+    if "where" in given:
+        rewrite = rewrite.case_sensitive(is_case_sensitive(found.context.spark()))
     strategy, order = given.get("strategy", "sort" if "sort_order" in given else "binpack"), given.get("sort_order")
     if strategy not in ("binpack", "sort"):
         raise UserError(f"Argument 'strategy' is {strategy!r}; it must be 'binpack' or 'sort'.")

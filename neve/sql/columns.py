@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.table.update.schema import UpdateSchema
-from pyiceberg.types import IcebergType, NestedField
+from pyiceberg.types import IcebergType, NestedField, TimestampType, TimestamptzType
 from sqlglot import exp
 
 from neve.errors import UserError
 from neve.model.ddl import schema_of_ddl
-from neve.predicate.constants import constant
+from neve.predicate.constants import Kind, constant
 from neve.predicate.names import quoted
 from neve.predicate.source import parsed
+from neve.predicate.times import local
+from neve.sql.evolving import Columns, evolving
 from neve.sql.options import Options
 from neve.sql.reader import Reader
-from neve.sql.target import Name, table_named
+from neve.sql.target import Name
 from neve.table import Table
 
 if TYPE_CHECKING:
@@ -46,12 +47,12 @@ class Place:
 
     after: str | None = None  # None: first
 
-    def move(self, change: UpdateSchema, path: Name) -> None:
+    def move(self, columns: Columns, path: Name) -> None:
         """Move a column there."""
         if self.after is None:
-            change.move_first(path)
+            columns.change.move_first(path)
         else:
-            change.move_after(path, (*path[:-1], self.after))
+            columns.change.move_after(path, columns.path((*path[:-1], self.after)))
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,13 @@ class NewColumn:
     default: str | None = None
     place: Place | None = None
 
-    def add(self, change: UpdateSchema) -> None:
+    def add(self, columns: Columns) -> None:
         """Add it."""
-        field = _field(self.path[-1], self.definition)
-        default = None if self.default is None else _value(self.default)
-        change.add_column(self.path, field.field_type, field.doc, field.required, default)
+        field, path = _field(self.path[-1], self.definition), columns.added_path(self.path)
+        default = None if self.default is None else _value(self.default, field.field_type, columns.zone)
+        columns.change.add_column(path, field.field_type, field.doc, field.required, default)
         if self.place is not None:
-            self.place.move(change, self.path)
+            self.place.move(columns, path)
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,10 @@ class AddColumns:
     def run(self, lake: Lake, options: Options) -> Table:
         """Add the columns."""
         options.only("ALTER TABLE")
-        table = table_named(lake, self.table)
-        with table.evolve_schema() as change:
+        with evolving(lake, self.table) as columns:
             for column in self.columns:
-                column.add(change)
-        return table
+                column.add(columns)
+        return columns.table
 
 
 @dataclass(frozen=True)
@@ -100,13 +100,11 @@ class DropColumns:
     def run(self, lake: Lake, options: Options) -> Table:
         """Drop the columns."""
         options.only("ALTER TABLE")
-        table = table_named(lake, self.table)
-        known = table.schema.column_names
-        with table.evolve_schema() as change:
+        with evolving(lake, self.table) as columns:
             for path in self.columns:
-                if not self.if_exists or ".".join(path) in known:
-                    change.delete_column(path)
-        return table
+                if not self.if_exists or columns.has(path):
+                    columns.change.delete_column(columns.path(path))
+        return columns.table
 
 
 @dataclass(frozen=True)
@@ -120,10 +118,9 @@ class RenameColumn:
     def run(self, lake: Lake, options: Options) -> Table:
         """Rename the column."""
         options.only("ALTER TABLE")
-        table = table_named(lake, self.table)
-        with table.evolve_schema() as change:
-            change.rename_column(self.column, self.new_name)
-        return table
+        with evolving(lake, self.table) as columns:
+            columns.change.rename_column(columns.renamed_path(self.column, self.new_name), self.new_name)
+        return columns.table
 
 
 @dataclass(frozen=True)
@@ -141,24 +138,24 @@ class AlterColumn:
     def run(self, lake: Lake, options: Options) -> Table:
         """Change the column."""
         options.only("ALTER TABLE")
-        table = table_named(lake, self.table)
-        with table.evolve_schema() as change:
-            self._change(change)
-        return table
+        with evolving(lake, self.table) as columns:
+            self._change(columns, columns.path(self.column))
+        return columns.table
 
-    def _change(self, change: UpdateSchema) -> None:
+    def _change(self, columns: Columns, path: Name) -> None:
+        change = columns.change
         if self.type is not None:
-            change.update_column(self.column, self._type(self.type))
+            change.update_column(path, self._type(self.type))
         if self.comment is not None:
-            change.update_column(self.column, doc=self.comment)
+            change.update_column(path, doc=self.comment)
         if self.is_required:
-            change.update_column(self.column, required=True)
+            change.update_column(path, required=True)
         elif self.is_required is not None:
-            change.make_column_optional(self.column)
+            change.make_column_optional(path)
         if self.default is not None:
-            change.set_default_value(self.column, _value(self.default))
+            change.set_default_value(path, _value(self.default, change.find(path).field_type, columns.zone))
         if self.place is not None:
-            self.place.move(change, self.column)
+            self.place.move(columns, path)
 
     def _type(self, text: str) -> IcebergType:
         field = _field(self.column[-1], text)
@@ -180,10 +177,9 @@ class SetIdentifierFields:
     def run(self, lake: Lake, options: Options) -> Table:
         """Set the identifier fields."""
         options.only("ALTER TABLE")
-        table = table_named(lake, self.table)
-        with table.evolve_schema() as change:
-            change.set_identifier_fields(*(".".join(path) for path in self.columns))
-        return table
+        with evolving(lake, self.table) as columns:
+            columns.change.set_identifier_fields(*(".".join(columns.path(path)) for path in self.columns))
+        return columns.table
 
 
 def add_columns(reader: Reader, table: Name) -> AddColumns:
@@ -259,12 +255,25 @@ def _field(name: str, definition: str) -> NestedField:
     return schema_of_ddl(f"{quoted(name)} {definition}").fields[0]
 
 
-def _value(text: str) -> Any:
-    """The value a constant has; a time is given as its text."""
+def _value(text: str, kind: IcebergType, zone: tzinfo) -> Any:
+    """The value a constant has in a column of some type."""
     node: Any = parsed(text)[0]
     if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
-        return node.this.name
-    found = constant(node, UTC)
+        moment = _moment(node, kind, zone)
+        return node.this.name if moment is None else moment
+    found = constant(node, zone)
     if found is None:
         raise UserError(f"Cannot take {text} as a default value: give a constant.")
     return found.value
+
+
+def _moment(node: exp.Cast, kind: IcebergType, zone: tzinfo) -> int | None:
+    """The microseconds that a time or a day is in a column of timestamps, as Spark casts it; None for anything else."""
+    found = constant(node, zone) if isinstance(kind, TimestampType | TimestamptzType) else None
+    if found is None:
+        return None
+    if isinstance(kind, TimestampType) and found.kind is Kind.INSTANT:
+        return local(found.value, zone)
+    target = "timestamp_ntz" if isinstance(kind, TimestampType) else "timestamp"
+    cast = constant(exp.cast(node, target, dialect="spark"), zone)
+    return None if cast is None else int(cast.value)

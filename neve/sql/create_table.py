@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructField, StructType
 
 from neve.errors import CommitUnknown
+from neve.predicate.source import Word
 from neve.sql.options import Options
 from neve.sql.properties import properties_in
 from neve.sql.query import rows_of
@@ -83,20 +84,31 @@ def create_table(reader: Reader) -> CreateTable:
 
 
 def _clauses(reader: Reader) -> tuple[tuple[str, ...], dict[str, str], str | None]:
+    """What follows the columns; each clause comes once."""
     partition_by: tuple[str, ...] = ()
     properties: dict[str, str] = {}
-    location = None
-    while reader.word is not None and not reader.sees("AS"):
+    location, seen = None, set[str]()
+    while (at := reader.word) is not None and not reader.sees("AS"):
+        if at.value in seen:
+            raise reader.wrong(f"{at.value} is given twice")
+        seen.add(at.value)
         if reader.took("USING"):
             reader.expect("ICEBERG")
         elif reader.took("PARTITIONED", "BY"):
             partition_by = reader.in_brackets(lambda: reader.until(",", ")", what="a partition field"))
-        elif reader.took("TBLPROPERTIES"):
-            properties |= properties_in(reader)
-        elif reader.took("COMMENT"):
-            properties["comment"] = reader.string("a comment")
+        elif reader.sees_one_of("TBLPROPERTIES", "COMMENT"):
+            properties = _with_more(properties, reader, at)
         elif reader.took("LOCATION"):
             location = reader.string("a location")
         else:
             raise reader.wrong("expected USING iceberg, PARTITIONED BY, TBLPROPERTIES, COMMENT, LOCATION or AS")
     return partition_by, properties, location
+
+
+def _with_more(properties: Mapping[str, str], reader: Reader, at: Word) -> dict[str, str]:
+    """The properties with those of another clause; COMMENT is one of them."""
+    is_comment = not reader.took("TBLPROPERTIES") and reader.took("COMMENT")
+    more = {"comment": reader.string("a comment")} if is_comment else properties_in(reader)
+    for name in properties.keys() & more.keys():
+        raise reader.wrong(f"property {name!r} is given twice", at)
+    return {**properties, **more}

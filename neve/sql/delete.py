@@ -41,6 +41,6 @@ def delete(reader: Reader) -> Delete:
     """Read a DELETE."""
     reader.expect("DELETE", "FROM")
     table, alias = reader.table_name(), reader.alias()
-    where = reader.rest("a condition") if reader.took("WHERE") else None
+    where = reader.expression(what="a condition") if reader.took("WHERE") else None
     reader.end()
     return Delete(table, where if alias is not None else called_short(where, table), alias)

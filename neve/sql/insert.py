@@ -91,11 +91,19 @@ def insert(reader: Reader) -> Insert:
             "partitions INSERT OVERWRITE replaces"
         )
     by_name = reader.took("BY", "NAME")
-    where = reader.until("SELECT", "WITH", "VALUES", what="a condition") if reader.took("REPLACE", "WHERE") else None
+    where = (
+        reader.expression("SELECT", "WITH", "VALUES", what="a condition") if reader.took("REPLACE", "WHERE") else None
+    )
     if where is not None and overwrites:
         raise reader.wrong("REPLACE WHERE belongs to INSERT INTO", reader.words[1])
-    columns = _columns(reader)
+    at, columns = reader.word, _columns(reader)
+    if by_name and columns:
+        raise reader.wrong("BY NAME takes no list of columns: the query names them", at)
     return Insert(table, _query(reader), columns, by_name, overwrites, where)
+
+
+def _where(reader: Reader) -> str:
+    return reader.expression("SELECT", "WITH", "VALUES", what="a condition")
 
 
 def _columns(reader: Reader) -> tuple[str, ...]:

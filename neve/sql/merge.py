@@ -87,7 +87,7 @@ def merge(reader: Reader) -> Merge:
     reader.expect("USING")
     source, source_alias, names = _source(reader)
     reader.expect("ON")
-    on = reader.until("WHEN", what="a condition")
+    on = reader.expression("WHEN", what="a condition")
     clauses = [_when(reader)]
     while reader.word is not None:
         clauses.append(_when(reader))
@@ -127,7 +127,7 @@ def _table(reader: Reader) -> tuple[Name, str, str]:
 def _when(reader: Reader) -> When:
     reader.expect("WHEN")
     rows = _rows(reader)
-    condition = reader.until("THEN", what="a condition") if reader.took("AND") else None
+    condition = reader.expression("THEN", what="a condition") if reader.took("AND") else None
     reader.expect("THEN")
     deed, assigned = _deed(reader, rows)
     return When(rows, deed, condition, assigned)
@@ -173,7 +173,7 @@ def _inserted(reader: Reader) -> tuple[Assignment, ...]:
     if len({c.lower() for c in columns}) < len(columns):
         raise reader.wrong("a column is named twice before it", at)
     reader.expect("VALUES")
-    values = reader.in_brackets(lambda: reader.until(",", ")", what="an expression"))
+    values = reader.in_brackets(lambda: reader.expression(",", ")", what="an expression"))
     if len(columns) != len(values):
         raise reader.wrong(f"{len(columns)} columns, but {len(values)} values", at)
     return tuple(Assignment(column, value) for column, value in zip(columns, values, strict=True))

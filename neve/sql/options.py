@@ -33,7 +33,8 @@ class Options:
     def only(self, statement: str, *names: str) -> Options:
         """The same options, if the statement takes all that are set."""
         for f in fields(self):
-            if getattr(self, f.name) and f.name not in names:
+            is_set = getattr(self, f.name) != getattr(Options(), f.name)
+            if is_set and f.name not in names:
                 takes = f"It takes {', '.join(names)}." if names else "It takes none."
                 raise UserError(f"{statement} takes no option {f.name!r}. {takes}")
         return self

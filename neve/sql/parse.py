@@ -49,9 +49,18 @@ def _with(reader: Reader) -> Statement:
     if reader.sees("INSERT"):
         return insert(reader).with_ctes(ctes)
     if reader.sees_one_of("UPDATE", "DELETE", "MERGE"):
-        return parse(spread(ctes, reader.rest("a statement")))
+        return _spread(ctes, reader)
     reader.at = 0
     return query(reader)
+
+
+def _spread(ctes: str, reader: Reader) -> Statement:
+    """A change of rows with common table expressions in its queries."""
+    start = reader.at
+    _STATEMENTS[reader.words[start].value](reader)  # what is wrong is told in the text as it was written
+    reader.end()
+    reader.at = start
+    return parse(spread(ctes, reader.rest("a statement")))
 
 
 _STATEMENTS: dict[str, Callable[[Reader], Statement]] = {

@@ -56,8 +56,17 @@ def unset_properties(reader: Reader, table: Name) -> UnsetProperties:
 
 
 def properties_in(reader: Reader) -> dict[str, str]:
-    """Names and values in brackets."""
-    return dict(reader.in_brackets(lambda: _property(reader)))
+    """Names and values in brackets; none of the names may come twice."""
+    found: dict[str, str] = {}
+
+    def one() -> None:
+        at, (name, value) = reader.word, _property(reader)
+        if name in found:
+            raise reader.wrong(f"property {name!r} is given twice", at)
+        found[name] = value
+
+    reader.in_brackets(one)
+    return found
 
 
 def _property(reader: Reader) -> tuple[str, str]:

@@ -10,11 +10,13 @@ cut out of the text as they are written, for those who understand them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from neve.errors import UserError
+from neve.predicate.fragment import fragment
 from neve.predicate.source import Kind, Word, words, wrong
 from neve.predicate.temporal import time_travels
 
@@ -38,9 +40,6 @@ class Reader:
     def of(cls, text: str) -> Reader:
         """A reader at the first word of one statement; the semicolon that may end it is left out."""
         found = list(words(text))
-        if found and found[0].says("CALL", "SHOW"):  # to sqlglot what follows is one word, a command for somebody else
-            first = found[0]
-            found = [first, *words(f"{text[: first.start]}{' ' * (first.end - first.start)}{text[first.end :]}")]
         while found and found[-1].says(";"):
             found.pop()
         return cls(text, tuple(found))
@@ -139,6 +138,14 @@ class Reader:
         if len(open_) > 1:
             raise self.wrong(f"the closing {open_[-1]} is missing")
         return self.text[self.words[start].start : self.words[self.at - 1].end]
+
+    def expression(self, *stops: str, what: str) -> str:
+        """The text of a value or a condition up to one of these keywords; what is wrong in it is told in its place."""
+        start = self.at
+        written = self.until(*stops, what=what)
+        before = self.text[: self.words[start].start]
+        fragment(re.sub(r"[^\n]", " ", before) + written, shown=self.text)
+        return written
 
     def rest(self, what: str = "more") -> str:
         """The text up to the end."""

@@ -47,7 +47,7 @@ def update(reader: Reader) -> Update:
     table, alias = reader.table_name(), reader.alias()
     reader.expect("SET")
     assigned = assignments(reader, "WHERE")
-    where = reader.rest("a condition") if reader.took("WHERE") else None
+    where = reader.expression(what="a condition") if reader.took("WHERE") else None
     if alias is None:
         assigned, where = tuple(each.calling_short(table) for each in assigned), called_short(where, table)
     return Update(table, assigned, where, alias)

@@ -175,6 +175,14 @@ def test_metadata_columns_are_known_and_left_to_spark() -> None:
     assert not found.exact
 
 
+@pytest.mark.parametrize("name", ["call", "comment", "desc", "insert", "load", "set", "show", "update", "use"])
+def test_a_column_may_be_named_like_a_statement(name: str) -> None:
+    schema = Schema(NestedField(1, name, LongType()), NestedField(2, "b", LongType()))
+    found = parse(f"{name} > 5 AND b = 1", schema)
+    assert found.exact and found.columns == (name, "b")
+    assert found.expression == And(GreaterThan(name, 5), EqualTo("b", 1))
+
+
 def test_columns_of_text_need_no_schema() -> None:
     text = "a.b > 1 AND upper(c) = `d e` OR x IN (SELECT y FROM z) AND exists(l, e -> e > 1) AND a.b < 9"
     assert columns_of(text) == ("a.b", "c", "d e", "x", "l")

@@ -91,6 +91,13 @@ def test_time_travel_belongs_to_the_table_before_it(clause, version, timestamp, 
     assert found.alias == ("x" if "x" in tail else None)
 
 
+@pytest.mark.parametrize("between", [" /* c */ ", "/* c */", " -- c\n", " /* VERSION AS OF 1 */\n"])
+def test_a_comment_may_stand_before_time_travel(between):
+    (found,) = tables_in(f"SELECT * FROM `db`.`a`{between}VERSION AS OF 3 x")
+    assert (found.name, found.version, found.alias) == ("db.a", 3, "x")
+    assert renamed(f"SELECT id FROM db.a{between}VERSION AS OF 3 x") == "SELECT id FROM `view_a` x"
+
+
 def test_columns_named_like_time_travel_are_columns():
     text = "SELECT timestamp AS of FROM (SELECT version AS of, timestamp AS of FROM db.a version)"
     assert not time_travels(text, words(text))
@@ -167,6 +174,10 @@ def test_a_text_without_replacements_is_the_same_text():
         ("SELECT * FROM a.t PIVOT (sum(v) FOR k IN (1)) WHERE x = 1", None),
         ("SELECT * FROM a.t AS u(p, q) WHERE p = 1", None),
         ("SELECT * FROM (SELECT * FROM a.t) WHERE x = 1", None),
+        ("SELECT y + 1 AS x FROM a.t |> WHERE x = 1", None),
+        ("FROM a.t |> LIMIT 5 |> WHERE x = 1", None),
+        ("FROM a.t |> AGGREGATE max(x) AS x |> WHERE x = 1", None),
+        ("SELECT * FROM (FROM a.t |> SELECT y AS x |> WHERE x = 1)", None),
     ],
 )
 def test_the_condition_on_a_table_is_one_that_can_come_first(text, found):
@@ -185,7 +196,16 @@ def test_the_condition_on_a_table_is_one_that_can_come_first(text, found):
         ("id = 1 /* why", "column 8"),
         ("", "not one expression"),
         ("SELECT 1; SELECT 2", "not one expression"),
-        ("INSERT INTO t SELECT 1", "not one expression"),
+        ("INSERT INTO t SELECT 1", "unexpected 'INTO' at line 1, column 8"),
+        ("WITH x AS (SELECT 1) INSERT INTO t SELECT 1", "not one expression"),
+        ("SHOW TABLES", "unexpected alias 'TABLES' at line 1, column 6"),
+        ("a) OR (b", r"unexpected '\)' at line 1, column 2"),
+        ("comment) OR (b", r"unexpected '\)' at line 1, column 8"),
+        ("load =\n  5 +", r"(?s)missing near '\+' at line 2, column 5"),
+        ("b c", "unexpected alias 'c' at line 1, column 3"),
+        ("b\n AS `c d`", "unexpected alias 'c d' at line 2, column 5"),
+        ("f(m) AS (k, v)", "unexpected alias 'k' at line 1, column 10"),
+        ("a IN (SELECT a FROM t VERSION AS OF 3 WHERE)", r"(?s)VERSION AS OF 3 WHERE\)\n +\^$"),
         ("(" * 2000 + "1" + ")" * 2000, "nested too deeply"),
     ],
 )
@@ -251,6 +271,21 @@ def test_functions_of_chance_are_named_outside_of_subqueries_only():
         "random",
     )
     assert features_of("random = 'rand()' AND current_date() > x").nondeterministic == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("alter", "analyze", "begin", "cache", "call", "comment", "commit", "copy", "create", "delete", "desc"),
+        *("describe", "drop", "explain", "grant", "insert", "kill", "load", "merge", "refresh", "revoke", "rollback"),
+        *("set", "show", "truncate", "update", "use"),
+    ],
+)
+def test_a_text_may_begin_with_a_column_named_like_a_statement(name):
+    for text in (name, f"{name} = 'x' AND a", f"/* why */ {name}.b > 5", f"{name} IN (SELECT a FROM db.t)"):
+        assert features_of(text).columns[0].split(".")[0] == name
+        assert words(text)[0].text == name
+    assert renamed(f"{name} IN (SELECT a FROM db.t u)") == f"{name} IN (SELECT a FROM `view_t` u)"
 
 
 def test_columns_are_those_outside_of_subqueries():

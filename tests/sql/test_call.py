@@ -75,6 +75,7 @@ def test_arguments_go_by_name_or_by_place(lake):
         ("CALL system.ancestors_of", r"expected \("),
         ("CALL system.ancestors_of('db.t',)", "expected a value"),
         ("CALL", "expected the name of a procedure"),
+        ("CALL neve.db.system.ancestors_of('db.t')", r"only the name of a catalog comes before system\.ancestors_of"),
         ("CALL system.ancestors_of('db.t'); DROP TABLE db.t", "one statement at a time"),
     ],
 )
@@ -91,6 +92,10 @@ def test_what_cannot_be_read_is_told_with_its_place(text: str, says: str | None)
     ("text", "says"),
     [
         ("CALL system.ancestors_of()", "needs the argument 'table'"),
+        (
+            "CALL other.system.ancestors_of('db.t')",
+            r"(?s)unknown catalog 'other': that of this lake is 'neve', .*column 6:\n  CALL .*\n       \^{5}$",
+        ),
         ("CALL system.ancestors_of(5)", "'table' is 5; it must be the name of a table"),
         ("CALL system.ancestors_of('db.nothing')", "Unknown table 'db.nothing'"),
         ("CALL system.ancestors_of('db.t', 'x')", "'snapshot_id' is 'x'; it must be a whole number"),
@@ -212,6 +217,8 @@ def test_rewrite_data_files(spark: SparkSession, tmp_path):
         "options => map('min-input-files', '2', 'rewrite-all', false))"
     )
     assert done.files_rewritten == 2 and len(t.inspect.files()) == 3
+    text = "CALL system.rewrite_data_files('db.t', where => 'REGION = \"us\"', options => map('rewrite-all', 'true'))"
+    assert lake.sql(text).files_rewritten == 2, "the session does not tell upper from lower case"
     with pytest.raises(UserError, match="min-inptu-files"):
         lake.sql("CALL system.rewrite_data_files('db.t', options => map('min-inptu-files', 2))")
     asked = "table => 'db.t', options => map('rewrite-all', 'true')"

@@ -28,13 +28,13 @@ T = ("db", "t")
         ("update db.t as x set x.a = x.b + 1 where x.c > 1;", Update(T, pairs(**{"x.a": "x.b + 1"}), "x.c > 1", "x")),
         ("UPDATE db.t x SET s.f = 'WHERE, SET'", Update(T, pairs(**{"s.f": "'WHERE, SET'"}), None, "x")),
         (
-            "UPDATE db.t SET a = CASE WHEN b THEN f(1, 2) ELSE (SELECT max(x) FROM u WHERE y, z) END, `c d` = m['k, l']"
-            "\nWHERE a IN (SELECT a FROM db.t WHERE b) -- why",
+            "UPDATE db.t SET a = CASE WHEN b THEN f(1, 2) ELSE (SELECT max(x) FROM u WHERE f(y, z)) END, "
+            "`c d` = m['k, l']\nWHERE a IN (SELECT a FROM db.t WHERE b) -- why",
             Update(
                 T,
                 pairs(
                     **{
-                        "a": "CASE WHEN b THEN f(1, 2) ELSE (SELECT max(x) FROM u WHERE y, z) END",
+                        "a": "CASE WHEN b THEN f(1, 2) ELSE (SELECT max(x) FROM u WHERE f(y, z)) END",
                         "`c d`": "m['k, l']",
                     }
                 ),
@@ -212,6 +212,29 @@ def test_a_query_is_left_as_it_is(text):
         ("VACUUM db.t", "unknown statement 'VACUUM': known are SELECT, .*MERGE.*ALTER TABLE", None),
         ("", "there is no statement", None),
         ("SELECT 'x", "closing ' is missing", "'x"),
+        ("UPDATE db.t SET total = price qty", "unexpected alias 'qty'", "qty"),
+        ("UPDATE db.t SET a = 1 WHERE b c", "unexpected alias 'c'", "c"),
+        ("DELETE FROM db.t WHERE b AS c", "unexpected alias 'c'", "c"),
+        ("MERGE INTO db.t USING db.s ON a b WHEN MATCHED THEN DELETE", "alias 'b'", "b WHEN MATCHED THEN DELETE"),
+        ("MERGE INTO db.t USING db.s ON a WHEN MATCHED AND s.x y THEN DELETE", "alias 'y'", "y THEN DELETE"),
+        ("MERGE INTO db.t USING db.s ON a WHEN MATCHED THEN UPDATE SET a = s.b c", "alias 'c'", "c"),
+        ("MERGE INTO db.t USING db.s ON a WHEN NOT MATCHED THEN INSERT (a) VALUES (s.id z)", "alias 'z'", "z)"),
+        ("INSERT INTO db.t REPLACE WHERE b c SELECT 1", "unexpected alias 'c'", "c SELECT 1"),
+        (
+            "INSERT INTO db.t BY NAME (a, b) SELECT 1 AS a, 2 AS b",
+            "BY NAME takes no list",
+            "(a, b) SELECT 1 AS a, 2 AS b",
+        ),
+        ("UPDATE db.t\nSET a = 1,\n    b = c +\nWHERE d", r"missing near '\+' at line 3, column 11", "+"),
+        ("DELETE FROM db.t\nWHERE a\n  = (b c d)", "line 3, column 10", "d)"),
+        ("WITH x AS (SELECT 1)\nUPDATE db.t SET a = b c", "alias 'c' at line 2, column 23", "c"),
+        ("WITH x AS (SELECT 1)\nDELETE db.t", "expected FROM at line 2", "db.t"),
+        ("WITH x AS (SELECT 1) DELETE FROM db.t y z", "unexpected 'z'", "z"),
+        (
+            "WITH x AS (SELECT 1 AS a) MERGE INTO db.t USING x ON a WHEN MATCHED THEN UPDATE SET",
+            "expected a column",
+            "",
+        ),
     ],
 )
 def test_an_error_points_at_its_place(text, said, marked):

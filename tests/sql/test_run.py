@@ -125,6 +125,24 @@ def test_a_type_that_spark_lacks_is_described_in_the_words_of_iceberg():
     assert _type(NestedField(1, "where", GeometryType())) == "geometry"
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("SELECT id, v + 10 AS v FROM db.sales |> WHERE v = 20", [(1, 20)]),
+        ("FROM db.sales |> SELECT id, 'x' AS region |> WHERE region = 'x'", [(1, "x"), (2, "x"), (3, "x")]),
+        ("FROM db.sales |> AGGREGATE sum(v) AS id |> WHERE id = 60", [(60,)]),
+    ],
+)
+def test_a_condition_behind_a_pipe_is_about_the_rows_before_it(lake, text, found):
+    assert rows(lake, text) == found
+
+
+def test_a_comment_may_stand_before_time_travel(lake):
+    first = lake.table("db.sales").context.head().snapshot_id
+    lake.sql("DELETE FROM db.sales")
+    assert rows(lake, f"SELECT count(*) FROM db.sales /* before */ VERSION AS OF {first}") == [(3,)]
+
+
 def test_errors_of_a_query_point_at_the_place(lake):
     with pytest.raises(UserError, match=r"unknown column 'regoin', did you mean .*region") as caught:
         lake.sql("SELECT id FROM db.sales\nWHERE regoin = 'eu'")
@@ -289,7 +307,26 @@ def test_a_branch_is_written_by_name_or_by_option(lake):
         lake.sql("DELETE FROM db.sales.branch_audit", branch="main")
 
 
+def test_columns_may_be_named_like_statements(lake):
+    lake.sql("CREATE TABLE db.notes (id int, comment string, load int, call int)")
+    lake.sql("INSERT INTO db.notes VALUES (1, 'x', 10, 1), (2, 'y', 20, 2)")
+    lake.sql("UPDATE db.notes SET load = call, call = load WHERE comment = 'x'")
+    lake.sql("DELETE FROM db.notes WHERE call < 5")
+    assert rows(lake, "SELECT id, load, call FROM db.notes") == [(1, 1, 10)]
+
+
+def test_a_value_has_no_alias(lake):
+    for text in ("UPDATE db.sales SET v = id region", "UPDATE db.sales SET v = id AS region"):
+        with pytest.raises(UserError, match="unexpected alias 'region'"):
+            lake.sql(text)
+    with pytest.raises(UserError, match="unexpected alias 'region'"):
+        lake.table("db.sales").update().set("v", "id region").execute()
+    assert [v for _, _, v in sales(lake)] == [10, 20, 30]
+
+
 def test_options_are_checked(lake):
+    with pytest.raises(UserError, match="INSERT takes no option 'reruns'"):
+        lake.sql("INSERT INTO db.sales VALUES (4, 'us', 40)", reruns=0)
     with pytest.raises(UnknownName, match=r"Unknown option 'mod'.*'mode'"):
         lake.sql("DELETE FROM db.sales", mod="merge-on-read")
     with pytest.raises(UserError, match="takes no option 'mode'"):
@@ -370,6 +407,95 @@ def test_columns_come_go_move_and_widen(lake):
         lake.sql("ALTER TABLE db.sales ALTER COLUMN v SET DEFAULT id + 1")
     with pytest.raises(UserError, match="TYPE takes a type alone"):
         lake.sql("ALTER TABLE db.sales ALTER COLUMN id TYPE bigint COMMENT 'more'")
+
+
+def test_a_column_may_say_that_it_takes_nulls(lake):
+    made = lake.sql("CREATE TABLE db.nulls (id int NULL, s struct<a: int>, n int NOT NULL)")
+    assert [f.required for f in made.schema.fields] == [False, False, True]
+    assert not lake.sql("ALTER TABLE db.nulls ADD COLUMN more int NULL").schema.find_field("more").required
+
+
+@pytest.fixture
+def places(spark: SparkSession, tmp_path) -> neve.Lake:
+    """A lake with one table, which nobody has written to."""
+    lake = neve.connect(tmp_path / "places", spark=spark)
+    lake.sql(
+        "CREATE TABLE db.places (id int, note string, at struct<x: int, y: int>, l array<struct<x: int>>) "
+        "TBLPROPERTIES ('format-version' = '3')"
+    )
+    return lake
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ADD COLUMN ID bigint",
+        "ADD COLUMNS (new int, NEW string)",
+        "ADD COLUMN AT.X int",
+        "ADD COLUMN l.X int",
+        "RENAME COLUMN id TO Note",
+        "RENAME COLUMN at.y TO X",
+    ],
+)
+def test_no_two_columns_differ_in_case_only(places, change):
+    before = places.table("db.places").schema
+    with pytest.raises(UserError, match="Cannot name two columns"):
+        places.sql(f"ALTER TABLE db.places {change}")
+    assert places.table("db.places").schema == before
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ("DROP COLUMN Note", "id at.x at.y"),
+        ("DROP COLUMN IF EXISTS (Note, At.X, nope)", "id at.y"),
+        ("RENAME COLUMN NOTE TO Note", "id Note at.x at.y"),
+        ("RENAME COLUMN AT.Y TO z", "id note at.x at.z"),
+        ("ADD COLUMN At.z int AFTER X", "id note at.x at.z at.y"),
+        ("ADD COLUMNS (Z int FIRST, b int AFTER z)", "Z b id note at.x at.y"),
+        ("ALTER COLUMN NOTE FIRST", "note id at.x at.y"),
+        ("ALTER COLUMN Id AFTER NOTE", "note id at.x at.y"),
+    ],
+)
+def test_columns_are_found_in_any_case(places, change, names):
+    schema = places.sql(f"ALTER TABLE db.places {change}").schema
+    inside = [f"at.{f.name}" for f in schema.find_type("at").fields]
+    assert [f.name for f in schema.fields if f.name not in {"at", "l"}] + inside == names.split()
+
+
+def test_a_session_that_tells_case_apart_finds_columns_by_theirs(places, spark):
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        assert "ID" in places.sql("ALTER TABLE db.places ADD COLUMN ID bigint").schema.column_names
+        with pytest.raises(UnknownName, match="Unknown column 'Note'"):
+            places.sql("ALTER TABLE db.places DROP COLUMN Note")
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    with pytest.raises(UserError, match="ambiguous"):
+        places.sql("ALTER TABLE db.places DROP COLUMN Id")
+    assert places.sql("ALTER TABLE db.places DROP COLUMN id").schema.fields[-1].name == "ID"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "moment"),
+    [
+        ("timestamp", "TIMESTAMP '2020-01-01 00:00:00'", "2019-12-31T23:00:00+00:00"),
+        ("timestamp", "TIMESTAMP '2020-01-01 00:00:00Z'", "2020-01-01T00:00:00+00:00"),
+        ("timestamp", "DATE '2020-01-01'", "2019-12-31T23:00:00+00:00"),
+        ("timestamp_ntz", "TIMESTAMP '2020-01-01 00:00:00'", "2020-01-01T00:00:00"),
+        ("timestamp_ntz", "TIMESTAMP_NTZ '2020-01-01 00:00:00.5'", "2020-01-01T00:00:00.500000"),
+    ],
+)
+def test_a_default_time_is_read_on_the_clock_of_the_session(places, spark, kind, value, moment):
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        table = places.sql(f"ALTER TABLE db.places ADD COLUMN z {kind} DEFAULT {value}")
+        assert table.schema.find_field("z").initial_default.isoformat() == moment
+        table = places.sql(f"ALTER TABLE db.places ALTER COLUMN Z SET DEFAULT {value}")
+        assert table.schema.find_field("z").write_default.isoformat() == moment
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
 
 
 def test_properties_are_set_and_unset(lake):
