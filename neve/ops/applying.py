@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -21,18 +21,20 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from neve.commit.actions import Action, DeleteFiles, Overwrite, Removed, RowDelta
 from neve.commit.isolation import Command, Isolation, guarded
-from neve.commit.outcome import Committed, Outcome
+from neve.commit.outcome import Committed, Conflict, Outcome, Rejected
 from neve.commit.protocol import commit
-from neve.errors import UserError, WriteFailed
+from neve.errors import CommitConflict, UserError, WriteFailed
 from neve.io.files import delete_all
 from neve.io.vectors import PositionSet
 from neve.ops.change_result import Made, by_spec, live_rows, result_of
 from neve.ops.context import TableContext
 from neve.ops.events import Step, tell
+from neve.ops.planning import plan as plan_of
 from neve.ops.results import ChangeResult
 from neve.ops.touched import Touched, folded, paths_of
-from neve.plan.change import ChangePlan
+from neve.plan.change import ChangePlan, in_two
 from neve.plan.lanes import keep_their_place
+from neve.plan.scan import ScanPlan
 from neve.run.arrow.taskset import tasks_of
 from neve.run.arrow.types import Carrier, arrow_type
 from neve.run.spark.kept import kept
@@ -79,6 +81,7 @@ class Applied:
     result: ChangeResult
     tally: Tally
     is_pruned: bool = False
+    is_evolved: bool = False  # what must land before the rows has landed
 
 
 @dataclass
@@ -92,6 +95,7 @@ class Applying:
     properties: Mapping[str, str]
     seconds: dict[str, float] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
+    is_evolved: bool = False
 
     def run(self) -> Applied:
         """Write what the change needs and commit it."""
@@ -203,26 +207,39 @@ class Applying:
     def _dropped(self) -> Applied:
         """A DELETE of whole files: metadata only, decided again on what is there when it commits."""
         plan = self.change.plan
-        outcome = self._phase("commit", lambda: self._commit(DeleteFiles(row_filter=plan.conflict_filter)))
-        files = plan.whole.files
-        tally = self._tally_of_nothing()
-        result = ChangeResult(
-            snapshot_id=outcome.snapshot_id if isinstance(outcome, Committed) else None,
-            mode=plan.mode,
-            rows_deleted=live_rows(self.context, plan.whole),
-            files_removed=len(files),
-            files_removed_by_spec=by_spec(files),
-            attempts=getattr(outcome, "attempts", 0),
-            seconds=self.seconds,
-        )
-        return Applied(outcome, result, tally)
+        outcome = self._phase("commit", lambda: self._commit(DeleteFiles(row_filter=plan.row_filter)))
+        result = ChangeResult(None, plan.mode, attempts=getattr(outcome, "attempts", 0), seconds=self.seconds)
+        if isinstance(outcome, Committed):
+            gone = self._gone_with(outcome)
+            result = replace(
+                result,
+                snapshot_id=outcome.snapshot_id,
+                rows_deleted=live_rows(self.context, gone),
+                files_removed=len(gone.files),
+                files_removed_by_spec=by_spec(gone.files),
+            )
+        return Applied(outcome, result, self._tally_of_nothing())
+
+    def _gone_with(self, landed: Committed) -> ScanPlan:
+        """The files that a DELETE of whole files took: those there when it landed, which may not be those planned."""
+        plan, now = self.change.plan, self.context.refreshed()
+        made = now.metadata.snapshot_by_id(landed.snapshot_id) if landed.snapshot_id is not None else None
+        if made is None or made.parent_snapshot_id in (None, plan.snapshot_id):
+            return plan.whole
+        before = now.metadata.snapshot_by_id(made.parent_snapshot_id)
+        if before is None:  # expired since
+            return plan.whole
+        found = plan_of(now.io, now.metadata, before, where=plan.row_filter)
+        return in_two(found, plan.row_filter, now.metadata)[1]
 
     def _committed(self, made: Made) -> Applied:
         outcome = self._phase("commit", lambda: self._commit(self._action(made)))
         change = self.change
-        dropped = 0 if change.plan.keeps_whole else live_rows(self.context, change.plan.whole)
+        is_counted = isinstance(outcome, Committed) and not change.plan.keeps_whole
+        dropped = live_rows(self.context, change.plan.whole) if is_counted else 0
         result = result_of(change.plan, change.effects, made, outcome, dropped, change.is_unique)
-        return Applied(outcome, replace(result, seconds=self.seconds), made.tally, change.is_pruned)
+        result = replace(result, seconds=self.seconds)
+        return Applied(outcome, result, made.tally, change.is_pruned, self.is_evolved)
 
     def _action(self, made: Made) -> Action:
         plan = self.change.plan
@@ -250,7 +267,12 @@ class Applying:
 
     def _commit(self, action: Action) -> Outcome:
         if self.change.before_commit is not None:
-            self.change.before_commit()
+            try:
+                self.change.before_commit()
+            except CommitConflict as e:  # another writer has changed the columns: the statement is planned anew
+                self._undo()
+                return Rejected(cast(tuple[Conflict, ...], e.conflicts))
+            self.is_evolved = True
         owned, self.written = self.written, []  # from here on the commit decides what becomes of them
         return commit(
             self.context.catalog,

@@ -5,7 +5,8 @@ A field of a struct may be assigned without the others: the struct is built anew
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.schema import Schema
@@ -18,12 +19,13 @@ from neve.errors import UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import TableContext
 from neve.predicate.features import features_of
 from neve.predicate.names import find_column, parted
-from neve.run.arrow.types import rounded_by_spark
+from neve.run.arrow.types import is_rounded, rounded_by_spark
 from neve.run.spark.columns import by_name, literal
 from neve.run.spark.expressions import Expressions, Value, as_column
 from neve.run.spark.store import stored
+from neve.run.spark.types import spark_type
 
-__all__ = ["Assignments", "refuse_rounded"]
+__all__ = ["Assignments", "refuse_cut", "refuse_rounded"]
 
 Path = tuple[str, ...]
 
@@ -56,6 +58,7 @@ class Assignments:
     schema: Schema
     given: tuple[_Assignment, ...]
     qualifier: str | None = field(default=None)  # the alias the table's own columns are reached by
+    is_of_new_row: bool = False  # no value was there before
 
     @classmethod
     def of(
@@ -101,7 +104,7 @@ class Assignments:
             if f.name in self.columns:
                 continue
             given.append(_Assignment((f.name,), f, f"{clause} {f.name}", _default(f, clause)))
-        return replace(self, given=tuple(given))
+        return replace(self, given=tuple(given), is_of_new_row=True)
 
     def new_column(self, name: str) -> Column | None:
         """The new value of a column, or nothing when it is not assigned."""
@@ -111,12 +114,20 @@ class Assignments:
         """The new value of every column that changes, from the row as it was."""
         return {name: self._column(name) for name in self.columns}
 
+    def cut(self) -> NestedField | None:
+        """A column whose values would be cut on their way through Spark: they come from the row as it is."""
+        fine = [f for f in self.schema.fields if is_rounded(f.field_type)]
+        names = {f.name.lower() for f in fine}
+        taken = [a for a in self.given if len(a.path) > 1 or _names_one(a.value, names, self.qualifier)]
+        return next((f for f in fine if any(a.path[0] == f.name for a in taken)), None)
+
     def _column(self, name: str) -> Column:
         mine = [a for a in self.given if a.path[0] == name]
         if len(mine) == 1 and len(mine[0].path) == 1:
             return mine[0].column()
         top = self.schema.find_field(name)
-        return _rebuilt(by_name(name, self.qualifier), top, [(a.path[1:], a) for a in mine])
+        before = None if self.is_of_new_row else by_name(name, self.qualifier)
+        return _rebuilt(before, top, [(a.path[1:], a) for a in mine])
 
 
 def _default(column: NestedField, clause: str) -> Column:
@@ -126,15 +137,18 @@ def _default(column: NestedField, clause: str) -> Column:
     return F.lit(None) if column.write_default is None else literal(column.write_default, column)
 
 
-def _rebuilt(before: Column, column: NestedField, inside: list[tuple[Path, _Assignment]]) -> Column:
-    """A struct with some of its fields assigned; one that was null comes to be, its other fields null."""
+def _rebuilt(before: Column | None, column: NestedField, inside: list[tuple[Path, _Assignment]]) -> Column:
+    """A struct with some of its fields assigned; one that was null comes to be, its other fields null.
+
+    Of a new row, which had no struct before, the other fields get their defaults.
+    """
     parts = []
     for each in column.field_type.fields if isinstance(column.field_type, StructType) else ():
         mine = [(path[1:], a) for path, a in inside if path[0] == each.name]
-        old = before.getField(each.name)
+        old = None if before is None else before.getField(each.name)
         match mine:
             case []:
-                new = old
+                new = _default(each, inside[0][1].clause).cast(spark_type(each.field_type)) if old is None else old
             case [((), assignment)]:
                 new = assignment.column()
             case _:
@@ -179,6 +193,29 @@ def _refuse_clashes(given: list[_Assignment]) -> None:
                 one, other = ".".join(earlier.path), ".".join(later.path)
                 what = f"{one!r} is assigned twice" if one == other else f"{one!r} and {other!r} overlap"
                 raise UserError(f"{later.clause}: {what}. Assign each column once.")
+
+
+def _names_one(value: Value, names: set[str], alias: str | None) -> bool:
+    """Whether an expression names one of some columns of the table; a Column tells it by how it is written."""
+    if isinstance(value, Column):
+        return bool(names & {*re.findall(r"\w+", str(value).lower())})
+    found = [parted(column.lower()) for column in features_of(value).columns]
+    return any(
+        parts[0] in names or (parts[0] == (alias or "").lower() and parts[1:2] and parts[1] in names) for parts in found
+    )
+
+
+def refuse_cut(updates: Sequence[Assignments], what: str) -> None:
+    """Refuse to assign values finer than Spark's that come from rows as they are: a file is patched with them."""
+    named = {name for each in updates for name in each.columns}
+    for each in updates:
+        left_out = [f for f in each.schema.fields if f.name in named - {*each.columns} and is_rounded(f.field_type)]
+        if (f := next(iter(left_out), None) or each.cut()) is not None:
+            raise UnsupportedFeature(
+                f"Cannot {what}: column {f.name!r} of type {f.field_type} is finer than Spark's timestamps, and values "
+                "it has would be cut to microseconds. Assign values to it that come from no such column, whole and in "
+                "every clause that updates; or write the rows by append or overwrite."
+            )
 
 
 def refuse_rounded(context: TableContext, what: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
+from pyspark.errors import PySparkException
 
 from neve.commit.outcome import Committed, Outcome
+from neve.errors import NeveError
 from neve.ops.context import TableContext
 from neve.ops.results import ChangeResult
 from neve.plan.change import ChangePlan
@@ -65,7 +67,16 @@ def result_of(
 
 
 def live_rows(context: TableContext, plan: ScanPlan) -> int:
-    """The live rows of files that are dropped unread; Spark counts them only where deletes by value apply."""
+    """The rows that went with files that were dropped unread; those that were deleted before count only where the
+    deletes can no longer be read: the files are gone by now, and their number is all that is left to tell."""
+    try:
+        return _live_rows(context, plan)
+    except (NeveError, PySparkException):
+        return int(pc.sum(plan.files["record_count"]).as_py() or 0)
+
+
+def _live_rows(context: TableContext, plan: ScanPlan) -> int:
+    """Spark counts only where deletes by value apply."""
     if (plan.deletes.numpy("content") == Content.EQUALITY_DELETES).any():
         return int(read(context.spark(), plan, context.facts).count())
     rows = int(pc.sum(plan.files["record_count"]).as_py() or 0)

@@ -47,7 +47,8 @@ from neve.predicate import parse
 from neve.predicate.features import features_of
 from neve.predicate.qualify import equalities
 from neve.run.spark.expressions import Value
-from neve.run.spark.session import is_case_sensitive
+from neve.run.spark.rows import lasting
+from neve.run.spark.session import is_case_sensitive, is_read_otherwise
 from neve.run.spark.types import iceberg_schema
 
 __all__ = ["Merge"]
@@ -67,6 +68,10 @@ class Merge(RowChange[MergeResult]):
 
     command = Command.MERGE
     result_type = MergeResult
+
+    def __post_init__(self) -> None:
+        # A statement is looked at several times: to plan it, to run it, to run it again.
+        object.__setattr__(self, "source", lasting(self.source))
 
     def when_matched_update(self, assignments: Mapping[str, Value], condition: Value | None = None) -> Self:
         """Change a row that has a match: columns and the expressions they get."""
@@ -168,7 +173,9 @@ class Merge(RowChange[MergeResult]):
 
     def _wanted(self, context: TableContext, source: MergeSource) -> tuple[BooleanExpression, SourceKeys | None]:
         """What a row of the table must satisfy to be concerned, and what the keys of the source tell."""
-        if not isinstance(self.on, str) or any(c.kind is Kind.NOT_MATCHED_BY_SOURCE for c in self.clauses):
+        if not isinstance(self.on, str) or is_read_otherwise(context.spark(), self.on):
+            return AlwaysTrue(), None
+        if any(c.kind is Kind.NOT_MATCHED_BY_SOURCE for c in self.clauses):
             return AlwaysTrue(), None
         schema, (target, other) = context.metadata.schema(), self.aliases
         zone = context.time_zone()

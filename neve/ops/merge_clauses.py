@@ -14,6 +14,7 @@ from neve.ops.context import TableContext
 from neve.predicate.qualify import qualified
 from neve.run.spark.columns import by_name
 from neve.run.spark.expressions import Value
+from neve.run.spark.session import is_case_sensitive
 
 __all__ = ["Action", "Clause", "Kind", "refuse_unreachable"]
 
@@ -92,14 +93,18 @@ class Clause:
 
     def _all(self, context: TableContext, source: DataFrame, alias: str, evolves: bool) -> list[tuple[str, Value]]:
         """Every column of the table from the column of the source of the same name."""
-        given = {name.lower(): name for name in source.columns}
+        names, folds = [f.name for f in context.metadata.schema().fields], not is_case_sensitive(source.sparkSession)
+        alike = {name.lower(): name for name in source.columns if folds or name not in names}
         found: list[tuple[str, Value]] = []
-        for f in context.metadata.schema().fields:
-            if f.name.lower() in given:
-                found.append((f.name, by_name(given[f.name.lower()], alias)))
-            elif not evolves:
+        for name in names:
+            twin = alike.get(name.lower())
+            if name in source.columns:
+                found.append((name, by_name(name, alias)))
+            elif twin is not None and folds:
+                found.append((name, by_name(twin, alias)))
+            elif twin is not None or not evolves:
                 raise UserError(
-                    f"{self.label}: the source has no column {f.name!r}, which * takes from it. Add it to the source, "
+                    f"{self.label}: the source has no column {name!r}, which * takes from it. Add it to the source, "
                     "name the columns, or use with_schema_evolution()."
                 )
         return found

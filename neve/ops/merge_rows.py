@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from neve.commit.isolation import Command
 from neve.io.vectors import PositionSet
 from neve.ops.applying import Change
-from neve.ops.assignments import refuse_rounded
+from neve.ops.assignments import refuse_cut, refuse_rounded
 from neve.ops.context import TableContext
 from neve.ops.merge_clauses import Action, Clause, Kind
 from neve.ops.merge_source import SOURCE_ROW, MergeSource, refuse_duplicate_names
@@ -64,6 +64,7 @@ class MergeJob:
         refuse_duplicate_names(self.source.frame)
         if self.plan.mode == "merge-on-read" and self._has(Kind.MATCHED, Kind.NOT_MATCHED_BY_SOURCE):
             refuse_rounded(self.context, "MERGE")
+        refuse_cut([c.assignments for c in self.clauses if c.action is Action.UPDATE and c.assignments], "MERGE")
         given = self.source.frame.withColumn(SOURCE_ROW, F.lit(0))
         target, source = self._target.shape(), given.alias(self.aliases[1])
         both = Expressions(target.crossJoin(source))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import (
     AlwaysFalse,
     And,
@@ -24,13 +25,14 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
     Or,
 )
+from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, IntegerType, TimestampNanoType, TimestamptzNanoType, UUIDType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
-from neve.errors import UserError
+from neve.errors import UnsupportedFeature, UserError
 from neve.io.vectors import PositionSet
 from neve.ops.context import TableContext
 from neve.ops.target import plainly
@@ -38,10 +40,12 @@ from neve.ops.views import tables_beside, views_of
 from neve.predicate.compare import make
 from neve.predicate.names import find_column, quoted
 from neve.predicate.qualify import Equality
+from neve.predicate.source import words
+from neve.run.arrow.types import is_rounded
 from neve.run.spark.among import Among
-from neve.run.spark.kept import kept
-from neve.run.spark.rows import as_arrow, as_dataframe
-from neve.run.spark.session import is_classic
+from neve.run.spark.kept import is_kept, kept
+from neve.run.spark.rows import as_arrow, as_dataframe, carried
+from neve.run.spark.session import is_case_sensitive, is_classic
 from neve.run.spark.types import spark_type
 
 __all__ = ["SOURCE_ROW", "MergeSource", "SourceKeys", "merge_source"]
@@ -109,9 +113,14 @@ class MergeSource:
         """The column of the source, when its values compare as the target's do."""
         parts = equality.source
         name = parts[-1] if len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == alias.lower()) else None
-        field = next((f for f in self.frame.schema.fields if name is not None and f.name.lower() == name.lower()), None)
+        field = None if name is None else self._named(name)
         target = schema.find_field(equality.target).field_type
         return field.name if field is not None and _compare_alike(field.dataType, target) else None
+
+    def _named(self, name: str) -> sp.StructField | None:
+        """The column the session means by a name."""
+        fields, folds = self.frame.schema.fields, not is_case_sensitive(self.frame.sparkSession)
+        return next((f for f in fields if f.name == name or (folds and f.name.lower() == name.lower())), None)
 
     def _ranges(self, columns: list[Column]) -> list[_Range]:
         parts = [
@@ -124,7 +133,8 @@ class MergeSource:
                 F.approx_count_distinct(c).alias(f"distinct{at}"),
             )
         ]
-        [row] = self.numbered.agg(*parts).toArrow().to_pylist()
+        found = self.numbered.agg(*parts).toArrow()
+        row = {name: _values(found[name])[0] for name in found.column_names}
         return [self._range(row, at, c) for at, c in enumerate(columns)]
 
     def _range(self, row: dict[str, Any], at: int, column: Column) -> _Range:
@@ -132,7 +142,7 @@ class MergeSource:
         values: tuple[Any, ...] = ()
         if low is not None and distinct <= _FEW:
             few = self.numbered.select(column.alias("key")).where(column.isNotNull()).distinct().limit(2 * _FEW + 1)
-            found = few.toArrow()["key"].to_pylist()
+            found = _values(few.toArrow()["key"])
             values = tuple(found) if len(found) <= 2 * _FEW else ()
         return _Range(low, high, nulls > 0, distinct, values)
 
@@ -154,6 +164,15 @@ class _Range:
     has_nulls: bool
     distinct: int  # about so many values
     values: tuple[Any, ...] = ()
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a key, times as literals of the numbers they are stored as: Python's own end with the year 9999."""
+    if pa.types.is_date32(column.type):
+        return [v if v is None else DateLiteral(v) for v in column.cast(pa.int32()).to_pylist()]
+    if pa.types.is_timestamp(column.type):
+        return [v if v is None else TimestampLiteral(v) for v in column.cast(pa.int64()).to_pylist()]
+    return list(column.to_pylist())
 
 
 def _in_schema(equality: Equality, schema: Schema) -> Equality | None:
@@ -218,14 +237,33 @@ def merge_source(context: TableContext, given: Any) -> Iterator[MergeSource]:
         elif isinstance(given, DataFrame):
             source = MergeSource(given, _numbered(given))
         else:
-            table = as_arrow(given, context.metadata.schema())
+            table = _exact(as_arrow(given, context.metadata.schema()), context.metadata.schema())
             rows = table.append_column(SOURCE_ROW, pa.array(np.arange(len(table))))
             frame = as_dataframe(context.spark(), rows, context.metadata.schema())
             yield MergeSource(frame.drop(SOURCE_ROW), frame, table.nbytes)
             return
-        if not (isinstance(given, DataFrame) and given.is_cached):  # the caller keeps it already
+        if not (isinstance(given, DataFrame) and is_kept(given)):  # the caller keeps it already
             held.enter_context(kept(source.numbered))
         yield source
+
+
+def _exact(table: pa.Table, schema: Schema) -> pa.Table:
+    """The rows in types of Spark; nanoseconds that a column of the target would take are not cut."""
+    for name in table.column_names:
+        found = find_column(schema, name, case_sensitive=False)
+        if found is not None and is_rounded(found.field_type) and _is_finer(table[name]):
+            raise UnsupportedFeature(
+                f"MERGE USING: column {name!r} has nanoseconds, which Spark would cut on their way to the column of "
+                f"type {found.field_type}. Cut them yourself, or write the rows by append or overwrite."
+            )
+    return carried(table, schema)
+
+
+def _is_finer(column: pa.ChunkedArray) -> bool:
+    """Whether some value of a column is between two microseconds."""
+    if column.type not in (pa.timestamp("ns"), pa.timestamp("ns", getattr(column.type, "tz", None))):
+        return False
+    return bool(pc.any(pc.not_equal(column, pc.floor_temporal(column, unit="microsecond"))).as_py())
 
 
 def _numbered(frame: DataFrame) -> DataFrame:
@@ -234,19 +272,20 @@ def _numbered(frame: DataFrame) -> DataFrame:
 
 def _queried(context: TableContext, text: str, held: ExitStack) -> MergeSource:
     """The rows of a query, or of a table of the lake or of Spark by its name."""
-    query = text if text.lstrip().split(None, 1)[0].upper() in _QUERIES else f"SELECT * FROM {text}"  # noqa: S608
+    is_query = any(word.says(*_QUERIES) for word in words(text)[:1])
+    query = text if is_query else f"SELECT * FROM {text}"  # noqa: S608 - the caller's own text
     views = held.enter_context(views_of(tables_beside(context), context.spark, query))
     with plainly("MERGE USING"):
         frame = context.spark().sql(views.text)
     return MergeSource(frame, _numbered(frame), reads_target=any(read.is_of(context) for read in views.tables))
 
 
-_QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "(SELECT", "(WITH", "(VALUES", "(")
+_QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "(")
 
 
 def refuse_duplicate_names(frame: DataFrame) -> None:
     """Refuse a source with two columns of one name: no expression could tell them apart."""
-    names = [n.lower() for n in frame.columns]
-    for name in frame.columns:
-        if names.count(name.lower()) > 1:
+    names = frame.columns if is_case_sensitive(frame.sparkSession) else [n.lower() for n in frame.columns]
+    for name, folded in zip(frame.columns, names, strict=True):
+        if names.count(folded) > 1:
             raise UserError(f"MERGE USING: the source has two columns named {name!r}. Rename one of them.")

@@ -117,7 +117,7 @@ class RowChange(Generic[R]):
                 require(applied.outcome, self.command.value)
                 return self._result(applied, reruns)
             if reruns >= self._most_reruns(context):
-                raise _conflict(self.command, applied.outcome, reruns)
+                raise _conflict(self.command, applied, applied.outcome, reruns)
             context, reruns = context.refreshed(), reruns + 1
 
     def _once(self, context: TableContext) -> Applied:
@@ -179,7 +179,7 @@ class RowChange(Generic[R]):
         statement: str,
         read: ScanPlan,
         whole: ScanPlan,
-        conflict_filter: BooleanExpression,
+        row_filter: BooleanExpression,
         *,
         keeps_whole: bool,
         reads_itself: bool = False,
@@ -194,7 +194,8 @@ class RowChange(Generic[R]):
             read=read,
             whole=whole,
             keeps_whole=keeps_whole,
-            conflict_filter=AlwaysTrue() if reads_itself else conflict_filter,
+            row_filter=row_filter,
+            conflict_filter=AlwaysTrue() if reads_itself else row_filter,
             reads_itself=reads_itself,
             notes=notes,
         )
@@ -224,11 +225,14 @@ class RowChange(Generic[R]):
         return plan_of(context.io, context.metadata, head, where=predicate, always_read=always)
 
 
-def _conflict(command: Command, rejected: Rejected, reruns: int) -> CommitConflict:
+def _conflict(command: Command, applied: Applied, rejected: Rejected, reruns: int) -> CommitConflict:
     reasons = " ".join(str(c) for c in rejected.conflicts)
     again = f" It was run again {reruns} times." if reruns else ""
+    kept = (
+        "The columns of the source were added, and no row was changed" if applied.is_evolved else "Nothing was changed"
+    )
     return CommitConflict(
-        f"The {command.value} did not land: {reasons}{again} Nothing was changed; run it again when the other writers "
-        "have finished.",
+        f"The {command.value} did not land: {reasons}{again} {kept}; run it again when the other writers have "
+        "finished.",
         rejected.conflicts,
     )

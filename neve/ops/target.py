@@ -8,25 +8,27 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.types import NestedField
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, TimestampNanoType, TimestamptzNanoType
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from neve.errors import UserError
+from neve.errors import UnsupportedFeature, UserError
 from neve.ops.context import TableContext
 from neve.ops.views import tables_beside, views_of
 from neve.plan.columns import METADATA_COLUMNS
 from neve.plan.scan import ScanPlan
 from neve.predicate import Predicate, parse
 from neve.predicate.features import features_of
+from neve.predicate.normal import compared
 from neve.run.arrow.columns import LAST_UPDATED, ORDINAL, ROW_ID
 from neve.run.arrow.columns import POSITION as ROW_POSITION
 from neve.run.spark.among import Among
 from neve.run.spark.condition import condition
 from neve.run.spark.expressions import as_column, plain_error
 from neve.run.spark.read import read
-from neve.run.spark.session import is_case_sensitive, quiet_errors
+from neve.run.spark.session import is_case_sensitive, is_read_otherwise, quiet_errors
 from neve.run.tally import FILE, POSITION
 
 __all__ = ["Resolved", "Target", "Where", "metadata_columns_in", "plainly", "predicate_of", "resolved", "row_condition"]
@@ -106,9 +108,25 @@ def predicate_of(context: TableContext, where: Where, alias: str | None, clause:
         return Predicate(AlwaysTrue(), False)
     if not isinstance(where, str | BooleanExpression):
         raise UserError(f"{clause}: give SQL text, a Column or a PyIceberg expression, not {type(where).__name__}.")
+    if isinstance(where, str) and is_read_otherwise(context.spark(), where):
+        return Predicate(AlwaysTrue(), False)  # Spark alone knows what it means
     # Names are Spark's matter here: the session says whether their case matters.
     case = is_case_sensitive(context.spark())
-    return parse(where, context.metadata.schema(), case_sensitive=case, time_zone=context.time_zone(), alias=alias)
+    schema = context.metadata.schema()
+    found = parse(where, schema, case_sensitive=case, time_zone=context.time_zone(), alias=alias)
+    if isinstance(where, BooleanExpression):
+        _refuse_finer(found.expression, schema, clause)
+    return found
+
+
+def _refuse_finer(where: BooleanExpression, schema: Schema, clause: str) -> None:
+    """Refuse an expression about nanoseconds: files are judged by them, and rows by Spark's microseconds."""
+    for field in compared(where, schema):
+        if isinstance(field.field_type, TimestampNanoType | TimestamptzNanoType):
+            raise UnsupportedFeature(
+                f"{clause}: column {field.name!r} of type {field.field_type} is finer than Spark's timestamps, and "
+                "rows would be compared in microseconds. Write the condition as SQL text."
+            )
 
 
 def row_condition(context: TableContext, where: Where) -> Column:

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from neve.commit.isolation import Command
 from neve.errors import UserError
 from neve.ops.applying import Change
-from neve.ops.assignments import Assignments, refuse_rounded
+from neve.ops.assignments import Assignments, refuse_cut, refuse_rounded
 from neve.ops.context import TableContext
 from neve.ops.results import UpdateResult
 from neve.ops.row_change import RowChange
@@ -119,6 +119,7 @@ class _Job:
         read, whole = (Target(context, part, alias, columns) for part in (plan.read, plan.whole))
         if plan.mode == "merge-on-read":
             refuse_rounded(context, "UPDATE")
+        refuse_cut([assignments], "UPDATE")
         return cls(context, assignments, ready.values[_WHERE], read, whole)
 
     def checked(self) -> _Job:

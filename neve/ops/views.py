@@ -42,6 +42,7 @@ from neve.predicate.names import quoted
 from neve.predicate.parse import pruning
 from neve.predicate.tables import TableName, with_tables
 from neve.run.spark.rows import as_dataframe
+from neve.run.spark.session import is_read_otherwise
 
 __all__ = ["METADATA_TABLES", "Find", "TableRead", "Views", "tables_beside", "tables_of", "views_of"]
 
@@ -104,6 +105,8 @@ def views_of(find: Find, spark: Callable[[], SparkSession], *texts: str) -> View
     reads: dict[tuple[object, ...], tuple[str, TableRead]] = {}
 
     def view(name: TableName) -> str | None:
+        if any(is_read_otherwise(spark(), text) for text in texts):
+            name = replace(name, restriction=None)  # Spark alone knows what the conditions mean
         state = (name.parts, name.version, name.timestamp, name.restriction, name.asked)
         if state not in reads and (found := _resolved(find, spark, name)) is not None:
             read, rows = found

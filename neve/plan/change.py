@@ -38,6 +38,7 @@ class ChangePlan(Explained):
     read: ScanPlan  # some of the rows may match
     whole: ScanPlan  # every row matches
     keeps_whole: bool  # the rows of whole files are changed and written again; else the files are dropped unread
+    row_filter: BooleanExpression  # what rows of interest fulfil, as far as files can be judged by it
     conflict_filter: BooleanExpression  # what another writer must not have added meanwhile
     reads_itself: bool = False  # a subquery reads the table that is changed
     notes: tuple[str, ...] = ()
@@ -105,6 +106,8 @@ class ChangePlan(Explained):
         return f"each that holds a match gets {kind} under its own spec"
 
     def _conflicts(self) -> str:
+        if self.is_metadata_only:
+            return "none: what matches as a whole when it commits goes too"
         if self.isolation == "serializable":
             read = "any new rows" if self.conflict_filter is AlwaysTrue() else "new rows that may match"
             return f"with {read}, and with changes of the same files"

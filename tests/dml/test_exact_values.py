@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyiceberg.expressions import BooleanExpression, EqualTo, GreaterThan, NotNull, Or
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, TimestampNanoType
+from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, StructType, TimestampNanoType
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 import neve
 from neve import Table
@@ -22,7 +25,12 @@ from tests.compaction.place import delete_equal
 SCHEMA = Schema(
     NestedField(1, "id", LongType()), NestedField(2, "at", TimestampNanoType()), NestedField(3, "n", IntegerType())
 )
+SECOND = datetime(2023, 11, 14, 22, 13, 20)
 NANOS = [1_700_000_000_000_000_005, 1_700_000_000_000_001_999]
+
+
+def field(name: str, kind: Any) -> NestedField:
+    return NestedField(0, name, kind)
 
 
 @pytest.fixture
@@ -52,6 +60,49 @@ def test_an_update_of_other_columns_leaves_nanoseconds_alone(lake: neve.Lake, wh
     (update if where is None else update.where(where)).execute()
     assert nanos_in(table) == NANOS
     assert pc.sum(rows_of(table)["n"]).as_py() == (1 if where == "id = 1" else 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.update().set("at2", "at"),
+        lambda t: t.update().set("at", "t.at + interval 1 second"),
+        lambda t: t.update().set("at2", F.col("at")),
+        lambda t: t.update().set("s.a", "1"),
+        lambda t: (
+            t.merge([{"id": 1}, {"id": 2}], "t.id = s.id")
+            .when_matched_update({"n": "1"}, condition="t.id = 1")
+            .when_matched_update({"at": "timestamp_ntz '2024-01-01'"})
+        ),
+    ],
+    ids=["copied", "computed", "a Column", "beside a field that is assigned", "left out by another clause"],
+)
+def test_values_that_spark_would_cut_are_not_written_back(lake: neve.Lake, change: Any):
+    table = of_nanos(lake)
+    with table.evolve_schema() as evolution:
+        evolution.add_column("at2", TimestampNanoType())
+        evolution.add_column("s", StructType(field("a", IntegerType()), field("at", TimestampNanoType())))
+    with pytest.raises(UnsupportedFeature, match=r"is finer than Spark's timestamps.*cut to microseconds"):
+        change(table).mode("copy-on-write").execute()
+    assert nanos_in(table) == NANOS
+
+
+def test_nanoseconds_may_be_assigned_from_elsewhere(lake: neve.Lake):
+    table = of_nanos(lake)
+    table.update().set("at", "timestamp_ntz '2024-01-01'").where("id = 1").mode("copy-on-write").execute()
+    assert nanos_in(table) == [NANOS[1], 1_704_067_200_000_000_000]
+
+
+@pytest.mark.parametrize(
+    "where", [GreaterThan("at", SECOND), Or(EqualTo("n", 9), EqualTo("at", SECOND))], ids=["after", "at"]
+)
+def test_an_expression_about_nanoseconds_is_not_judged_in_two_ways(lake: neve.Lake, where: BooleanExpression):
+    """By nanoseconds for whole files, and by microseconds for rows."""
+    table = of_nanos(lake)
+    for statement in (table.delete().where(where), table.update().set("n", "1").where(where)):
+        with pytest.raises(UnsupportedFeature, match=r"WHERE: column 'at' of type timestamp_ns.*SQL text"):
+            statement.execute()
+    assert table.delete().where(NotNull("at")).execute().rows_deleted == 2
 
 
 def test_a_key_of_microseconds_meets_the_nanoseconds_it_is_equal_to(lake: neve.Lake):

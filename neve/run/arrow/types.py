@@ -93,11 +93,20 @@ def arrow_field(field: NestedField, carrier: Carrier) -> pa.Field:
 
 def rounded_by_spark(schema: Schema) -> NestedField | None:
     """A column with values that Spark would round on their way through it, if there is one."""
-    return next((f for f in schema.fields if _is_rounded(f.field_type)), None)
+    return next((f for f in schema.fields if is_rounded(f.field_type)), None)
 
 
-def _is_rounded(kind: IcebergType) -> bool:
-    return arrow_type(kind, Carrier.SPARK) != arrow_type(kind, Carrier.EXACT) and "ns" in str(kind)
+def is_rounded(kind: IcebergType) -> bool:
+    """Whether values of a type, or some inside of them, are finer than Spark's."""
+    match kind:
+        case StructType():
+            return any(is_rounded(f.field_type) for f in kind.fields)
+        case ListType():
+            return is_rounded(kind.element_type)
+        case MapType():
+            return is_rounded(kind.key_type) or is_rounded(kind.value_type)
+        case _:
+            return isinstance(kind, TimestampNanoType | TimestamptzNanoType)
 
 
 def arrow_type(iceberg_type: IcebergType, carrier: Carrier = Carrier.EXACT) -> pa.DataType:

@@ -27,6 +27,8 @@ Value: TypeAlias = str | Column
 """An expression: Spark SQL text, or a Column."""
 
 _OPERATORS = re.compile(r"^[\s:+\-]*(Window|Generate) ", re.MULTILINE)
+_STAR = re.compile(r"(?:^|\(|, )(?:[\w*]+\.)*\*(?:$|,|\))")  # as `struct(a, *)` is written; `*(a, b)` is a product
+_QUOTED = re.compile(r"'[^']*'")
 _GROUPING = ("MISSING_GROUP_BY", "GROUP_BY", "MISSING_AGGREGATION", "INVALID_WHERE_CONDITION", "UNSUPPORTED_EXPR_FOR")
 
 
@@ -93,6 +95,8 @@ class Expressions:
             raise plain_error(clause, e) from e
 
     def _refuse_not_of_a_row(self, clause: str, value: Value) -> None:
+        if _has_star(value):
+            raise UserError(f"{clause}: '*' has no meaning here: rows carry more than their columns. Name the columns.")
         if not isinstance(value, str):
             return
         found = features_of(value)
@@ -117,6 +121,14 @@ class Expressions:
     def _anchor(self) -> list[Column]:
         """A plain column beside the others: with it an aggregate is an error instead of one row for all."""
         return [F.col(f"`{self.frame.columns[-1]}`")]
+
+
+def _has_star(value: Value) -> bool:
+    """Whether all columns are named at once; a Column tells it by how it is written only."""
+    if isinstance(value, str):
+        return features_of(value).has_star
+    written = str(value).removeprefix("Column<'").removesuffix("'>")
+    return _STAR.search(_QUOTED.sub("", written)) is not None
 
 
 def _nondeterministic(clause: str, what: str) -> UserError:

@@ -10,9 +10,17 @@ from pyspark.storagelevel import StorageLevel
 
 from neve.run.spark.session import options_around
 
-__all__ = ["kept"]
+__all__ = ["is_kept", "kept"]
 
 _ADAPTIVE = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+
+
+def is_kept(frame: DataFrame) -> bool:
+    """Whether Spark holds a frame such that none of it is computed again for want of memory.
+
+    What the frame itself says of being cached stays true when the cache was cleared.
+    """
+    return bool(frame.storageLevel.useDisk)
 
 
 @contextmanager
@@ -21,7 +29,7 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
 
     One the caller keeps already is left alone.
     """
-    if frame.is_cached:
+    if frame.storageLevel != StorageLevel.NONE:
         yield frame
         return
     # Without it Spark keeps hundreds of tiny partitions, and each costs a Python worker more than its rows do.

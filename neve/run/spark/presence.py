@@ -60,9 +60,11 @@ class Presence:
 def presence(spark: SparkSession, files: EntryTable, asked: Schema, facts: TableFacts) -> Presence:
     """What becomes of the columns of a projection in each file, as far as that is in question."""
     ids = tuple(sorted(facts.columns_to_place(asked)))
-    in_tuple = _table([_has_tuple_value(files, i) for i in ids], len(files))
+    by_tuple = _table([_is_in_tuple(files, i) for i in ids], len(files))
+    in_tuple = _table([_is_in_tuple(files, i, with_value=True) for i in ids], len(files))
     has_default = np.array([asked.find_field(i).initial_default is not None for i in ids], bool)
-    doubtful = has_default & ~in_tuple & ~_table([_is_counted(files, i) for i in ids], len(files))
+    # What the tuple says comes before the default, null too.
+    doubtful = has_default & ~by_tuple & ~_table([_is_counted(files, i) for i in ids], len(files))
     suspects = doubtful.any(axis=1) | _tuple_suspects(spark, files, in_tuple, ids, facts)
     absent = np.zeros_like(in_tuple)
     absent[suspects] = _absent(spark, files.filter(pa.array(suspects)), ids, facts)
@@ -97,13 +99,14 @@ def _absent(spark: SparkSession, files: EntryTable, ids: tuple[int, ...], facts:
     return np.array([[i not in shape for i in ids] for shape in found], bool).reshape(len(files), len(ids))
 
 
-def _has_tuple_value(files: EntryTable, field_id: int) -> Mask:
-    """Files whose own spec has the column as an identity field, with a value."""
+def _is_in_tuple(files: EntryTable, field_id: int, with_value: bool = False) -> Mask:
+    """Files whose own spec has the column as an identity field, with or without a value, or with one only."""
     found = np.zeros(len(files), bool)
     for spec_id in files.spec_ids():
         for part, column in zip(files.specs[spec_id].fields, files.specs.columns(spec_id), strict=True):
             if part.source_id == field_id and isinstance(part.transform, IdentityTransform):
-                found |= (files.numpy("spec_id") == spec_id) & as_mask(files[column].is_valid())
+                counts = as_mask(files[column].is_valid()) | (not with_value)
+                found |= (files.numpy("spec_id") == spec_id) & counts
     return found
 
 

@@ -13,18 +13,38 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 from pyiceberg.schema import Schema
+from pyiceberg.types import UUIDType
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as sp
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from neve.errors import UserError
+from neve.run.arrow.convert import conversion
+from neve.run.arrow.types import Carrier
 from neve.run.spark.write import write
+from neve.run.writing.conversion import bare, unwrapped
 from neve.run.writing.local import write_arrow
 from neve.run.writing.schema import file_schema
 from neve.run.writing.target import WriteTarget
 
-__all__ = ["LOCAL_BYTES", "as_arrow", "as_dataframe", "write_rows"]
+__all__ = ["LOCAL_BYTES", "as_arrow", "as_dataframe", "carried", "lasting", "write_rows"]
 
 LOCAL_BYTES = 64 << 20
+
+_CARRIERS: Mapping[pa.DataType, pa.DataType] = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+    pa.date64(): pa.date32(),
+    pa.time32("s"): pa.time64("ns"),
+    pa.time32("ms"): pa.time64("ns"),
+    pa.time64("us"): pa.time64("ns"),
+}
 
 Rows = Any  # a DataFrame, pa.Table, pa.RecordBatch, pa.RecordBatchReader, pd.DataFrame or a list of dictionaries
 
@@ -44,15 +64,18 @@ def as_dataframe(spark: SparkSession, rows: Rows, schema: Schema) -> DataFrame:
     return rows if _is_frame(rows) else _frame(spark, as_arrow(rows, schema))
 
 
+def lasting(rows: Rows) -> Rows:
+    """Rows that can be looked at again: a reader gives its batches once."""
+    return rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
+
+
 def as_arrow(rows: Rows, schema: Schema) -> pa.Table:
     """Rows that are in this process as an Arrow table; dictionaries take their types from a table's schema."""
-    match rows:
-        case pa.Table():
-            return rows
+    match lasting(rows):
+        case pa.Table() as table:
+            return table
         case pa.RecordBatch():
             return pa.Table.from_batches([rows])
-        case pa.RecordBatchReader():
-            return rows.read_all()
         case pd.DataFrame() if rows.empty and not len(rows.columns):
             return _from_dictionaries([], schema)
         case pd.DataFrame():
@@ -65,9 +88,68 @@ def as_arrow(rows: Rows, schema: Schema) -> pa.Table:
     )
 
 
+def carried(table: pa.Table, schema: Schema) -> pa.Table:
+    """Rows in types that Spark takes; bytes in a column of UUIDs become text, as Spark is shown the table's."""
+    uuids = {f.name.lower() for f in schema.fields if isinstance(f.field_type, UUIDType)}
+    columns = [_carried(c, n, n.lower() in uuids) for n, c in zip(table.column_names, table.columns, strict=True)]
+    return pa.table(columns, names=table.column_names)
+
+
+def _carried(column: pa.ChunkedArray, name: str, is_uuid: bool) -> pa.ChunkedArray:
+    chunks = column.chunks or [column.combine_chunks()]
+    try:
+        return pa.chunked_array([_carried_chunk(chunk, is_uuid) for chunk in chunks])
+    except (pa.ArrowException, ValueError) as e:
+        raise _not_carried(name, column.type) from e
+
+
+def _carried_chunk(values: pa.Array, is_uuid: bool) -> pa.Array:
+    told = conversion(values.type, UUIDType(), Carrier.SPARK) if is_uuid or _is_uuid(values.type) else None
+    if told is not None:
+        return told(values)
+    plain, kind = unwrapped(values), _carrier(values.type)
+    return plain if plain.type == kind else plain.cast(kind)
+
+
+def _is_uuid(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.UuidType)
+
+
+def _carrier(given: pa.DataType) -> pa.DataType:
+    """The type of Spark's for values of another: unsigned integers take the next wider one."""
+    kind = bare(given)
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_carrier(f.type)) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(*(f.with_type(_carrier(f.type)) for f in (kind.key_field, kind.item_field)))
+    if pa.types.is_nested(kind):
+        made = pa.large_list if pa.types.is_large_list(kind) else pa.list_
+        return made(kind.value_field.with_type(_carrier(kind.value_type)))
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    return pa.binary() if pa.types.is_fixed_size_binary(kind) else _CARRIERS.get(kind, kind)
+
+
 def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     """An Arrow table in Spark. Timestamps without a time zone stay so; Spark would read them in that of the session."""
-    return spark.createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
+    fields = [_spark_field(f) for f in table.schema]
+    try:
+        return spark.createDataFrame(table, sp.StructType(fields))
+    except (PySparkException, pa.ArrowException) as e:
+        raise UserError(f"Cannot hand the rows to Spark: {' '.join(map(str, e.args))}") from e
+
+
+def _spark_field(field: pa.Field) -> sp.StructField:
+    try:
+        return from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True).fields[0]
+    except PySparkException as e:
+        raise _not_carried(field.name, field.type) from e
+
+
+def _not_carried(name: str, kind: pa.DataType) -> UserError:
+    return UserError(
+        f"Cannot hand column {name!r} of type {kind} to Spark: it has no place for its values. Cast it first."
+    )
 
 
 def _is_frame(rows: Any) -> bool:
@@ -84,7 +166,9 @@ def _from_pandas(rows: pd.DataFrame) -> pa.Table:
 def _from_dictionaries(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.Table:
     names = list(dict.fromkeys(name for row in rows for name in row))
     kinds = {f.name: f.type for f in file_schema(schema)}
-    if not names:  # rows of nothing but nulls, or no rows: a table must have a column to count them
+    if not rows:  # of which nothing is known but the table they are for
+        names = [f.name for f in schema.fields]
+    elif not names:  # rows of nothing but nulls: a table must have a column to count them
         names = [next((f.name for f in schema.fields if not f.required), schema.fields[0].name)]
     return pa.table([_column([row.get(n) for row in rows], kinds.get(n), n) for n in names], names=names)
 

@@ -28,6 +28,7 @@ __all__ = [
     "FIELD_IDS",
     "is_case_sensitive",
     "is_classic",
+    "is_read_otherwise",
     "local_session",
     "options_around",
     "prepare",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
+_DOUBLE_QUOTED = ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers")  # both, or it has no effect
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -90,7 +92,17 @@ def local_session(master: str = "local[*]", options: Mapping[str, str] | None = 
 
 def is_case_sensitive(spark: SparkSession) -> bool:
     """Whether the session tells names of columns apart that differ in case only."""
-    return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    return _is_on(spark, "spark.sql.caseSensitive")
+
+
+def is_read_otherwise(spark: SparkSession, text: str) -> bool:
+    """Whether settings of the session make Spark read constants and names of a text in another way than its default."""
+    quotes = '"' in text and all(_is_on(spark, name) for name in _DOUBLE_QUOTED)
+    return quotes or ("\\" in text and _is_on(spark, "spark.sql.parser.escapedStringLiterals"))
+
+
+def _is_on(spark: SparkSession, name: str) -> bool:
+    return str(spark.conf.get(name, "false")).lower() == "true"
 
 
 def is_classic(spark: SparkSession) -> bool:

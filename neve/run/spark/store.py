@@ -2,7 +2,7 @@
 
 Numbers may change width and kind, dates may become timestamps, text stays text. A value that overflows or would lose a
 fraction is an error when the row is met; a type that cannot be stored at all is one before anything runs. Structs are
-matched by the names of their fields.
+matched by the names of their fields; a field that is left out has its write default, or null.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
 from neve.errors import UserError
+from neve.run.spark.columns import literal
 from neve.run.spark.types import spark_type
 
 __all__ = ["stored"]
@@ -34,12 +35,11 @@ def _stored(value: Column, source: sp.DataType, target: sp.DataType, kind: ice.I
         case sp.StructType(), sp.StructType(), ice.StructType():
             return _struct(value, source, kind, where)
         case sp.ArrayType(), sp.ArrayType(), ice.ListType():
-            inner, wanted = source.elementType, target.elementType
-            if _same(inner, wanted):
-                return value
-            return F.transform(value, lambda each: _stored(each, inner, wanted, kind.element_type, f"{where}.element"))
+            return _list(value, source, target, kind, where)
         case sp.MapType(), sp.MapType(), ice.MapType():
             return _map(value, source, target, kind, where)
+        case sp.BinaryType(), sp.StringType(), ice.UUIDType():
+            return _uuid(value, where)
     return value if _same(source, target) else _cast(value, source, target, where)
 
 
@@ -51,12 +51,19 @@ def _struct(value: Column, source: sp.StructType, kind: ice.StructType, where: s
         if field.field_id in given:
             at = source.fields[given[field.field_id]]
             part = _stored(value.getField(at.name), at.dataType, target, field.field_type, f"{where}.{field.name}")
-        elif field.required:
-            raise UserError(f"Missing field {field.name!r} in the struct assigned to {where!r}: it is required.")
         else:
-            part = F.lit(None).cast(target)
+            part = _left_out(field, where)
         parts.append(part.alias(field.name))
     return F.when(value.isNotNull(), F.struct(*parts))
+
+
+def _left_out(field: ice.NestedField, where: str) -> Column:
+    """The value of a field that a struct does not have."""
+    if field.write_default is not None:
+        return literal(field.write_default, field)
+    if field.required:
+        raise UserError(f"Missing field {field.name!r} in the struct assigned to {where!r}: it is required.")
+    return F.lit(None).cast(spark_type(field.field_type))
 
 
 def _by_name(names: list[str], kind: ice.StructType, where: str) -> dict[int, int]:
@@ -71,6 +78,13 @@ def _by_name(names: list[str], kind: ice.StructType, where: str) -> dict[int, in
     return found
 
 
+def _list(value: Column, source: sp.ArrayType, target: sp.ArrayType, kind: ice.ListType, where: str) -> Column:
+    inner, wanted = source.elementType, target.elementType
+    if _same(inner, wanted):
+        return value
+    return F.transform(value, lambda each: _stored(each, inner, wanted, kind.element_type, f"{where}.element"))
+
+
 def _map(value: Column, source: sp.MapType, target: sp.MapType, kind: ice.MapType, where: str) -> Column:
     if not _same(source.keyType, target.keyType):
         value = F.transform_keys(
@@ -81,6 +95,17 @@ def _map(value: Column, source: sp.MapType, target: sp.MapType, kind: ice.MapTyp
             value, lambda _, v: _stored(v, source.valueType, target.valueType, kind.value_type, f"{where}.value")
         )
     return value
+
+
+def _uuid(value: Column, where: str) -> Column:
+    """Bytes as the text that Spark is shown UUIDs in."""
+    text = F.regexp_replace(F.lower(F.hex(value)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
+    is_whole = value.isNull() | (F.length(value) == 16)
+    return F.when(is_whole, text).otherwise(_refusal(where, "uuid").cast("string"))
+
+
+def _refusal(where: str, kind: str) -> Column:
+    return F.raise_error(F.lit(f"A value does not fit column {where} of type {kind}: it would be changed"))
 
 
 def _cast(value: Column, source: sp.DataType, target: sp.DataType, where: str) -> Column:
@@ -99,8 +124,7 @@ def _cast(value: Column, source: sp.DataType, target: sp.DataType, where: str) -
     # Decimals are rounded to the scale of the column, as in all of SQL; what does not fit its precision is refused.
     rounds = isinstance(target, sp.DecimalType)
     is_kept = tried.isNotNull() if rounds else tried.try_cast(source).eqNullSafe(value)
-    message = F.lit(f"A value does not fit column {where} of type {target.simpleString()}: it would be changed")
-    return F.when(value.isNull() | is_kept, tried).otherwise(F.raise_error(message).cast(target))
+    return F.when(value.isNull() | is_kept, tried).otherwise(_refusal(where, target.simpleString()).cast(target))
 
 
 def _is_assignable(source: sp.DataType, target: sp.DataType) -> bool:
