@@ -14,12 +14,16 @@ from typing import Any, Literal, Self, TypeAlias, cast
 
 from pydantic import ConfigDict, Field, ValidationError, field_serializer, field_validator
 from pydantic_core import from_json
+from pyiceberg.conversions import from_json as from_json_value
+from pyiceberg.conversions import to_json as to_json_value
 from pyiceberg.exceptions import ValidationError as IcebergValidationError
 from pyiceberg.schema import Schema
 from pyiceberg.table import metadata as iceberg
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.statistics import BlobMetadata, PartitionStatisticsFile, StatisticsFile
 from pyiceberg.typedef import IcebergBaseModel
+from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
+from pyiceberg.utils.datetime import nanos_to_timestamp, timestamp_to_nanos, timestamptz_to_nanos
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature, UserError
 from neve.model.completion import completed, id_by_location
@@ -156,7 +160,31 @@ TableMetadata: TypeAlias = MetadataV1 | MetadataV2 | MetadataV3 | MetadataV4
 VERSIONS: dict[int, type[TableMetadata]] = {1: MetadataV1, 2: MetadataV2, 3: MetadataV3, 4: MetadataV4}
 
 
-_UNKNOWN_TYPE = re.compile(r"Unsupported field type: 'variant|Could not parse geo|type timestamp\w*_ns not supported")
+_UNKNOWN_TYPE = re.compile(r"Unsupported field type: 'variant|Could not parse geo")
+
+
+# PyIceberg reads and writes the defaults of all other types. These are numbers from 1970 on: Python's own timestamps
+# end at microseconds.
+
+
+@from_json_value.register(TimestampNanoType)
+def _(_: TimestampNanoType, value: str | int) -> int:
+    return value if isinstance(value, int) else timestamp_to_nanos(str(value))
+
+
+@from_json_value.register(TimestamptzNanoType)
+def _(_: TimestamptzNanoType, value: str | int) -> int:
+    return value if isinstance(value, int) else timestamptz_to_nanos(str(value))
+
+
+@to_json_value.register(TimestampNanoType)
+def _(_: TimestampNanoType, value: int) -> str:
+    return f"{nanos_to_timestamp(value).isoformat(timespec='microseconds')}{value % 1000:03}"
+
+
+@to_json_value.register(TimestamptzNanoType)
+def _(_: TimestamptzNanoType, value: int) -> str:
+    return f"{to_json_value(TimestampNanoType(), value)}+00:00"
 
 
 def parse(raw: bytes, path: str, limit: int | None = None) -> TableMetadata:

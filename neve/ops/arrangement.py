@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.transforms import IdentityTransform
+from pyspark.sql import Column
 
 from neve.errors import UnknownName, UserError
 from neve.model.sorting import order_of_terms
@@ -51,16 +54,13 @@ class Arrangement:
         known = [n for n in schema.column_names if schema.find_type(n).is_primitive]
         if unknown := [n for n in self.terms if n not in known]:
             raise UnknownName("column to order by", unknown[0], known)
-        wanted = options.output_spec_id
-        spec = context.specs.by_id[context.specs.default_id if wanted is None else wanted]
-        alike = {f.source_id for f in spec.fields if isinstance(f.transform, IdentityTransform)}
-        ids = [i for n in dict.fromkeys(self.terms) if (i := schema.find_field(n).field_id) not in alike]
-        if not ids:
-            raise UserError(
-                f"Cannot z-order by {', '.join(self.terms)}: the files of a partition hold one value of it. "
-                "Name columns the table is not partitioned by."
-            )
-        return ZOrder(tuple(ids), options.var_length_contribution, options.max_output_size)
+        ids = tuple(schema.find_field(n).field_id for n in dict.fromkeys(self.terms))
+        made, wanted = ZOrder(ids, options.var_length_contribution, options.max_output_size), options.output_spec_id
+        # Groups may keep the specs of their files: it is enough that one of these leaves something to order by.
+        specs = context.specs.by_id if wanted is None else [wanted]
+        if all(not _separating(made, context.specs[s]) for s in specs):
+            raise _refusal(made, schema)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,5 +78,26 @@ class RowOrder:
     def spread(self, group: FileGroup, target: WriteTarget) -> Spread:
         """How the rows of a group are spread."""
         size = int(group.bytes * self.options.compression_factor)
-        key = None if self.zorder is None else self.zorder.key(target)
-        return Spread(self.options.output_files(size), key)
+        return Spread(self.options.output_files(size), None if self.zorder is None else _key(self.zorder, target))
+
+
+def _key(zorder: ZOrder, target: WriteTarget) -> Column:
+    """The z-order of the rows of a partition."""
+    ids = _separating(zorder, target.specs[target.spec_id])
+    if not ids:
+        raise _refusal(zorder, target.schema)
+    return replace(zorder, field_ids=ids).key(target)
+
+
+def _separating(zorder: ZOrder, spec: PartitionSpec) -> tuple[int, ...]:
+    """The columns of which the files of a partition hold more than one value."""
+    alike = {f.source_id for f in spec.fields if isinstance(f.transform, IdentityTransform)}
+    return tuple(i for i in zorder.field_ids if i not in alike)
+
+
+def _refusal(zorder: ZOrder, schema: Schema) -> UserError:
+    names = ", ".join(str(schema.find_column_name(i)) for i in zorder.field_ids)
+    return UserError(
+        f"Cannot z-order by {names}: the files of a partition hold one value of it. "
+        "Name columns the table is not partitioned by."
+    )

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from neve.commit.actions import Removed, RewriteFiles
 from neve.commit.outcome import Outcome
-from neve.errors import UnknownName, UnsupportedFeature, UserError
+from neve.errors import CorruptFile, UnknownName, UnsupportedFeature, UserError
 from neve.io.vectors import PositionSet
 from neve.notebook import Summarised
 from neve.ops.context import TableContext
@@ -215,7 +215,7 @@ class _Rewriting:
         """Positions of all rows that are not live, for files with equality deletes; one job finds those that are."""
         named = ((ORDINAL, FILE), (ROW_POSITION, POSITION))
         extra = [column.model_copy(update={"name": name}) for column, name in named]
-        narrow = replace(scan, schema=scan.schema.select(*scan.schema.column_names[:1]), files=numbered(scan.files))
+        narrow = replace(scan, schema=scan.schema.select(*scan.schema.column_names[:1]))
         rows = read(self.context.spark(), narrow, self.context.facts, (), extra)
         live = count_changes(rows.withColumn(CLAUSE, F.lit(0)), _MET).gone
         counts = scan.files.numpy("record_count").tolist()
@@ -224,8 +224,7 @@ class _Rewriting:
                 f"Cannot replace the equality deletes of {scan.files['file_path'][counts.index(-1)]}: its entry does "
                 "not say how many rows it holds. Compact it first."
             )
-        dead = [live.get(at, PositionSet()).complement(count) for at, count in enumerate(counts)]
-        found = folded(self.context, Touched(scan, dead))
+        found = folded(self.context, Touched(scan, _dead(scan.files, live)))
         newest = max(_newest(self.plan.equality_deletes), _newest(found.superseded))
         return found.superseded, self._write(found.deleted, newest)
 
@@ -254,6 +253,21 @@ class _Rewriting:
 
 def _read(context: TableContext, manifests: Sequence[Any], detail: Sequence[str]) -> EntryTable:
     return read_entries(context.io, manifests, context.specs, detail=detail, live_only=True)
+
+
+def _dead(files: EntryTable, live: Mapping[int, PositionSet]) -> list[PositionSet]:
+    """The positions of each file that are not live. Files go by the number they have in the whole plan, as rows do."""
+    ordinals, counts = files.numpy("ordinal").tolist(), files.numpy("record_count").tolist()
+    lives = [live.get(ordinal, PositionSet()) for ordinal in ordinals]
+    dead = [alive.complement(count) for alive, count in zip(lives, counts, strict=True)]
+    # A live row that is not found in its file would be deleted for good.
+    sums = [alive.cardinality + gone.cardinality for alive, gone in zip(lives, dead, strict=True)]
+    if sums != counts or sum(p.cardinality for p in live.values()) != sum(p.cardinality for p in lives):
+        at = next((at for at, (found, count) in enumerate(zip(sums, counts, strict=True)) if found != count), 0)
+        raise CorruptFile(
+            files["file_path"][at].as_py(), f"{counts[at]} rows, as the metadata says", "live rows beside them"
+        )
+    return dead
 
 
 def _newest(deletes: EntryTable) -> int:

@@ -48,6 +48,54 @@ class RewriteOrders:
     is_enough: Callable[[Progress], bool]
 
 
+@dataclass(frozen=True)
+class _Planned:
+    """A plan and the table it was made of.
+
+    Files are read and written by the schema and the specs of that time, whatever others change meanwhile: they carry
+    field ids, and the table takes them as it takes its older files.
+    """
+
+    context: TableContext
+    plan: RewritePlan
+
+    def target(self, spec_id: int) -> WriteTarget:
+        """Where rows of a spec are written, in no order."""
+        metadata = self.context.metadata
+        options = WriteOptions(
+            target_file_size=self.plan.options.write_limit,
+            distribution="hash",
+            is_sorted=False,
+            row_lineage=metadata.format_version >= 3,
+        )
+        return WriteTarget.of(metadata, self.context.facts.io_properties, spec_id=spec_id, options=options)
+
+    def moves(self, group: FileGroup) -> bool:
+        """Whether rows of a group may go to another partition than that of its files."""
+        stays = group.partition.spec_id == group.output_spec_id
+        return not stays and not self.context.specs.is_unpartitioned(group.output_spec_id)
+
+    def action(self, written: Sequence[Rewritten]) -> RewriteFiles:
+        """What was written in place of what was planned."""
+        specs = self.context.specs
+        groups = [group for w in written for group in w.groups]
+        return RewriteFiles(
+            removed_data=Removed(EntryTable.concat([g.files for g in groups], specs)),
+            added_data=EntryTable.concat([EntryTable(w.files, specs) for w in written], specs) or None,
+            removed_deletes=Removed(_vectors(groups, specs)),
+            data_sequence_number=self._starting_number,
+            start_snapshot_id=self.plan.snapshot_id,
+        )
+
+    @property
+    def _starting_number(self) -> int | None:
+        start = self.plan.snapshot_id
+        if start is None or not self.plan.options.use_starting_sequence_number:
+            return None
+        snapshot = self.context.metadata.snapshot_by_id(start)
+        return None if snapshot is None else snapshot.sequence_number
+
+
 @dataclass
 class RewriteRun:
     """One execution: what was committed so far, and what is written and not committed."""
@@ -67,7 +115,7 @@ class RewriteRun:
         self._expect(found.plan.groups)
         try:
             for batch in _batches(found.plan):
-                self._batch(found.plan, batch, self.context.properties.reruns)
+                self._batch(_Planned(self.context, found.plan), batch, self.context.properties.reruns)
                 if self.orders.is_enough(self.progress):
                     break
         finally:
@@ -76,35 +124,36 @@ class RewriteRun:
         seconds = round(time.monotonic() - self.started, 3)
         return replace(self.result, delete_files_removed=removed, filter_stats=found.filter_stats, seconds=seconds)
 
-    def _batch(self, plan: RewritePlan, groups: Sequence[FileGroup], races: int) -> None:
+    def _batch(self, planned: _Planned, groups: Sequence[FileGroup], races: int) -> None:
         """Rewrite some groups and commit them together; those that lose a race are planned again, alone."""
-        written = self._rewritten(plan, groups)
-        lost, conflicts = self._committed(plan, written)
+        written = self._rewritten(planned, groups)
+        lost, conflicts = self._committed(planned, written)
         if not lost:
             return
         self.result = replace(self.result, races=self.result.races + 1)
         if not races:
-            self._give_up(plan, lost, conflicts)
+            self._give_up(planned.plan, lost, conflicts)
             return
-        self.context = self.context.refreshed()
+        context = planned.context.refreshed()
         again = {path for g in lost for path in g.files["file_path"].to_pylist()}
-        fresh = self._numbered(self.planned(self.context, again).plan)
+        fresh = self._numbered(self.planned(context, again).plan)
         self._expect(fresh.groups)
         if fresh.groups:
-            self._batch(fresh, fresh.groups, races - 1)
+            self._batch(_Planned(context, fresh), fresh.groups, races - 1)
 
     # -- rewriting ---------------------------------------------------------------------------------------------------
 
-    def _rewritten(self, plan: RewritePlan, groups: Sequence[FileGroup]) -> list[Rewritten]:
+    def _rewritten(self, planned: _Planned, groups: Sequence[FileGroup]) -> list[Rewritten]:
         """The new files of groups, wave by wave."""
-        before = len(self.open)
+        plan, before = planned.plan, len(self.open)
         for spec_id in sorted({g.output_spec_id for g in groups}):
             mine = [g for g in groups if g.output_spec_id == spec_id]
-            rewriting = Rewriting(self._spark, self.context.facts, self._target(plan, spec_id), self.orders.verifies)
+            target = self._target(planned, spec_id)
+            rewriting = Rewriting(self._spark, planned.context.facts, target, self.orders.verifies)
             if self.orders.order is not None:
                 self._in_order(plan, rewriting, mine, self.orders.order)
                 continue
-            moves = {g.group_id for g in mine if self._moves(g)}
+            moves = {g.group_id for g in mine if planned.moves(g)}
             for wave in self._waves([g for g in mine if g.group_id not in moves]):
                 self._attempt(plan, wave, rewriting.in_place)
             if moving := [g for g in mine if g.group_id in moves]:
@@ -159,11 +208,6 @@ class RewriteRun:
                     "rewritten. Nothing of it was committed; please report this."
                 )
 
-    def _moves(self, group: FileGroup) -> bool:
-        """Whether rows of a group may go to another partition than that of its files."""
-        stays = group.partition.spec_id == group.output_spec_id
-        return not stays and not self.context.specs.is_unpartitioned(group.output_spec_id)
-
     def _waves(self, groups: Sequence[FileGroup]) -> Iterator[list[FileGroup]]:
         """Groups for one job each: enough to keep every core busy, few enough to tell how far it is."""
         cores = self._spark.sparkContext.defaultParallelism if is_classic(self._spark) else 16
@@ -180,25 +224,18 @@ class RewriteRun:
     def _spark(self) -> Any:
         return self.context.spark()
 
-    def _target(self, plan: RewritePlan, spec_id: int) -> WriteTarget:
-        metadata = self.context.metadata
-        options = WriteOptions(
-            target_file_size=plan.options.write_limit,
-            distribution="hash",
-            is_sorted=False,
-            row_lineage=metadata.format_version >= 3,
-        )
-        made = WriteTarget.of(metadata, self.context.facts.io_properties, spec_id=spec_id, options=options)
-        return made if self.orders.order is None else self.orders.order.target(made)
+    def _target(self, planned: _Planned, spec_id: int) -> WriteTarget:
+        made, order = planned.target(spec_id), self.orders.order
+        return made if order is None else order.target(made)
 
     # -- committing --------------------------------------------------------------------------------------------------
 
-    def _committed(self, plan: RewritePlan, written: list[Rewritten]) -> tuple[list[FileGroup], tuple[Conflict, ...]]:
+    def _committed(self, planned: _Planned, written: list[Rewritten]) -> tuple[list[FileGroup], tuple[Conflict, ...]]:
         """Commit what was written; the groups that lost a race, whose files are gone again, and why."""
         lost: list[Rewritten] = []
         why: tuple[Conflict, ...] = ()
         while written:
-            outcome = self._decided(plan, written)
+            outcome = self._decided(planned, written)
             if outcome is None:
                 break
             if not isinstance(outcome, Rejected):
@@ -213,31 +250,17 @@ class RewriteRun:
         self._delete(lost)
         return [g for w in lost for g in w.groups], why
 
-    def _decided(self, plan: RewritePlan, written: Sequence[Rewritten]) -> Committed | Rejected | None:
+    def _decided(self, planned: _Planned, written: Sequence[Rewritten]) -> Committed | Rejected | None:
         """What became of a commit; none when it failed or may have landed, and the rest may go on without it."""
         try:
-            outcome = self._landed(plan, written)
+            outcome = self._in_doubt_kept(planned.action(written), written)
             return outcome if isinstance(outcome, Rejected) else require(outcome, "compaction")
         except NeveError as e:
-            if not plan.options.partial_progress:
+            if not planned.plan.options.partial_progress:
                 raise
             self._fail([g for w in written for g in w.groups], str(e))
-            self._count_failure(plan, str(e))
+            self._count_failure(planned.plan, str(e))
             return None
-
-    def _landed(self, plan: RewritePlan, written: Sequence[Rewritten]) -> Outcome:
-        specs = self.context.specs
-        groups = [group for w in written for group in w.groups]
-        start = self.context.metadata.snapshot_by_id(plan.snapshot_id) if plan.snapshot_id is not None else None
-        number = start.sequence_number if start is not None and plan.options.use_starting_sequence_number else None
-        action = RewriteFiles(
-            removed_data=Removed(EntryTable.concat([g.files for g in groups], specs)),
-            added_data=EntryTable.concat([EntryTable(w.files, specs) for w in written], specs) or None,
-            removed_deletes=Removed(_vectors(groups, specs)),
-            data_sequence_number=number,
-            start_snapshot_id=plan.snapshot_id,
-        )
-        return self._in_doubt_kept(action, written)
 
     def _in_doubt_kept(self, action: RewriteFiles, written: Sequence[Rewritten]) -> Outcome:
         """Commit; from the first attempt on only proof that nothing landed lets the files be deleted, there or here."""
@@ -342,7 +365,10 @@ def _batches(plan: RewritePlan) -> Iterator[Sequence[FileGroup]]:
 def _has_lost_rows(one: Rewritten) -> bool:
     """Whether fewer or more rows were read than the files have, as far as they tell: deletes are not counted."""
     has_deletes = any(len(g.scan.deletes) for g in one.groups)
-    return one.before is not None and not has_deletes and one.before.rows != sum(g.rows for g in one.groups)
+    is_counted = all((g.files.numpy("record_count") >= 0).all() for g in one.groups)  # old imports did not
+    if one.before is None or has_deletes or not is_counted:
+        return False
+    return one.before.rows != sum(g.rows for g in one.groups)
 
 
 def _is_hit(written: Rewritten, conflicts: Sequence[Conflict]) -> bool:

@@ -43,7 +43,7 @@ from neve.plan.scan import ScanPlan
 from neve.predicate import Predicate, parse
 from neve.predicate.normal import bound
 from neve.run.arrow.local import read_table
-from neve.run.arrow.types import Carrier, arrow_type
+from neve.run.arrow.types import Carrier, arrow_type, rounded_by_spark
 from neve.run.facts import TableFacts
 from neve.run.spark.columns import by_name
 from neve.run.spark.condition import condition
@@ -116,9 +116,9 @@ class Scan:
     def to_arrow(self, engine: Engine = "auto") -> pa.Table:
         """The rows as an Arrow table in this process.
 
-        Spark reads them, unless they are few and the condition compares columns with values only, or a column has a
-        type Spark would round: then they are read here, by the code the executors use. `engine` chooses one or the
-        other.
+        Spark reads them, unless they are few or a column has a type that Spark holds in another, and the condition
+        compares columns with values only: then they are read here, by the code the executors use. Columns that Spark
+        would round are always read here. `engine` chooses one or the other.
         """
         if engine not in ("auto", "spark", "arrow"):
             raise UnknownName("engine", engine, ("auto", "spark", "arrow"))
@@ -130,7 +130,7 @@ class Scan:
     def head(self, count: int = 20) -> pa.Table:
         """The first rows as an Arrow table, whichever those are; a table that is large is not read as a whole."""
         if self._is_read_here:
-            return self._read_here().slice(0, count)
+            return self._read_here(count)
         with self._plain_errors():
             return self.to_spark().limit(count).toArrow()
 
@@ -208,11 +208,13 @@ class Scan:
 
     @property
     def _is_read_here(self) -> bool:
-        rounded = [f for f in self._plan.schema.fields if not _is_carried(f.field_type)]
-        is_decidable = self._predicate is None or self._predicate.exact
-        return bool(rounded) or (is_decidable and self._plan.stats.bytes <= _LOCAL_BYTES)
+        schema = self._plan.schema
+        if self._predicate is not None and not self._predicate.exact:
+            return rounded_by_spark(schema) is not None
+        # The types of the result are the same however much there is to read.
+        return self._plan.stats.bytes <= _LOCAL_BYTES or not all(_is_carried(f.field_type) for f in schema.fields)
 
-    def _read_here(self) -> pa.Table:
+    def _read_here(self, count: int | None = None) -> pa.Table:
         """The rows read in this process; the condition must be one that can be decided without Spark."""
         if self._predicate is not None and not self._predicate.exact:
             raise UnsupportedFeature(
@@ -221,7 +223,7 @@ class Scan:
             )
         where = self._predicate.expression if self._predicate else None
         with untrusted(self.context.iceberg.metadata_location, "a table whose rows can be read"):
-            return read_table(self._plan, self._facts, where).select(self._names)
+            return read_table(self._plan, self._facts, where, count=count).select(self._names)
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:

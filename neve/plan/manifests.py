@@ -7,7 +7,7 @@ and a filter on these fields opens few manifests. Data and delete files, and the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ class ManifestGroup:
     is_deletes: bool
     manifests: tuple[Manifest, ...]
     entries: EntryTable  # the live files, with the ordinal of their manifest among `manifests`
-    pieces: int  # the manifests they are to fill
+    pieces: int  # the manifests they are to fill; none when they hold no live files
     reason: str
 
     @property
@@ -71,6 +71,8 @@ class ManifestPlan(Explained):
 
 def _explained(group: ManifestGroup) -> str:
     kind = "delete" if group.is_deletes else "data"
+    if not group.pieces:
+        return f"drop {several(len(group.manifests), f'{kind} manifest')} of spec {group.spec_id}: {group.reason}"
     files = f"{several(len(group.entries), f'{kind} file')} of spec {group.spec_id}"
     return f"rewrite {several(len(group.manifests), 'manifest')} with {files} to {group.pieces}: {group.reason}"
 
@@ -91,7 +93,7 @@ def plan_manifests(
     """
     _refuse_unknown(entries.specs, spec_id, sort_by)
     found = [_group(manifests, rows, entries, target, sort_by) for rows in _together(manifests, spec_id)]
-    groups = tuple(g for g in found if g is not None)
+    groups = tuple(g for g in (_worth(group, snapshot_id) for group in found) if g is not None)
     return ManifestPlan(snapshot_id, groups, len(manifests) - sum(len(g.manifests) for g in groups))
 
 
@@ -105,15 +107,29 @@ def _together(manifests: Sequence[Manifest], spec_id: int | None) -> Iterator[li
 
 def _group(
     manifests: Sequence[Manifest], rows: list[int], entries: EntryTable, target: int, sort_by: Sequence[str] | None
-) -> ManifestGroup | None:
+) -> ManifestGroup:
+    """Manifests of one spec and kind, whether they are worth rewriting or not."""
     own = tuple(manifests[at] for at in rows)
     live = entries.filter(pa.array(np.isin(entries.numpy("manifest"), rows)))
-    if not len(live):
-        return None
     live = live.with_columns(manifest=np.searchsorted(rows, live.numpy("manifest")))
-    reason = _reason(own, live, target, sort_by)
+    reason = _reason(own, live, target, sort_by) if len(live) else ""
     pieces = max(1, -(-_live_bytes(own) // target))
-    return ManifestGroup(own[0].spec_id, own[0].is_deletes, own, live, pieces, reason) if reason else None
+    return ManifestGroup(own[0].spec_id, own[0].is_deletes, own, live, pieces, reason)
+
+
+def _worth(group: ManifestGroup, snapshot_id: int | None) -> ManifestGroup | None:
+    """What of a group is rewritten: all of it, or those manifests that only say which files went long ago.
+
+    Such a manifest would keep its spec in the table for ever. One of the current snapshot says what that one did.
+    """
+    if group.reason:
+        return group
+    live = set(group.entries.numpy("manifest").tolist())
+    gone = (m for at, m in enumerate(group.manifests) if at not in live and m.changed_by != snapshot_id)
+    if not (empty := tuple(gone)):
+        return None
+    nothing = group.entries.take([])
+    return replace(group, manifests=empty, entries=nothing, pieces=0, reason="their files are gone")
 
 
 def _reason(manifests: Sequence[Manifest], live: EntryTable, target: int, sort_by: Sequence[str] | None) -> str:

@@ -206,13 +206,16 @@ class PartitionFilter:
         return found
 
     def _by_statistics(self, manifests: Sequence[Manifest]) -> Mask:
-        """Which manifests may list a file with a matching row, as far as statistics over all their files tell."""
+        """Which manifests may list a file with a matching row, as far as statistics over all their files tell.
+
+        Those of delete files are about the deletes, and say nothing of the rows that these apply to.
+        """
         found = np.ones(len(manifests), bool)
         if self.predicate is AlwaysTrue():
             return found
         sources: dict[int, tuple[Any, list[int], list[int]]] = {}
         for at, manifest in enumerate(manifests):
-            if manifest.statistics is not None:
+            if manifest.statistics is not None and not manifest.is_deletes:
                 source, row = manifest.statistics
                 known = sources.setdefault(id(source), (source, [], []))
                 known[1].append(row)

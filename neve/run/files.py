@@ -20,7 +20,7 @@ from neve.io.vectors import PositionSet
 from neve.run.arrow.bind import bind, fields_with_ids
 from neve.run.arrow.build import BATCH_ROWS, Rows
 from neve.run.arrow.columns import POSITION
-from neve.run.arrow.deletes import positions_in, with_positions
+from neve.run.arrow.deletes import PositionFiles, positions_in, with_positions
 from neve.run.arrow.equality import EqualityIndex
 from neve.run.arrow.formats import DataFile, open_file
 from neve.run.arrow.parquet import ParquetData
@@ -35,6 +35,7 @@ __all__ = [
     "EqualityDeletes",
     "FileTask",
     "ReadTarget",
+    "TaskReader",
     "arrow_schema",
     "positions_in",
     "read_batches",
@@ -55,11 +56,28 @@ def read_tasks(io: FileIO, tasks: Sequence[FileTask], target: ReadTarget) -> Ite
     """The live rows of several data files, one after the other; a delete file they share is read once."""
     index = EqualityIndex(io, target)
     for task in with_positions(io, tasks):
-        with open_file(io, task.path, task.file_format, task.file_size, task.record_count) as opened:
-            data = _restricted(opened, task, target)
-            dead = _deleted(data, task, index)
-            if dead is None or not dead.covers(data.record_count):
-                yield from _live(data, task, bind(data, task, target.schema, target), dead)
+        yield from _rows(task, index)
+
+
+class TaskReader:
+    """Reads data files as they become known, one by one; a delete file they share is read once all the same."""
+
+    def __init__(self, io: FileIO, target: ReadTarget) -> None:
+        self._positions = PositionFiles(io)
+        self._index = EqualityIndex(io, target)
+
+    def batches(self, task: FileTask) -> Iterator[pa.RecordBatch]:
+        """The live rows of a data file, in file order."""
+        return _rows(self._positions.applied(task), self._index)
+
+
+def _rows(task: FileTask, index: EqualityIndex) -> Iterator[pa.RecordBatch]:
+    target = index.target
+    with open_file(index.io, task.path, task.file_format, task.file_size, task.record_count) as opened:
+        data = _restricted(opened, task, target)
+        dead = _deleted(data, task, index)
+        if dead is None or not dead.covers(data.record_count):
+            yield from _live(data, task, bind(data, task, target.schema, target), dead)
 
 
 def _restricted(data: DataFile, task: FileTask, target: ReadTarget) -> DataFile:

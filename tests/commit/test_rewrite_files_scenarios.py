@@ -258,6 +258,13 @@ def test_rewrite_more_rows_than_removed(with_deletes: Kit):
     t.ok(RewriteFiles(gone, plus(t.data("c", rows=11), t.data("d", rows=9))))
 
 
+def test_rewrite_of_files_whose_rows_nobody_counted(with_deletes: Kit):
+    """Old imports of Avro files state -1."""
+    t = with_deletes
+    t.ok(Append(plus(t.data("a"), t.data("b", rows=-1))))
+    t.ok(RewriteFiles(removed(t.data("a"), t.data("b", rows=-1)), t.data("c", rows=15)))
+
+
 @pytest.mark.parametrize("spec", [1, 2])
 def test_rewrite_drops_vector(tmp_path: Path, spec: int):
     t = Kit.create(tmp_path, 3, default_spec=spec)

@@ -224,6 +224,18 @@ def test_compact_zorder_of_wrong_columns_is_refused(place: Place):
         typed.rewrite_data_files().zorder("lst").execute()
 
 
+def test_zorder_goes_by_the_spec_that_files_keep(place: Place):
+    """The table is partitioned by the column by now, the files are not: they hold many values of it."""
+    table = made(place, 2, files=2)
+    table.refresh().evolve_partitions(add=["region"])
+    with unchanged(table), pytest.raises(UserError, match="one value of it"):
+        table.refresh().rewrite_data_files().options(ALL).zorder("region").execute()
+    table.refresh().rewrite_data_files().options(ALL).keep_spec().zorder("region").execute()
+    [path] = files_of(table)["file_path"].to_pylist()
+    found = pq.read_table(local(path))["region"].to_pylist()
+    assert found == sorted(found) and len(set(found)) > 1
+
+
 def test_zorder_narrows_both_columns(place: Place):
     """Of 8 files each holds about a third of the range of either column; unsorted each holds all of both."""
     points = shuffled([{"x": n % 64, "y": n // 64} for n in range(4096)])

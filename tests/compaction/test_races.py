@@ -14,6 +14,7 @@ from neve import Table
 from neve.errors import CommitConflict
 from tests.compaction.place import (
     ALL,
+    COLUMNS,
     NEWEST,
     PARTIAL,
     VERSIONS,
@@ -184,6 +185,42 @@ def test_what_does_not_touch_the_files_is_in_nobodys_way(place: Place, what: str
     expected = {"another partition": 59, "an append": 62}.get(what, 60)
     assert len(ids_of(table)) == expected and table.verify().is_sound
     assert per_partition(table)[0, ("b",)] == (2 if what == "an append" else 1)
+
+
+def _swapped_names(table: Table) -> None:
+    for old, new in (("note", "aside"), ("remark", "note"), ("aside", "remark")):
+        with table.refresh().evolve_schema() as change:
+            change.rename_column(old, new)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False], ids=["sorted", "in place"])
+@pytest.mark.parametrize("what", ["names swapped", "another spec"])
+def test_batches_after_a_lost_race_go_by_the_table_they_were_planned_on(place: Place, what: str, is_sorted: bool):
+    """The first batch loses a race to a table with another schema or spec; the second keeps to the plan of all."""
+    table = place.create(NEWEST, by=["region"], columns=f"{COLUMNS}, remark string")
+    for n in range(2):
+        append(table, [r | {"remark": f"remark {r['id']}"} for r in some_rows(100 * n, 5, "ab"[n])])
+    before = _by_id(table, "note", "remark")
+    rewrite = table.refresh().rewrite_data_files().options({**ALL, **PARTIAL, "partial-progress.max-commits": 2})
+    rewrite = rewrite.sort("id DESC") if is_sorted else rewrite
+    gone = {"a": 2, "b": 102}[rewrite.plan().groups[0].partition.values[0]]
+
+    def meanwhile() -> None:
+        other = place.other(table)
+        delete_rows(other, gone)
+        _swapped_names(other) if what == "names swapped" else other.refresh().evolve_partitions(add=["bucket(2, id)"])
+
+    place.interrupt(meanwhile)
+    result = rewrite.execute()
+    assert (result.races, result.files_rewritten, result.failed_groups) == (1, 2, ())
+    names = ["note", "remark"] if what == "another spec" else ["remark", "note"]
+    assert _by_id(table, *names) == {i: values for i, values in before.items() if i != gone}
+    assert table.verify().is_sound
+
+
+def _by_id(table: Table, *names: str) -> dict[int, tuple[Any, ...]]:
+    rows = table.refresh().scan().to_arrow(engine="arrow").to_pylist()
+    return {row["id"]: tuple(row[name] for name in names) for row in rows}
 
 
 def test_the_other_writer_wins_against_a_compaction_in_no_other_way(place: Place):

@@ -11,7 +11,10 @@ from neve import Table
 from neve.commit.actions import Removed, RewriteFiles
 from neve.commit.outcome import require
 from neve.commit.protocol import commit
-from neve.errors import UserError
+from neve.errors import CorruptFile, UserError
+from neve.io.vectors import PositionSet
+from neve.ops.rewrite_position_deletes import _dead
+from neve.run.arrow.taskset import numbered
 from neve.tree.entries import Content, EntryTable
 from tests.compaction.place import (
     WITH_DELETES,
@@ -152,6 +155,31 @@ def test_equality_deletes_become_positions(place: Place, version: int) -> None:
     assert rows_of(table) == before
     assert lineage is None or lineage_of(table) == lineage
     assert table.verify().is_sound
+
+
+@pytest.mark.parametrize("version", WITH_DELETES)
+def test_a_file_with_positions_only_may_come_before_one_with_equality_deletes(place: Place, version: int) -> None:
+    """Rows are counted by the number of a file in the whole plan, and the files with equality deletes are a part."""
+    table = place.table(2, some_rows(0, 4))
+    delete_equal(table, 2)
+    append(table, some_rows(10, 4))
+    delete_rows(table.refresh(), 10)
+    if version > 2:
+        table.refresh().upgrade(format_version=version)
+    rewrite = table.refresh().rewrite_position_deletes().equality_deletes().option("rewrite-all", True)
+    assert [_ids_in(rewrite.plan().scan.files.take([at])) for at in (0, 1)] == [[10, 11, 12, 13], [0, 1, 2, 3]]
+    rewrite.execute()
+    assert ids_of(table) == [0, 1, 3, 11, 12, 13]
+    assert not len(deletes_of(table).of_content(Content.EQUALITY_DELETES)) and table.verify().is_sound
+
+
+def test_live_rows_of_no_known_file_are_never_taken_for_dead(place: Place) -> None:
+    files = numbered(files_of(place.table(2, some_rows(0, 4), some_rows(10, 4))))
+    live = {0: PositionSet.of([0, 3]), 1: PositionSet.of([1])}
+    assert [list(dead.positions()) for dead in _dead(files, live)] == [[1, 2], [0, 2, 3]]
+    for wrong in ({2: PositionSet.of([0])}, {1: PositionSet.of([4])}):
+        with pytest.raises(CorruptFile, match="4 rows"):
+            _dead(files, live | wrong)
 
 
 @on_versions(*WITH_DELETES)

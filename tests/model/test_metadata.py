@@ -403,17 +403,35 @@ def test_a_thousand_snapshots_cost_a_fraction_of_pyiceberg() -> None:
     assert cpu(theirs) > 3 * ours
 
 
-@pytest.mark.parametrize(
-    ("kind", "more"),
-    [
-        ("variant", {}),
-        ("geometry(srid:4326)", {}),
-        ("timestamp_ns", {"initial-default": "2024-01-01T00:00:00.123456789"}),
-    ],
-)
-def test_a_type_that_is_not_known_yet_is_no_corruption(kind: str, more: dict[str, str]) -> None:
+def _with_column(kind: str, **more: Any) -> dict[str, Any]:
     found = as_json(new(3))
     found["schemas"][0]["fields"].append({"id": 90, "name": "x", "required": False, "type": kind, **more})
-    found["last-column-id"] = 90
+    return found | {"last-column-id": 90}
+
+
+@pytest.mark.parametrize("kind", ["variant", "geometry(srid:4326)"])
+def test_a_type_that_is_not_known_yet_is_no_corruption(kind: str) -> None:
     with pytest.raises(UnsupportedFeature, match="does not know that type yet"):
-        from_object(found, "a file")
+        from_object(_with_column(kind), "a file")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "nanos"),
+    [
+        ("timestamp_ns", "2007-12-03T10:15:30.123456789", 1_196_676_930_123_456_789),
+        ("timestamp_ns", "1969-12-31T23:59:59.999999999", -1),
+        ("timestamptz_ns", "2007-12-03T10:15:30.123456789+00:00", 1_196_676_930_123_456_789),
+    ],
+)
+def test_a_default_in_nanoseconds_is_read_and_written_exactly(kind: str, text: str, nanos: int) -> None:
+    defaults = {"initial-default": text, "write-default": text}
+    metadata = from_object(_with_column(kind, **defaults), "a file")
+    field = metadata.schema().find_field("x")
+    assert (field.initial_default, field.write_default) == (nanos, nanos)
+    assert as_json(metadata)["schemas"][0]["fields"][-1].items() >= defaults.items()
+
+
+@pytest.mark.parametrize("text", ["2007-12-03T10:15:30+00:00", "yesterday", 1.5])
+def test_a_default_that_is_no_timestamp_is_refused(text: Any) -> None:
+    with pytest.raises(CorruptFile, match="initial-default"):
+        from_object(_with_column("timestamp_ns", **{"initial-default": text}), "a file")

@@ -21,6 +21,15 @@ def ids(table: neve.Table) -> list[int]:
     return sorted(table.scan().to_arrow(engine="arrow")["id"].to_pylist())
 
 
+def test_a_lake_prints_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = f"sqlite:///{tmp_path}/prod.db"
+    prod = neve.connect(catalog="prod", type="sql", uri=place, warehouse=f"file://{tmp_path}")
+    assert str(prod) == "Lake(catalog='prod')"
+    assert str(neve.connect(tmp_path / "my-lake")) == f"Lake('{tmp_path}/my-lake')"
+    monkeypatch.chdir(tmp_path)
+    assert str(neve.connect("my-lake")) == "Lake('my-lake')"
+
+
 @pytest.mark.parametrize("name", ["db.t", "db.two words"])
 def test_a_table_under_a_name_that_was_given_up_lies_elsewhere(tmp_path: Path, name: str):
     lake = neve.connect(tmp_path)

@@ -15,6 +15,8 @@ import neve
 from neve import Table
 from neve.catalog import LostRace
 from neve.errors import CommitConflict, UserError
+from neve.ops import scan
+from neve.run import files
 
 
 @pytest.fixture
@@ -27,6 +29,29 @@ def table(lake: neve.Lake) -> Table:
     made = lake.create_table("db.t", "id bigint, region string", ["region"], format_version=3)
     made.append([{"id": 1, "region": "eu"}])
     return made.refresh()
+
+
+def test_a_look_at_the_first_rows_reads_no_more_than_these(lake: neve.Lake, monkeypatch: pytest.MonkeyPatch):
+    """Also where Spark holds a column in another type and rows are read here however many there are."""
+    made = lake.create_table("db.u", "id bigint, key uuid", format_version=3)
+    for first in (0, 10, 20):
+        made.append([{"id": first + n} for n in range(3)])
+    monkeypatch.setattr(scan, "_LOCAL_BYTES", 0)
+    opened: list[str] = []
+    open_file = files.open_file
+    monkeypatch.setattr(files, "open_file", lambda io, path, *rest: opened.append(path) or open_file(io, path, *rest))
+    look = made.refresh().scan()
+    assert (look.head(2).num_rows, len(opened)) == (2, 1)
+    assert (look.head(4).num_rows, len(opened)) == (4, 3)
+    assert (look.head(0).num_rows, look.head(100).num_rows, len(opened)) == (0, 9, 6)
+    assert look.head(1).schema == look.to_arrow().schema
+
+
+def test_a_condition_for_spark_alone_is_left_to_it_unless_it_would_round(lake: neve.Lake):
+    for kind, is_read_here in (("uuid", False), ("timestamp_ns", True), ("struct<columns: uuid>", False)):
+        made = lake.create_table(f"db.{kind[:4]}", f"id bigint, c {kind}", format_version=3)
+        assert made.scan("id % 2 = 1")._is_read_here is is_read_here
+        assert made.scan("id = 1")._is_read_here
 
 
 def test_a_table_is_dropped_and_renamed_by_the_name_it_has(lake: neve.Lake, table: Table):

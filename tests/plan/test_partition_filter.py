@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -54,7 +55,7 @@ from neve.plan import ranges
 from neve.plan.partition_filter import FilterStats, PartitionFilter
 from neve.predicate import normal
 from neve.tree.entries import EntryTable, FieldSummary, Manifest
-from tests.plan.files import entries, spec, specs_of
+from tests.plan.files import ALL_DETAIL, entries, spec, specs_of
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -250,6 +251,25 @@ def test_a_filter_covers_the_files_whose_partition_proves_it() -> None:
     assert made.covers(files).tolist() == [False, False, False, True, False, False]
     day = And(GreaterThanOrEqual("ts", datetime(2024, 1, 2)), LessThan("ts", datetime(2024, 1, 3)))
     assert PartitionFilter.of(day, EVOLVED, SCHEMA).covers(files).tolist() == [False, False, True, False, False, True]
+
+
+@dataclass
+class _Statistics:
+    """Statistics over all files of manifests, as a tree keeps them."""
+
+    rows: EntryTable
+
+    def read(self) -> EntryTable:
+        return self.rows
+
+
+def test_statistics_of_deletes_leave_out_no_manifest() -> None:
+    """They are about the deletes: keys, or paths and positions; not about the rows these apply to."""
+    bounds = {"lower_bounds": {1: struct.pack("<q", 5)}, "upper_bounds": {1: struct.pack("<q", 9)}}
+    source = _Statistics(entries(EVOLVED, [bounds | {"partition": None}], ALL_DETAIL))
+    data = replace(_manifest(EVOLVED.default_id, None), statistics=(source, 0))
+    made = PartitionFilter.of(EqualTo("id", 77), EVOLVED, SCHEMA)
+    assert made.may_match_each([data, replace(data, is_deletes=True)]).tolist() == [False, True]
 
 
 def _manifest(spec_id: int, partitions: tuple[FieldSummary, ...] | None) -> Manifest:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from pyiceberg.expressions import EqualTo
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
@@ -41,6 +42,8 @@ from pyiceberg.types import (
 )
 
 from neve.errors import CorruptFile, UnsupportedFeature
+from neve.predicate.normal import bound
+from neve.run.arrow import ids
 from neve.run.files import Carrier, FileTask, ReadTarget, arrow_schema, read_batches
 
 UTC = dt.UTC
@@ -413,6 +416,49 @@ def test_orc_is_read_by_its_iceberg_ids(io: FileIO, tmp_path: Path) -> None:
     ]
     assert found.to_pylist() == expected
     assert read(io, task, column(9, "new", IntegerType())).num_rows == 100
+
+
+def test_orc_longs_that_are_marked_as_times_are_times(io: FileIO, tmp_path: Path) -> None:
+    def marked(name: str, field_id: int) -> pa.Field:
+        return pa.field(name, pa.int64(), True, {"iceberg.id": str(field_id), "iceberg.long-type": "TIME"})
+
+    plain = pa.field("n", pa.int64(), True, {"iceberg.id": "1"})
+    inner = pa.field("s", pa.struct([marked("at", 4)]), True, {"iceberg.id": "3"})
+    rows = [{"n": 7, "t": 36_930_000_123, "s": {"at": 5}}, {"n": 8, "t": None, "s": None}]
+    path = tmp_path / "f.orc"
+    orc.write_table(pa.Table.from_pylist(rows, schema=pa.schema([plain, marked("t", 2), inner])), path)
+    task = FileTask(str(path), "ORC", path.stat().st_size, 2)
+    fields = (column(3, "s", StructType(column(4, "at", TimeType()))), column(2, "t", TimeType()))
+    assert read(io, task, *fields, column(1, "n", LongType())).to_pylist() == [
+        {"n": 7, "t": dt.time(10, 15, 30, 123), "s": {"at": dt.time(0, 0, 0, 5)}},
+        {"n": 8, "t": None, "s": None},
+    ]
+    with pytest.raises(CorruptFile, match="time for column 'n'"):
+        read(io, task, column(1, "n", TimeType()))
+
+
+@pytest.mark.parametrize("view", [pa.list_view, pa.large_list_view])
+def test_columns_after_list_views_are_found(io: FileIO, write: Any, view: Any) -> None:
+    """Arrow's schema in the file says list view, which must not shift the numbers of the columns after it."""
+    pair = pa.struct([numbered("a", pa.int64(), 3), numbered("b", pa.int64(), 4)])
+    lists = [[{"a": 1, "b": 2}], [], None]
+    task = write(
+        (numbered("l", view(numbered("element", pair, 5)), 1), lists), (numbered("x", pa.int64(), 2), [777] * 3)
+    )
+    x = column(2, "x", LongType())
+    both = (x, column(1, "l", ListType(5, StructType(column(3, "a", LongType()), column(4, "b", LongType())))))
+    assert read(io, task, *both).to_pylist() == [{"x": 777, "l": some} for some in lists]
+    target = ReadTarget(Schema(x), predicate=bound(EqualTo("x", 777), Schema(x)))
+    assert sum(batch.num_rows for batch in read_batches(io, task, target)) == 3
+
+
+def test_a_schema_that_counts_other_columns_than_the_footer_is_refused(
+    io: FileIO, write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = write((numbered("l", pa.list_(pa.struct([("a", pa.int64()), ("b", pa.int64())])), 1), [[]]))
+    monkeypatch.setattr(ids, "_inner", lambda kind: [])
+    with pytest.raises(CorruptFile, match="2 columns of single values"):
+        read(io, task, column(1, "l", LongType()))
 
 
 def test_orc_timestamps_beyond_nanoseconds_are_refused_not_wrapped(io: FileIO, tmp_path: Path) -> None:

@@ -52,14 +52,26 @@ def rows_of(table: Table, **asked: Any) -> list[dict[str, Any]]:
     return table.scan(**asked).to_arrow(engine="arrow").sort_by("id").to_pylist()
 
 
-def test_an_avro_file_that_was_not_counted_is_read(tmp_path: Path, spark):
-    lake = neve.connect(tmp_path / "lake", spark=spark)
+def uncounted(folder: Path, spark: Any) -> Table:
+    """Five rows in an Avro file whose entry does not count them."""
+    lake = neve.connect(folder / "lake", spark=spark)
     table = lake.create_table("db.t", "id bigint, region string, day date", format_version=2)
     schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long", "field-id": 1}]}
-    path = tmp_path / "some.avro"
+    path = folder / "some.avro"
     with path.open("wb") as file:
         fastavro.writer(file, schema, [{"id": i} for i in range(5)])
-    table = brought_in(table, path, rows=-1)
+    return brought_in(table, path, rows=-1)
+
+
+def test_an_avro_file_that_was_not_counted_is_compacted(tmp_path: Path, spark):
+    table = uncounted(tmp_path, spark)
+    rewrite = table.rewrite_data_files().option("rewrite-all", True)
+    assert rewrite.verify_rows().execute().files_rewritten == 1
+    assert [row["id"] for row in rows_of(table.refresh())] == [0, 1, 2, 3, 4]
+
+
+def test_an_avro_file_that_was_not_counted_is_read(tmp_path: Path, spark):
+    table = uncounted(tmp_path, spark)
     assert [row["id"] for row in rows_of(table)] == [0, 1, 2, 3, 4]
     delete_equal(table, 2)
     assert [row["id"] for row in rows_of(table.refresh())] == [0, 1, 3, 4]

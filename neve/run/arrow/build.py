@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as at
@@ -138,10 +139,20 @@ class ListOf:
 
     def __call__(self, array: pa.Array) -> pa.Array:
         """The same lists of the new elements."""
-        if not at.is_list(array.type):
-            array = array.cast(pa.list_(array.type.value_field))
+        array = _plain_lists(array)
         buffers = array.buffers()[:2]
         return pa.Array.from_buffers(self.kind, len(array), buffers, -1, array.offset, [self.element(array.values)])
+
+
+def _plain_lists(array: pa.Array) -> pa.Array:
+    """Lists of any kind that Arrow has as those with offsets of 32 bits."""
+    if not (at.is_list_view(array.type) or at.is_large_list_view(array.type)):
+        return array if at.is_list(array.type) else array.cast(pa.list_(array.type.value_field))
+    # Arrow's own cast leaves out the last offset of views that a file was read into.
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+    offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
+    kind = pa.list_(array.type.value_field)
+    return pa.ListArray.from_arrays(offsets, array.flatten(), type=kind, mask=array.is_null())
 
 
 @dataclass(frozen=True, slots=True)

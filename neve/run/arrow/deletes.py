@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from neve.errors import CorruptFile
-from neve.io.paths import canonical_all
+from neve.io.paths import canonical, canonical_all
 from neve.io.puffin import read_vectors
 from neve.io.vectors import MAX_POSITION, PositionSet
 from neve.run.arrow.columns import DELETE_PATH_ID, DELETE_POSITION_ID
@@ -24,7 +25,7 @@ from neve.run.arrow.project import Source, compile_projection
 from neve.run.arrow.tasks import DeleteFile, FileTask
 from neve.run.arrow.types import Carrier
 
-__all__ = ["positions_in", "with_positions"]
+__all__ = ["PositionFiles", "positions_in", "with_positions"]
 
 _SCHEMA = Schema(
     NestedField(DELETE_PATH_ID, "file_path", StringType(), required=True),
@@ -33,6 +34,7 @@ _SCHEMA = Schema(
 _FOLD_ROWS = 4 << 20  # positions held uncompressed at once
 
 Ints = NDArray[np.int64]
+Places = Callable[[pa.Array], Ints]  # a number for each path, -1 for one that is not asked for
 
 
 def with_positions(io: FileIO, tasks: Sequence[FileTask]) -> list[FileTask]:
@@ -55,6 +57,31 @@ def with_positions(io: FileIO, tasks: Sequence[FileTask]) -> list[FileTask]:
     ]
 
 
+@dataclass
+class PositionFiles:
+    """The deletes of tasks that come one by one: a position delete file is read once, for all files that it names."""
+
+    io: FileIO
+    read: dict[DeleteFile, dict[str, PositionSet]] = field(default_factory=dict)  # by canonical path
+
+    def applied(self, task: FileTask) -> FileTask:
+        """The same task with all its deleted positions read."""
+        name = canonical(task.path)
+        shared = [self._by_path(d) for d in task.deletes if d.content_offset is None]
+        known = [by_path[name] for by_path in shared if name in by_path]
+        alone = replace(task, deletes=tuple(d for d in task.deletes if d.content_offset is not None))
+        [found] = with_positions(self.io, [alone])
+        sets = [*known, *([] if found.positions is None else [found.positions])]
+        return replace(found, positions=PositionSet().union(*sets) if sets else None)
+
+    def _by_path(self, delete: DeleteFile) -> dict[str, PositionSet]:
+        if delete not in self.read:
+            met: dict[str, int] = {}
+            united = _united(self.io, delete, lambda paths: _numbered(paths, met))
+            self.read[delete] = {path: united[at] for path, at in met.items()}
+        return self.read[delete]
+
+
 def _vectors(io: FileIO, users: dict[DeleteFile, list[int]]) -> Iterator[tuple[int, PositionSet]]:
     """The vectors among the deletes, each Puffin file opened once."""
     by_file: dict[str, list[DeleteFile]] = {}
@@ -74,24 +101,29 @@ def positions_in(io: FileIO, delete: DeleteFile, data_paths: Collection[str]) ->
     """
     names = pa.array(data_paths, pa.string())
     meant = canonical_all(names).dictionary_encode()
-    sets: list[list[PositionSet]] = [[] for _ in meant.dictionary]
-    for which, positions in _folded(_hits(io, delete, meant.dictionary)):
+    united = _united(io, delete, lambda paths: _which(paths, meant.dictionary))
+    by_name = zip(names.to_pylist(), meant.indices.to_pylist(), strict=True)
+    return {name: united[at] for name, at in by_name if at in united}
+
+
+def _united(io: FileIO, delete: DeleteFile, places: Places) -> dict[int, PositionSet]:
+    """The positions a position delete file names, by the number of the data file."""
+    sets: defaultdict[int, list[PositionSet]] = defaultdict(list)
+    for which, positions in _folded(_hits(io, delete, places)):
         for at, some in _by_file(which, positions, delete.path):
             sets[at].append(some)
-    united = [PositionSet().union(*some) if some else None for some in sets]
-    by_name = zip(names.to_pylist(), (united[at] for at in meant.indices.to_pylist()), strict=True)
-    return {name: positions for name, positions in by_name if positions is not None}
+    return {at: PositionSet().union(*some) for at, some in sets.items()}
 
 
-def _hits(io: FileIO, delete: DeleteFile, wanted: pa.Array) -> Iterator[tuple[Ints, Ints]]:
-    """Per batch: which of the wanted files a row names, and the position in it."""
+def _hits(io: FileIO, delete: DeleteFile, places: Places) -> Iterator[tuple[Ints, Ints]]:
+    """Per batch: which of the files asked for a row names, and the position in it."""
     with open_file(io, delete.path, delete.file_format, delete.file_size, delete.record_count) as data:
         fields = identified(data.fields, delete.path, None, [_SCHEMA])
         source = Source(delete.path, fields, {}, {}, {}, data.prunes_nested)
         projection = compile_projection(_SCHEMA, source, Carrier.EXACT)
         for rows, columns in data.batches(projection.leaves):
             batch = projection.apply(columns, rows)
-            which = _which(batch.column(0), wanted)
+            which = places(batch.column(0))
             hit = which >= 0
             yield which[hit], batch.column(1).to_numpy()[hit]
 
@@ -101,6 +133,14 @@ def _which(paths: pa.Array, wanted: pa.Array) -> Ints:
     encoded = paths.dictionary_encode()
     places = pc.index_in(canonical_all(encoded.dictionary), value_set=wanted).fill_null(-1)
     return np.asarray(places.to_numpy()[encoded.indices.to_numpy()], np.int64)
+
+
+def _numbered(paths: pa.Array, met: dict[str, int]) -> Ints:
+    """For each path its number among those met so far, which new ones are added to."""
+    encoded = paths.dictionary_encode()
+    names = canonical_all(encoded.dictionary).to_pylist()
+    numbers = np.array([met.setdefault(name, len(met)) for name in names], np.int64)
+    return numbers[encoded.indices.to_numpy()]
 
 
 def _folded(batches: Iterator[tuple[Ints, Ints]]) -> Iterator[tuple[Ints, Ints]]:

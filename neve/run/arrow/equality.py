@@ -38,7 +38,10 @@ Columns = list[pa.Array]
 
 @dataclass
 class EqualityIndex:
-    """The equality deletes of a scan: each delete file is read once, each set of them indexed while it is in use."""
+    """The equality deletes of a scan: each delete file is read once, each set of them indexed while it is in use.
+
+    Keys that are not in use make room for those that are.
+    """
 
     io: FileIO
     target: ReadTarget
@@ -74,10 +77,15 @@ class EqualityIndex:
         name = (file, group.keys)
         if name not in self.read:
             self.read[name] = self._load(file, group)
-            held = sum(column.nbytes for columns in self.read.values() for column in columns)
-            if held > self.limit:
-                raise LimitExceeded(f"the equality deletes of one scan, {held} bytes,", self.limit, _HINT)
+            if self._held > self.limit:
+                self.read = {(f, keys): c for (f, keys), c in self.read.items() if f in group.files}
+            if self._held > self.limit:
+                raise LimitExceeded(f"the equality deletes of one file, {self._held} bytes,", self.limit, _HINT)
         return self.read[name]
+
+    @property
+    def _held(self) -> int:
+        return sum(column.nbytes for columns in self.read.values() for column in columns)
 
     def _load(self, file: DeleteFile, group: EqualityDeletes) -> Columns:
         with open_file(self.io, file.path, file.file_format, file.file_size, file.record_count) as data:

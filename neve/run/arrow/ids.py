@@ -70,7 +70,8 @@ def _inner(kind: pa.DataType) -> list[pa.Field]:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return bool(at.is_list(kind) or at.is_large_list(kind) or at.is_fixed_size_list(kind))
+    tests = (at.is_list, at.is_large_list, at.is_fixed_size_list, at.is_list_view, at.is_large_list_view)
+    return any(test(kind) for test in tests)
 
 
 def _field_id(field: pa.Field, path: str) -> int | None:

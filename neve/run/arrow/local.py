@@ -75,10 +75,23 @@ class Reading:
 
 
 def read_table(
-    plan: ScanPlan, facts: TableFacts, where: BooleanExpression | None = None, carrier: Carrier = Carrier.EXACT
+    plan: ScanPlan,
+    facts: TableFacts,
+    where: BooleanExpression | None = None,
+    carrier: Carrier = Carrier.EXACT,
+    *,
+    count: int | None = None,
 ) -> pa.Table:
-    """The live rows of a plan's files as one table."""
-    return pa.Table.from_batches(read_plan(plan, facts, where, carrier), Reading.of(plan, facts, None, carrier).schema)
+    """The live rows of a plan's files as one table; with a count the first of them, and nothing after is read."""
+    batches = read_plan(plan, facts, where, carrier)
+    wanted = batches if count is None else _first(batches, count)
+    return pa.Table.from_batches(wanted, Reading.of(plan, facts, None, carrier).schema)
+
+
+def _first(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    while count > 0 and (batch := next(batches, None)) is not None:
+        yield batch.slice(0, count)
+        count -= batch.num_rows
 
 
 def read_plan(

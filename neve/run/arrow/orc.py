@@ -1,6 +1,7 @@
 """ORC data files, one stripe after the other.
 
-Field ids are the type attribute `iceberg.id`, which pyarrow shows as field metadata. Whole top-level columns are read.
+ORC has no type for times of day: they are longs with the attribute `iceberg.long-type`, and count microseconds. Field
+ids are the type attribute `iceberg.id`, which pyarrow shows as field metadata. Whole top-level columns are read.
 pyarrow holds ORC timestamps in nanoseconds, so those before 1677 or after 2262 are refused.
 """
 
@@ -36,7 +37,7 @@ class OrcData:
     def fields(self) -> tuple[FileField, ...]:
         """The columns of the file."""
         with reading(self.path, "an ORC schema"):
-            return fields_of(self.file.schema, self.path)
+            return fields_of(pa.schema(map(_timed, self.file.schema)), self.path)
 
     @property
     def record_count(self) -> int:
@@ -50,7 +51,8 @@ class OrcData:
         for stripe in range(self.file.nstripes if part[0] == 0 else 0):
             with _reading(self.path):
                 whole = self.file.read_stripe(stripe, columns=wanted)
-            yield Rows(start, whole.num_rows), whole.columns
+            columns = zip(whole.schema, whole.columns, strict=True)
+            yield Rows(start, whole.num_rows), [column.cast(_timed(f).type) for f, column in columns]
             start += whole.num_rows
 
     def close(self) -> None:
@@ -67,6 +69,18 @@ def open_orc(io: FileIO, path: str, size: int | None) -> OrcData:
     except BaseException:
         stream.close()
         raise
+
+
+def _timed(field: pa.Field) -> pa.Field:
+    """A field with the types that its attributes mean."""
+    kind = field.type
+    if (field.metadata or {}).get(b"iceberg.long-type") == b"TIME" and pa.types.is_int64(kind):
+        return field.with_type(pa.time64("us"))
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_timed(f) for f in kind]))
+    if pa.types.is_map(kind):
+        return field.with_type(pa.map_(_timed(kind.key_field), _timed(kind.item_field)))
+    return field.with_type(pa.list_(_timed(kind.value_field))) if pa.types.is_list(kind) else field
 
 
 @contextmanager

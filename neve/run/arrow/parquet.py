@@ -46,7 +46,12 @@ class ParquetData:
     def fields(self) -> tuple[FileField, ...]:
         """The columns of the file."""
         with reading(self.path, "a Parquet schema"):
-            return fields_of(self.file.schema_arrow, self.path)
+            found = fields_of(self.file.schema_arrow, self.path)
+        counted = found[-1].leaves.stop if found else 0
+        if counted != self.leaf_count:  # columns are read by these numbers: others would be taken for them
+            kinds = f"{counted} columns of single values in {self.file.schema_arrow.types}"
+            raise CorruptFile(self.path, f"{self.leaf_count} columns of single values", kinds)
+        return found
 
     @property
     def record_count(self) -> int:

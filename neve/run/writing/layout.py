@@ -13,14 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from urllib.parse import quote_plus
 
 import mmh3
-from pyiceberg.partitioning import PartitionField
-from pyiceberg.types import IcebergType
 
 from neve.io.paths import named_place
 from neve.model.partition import Specs
+from neve.model.partition_text import partition_folders
 from neve.model.properties import TableProperties
 
 __all__ = ["FileNames", "Layout", "partition_path"]
@@ -73,19 +71,14 @@ class Layout:
 
 
 def partition_path(specs: Specs, spec_id: int, values: Sequence[object]) -> str:
-    """The folders of a partition, `name=value` each; names and values are escaped as in a query string."""
-    return "/".join(_folder(f, specs.source_type(f), v) for f, v in zip(specs[spec_id].fields, values, strict=True))
+    """The folders of a partition, `name=value` each, none longer than file systems take."""
+    return "/".join(map(_cut, partition_folders(specs, spec_id, values)))
 
 
-def _folder(field: PartitionField, source: IcebergType, value: object) -> str:
-    try:
-        text = field.transform.to_human_string(source, value)
-    except OverflowError:  # a year that Python's calendar does not reach
-        text = str(value)
-    folder = f"{quote_plus(field.name)}={quote_plus(text)}"
+def _cut(folder: str) -> str:
     if len(folder) <= _FOLDER_LENGTH:
         return folder
-    return f"{folder[: _FOLDER_LENGTH - 33]}-{mmh3.hash128(folder):032x}"  # file systems refuse longer names
+    return f"{folder[: _FOLDER_LENGTH - 33]}-{mmh3.hash128(folder):032x}"
 
 
 def _hash_folders(below: str) -> str:

@@ -22,7 +22,7 @@ from neve.run.arrow.columns import POSITION as ROW_POSITION
 from neve.run.arrow.tasks import FileTask, ReadTarget
 from neve.run.arrow.taskset import file_tasks
 from neve.run.facts import TableFacts
-from neve.run.files import read_tasks
+from neve.run.files import TaskReader
 from neve.run.tally import CLAUSE, POSITION, Effects
 from neve.run.writing.assignment import assigned, assigned_column, refuse_nulls
 from neve.run.writing.target import WriteTarget
@@ -45,11 +45,11 @@ class Patch:
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the files whose heads and changes come in, patched, as the data files have them."""
-        io = self.facts.io()
+        reader = TaskReader(self.facts.io(), self._read_target)
         stream = _Stream(batches)
         while (head := stream.next_head()) is not None:
             task = _task_of(head, self.facts)
-            for batch in read_tasks(io, [task], self._read_target):
+            for batch in reader.batches(task):
                 yield from self._patched(batch, stream, task)
             stream.refuse_rest(task)
 
@@ -59,18 +59,21 @@ class Patch:
         return ReadTarget(schema, self.facts.name_mapping, self.facts.schemas)
 
     def _patched(self, batch: pa.RecordBatch, stream: _Stream, task: FileTask) -> Iterator[pa.RecordBatch]:
-        positions = batch.column(batch.num_columns - 1).to_numpy()
+        positions = read = batch.column(batch.num_columns - 1).to_numpy()
         whole = batch.select(list(range(batch.num_columns - 1)))
         rows = assigned(whole, self.target.file_schema, self.target.arrow_schema)
-        for changed in stream.up_to(int(positions[-1])):
-            rows, positions = self._merged(rows, positions, changed, task)
+        for changed in stream.up_to(int(read[-1])):
+            _refuse_others(read, changed, task)
+            # A row may be met twice, here in two batches of changes: it is deleted once.
+            left = changed.filter(pa.array(_are_among(positions, changed)))
+            rows, positions = self._merged(rows, positions, left)
         if rows.num_rows:
             yield rows
 
     def _merged(
-        self, rows: pa.RecordBatch, positions: Positions, changed: pa.RecordBatch, task: FileTask
+        self, rows: pa.RecordBatch, positions: Positions, changed: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, Positions]:
-        at = _places(positions, changed.column(POSITION).to_numpy(), task)
+        at = np.searchsorted(positions, changed.column(POSITION).to_numpy())
         is_written = np.array(self.effects.writes, bool)[changed.column(CLAUSE).to_numpy()]
         new = changed.filter(pa.array(is_written))
         order, keep = np.arange(len(positions)), np.ones(len(positions), bool)
@@ -154,9 +157,14 @@ def _task_of(head: bytes, facts: TableFacts) -> FileTask:
     return task if gone is None else replace(task, positions=decode(gone, task.path))
 
 
-def _places(positions: Positions, changed: Positions, task: FileTask) -> Positions:
-    """Where the changed rows are among the rows read."""
-    at = np.searchsorted(positions, changed)
-    if not np.array_equal(positions[np.minimum(at, len(positions) - 1)], changed):
+def _refuse_others(read: Positions, changed: pa.RecordBatch, task: FileTask) -> None:
+    """Stop when a changed row is not among the rows that were read."""
+    if not _are_among(read, changed).all():
         raise CorruptFile(task.path, "the rows that were read before", "others: it changed meanwhile")
-    return at
+
+
+def _are_among(positions: Positions, changed: pa.RecordBatch) -> NDArray[np.bool_]:
+    """Which changed rows are at one of these positions."""
+    wanted = changed.column(POSITION).to_numpy()
+    found: NDArray[np.bool_] = np.append(positions, -1)[np.searchsorted(positions, wanted)] == wanted
+    return found

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from run.spark.lake import Row, TestLake, expected, identity, rows_of
 
 from neve.errors import TableError
+from neve.run.arrow.local import read_table
 from neve.run.spark import footers
 from neve.run.spark.read import read
 from neve.run.spark.routes import route
@@ -112,6 +113,18 @@ def test_a_partition_column_that_is_not_in_the_file_comes_from_the_tuple(spark: 
     names = {1: "x", 2: "y", 3: None, 4: None}
     rows = [{"id": i, "name": n, "_partition": {"name": n}} for i, n in names.items()]
     assert rows_of(spark, lake, columns=["_partition"]) == expected(*rows)
+
+
+def test_a_null_in_the_tuple_comes_before_the_default_of_a_column_the_file_lacks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    added = column(2, "name", StringType(), initial_default="d")
+    lake = TestLake(tmp_path, (Schema(ID, added),), (identity(2, "name"), PartitionSpec(spec_id=1)))
+    lake.data([{"id": 1}], Schema(ID), p1000=None)
+    lake.data([{"id": 2}], Schema(ID), spec_id=1)
+    assert rows_of(spark, lake) == expected({"id": 1, "name": None}, {"id": 2, "name": "d"})
+    here = read_table(lake.plan(), lake.facts).sort_by("id")
+    assert here.to_pylist() == [{"id": 1, "name": None}, {"id": 2, "name": "d"}]
 
 
 def test_a_partition_column_missing_where_it_was_not_looked_for_stops_the_query(
