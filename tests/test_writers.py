@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from neve import Table
 from tests.extent import IS_LONG
 from tests.proof.audit import on_disk, reachable
+from tests.proof.ledger import tallied
 from tests.writers import ROWS, connected
 
 ROOT = Path(__file__).parents[1]
 WRITERS, APPENDS = 8, 10 if IS_LONG else 2
+EVERYTHING = list(range(WRITERS * APPENDS * ROWS))
 
 
 @pytest.fixture
@@ -28,22 +31,47 @@ def settings(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> dict[
 
 
 @pytest.mark.parametrize(("kind", "version"), [("sqlite", 3), ("sqlite", 4), ("postgres", 2)])
-def test_eight_writers_get_all_their_appends_in(settings: dict[str, Any], version: int, tmp_path: Path):
+def test_eight_writers_get_all_their_appends_in(settings: dict[str, Any], kind: str, version: int, tmp_path: Path):
     lake = connected(settings)
     if "db.events" in lake.tables():
         lake.drop_table("db.events")
     lake.create_table("db.events", "id bigint, writer bigint", partition_by=["writer"], format_version=version)
-    command = [sys.executable, "-m", "tests.writers", json.dumps(settings), str(WRITERS), str(APPENDS)]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert run.returncode == 0, run.stderr
-    acknowledged = [i for line in run.stdout.splitlines() for i in json.loads(line)]
-    everything = list(range(WRITERS * APPENDS * ROWS))
-    assert sorted(acknowledged) == everything, run.stderr
+    with tallied(f"{WRITERS} processes append to one table: nothing lost, doubled or left behind") as tally:
+        command = [sys.executable, "-m", "tests.writers", json.dumps(settings), str(WRITERS), str(APPENDS)]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+        tally.cases += WRITERS * APPENDS
+        tally.notes.append(f"{kind} v{version}")
+        assert run.returncode == 0, run.stderr
+        acknowledged = [i for line in run.stdout.splitlines() for i in json.loads(line)]
+        assert sorted(acknowledged) == EVERYTHING, run.stderr
+        judge(lake.table("db.events"), tmp_path / "lake")
 
-    table = lake.table("db.events")
-    assert sorted(table.scan().to_arrow(engine="arrow")["id"].to_pylist()) == everything
+
+def judge(table: Table, folder: Path) -> None:
+    """Every row is there once, from a snapshot of its own, and no file is left."""
+    assert sorted(table.scan().to_arrow(engine="arrow")["id"].to_pylist()) == EVERYTHING
     assert len(table.context.metadata.snapshots) == WRITERS * APPENDS
-    assert on_disk(tmp_path / "lake") - reachable(table) == set(), "no orphan is left"
-    if version > 2:
+    assert on_disk(folder) - reachable(table) == set(), "an orphan is left"
+    if table.context.metadata.format_version > 2:
         ids = table.scan(columns=["_row_id"]).to_arrow(engine="arrow")["_row_id"].to_pylist()
-        assert sorted(ids) == everything, "every row has an id of its own"
+        assert sorted(ids) == EVERYTHING, "every row has an id of its own"
+    assert table.verify().is_sound
+
+
+def test_a_row_that_came_twice_and_a_file_that_was_left_are_found(tmp_path: Path):
+    """The test of the test."""
+    table = connected({"folder": str(tmp_path)}).create_table("db.events", "id bigint, writer bigint", format_version=3)
+    for number in range(WRITERS * APPENDS):
+        table.append([{"id": number * ROWS + i, "writer": 0} for i in range(ROWS)])
+    judge(table, tmp_path)
+    with tallied("planted faults are found by their harness") as tally:
+        tally.cases += 2
+        stray = tmp_path / "db" / "events" / "data" / "stray.parquet"
+        stray.write_bytes(b"")
+        with pytest.raises(AssertionError, match="an orphan is left"):
+            judge(table, tmp_path)
+        stray.unlink()
+        table.append([{"id": 0, "writer": 0}])
+        with pytest.raises(AssertionError, match=r"assert \[0, 0, 1"):
+            judge(table, tmp_path)
+        tally.figure("found", 2)

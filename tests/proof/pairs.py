@@ -82,6 +82,10 @@ PAIRS = {
     "manifests, delete": Pair(MANIFESTS, DELETE_TWO, 2, get_along=True),
     "expiry, update": Pair(EXPIRE, UPDATE_TWO, 3),
     "evolution, update copied": Pair(EVOLVE, replace(UPDATE_EU, mode=COPIED), 4),
+    "compaction, update copied": Pair(COMPACT_EU, replace(UPDATE_EU, mode=COPIED), 2),
+    "compaction, manifests": Pair(COMPACT_EU, MANIFESTS, 3, get_along=True),
+    "compaction, evolution": Pair(COMPACT_EU, EVOLVE, 4, get_along=True),
+    "compaction, append and delete elsewhere": Pair(COMPACT_EU, Statement("delete", THREE), 2, get_along=True),
 }
 
 
@@ -167,6 +171,7 @@ class Meeting:
     def _judge(self, pair: Pair, landed: set[str], refused: set[str], level: Isolation) -> None:
         table = self.table("judge")
         replay(table, self.head, self.rows, {"A": pair.one, "B": pair.other}, landed, refused, level)
+        demand((found := table.verify(data=False)).is_sound, "not sound", found)  # the rows were compared above
         known, stored = reachable(table, but=self.past), on_disk(self.folder)
         demand(not (left := stored - self.files - known), "left behind", left)
         kept = {s.snapshot_id for s in table.context.metadata.snapshots} >= self.past  # else some were expired

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from neve.commit import prepare
 from tests.extent import IS_FULL
 from tests.proof.audit import lake_in
 from tests.proof.hand import COLUMNS, NO_WAIT, Hand, Rows, Statement, opened, rows_of
-from tests.proof.ledger import tallied
+from tests.proof.ledger import Tally, tallied
 
 MINUTE = 60_000
 START = 1_800_000_000_000
@@ -20,29 +21,45 @@ JUMPS = (0, 0, 1, -1, 7, 10 * MINUTE, -10 * MINUTE, -60 * MINUTE, 24 * 60 * MINU
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4] if IS_FULL else [3])
 def test_history_is_in_order_whatever_the_clocks_say(tmp_path: Path, version: int):
+    with tallied("clocks that differ and jump: history in order, time travel right, nothing young expired") as tally:
+        play(tmp_path, version, 60 if IS_FULL else 8, tally)
+
+
+def test_a_clock_that_is_believed_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The test of the test: snapshots take the time of the clock, whatever the one before has."""
+    monkeypatch.setattr(prepare, "max", lambda now, last: now, raising=False)
+    with tallied("planted faults are found by their harness") as tally, tally.case("a clock that is believed"):
+        found = Tally("")
+        play(tmp_path, 3, 8, found)
+        with pytest.raises(AssertionError, match="commit"):
+            found.settle()
+        tally.figure("found")
+
+
+def play(folder: Path, version: int, commits: int, tally: Tally) -> None:
+    """Commit by clocks that jump, look back at every time, and expire half."""
     chance = random.Random(version)
     now = START
-    lake = lake_in(tmp_path)
+    lake = lake_in(folder)
     lake.create_table("db.t", COLUMNS, ["region"], format_version=version)
     table = opened(lake, environment=replace(NO_WAIT, now_ms=lambda: now))
     hand, past = Hand(table), dict[int, tuple[int, Rows]]()
-    with tallied("clocks that differ and jump: history in order, time travel right, nothing young expired") as tally:
-        for number in range(60 if IS_FULL else 8):
-            now += chance.choice(JUMPS)
-            with tally.case(f"v{version}, commit {number}, clock {now - START}"):
-                hand.do(Statement("append", rows=((number, "eu", 0, ""),)))
-                head = table.refresh().context.head()
-                past[head.timestamp_ms] = (head.snapshot_id, rows_of(table))
-                times = [s.timestamp_ms for s in table.context.metadata.snapshots]
-                assert times == sorted(set(times)), "history goes back"
-                assert table.context.metadata.last_updated_ms >= times[-1]
-        for time, (snapshot_id, rows) in past.items():
-            with tally.case(f"v{version}, as of {time - START}"):
-                assert table.scan(as_of=time).to_arrow(engine="arrow").num_rows == sum(rows.values())
-                assert rows_of(table, snapshot_id) == rows
-        with tally.case(f"v{version}, expiry"):
-            middle = sorted(past)[len(past) // 2]
-            table.expire_snapshots().older_than(middle).retain_last(1).execute()
-            left = {s.snapshot_id for s in table.refresh().context.metadata.snapshots}
-            assert left == {i for time, (i, _) in past.items() if time >= middle}
-            assert table.verify().is_sound
+    for number in range(commits):
+        now += chance.choice(JUMPS)
+        with tally.case(f"v{version}, commit {number}, clock {now - START}"):
+            hand.do(Statement("append", rows=((number, "eu", 0, ""),)))
+            head = table.refresh().context.head()
+            past[head.timestamp_ms] = (head.snapshot_id, rows_of(table))
+            times = [s.timestamp_ms for s in table.context.metadata.snapshots]
+            assert times == sorted(set(times)), "history goes back"
+            assert table.context.metadata.last_updated_ms >= times[-1]
+    for time, (snapshot_id, rows) in past.items():
+        with tally.case(f"v{version}, as of {time - START}"):
+            assert table.scan(as_of=time).to_arrow(engine="arrow").num_rows == sum(rows.values())
+            assert rows_of(table, snapshot_id) == rows
+    with tally.case(f"v{version}, expiry"):
+        middle = sorted(past)[len(past) // 2]
+        table.expire_snapshots().older_than(middle).retain_last(1).execute()
+        left = {s.snapshot_id for s in table.refresh().context.metadata.snapshots}
+        assert left == {i for time, (i, _) in past.items() if time >= middle}
+        assert table.verify().is_sound

@@ -12,7 +12,7 @@ import pytest
 from neve import Lake, Table
 from tests.extent import IS_FULL
 from tests.proof.audit import on_disk, reachable
-from tests.proof.crowd import TABLE, Order, told
+from tests.proof.crowd import TABLE, Order, mark_of, marks_in, told
 from tests.proof.hand import COLUMNS, Statement, in_hand, rows_of
 from tests.proof.ledger import Tally, tallied
 from tests.proof.replay import replay
@@ -49,6 +49,10 @@ def judge(table: Table, said: list[dict[str, Any]], folder: Path, tally: Tally) 
         assert not odd, odd
     with tally.case("a serial order explains the rows"):
         tally.figure("snapshots replayed", replay(table, None, Counter(), statements, landed, refused))
+    with tally.case("columns and properties are there if acknowledged, and only then"):
+        evolved = {k for k, s in statements.items() if s.kind == "evolve"}
+        acknowledged = {s["key"] for s in said if s["came"] == "acknowledged"} & evolved
+        assert marks_in(table) == {mark_of(key) for key in acknowledged}
     with tally.case("no file is left, none is missing"):
         assert on_disk(folder) == reachable(table)
         assert table.verify().is_sound
@@ -63,8 +67,7 @@ def test_a_crowd_of_processes_is_told_the_truth(settings: dict[str, str], catalo
         said = told(Order(settings, WRITERS, OPERATIONS, seed=version))
         tally.cases += len(said)
         came = Counter(s["came"].split(":")[0] for s in said)
-        for word, count in came.items():
-            tally.figure(word, count)
+        tally.notes.append(f"{catalog} v{version}: {', '.join(f'{n} {word}' for word, n in sorted(came.items()))}")
         assert len(said) == WRITERS * OPERATIONS
         judge(table, said, tmp_path / "lake", tally)
 
@@ -86,5 +89,6 @@ def test_more_appends_are_acknowledged_than_by_pyiceberg(settings: dict[str, str
             total = WRITERS * OPERATIONS
             tally.notes.append(f"{catalog}, {engine}: {shares[engine]}/{total} in {monotonic() - started:.1f} s")
             assert sum(rows_of(table).values()) == shares[engine], "acknowledged rows are there, and no others"
+            assert table.verify().is_sound
             tally.cases += len(said)
         assert shares["append"] == WRITERS * OPERATIONS >= shares["pyiceberg"]

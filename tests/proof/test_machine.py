@@ -15,7 +15,7 @@ from tests.proof.ledger import tallied
 from tests.proof.machine import Played, Sequence30, sequences
 
 VERSIONS = (1, 2, 3, 4) if IS_FULL else (3, 4)
-SEQUENCES, STEPS = (80, 30) if IS_FULL else (2, 12)
+SEQUENCES, STEPS = (95, 30) if IS_FULL else (3, 12)
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +32,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_table_equals_its_model_whatever_happens(folders: Iterator[Path], version: int):
+    seen = set[str]()
     with tallied(f"random sequences of {STEPS} steps over the whole surface: rows equal the model") as tally:
 
         @seed(version)
@@ -43,6 +44,9 @@ def test_a_table_equals_its_model_whatever_happens(folders: Iterator[Path], vers
         )
         @given(sequence=sequences(version, STEPS))
         def play(sequence: Sequence30) -> None:
+            if not sequence.life.steps or repr(sequence) in seen:
+                return  # nothing happens to its rows, or it was played before: neither is counted
+            seen.add(repr(sequence))
             played = Played(next(folders), sequence)
             try:
                 played.play()
