@@ -4,7 +4,7 @@ NeveError
 ├── UserError            wrong input; nothing was done
 │   ├── UnknownName          a column, table, spec, branch, property … that does not exist; names the nearest ones
 │   └── UnsupportedFeature   a feature this engine, or this format version, does not have
-├── TableError           the table cannot be read as it is written
+├── TableError           a table cannot be read as it is written, or a catalog cannot be reached
 │   ├── CorruptFile          path, what was expected, what was found
 │   ├── MissingFile          a file the metadata names is not there
 │   └── LimitExceeded        which budget, its value, how to raise it
@@ -76,7 +76,7 @@ class UnsupportedFeature(UserError):
 
 
 class TableError(NeveError):
-    """The table cannot be read as it is written."""
+    """A table cannot be read as it is written, or its catalog cannot be opened or reached."""
 
 
 class CorruptFile(TableError):

@@ -1,6 +1,8 @@
 """A lake: a catalog of tables and the Spark session to work in.
 
 >>> lake = connect("my-lake")
+>>> lake
+Lake('my-lake')
 >>> lake.create_table("db.events", "id bigint, ts timestamp", partition_by=["days(ts)"])
 Table('db.events', v2, 1 spec)
 >>> lake.tables()
@@ -24,7 +26,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType as SparkStruct
 
 from neve import catalog as tables
-from neve.catalog import NeveCatalog, open_catalog
+from neve.catalog import EmbeddedCatalog, NeveCatalog, open_catalog
 from neve.commit.retry import Environment
 from neve.errors import UserError
 from neve.model.ddl import schema_of_ddl, spec_of_terms
@@ -75,6 +77,12 @@ class Lake:
     given_spark: SparkSession | None = field(default=None, repr=False)
     schemes: Mapping[str, str] = field(default_factory=dict)
     environment: Environment = field(default_factory=Environment, repr=False)  # time and chance of commits
+
+    def __repr__(self) -> str:
+        if not isinstance(self.catalog, EmbeddedCatalog):
+            return f"Lake(catalog={self.catalog.name!r})"
+        folder, here = Path(self.catalog.properties["warehouse"].removeprefix("file://")), Path.cwd()
+        return f"Lake({str(folder.relative_to(here) if folder.is_relative_to(here) else folder)!r})"
 
     def spark(self) -> SparkSession:
         """The Spark session in use; a local one is started on first use when none was given."""

@@ -42,7 +42,8 @@ class Table:
     """An Iceberg table, with any number of partition specs in its past.
 
     Reading and writing always start from the newest state the catalog knows. What only looks answers at once; what
-    changes rows or tidies up returns a builder with `.plan()`, `.explain()` and `.execute()`.
+    changes rows or tidies up returns a builder with `.plan()`, `.explain()` and `.execute()`. How a table prints and
+    its `schema` ask nothing of the catalog: they are as this object last saw the table. `refresh()` looks again.
 
     >>> t
     Table('db.sales', v2, 1 spec)
@@ -77,7 +78,7 @@ class Table:
 
     @property
     def schema(self) -> Schema:
-        """The current schema."""
+        """The schema as this object last saw it; `t.refresh().schema` is the newest."""
         return self.context.metadata.schema()
 
     def scan(

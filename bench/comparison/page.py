@@ -36,7 +36,7 @@ def _cell(cost: dict[str, Any] | None, ours: dict[str, Any], is_ours: bool) -> l
     if is_ours or not ours.get("cpu"):
         return figures
     ratio = cost["cpu"] / ours["cpu"]
-    return [f"**{ratio:.2f}×**" + (" (Névé is slower)" if ratio < 1 else ""), *figures]
+    return [f"**{ratio:.2f}×**" + (" (Névé uses more CPU)" if ratio < 1 else ""), *figures]
 
 
 def page(found: dict[str, Any]) -> str:
@@ -59,7 +59,7 @@ another run gives other numbers, so small differences mean nothing. After append
 hold the same rows.
 
 A cell has the CPU seconds of all processes of the engine, the time it took and the most memory it held, and before them
-how many times the CPU seconds of Névé that is: below 1 Névé is slower. A dash: the engine cannot do the job, or not on
+how many times the CPU seconds of Névé that is: below 1 Névé uses more. A dash: the engine cannot do the job, or not on
 this table.
 
 {table(found, "<br>")}

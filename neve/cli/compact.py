@@ -10,7 +10,6 @@ from neve.cli.carrying import Deed, carry_out, tell_failures
 from neve.cli.options import Branch, Options, Properties, TableName, Where, names, pairs
 from neve.cli.work import Work, writing_verb
 from neve.errors import UserError
-from neve.words import several
 
 __all__ = ["compact", "plan_facts"]
 
@@ -57,9 +56,6 @@ def compact(
         facts=lambda found: plan_facts(found.plan, found.filter_stats),
         is_empty=lambda found: found.plan.is_empty,
         did_nothing=lambda result: not result.groups and not result.failed_groups,
-        explain=lambda found: "\n".join(
-            [found.plan.explain(), *([] if where is None else [_judged(found.filter_stats)])]
-        ),
     )
     tell_failures(work, carry_out(work, deed))
 
@@ -77,12 +73,3 @@ def plan_facts(plan: Any, filter_stats: Any) -> dict[str, Any]:
         "target_file_size": plan.options.target_file_size,
         "filter_stats": filter_stats,
     }
-
-
-def _judged(stats: Any) -> str:
-    """What the filter could not decide, for people."""
-    return (
-        f"  filter   {several(stats.unevaluable_specs, 'spec')} it cannot be judged for, "
-        f"{several(stats.eval_errors, 'error')}: {several(stats.fail_open_files, 'file')} of "
-        f"{several(stats.fail_open_partitions, 'partition')} taken to be safe"
-    )

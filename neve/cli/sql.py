@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from neve.cli.carrying import Deed, carry_out, confirm, tell_failures, tell_plan
-from neve.cli.late import late
+from neve.cli.late import is_a, late
 from neve.cli.options import Limit, Modes, Properties, pairs
 from neve.cli.progress import watched
 from neve.cli.rows import Isolation, plan_facts
@@ -22,8 +22,12 @@ __all__ = ["sql"]
 
 _parse = late("neve.sql", "parse")
 _options = late("neve.sql.options", "Options")
-_CHANGES_ROWS = ("Update", "Delete", "Merge")
-_DELETES_FILES = ("ExpireSnapshots", "RemoveOrphanFiles")
+_QUERY, _DROP = ("neve.sql.query", "Query"), ("neve.sql.drop_table", "DropTable")
+_CHANGES_ROWS = (("neve.ops.update", "Update"), ("neve.ops.delete", "Delete"), ("neve.ops.merge", "Merge"))
+_DELETES_FILES = (
+    ("neve.ops.expire_snapshots", "ExpireSnapshots"),
+    ("neve.ops.remove_orphan_files", "RemoveOrphanFiles"),
+)
 
 
 @writing_verb
@@ -42,7 +46,7 @@ def sql(
     builder = read.builder(lake, options) if hasattr(read, "builder") else None
     if builder is not None:
         _built(work, statement, builder)
-    elif work.dry_run and type(read).__name__ != "Query":
+    elif work.dry_run and not is_a(read, _QUERY):
         tell_plan(work, {"statement": statement}, f"Would run: {statement}")
     else:
         _run(work, lake, read, options, limit)
@@ -51,7 +55,7 @@ def sql(
 def _built(work: Work, statement: str, builder: Any) -> None:
     """A statement that is a verb of the API."""
     work.began = builder.context
-    changes_rows = type(builder).__name__ in _CHANGES_ROWS
+    changes_rows = is_a(builder, *_CHANGES_ROWS)
     deed = Deed.of(
         "Running",
         builder,
@@ -64,7 +68,7 @@ def _built(work: Work, statement: str, builder: Any) -> None:
 
 
 def _deletes_files(builder: Any) -> bool:
-    return type(builder).__name__ in _DELETES_FILES and not getattr(builder, "is_dry", False)
+    return is_a(builder, *_DELETES_FILES) and not getattr(builder, "is_dry", False)
 
 
 def _did_nothing(result: Any) -> bool:
@@ -75,9 +79,9 @@ def _did_nothing(result: Any) -> bool:
 
 def _run(work: Work, lake: Lake, read: Any, options: Any, limit: int) -> None:
     """A query, or a statement that changes a table."""
-    if type(read).__name__ == "DropTable":
+    if is_a(read, _DROP):
         confirm(work, f"Drop {'.'.join(read.table)}{' and delete its files' if read.purge else ''}?")
-    work.writes = type(read).__name__ != "Query"
+    work.writes = not is_a(read, _QUERY)
     with watched(work.screen, "Running"):
         done = read.run(lake, options)
         done = done.limit(limit).toArrow() if hasattr(done, "toArrow") else done

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
-from urllib.parse import quote_plus
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.partitioning import PartitionField
 
-from neve.model.partition import Specs
+from neve.model.partition_text import partition_folders
 from neve.tree.entries import Content, EntryTable
 from neve.tree.grouping import vectors_in
 
-__all__ = ["Tally", "partition_path", "summarise"]
+__all__ = ["Tally", "summarise"]
 
 _TOTALS = {
     "total-data-files": ("added-data-files", "deleted-data-files"),
@@ -155,21 +153,14 @@ def _partition_summaries(
     is_added = np.arange(len(both)) < added
     by_path: dict[str, np.ndarray[Any, Any]] = {}
     for code in range(len(firsts)):
-        path = partition_path(firsts, code)
+        path = _partition_path(firsts, code)
         by_path[path] = by_path.get(path, False) | (codes == code)
     for path, mask in by_path.items():
         counts = _counts(*(Tally.of(both.filter(pa.array(mask & side))) for side in (is_added, ~is_added)))
         yield f"partitions.{path}", ",".join(f"{key}={value}" for key, value in counts.items())
 
 
-def partition_path(files: EntryTable, row: int) -> str:
-    """The partition of a file as Iceberg spells it in paths and summaries: `day=2024-01-01/region=eu`."""
-    key, specs = files.partition_key(row), files.specs
-    if key.values is None:
-        return ""
-    pairs = zip(specs[key.spec_id].fields, key.values, strict=True)
-    return "/".join(f"{quote_plus(f.name, safe='')}={quote_plus(_shown(f, v, specs), safe='')}" for f, v in pairs)
-
-
-def _shown(field: PartitionField, value: Any, specs: Specs) -> str:
-    return field.transform.to_human_string(specs.result_type(field), value)
+def _partition_path(files: EntryTable, row: int) -> str:
+    """The partition of a file as Iceberg spells it in summaries; empty where the spec separates nothing."""
+    values, spec_id = files.stored_values(row), files["spec_id"][row].as_py()
+    return "" if values is None else "/".join(partition_folders(files.specs, spec_id, values))

@@ -126,7 +126,7 @@ _ISOLATION = _one_of("serializable", "snapshot")
 _DISTRIBUTION = _optional(_one_of("none", "hash", "range"))
 _FILE_FORMAT = _one_of("parquet", "orc", "avro")
 _PARQUET_CODEC = _one_of("zstd", "gzip", "snappy", "lz4", "lz4_raw", "brotli", "lzo", "uncompressed")
-_KIB, _MIB = 1 << 10, 1 << 20
+_MIB = 1 << 20
 _DAY_MS = 24 * 60 * 60 * 1000
 _FOREVER = (1 << 63) - 1
 
@@ -177,7 +177,8 @@ class TableProperties:
         "write.distribution-mode",
         None,
         _DISTRIBUTION,
-        "How rows meet before writing: none, hash by partition, range by order.",
+        "How rows meet before writing: none, hash by partition, range by order; unset: range for a table with a sort "
+        "order, hash for a partitioned one, none otherwise.",
     )
     delete_distribution_mode = Property(
         "write.delete.distribution-mode", None, _DISTRIBUTION, "The same for what DELETE writes; unset: hash."
@@ -213,7 +214,9 @@ class TableProperties:
     )
 
     # --- Parquet ---
-    parquet_codec = Property("write.parquet.compression-codec", "zstd", _PARQUET_CODEC, "Compression of data files.")
+    parquet_codec = Property(
+        "write.parquet.compression-codec", "zstd", _PARQUET_CODEC, "Compression of data files; lzo cannot be written."
+    )
     parquet_level = Property(
         "write.parquet.compression-level",
         None,
@@ -255,7 +258,8 @@ class TableProperties:
         "write.delete.granularity",
         "file",
         _one_of("file", "partition"),
-        "One position delete file per data file or partition.",
+        "One position delete file per data file or partition. Iceberg's library defaults to partition, Spark with "
+        "Iceberg to file, as here.",
     )
 
     schema_evolution = Property(

@@ -8,8 +8,8 @@ Isolation: none. What another writer commits between the look at the metadata an
 Writes: nothing; the catalog forgets the table before the first file is deleted.
 
 >>> lake = t.context.catalog
->>> drop_table(lake, "db.sales", purge=True).files_deleted > 0
-True
+>>> drop_table(lake, "db.sales", purge=True).summary
+'... files deleted'
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from neve.errors import UserError
 from neve.model.metadata import adopt
 from neve.model.properties import properties_of
 from neve.notebook import Summarised
+from neve.words import several
 
 __all__ = ["DropResult", "drop_table"]
 
@@ -36,6 +37,14 @@ class DropResult(Summarised):
 
     files_deleted: int = 0
     files_kept: Mapping[str, str] = field(default_factory=dict)  # why each stays, of those a purge found
+
+    @property
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        kept = f", {several(len(self.files_kept), 'file')} kept" if self.files_kept else ""
+        return (
+            f"{several(self.files_deleted, 'file')} deleted{kept}" if self.files_deleted or kept else "no file deleted"
+        )
 
 
 def drop_table(catalog: NeveCatalog, name: str | tuple[str, ...], *, purge: bool = False) -> DropResult:

@@ -40,7 +40,7 @@ from neve.ops.evolve import Change, land
 from neve.ops.times import milliseconds
 from neve.ops.unused import unused_specs_and_schemas
 from neve.plan.retention import Rules, retention
-from neve.words import several
+from neve.words import listed, several
 
 __all__ = ["ExpirePlan", "ExpireResult", "ExpireSnapshots"]
 
@@ -86,7 +86,11 @@ class ExpirePlan(Explained):
 
 @dataclass(frozen=True, slots=True)
 class ExpireResult(Summarised):
-    """What an expiry did. Files that could not be deleted are orphans, and told with the reason."""
+    """What an expiry did. Files that could not be deleted are orphans, and told with the reason.
+
+    >>> ExpireResult((1, 2), spec_ids=(0,)).summary
+    '2 snapshots and 1 spec expired'
+    """
 
     snapshot_ids: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
@@ -107,11 +111,11 @@ class ExpireResult(Summarised):
         """What happened, in a few words."""
         if not (self.snapshot_ids or self.refs or self.spec_ids or self.schema_ids):
             return "nothing to expire"
-        gone = {"branches and tags": self.refs, "specs": self.spec_ids, "schemas": self.schema_ids}
-        counts = (f"{len(some)} {what}" for what, some in gone.items() if some)
+        gone = {"ref": self.refs, "spec": self.spec_ids, "schema": self.schema_ids}
+        counts = (several(len(some), what) for what, some in gone.items() if some)
         said = [several(len(self.snapshot_ids), "snapshot"), *counts]
         deleted = self.deleted.counts
-        return f"{_listed(said)} expired{f', {_listed(deleted)} deleted' if deleted else ''}"
+        return f"{listed(said)} expired{f', {listed(deleted)} deleted' if deleted else ''}"
 
 
 @dataclass(frozen=True)
@@ -240,7 +244,3 @@ class ExpireSnapshots:
 def _roots(context: TableContext, metadata: TableMetadata) -> tuple[str, ...]:
     """The places files may be deleted in."""
     return roots_of(metadata, context.iceberg.metadata_location)
-
-
-def _listed(parts: list[str]) -> str:
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))

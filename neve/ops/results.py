@@ -23,7 +23,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class WriteResult(Summarised):
-    """What a write changed. No snapshot is made when there was nothing to change."""
+    """What a write changed. No snapshot is made when there was nothing to change.
+
+    >>> WriteResult(1, rows_added=1204, files_added=2, files_removed=1).summary, WriteResult(None).summary
+    ('1,204 rows added, 2 files added, 1 file removed', 'nothing to write')
+    """
 
     snapshot_id: int | None
     rows_added: int = 0
@@ -34,6 +38,17 @@ class WriteResult(Summarised):
     rows_removed: int = 0
     attempts: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        counts = [
+            (self.rows_added, "row", "added"),
+            (self.files_added, "file", "added"),
+            (self.rows_removed, "row", "removed"),
+            (self.files_removed, "file", "removed"),
+        ]
+        return _said(counts) or ("nothing to write" if self.snapshot_id is None else "nothing added or removed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +87,7 @@ class ChangeResult(Summarised):
             (self.files_removed, "file", "removed"),
             (self.delete_files_added, "delete file", "added"),
         ]
-        said = [f"{several(count, what) if what else f'{count:,}'} {done}" for count, what, done in counts if count]
-        return ", ".join(said) or "nothing matched"
+        return _said(counts) or "nothing matched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +161,9 @@ class RewriteResult(Summarised):
         failed = f", {several(len(self.failed_groups), 'group')} failed" if self.failed_groups else ""
         groups = several(len(self.groups), "group")
         return f"{several(self.files_rewritten, 'file')} rewritten to {self.files_added} in {groups}{failed}"
+
+
+def _said(counts: list[tuple[int, str, str]]) -> str:
+    """What was done to how many, leaving out what did not happen; things that were named before have no name."""
+    said = (f"{several(count, what) if what else f'{count:,}'} {done}" for count, what, done in counts if count)
+    return ", ".join(said)

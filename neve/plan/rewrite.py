@@ -82,7 +82,8 @@ class _Planning:
         plan = RewritePlan(
             self.snapshot_id, groups, self.options, self.spec_mode, diagnostics, self.data, codes, unopened
         )
-        return RewritePlanningResult(plan, verdict.counting(candidates))
+        has_filter = self.partitions.predicate is not AlwaysTrue() or judged_in_part is not None
+        return RewritePlanningResult(plan, verdict.counting(candidates), has_filter)
 
     def _of_matching(self, files: EntryTable) -> tuple[NDArray[np.int8], tuple[FileGroup, ...]]:
         """The reason for each file of a partition that matches, and the groups of those that are chosen."""

@@ -144,12 +144,7 @@ class RewritePlan(Explained):
         return self.explain()
 
     def _lines(self) -> Iterator[str]:
-        partitions, made = {g.partition for g in self.groups}, sum(g.output_files for g in self.groups)
-        yield (
-            f"Rewrite {several(self.files, 'file')}, {several(self.bytes, 'byte')}, in "
-            f"{several(len(self.groups), 'group')} of {several(len(partitions), 'partition')} into about "
-            f"{several(made, 'file')}"
-        )
+        yield "Nothing to rewrite" if self.is_empty else self._extent()
         yield f"  on       snapshot {self.snapshot_id}"
         yield f"  target   {several(self.options.target_file_size, 'byte')} a file"
         for reason, count in self._counts():
@@ -158,6 +153,14 @@ class RewritePlan(Explained):
             files = "the files" if self.unopened.files is None else several(self.unopened.files, "file")
             yield f"  leaves   {files} of {several(self.unopened.manifests, 'manifest')} that need not be opened"
         yield from (f"  unclear  {line}" for line in self.diagnostics.lines())
+
+    def _extent(self) -> str:
+        partitions, made = {g.partition for g in self.groups}, sum(g.output_files for g in self.groups)
+        return (
+            f"Rewrite {several(self.files, 'file')}, {several(self.bytes, 'byte')}, in "
+            f"{several(len(self.groups), 'group')} of {several(len(partitions), 'partition')} into about "
+            f"{several(made, 'file')}"
+        )
 
     def _counts(self) -> Iterator[tuple[Reason, int]]:
         found, counts = np.unique(self.reason_codes, return_counts=True)
@@ -171,9 +174,12 @@ class RewritePlanningResult(Explained):
 
     plan: RewritePlan
     filter_stats: FilterStats
+    has_filter: bool = False
 
     def explain(self) -> str:
-        """The plan in words, and what its filter could not decide in numbers."""
+        """The plan in words, and what its filter, if it has one, could not decide in numbers."""
+        if not self.has_filter:
+            return self.plan.explain()
         s = self.filter_stats
         return (
             f"{self.plan.explain()}\n  filter   {several(s.unevaluable_specs, 'spec')} cannot express it, "

@@ -364,11 +364,18 @@ class EntryTable:
         return codes, self.take(first)
 
     def partition_key(self, row: int) -> PartitionKey:
-        """The partition of one file."""
+        """The partition of one file; a date or time that Python's calendar does not reach stays a count."""
         spec_id = self["spec_id"][row].as_py()
         if self.specs.is_unpartitioned(spec_id):
             return PartitionKey(spec_id, None)
-        return PartitionKey(spec_id, tuple(self[c][row].as_py() for c in self.specs.columns(spec_id)))
+        return PartitionKey(spec_id, tuple(_reached(self[c][row]) for c in self.specs.columns(spec_id)))
+
+    def stored_values(self, row: int) -> tuple[object, ...] | None:
+        """The partition tuple of one file, dates and times as counts; None where its spec separates nothing."""
+        spec_id = self["spec_id"][row].as_py()
+        if self.specs.is_unpartitioned(spec_id):
+            return None
+        return tuple(_stored(self[c][row]) for c in self.specs.columns(spec_id))
 
 
 class Sieve(Protocol):
@@ -405,6 +412,19 @@ def distinct_specs(spec_ids: pa.ChunkedArray) -> list[int]:
 def statistic_column(name: str, field_id: int) -> str:
     """The column of one statistic of one column of the table, where it is not in a list with those of others."""
     return f"{name}.{field_id}"
+
+
+def _reached(scalar: Any) -> object:
+    """A value as Python has it, or as it is stored."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        return _stored(scalar)
+
+
+def _stored(scalar: Any) -> object:
+    is_counted = isinstance(scalar, pa.Date32Scalar | pa.Time64Scalar | pa.TimestampScalar)
+    return scalar.value if is_counted else scalar.as_py()
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray[Any, Any], int]:

@@ -84,7 +84,13 @@ def test_the_keys_of_plans_are_stable(busy: Lake, spark):
 
 def test_a_plan_with_a_filter_shows_what_could_not_be_judged(busy: Lake):
     shown = busy.run("compact", "db.events", "--where", "region = 'eu'", "--dry-run", code=4).out
-    assert "0 files of 0 partitions taken to be safe" in shown
+    assert shown.startswith("Nothing to rewrite") and "0 files of 0 partitions taken undecided" in shown
+
+
+def test_a_plan_without_a_filter_says_nothing_of_one(busy: Lake):
+    rewrite = neve.connect(busy.folder).table("db.events").rewrite_data_files()
+    assert "filter" not in rewrite.plan_with_stats().explain()
+    assert "filter" in rewrite.where("region = 'eu'").plan_with_stats().explain()
 
 
 def test_rows_are_changed(lake: Lake, spark):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from io import StringIO
 
 import pyarrow as pa
@@ -73,8 +74,27 @@ def test_times_beyond_pythons_calendar_are_shown(lake: Lake):
     for view in ("overview", "manifests", "partitions", "files"):
         lake.run("inspect", "db.far", view)
     (manifest,) = table.refresh().inspect.manifests().to_pylist()
-    assert [s["lower_bound"] for s in manifest["partition_summaries"]] == ["10000-01-01", "33658-09-27T01"]
+    assert [s["lower_bound"] for s in manifest["partition_summaries"]] == ["10000-01-01", "33658-09-27-01"]
     assert "d=10000-01-01" in table.report(lake.folder / "report.html").read_text()
+
+
+def test_partitions_beyond_pythons_calendar_are_written_and_rewritten(lake: Lake):
+    days = pa.array([4_000_000, 20_000], pa.date32())
+    table = neve.connect(lake.folder).create_table(
+        "db.far", "id bigint, d date", ["d", "days(d)"], properties={"write.summary.partition-limit": "10"}
+    )
+    for _ in range(2):
+        table.append(pa.table({"id": [1, 2], "d": days}))
+    summary = table.refresh().context.metadata.current_snapshot().summary.additional_properties
+    assert {key for key in summary if key.startswith("partitions.")} == {
+        "partitions.d=12921-08-18/d_day=12921-08-18",
+        "partitions.d=2024-10-04/d_day=2024-10-04",
+    }
+    plan = table.rewrite_data_files().option("rewrite-all", True).plan()
+    assert {g.partition.values for g in plan.groups} == {(4_000_000,) * 2, (date(2024, 10, 4),) * 2}
+    table.rewrite_data_files().option("rewrite-all", True).execute()
+    assert len(table.refresh().inspect.files()) == 2
+    assert table.to_arrow()["d"].cast(pa.int32()).to_pylist().count(4_000_000) == 2
 
 
 def test_a_view_is_cut_at_a_limit_for_programs_too(lake: Lake):

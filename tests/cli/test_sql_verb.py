@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,6 +11,9 @@ from typer.testing import CliRunner
 
 import neve
 from neve.cli import app
+from neve.ops.delete import Delete
+from neve.ops.expire_snapshots import ExpireSnapshots
+from neve.sql.drop_table import DropTable
 
 
 @pytest.fixture
@@ -45,7 +49,7 @@ def test_a_dry_run_of_any_statement_runs_nothing(lake):
     for text in ("DELETE FROM db.events", "DROP TABLE db.events", "ALTER TABLE db.events ADD COLUMN v int"):
         told = json.loads(ran(lake, text, "--dry-run", "--json"))
         assert told["status"] == "planned" and told["plan"]["statement"]
-    assert "Rewrite 0 files" in ran(lake, "CALL system.rewrite_data_files('db.events')", "--dry-run")
+    assert "Nothing to rewrite" in ran(lake, "CALL system.rewrite_data_files('db.events')", "--dry-run")
     assert json.loads(ran(lake, "SELECT count(*) AS n FROM db.events", "--dry-run", "--json")) == {"n": 1}
 
 
@@ -53,3 +57,22 @@ def test_an_error_keeps_its_mark_below_the_place(lake):
     *_, line, mark = ran(lake, "SELECT id\nFORM db.events x", ok=False).rstrip().splitlines()
     assert line[mark.index("^") :].startswith(("FORM", "db", "."))
     assert "�" not in line + mark
+
+
+@pytest.mark.parametrize(
+    ("kind", "statement"),
+    [
+        (Delete, "DELETE FROM db.events"),
+        (ExpireSnapshots, "CALL system.expire_snapshots(table => 'db.events')"),
+        (DropTable, "DROP TABLE db.events"),
+    ],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+def test_the_question_does_not_hang_on_the_name_of_a_class(lake, monkeypatch, request, kind, statement):
+    asked = []
+    for module in ("neve.cli.sql", "neve.cli.carrying"):
+        monkeypatch.setattr(sys.modules[module], "confirm", lambda work, question: asked.append(question))
+    request.addfinalizer(lambda name=kind.__name__: setattr(kind, "__name__", name))
+    kind.__name__ = "Renamed"
+    CliRunner().invoke(app, ["sql", statement, "--lake", lake])
+    assert asked in (["Run it?"], ["Drop db.events?"])

@@ -49,9 +49,8 @@ def test_names_of_a_hostile_table_are_text(hostile: neve.Table):
 def test_plans_show_what_they_explain(hostile: neve.Table):
     scan = hostile.scan(f"`{SCRIPT}` = 'eu'").plan()
     nothing = scan.only(np.zeros(len(scan.files), bool))
-    change = ChangePlan(
-        f"DELETE WHERE x = '{SCRIPT}'", "copy-on-write", "snapshot", 2, 0, scan, nothing, False, AlwaysTrue()
-    )
+    said, everything = f"DELETE WHERE x = '{SCRIPT}'", AlwaysTrue()
+    change = ChangePlan(said, "copy-on-write", "snapshot", 2, 0, scan, nothing, False, everything, everything)
     rewrite = hostile.rewrite_data_files().plan_with_stats()
     for plan in (scan, change, rewrite.plan, rewrite, hostile.maintain().plan(), hostile.rewrite_manifests().plan()):
         reading = shown(plan)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, UnsupportedFeature
 from neve.notebook import Summarised
 from neve.tree.entries import EntryTable
+from neve.words import several
 
 __all__ = ["Audit", "Finding", "about", "flagged"]
 
@@ -67,16 +68,16 @@ class Audit(Summarised):
 
     def __str__(self) -> str:
         notes = len(self.findings) - len(self.errors)
-        verdict = "Sound" if self.is_sound else f"Not sound ({_several(len(self.errors), 'error')})"
+        verdict = "Sound" if self.is_sound else f"Not sound ({several(len(self.errors), 'error')})"
         shown = [str(f) for f in (*self.errors, *(f for f in self.findings if f.severity == "note"))]
         rest = [f"… and {len(shown) - _SHOWN:,} more"] if len(shown) > _SHOWN else []
-        aside = f"; {_several(notes, 'note')}" if notes else ""
+        aside = f"; {several(notes, 'note')}" if notes else ""
         return "\n".join([f"{verdict}: {self._extent()}{aside}", *shown[:_SHOWN], *rest])
 
     def _extent(self) -> str:
         names = ("snapshot", "manifest", "data file", "delete file", "vector", "row", "byte")
         numbers = (self.snapshots, self.manifests, self.data_files, self.delete_files, self.vectors, self.rows)
-        return ", ".join(_several(n, name) for n, name in zip((*numbers, self.bytes), names, strict=True))
+        return ", ".join(several(n, name) for n, name in zip((*numbers, self.bytes), names, strict=True))
 
 
 def about(path: str, error: Exception) -> Finding:
@@ -102,7 +103,3 @@ def flagged(
     """A finding for each entry the mask selects; the message gets the row."""
     for row in np.flatnonzero(mask):
         yield Finding(kind, entries["file_path"][int(row)].as_py() or "", message(int(row)), severity)
-
-
-def _several(number: int, name: str) -> str:
-    return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"

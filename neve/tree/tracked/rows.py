@@ -33,7 +33,7 @@ from neve.tree.tracked.fields import (
     TrackedField,
 )
 
-__all__ = ["concat", "empty_rows", "encode_rows", "fixed", "put", "read_rows", "typed_rows"]
+__all__ = ["concat", "encode_rows", "fixed", "put", "read_rows", "typed_rows"]
 
 _TYPES = {f.column: f.type for f in FIXED}
 _ORDER = (TRACKING, 134, 157, 100, 101, 103, 104, 141, PARTITION, STATISTICS, 140, VECTOR, MANIFEST_INFO, 131, 132, 135)
@@ -156,11 +156,6 @@ def _filled(values: Any, kind: pa.DataType, rows: int) -> Any:
     if isinstance(values, np.ndarray | list):
         return pa.array(values, kind)
     return pa.repeat(pa.scalar(values, kind), rows)
-
-
-def empty_rows(specs: Specs) -> pa.Table:
-    """No rows."""
-    return typed_rows({}, 0, specs)
 
 
 def concat(tables: Iterable[pa.Table]) -> pa.Table:
