@@ -91,9 +91,7 @@ def insert(reader: Reader) -> Insert:
             "partitions INSERT OVERWRITE replaces"
         )
     by_name = reader.took("BY", "NAME")
-    where = (
-        reader.expression("SELECT", "WITH", "VALUES", what="a condition") if reader.took("REPLACE", "WHERE") else None
-    )
+    where = _where(reader) if reader.took("REPLACE", "WHERE") else None
     if where is not None and overwrites:
         raise reader.wrong("REPLACE WHERE belongs to INSERT INTO", reader.words[1])
     at, columns = reader.word, _columns(reader)
