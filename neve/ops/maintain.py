@@ -194,7 +194,7 @@ def _proposals(context: TableContext) -> Iterator[Proposal]:
     yield from _of_deletes(context)
     yield from _of_files(context)
     manifests = RewriteManifests(context).plan()
-    if manifests.groups:
+    if any(g.pieces for g in manifests.groups):  # those without live files cost little, and go with the others
         fewer = manifests.manifests - sum(g.pieces for g in manifests.groups)
         why = f"{several(manifests.manifests, 'manifest')} of {several(manifests.files, 'file')}"
         yield Proposal("rewrite_manifests", why, max(fewer, 0), sum(g.bytes for g in manifests.groups))

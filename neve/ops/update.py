@@ -126,7 +126,8 @@ class _Job:
         """The same job with its expressions typed; what does not resolve or fit is refused."""
         expressions = Expressions(self.read.shape())
         if self.where is not None:
-            expressions.check_condition(_WHERE, row_condition(self.context, self.where))
+            given = self.where if isinstance(self.where, str) else row_condition(self.context, self.where)
+            expressions.check_condition(_WHERE, given)
         return replace(self, assignments=self.assignments.typed(expressions))
 
     def positions(self) -> DataFrame:

@@ -83,9 +83,18 @@ def _roots(context: TableContext) -> tuple[list[Root], list[Finding]]:
 def _root(context: TableContext, snapshot: Snapshot) -> tuple[Root, list[Finding]]:
     path = listing_of(snapshot) or context.iceberg.metadata_location
     try:
-        return Root(snapshot, path, *read_listing(context.io, context.metadata, snapshot)), []
+        root = Root(snapshot, path, *read_listing(context.io, context.metadata, snapshot))
+        _read_statistics(root)
+        return root, []
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
         return Root(snapshot, path, is_readable=False), [about(path, e)]
+
+
+def _read_statistics(root: Root) -> None:
+    """Read what a root says about the values in its leaves: it is read late, by scans that have a condition."""
+    sources = {id(source): source for m in root.manifests if m.statistics is not None for source in m.statistics[:1]}
+    for source in sources.values():
+        source.read()
 
 
 def _statistics(context: TableContext) -> Iterator[Finding]:

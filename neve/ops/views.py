@@ -104,8 +104,10 @@ def views_of(find: Find, spark: Callable[[], SparkSession], *texts: str) -> View
     """Register what the texts read of the lake as views; Spark is asked for only when there is something to read."""
     reads: dict[tuple[object, ...], tuple[str, TableRead]] = {}
 
+    questionable = [text for text in texts if '"' in text or "\\" in text]
+
     def view(name: TableName) -> str | None:
-        if any(is_read_otherwise(spark(), text) for text in texts):
+        if any(is_read_otherwise(spark(), text) for text in questionable):
             name = replace(name, restriction=None)  # Spark alone knows what the conditions mean
         state = (name.parts, name.version, name.timestamp, name.restriction, name.asked)
         if state not in reads and (found := _resolved(find, spark, name)) is not None:

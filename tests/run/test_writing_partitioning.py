@@ -193,7 +193,7 @@ def test_timestamps_far_outside_the_calendar_of_python_are_partitioned():
     rows = pa.RecordBatch.from_arrays([far], names=["at"])
     (piece,) = partitioner((3, "day")).pieces(rows)
     assert piece.key == ((2**60) // DAY,)
-    assert partitioner((3, "day")).path(piece.key) == f"f0={(2**60) // DAY}"
+    assert partitioner((3, "day")).path(piece.key) == "f0=38504-08-17"
 
 
 def test_a_spec_on_a_dropped_column_is_refused():

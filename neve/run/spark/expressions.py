@@ -124,11 +124,16 @@ class Expressions:
 
 
 def _has_star(value: Value) -> bool:
-    """Whether all columns are named at once; a Column tells it by how it is written only."""
+    """Whether all columns are named at once; a Column tells it by how it is written only, which may be SQL."""
     if isinstance(value, str):
         return features_of(value).has_star
     written = str(value).removeprefix("Column<'").removesuffix("'>")
-    return _STAR.search(_QUOTED.sub("", written)) is not None
+    if _STAR.search(_QUOTED.sub("", written)) is None:
+        return False
+    try:
+        return features_of(written).has_star
+    except UserError:
+        return True
 
 
 def _nondeterministic(clause: str, what: str) -> UserError:

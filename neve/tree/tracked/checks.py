@@ -26,7 +26,15 @@ __all__ = [
     "resolved",
 ]
 
-_REQUIRED = ("status", "content_type", "format_version", "location", "file_format", "record_count")
+_REQUIRED = (
+    "status",
+    "content_type",
+    "format_version",
+    "location",
+    "file_format",
+    "record_count",
+    "file_size_in_bytes",
+)
 _FILES = (ContentType.DATA, ContentType.EQUALITY_DELETES)
 _MANIFESTS = (ContentType.DATA_MANIFEST, ContentType.DELETE_MANIFEST)
 
