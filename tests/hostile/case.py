@@ -34,6 +34,11 @@ class Case:
     deletes: bool = False  # run the verbs that delete files too, not only their plans
 
     @property
+    def kind(self) -> tuple[str, str]:
+        """The damage apart from the version it is done to."""
+        return self.family, self.name
+
+    @property
     def label(self) -> str:
         return f"{self.family}: v{self.version}: {self.name}"
 

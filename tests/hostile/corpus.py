@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import cache
 from itertools import chain
+from zlib import crc32
 
 from tests.hostile.case import Case
 from tests.hostile.families import avro, bombs, metadata, parquet, paths, raw, values, vectors
 
-QUICK = 72
-FULL = 3_600
+QUICK = 66
+FULL = 4_800  # about a quarter of an hour; some 3,600 of them are one of each kind
 PINNED = (  # each was met badly once, or is a bomb that is quickly made
     "avro: v2: list: every field a string",
     "bomb: v1: list: lists of a billion nothings",
@@ -42,22 +44,39 @@ def corpus() -> tuple[Case, ...]:
 
 
 def chosen(everything: bool, part: str = "") -> list[Case]:
-    """Very many cases or a quick spread of them; `part` plays every one whose label has it."""
+    """One of each kind and a spread of the others, or a quick spread; `part` plays every one whose label has it."""
     if part:
         return [case for case in corpus() if part in case.label]
-    pinned = [case for case in corpus() if case.label in PINNED]
-    others = [case for case in corpus() if case.label not in PINNED]
-    return pinned + spread(others, FULL if everything else QUICK)
+    first = pinned() + (one_of_each(corpus()) if everything else [])
+    taken = {case.label for case in first}
+    others = [case for case in corpus() if case.label not in taken and (everything or case.family not in _SLOW)]
+    return first + spread(others, FULL - len(first) if everything else QUICK)
 
 
-def spread(cases: list[Case], count: int) -> list[Case]:
-    """So many cases, as evenly over families and versions as it goes."""
+def pinned() -> list[Case]:
+    """Those that are always played."""
+    return [case for case in corpus() if case.label in PINNED]
+
+
+def one_of_each(cases: Sequence[Case]) -> list[Case]:
+    """A case of each kind that is not pinned: the same damage on several versions is one kind.
+
+    The version falls to the kind by its name, so that it does not go in step with the lists kinds are made of.
+    """
+    kinds: dict[tuple[str, str], list[Case]] = defaultdict(list)
+    for case in cases:
+        kinds[case.kind].append(case)
+    alike = [of_kind for of_kind in kinds.values() if not any(case.label in PINNED for case in of_kind)]
+    return [of_kind[crc32(repr(of_kind[0].kind).encode()) % len(of_kind)] for of_kind in alike]
+
+
+def spread(cases: Sequence[Case], count: int) -> list[Case]:
+    """So many cases, as evenly over families and versions as it goes; what small families lack, large ones give."""
     shelves: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
         shelves[case.family].append(case)
-    each = max(1, count // max(1, len(shelves)))
-    picked = []
-    for family, shelf in shelves.items():
-        wanted = 0 if family in _SLOW and count == QUICK else min(len(shelf), each)
+    picked: list[Case] = []
+    for done, shelf in enumerate(sorted(shelves.values(), key=len)):
+        wanted = min(len(shelf), (count - len(picked)) // (len(shelves) - done))
         picked += [shelf[(2 * i + 1) * len(shelf) // (2 * wanted)] for i in range(wanted)]
     return picked

@@ -37,6 +37,7 @@ from tests.hostile.verbs import CONDITION, baseline, told, verbs_for
 
 MEMORY = 1280 << 20  # address space beyond what the process has when the case begins
 CPU_SECONDS = 20
+DEEPEST = 10_000  # levels of what is damaged; JSON is written level by level
 WALL_SECONDS = 90  # the machine may be busy; a hang is noticed all the same
 
 
@@ -104,6 +105,7 @@ def play(case: Case, place: Place, turn: int) -> Played:
     load_all()
 
     def damage(say: Callable[[dict[str, Any]], None]) -> None:
+        sys.setrecursionlimit(DEEPEST)
         case.apply(place)
         say({"changed": place.changed_files()})
 

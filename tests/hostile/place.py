@@ -116,7 +116,8 @@ class Place:
     def changed_files(self) -> list[str]:
         """The names of the files of the lake that are not what they were."""
         found = {p: content(p) for p in files_below(self.folder)}
-        return sorted({p.name for p in found.keys() | self.whole.keys() if found.get(p) != self.whole.get(p)})
+        kept = {p: d for p, d in self.whole.items() if p.is_relative_to(self.folder)}
+        return sorted({p.name for p in found.keys() | kept.keys() if found.get(p) != kept.get(p)})
 
 
 def content(path: Path) -> bytes | None:

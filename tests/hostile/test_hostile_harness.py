@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.extent import IS_FULL
 from tests.hostile.arena import run
 from tests.hostile.case import Case
-from tests.hostile.corpus import PINNED, chosen
+from tests.hostile.corpus import FULL, PINNED, chosen, corpus, one_of_each
 from tests.hostile.judge import faults
 from tests.hostile.plants import PLANTS
+from tests.proof.ledger import tallied
 
+PLANTED = "planted faults are caught: hostile files"
 HONEST = {"scan": ["a"], "filtered scan": ["a"], "scan of a tag": ["a"]}
 
-CAUGHT = {
-    "no path check": ("path: v2: elsewhere as a data file", "touched"),
-    "no checksum": ("vector: v3: another row under the old checksum", "rows instead of"),
-    "no limit": ("bomb: v1: list: deflate that inflates", ""),
-    "no naming": ("metadata: v2: schemas is text", "KeyError"),
+CAUGHT = {  # the case, and how the fault that is to be told begins
+    "no path check": ("path: v2: elsewhere as a data file", r"touched \['.*/outside/precious\.parquet'\]"),
+    "no checksum": ("vector: v3: another row under the old checksum", r"scan: \d+ rows instead of \d+"),
+    "no limit": ("bomb: v1: list: deflate that inflates", r"\d+ MB of memory"),
+    "no naming": ("metadata: v2: schemas is text", r"scan: KeyError: 'schemas and partition-specs must be lists'"),
 }
 
 
@@ -25,16 +29,33 @@ def test_cases_that_were_met_badly_once_are_always_played():
     assert set(PINNED) <= {each.label for each in chosen(False)}
 
 
-def test_every_plant_is_tried():
+def test_every_kind_of_damage_is_played_in_full():
+    there, asked = corpus(), chosen(True)
+    assert {(each.family, each.name) for each in there} == {(each.family, each.name) for each in asked}
+    assert len({each.label for each in asked}) == len(asked) == FULL
+
+
+def test_kinds_of_damage_take_turns_with_versions():
+    taken = {(each.family, each.version) for each in one_of_each(corpus())}
+    assert {(each.family, each.version) for each in corpus()} == taken
+
+
+def test_every_plant_is_tried_and_not_taken_for_a_case_that_broke():
     assert CAUGHT.keys() | {""} == PLANTS.keys()
+    broken = faults(case(), played(ending="the case itself broke: whole []"), HONEST)
+    assert not [told for _, told in CAUGHT.values() if any(re.match(told, fault) for fault in broken)]
 
 
 @pytest.mark.parametrize("planted", CAUGHT if IS_FULL else ["no path check"])
 def test_a_planted_fault_is_caught(planted: str):
-    part, told = CAUGHT[planted]
-    found = run("ALL", part, lanes=1, planted=planted)
-    assert found.cases >= 1
-    assert any(told in fault for faulty in found.faults.values() for fault in faulty), found
+    label, told = CAUGHT[planted]
+    with tallied(PLANTED) as tally, tally.case(planted):
+        found = run("ALL", label, lanes=1, planted=planted)
+        assert found.cases == 1
+        assert [fault for fault in found.faults.get(label, ()) if re.match(told, fault)], found
+        if IS_FULL:
+            assert not run("ALL", label, lanes=1).faults, "without the plant there is nothing to catch"
+        tally.figure("found")
 
 
 def case(**said) -> Case:
@@ -47,6 +68,7 @@ def played(*verbs: dict, **ended) -> dict:
 
 
 JUDGED = {
+    "damage that was not done": (case(), played(ending="the case itself broke: KeyError"), "the case itself broke"),
     "a crash": (case(), played({"verb": "scan"}, ending="ended by SIGSEGV"), "SIGSEGV in scan"),
     "a hang": (case(), played({"verb": "verify"}, ending="no end after 90 s"), "no end after 90 s in verify"),
     "a file touched": (case(), played(touched=["/etc/x"]), "/etc/x"),
@@ -74,7 +96,9 @@ JUDGED = {
 @pytest.mark.parametrize("what", JUDGED)
 def test_the_judge_notices(what: str):
     hostile, ended, told = JUDGED[what]
-    assert any(told in fault for fault in faults(hostile, ended, HONEST))
+    with tallied(PLANTED) as tally, tally.case(what):
+        assert any(told in fault for fault in faults(hostile, ended, HONEST))
+        tally.figure("found")
 
 
 def test_the_judge_lets_honest_endings_pass():

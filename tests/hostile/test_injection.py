@@ -1,13 +1,19 @@
-"""Names and values are never taken for SQL, for commands of a terminal or for markup."""
+"""Names and values are never taken for SQL, for commands of a terminal, for paths or for markup.
+
+Each judge is tried on a product that escapes nothing (`PLANTS`): what it is there for, it has to find.
+"""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
 import neve
@@ -15,8 +21,11 @@ from neve.errors import CorruptFile, NeveError, UserError
 from neve.markup import escape
 from neve.ops.verify import Finding
 from neve.show import arrow_table, plain
+from tests.proof.ledger import tallied
 from tests.sessions import names_in
 
+GUARANTEE = "hostile names and values: nothing is injected"
+CAUGHT = "planted faults are caught: names and values that act"
 NAMES = (
     "it's",
     'say "hi"',
@@ -34,6 +43,10 @@ NAMES = (
     "-- comment",
 )
 ACTING = ("\x1b[2J", "\x1b]0;owned\x07", "\x9b31m", "\r\nfake line", "\u202edesrever", "a\x00b", "\x08\x08")
+MARKUP = ("<script>alert(1)</script>", "</td><img src=x onerror=alert(1)>", "'\"><svg/onload=x>", "&lt;")
+CLIMBING = ("..", ".", "../../x", "a/b", "a=b", "%2e%2e", "#", "?x=1", "", " ")
+
+Row = dict[str, Any]
 
 
 @pytest.fixture
@@ -41,87 +54,212 @@ def lake(tmp_path: Path) -> neve.Lake:
     return neve.connect(tmp_path / "lake")
 
 
+# --- the catalog ---
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_values_to_the_catalog(lake: neve.Lake, name: str):
     lake.create_table("db.other", "id bigint")
-    try:
-        table = lake.create_table(("db", name), "id bigint", properties={name: name})
-    except UserError:
+    with tallied(GUARANTEE) as tally, tally.case(f"{name} in the catalog"):
+        try:
+            table = lake.create_table(("db", name), "id bigint", properties={name: name})
+        except UserError:
+            assert lake.tables() == ["db.other"]
+            return
+        table.append([{"id": 1}], snapshot_properties={name: name})
+        table.create_tag(name).create_branch(f"b{name}")
+        found = lake.table(("db", name))
+        assert found.scan(ref=name).to_arrow(engine="arrow").to_pylist() == [{"id": 1}]
+        assert found.context.metadata.properties[name] == name
+        lake.drop_table(("db", name))
         assert lake.tables() == ["db.other"]
-        return
-    table.append([{"id": 1}], snapshot_properties={name: name})
-    table.create_tag(name).create_branch(f"b{name}")
-    found = lake.table(("db", name))
-    assert found.scan(ref=name).to_arrow(engine="arrow").to_pylist() == [{"id": 1}]
-    assert found.context.metadata.properties[name] == name
-    lake.drop_table(("db", name))
-    assert lake.tables() == ["db.other"]
 
 
-def test_names_and_values_are_values_to_spark(spark: SparkSession, tmp_path: Path):
-    spark = spark.newSession()  # without the views of other tests
-    lake = neve.connect(tmp_path / "lake", spark=spark)
-    names = [n for n in NAMES if n not in ("select",)]
+# --- Spark ---
+
+
+def named(lake: neve.Lake, names: Iterable[str]) -> tuple[neve.Table, list[Row]]:
+    """A table with a column of every name, whose values are the names in turn."""
+    names = list(names)
     schema = pa.schema([("id", pa.int64()), *((n, pa.string()) for n in names)])
     table = lake.create_table("db.t", schema, properties={"write.delete.mode": "merge-on-read"})
     rows = [{"id": i, **{n: names[(i + at) % len(names)] for at, n in enumerate(names)}} for i in range(len(names))]
     table.append(pa.Table.from_pylist(rows, schema))
-    for at, name in enumerate(names):
-        quoted, value = f"`{name.replace('`', '``')}`", names[(at + 1) % len(names)]
-        text = value.replace("\\", "\\\\").replace("'", "\\'")
-        expected = [r["id"] for r in rows if r[name] == value]
-        for engine in ("arrow", "spark") if at < 4 else ("arrow",):
-            found = table.scan(f"{quoted} = '{text}'").to_arrow(engine=engine)
-            assert found["id"].to_pylist() == expected, (name, value, engine)
-    done = table.update().set(names[0], "concat(`it's`, '!')").where("`back``tick` = 'back`tick' OR id = 3").execute()
+    return table, rows
+
+
+def misread(table: neve.Table, rows: list[Row], name: str, engine: str) -> str:
+    """How a condition on a column was taken for something else than its name and a value; nothing, when it was not."""
+    value = rows[1][name]
+    text = value.replace("\\", "\\\\").replace("'", "\\'")
+    try:
+        found = table.scan(f"`{name.replace('`', '``')}` = '{text}'").to_arrow(engine=engine)["id"].to_pylist()
+    except Exception as e:
+        return f"{name} is {value}: {type(e).__name__}: {e}"
+    expected = [r["id"] for r in rows if r[name] == value]
+    return "" if found == expected else f"{name} is {value}: {found} instead of {expected}"
+
+
+def test_names_and_values_are_values_to_spark(spark: SparkSession, tmp_path: Path):
+    spark = spark.newSession()  # without the views of other tests
+    table, rows = named(neve.connect(tmp_path / "lake", spark=spark), [n for n in NAMES if n != "select"])
+    names = [name for name in rows[0] if name != "id"]
+    with tallied(GUARANTEE) as tally:
+        for at, name in enumerate(names):
+            for engine in ("arrow", "spark") if at < 4 else ("arrow",):
+                with tally.case(f"{name} in a condition, {engine}"):
+                    assert misread(table, rows, name, engine) == ""
+        with tally.case("names in statements"):
+            change_and_compare(table, rows)
+            assert names_in(spark) == set()
+
+
+def change_and_compare(table: neve.Table, rows: list[Row]) -> None:
+    """Statements change the rows they name, and no others."""
+    done = table.update().set("it's", "concat(`it's`, '!')").where("`back``tick` = 'back`tick' OR id = 3").execute()
     changed = {r["id"] for r in rows if r["back`tick"] == "back`tick" or r["id"] == 3}
     assert done.rows_updated == len(changed)
     assert table.delete().where("`back``tick` = 'nobody'").execute().rows_deleted == 0
     after = {r["id"]: r for r in table.scan().to_arrow(engine="arrow").to_pylist()}
     assert after == {r["id"]: {**r, "it's": r["it's"] + "!"} if r["id"] in changed else r for r in rows}
-    assert names_in(spark) == set()
+
+
+def test_a_name_that_is_not_quoted_for_spark_is_noticed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    table, rows = named(neve.connect(tmp_path / "lake", spark=spark.newSession()), ["it's", "back`tick"])
+    monkeypatch.setattr("neve.run.spark.columns.by_name", lambda name, qualifier=None: F.col(f"`{name}`"))
+    with tallied(CAUGHT) as tally, tally.case("a name that ends the quotes around it"):
+        assert "[INVALID_ATTRIBUTE_NAME_SYNTAX]" in misread(table, rows, "back`tick", "spark")
+        tally.figure("found")
+
+
+# --- paths ---
+
+
+def partitioned(lake: neve.Lake) -> neve.Table:
+    """A table with a partition for each value that could lead a path elsewhere."""
+    table = lake.create_table("db.t", "id bigint, region string", ["region"])
+    table.append([{"id": i, "region": value} for i, value in enumerate((*NAMES, *CLIMBING))])
+    return table
+
+
+def astray(table: neve.Table) -> list[str]:
+    """The data files whose path does not say plainly that they are in the table."""
+    below = f"{table.context.metadata.location}/data/"
+    paths = table.inspect.files()["file_path"].to_pylist()
+    return [p for p in paths if not p.startswith(below) or "/../" in p or "/./" in p or p[len(below) :].count("/") != 1]
 
 
 def test_partition_values_are_values_in_paths_and_conditions(lake: neve.Lake):
-    table = lake.create_table("db.t", "id bigint, region string", ["region"])
-    values = [*NAMES, "..", ".", "../../x", "a/b", "a=b", "%2e%2e", "#", "?x=1", "", " "]
-    table.append([{"id": i, "region": v} for i, v in enumerate(values)])
-    found = table.scan().to_arrow(engine="arrow").to_pylist()
-    assert sorted((r["id"], r["region"]) for r in found) == list(enumerate(values))
-    paths = table.inspect.files()["file_path"].to_pylist()
-    location = table.context.metadata.location
-    assert all(p.startswith(f"{location}/data/") and "/../" not in p and "/./" not in p for p in paths)
-    assert table.verify().is_sound
+    table = partitioned(lake)
+    with tallied(GUARANTEE) as tally:
+        with tally.case("values of partitions"):
+            found = table.scan().to_arrow(engine="arrow").to_pylist()
+            assert sorted((r["id"], r["region"]) for r in found) == list(enumerate((*NAMES, *CLIMBING)))
+        with tally.case("paths of partitions"):
+            assert astray(table) == []
+            assert table.verify().is_sound
+
+
+# --- terminals and errors ---
+
+
+def acting(text: str) -> list[str]:
+    """The characters that do something instead of being shown; lines may end."""
+    return [c for c in text if not c.isprintable() and c != "\n"]
+
+
+def on_a_terminal(text: str) -> str:
+    """All that a terminal is sent to show a text as a value, a name, a title, in a list and in a struct."""
+    table = pa.table({"name": [text], f"c{text}": ["x"], "paths": [[text]], "pairs": [{"k": text}]})
+    out = io.StringIO()
+    console = Console(file=out, width=200, force_terminal=True, color_system=None)
+    console.print(arrow_table(table, f"title {text}", 10, 200))
+    return out.getvalue()
+
+
+def in_errors(text: str) -> str:
+    """Errors about a text."""
+    return "\n".join(map(str, (CorruptFile(f"/x/{text}", text, text), UserError(text), NeveError(f"a {text} b"))))
 
 
 @pytest.mark.parametrize("text", ACTING)
 def test_a_terminal_shows_text_and_obeys_none_of_it(text: str):
-    table = pa.table({"name": [text], f"c{text}": ["x"], "paths": [[text]], "pairs": [{"k": text}]})
-    out = io.StringIO()
-    Console(file=out, width=200, force_terminal=True, color_system=None).print(
-        arrow_table(table, f"title {text}", 10, 200)
-    )
-    assert not [c for c in out.getvalue() if not c.isprintable() and c != "\n"]
-    assert plain(text).isprintable()
-    assert str(Finding("kind", text, text)).isprintable()
+    with tallied(GUARANTEE) as tally, tally.case(f"{text!r} on a terminal"):
+        assert acting(on_a_terminal(text)) == []
+        assert plain(text).isprintable()
+        assert str(Finding("kind", text, text)).isprintable()
 
 
 @pytest.mark.parametrize("text", ACTING)
 def test_errors_show_text_and_let_none_of_it_act(text: str, lake: neve.Lake):
-    for error in (CorruptFile(f"/x/{text}", text, text), UserError(text), NeveError(f"a {text} b")):
-        assert str(error).replace("\n", "").isprintable()
-    assert "\n" not in str(CorruptFile(f"/x/{text}", text, text)), "a path is on one line"
-    with pytest.raises(NeveError) as raised:
-        lake.table(("db", f"t{text}"))
-    assert str(raised.value).replace("\n", "").isprintable()
+    with tallied(GUARANTEE) as tally, tally.case(f"{text!r} in errors"):
+        assert acting(in_errors(text)) == []
+        assert "\n" not in str(CorruptFile(f"/x/{text}", text, text)), "a path is on one line"
+        with pytest.raises(NeveError) as raised:
+            lake.table(("db", f"t{text}"))
+        assert acting(str(raised.value)) == []
+
+
+# --- pages ---
+
+
+def pages(lake: neve.Lake) -> Iterator[tuple[str, str]]:
+    """What a notebook shows of a table whose properties, summaries and values are markup; tests/report has reports."""
+    named = {text: text for text in (*NAMES, *ACTING, *MARKUP)}
+    table = lake.create_table("db.t", pa.schema([("id", pa.int64()), ("x", pa.string())]), properties=named)
+    table.append([{"id": i, "x": text} for i, text in enumerate(named)], snapshot_properties=named)
+    for said in (table.scan("x = '<script>alert(1)</script>'").plan(), table.rewrite_manifests().plan(), table):
+        yield type(said).__name__, getattr(said, "_repr_html_", str)()
+
+
+def elements_of(page: str) -> list[str]:
+    """The elements that only a value could have brought."""
+    return [each for each in ("<script", "<img", "<svg") if each in page]
 
 
 def test_markup_has_no_effect_on_a_page(lake: neve.Lake):
-    texts = [*NAMES, *ACTING, "</td><img src=x onerror=alert(1)>", "'\"><svg/onload=x>", "&lt;"]
-    assert not [text for text in texts if set(escape(text)) & set("<>\"'`")]
-    named = {text: text for text in texts}
-    table = lake.create_table("db.t", pa.schema([("id", pa.int64()), ("x", pa.string())]), properties=named)
-    table.append([{"id": i, "x": text} for i, text in enumerate(texts)], snapshot_properties=named)
-    for said in (table.scan("x = '<script>alert(1)</script>'").plan(), table.rewrite_manifests().plan(), table):
-        page = getattr(said, "_repr_html_", str)()
-        assert "<script" not in page and "<img" not in page and "<svg" not in page
+    with tallied(GUARANTEE) as tally:
+        with tally.case("values escaped"):
+            assert not [text for text in (*NAMES, *ACTING, *MARKUP) if set(escape(text)) & set("<>\"'`")]
+        for what, page in pages(lake):
+            with tally.case(f"markup in {what}"):
+                assert elements_of(page) == []
+
+
+# --- the judges ---
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+PLANTS: dict[str, tuple[Plant, Callable[[neve.Lake], Iterable[str]], str]] = {
+    "markup as it is": (
+        lambda patch: patch.setattr("neve.markup._ESCAPED", {}),
+        lambda lake: [each for _, page in pages(lake) for each in elements_of(page)],
+        "<script",
+    ),
+    "escapes as they are": (
+        lambda patch: patch.setattr("neve.markup._shows", lambda character: True),
+        lambda lake: acting(on_a_terminal("\x1b[2J")),
+        "\x1b",
+    ),
+    "escapes in errors": (
+        lambda patch: patch.setattr("neve.errors._escaped", lambda letter: letter),
+        lambda lake: acting(in_errors("\x1b[2J")),
+        "\x1b",
+    ),
+    "partition values as folders": (
+        lambda patch: patch.setattr("neve.run.writing.layout.quote_plus", lambda text: text),
+        lambda lake: (path.split("/data/")[1].rsplit("/", 1)[0] for path in astray(partitioned(lake))),
+        "region=../../x",
+    ),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTS)
+def test_what_is_not_escaped_is_noticed(planted: str, lake: neve.Lake, monkeypatch: pytest.MonkeyPatch):
+    plant, judged, told = PLANTS[planted]
+    plant(monkeypatch)
+    with tallied(CAUGHT) as tally, tally.case(planted):
+        assert told in judged(lake)
+        tally.figure("found")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,8 @@ from tests.peers.spark import Spark
 from tests.peers.tally import Tally
 from tests.sessions import unadaptive
 
+TALLY, END = pytest.StashKey[Tally](), pytest.StashKey[str]()
+
 
 @pytest.fixture(scope="session")
 def ground(lake_folder: Any, spark: SparkSession, other_spark: Spark, duckdb: DuckDB) -> Ground:
@@ -22,7 +24,25 @@ def ground(lake_folder: Any, spark: SparkSession, other_spark: Spark, duckdb: Du
 
 
 @pytest.fixture
-def tally(record_property: Any) -> Iterator[Tally]:
-    made = Tally()
+def tally(request: pytest.FixtureRequest, record_property: Any) -> Iterator[Tally]:
+    made = request.node.stash[TALLY] = Tally()
     yield made
     made.kept_in(record_property)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Write a test down when it is over: only then is it known whether it failed, and it may before it has a tally."""
+    report = yield
+    tally = item.stash.setdefault(TALLY, Tally())
+    if report.failed and call.excinfo is not None:
+        item.stash[END] = call.excinfo.exconly()[-500:]
+    if report.skipped:
+        tally.told["tests skipped"] += 1
+    if report.when == "teardown":
+        line = tally.line(item.nodeid, item.stash.get(END, ""))
+        if line.failures or line.figures:
+            line.write_down()
+    return report

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.transforms import IdentityTransform, VoidTransform
-from pyiceberg.types import IntegerType, TimestampType
+from pyiceberg.types import IntegerType, StringType, TimestampType
 
 from neve import Lake, Table
 from tests.compaction.place import delete_equal, delete_rows
@@ -22,6 +22,7 @@ from tests.peers.readers import WITNESSES, Reader
 from tests.peers.spark import NAME as SPARK
 
 READ = "SELECT * FROM {t}"
+FOLDER = 255  # bytes: the longest name that file systems take
 Row = dict[str, Any]
 _ROWS: list[Row] = [{"id": i, "region": ("eu", "us")[i % 2], "day": date(2024, 1, i)} for i in range(1, 5)]
 
@@ -122,6 +123,16 @@ def _is_partitioned_by_a_column(table: IcebergTable) -> bool:
     return any(isinstance(f.transform, IdentityTransform) for s in table.specs().values() for f in s.fields)
 
 
+def _is_partitioned_by_a_text(table: IcebergTable) -> bool:
+    fields = [f for s in table.specs().values() for f in s.fields if isinstance(f.transform, IdentityTransform)]
+    texts = {column.field_id for column in table.schema().fields if isinstance(column.field_type, StringType)}
+    return any(f.source_id in texts for f in fields)
+
+
+def _changes_rows_merge_on_read(table: IcebergTable) -> bool:
+    return "merge-on-read" in {table.properties.get(f"write.{word}.mode") for word in ("delete", "update", "merge")}
+
+
 def _summary(snapshot: Any) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
@@ -162,8 +173,8 @@ def _with_another_column_of_that_name(lake: Lake, name: str) -> Table:
     return table
 
 
-def _without_the_column_of_its_deletes(lake: Lake, name: str) -> Table:
-    table = _table(lake, name, version=3, by=("region",))
+def _without_the_column_of_its_deletes(lake: Lake, name: str, version: int = 3) -> Table:
+    table = _table(lake, name, version=version, by=("region",))
     delete_rows(table, 2)
     table.evolve_partitions(drop=["region"], add=["bucket(2, id)"])
     with table.evolve_schema() as change:
@@ -209,6 +220,12 @@ def _by_a_name_with_a_space(lake: Lake, name: str) -> Table:
 def _with_a_null_among_its_partitions(lake: Lake, name: str) -> Table:
     table = lake.create_table(name, "id bigint, day date", ["day"], format_version=2)
     table.append([{"id": 1, "day": date(2024, 1, 1)}, {"id": 2, "day": None}])  # of one manifest: others are left alone
+    return table
+
+
+def _with_a_long_text_among_its_partitions(lake: Lake, name: str) -> Table:
+    table = lake.create_table(name, "id bigint, region string", ["region"], format_version=2)
+    table.append([{"id": 1, "region": "x" * (FOLDER - len("region=") + 1)}])
     return table
 
 
@@ -346,18 +363,48 @@ SHARED_FAULTS: tuple[Fault, ...] = (
 """What others do wrong over what Spark with Iceberg writes."""
 
 
+WRITES_NULL = Fault(
+    SPARK,
+    "shows and writes null for the value of a partition field whose column was dropped",
+    _a_partition_source_is_gone,
+    "partition: {}, but Névé has {'region': 'eu'}",
+    _without_the_column_of_its_partitions,
+)
+OLD_DATES = Fault(
+    SPARK,
+    "does not read files written before a date was promoted to a timestamp",
+    _has_dates_as_times,
+    "java.lang.ClassCastException: class org.apache.iceberg.shaded.org.apache.arrow.vector.TimeStampMicro",
+    _promoted_date,
+    READ,
+)
+LONG_TEXT = Fault(
+    SPARK,
+    f"does not write to a partition whose `name=value`, escaped, is longer than the name of a folder: {FOLDER} bytes",
+    _is_partitioned_by_a_text,
+    "Failed to create Parquet file",
+    _with_a_long_text_among_its_partitions,
+    "INSERT INTO {t} SELECT * FROM {t}",
+)
+
 SPARK_FAULTS: tuple[Fault, ...] = (
+    WRITES_NULL,
+    OLD_DATES,
+    LONG_TEXT,
     Fault(
         SPARK,
-        "shows and writes null for the value of a partition field whose column was dropped",
-        _a_partition_source_is_gone,
-        "partition: {}, but Névé has {'region': 'eu'}",
-        _without_the_column_of_its_partitions,
+        "makes a table of version 2 that it cannot read by a change copy-on-write where the column of a partition field"
+        " was dropped and files have deletes",
+        lambda table: table.metadata.format_version == 2 and _a_partition_source_is_gone(table) and _has_deletes(table),
+        "Mismatched partition tuples (PartitionData{region=eu}, PartitionData{region=null})",
+        lambda lake, name: _without_the_column_of_its_deletes(lake, name, version=2),
+        "SELECT id FROM {t}",
+        by_spark="DELETE FROM {t} WHERE id = 1",
     ),
     Fault(
         SPARK,
         "does not change rows merge-on-read where the column of a partition field was dropped",
-        lambda table: _a_partition_source_is_gone(table) and "write.delete.mode" in table.properties,
+        lambda table: _a_partition_source_is_gone(table) and _changes_rows_merge_on_read(table),
         "Cannot find field 1000: region: optional unknown in struct",
         _merge_on_read_without_the_column,
         "DELETE FROM {t} WHERE id = 1",
@@ -369,14 +416,6 @@ SPARK_FAULTS: tuple[Fault, ...] = (
         "",
         _with_a_null_among_its_partitions,
         "DELETE FROM {t} WHERE day < DATE '2024-01-03'",
-    ),
-    Fault(
-        SPARK,
-        "does not read files written before a date was promoted to a timestamp",
-        _has_dates_as_times,
-        "java.lang.ClassCastException: class org.apache.iceberg.shaded.org.apache.arrow.vector.TimeStampMicro",
-        _promoted_date,
-        READ,
     ),
     Fault(
         SPARK,
@@ -394,6 +433,11 @@ def faults_in(statement: str, name: str, table: IcebergTable, said: str) -> list
     """Why Spark with Iceberg refuses maintenance of a table; a statement that changes rows has to work."""
     known = [f for f in faults_of(SPARK, table) if f.statement.startswith("CALL")]
     return [f for f in known if f.statement.format(t=name) == statement and f.says in said]
+
+
+def listed(reason: str) -> Fault:
+    """The fault of Spark with Iceberg that is listed with a reason."""
+    return {fault.reason: fault for fault in SPARK_FAULTS}[reason]
 
 
 def is_read_by_spark(table: IcebergTable) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyiceberg.table import Table as IcebergTable
 
 from neve import Lake, Table
 from tests.dml.duckdb_peer import DuckDB
 from tests.dml.oracle import difference
-from tests.peers.faults import faults_in, faults_of
+from tests.peers.faults import READ, Fault, faults_in, faults_of
 from tests.peers.plain import Plain
 from tests.peers.readers import READERS, for_peers
 from tests.peers.spark import NAME as SPARK
@@ -22,15 +24,21 @@ from tests.peers.structure import CLAIMS, PARTS, Look, by_neve, by_spark, unlike
 from tests.peers.tally import Tally
 
 ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
-NAMES = {"neve": "Névé", "spark": SPARK}
+OURS = "Névé"
+NAMES = {"neve": OURS, "spark": SPARK}
 Lineage = dict[Any, tuple[int | None, int | None]]
 
 
 def answer(name: str, table: IcebergTable, duckdb: DuckDB, rows: pa.Table) -> str:
     """What a reader says of a table: an error, or how its rows are not those expected."""
+    is_duckdb = name == "DuckDB"  # which may end its process
+    return told(lambda: duckdb.rows(table.metadata_location) if is_duckdb else READERS[name](table), rows)
+
+
+def told(read: Callable[[], pa.Table], rows: pa.Table) -> str:
+    """What comes of reading: an error, or how the rows are not those expected."""
     try:
-        is_duckdb = name == "DuckDB"  # which may end its process
-        found = duckdb.rows(table.metadata_location) if is_duckdb else READERS[name](table)
+        found = read()
     except KeyboardInterrupt:
         raise
     except BaseException as e:  # whatever it is, it is what this engine says; a panic of Rust is no Exception
@@ -83,19 +91,34 @@ class Played:
             self.ground.plain.run(text)
             try:
                 (self.ground.spark if engine == "spark" else self.ground.lake).sql(text)
+                self.took(engine)
             except Exception as e:
                 if not self._is_listed(text, e):
                     raise AssertionError(f"{self.past}{type(e).__name__}: {e}") from e
             if watched:
                 self.check(self.rows_by("neve" if engine == "spark" else "spark"), self.lineage_kept())
 
+    def took(self, engine: str) -> None:
+        """Note that an engine has written to the table."""
+        self.tally.told[f"steps by {NAMES[engine]}"] += 1
+
+    def refuse(self, statement: str, fault: Fault) -> None:
+        """Have Spark refuse a statement as it is known to: what would follow is left out."""
+        with pytest.raises(SparkSaid, match=re.escape(fault.says)):
+            self.ground.spark.sql(statement)
+        self.is_left_out([fault])
+
     def _is_listed(self, statement: str, said: Exception) -> bool:
         """Whether Spark with Iceberg said what it is known to say."""
         if not isinstance(said, SparkSaid):
             return False
-        faults = faults_in(statement, self.name, self.table.context.iceberg, str(said))
-        self.tally.left_out.update(f"{SPARK} {fault.reason}" for fault in faults)
-        return bool(faults)
+        return self.is_left_out(faults_in(statement, self.name, self.table.context.iceberg, str(said)))
+
+    def is_left_out(self, faults: Iterable[Fault]) -> bool:
+        """Whether there is a fault for which an engine is not asked; it is tallied."""
+        reasons = [f"{fault.witness} {fault.reason}" for fault in faults]
+        self.tally.left_out.update(reasons)
+        return bool(reasons)
 
     def check(self, *found: list[str]) -> None:
         """Fail with everything that was found."""
@@ -117,31 +140,38 @@ class Played:
 
     def rows_by(self, *engines: str) -> list[str]:
         """How the engines named read other rows than the plain database has."""
-        return [line for engine in engines for line in self._compared(NAMES[engine], self._read(engine))]
+        return [line for engine in engines for line in (self._by_neve() if engine == "neve" else self._by_spark())]
 
-    def _read(self, engine: str) -> pa.Table:
-        if engine == "neve":
-            return self.table.scan().to_arrow(engine="arrow")
-        return self.ground.spark.sql(f"SELECT * FROM {self.name}")
+    def _by_neve(self) -> list[str]:
+        """Névé's own reading; no other engine is asked."""
+        wrong = difference(self.table.scan().to_arrow(engine="arrow"), self.rows())
+        return [f"{OURS}: {wrong}"] if wrong else []
+
+    def _by_spark(self) -> list[str]:
+        if self.is_left_out(self._faults_in_reading()):
+            return []
+        rows = self.rows()
+        wrong = told(lambda: self.ground.spark.sql(f"SELECT * FROM {self.name}"), rows)
+        return self._counted(SPARK, wrong, rows)
+
+    def _faults_in_reading(self) -> list[Fault]:
+        return [f for f in faults_of(SPARK, self.table.context.iceberg) if f.statement == READ]
 
     def rows_by_readers(self) -> list[str]:
         """How those who only read do so otherwise; one whose fault is listed is not asked."""
-        table, wrong = for_peers(self.table), []
+        table, rows, wrong = for_peers(self.table), self.rows(), []
         for name in READERS:
-            if faults := faults_of(name, table):
-                self.tally.left_out.update(f"{name} {fault.reason}" for fault in faults)
-                continue
-            wrong += self._counted(name, answer(name, table, self.ground.duckdb, self.rows()))
+            if not self.is_left_out(faults_of(name, table)):
+                wrong += self._counted(name, answer(name, table, self.ground.duckdb, rows), rows)
         return wrong
 
-    def _compared(self, name: str, found: pa.Table) -> list[str]:
-        return self._counted(name, difference(found, self.rows()))
-
-    def _counted(self, name: str, wrong: str) -> list[str]:
-        """A comparison that was made: counted when nothing was wrong, otherwise told."""
+    def _counted(self, name: str, wrong: str, looked_at: Sized) -> list[str]:
+        """A comparison with another engine: counted when it had something to look at, told when something is wrong."""
         if wrong:
+            self.tally.wrong[name] += 1
             return [f"{name}: {wrong}"]
-        self.tally.agreed[name] += 1
+        if len(looked_at):
+            self.tally.agreed[name] += 1
         return []
 
     # --- what lies below ---
@@ -150,14 +180,20 @@ class Played:
         """How the engines see other snapshots, manifests and entries, and how those are not as they must be."""
         table, found = self.table, []
         theirs, ours = by_spark(self.ground.spark, self.name), by_neve(table)
-        faults = [f for f in faults_of(SPARK, table.context.iceberg) if not f.statement]
-        self.tally.left_out.update(f"{SPARK} {fault.reason}" for fault in faults)
-        for part in ("snapshots",) if faults else PARTS:
-            found += self._counted(f"{SPARK}, {part}", unlike(getattr(theirs, part), getattr(ours, part)))
-        look = Look(ours if faults else theirs, table.context.metadata)
+        hidden = self.is_left_out(f for f in faults_of(SPARK, table.context.iceberg) if not f.statement)
+        for part in ("snapshots",) if hidden else PARTS:
+            seen, known = getattr(theirs, part), getattr(ours, part)
+            found += self._counted(f"{SPARK}, {part}", unlike(seen, known), known)
+        return found + self._claims(Look(ours if hidden else theirs, table.context.metadata), OURS if hidden else SPARK)
+
+    def _claims(self, look: Look, shown_by: str) -> list[str]:
+        """What must hold in what an engine shows, and does not; no comparison, as there is one engine in it."""
+        found = []
         for claim in CLAIMS:
-            wrong = "; ".join(claim(look))
-            found += self._counted(f"{SPARK}, claims on manifests", wrong and f"not {claim.__name__}: {wrong}")
+            said = claim(look)
+            found += [f"{shown_by}: not {claim.__name__}: {wrong}" for wrong in said if wrong]
+            if said:
+                self.tally.told[f"claims on what {shown_by} shows"] += 1
         return found
 
     def lineage_kept(self) -> list[str]:
@@ -171,11 +207,12 @@ class Played:
 
     def lineage_by_spark(self) -> list[str]:
         """How Spark sees other row ids and numbers."""
-        if self.table.context.metadata.format_version < 3:
+        if self.table.context.metadata.format_version < 3 or self.is_left_out(self._faults_in_reading()):
             return []
-        theirs = self.ground.spark.sql(f"SELECT *, {ROW_ID}, {LAST_UPDATED} FROM {self.name}")
-        ours = self.table.scan(columns=theirs.column_names).to_arrow(engine="arrow")
-        return self._counted(f"{SPARK}, row lineage", difference(theirs, ours))
+        columns = [*(field.name for field in self.table.schema.fields), ROW_ID, LAST_UPDATED]
+        ours = self.table.scan(columns=columns).to_arrow(engine="arrow")
+        query = f"SELECT *, {ROW_ID}, {LAST_UPDATED} FROM {self.name}"
+        return self._counted(f"{SPARK}, row lineage", told(lambda: self.ground.spark.sql(query), ours), ours)
 
     def _lineage_by_neve(self) -> Lineage:
         return _lineage(self.table.scan(columns=["id", ROW_ID, LAST_UPDATED]).to_arrow(engine="arrow"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tests.dml.expressions import Expression, literal_text
-from tests.dml.lives import Life
 from tests.dml.model import Clause, ColumnDef, Values
 from tests.dml.rows import quoted
 from tests.dml.steps import (
@@ -26,7 +25,7 @@ from tests.dml.steps import (
     Upgrade,
 )
 
-_LONG = 80  # characters; escaped they may be three times as many
+KINDS = ("matched", "not matched", "not matched by source")  # the order that Spark's grammar has; no kind meets another
 MODE = {Delete: "write.delete.mode", Update: "write.update.mode", Merge: "write.merge.mode"}
 
 
@@ -53,12 +52,6 @@ def can_say(step: Step, shape: Shape) -> bool:
         case Delete() | Update() | Merge():  # version 1 has no delete files
             return shape.version > 1 or shape.properties.get(MODE[type(step)]) != "merge-on-read"
     return True
-
-
-def has_long_text(life: Life) -> bool:
-    """Whether a row holds a text that Iceberg cannot make a folder of: it puts whole partition values into names."""
-    rows = [row for step in life.steps if isinstance(step, Append | Merge) for row in step.rows]
-    return any(isinstance(value, str) and len(value) > _LONG for row in rows for value in row.values())
 
 
 def spoken(step: Step, table: str) -> list[str]:
@@ -110,7 +103,8 @@ def _merged(step: Merge, table: str) -> str:
     columns = (*step.columns, ColumnDef(OP, "string", 0))
     names = ", ".join(quoted(c.name) for c in columns)
     source = f"SELECT * FROM (VALUES {_values(columns, step.rows)}) AS v({names})"
-    return f"MERGE INTO {table} AS t USING ({source}) AS s ON {step.on.sql} {' '.join(map(_clause, step.clauses))}"
+    clauses = sorted(step.clauses, key=lambda clause: KINDS.index(clause.kind))
+    return f"MERGE INTO {table} AS t USING ({source}) AS s ON {step.on.sql} {' '.join(map(_clause, clauses))}"
 
 
 def _clause(clause: Clause) -> str:

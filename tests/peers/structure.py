@@ -132,6 +132,8 @@ def unlike(theirs: Sequence[Row], ours: Sequence[Row]) -> str:
 
 
 # --- what must hold ---
+#
+# A claim says of each thing it looks at what is wrong with it, or "": one that had nothing to look at says nothing.
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def manifests_hold_one_spec(look: Look) -> list[str]:
         header, tuple_ids = _header(m["path"])
         said = int(header["partition-spec-id"]), tuple_ids, len(m["partition_summaries"])
         wanted = m["partition_spec_id"], look.fields(m["partition_spec_id"]), len(tuple_ids)
-        wrong += [] if said == wanted else [f"{m['path']} is of spec {wanted}, but says {said}"]
+        wrong.append("" if said == wanted else f"{m['path']} is of spec {wanted}, but says {said}")
     return wrong
 
 
@@ -168,7 +170,7 @@ def manifests_count_their_entries(look: Look) -> list[str]:
         kind = "delete" if m["content"] else "data"
         said = {status: m[f"{word}_{kind}_files_count"] for status, word in enumerate(("existing", "added", "deleted"))}
         found = Counter(row["status"] for row in _records(m["path"]))
-        wrong += [] if Counter(said) == found else [f"{m['path']} has {dict(found)}, the list says {said}"]
+        wrong.append("" if Counter(said) == found else f"{m['path']} has {dict(found)}, the list says {said}")
     return wrong
 
 
@@ -180,8 +182,8 @@ def deletes_have_the_spec_of_their_file(look: Look) -> list[str]:
         if of is None:
             continue
         same = all(delete[n] == of[n] for n in ("spec_id", "partition"))
-        if not same or delete["sequence_number"] < of["sequence_number"]:
-            wrong.append(f"{delete} does not fit {of}")
+        fits = same and delete["sequence_number"] >= of["sequence_number"]
+        wrong.append("" if fits else f"{delete} does not fit {of}")
     return wrong
 
 
@@ -194,7 +196,7 @@ def numbers_are_those_of_the_snapshot(look: Look) -> list[str]:
         is_new = e["status"] == ADDED and e["snapshot_id"] == look.head.snapshot_id
         file_number, number = e["file_sequence_number"], e["sequence_number"]
         fits = number <= file_number <= latest and (file_number == latest or not is_new)
-        wrong += [] if fits else [f"{e['file_path']}: numbers {number}, {file_number} in a snapshot of {latest}"]
+        wrong.append("" if fits else f"{e['file_path']}: numbers {number}, {file_number} in a snapshot of {latest}")
     return wrong
 
 
@@ -212,7 +214,10 @@ def totals_are_those_of_the_files(look: Look) -> list[str]:
     summary: Row = newest[0] if newest else {}
     said = {name: summary.get(name) for name in _TOTALS if newest}
     wanted = {name: str(value) for name, value in zip(_TOTALS, sums, strict=True)}
-    return [f"{name} is {said[name]}, but the files say {wanted[name]}" for name in said if said[name] != wanted[name]]
+    return [
+        "" if said[name] == wanted[name] else f"{name} is {said[name]}, but the files say {wanted[name]}"
+        for name in said
+    ]
 
 
 def row_ids_do_not_overlap(look: Look) -> list[str]:
@@ -224,12 +229,11 @@ def row_ids_do_not_overlap(look: Look) -> list[str]:
     if None in firsts:
         return [f"{e['file_path']} has no row ids" for e in files if e["first_row_id"] is None]
     ends = [e["first_row_id"] + e["record_count"] for e in files]
-    wrong = [
-        f"{f['file_path']} starts at {start}, before {end}"
-        for f, start, end in zip(files[1:], firsts[1:], ends, strict=False)
-        if start < end
+    limits = [*firsts[1:], look.metadata.next_row_id]
+    return [
+        "" if end <= limit else f"{f['file_path']} has row ids up to {end}, beyond {limit}"
+        for f, end, limit in zip(files, ends, limits, strict=False)
     ]
-    return wrong + [f"row ids up to {end}" for end in ends[-1:] if end > look.metadata.next_row_id]
 
 
 CLAIMS: tuple[Callable[[Look], list[str]], ...] = (

@@ -293,6 +293,13 @@ UNUSED_TYPES = (
     "a fixed of no bytes",
 )
 """Types of columns no file has: an audit of the files has no occasion to make them."""
+NAMED = {
+    "two kinds of lists": ("file:///x", "file:///y"),
+    "a geometry of odd words": ("geometry(';DROP')",),
+    "code for reading files": ("py-io-impl",),
+    "properties nobody can read": ("'gc.enabled'",),
+}
+"""What an error names that is about something the metadata says, and not about the file that says it."""
 
 
 def _self(parsed: dict) -> str:
@@ -325,7 +332,7 @@ TEXTS: dict[str, Callable[[bytes], bytes]] = {
 def _special() -> Iterator[Case]:
     for version in VERSIONS:
         for what, change in SPECIAL.items():
-            yield _case(what, version, change, names=("py-io-impl", "/db/t/"), audited=what not in UNUSED_TYPES)
+            yield _case(what, version, change, names=("/db/t/", *NAMED.get(what, ())), audited=what not in UNUSED_TYPES)
         for what, make in TEXTS.items():
             yield Case("metadata", f"text: {what}", version, partial(_texted, make), told_by="nobody")
 
