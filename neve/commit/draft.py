@@ -58,11 +58,12 @@ class Draft:
     removed: EntryTable
     duplicates: int = 0
     entries_processed: int = 0
+    drops_manifests: bool = False  # which may hold no entry worth processing
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing changes, so that no snapshot is due."""
-        return not (len(self.added) or len(self.removed) or self.entries_processed)
+        return not (len(self.added) or len(self.removed) or self.entries_processed or self.drops_manifests)
 
 
 def draft(base: Base, action: Action, scratch: Scratch) -> Draft:
@@ -71,7 +72,7 @@ def draft(base: Base, action: Action, scratch: Scratch) -> Draft:
         nothing = EntryTable.empty(base.specs)
         manifests, processed = replaced_manifests(base, action, scratch)
         manifests = base.shape.settled(base.io, manifests, scratch.context(base))
-        return Draft(manifests, nothing, nothing, entries_processed=processed)
+        return Draft(manifests, nothing, nothing, entries_processed=processed, drops_manifests=bool(action.removed))
     action = collapsed(base, absorbing(base, action), scratch)
     data, deletes = _found(base, action, scratch)
     removed = EntryTable.concat([data.removed, deletes.removed], base.specs)

@@ -93,7 +93,7 @@ def plan_manifests(
     """
     _refuse_unknown(entries.specs, spec_id, sort_by)
     found = [_group(manifests, rows, entries, target, sort_by) for rows in _together(manifests, spec_id)]
-    groups = tuple(g for g in (_worth(group, snapshot_id) for group in found) if g is not None)
+    groups = tuple(g for g in map(_worth, found) if g is not None)
     return ManifestPlan(snapshot_id, groups, len(manifests) - sum(len(g.manifests) for g in groups))
 
 
@@ -117,16 +117,16 @@ def _group(
     return ManifestGroup(own[0].spec_id, own[0].is_deletes, own, live, pieces, reason)
 
 
-def _worth(group: ManifestGroup, snapshot_id: int | None) -> ManifestGroup | None:
-    """What of a group is rewritten: all of it, or those manifests that only say which files went long ago.
+def _worth(group: ManifestGroup) -> ManifestGroup | None:
+    """What of a group is rewritten: all of it, or those manifests that only say which files have gone.
 
-    Such a manifest would keep its spec in the table for ever. One of the current snapshot says what that one did.
+    Such a manifest would keep its spec in the table for ever. Its own snapshot still has it, and says what it did.
     """
     if group.reason:
         return group
     live = set(group.entries.numpy("manifest").tolist())
-    gone = (m for at, m in enumerate(group.manifests) if at not in live and m.changed_by != snapshot_id)
-    if not (empty := tuple(gone)):
+    empty = tuple(m for at, m in enumerate(group.manifests) if at not in live)
+    if not empty:
         return None
     nothing = group.entries.take([])
     return replace(group, manifests=empty, entries=nothing, pieces=0, reason="their files are gone")

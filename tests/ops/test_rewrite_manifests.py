@@ -85,21 +85,17 @@ def test_every_spec_is_rewritten_and_files_stay_what_they_are(tmp_path: Path, ve
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_a_manifest_of_files_that_went_long_ago_is_dropped(tmp_path: Path, version: int):
+def test_a_manifest_of_files_that_have_gone_is_dropped(tmp_path: Path, version: int):
     """It is all that is left of an old spec, which could never be removed otherwise."""
     kit = Kit.create(tmp_path, version, commit__manifest_merge__enabled="false")
     append(kit, "old")
     append(kit, "new", spec=1)
     kit.ok(DeleteFiles(Removed.of(kit.path("old"))))
-    before = facts(kit)
-    assert not table_of(kit).rewrite_manifests().plan().groups, "the current snapshot still says what it did"
-    append(kit, "newer", spec=1)
-    append(kit, "newest", spec=1)
-    table = table_of(kit)
+    before, table = facts(kit), table_of(kit)
     assert "drop 1 data manifest of spec 0: their files are gone" in table.rewrite_manifests().explain()
     table.rewrite_manifests().execute()
     assert {m.spec_id for m in kit.manifests(deletes=False)} == {1}
-    assert facts(kit).items() >= before.items() and kit.names() == {"new", "newer", "newest"}
+    assert facts(kit).items() >= before.items() and kit.names() == {"new"}
     assert not table_of(kit).rewrite_manifests().plan().groups
 
 
