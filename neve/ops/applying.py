@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from neve.commit.actions import Action, DeleteFiles, Overwrite, Removed, RowDelta
 from neve.commit.isolation import Command, Isolation, guarded
-from neve.commit.outcome import Committed, Conflict, Outcome, Rejected
+from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected
 from neve.commit.protocol import commit
 from neve.errors import CommitConflict, UserError, WriteFailed
 from neve.io.files import delete_all
@@ -210,7 +210,10 @@ class Applying:
         outcome = self._phase("commit", lambda: self._commit(DeleteFiles(row_filter=plan.row_filter)))
         result = ChangeResult(None, plan.mode, attempts=getattr(outcome, "attempts", 0), seconds=self.seconds)
         if isinstance(outcome, Committed):
-            gone = self._gone_with(outcome)
+            try:
+                gone = self._gone_with(outcome)
+            except Exception:  # it has landed: no error may say otherwise
+                gone = plan.whole
             result = replace(
                 result,
                 snapshot_id=outcome.snapshot_id,
@@ -271,7 +274,8 @@ class Applying:
                 self.change.before_commit()
             except CommitConflict as e:  # another writer has changed the columns: the statement is planned anew
                 self._undo()
-                return Rejected(cast(tuple[Conflict, ...], e.conflicts))
+                why = cast(tuple[Conflict, ...], e.conflicts)
+                return Rejected(why or (Conflict(Check.CONCURRENT_UPDATE, str(e)),))
             self.is_evolved = True
         owned, self.written = self.written, []  # from here on the commit decides what becomes of them
         return commit(

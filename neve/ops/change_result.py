@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
 
 from neve.commit.outcome import Committed, Outcome
-from neve.errors import NeveError
 from neve.ops.context import TableContext
 from neve.ops.results import ChangeResult
 from neve.plan.change import ChangePlan
@@ -67,11 +65,13 @@ def result_of(
 
 
 def live_rows(context: TableContext, plan: ScanPlan) -> int:
-    """The rows that went with files that were dropped unread; those that were deleted before count only where the
-    deletes can no longer be read: the files are gone by now, and their number is all that is left to tell."""
+    """The rows that went with files that were dropped unread.
+
+    Where deletes can no longer be read, the rows they had deleted before count too.
+    """
     try:
         return _live_rows(context, plan)
-    except (NeveError, PySparkException):
+    except Exception:  # the files are gone already: no error may say otherwise
         return int(pc.sum(plan.files["record_count"]).as_py() or 0)
 
 

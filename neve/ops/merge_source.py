@@ -261,7 +261,7 @@ def _exact(table: pa.Table, schema: Schema) -> pa.Table:
 
 def _is_finer(column: pa.ChunkedArray) -> bool:
     """Whether some value of a column is between two microseconds."""
-    if column.type not in (pa.timestamp("ns"), pa.timestamp("ns", getattr(column.type, "tz", None))):
+    if not pa.types.is_timestamp(column.type) or column.type.unit != "ns":
         return False
     return bool(pc.any(pc.not_equal(column, pc.floor_temporal(column, unit="microsecond"))).as_py())
 

@@ -110,14 +110,15 @@ class RowChange(Generic[R]):
     def execute(self) -> R:
         """Run the statement and commit what it changed."""
         self._check()
-        context, reruns = self.context.refreshed(), 0
+        context, reruns, is_evolved = self.context.refreshed(), 0, False
         while True:
             applied = self._once(context)
+            is_evolved |= applied.is_evolved
             if not isinstance(applied.outcome, Rejected):
                 require(applied.outcome, self.command.value)
                 return self._result(applied, reruns)
             if reruns >= self._most_reruns(context):
-                raise _conflict(self.command, applied, applied.outcome, reruns)
+                raise _conflict(self.command, applied.outcome, reruns, is_evolved)
             context, reruns = context.refreshed(), reruns + 1
 
     def _once(self, context: TableContext) -> Applied:
@@ -225,12 +226,10 @@ class RowChange(Generic[R]):
         return plan_of(context.io, context.metadata, head, where=predicate, always_read=always)
 
 
-def _conflict(command: Command, applied: Applied, rejected: Rejected, reruns: int) -> CommitConflict:
+def _conflict(command: Command, rejected: Rejected, reruns: int, is_evolved: bool) -> CommitConflict:
     reasons = " ".join(str(c) for c in rejected.conflicts)
     again = f" It was run again {reruns} times." if reruns else ""
-    kept = (
-        "The columns of the source were added, and no row was changed" if applied.is_evolved else "Nothing was changed"
-    )
+    kept = "The columns of the source were added, and no row was changed" if is_evolved else "Nothing was changed"
     return CommitConflict(
         f"The {command.value} did not land: {reasons}{again} {kept}; run it again when the other writers have "
         "finished.",
