@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 
 from pyiceberg.io import FileIO
 
 from neve.errors import MissingFile, NeveError, TableError
-from neve.io.files import read_all, write_new
-from neve.io.listing import holds_files
+from neve.io.files import is_part, read_all, write_new
+from neve.io.listing import some_paths
 from neve.io.paths import canonical, may_be_place_of, named_place
 from neve.model import metadata as model
 from neve.model.metadata import TableMetadata, parse, serialise
@@ -19,6 +20,7 @@ from neve.model.properties import properties_of
 __all__ = ["free_place", "next_location", "read_metadata", "write_metadata"]
 
 _VERSION = re.compile(r"v?([0-9]{1,18})[-.]")
+_FEW = 20  # leavings worth looking into
 
 
 def next_location(metadata: TableMetadata, previous: str | None = None) -> str:
@@ -51,12 +53,21 @@ def write_metadata(io: FileIO, location: str, metadata: TableMetadata) -> None:
     write_new(io, location, serialise(metadata, location))
 
 
-def free_place(io: FileIO, location: str) -> str:
-    """A place like this one that is empty: a table that was renamed, or dropped without its files, stays there."""
+def free_place(io: FileIO, location: str, is_taken: Callable[[str], bool] = lambda location: True) -> str:
+    """A place like this one that is empty: a table that was renamed, or dropped without its files, stays there.
+
+    Where `is_taken` knows of no table, what creations that were killed have left does not count.
+    """
     with suppress(NeveError):  # a place that cannot be looked into is taken as it is
-        if holds_files(io, location):
+        found = some_paths(io, location, _FEW + 1)
+        if found and (len(found) > _FEW or is_taken(location) or not all(_is_begun(io, path) for path in found)):
             return f"{location.rstrip('/')}-{uuid.uuid4().hex[:8]}"
     return location
+
+
+def _is_begun(io: FileIO, path: str) -> bool:
+    """Whether a file may be of a creation that was killed: a part of a file, or metadata that leads to nothing."""
+    return is_part(path) or (".metadata.json" in path and not read_metadata(io, path).snapshots)
 
 
 def _is_plausible(metadata: TableMetadata, previous: str) -> bool:

@@ -109,7 +109,14 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
     def _resolve_table_location(self, location: str | None, database_name: str, table_name: str) -> str:
         """Where a new table goes; one that lies there already keeps the place to itself."""
         where: str = super()._resolve_table_location(location, database_name, table_name)
-        return where if location else free_place(self._load_file_io(EMPTY_DICT, where), where)
+        return where if location else free_place(self._load_file_io(EMPTY_DICT, where), where, self._has_table_in)
+
+    def _has_table_in(self, place: str) -> bool:
+        """Whether a table of any catalog of this database may lie in a place, by the names of its last two folders."""
+        folders = f"/{'/'.join(place.rstrip('/').split('/')[-2:])}/"
+        wanted = select(IcebergTables).where(IcebergTables.metadata_location.contains(folders, autoescape=True))
+        with self._session() as session:
+            return session.scalars(wanted.limit(1)).first() is not None
 
     def drop_table(self, identifier: str | Identifier) -> None:
         """Forget a table."""

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import UserError
+from neve.io.files import PART
 from neve.io.paths import canonical_all
 
 __all__ = ["Prefixes", "Sorted", "hidden", "sort_out"]
 
 _URI = r"(?s)^(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*):)?(?://(?P<authority>[^/]*))?(?P<place>.*)$"
-_OWN_PARTS = r"/\.[0-9a-f]{32}\.part$"  # what a local writer that was killed leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def hidden(stored: Any, location: str, field_names: Iterable[str]) -> pa.Array:
     below = pc.utf8_slice_codeunits(stored, len(location.rstrip("/")))
     for name in (n for n in field_names if n.startswith(("_", "."))):
         below = pc.replace_substring(below, f"/{name}=", "/=")
-    return pc.and_not(pc.match_substring_regex(below, r"/[._]"), pc.match_substring_regex(stored, _OWN_PARTS))
+    return pc.and_not(pc.match_substring_regex(below, r"/[._]"), pc.match_substring_regex(stored, PART))
 
 
 def _says(column: Any, does: bool) -> Any:

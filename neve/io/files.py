@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,8 @@ DEFAULT_LIMIT = 1 << 30
 _GAP = 64 << 10  # reading this much for nothing is cheaper than another request
 _TOGETHER = 32 << 20
 _THREADS = 16
+PART = r"/\.[0-9a-f]{32}\.part$"
+"""The end of the path of a local file that a writer of this engine did not finish."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 _FAILURES = (OSError, ValueError, NotImplementedError, ImportError)  # also: a scheme or a name nobody knows
 
@@ -81,6 +84,11 @@ def write_new(io: FileIO, path: str, data: bytes) -> None:
             _write_remote(io, path, data)
         else:
             _write_local(target, data)
+
+
+def is_part(path: str) -> bool:
+    """Whether a path is that of a local file which was not finished, by a writer of this engine."""
+    return re.search(PART, path) is not None
 
 
 def delete_all(io: FileIO, paths: Iterable[str], roots: Sequence[str] | None = None) -> dict[str, str]:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,10 +40,10 @@ def listing(io: FileIO, prefix: str) -> pa.Table:
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
-def holds_files(io: FileIO, prefix: str) -> bool:
-    """Whether there is a file below a prefix."""
+def some_paths(io: FileIO, prefix: str, most: int) -> list[str]:
+    """Paths of files below a prefix, in no order: all, or as many as asked for."""
     with naming(prefix, "list"):
-        return next(_rows(io, prefix.rstrip("/")), None) is not None
+        return [path for path, _, _ in islice(_rows(io, prefix.rstrip("/")), most)]
 
 
 def _rows(io: FileIO, prefix: str) -> Iterator[Row]:

@@ -5,7 +5,8 @@ in its log and the version hint. What is younger than three days is left alone: 
 Only the files found by a dry run are deleted by a run.
 
 Left alone too: names that start with a dot or an underscore, folders in which another table lies, and files whose age
-the storage does not tell. A place that is given must not lie in the folder of another table.
+the storage does not tell. A place that is given must not lie in the folder of another table; and where two tables keep
+their metadata in one folder nothing is looked for, since the files of one are the orphans of the other.
 
 Isolation: the place is listed before the table is read, and the table is looked at again before anything is deleted.
 Writes: nothing; deletes files once `dry_run(False)` was said.
@@ -36,6 +37,7 @@ from neve.notebook import Explained, Summarised
 from neve.ops.context import TableContext
 from neve.ops.deleting import refuse_to_delete
 from neve.ops.events import Step, tell
+from neve.ops.shared_place import metadata_of_another
 from neve.ops.times import milliseconds
 from neve.words import several
 
@@ -46,7 +48,8 @@ MismatchMode = Literal["error", "ignore", "delete"]
 _HOUR = 60 * 60 * 1000
 _GRACE_MS, _LEAST_GRACE_MS = 72 * _HOUR, 24 * _HOUR
 _HINT = "/version-hint.text"
-_METADATA = r"/metadata/[^/]*\.metadata\.json(\.gz)?$"
+_METADATA_NAME = r"/[^/]*\.metadata\.json(\.gz)?$"
+_METADATA = f"/metadata{_METADATA_NAME}"
 _SHOWN = 5
 
 
@@ -178,6 +181,7 @@ class RemoveOrphanFiles:
         _refuse_elsewhere(context, location, known)
         own = _tables_in(known) | {canonical(root).rstrip("/") for root in _roots(context)}
         _refuse_inside_others(context, location, own)
+        self._refuse_shared(context, stored, location, known)
         others = _others_in(stored["path"], own)
         ours = stored.filter(pc.invert(_left_alone(stored["path"], location, others, context)))
         unknown, mismatched = self._sorted(ours, known)
@@ -212,9 +216,26 @@ class RemoveOrphanFiles:
             )
         return own if self.place is None else self.place
 
+    def _refuse_shared(self, context: TableContext, stored: pa.Table, location: str, known: pa.Array) -> None:
+        """Refuse a table whose folder of metadata is another's too."""
+        folder = context.iceberg.metadata_location.rpartition("/")[0]
+        there = stored if inside(folder, location) else listing(context.io, folder)
+        folders = pc.replace_substring_regex(canonical_all(there["path"]), _METADATA_NAME, "")
+        there = there.filter(pc.equal(folders, canonical(folder)))
+        unknown = there.filter(sort_out(there["path"], known, self._prefixes).orphans)
+        if path := metadata_of_another(context.io, unknown, context.metadata.table_uuid):
+            raise UserError(
+                f"Cannot remove orphan files of table {context.name}: {path} is the metadata of another table, whose "
+                "files would be taken for orphans. If that table is gone, delete its metadata files first."
+            )
+
+    @property
+    def _prefixes(self) -> Prefixes:
+        return Prefixes.of(self.same_schemes, self.same_authorities)
+
     def _sorted(self, stored: pa.Table, known: pa.Array) -> tuple[pa.Table, tuple[str, ...]]:
         """The files that nothing leads to, and those of which it cannot be told."""
-        found = sort_out(stored["path"], known, Prefixes.of(self.same_schemes, self.same_authorities))
+        found = sort_out(stored["path"], known, self._prefixes)
         mismatched = tuple(sorted(stored["path"].filter(found.mismatches).to_pylist()))
         if mismatched and self.mode == "error":
             raise _mismatch(mismatched)

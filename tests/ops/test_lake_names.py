@@ -43,6 +43,22 @@ def test_a_table_under_a_name_that_was_given_up_lies_elsewhere(tmp_path: Path, n
     assert (ids(lake.table("db.old")), ids(lake.table(name))) == ([1], [2])
 
 
+def test_a_creation_that_was_killed_does_not_keep_the_place(tmp_path: Path):
+    """It left metadata, or half of it; a renamed table is as empty, and keeps its place."""
+    lake, other = neve.connect(tmp_path / "lake"), neve.connect(tmp_path / "other")
+    left = Path(other.create_table("db.t", "id bigint").context.iceberg.metadata_location.removeprefix("file://"))
+    place = tmp_path / "lake/db/t"
+    (place / "metadata").mkdir(parents=True)
+    (place / "metadata" / left.name).write_bytes(left.read_bytes())
+    (place / "metadata/.0123456789abcdef0123456789abcdef.part").write_bytes(left.read_bytes()[:100])
+    made = lake.create_table("db.t", "id bigint")
+    assert made.context.metadata.location == place.as_uri()
+    os.utime(place / "metadata" / left.name, (0, 0))
+    assert made.remove_orphan_files().dry_run(False).execute().files_deleted == 1
+    lake.rename_table("db.t", "db.old")
+    assert lake.create_table("db.t", "id bigint").context.metadata.location != place.as_uri()
+
+
 def test_a_place_that_is_not_local_is_no_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     for place in ("s3://bucket/lake", Path("s3://bucket/lake"), "gs:/bucket"):

@@ -219,6 +219,49 @@ def test_the_place_of_another_table_is_never_taken(aged: Aged, tmp_path: Path):
     assert strays <= set(aged.kit.files_on_disk())
 
 
+def all_old(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        os.utime(path, (0, 0))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("version", [1, 2, 4])
+def test_where_two_tables_share_a_folder_nothing_is_taken(tmp_path: Path, version: int, codec: str):
+    lake = neve.connect(tmp_path / "lake")
+    place, properties = (tmp_path / "both").as_uri(), {"write.metadata.compression-codec": codec}
+    tables = [
+        lake.create_table(name, "id bigint", location=place, format_version=version, properties=properties)
+        for name in ("db.one", "db.other")
+    ]
+    for id_, table in enumerate(tables):
+        table.append([{"id": id_}])
+    all_old(tmp_path)
+    for table in tables:
+        search = table.remove_orphan_files().dry_run(False)
+        for asked in (search, search.location(f"{place}/data"), search.location(f"{place}/metadata")):
+            with pytest.raises(UserError, match=r"metadata.json is the metadata of another table"):
+                asked.execute()
+    assert [t.scan().to_arrow(engine="arrow")["id"].to_pylist() for t in tables] == [[0], [1]]
+    assert all(t.verify().is_sound for t in tables)
+
+
+def test_what_is_left_of_creations_and_of_older_metadata_is_taken(aged: Aged, tmp_path: Path):
+    """A killed creation has no snapshots, version 1 began without ids, and a file may end too soon."""
+    begun = neve.connect(tmp_path / "lake").create_table("db.u", "id bigint", format_version=1)
+    text = local(begun.context.iceberg.metadata_location).read_text()
+    left = {
+        "metadata/00000-begun.metadata.json": text,
+        "metadata/00000-torn.metadata.json": text[:100],
+        "metadata/00000-empty.metadata.json": "",
+        "metadata/v1.metadata.json": text.replace('"table-uuid"', '"no-uuid"'),
+    }
+    strays = stray(aged, *left)
+    for path, written in left.items():
+        (aged.kit.folder / "db/t" / path).write_text(written)
+        os.utime(aged.kit.folder / "db/t" / path, (0, 0))
+    assert found(aged) == strays
+
+
 def test_an_odd_name_does_not_stop_the_others(aged: Aged):
     strays = stray(aged, "data/plain.parquet", "data/tab\there.parquet")
     done = aged.table.remove_orphan_files().dry_run(False).execute()
