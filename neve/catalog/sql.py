@@ -61,10 +61,26 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """The table with metadata as this engine reads it."""
+        return self._asked(lambda: super(SqlTables, self).load_table(identifier), "a table")
+
+    def namespace_exists(self, namespace: str | Identifier) -> bool:
+        """Whether there is a namespace."""
+        return self._asked(lambda: super(SqlTables, self).namespace_exists(namespace), "a namespace")
+
+    def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
+        """The namespaces in one, or the outermost."""
+        return self._asked(lambda: super(SqlTables, self).list_namespaces(namespace), "its namespaces")
+
+    def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
+        """The tables of a namespace."""
+        return self._asked(lambda: super(SqlTables, self).list_tables(namespace), "its tables")
+
+    def _asked(self, read: Callable[[], T], wanted: str) -> T:
+        """What the database says; its failures as an error of ours."""
         try:
-            return _reconnecting(lambda: super(SqlTables, self).load_table(identifier))
+            return _reconnecting(read)
         except SQLAlchemyError as e:
-            raise TableError(f"Cannot ask catalog {self.name!r} for a table: {cause_of(e)}.") from e
+            raise TableError(f"Cannot ask catalog {self.name!r} for {wanted}: {cause_of(e)}.") from e
 
     def fate(self, unknown: MaybeSwapped) -> Fate:
         """What became of a swap; reading under the lock waits for one that is still being decided."""
@@ -91,7 +107,7 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
     ) -> Table:
         """Create a table in a namespace that exists."""
         namespace, name = _row_key(identifier)
-        if self._location(identifier) is not None:
+        if self._asked(lambda: self._location(identifier), "a table") is not None:
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
         where = self._resolve_table_location(location, namespace, name)
         staged = stage_new(schema, spec, sort_order, where, properties, format_version)
@@ -127,6 +143,12 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         """Give a table another name."""
         with self._told("rename of table", from_identifier):
             return super().rename_table(from_identifier, to_identifier)
+
+    def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
+        """Make an existing metadata file a table."""
+        asked = {"overwrite": True} if overwrite else {}  # older versions of PyIceberg do not know it
+        with self._told("registration of table", identifier):
+            return super().register_table(identifier, metadata_location, **asked)
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         """Make a namespace."""

@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate, UpgradeFormatVersionUpdate
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
-from sqlalchemy import event
+from sqlalchemy import create_engine, event
 
 from neve.catalog import (
     CatalogUnavailable,
@@ -31,8 +31,10 @@ from neve.catalog import (
     NotSwapped,
     RequirementFailed,
     create_table,
+    list_tables,
     load_table,
     open_catalog,
+    register_table,
 )
 from neve.errors import CommitUnknown, CorruptFile, MissingFile, TableError
 from neve.model.metadata import TableMetadata
@@ -355,6 +357,34 @@ def test_a_locked_database_is_waited_for_then_refused(tmp_path: Path, monkeypatc
     assert refused.value.location in metadata_files(table)
     assert load_table(catalog, "db.t").properties == {}
     assert catalog.swap(table, (), put("a", "1")).metadata.properties == {"a": "1"}
+
+
+def test_a_database_that_does_not_answer_is_one_error_whatever_is_asked(tmp_path: Path) -> None:
+    catalog = EmbeddedCatalog(tmp_path / "lake")
+    place = create_table(catalog, "db.t", SCHEMA).metadata_location
+    (tmp_path / "lake" / "catalog.db").write_bytes(b"no database " * 1000)
+    for ask in (
+        lambda: load_table(catalog, "db.t"),
+        lambda: list_tables(catalog),
+        lambda: list_tables(catalog, "db"),
+        lambda: create_table(catalog, "db.u", SCHEMA),
+        lambda: create_table(catalog, "other.u", SCHEMA),
+        lambda: register_table(catalog, "db.u", place),
+    ):
+        with pytest.raises(TableError, match=r"Cannot ask catalog 'neve' for .*not a database"):
+            ask()
+
+
+def test_a_registration_that_is_not_answered_may_be_done(tmp_path: Path) -> None:
+    catalog = EmbeddedCatalog(tmp_path / "lake")
+    place = create_table(catalog, "db.t", SCHEMA).metadata_location
+    holder = sqlite3.connect(tmp_path / "lake" / "catalog.db", isolation_level=None)
+    catalog.engine = create_engine(catalog.engine.url, connect_args={"timeout": 0.1})
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(CommitUnknown, match=r"registration of table db\.u was done: database is locked"):
+        register_table(catalog, "db.u", place)
+    holder.execute("ROLLBACK")
+    assert register_table(catalog, "db.u", place).metadata_location == place
 
 
 def test_many_processes_open_one_new_lake_at_once(tmp_path: Path) -> None:

@@ -45,8 +45,10 @@ class Kind(StrEnum):
     FOLDER = "folder"
     COMMIT = "commit"
     COMMITTED = "committed"  # the database has done it; the answer is on its way
+    READ = "read"  # changes nothing: counted only for faults that strike at it
 
 
+DURABLE = frozenset(Kind) - {Kind.READ}
 SPACE = frozenset({Kind.CREATE, Kind.WRITE, Kind.LINK, Kind.FOLDER, Kind.COMMIT})  # what needs room on the disk
 
 
@@ -68,7 +70,7 @@ class Fault:
     at: int = 0
     errno: int | None = None  # an error instead of a kill
     lasting: bool = False  # every later step of the kinds fails too
-    kinds: frozenset[Kind] = frozenset(Kind)
+    kinds: frozenset[Kind] = DURABLE
     torn: bool = True  # a write that is struck has written half
 
 
@@ -248,7 +250,7 @@ class Steps:
         neve.io.files.open = opened  # type: ignore[attr-defined]
 
     def _watch_arrow(self) -> None:
-        create, delete = PyArrowFile.create, PyArrowFileIO.delete
+        create, delete, read = PyArrowFile.create, PyArrowFileIO.delete, PyArrowFile.open
 
         def created(file: PyArrowFile, overwrite: bool = False) -> Any:
             path = file._path
@@ -262,6 +264,12 @@ class Steps:
             self.take(Kind.DELETE, str(location))
             delete(io, location)
 
+        def opened(file: PyArrowFile, seekable: bool = True) -> Any:
+            if Kind.READ in self.fault.kinds:
+                self.take(Kind.READ, file._path)
+            return read(file, seekable)
+
+        PyArrowFile.open = opened  # type: ignore[method-assign]
         PyArrowFile.create = created  # type: ignore[method-assign]
         PyArrowFileIO.delete = deleted  # type: ignore[method-assign]
 

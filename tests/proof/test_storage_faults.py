@@ -11,14 +11,15 @@ import pytest
 from neve.errors import CommitUnknown, NeveError
 from tests.extent import IS_FULL
 from tests.proof.audit import audit, lake_in, on_disk, reachable, table_in
-from tests.proof.faults import SPACE, Ended, Fault, Kind, forked, kind_of
+from tests.proof.faults import DURABLE, SPACE, Ended, Fault, Kind, forked, kind_of
 from tests.proof.ledger import tallied
 from tests.proof.verbs import VERBS, Ground, turn
 
 FAULTS = {
     "disk full for a moment": Fault(errno=errno.ENOSPC, kinds=SPACE),
     "disk full from then on": Fault(errno=errno.ENOSPC, kinds=SPACE, lasting=True),
-    "input/output error": Fault(errno=errno.EIO, kinds=frozenset(Kind) - {Kind.SYNC, Kind.COMMITTED}),
+    "input/output error": Fault(errno=errno.EIO, kinds=DURABLE - {Kind.SYNC, Kind.COMMITTED}),
+    "a file that cannot be read": Fault(errno=errno.EIO, kinds=frozenset({Kind.READ})),
     "a sync that fails": Fault(errno=errno.EIO, kinds=frozenset({Kind.SYNC})),
     "the answer of the database is lost": Fault(errno=errno.EIO, kinds=frozenset({Kind.COMMITTED})),
 }
@@ -28,6 +29,7 @@ QUICK = [
     ("append", 3, "disk full from then on"),
     ("delete", 2, "a sync that fails"),
     ("merge", 4, "input/output error"),
+    ("compaction", 2, "a file that cannot be read"),
 ]
 # Verbs that take no step of the kinds a fault strikes: they write no file, or change nothing in the catalog.
 _DELETER = ("remove_orphan_files",)
@@ -35,6 +37,7 @@ NEVER_MET = {
     "disk full for a moment": _DELETER,
     "disk full from then on": _DELETER,
     "a sync that fails": (*_DELETER, "register_table", "rename_table", "drop_table", "purge_table"),
+    "a file that cannot be read": ("create_table", "drop_table"),
     "the answer of the database is lost": _DELETER,
 }
 DELETES = ("expire_snapshots", "remove_orphan_files", "purge_table")  # what they could not delete is left
@@ -46,7 +49,7 @@ def test_a_failing_disk_is_a_typed_error_and_changes_nothing(
 ):
     here, fault = ground(version), FAULTS[name]
     before, after = here.states(verb)
-    steps = here.steps(verb)
+    steps = here.steps(verb, fault.kinds)
     struck = [at for at in range(1, len(steps) + 1) if steps[at - 1].kind in fault.kinds]
     assert struck or verb in NEVER_MET.get(name, ()), "no step meets this fault"
     with tallied("disk full, failing, not syncing: typed error, table unchanged, space given back") as tally:

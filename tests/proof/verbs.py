@@ -16,7 +16,7 @@ from typing import Any
 from neve import Lake, Table
 from neve.commit.outcome import require
 from tests.proof.audit import HOUR, NEW_NAME, State, lake_in, newest_metadata, table_in
-from tests.proof.faults import Step, forked
+from tests.proof.faults import DURABLE, Fault, Kind, Step, forked
 from tests.proof.hand import COLUMNS, Hand, Statement, opened, where
 
 VERSIONS = (2, 3, 4)
@@ -220,10 +220,10 @@ class Ground:
         assert before != after or verb in UNSEEN, f"{verb} does nothing"
         return before, after
 
-    def steps(self, verb: str) -> tuple[Step, ...]:
-        """The durable steps of a verb that meets no fault."""
+    def steps(self, verb: str, kinds: frozenset[Kind] = DURABLE) -> tuple[Step, ...]:
+        """The steps of a verb that meets no fault: the durable ones, and readings if they are among the kinds."""
         self.restore(verb)
-        ended = forked(lambda: self.run(verb))
+        ended = forked(lambda: self.run(verb), Fault(kinds=kinds))
         assert ended.acknowledged, ended.error
         assert ended.steps
         return ended.steps
