@@ -1,8 +1,7 @@
-"""Tests of the commit layer make many small commits; none of them pulls the plug, so nothing waits for the disk."""
+"""What the tests of the commit layer share."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +10,6 @@ import pytest
 from neve.commit.actions import Append
 from tests.commit.kit import Kit, plus
 from tests.equality import another_engine_writes
-
-
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,6 @@ from neve.tree.entries import Content
 from neve.tree.read import manifests_of, read_entries
 from tests.commit.kit import Kit, name_of
 from tests.tree.test_v4_golden import HISTORIES
-
-
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def exported(t: Kit) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,11 +13,6 @@ from neve.ops.verify import Audit
 from tests.commit.kit import Kit
 from tests.tree import v4
 from tests.tree.test_v4_golden import HISTORIES
-
-
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def audit(t: Kit) -> Audit:

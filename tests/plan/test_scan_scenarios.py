@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +34,6 @@ SPECS = specs_of(
 )
 EU: dict[str, Any] = {"spec_id": BY_REGION, "partition": ("eu",)}
 US: dict[str, Any] = {"spec_id": BY_REGION, "partition": ("us",)}
-
-
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 POSITIONS = {"content": Content.POSITION_DELETES}

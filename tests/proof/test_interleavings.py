@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
@@ -16,12 +15,6 @@ from tests.proof.phases import merges
 WHOLE = 15  # pairs that are played in all 252 orders; the others in every fourth
 FEW = ("ABBBBBAAAA", "BAAAAABBBB", "ABABABABAB")  # one has read the table before the other lands
 QUICK = ("delete, update of the row", "update, compaction")
-
-
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No plug is pulled here."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture(scope="module")

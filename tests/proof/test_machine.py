@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -16,12 +15,6 @@ from tests.proof.machine import Played, Sequence30, sequences
 
 VERSIONS = (1, 2, 3, 4) if IS_FULL else (3, 4)
 SEQUENCES, STEPS = (95, 30) if IS_FULL else (3, 12)
-
-
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No plug is pulled here."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture(scope="module")

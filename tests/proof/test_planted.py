@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -164,10 +163,6 @@ class TestAnswers:
 
 
 class TestInterleavings:
-    @pytest.fixture(autouse=True)
-    def no_fsync(self, monkeypatch: Faulty) -> None:
-        monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
     @pytest.mark.parametrize("name", ["append, delete", "delete, update of the row", "update copied, delete"])
     def test_a_rule_that_is_left_out(self, caught: Tally, monkeypatch: Faulty, tmp_path: Path, name: str):
         pair = PAIRS[name]
@@ -198,10 +193,6 @@ class TestReplay:
 
 
 class TestMachine:
-    @pytest.fixture(autouse=True)
-    def no_fsync(self, monkeypatch: Faulty) -> None:
-        monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
     def test_a_deleted_row_that_stays(self, caught: Tally, monkeypatch: Faulty, tmp_path: Path):
         """Vectors that lose their last position."""
         columns = (ColumnDef("id", "bigint", 1), ColumnDef("s", "string", 2))

@@ -23,11 +23,6 @@ HIDING = {"neve__manifest_vectors__enabled": "true"}
 WAYS = {"leaves": {}, "inline": INLINE, "hiding": HIDING, "both": INLINE | HIDING}
 
 
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 def root_rows(t: Kit) -> list[v4.Row]:
     return v4.rows_of(t.head().root_manifest)
 

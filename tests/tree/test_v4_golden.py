@@ -8,7 +8,6 @@ a leaf c1, c2 …; lengths of manifests are left out.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -23,11 +22,6 @@ from tests.tree import v4
 
 CASES = Path(__file__).parents[1] / "cases" / "v4"
 HISTORIES: dict[str, Callable[[Path], Kit]] = {}
-
-
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def history(make: Callable[[Path], Kit]) -> Callable[[Path], Kit]:

@@ -28,11 +28,6 @@ SOURCE = Path(__file__).with_name("TreeReader.java")
 EPOCH = date(1970, 1, 1)
 
 
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 def in_the_root(folder: Path) -> Kit:
     """Files in the root beside a leaf; one of them has a vector."""
     t = Kit.create(folder, 4, neve__root__inline_files="1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,11 +21,6 @@ from tests.commit.kit import Kit, name_of, plus, removed
 from tests.tree import v4
 
 ID = b"PARQUET:field_id"
-
-
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def field(name: str, kind: pa.DataType, field_id: int) -> pa.Field:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -42,11 +41,6 @@ WAYS = {
     "leaves": {},
     "adaptive": {"neve__root__inline_files": "1", "neve__manifest_vectors__enabled": "true"},
 }
-
-
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def lived(folder: Path, version: int, **properties: str) -> Kit:
