@@ -88,6 +88,7 @@ def _upgrade(update: iceberg.UpgradeFormatVersionUpdate, draft: Draft) -> None:
         check_has_scheme(draft["location"])
     if draft.version < 2:
         draft["last_sequence_number"] = 0
+        draft["snapshots"] = draft.snapshots.numbered()
     if draft.version < 3 <= update.format_version:
         draft["next_row_id"] = 0
     draft["format_version"] = update.format_version

@@ -94,6 +94,10 @@ class Snapshots(Sequence[Snapshot]):
         gone = set(snapshot_ids)
         return Snapshots([row for row in self._rows if row["snapshot-id"] not in gone], self._path)
 
+    def numbered(self) -> Snapshots:
+        """The snapshots with the number 0 where they have none: later versions than 1 require one to be written."""
+        return Snapshots([{"sequence-number": 0, **row} for row in self._rows], self._path)
+
     @classmethod
     def of(cls, value: Any, path: str = "") -> Snapshots:
         """Snapshots from JSON rows or snapshot objects, each checked for what every reader relies on."""

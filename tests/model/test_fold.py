@@ -208,6 +208,13 @@ def test_version_1_has_no_sequence_numbers() -> None:
     assert "sequence-number" not in json.loads(serialise(folded))["snapshots"][0]
 
 
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_snapshots_of_version_1_have_a_number_from_the_upgrade_on(version: int) -> None:
+    """The format requires it, and there are readers that do."""
+    folded = after(new(1), add(1, 0), ref("main", 1), upgrade(version))
+    assert [row["sequence-number"] for row in json.loads(serialise(folded))["snapshots"]] == [0]
+
+
 def test_a_snapshot_id_is_used_once() -> None:
     with pytest.raises(UserError, match="snapshot 3: the table has one with that id"):
         after(with_history(), add(3, 4))

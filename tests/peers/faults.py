@@ -14,9 +14,10 @@ from typing import Any
 
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.transforms import IdentityTransform, VoidTransform
-from pyiceberg.types import IntegerType, StringType, TimestampType
+from pyiceberg.types import DoubleType, FloatType, IntegerType, StringType, TimestampType
 
 from neve import Lake, Table
+from neve.model.metadata import adopt
 from tests.compaction.place import delete_equal, delete_rows
 from tests.peers.readers import WITNESSES, Reader
 from tests.peers.spark import NAME as SPARK
@@ -133,6 +134,15 @@ def _changes_rows_merge_on_read(table: IcebergTable) -> bool:
     return "merge-on-read" in {table.properties.get(f"write.{word}.mode") for word in ("delete", "update", "merge")}
 
 
+def _has_snapshots_without_a_number(table: IcebergTable) -> bool:
+    rows = adopt(table.metadata).lazy_snapshots.rows
+    return table.metadata.format_version > 2 and not all("sequence-number" in row for row in rows)
+
+
+def _has_fractions(table: IcebergTable) -> bool:
+    return any(isinstance(column.field_type, FloatType | DoubleType) for column in table.schema().fields)
+
+
 def _summary(snapshot: Any) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
@@ -239,6 +249,12 @@ def _renamed(lake: Lake, name: str) -> Table:
     table = _table(lake, name)
     with table.evolve_schema() as change:
         change.rename_column("region", "land")
+    return table
+
+
+def _with_a_zero(lake: Lake, name: str) -> Table:
+    table = lake.create_table(name, "id bigint, d double", format_version=2)
+    table.append([{"id": 1, "d": 0.0}])
     return table
 
 
@@ -359,6 +375,14 @@ SHARED_FAULTS: tuple[Fault, ...] = (
         _with_another_column_of_that_name,
         by_spark="DELETE FROM {t} WHERE id = 1",
     ),
+    Fault(
+        "DataFusion",
+        "does not read a table of version 3 whose first snapshots, of version 1, Spark left without a sequence number",
+        _has_snapshots_without_a_number,
+        "RuntimeError: Failed to load static table: DataInvalid => Failed to parse json string",
+        lambda lake, name: _table(lake, name, version=1),
+        by_spark="ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')",
+    ),
 )
 """What others do wrong over what Spark with Iceberg writes."""
 
@@ -387,10 +411,29 @@ LONG_TEXT = Fault(
     "INSERT INTO {t} SELECT * FROM {t}",
 )
 
+ZEROS = Fault(
+    SPARK,
+    "passes over files by the sign of their zeros, which SQL does not tell apart",
+    _has_fractions,
+    "",
+    _with_a_zero,
+    "UPDATE {t} SET id = 9 WHERE d = CAST('-0.0' AS double)",
+)
+NULL_UNDER_COALESCE = Fault(
+    SPARK,
+    "does not delete by a condition in which coalesce is given an alternative that is null",
+    lambda table: True,
+    "The Spark SQL phase optimization failed with an internal error",
+    _table,
+    "DELETE FROM {t} WHERE coalesce(id = 1 OR id > NULL, false)",
+)
+
 SPARK_FAULTS: tuple[Fault, ...] = (
     WRITES_NULL,
     OLD_DATES,
     LONG_TEXT,
+    ZEROS,
+    NULL_UNDER_COALESCE,
     Fault(
         SPARK,
         "makes a table of version 2 that it cannot read by a change copy-on-write where the column of a partition field"

@@ -83,13 +83,13 @@ def test_a_fault_that_is_listed_is_still_there(ground: Ground, tally: Tally, fau
 def test_a_fault_over_what_spark_wrote_is_still_there(ground: Ground, tally: Tally, fault: Fault):
     def said() -> str:
         table = ground.lake.table(played.name)
-        assert fault.concerns(table.context.iceberg)
         return answer(fault.witness, table.context.iceberg, ground.duckdb, table.scan().to_arrow(engine="arrow"))
 
     played = ground.table(tally)
     fault.table(ground.lake, played.name)
     assert said() == "", "what Névé wrote it reads"
     ground.spark.sql(fault.by_spark.format(t=played.name))
+    assert fault.concerns(ground.lake.table(played.name).context.iceberg)
     assert said().startswith(fault.says), f"{fault.witness} now says {said()!r}: is the fault gone?"
     tally.told[SHOWN] += 1
 

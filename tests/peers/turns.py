@@ -7,6 +7,7 @@ for, unless one of its faults that are listed is in the way. On version 4 Névé
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,13 +19,14 @@ from pyiceberg.transforms import IdentityTransform
 from neve import UserError
 from tests.dml.lives import Life
 from tests.dml.model import LAST_UPDATED, ROW_ID, Ambiguous, Model
-from tests.dml.steps import Append, Shape, Step, Upgrade
-from tests.peers.faults import FOLDER, LONG_TEXT, OLD_DATES, WRITES_NULL, Fault
+from tests.dml.steps import Append, Delete, Shape, Step, Upgrade
+from tests.peers.faults import FOLDER, LONG_TEXT, NULL_UNDER_COALESCE, OLD_DATES, WRITES_NULL, ZEROS, Fault
 from tests.peers.judge import Played
 from tests.peers.spark import SparkSaid
 from tests.peers.spoken import MODE, can_say, created, spoken
 
 ALONE = 2  # steps at the end of a life that Névé takes alone, when the table was upgraded to version 4
+ZERO = r"\b0\.0D|'-?0\.0'"  # of a type that has two
 REFUSED = "several rows of the source|MERGE_CARDINALITY_VIOLATION"
 
 
@@ -104,6 +106,11 @@ class Shared:
             yield WRITES_NULL
         if changes_rows and OLD_DATES.concerns(table):
             yield OLD_DATES
+        said = " ".join(spoken(step, ""))
+        if changes_rows and ZEROS.concerns(table) and re.search(ZERO, said):
+            yield ZEROS
+        if isinstance(step, Delete) and re.search(r"\bNULL\b(?<!IS NULL)(?<!IS NOT NULL)", said):
+            yield NULL_UNDER_COALESCE
 
     def _folders(self) -> set[str]:
         """The folders Iceberg puts the rows into, under any spec the table has had; only texts have long names."""
