@@ -72,7 +72,8 @@ def _nodes(seeds: int = 60) -> Iterator[Case]:
     """Some value anywhere inside, replaced by another."""
     for version in VERSIONS:
         for seed in range(seeds):
-            yield _case(f"a value somewhere, {seed}", version, partial(_replaced, f"{version} {seed}"))
+            change = partial(_replaced, f"{version} {seed}")
+            yield _case(f"a value somewhere, {seed}", version, change, names=(A_PATH,))
 
 
 def _case(name: str, version: int, change: Callable[[Any], Any], **said: Any) -> Case:
@@ -291,8 +292,11 @@ UNUSED_TYPES = (
     "a decimal of 10^9 digits",
     "a decimal that is negative",
     "a fixed of no bytes",
+    "a geometry of odd words",
 )
 """Types of columns no file has: an audit of the files has no occasion to make them."""
+A_PATH = "in a path of the table at"
+"""How an error goes on that names a path nobody can use."""
 NAMED = {
     "two kinds of lists": ("file:///x", "file:///y"),
     "a geometry of odd words": ("geometry(';DROP')",),
