@@ -13,7 +13,7 @@ from datetime import date
 from typing import Any
 
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.transforms import IdentityTransform, TruncateTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType, IntegerType, StringType, TimestampType
 
 from neve import Lake, Table
@@ -124,8 +124,8 @@ def _is_partitioned_by_a_column(table: IcebergTable) -> bool:
     return any(isinstance(f.transform, IdentityTransform) for s in table.specs().values() for f in s.fields)
 
 
-def _is_partitioned_by_a_text(table: IcebergTable) -> bool:
-    fields = [f for s in table.specs().values() for f in s.fields if isinstance(f.transform, IdentityTransform)]
+def _is_partitioned_by_a_text(table: IcebergTable, kinds: Any = IdentityTransform) -> bool:
+    fields = [f for s in table.specs().values() for f in s.fields if isinstance(f.transform, kinds)]
     texts = {column.field_id for column in table.schema().fields if isinstance(column.field_type, StringType)}
     return any(f.source_id in texts for f in fields)
 
@@ -236,6 +236,12 @@ def _with_a_null_among_its_partitions(lake: Lake, name: str) -> Table:
 def _with_a_long_text_among_its_partitions(lake: Lake, name: str) -> Table:
     table = lake.create_table(name, "id bigint, region string", ["region"], format_version=2)
     table.append([{"id": 1, "region": "x" * (FOLDER - len("region=") + 1)}])
+    return table
+
+
+def _with_a_null_among_its_texts(lake: Lake, name: str) -> Table:
+    table = lake.create_table(name, "id bigint, region string", ["truncate(2, region)"], format_version=2)
+    table.append([{"id": 1, "region": None}, {"id": 2, "region": "eu"}])
     return table
 
 
@@ -419,6 +425,14 @@ ZEROS = Fault(
     _with_a_zero,
     "UPDATE {t} SET id = 9 WHERE d = CAST('-0.0' AS double)",
 )
+STARTS = Fault(
+    SPARK,
+    "fails over a text that begins with another where the value of a partition by texts is null",
+    lambda table: _is_partitioned_by_a_text(table, IdentityTransform | TruncateTransform),
+    'Cannot invoke "String.startsWith(String)"',
+    _with_a_null_among_its_texts,
+    "SELECT id FROM {t} WHERE region LIKE 'e%' OR id = 1",
+)
 NULL_UNDER_COALESCE = Fault(
     SPARK,
     "does not delete by a condition in which coalesce is given an alternative that is null",
@@ -433,6 +447,7 @@ SPARK_FAULTS: tuple[Fault, ...] = (
     OLD_DATES,
     LONG_TEXT,
     ZEROS,
+    STARTS,
     NULL_UNDER_COALESCE,
     Fault(
         SPARK,

@@ -20,7 +20,7 @@ from neve import UserError
 from tests.dml.lives import Life
 from tests.dml.model import LAST_UPDATED, ROW_ID, Ambiguous, Model
 from tests.dml.steps import Append, Delete, Shape, Step, Upgrade
-from tests.peers.faults import FOLDER, LONG_TEXT, NULL_UNDER_COALESCE, OLD_DATES, WRITES_NULL, ZEROS, Fault
+from tests.peers.faults import FOLDER, LONG_TEXT, NULL_UNDER_COALESCE, OLD_DATES, STARTS, WRITES_NULL, ZEROS, Fault
 from tests.peers.judge import Played
 from tests.peers.spark import SparkSaid
 from tests.peers.spoken import MODE, can_say, created, spoken
@@ -109,6 +109,8 @@ class Shared:
         said = " ".join(spoken(step, ""))
         if changes_rows and ZEROS.concerns(table) and re.search(ZERO, said):
             yield ZEROS
+        if changes_rows and STARTS.concerns(table) and " LIKE " in said:
+            yield STARTS
         if isinstance(step, Delete) and re.search(r"\bNULL\b(?<!IS NULL)(?<!IS NOT NULL)", said):
             yield NULL_UNDER_COALESCE
 
