@@ -139,8 +139,9 @@ def _ends(told: Mapping[str, Any]) -> dict[str, str]:
     ids = [i for i in (told.get("snapshot_id"), *(told.get("snapshot_ids") or ())) if i is not None]
     seconds = told.get("seconds") or 0
     total = sum(seconds.values()) if isinstance(seconds, Mapping) else seconds
-    said = {"snapshot" if len(ids) == 1 else "snapshots": ", ".join(map(str, ids)), "seconds": f"{total:.1f}"}
-    return {name: value for name, value in said.items() if value and value != "0.0"}
+    took = f"{total:.1f}" if seconds else ""
+    said = {"snapshot" if len(ids) == 1 else "snapshots": ", ".join(map(str, ids)), "seconds": took}
+    return {name: value for name, value in said.items() if value}
 
 
 def _briefly(value: Any) -> str:
