@@ -58,16 +58,20 @@ def free_place(io: FileIO, location: str, is_taken: Callable[[str], bool] = lamb
 
     Where `is_taken` knows of no table, what creations that were killed have left does not count.
     """
+    found: list[str] = []
     with suppress(NeveError):  # a place that cannot be looked into is taken as it is
         found = some_paths(io, location, _FEW + 1)
-        if found and (len(found) > _FEW or is_taken(location) or not all(_is_begun(io, path) for path in found)):
-            return f"{location.rstrip('/')}-{uuid.uuid4().hex[:8]}"
+    if found and (len(found) > _FEW or is_taken(location) or not all(_is_begun(io, path) for path in found)):
+        return f"{location.rstrip('/')}-{uuid.uuid4().hex[:8]}"
     return location
 
 
 def _is_begun(io: FileIO, path: str) -> bool:
     """Whether a file may be of a creation that was killed: a part of a file, or metadata that leads to nothing."""
-    return is_part(path) or (".metadata.json" in path and not read_metadata(io, path).snapshots)
+    try:
+        return is_part(path) or (".metadata.json" in path and not read_metadata(io, path).snapshots)
+    except NeveError:
+        return False
 
 
 def _is_plausible(metadata: TableMetadata, previous: str) -> bool:

@@ -131,8 +131,12 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
         """Whether a table of any catalog of this database may lie in a place, by the names of its last two folders."""
         folders = f"/{'/'.join(place.rstrip('/').split('/')[-2:])}/"
         wanted = select(IcebergTables).where(IcebergTables.metadata_location.contains(folders, autoescape=True))
-        with self._session() as session:
-            return session.scalars(wanted.limit(1)).first() is not None
+
+        def first() -> IcebergTables | None:
+            with self._session() as session:
+                return session.scalars(wanted.limit(1)).first()
+
+        return self._asked(first, "the places of its tables") is not None
 
     def drop_table(self, identifier: str | Identifier) -> None:
         """Forget a table."""

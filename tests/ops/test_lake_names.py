@@ -59,6 +59,14 @@ def test_a_creation_that_was_killed_does_not_keep_the_place(tmp_path: Path):
     assert lake.create_table("db.t", "id bigint").context.metadata.location != place.as_uri()
 
 
+def test_a_place_with_metadata_that_cannot_be_read_is_taken(tmp_path: Path):
+    """Nobody knows what the files beside it are for."""
+    (place := tmp_path / "lake/db/t").joinpath("metadata").mkdir(parents=True)
+    (place / "metadata/00000-torn.metadata.json").write_text("{")
+    made = neve.connect(tmp_path / "lake").create_table("db.t", "id bigint")
+    assert made.context.metadata.location != place.as_uri()
+
+
 def test_a_place_that_is_not_local_is_no_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     for place in ("s3://bucket/lake", Path("s3://bucket/lake"), "gs:/bucket"):
