@@ -54,6 +54,9 @@ class NeveError(Exception):
 class UserError(NeveError, ValueError):
     """The input is wrong; nothing was done."""
 
+    words = ""
+    """The words it is about, where they are known; whoever has the whole text can point at them."""
+
 
 class UnknownName(UserError):
     """A name that does not exist, with the nearest names that do.
@@ -68,7 +71,7 @@ class UnknownName(UserError):
         near = get_close_matches(str(name), names, n=3, cutoff=0.6)
         place = f" in {where}" if where else ""
         super().__init__(f"Unknown {kind} {name!r}{place}. {_suggestion(near, names)}")
-        self.kind, self.name = kind, name
+        self.kind, self.name, self.words = kind, name, str(name)
 
 
 class UnsupportedFeature(UserError):

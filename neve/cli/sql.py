@@ -22,6 +22,7 @@ __all__ = ["sql"]
 
 _parse = late("neve.sql", "parse")
 _options = late("neve.sql.options", "Options")
+_pointing = late("neve.sql.pointing", "pointing")
 _QUERY, _DROP = ("neve.sql.query", "Query"), ("neve.sql.drop_table", "DropTable")
 _CHANGES_ROWS = (("neve.ops.update", "Update"), ("neve.ops.delete", "Delete"), ("neve.ops.merge", "Merge"))
 _DELETES_FILES = (
@@ -43,6 +44,11 @@ def sql(
     """Run one SQL statement: a query shows its rows, everything else what it did."""
     lake, read = work.lake(), _parse(statement)
     options = _options(mode, isolation, branch, snapshot_properties=pairs(properties, "--snapshot-property"))
+    with _pointing(statement):
+        _carry_out(work, statement, lake, read, options, limit)
+
+
+def _carry_out(work: Work, statement: str, lake: Lake, read: Any, options: Any, limit: int) -> None:
     builder = read.builder(lake, options) if hasattr(read, "builder") else None
     if builder is not None:
         _built(work, statement, builder)

@@ -21,7 +21,7 @@ from neve.predicate.features import features_of
 from neve.predicate.names import find_column, parted
 from neve.run.arrow.types import is_rounded, rounded_by_spark
 from neve.run.spark.columns import by_name, literal
-from neve.run.spark.expressions import Expressions, Value, as_column
+from neve.run.spark.expressions import Expressions, Value, as_column, refused
 from neve.run.spark.store import stored
 from neve.run.spark.types import spark_type
 
@@ -48,7 +48,10 @@ class _Assignment:
 
     def _stored(self, value: Column) -> Column:
         kind = sp.NullType() if self.kind is None else self.kind
-        return stored(value, kind, self.field, ".".join(self.path))
+        try:
+            return stored(value, kind, self.field, ".".join(self.path))
+        except UserError as e:
+            raise refused(self.clause, self.value, str(e)) from e
 
 
 @dataclass(frozen=True)

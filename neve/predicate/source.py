@@ -24,7 +24,7 @@ from sqlglot.errors import ParseError, TokenError
 from neve.errors import UserError
 from neve.predicate.normal import MAX_DEPTH
 
-__all__ = ["Kind", "Word", "column_parts", "parsed", "parts_of", "too_deep", "words", "wrong"]
+__all__ = ["Kind", "Word", "column_parts", "parsed", "parts_of", "pointed", "too_deep", "words", "wrong"]
 
 _SPARK = Dialect.get_or_raise("spark")
 _COMMANDS = frozenset(_SPARK.tokenizer_class.COMMANDS)  # to sqlglot what follows is one word, for somebody else to read
@@ -100,8 +100,20 @@ def parsed(text: str, what: str = "SQL", *, shown: str | None = None) -> list[ex
 
 def wrong(what: str, text: str, start: int | None, end: int | None, problem: str, *, verb: str = "parse") -> UserError:
     """The error that a text cannot be read, with the place that is wrong."""
-    place = "" if start is None else f" at {_place(text, start, start + 1 if end is None else end)}"
+    place = "" if start is None else f" at {pointed(text, start, start + 1 if end is None else end)}"
     return UserError(f"Cannot {verb} {what} {_shortened(text)}: {problem}{place or '.'}")
+
+
+def pointed(text: str, start: int, end: int) -> str:
+    """Line and column of a place, and the line with a mark below it."""
+    line_start = text.rfind("\n", 0, start) + 1
+    line = text[line_start:].split("\n", 1)[0].rstrip("\r")
+    column = start - line_start
+    cut = max(0, column - _SHOWN // 2)
+    shown = line[cut : cut + _SHOWN].replace("\t", " ")
+    mark = "^" * max(1, min(end - start, len(shown) - (column - cut)))
+    number = text.count("\n", 0, start) + 1
+    return f"line {number}, column {column + 1}:\n  {shown}\n  {' ' * (column - cut)}{mark}"
 
 
 def too_deep(what: str) -> UserError:
@@ -207,18 +219,6 @@ def _torn(what: str, text: str, error: TokenError) -> UserError:
         return wrong(what, text, int(found[2]), None, f"the closing {found[1]} is missing")
     at = text.rfind("/*")
     return wrong(what, text, at if at >= 0 else None, at + 2, "a comment or a quote does not end")
-
-
-def _place(text: str, start: int, end: int) -> str:
-    """Line and column of a place, and the line with a mark below it."""
-    line_start = text.rfind("\n", 0, start) + 1
-    line = text[line_start:].split("\n", 1)[0].rstrip("\r")
-    column = start - line_start
-    cut = max(0, column - _SHOWN // 2)
-    shown = line[cut : cut + _SHOWN].replace("\t", " ")
-    mark = "^" * max(1, min(end - start, len(shown) - (column - cut)))
-    number = text.count("\n", 0, start) + 1
-    return f"line {number}, column {column + 1}:\n  {shown}\n  {' ' * (column - cut)}{mark}"
 
 
 def _shortened(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from neve.sql.options import Options
 from neve.sql.parse import parse
+from neve.sql.pointing import pointing
 
 if TYPE_CHECKING:
     from neve.lake import Lake
@@ -19,4 +20,6 @@ __all__ = ["parse", "run"]
 
 def run(lake: Lake, text: str, **options: Any) -> Any:
     """Run one statement: a query gives a DataFrame, a change of rows its result, a change of a table the table."""
-    return parse(text).run(lake, Options.of(options))
+    statement = parse(text)
+    with pointing(text):
+        return statement.run(lake, Options.of(options))

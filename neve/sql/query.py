@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from neve.errors import UnknownName, UserError
 from neve.ops.views import views_of
-from neve.predicate.source import wrong
+from neve.run.spark.expressions import plain_error
 from neve.run.spark.session import is_classic, quiet_errors
 from neve.sql.options import Options
 from neve.sql.reader import Reader
@@ -54,7 +54,7 @@ def frame_of(lake: Lake, text: str) -> DataFrame:
     """The rows of a query."""
     views = views_of(find_in(lake), lake.spark, text)
     try:
-        with _plainly(lake, text):
+        with _plainly(lake):
             return lake.spark().sql(views.text)
     finally:
         if is_classic(lake.spark()):  # Spark Connect looks at the views when the rows are asked for
@@ -65,45 +65,23 @@ def frame_of(lake: Lake, text: str) -> DataFrame:
 def rows_of(lake: Lake, text: str) -> Iterator[DataFrame]:
     """The rows of a query, for as long as the block lasts."""
     with views_of(find_in(lake), lake.spark, text) as views:
-        with _plainly(lake, text):
+        with _plainly(lake):
             frame = lake.spark().sql(views.text)
         yield frame
 
 
 @contextmanager
-def _plainly(lake: Lake, text: str) -> Iterator[None]:
-    """What Spark says about a query, in one sentence that points at the place."""
+def _plainly(lake: Lake) -> Iterator[None]:
+    """What Spark says about a query, in one sentence."""
     try:
         with quiet_errors():
             yield
     except PySparkException as e:
-        raise _in_our_words(lake, text, e) from e
+        raise _in_our_words(lake, e) from e
 
 
-def _in_our_words(lake: Lake, text: str, error: PySparkException) -> UserError:
-    condition, told = error.getCondition() or "", error.getMessageParameters() or {}
-    name = told.get("relationName") or told.get("objectName") or ""
-    if condition == "TABLE_OR_VIEW_NOT_FOUND":
+def _in_our_words(lake: Lake, error: PySparkException) -> UserError:
+    if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+        name = (error.getMessageParameters() or {}).get("relationName") or ""
         return UnknownName("table", name.replace("`", ""), lake.tables())
-    if condition.startswith("UNRESOLVED_COLUMN"):
-        near = told.get("proposal", "").replace("`", "")
-        problem = f"unknown column {name.replace('`', '')!r}{f', did you mean {near}?' if near else ''}"
-    else:
-        problem = _first_sentence(error)
-    start, end = _place(text, error)
-    return wrong("SQL", text, start, end, problem, verb="run")
-
-
-def _first_sentence(error: PySparkException) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].partition(" SQLSTATE")[0].rstrip(". ")
-
-
-def _place(text: str, error: PySparkException) -> tuple[int | None, int | None]:
-    """Where the words that Spark complains about stand, if they stand in one place."""
-    contexts = error.getQueryContext() or [] if hasattr(error, "getQueryContext") else []
-    words = next((c.fragment() for c in contexts if c.fragment()), "")
-    if not words or text.count(words) != 1:
-        return None, None
-    start = text.index(words)
-    return start, start + len(words)
+    return plain_error("Cannot run the query", error)

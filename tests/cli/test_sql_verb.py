@@ -57,6 +57,9 @@ def test_an_error_keeps_its_mark_below_the_place(lake):
     *_, line, mark = ran(lake, "SELECT id\nFORM db.events x", ok=False).rstrip().splitlines()
     assert line[mark.index("^") :].startswith(("FORM", "db", "."))
     assert "�" not in line + mark
+    for text in ("SELECT regoin FROM db.events", "DELETE FROM db.events WHERE regoin = 'x'"):
+        *_, line, mark = ran(lake, text, "--yes", ok=False).rstrip().splitlines()
+        assert line[mark.index("^") :].startswith("regoin") and mark.count("^") == len("regoin")
 
 
 @pytest.mark.parametrize(

@@ -143,14 +143,56 @@ def test_a_comment_may_stand_before_time_travel(lake):
     assert rows(lake, f"SELECT count(*) FROM db.sales /* before */ VERSION AS OF {first}") == [(3,)]
 
 
-def test_errors_of_a_query_point_at_the_place(lake):
-    with pytest.raises(UserError, match=r"unknown column 'regoin', did you mean .*region") as caught:
-        lake.sql("SELECT id FROM db.sales\nWHERE regoin = 'eu'")
-    assert str(caught.value).splitlines()[-2:] == ["  WHERE regoin = 'eu'", "        ^^^^^^"]
-    with pytest.raises(UnknownName, match=r"Unknown table 'db.saels'. Did you mean 'db.sales'"):
-        lake.sql("SELECT * FROM db.saels")
-    with pytest.raises(UserError, match="unexpected 'db' at line 1, column 16"):
-        lake.sql("SELECT id FORM db.sales x")
+MERGE = "MERGE INTO db.sales t USING (SELECT 1L AS id, 2 AS w) s ON t.id = s.id\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("SELECT id FROM db.sales\nWHERE «regoin» = 'eu'", "unknown column 'regoin'. Did you mean one of .*region"),
+        ("SELECT * FROM «db.saels»", "Unknown table 'db.saels'. Did you mean 'db.sales'"),
+        ("SELECT id, «nope(v)» FROM db.sales", "nope"),
+        ("SELECT id FORM «db».sales x", "unexpected 'db'"),
+        ("INSERT INTO db.sales SELECT id, region, «vv» FROM db.sales", "unknown column 'vv'"),
+        ("INSERT INTO db.sales (id, «vv») VALUES (1, 2)", "Unknown column 'vv'"),
+        ("UPDATE db.sales SET «regoin» = 'x'", "Unknown column 'regoin' in table db.sales. Did you mean 'region'"),
+        ("UPDATE db.sales SET v = 1,\n region = «`vV`» || region", "UPDATE SET region: unknown column 'vV'"),
+        ("UPDATE db.sales SET v = «'a' || region»", "UPDATE SET v: Cannot store string in column 'v'"),
+        ("UPDATE db.sales SET v = «sum(v)»", "UPDATE SET v: aggregate functions"),
+        ("DELETE FROM db.sales WHERE v > 1 AND «sales.nix» = 1", "Unknown column 'sales.nix'"),
+        ("DELETE FROM db.sales WHERE db.«sales.nix» = 1", "Unknown column 'sales.nix'"),
+        ("DELETE FROM db.sales WHERE id IN (SELECT «idd» FROM db.sales)", "DELETE WHERE: unknown column 'idd'"),
+        ("DELETE FROM db.sales WHERE «v = rand()»", "DELETE WHERE: .*asked again"),
+        (MERGE.replace("s.id\n", "«s.idd»\n") + "WHEN MATCHED THEN DELETE", "MERGE ON: unknown column 's.idd'"),
+        (MERGE + "WHEN MATCHED AND «S.q» > 1 THEN DELETE", "condition: unknown column"),
+        (MERGE + "WHEN NOT MATCHED THEN INSERT (id, «vv») VALUES (s.id, 1)", "Unknown column 'vv'"),
+        (MERGE + "WHEN MATCHED THEN UPDATE SET v = «t.region || w»", r"UPDATE\) v: Cannot store string"),
+        ("ALTER TABLE db.sales ADD PARTITION FIELD bucket(4, «idd»)", "Unknown column 'idd'"),
+    ],
+)
+def test_an_error_points_at_the_place(lake, text, said):
+    start, end, text = text.index("«"), text.index("»") - 1, text.replace("«", "").replace("»", "")
+    line, column = text.count("\n", 0, start) + 1, start - (text.rfind("\n", 0, start) + 1) + 1
+    with pytest.raises(UserError, match=said) as caught:
+        lake.sql(text)
+    told = str(caught.value).splitlines()
+    assert told[0].endswith(f" line {line}, column {column}:")
+    at = told[-1].index("^")
+    assert (told[-2][at : at + told[-1].count("^")], told[-1].lstrip()) == (text[start:end], "^" * (end - start))
+
+
+def test_an_error_about_words_in_several_places_points_at_none(lake):
+    """The first is right: it is a column of the other table."""
+    lake.create_table("db.keys", "k bigint")
+    with pytest.raises(UnknownName) as caught:
+        lake.sql("DELETE FROM db.sales WHERE id IN (SELECT k FROM db.keys) AND k = 1")
+    assert "^" not in str(caught.value)
+
+
+def test_a_place_that_is_pointed_at_shows_no_secret(lake):
+    with pytest.raises(UnknownName) as caught:
+        lake.sql("DELETE FROM db.sales WHERE nope = 's3://me:hunter2@bucket/x'")
+    assert "s3://…@bucket" in str(caught.value) and "hunter2" not in str(caught.value)
 
 
 # -- INSERT ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
@@ -21,7 +21,7 @@ from neve.errors import UserError
 from neve.predicate.features import features_of
 from neve.run.spark.session import is_classic, quiet_errors
 
-__all__ = ["Expressions", "Value", "as_column", "plain_error"]
+__all__ = ["Expressions", "Value", "as_column", "plain_error", "refused"]
 
 Value: TypeAlias = str | Column
 """An expression: Spark SQL text, or a Column."""
@@ -38,7 +38,21 @@ def as_column(value: Value) -> Column:
 
 
 def plain_error(clause: str, error: PySparkException) -> UserError:
-    """What Spark says about a clause, in one sentence."""
+    """What Spark says about a clause, in one sentence; the error knows the words that Spark complains about."""
+    found = _in_one_sentence(clause, error)
+    found.words = _words(error)
+    return found
+
+
+def _words(error: PySparkException) -> str:
+    """The words of SQL text that Spark complains about; nothing where it does not say."""
+    contexts = error.getQueryContext() or [] if hasattr(error, "getQueryContext") else []
+    in_text = (c.fragment() for c in contexts if c.contextType() is QueryContextType.SQL)
+    told = error.getMessageParameters() or {} if hasattr(error, "getMessageParameters") else {}
+    return next(filter(None, in_text), "") or told.get("objectName") or ""
+
+
+def _in_one_sentence(clause: str, error: PySparkException) -> UserError:
     condition = (error.getCondition() or "") if hasattr(error, "getCondition") else ""
     told = error.getMessageParameters() or {} if hasattr(error, "getMessageParameters") else {}
     if condition.startswith("UNRESOLVED_COLUMN") and "objectName" in told:
@@ -49,12 +63,20 @@ def plain_error(clause: str, error: PySparkException) -> UserError:
     if condition.startswith("AMBIGUOUS_REFERENCE") and "name" in told:
         name = told["name"].replace("`", "")
         return UserError(f"{clause}: column {name!r} is ambiguous. Qualify it with the alias of its table.")
-    return UserError(f"{clause}: {_first_line(error)}")
+    return UserError(f"{clause}: {_first_sentence(error)}.")
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__).strip()
+def _first_sentence(error: PySparkException) -> str:
+    """What Spark says, without the place in a text that nobody has written like that."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].partition(" SQLSTATE")[0].rstrip(". ")
+
+
+def refused(clause: str, value: Value, problem: str) -> UserError:
+    """The error that a clause cannot have a value."""
+    found = UserError(f"{clause}: {problem}")
+    found.words = value if isinstance(value, str) else ""
+    return found
 
 
 @dataclass(frozen=True)
@@ -75,10 +97,10 @@ class Expressions:
         """Refuse a condition that does not resolve, is not boolean, or may change its answer."""
         self._refuse_not_of_a_row(clause, value)
         if isinstance(value, str) and (chance := features_of(value).nondeterministic):
-            raise _nondeterministic(clause, ", ".join(chance))
+            raise _nondeterministic(clause, value, ", ".join(chance))
         kept = self._each({clause: value}, lambda columns: self.frame.where(columns[0]).select(*self._anchor()))
         if is_classic(kept.sparkSession) and not kept._jdf.queryExecution().analyzed().deterministic():
-            raise _nondeterministic(clause, "a function in it")
+            raise _nondeterministic(clause, value, "a function in it")
 
     def _each(self, values: Mapping[str, Value], analyse: Callable[[list[Column]], DataFrame]) -> DataFrame:
         """All expressions analysed at once; one by one only to find the clause that fails."""
@@ -89,24 +111,25 @@ class Expressions:
             if len(values) > 1:
                 for clause, value in values.items():
                     self._each({clause: value}, analyse)
-            clause = next(iter(values))
+            clause, value = next(iter(values.items()))
             if any(word in (e.getCondition() or "") for word in _GROUPING):
-                raise UserError(f"{clause}: aggregate functions say nothing about a single row. Use a subquery.") from e
+                raise _says_nothing(clause, value, "aggregate functions") from e
             raise plain_error(clause, e) from e
 
     def _refuse_not_of_a_row(self, clause: str, value: Value) -> None:
         if _has_star(value):
-            raise UserError(f"{clause}: '*' has no meaning here: rows carry more than their columns. Name the columns.")
+            problem = "'*' has no meaning here: rows carry more than their columns. Name the columns."
+            raise refused(clause, value, problem)
         if not isinstance(value, str):
             return
         found = features_of(value)
         for is_there, what in (
-            (found.has_aggregate, "aggregate functions say"),
-            (found.has_window, "window functions say"),
-            (found.has_generator, "generators such as explode say"),
+            (found.has_aggregate, "aggregate functions"),
+            (found.has_window, "window functions"),
+            (found.has_generator, "generators such as explode"),
         ):
             if is_there:
-                raise UserError(f"{clause}: {what} nothing about a single row. Use a subquery.")
+                raise _says_nothing(clause, value, what)
 
     @staticmethod
     def _refuse_operators(values: Mapping[str, Value], chosen: DataFrame) -> None:
@@ -114,9 +137,9 @@ class Expressions:
         if is_classic(chosen.sparkSession) and not all(isinstance(v, str) for v in values.values()):
             plan = str(chosen._jdf.queryExecution().analyzed().toString())
             if found := _OPERATORS.search(plan):
-                clause = next(c for c, v in values.items() if not isinstance(v, str))
+                clause, value = next((c, v) for c, v in values.items() if not isinstance(v, str))
                 what = "window functions" if found[1] == "Window" else "generators such as explode"
-                raise UserError(f"{clause}: {what} say nothing about a single row. Use a subquery.")
+                raise _says_nothing(clause, value, what)
 
     def _anchor(self) -> list[Column]:
         """A plain column beside the others: with it an aggregate is an error instead of one row for all."""
@@ -136,8 +159,14 @@ def _has_star(value: Value) -> bool:
         return True
 
 
-def _nondeterministic(clause: str, what: str) -> UserError:
-    return UserError(
-        f"{clause}: {what} may answer differently when asked again, so rows could be lost or doubled. "
-        "Use a deterministic condition, or store the value in the source first."
+def _says_nothing(clause: str, value: Value, what: str) -> UserError:
+    return refused(clause, value, f"{what} say nothing about a single row. Use a subquery.")
+
+
+def _nondeterministic(clause: str, value: Value, what: str) -> UserError:
+    return refused(
+        clause,
+        value,
+        f"{what} may answer differently when asked again, so rows could be lost or doubled. "
+        "Use a deterministic condition, or store the value in the source first.",
     )

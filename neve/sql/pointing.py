@@ -1,0 +1,46 @@
+"""Errors that are told after a statement was read point at the words they are about too.
+
+Whoever finds out that a column is unknown has a name in hand, not the text it comes from. Words that stand in several
+places are not pointed at: the same name may be right in a subquery.
+
+>>> where_said("UPDATE db.t SET v = a.`No` + 1", "a.no")
+(20, 26)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from neve.errors import UserError
+from neve.predicate.source import Word, pointed, words
+
+__all__ = ["pointing", "where_said"]
+
+
+@contextmanager
+def pointing(text: str) -> Iterator[None]:
+    """Let errors about words of a text point at them."""
+    try:
+        yield
+    except UserError as e:
+        if (found := where_said(text, e.words)) is not None:
+            e.args = UserError(f"{e} See {pointed(text, *found)}").args
+        raise
+
+
+def where_said(text: str, said: str) -> tuple[int, int] | None:
+    """Where words stand in a text, start and end; None unless they stand in one place."""
+    try:
+        there, wanted = words(text), [_key(word) for word in words(said)]
+    except UserError:
+        return None
+    starts = [at for at in range(len(there)) if [_key(w) for w in there[at : at + len(wanted)]] == wanted]
+    if not wanted or len(starts) != 1:
+        return None
+    return there[starts[0]].start, there[starts[0] + len(wanted) - 1].end
+
+
+def _key(word: Word) -> tuple[bool, str]:
+    """What two spellings of a word have in common: names are the same in any case, in backticks or without."""
+    return word.is_name, word.name.lower() if word.is_name else word.text
