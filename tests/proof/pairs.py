@@ -180,8 +180,7 @@ class Meeting:
 
 def met(lake: Lake, version: int) -> None:
     """Make the table that pairs meet on."""
-    properties = {"neve.commit.reruns": "0"}
-    lake.create_table("db.t", COLUMNS, ["region"], format_version=version, properties=properties)
+    lake.create_table("db.t", COLUMNS, ["region"], format_version=version)
     hand = Hand(opened(lake))
     for statement in (Statement("append", rows=ROWS), Statement("delete", GONE)):
         require(hand.do(statement))  # type: ignore[arg-type]
