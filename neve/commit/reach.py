@@ -5,8 +5,9 @@ Nothing is found by listing a folder: a file that no metadata names may belong t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,14 +20,18 @@ from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import properties_of
 from neve.model.snapshots import Snapshot, listing_of
+from neve.tree.at_once import at_once
 from neve.tree.entries import Content, EntryTable, Manifest
 from neve.tree.read import manifests_of, read_entries
 from neve.words import several
 
 __all__ = ["Left", "Reach", "distinct_manifests", "left_by", "reachable", "roots_of"]
 
+T = TypeVar("T")
 Paths = tuple[str, ...]
 Manifests = dict[Hashable, Manifest]
+
+_LIST = 8 << 10  # bytes, about, of the list of a snapshot
 
 
 @dataclass(frozen=True)
@@ -65,16 +70,19 @@ def reachable(io: FileIO, metadata: TableMetadata, metadata_location: str, *, li
 
 def distinct_manifests(io: FileIO, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> Manifests:
     """The manifests of some snapshots, each once."""
-    threads = readers(io, [metadata.location])
-    listed = in_threads(lambda s: manifests_of(io, metadata, s), list(snapshots), threads)
+    listed = _each(io, metadata, list(snapshots), lambda s: manifests_of(io, metadata, s))
     return _distinct(m for manifests in listed for m in manifests)
+
+
+def _each(io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot], read: Callable[[Snapshot], T]) -> list[T]:
+    """What is read of the list of each snapshot."""
+    return in_threads(read, snapshots, readers(io, [metadata.location], len(snapshots) * _LIST))
 
 
 def _entries(io: FileIO, manifests: Iterable[Manifest], specs: Specs, *, live_only: bool = True) -> EntryTable:
     """The files of manifests of several snapshots, read one by one: a file may be live in many of them."""
     every = list(manifests)
-    threads = readers(io, (m.file for m in every))
-    read = in_threads(lambda m: read_entries(io, [m], specs, live_only=live_only), every, threads)
+    read = in_threads(lambda m: read_entries(io, [m], specs, live_only=live_only), every, at_once(io, every))
     return EntryTable.concat(read, specs)
 
 
@@ -191,7 +199,7 @@ def _listed(io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot]) 
         except MissingFile as e:
             return e.path
 
-    listed = in_threads(one, list(snapshots), readers(io, [metadata.location]))
+    listed = _each(io, metadata, snapshots, one)
     found = _distinct(m for manifests in listed if not isinstance(manifests, str) for m in manifests)
     return found, tuple(path for path in listed if isinstance(path, str))
 
@@ -208,7 +216,7 @@ def _files(
         except MissingFile as e:
             return e.path
 
-    read = in_threads(one, list(only.values()), readers(io, (m.file for m in only.values())))
+    read = in_threads(one, list(only.values()), at_once(io, only.values()))
     entries = EntryTable.concat([t for t in read if not isinstance(t, str)], specs)
     missing = tuple(path for path in read if isinstance(path, str))
     if not len(entries):

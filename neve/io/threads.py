@@ -18,12 +18,19 @@ U = TypeVar("U")
 
 _AWAY = 16
 """Files read at once from storage that is waited for."""
+_SMALL = 2 << 20
+"""Bytes that one thread has read from a local disk before others have started and got the interpreter's lock."""
 
 
-def readers(io: FileIO, paths: Iterable[str]) -> int:
-    """How many of some files are worth reading at once: one a core on a local disk, where nothing is waited for."""
+def readers(io: FileIO, paths: Iterable[str], size: int | None = None) -> int:
+    """How many of some files are worth reading at once, of that many bytes in all, if that is known.
+
+    On a local disk, where nothing is waited for, one a core; and one alone where there is little to read.
+    """
     cores, first = cpu_count() or 1, next(iter(paths), None)
-    return cores if first is None or local_target(io, first) is not None else max(cores, _AWAY)
+    if first is not None and local_target(io, first) is None:
+        return max(cores, _AWAY)
+    return 1 if size is not None and size < _SMALL else cores
 
 
 def in_threads(work: Callable[[T], U], items: Sequence[T], threads: int) -> list[U]:

@@ -28,7 +28,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 def metadata_of_another(io: FileIO, stored: pa.Table, own: UUID) -> str | None:
     """The first of some metadata files, by path and size, that is of another table with snapshots; None without one."""
     files = stored.sort_by("path").select(["path", "size"]).to_pylist()
-    told = in_threads(lambda f: _told_id(io, f["path"], f["size"]), files, readers(io, stored["path"].to_pylist()))
+    threads = readers(io, (f["path"] for f in files), len(files) * _HEAD)
+    told = in_threads(lambda f: _told_id(io, f["path"], f["size"]), files, threads)
     others = (f["path"] for f, id_ in zip(files, told, strict=True) if id_ not in (None, str(own)))
     return next((path for path in others if _leads_somewhere(io, path)), None)
 

@@ -22,9 +22,10 @@ from neve.io.avro import AvroFile, AvroHeader, Projection, decode, open_avro, re
 from neve.io.by_id import is_parquet, open_by_id
 from neve.io.files import read_all
 from neve.io.paths import canonical_all, refuse_unreadable, resolve
-from neve.io.threads import in_threads, readers
+from neve.io.threads import in_threads
 from neve.io.untrusted import untrusted
 from neve.model.partition import Specs
+from neve.tree.at_once import at_once
 from neve.tree.checks import check_entries, check_fields, check_list
 from neve.tree.entries import CORE, DETAIL, Content, EntryTable, FieldSummary, Manifest, Sieve, Sifted, Status
 from neve.tree.legacy import ParquetEntries
@@ -183,7 +184,7 @@ def read_entries(
         entries = entries.live() if live_only else entries
         return _detailed(entries, opened, detail, detail_where(entries)) if detail_where else entries
 
-    tables = in_threads(one, list(enumerate(manifests)), readers(io, (m.file for m in manifests)))
+    tables = in_threads(one, list(enumerate(manifests)), at_once(io, manifests))
     return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _in_order(detail))
 
 
@@ -212,7 +213,7 @@ def sift_entries(
 
     leaves = [(at, m) for at, m in enumerate(manifests) if can_sift(m)]
     alone = [[(at, m)] for at, m in enumerate(manifests) if not can_sift(m)]
-    threads = readers(io, (m.file for m in manifests))
+    threads = at_once(io, manifests)
     found = in_threads(some, [*_together(leaves, threads), *alone], threads)
     tracked = [f for f in found if isinstance(f, Chosen)]
     others = [f for f in found if isinstance(f, Sifted)]
@@ -335,7 +336,7 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
                 return leaf.details(io, manifest, entries.specs, own, contents[part], names)
             return _details(_opened(io, manifest, entries.specs), own, names)
 
-    pieces = in_threads(details, np.split(order, cuts), readers(io, (m.file for m in manifests)))
+    pieces = in_threads(details, np.split(order, cuts), at_once(io, manifests))
     found = pa.concat_tables(pieces)
     if (np.diff(order) < 0).any():
         found = found.take(pa.array(np.argsort(order)))

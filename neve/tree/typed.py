@@ -20,9 +20,10 @@ from neve.errors import CorruptFile
 from neve.io.avro import read_header
 from neve.io.by_id import IdTable, is_parquet, open_by_id
 from neve.io.files import read_all
-from neve.io.threads import in_threads, readers
+from neve.io.threads import in_threads
 from neve.model.partition import Meaning, Specs, meaning
 from neve.model.promotion import can_promote
+from neve.tree.at_once import at_once
 from neve.tree.entries import MIXED_SPECS, Manifest
 
 __all__ = ["told_by", "typed"]
@@ -38,7 +39,7 @@ def typed(io: FileIO, specs: Specs, manifests: Iterable[Manifest]) -> Specs:
     """
     telling = [m for m in manifests if m.spec_id in specs.untyped or (m.spec_id == MIXED_SPECS and specs.untyped)]
     learned: dict[Meaning, IcebergType] = {}
-    threads = readers(io, (m.file for m in telling))
+    threads = at_once(io, telling)
     for manifest, told in zip(telling, in_threads(lambda m: _told(io, m, specs), telling, threads), strict=True):
         for key, kind in told.items():
             learned[key] = _wider(learned.get(key, kind), kind, manifest)

@@ -25,6 +25,12 @@ def test_a_disk_has_a_reader_a_core(paths: list[str]):
     assert readers(PyArrowFileIO(), paths) == cpu_count()
 
 
+def test_a_disk_with_little_to_read_has_one_reader_and_storage_away_many():
+    asked = [([path], size) for path in ("/t/a.avro", AWAY[0]) for size in (1 << 10, 1 << 30)]
+    here_few, here_many, away_few, away_many = (readers(PyArrowFileIO(), paths, size) for paths, size in asked)
+    assert (here_few, here_many) == (1, cpu_count()) and away_few == away_many >= 8
+
+
 def test_files_of_a_storage_nobody_knows_are_away():
     class Elsewhere(FileIO):
         new_input = new_output = delete = None
