@@ -8,6 +8,9 @@ READY  := $(VENV)/.ready
 TESTERS ?= 2  # test processes side by side; each has a Spark of its own
 TESTS   ?=    # folders or files for `make test` and `make soak`; all of them unless told
 
+# Hundreds of processes start in the tests: each would compile all it imports where this is set, three times as slow.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test docs lint check soak proof bench bench-limits bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
 
 demo: $(READY)

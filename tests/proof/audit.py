@@ -136,7 +136,7 @@ def audit(folder: Path, before: State, after: State, *, acknowledged: bool, refu
     if table is None and not before.name:
         table = _made_now(lake, folder, after)
     if table is not None:
-        _goes_on(folder, table)
+        _goes_on(folder, table, now.rows.get("main") or rows_in(table, "main"))
     return now
 
 
@@ -162,10 +162,9 @@ def _looked_at(table: Table | None) -> State:
     return State.of(table)
 
 
-def _goes_on(folder: Path, table: Table) -> None:
+def _goes_on(folder: Path, table: Table, rows: Counter[str]) -> None:
     """The next commit works, and orphans can be removed without losing anything."""
-    rows, known = rows_in(table, "main"), reachable(table)
-    leftovers = on_disk(folder) - known
+    leftovers = on_disk(folder) - reachable(table)
     orphans = table.remove_orphan_files().older_than(int(time.time() * 1000) + HOUR).allow_young()
     found = {_local(path) for path in orphans.plan().files}
     require(found == leftovers, "orphans are not the leftovers", found ^ leftovers)
