@@ -137,13 +137,19 @@ def _try(verbs: dict[str, Callable[[Any], Any]], place: Place, played: Played) -
             say({"verb": name})
             say({"verb": name, **_tried(verb, lake)})
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _, before = _taken()
     lines, ending, used = in_child(work, WALL_SECONDS)
     if played.ending == "whole":
         played.ending = next((f"broken: {line['broken']}" for line in lines if "broken" in line), ending)
     played.cpu += used.ru_utime + used.ru_stime
-    played.grown = max(played.grown, max(0, used.ru_maxrss - before) << 10)
+    played.grown = max(played.grown, (used.ru_maxrss << 10) - before)
     played.verbs += {line["verb"]: line for line in lines if "verb" in line}.values()
+
+
+def _taken() -> tuple[int, int]:
+    """The address space and the memory that a process has now; what it has had at most may be a lot more."""
+    space, resident, *_ = (int(pages) for pages in Path("/proc/self/statm").read_text().split())
+    return space * resource.getpagesize(), resident * resource.getpagesize()
 
 
 @cache
@@ -164,8 +170,7 @@ def load_all() -> None:
 
 
 def _limit() -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    size = pages * resource.getpagesize() + MEMORY
+    size = _taken()[0] + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (size, size))
     spent = time.process_time()
     resource.setrlimit(resource.RLIMIT_CPU, (int(spent) + CPU_SECONDS, int(spent) + CPU_SECONDS + 5))
