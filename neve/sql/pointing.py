@@ -35,10 +35,9 @@ def where_said(text: str, said: str) -> tuple[int, int] | None:
         there, wanted = words(text), [_key(word) for word in words(said)]
     except UserError:
         return None
-    starts = [at for at in range(len(there)) if [_key(w) for w in there[at : at + len(wanted)]] == wanted]
-    if not wanted or len(starts) != 1:
-        return None
-    return there[starts[0]].start, there[starts[0] + len(wanted) - 1].end
+    keys, length = [_key(word) for word in there], len(wanted)
+    starts = [at for at, key in enumerate(keys) if [key] == wanted[:1] and keys[at : at + length] == wanted]
+    return (there[starts[0]].start, there[starts[0] + length - 1].end) if len(starts) == 1 else None
 
 
 def _key(word: Word) -> tuple[bool, str]:
