@@ -39,14 +39,14 @@ soak: $(READY)
 	HYPOTHESIS_PROFILE=search NEVE_CASES=all NEVE_ROUNDS=100 $(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # Every promise of docs/guarantees.md: crashes, power cuts, failing disks, lost answers, interleavings, crowds of
-# processes, random lives. Ends with a table of what was tried.
+# processes, random lives. Ends with a table of what was tried. One that was stopped goes on where it was.
 proof: export NEVE_PROOF := all
 proof: export NEVE_LEDGER := $(CURDIR)/.cache/proof.jsonl
 proof: $(READY)
-	mkdir -p .cache && rm -f $(NEVE_LEDGER)
+	$(BIN)/python -m tests.proof.sittings $(NEVE_LEDGER)
 	$(BIN)/pytest -q -n $(TESTERS) --dist loadgroup --no-loadscope-reorder tests/proof tests/test_writers.py tests/hostile tests/peers \
 		tests/report tests/run/spark/test_write_attempts.py; \
-	status=$$?; $(BIN)/python -m tests.proof.ledger $(NEVE_LEDGER) || status=1; exit $$status
+	$(BIN)/python -m tests.proof.sittings $(NEVE_LEDGER) $$?
 
 # Névé beside other engines; SCALE=1 is six million rows. Writes docs/benchmarks.md with its picture and data.
 SCALE ?= 1

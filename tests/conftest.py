@@ -17,7 +17,7 @@ from tests.extent import IS_LONG
 from tests.peers import tally
 from tests.peers.jars import NotToBeHad
 from tests.peers.spark import Spark, running
-from tests.proof.ledger import left_out
+from tests.proof.sittings import Sitting
 from tests.sessions import ENVIRONMENT, JAVA, PLANS
 
 # Time proves nothing on a busy machine, and the same examples in every run make a failure a finding. `make soak` looks
@@ -34,6 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
     if IS_LONG and not hasattr(config, "workerinput"):
         config.pluginmanager.register(AtOnce(config))
+    if "NEVE_LEDGER" in os.environ:
+        config.pluginmanager.register(Sitting(Path(os.environ["NEVE_LEDGER"])))
 
 
 class AtOnce:
@@ -79,12 +81,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = local_session("local[2]", options)
     yield session
     session.stop()
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """The ledger of `make proof` says what was left out, and why."""
-    if report.skipped and "PYTEST_XDIST_WORKER" in os.environ:  # else it would be said by every process
-        left_out(report.nodeid, str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr))
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class Tally:
     def line(self, test: str, end: str) -> ledger.Tally:
         """The figures as a line of the ledger; `end` is what a test that failed said, however it failed."""
         failures = [f"{test}: {name}" for name in self.wrong] or ([f"{test}: {end}"] if end else [])
-        line = ledger.Tally(GUARANTEE, self.agreed.total() + self.wrong.total(), failures)
+        line = ledger.Tally(GUARANTEE, self.agreed.total() + self.wrong.total(), failures, test=test)
         for name, number in self.agreed.items():
             line.figure(f"by {name.split(',')[0]}", number)
         if self.left_out:

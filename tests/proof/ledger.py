@@ -1,4 +1,4 @@
-"""How much was tried and what failed, one line for each harness: `python -m tests.proof.ledger FILE` prints the table.
+"""How much was tried and what failed, one line for each harness, and the table of it.
 
 Tests write to the file that NEVE_LEDGER names; without it nothing is written.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import Any
+
+Line = dict[str, Any]
 
 # What was promised to be tried at least, by words of its guarantee.
 LEAST = {
@@ -33,6 +35,7 @@ class Tally:
     failures: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    test: str = field(default_factory=lambda: os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0])
 
     @contextmanager
     def case(self, name: object) -> Iterator[None]:
@@ -74,11 +77,15 @@ def tallied(guarantee: str) -> Iterator[Tally]:
         tally.write_down()
 
 
-def table_of(lines: list[dict[str, object]]) -> str:
+def tallies(lines: list[Line]) -> list[Tally]:
+    """The figures among the lines of a ledger."""
+    return [Tally(**line) for line in lines if "guarantee" in line]
+
+
+def table_of(lines: list[Line]) -> str:
     """The lines of a ledger as a table, one row a guarantee, in the order in which they came."""
     rows: dict[str, Tally] = {}
-    for line in lines:
-        found = Tally(**line)  # type: ignore[arg-type]
+    for found in tallies(lines):
         row = rows.setdefault(found.guarantee, Tally(found.guarantee))
         row.cases += found.cases
         row.failures += found.failures
@@ -99,24 +106,12 @@ def _figures(row: Tally) -> str:
     return "; ".join([*row.notes, ", ".join(told)])
 
 
-def too_few(lines: list[dict[str, object]]) -> list[str]:
+def too_few(lines: list[Line]) -> list[str]:
     """What was tried less often than promised."""
-    found = [Tally(**line) for line in lines]  # type: ignore[arg-type]
-    counts = {words: sum(t.cases for t in found if words in t.guarantee) for words in LEAST}
+    counts = {words: sum(t.cases for t in tallies(lines) if words in t.guarantee) for words in LEAST}
     return [f"too few: {words!r} {counts[words]:,} of {n:,}" for words, n in LEAST.items() if counts[words] < n]
 
 
 def left_out(test: str, reason: str) -> None:
     """Write down that a test was skipped."""
-    Tally(f"left out: {reason}", notes=[test]).write_down()
-
-
-def main(path: str) -> int:
-    lines = [json.loads(line) for line in Path(path).read_text().splitlines()] if Path(path).exists() else []
-    few = too_few(lines)
-    sys.stdout.write("\n".join(["", table_of(lines), *few, ""]))
-    return 1 if few else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(*sys.argv[1:]))
+    Tally(f"left out: {reason}", notes=[test], test=test).write_down()
