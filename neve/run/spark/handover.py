@@ -10,6 +10,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import types as sp
 
+from neve.run.spark.options import own_option
+
 __all__ = ["handover"]
 
 _RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -24,8 +26,7 @@ def handover(rows: DataFrame, row_bytes: int = 0) -> dict[str, str]:
 
     `row_bytes` is what a row of the table takes in its files, 0 when that is not known.
     """
-    conf = rows.sparkSession.conf
-    is_set = any(conf.get(name, None) is not None for name in _COUNTED)
+    is_set = any(own_option(rows.sparkSession, name) is not None for name in _COUNTED)
     large = _OPEN if row_bytes else (*_OPEN, sp.StringType)
     return {} if is_set or row_bytes > _SMALL or _has(rows.schema, large) else dict(_COUNTED)
 

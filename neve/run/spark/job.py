@@ -21,8 +21,9 @@ from neve.errors import CorruptFile, MissingFile, TableError, UserError, WriteFa
 from neve.io.files import delete_all
 from neve.run.spark.handover import handover
 from neve.run.spark.mapped import mapped
+from neve.run.spark.options import options_around
 from neve.run.spark.packed import packed, unpacked
-from neve.run.spark.session import is_classic, options_around
+from neve.run.spark.session import is_classic
 from neve.run.writing.layout import FileNames
 from neve.run.writing.rolling import WrittenFile
 from neve.run.writing.sink import file_rows

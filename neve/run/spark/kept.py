@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 from pyspark.storagelevel import StorageLevel
 
-from neve.run.spark.session import options_around
+from neve.run.spark.options import options_around
 
 __all__ = ["is_kept", "kept"]
 

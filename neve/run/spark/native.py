@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as sp
 
-from neve.run.spark.session import is_classic, options_around
+from neve.run.spark.options import options_around
+from neve.run.spark.session import is_classic
 from neve.run.spark.types import FIELD_ID
 
 __all__ = ["is_hidden", "open_parquet"]

@@ -34,9 +34,9 @@ from neve.run.spark.assign import assigned_frame
 from neve.run.spark.handover import handover
 from neve.run.spark.job import Answer, WritingTask, files_of, run_writing_job
 from neve.run.spark.mapped import mapped
+from neve.run.spark.options import options_around
 from neve.run.spark.packed import packed
 from neve.run.spark.read import read
-from neve.run.spark.session import options_around
 from neve.run.spark.transforms import column_of
 from neve.run.tally import CLAUSE, POSITION, Effects
 from neve.run.writing.assignment import assigned

@@ -30,7 +30,6 @@ __all__ = [
     "is_classic",
     "is_read_otherwise",
     "local_session",
-    "options_around",
     "prepare",
     "quiet_errors",
     "session",
@@ -108,22 +107,6 @@ def _is_on(spark: SparkSession, name: str) -> bool:
 def is_classic(spark: SparkSession) -> bool:
     """Whether the session lives in this process's own JVM, and not behind Spark Connect."""
     return hasattr(spark, "_jvm")
-
-
-@contextmanager
-def options_around(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
-    """Set session options for the time of a call and put back what was there."""
-    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in options}
-    try:
-        for name, value in options.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from neve.run.spark.assign import assigned_frame
 from neve.run.spark.handover import handover
 from neve.run.spark.job import WritingTask, files_of, run_writing_job
 from neve.run.spark.mapped import mapped
+from neve.run.spark.options import options_around
 from neve.run.spark.packed import packed, unpacked
-from neve.run.spark.session import options_around
 from neve.run.tally import CHANGE_COLUMNS, CLAUSE, SOURCE, Effects, Tally, TallyKeeper
 from neve.run.writing.layout import FileNames
 from neve.run.writing.rolling import WrittenFile

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import neve
 from neve.run.spark.handover import handover
 from neve.run.spark.job import run_writing_job
-from neve.run.spark.session import options_around
+from neve.run.spark.options import options_around
 from neve.run.writing.layout import FileNames
 from neve.run.writing.rolling import WrittenFile
 from neve.run.writing.target import WriteTarget
@@ -57,8 +57,14 @@ def test_rows_are_weighed_where_those_of_the_table_are_large(spark: SparkSession
 
 @pytest.mark.parametrize(("name", "value"), [(RECORDS, "50"), (BYTES, "1m")])
 def test_a_session_that_has_its_own_limits_keeps_them(spark: SparkSession, name: str, value: str):
-    with options_around(spark, {name: value}):
-        assert handover(spark.range(1)) == {}
+    own = spark.newSession()
+    own.conf.set(name, value)
+    assert handover(own.range(1)) == {}
+
+
+def test_what_another_call_has_set_is_not_the_session_s_own(spark: SparkSession):
+    with options_around(spark, handover(spark.range(1))):
+        assert handover(spark.range(1))
 
 
 def document(length: int, number: int) -> str:

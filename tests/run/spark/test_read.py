@@ -20,8 +20,8 @@ from run.spark.lake import Row, TestLake, expected, rows_of
 
 from neve.errors import UserError
 from neve.run.spark import positions
+from neve.run.spark.options import options_around
 from neve.run.spark.read import read
-from neve.run.spark.session import options_around
 
 
 def column(field_id: int, name: str, kind: ice.IcebergType = LongType(), **more: Any) -> NestedField:  # noqa: B008

@@ -23,9 +23,9 @@ from run.spark.lake import Row, TestLake, expected, identity, rows_of
 from neve.errors import TableError
 from neve.run.arrow.local import read_table
 from neve.run.spark import footers
+from neve.run.spark.options import options_around
 from neve.run.spark.read import read
 from neve.run.spark.routes import route
-from neve.run.spark.session import options_around
 
 
 def column(field_id: int, name: str, kind: ice.IcebergType = LongType(), **more: Any) -> NestedField:  # noqa: B008

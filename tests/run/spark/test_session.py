@@ -15,7 +15,7 @@ from py4j.protocol import MEMORY_COMMAND_NAME
 from pyspark.sql import SparkSession
 
 import neve
-from neve.run.spark.session import FIELD_IDS, options_around, prepare, session
+from neve.run.spark.session import FIELD_IDS, prepare, session
 
 PROGRAM = """
 from neve.run.spark.session import session
@@ -58,23 +58,6 @@ def test_a_given_session_keeps_its_other_options(spark: SparkSession) -> None:
     assert session(other) is other
     after = other.conf.getAll
     assert {k: v for k, v in after.items() if before.get(k) != v} in ({}, {FIELD_IDS: "true"})
-
-
-def test_options_set_around_a_call_are_put_back_when_it_fails(spark: SparkSession) -> None:
-    known, unset = "spark.sql.shuffle.partitions", "spark.neve.test.unset"
-    before = spark.conf.get(known)
-    during = []
-
-    def fail() -> None:
-        with options_around(spark, {known: "7", unset: "x"}):
-            during.append((spark.conf.get(known), spark.conf.get(unset)))
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert during == [("7", "x")]
-    assert spark.conf.get(known) == before
-    assert spark.conf.get(unset, None) is None
 
 
 def test_options_for_java_come_beside_those_that_keep_it_quiet(spark: SparkSession) -> None:

@@ -28,8 +28,8 @@ from pyiceberg.types import (
 )
 from pyspark.sql import SparkSession
 
+from neve.run.spark.options import options_around
 from neve.run.spark.rows import as_dataframe
-from neve.run.spark.session import options_around
 from neve.run.spark.transforms import column_of, transformed
 
 DAY = 86_400_000_000
