@@ -42,8 +42,8 @@ class Terminal:
         self._process.wait()
         os.close(self._master)
 
-    def until(self, pattern: str, seconds: float = 90) -> str:
-        """Wait until something is shown."""
+    def until(self, pattern: str, seconds: float = 600) -> str:
+        """Wait until something is shown; the limit is for what hangs, not for what is slow."""
         end = time.monotonic() + seconds
         while not (found := re.search(pattern, self.text)):
             assert time.monotonic() < end and self._read(), f"{pattern!r} was not shown:\n{self.text}"
@@ -53,7 +53,7 @@ class Terminal:
         """Type."""
         os.write(self._master, keys.encode())
 
-    def ended(self, seconds: float = 60) -> int:
+    def ended(self, seconds: float = 600) -> int:
         """Wait for the end; the exit code."""
         end = time.monotonic() + seconds
         while self._read() and time.monotonic() < end:
