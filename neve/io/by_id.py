@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from neve.errors import CorruptFile, LimitExceeded
 from neve.io.avro import AvroFile, open_avro
 from neve.io.files import DEFAULT_LIMIT, out_of_memory
+from neve.model.columns import whole
 
 __all__ = ["IdPath", "IdTable", "encode_by_id", "is_parquet", "open_by_id"]
 
@@ -185,7 +186,7 @@ class IdTable:
             return {}
         is_avro = isinstance(self.source, AvroFile)
         order = self.layout.whole(present) if is_avro else self.layout.order(present)
-        columns = [_one(column) for column in (self._avro.columns if is_avro else self._columns(order.columns))]
+        columns = [whole(column) for column in (self._avro.columns if is_avro else self._columns(order.columns))]
         found = {path: _inner(columns[at[0]], at[1:]) for path, at in order.positions.items()}
         if rows is None:
             return found
@@ -276,7 +277,7 @@ def encode_by_id(table: pa.Table, pairs: Mapping[str, str]) -> bytes:
 def _leaf_columns(table: pa.Table) -> Iterable[tuple[str, pa.Array]]:
     """The columns of a Parquet file by their paths."""
     for name, column in zip(table.schema.names, table.columns, strict=True):
-        yield from _leaves(name, _one(column))
+        yield from _leaves(name, whole(column))
 
 
 def _leaves(name: str, values: pa.Array) -> Iterable[tuple[str, pa.Array]]:
@@ -344,12 +345,6 @@ def _columns_of(kind: pa.DataType) -> int:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _columns_of(kind.value_type)
     return 1
-
-
-def _one(column: Any) -> pa.Array:
-    if isinstance(column, pa.Array):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _inner(values: pa.Array, places: Iterable[int]) -> pa.Array:

@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import TableError
+from neve.model.columns import whole
 
 Column = Any  # pa.Array or pa.ChunkedArray
 
@@ -69,7 +70,7 @@ def canonical(path: str) -> str:
 
 def canonical_all(paths: Column) -> pa.Array:
     """`canonical` of a column."""
-    column = _with_local_scheme(_whole(paths))
+    column = _with_local_scheme(whole(paths))
     doubled = pc.and_(_is_short(column), pc.match_substring(column, "//"))
     if _any(doubled):  # an object store tells `a//b` from `a/b`, a local file system does not
         column = pc.if_else(doubled, pc.replace_substring_regex(column, "/{2,}", "/"), column)
@@ -83,7 +84,7 @@ def resolve(location: str, path: str) -> str:
 
 def resolve_all(location: str, paths: Column) -> pa.Array:
     """`resolve` of a column. Nothing is normalised: the location, a slash, the path."""
-    column = _whole(paths)
+    column = whole(paths)
     if _is_plainly_relative(column):
         return pc.utf8_replace_slice(column, 0, 0, f"{location.rstrip('/')}/")
     is_relative = pc.invert(pc.match_substring_regex(column, _SCHEME))
@@ -118,7 +119,7 @@ def relativise(location: str, path: str) -> str:
 
 def relativise_all(location: str, paths: Column) -> pa.Array:
     """`relativise` of a column. A path stays absolute when its relative form would be read as something else."""
-    column, prefix = _whole(paths), location.rstrip("/") + "/"
+    column, prefix = whole(paths), location.rstrip("/") + "/"
     rest = pc.utf8_slice_codeunits(column, len(prefix))
     misread = pc.match_substring_regex(rest, f"^$|{_SCHEME}|{_DOTS}")
     return pc.if_else(pc.and_not(pc.starts_with(column, prefix), misread), rest, column)
@@ -140,7 +141,7 @@ def named_place(location: str, asked: str) -> str:
 
 def with_scheme_all(location: str, paths: Column) -> pa.Array:
     """Paths of manifests older than format version 4, absolute even without a scheme: they get that of the location."""
-    column = _whole(paths)
+    column = whole(paths)
     host = re.match(r"[^/]*(?://[^/]*)?", location)[0] if scheme_of(location) else "file:"  # type: ignore[index]
     return pc.if_else(pc.starts_with(column, "/"), pc.binary_join_element_wise(host, column, ""), column)
 
@@ -183,12 +184,12 @@ def has_folders(place: str) -> bool:
 def refuse_outside(paths: Column, roots: Sequence[str], doing: str) -> None:
     """Raise when a path to be written or deleted is not below one of the roots."""
     places = ", ".join(roots) or "no place"
-    _refuse(_whole(paths), pc.invert(inside_all(paths, roots)), f"cannot {doing} a path outside the table ({places})")
+    _refuse(whole(paths), pc.invert(inside_all(paths, roots)), f"cannot {doing} a path outside the table ({places})")
 
 
 def refuse_unreadable(paths: Column, location: str, roots: Sequence[str] | None = None) -> None:
     """Raise when a path must not be followed even for reading, or when roots are given and it is not below any."""
-    column = _whole(paths)
+    column = whole(paths)
     _refuse(column, pc.equal(pc.binary_length(column), 0), f"a file of the table at {location} has no path")
     _refuse(
         column, pc.match_substring_regex(column, _CONTROL), f"control characters in a path of the table at {location}"
@@ -216,7 +217,7 @@ def spark_path(path: str, schemes: Mapping[str, str] | None = None) -> str:
 
 def spark_path_all(paths: Column, schemes: Mapping[str, str] | None = None) -> pa.Array:
     """`spark_path` of a column."""
-    return _with_schemes(_with_local_scheme(_whole(paths)), schemes or {})
+    return _with_schemes(_with_local_scheme(whole(paths)), schemes or {})
 
 
 def spark_uri(path: str, schemes: Mapping[str, str] | None = None) -> str:
@@ -232,7 +233,7 @@ def spark_uri_all(paths: Column, schemes: Mapping[str, str] | None = None) -> pa
 
 def from_spark_uri_all(uris: Column) -> pa.Array:
     """The raw paths behind a column of `_metadata.file_path`, with Spark's schemes."""
-    column = _whole(uris)
+    column = whole(uris)
     return _changed_where(column, pc.match_substring(column, "%"), unquote)
 
 
@@ -296,10 +297,6 @@ def _refuse(column: pa.Array, bad: pa.Array, why: str) -> None:
 
 def _any(flags: pa.Array) -> bool:
     return pc.any(flags).as_py() is True
-
-
-def _whole(paths: Column) -> pa.Array:
-    return paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
 
 
 def _column(path: str) -> pa.Array:

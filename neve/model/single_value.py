@@ -38,6 +38,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from neve.model.columns import whole
 from neve.model.partition import arrow_type
 
 __all__ = ["comparable", "decode", "decode_exact", "encode", "ordered", "ordered_scalar", "ordered_type"]
@@ -132,8 +133,8 @@ def encode(values: Any, kind: IcebergType) -> pa.Array:
 
 
 def _flat(values: Any) -> pa.Array:
-    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    return values.storage if isinstance(values, pa.ExtensionArray) else values
+    flat = whole(values)
+    return flat.storage if isinstance(flat, pa.ExtensionArray) else flat
 
 
 def _width(kind: IcebergType) -> str:

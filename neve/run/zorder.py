@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from neve.model.columns import whole
+
 __all__ = ["z_keys"]
 
 Bytes = NDArray[np.uint8]
@@ -27,11 +29,11 @@ def z_keys(columns: Sequence[Any], text_bytes: int, most: int) -> pa.Array:
     >>> keys == sorted(keys)
     True
     """
-    parts = [_ordered(_one(column), text_bytes) for column in columns]
+    parts = [_ordered(whole(column), text_bytes) for column in columns]
     bits = np.concatenate([np.unpackbits(part, axis=1) for part in parts], axis=1)
     keys = np.packbits(bits[:, _turns([part.shape[1] * 8 for part in parts])], axis=1)[:, :most]
-    whole = pa.py_buffer(np.ascontiguousarray(keys).tobytes())
-    return pa.Array.from_buffers(pa.binary(keys.shape[1]), len(keys), [None, whole]).cast(pa.binary())
+    joined = pa.py_buffer(np.ascontiguousarray(keys).tobytes())
+    return pa.Array.from_buffers(pa.binary(keys.shape[1]), len(keys), [None, joined]).cast(pa.binary())
 
 
 def _turns(sizes: Sequence[int]) -> NDArray[np.int64]:
@@ -40,10 +42,6 @@ def _turns(sizes: Sequence[int]) -> NDArray[np.int64]:
     return np.array(
         [start + bit for bit in range(max(sizes)) for start, size in zip(starts, sizes, strict=True) if bit < size]
     )
-
-
-def _one(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _ordered(values: Any, text_bytes: int) -> Bytes:

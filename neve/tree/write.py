@@ -26,6 +26,7 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 from neve.errors import TableError, UserError
 from neve.io.avro import encode
 from neve.io.files import write_new
+from neve.model.columns import whole
 from neve.model.partition import Specs, arrow_type
 from neve.model.pyiceberg_private import fields_by_id
 from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
@@ -147,7 +148,7 @@ def _record_batch(entries: EntryTable, schema: dict[str, Any], spec_id: int) -> 
     arrays = [_file_column(field, entries, spec_id, rows) for field in file_fields]
     files = pa.StructArray.from_arrays(arrays, names=[f["name"] for f in file_fields])
     outer = [f["name"] for f in schema["fields"] if f["name"] != "data_file"]
-    columns = [_whole(entries[name].cast(pa.int32()) if name == "status" else entries[name]) for name in outer]
+    columns = [whole(entries[name].cast(pa.int32()) if name == "status" else entries[name]) for name in outer]
     return pa.RecordBatch.from_arrays([*columns, files], names=[*outer, "data_file"])
 
 
@@ -159,7 +160,7 @@ def _file_column(field: dict[str, Any], entries: EntryTable, spec_id: int, rows:
         return pa.repeat(pa.scalar(_V1_BLOCK_SIZE, pa.int64()), rows)
     if name in DETAIL.names and not entries.has(name):
         return pa.nulls(rows, DETAIL.field(name).type)
-    column = _whole(entries[name])
+    column = whole(entries[name])
     if name == "file_format":
         return column.cast(pa.string())
     return column.cast(pa.int32()) if name == "content" else column
@@ -169,7 +170,7 @@ def _tuple(entries: EntryTable, spec_id: int, names: list[str], rows: int) -> pa
     if not names:
         return pa.StructArray.from_buffers(pa.struct([]), rows, [None])
     fields = zip(entries.specs[spec_id].fields, entries.specs.columns(spec_id), strict=True)
-    columns = [_whole(entries[c]) if not _is_void(f) else _nothing(entries.specs, f, rows) for f, c in fields]
+    columns = [whole(entries[c]) if not _is_void(f) else _nothing(entries.specs, f, rows) for f, c in fields]
     return pa.StructArray.from_arrays(columns, names=names)
 
 
@@ -180,12 +181,6 @@ def _is_void(field: PartitionField) -> bool:
 def _nothing(specs: Specs, field: PartitionField, rows: int) -> pa.Array:
     """The values of a field that was dropped: nulls, of the type its spec gives it now."""
     return pa.nulls(rows, arrow_type(specs.result_type(field)))
-
-
-def _whole(column: Any) -> pa.Array:
-    if isinstance(column, pa.Array):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _describe(path: str, length: int, entries: EntryTable, context: ManifestContext) -> Manifest:

@@ -22,6 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import SparkSession
 
+from neve.model.columns import whole
 from neve.run.facts import TableFacts
 from neve.run.spark.footers import shapes
 from neve.tree.entries import EntryTable
@@ -126,5 +127,4 @@ def _table(columns: list[Mask], files: int) -> Mask:
 
 def as_mask(flags: pa.Array | pa.ChunkedArray) -> Mask:
     """A boolean column without nulls for NumPy."""
-    whole = flags.combine_chunks() if isinstance(flags, pa.ChunkedArray) else flags
-    return np.array(whole.to_numpy(zero_copy_only=False), bool)
+    return np.array(whole(flags).to_numpy(zero_copy_only=False), bool)

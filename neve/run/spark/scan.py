@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from neve.io.paths import spark_path_all
 from neve.io.vectors import PositionSet
+from neve.model.columns import whole
 from neve.run.arrow.columns import (
     DATA_SEQUENCE_NUMBER,
     FILE,
@@ -170,12 +171,12 @@ def _facts_of_files(wanted: Pass) -> dict[str, pa.Array]:
     for f in wanted.fields:
         if f.field_id == PARTITION_ID and files.specs.union:
             needed[synthetic(f)] = _tuples(files)
-    return {name: _whole(column) for name, column in needed.items()}
+    return {name: whole(column) for name, column in needed.items()}
 
 
 def _tuples(files: EntryTable) -> pa.Array:
     """The union tuples of files as Spark takes them."""
-    arrays = [_for_spark(_whole(files[u.column]), u.field) for u in files.specs.union]
+    arrays = [_for_spark(whole(files[u.column]), u.field) for u in files.specs.union]
     shown = partition_column(files.specs).field_type.fields  # type: ignore[attr-defined]
     fields = [pa.field(f.name, a.type) for f, a in zip(shown, arrays, strict=True)]
     return pa.StructArray.from_arrays(arrays, fields=fields)
@@ -197,7 +198,3 @@ def _with_facts(spark: SparkSession, rows: DataFrame, keys: FileKeys, joined: Ma
     table = pa.table({"__file": keys.values, **joined})
     both = rows.join(F.broadcast(spark.createDataFrame(table)), F.col(_KEY) == F.col("__file"), "left")
     return both.where(stop_without_match(F.col("__file"), F.lit(True), "entry in a manifest"))
-
-
-def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

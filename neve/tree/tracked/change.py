@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.io.paths import canonical_all, relativise_all, with_scheme_all
+from neve.model.columns import whole
 from neve.model.partition import Specs
 from neve.tree.entries import LIVE, EntryTable, Status
 from neve.tree.tracked import statistics
@@ -95,10 +96,6 @@ def changed(
     found = rows.take(pa.array(order))
     found = put(found, np.ones(len(order), bool), status=status)
     found = put(found, (deleted | replaced)[order] & ~is_second, snapshot_id=snapshot_id)
-    has = pc.is_valid(_array(vectors["vector_location"]))
+    has = pc.is_valid(whole(vectors["vector_location"]))
     ids = pc.if_else(has, pa.scalar(snapshot_id, pa.int64()), pa.scalar(None, pa.int64()))
     return put(found, is_second, dv_snapshot_id=ids, **vectors)
-
-
-def _array(values: Any) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

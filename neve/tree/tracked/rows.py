@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 
 from neve.errors import CorruptFile, UnsupportedFeature
 from neve.io.by_id import IdPath, IdTable, encode_by_id
+from neve.model.columns import whole
 from neve.model.partition import Specs
 from neve.tree.tracked import statistics
 from neve.tree.tracked.fields import (
@@ -181,8 +182,7 @@ def put(rows: pa.Table, mask: Any, **columns: Any) -> pa.Table:
 def _spread(values: Any, mask: np.ndarray[Any, Any]) -> pa.Array:
     """One value for each chosen row, null for the others."""
     place = np.cumsum(mask) - 1
-    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    return whole.take(pa.array(place, mask=~mask)) if mask.any() else pa.nulls(len(mask), values.type)
+    return whole(values).take(pa.array(place, mask=~mask)) if mask.any() else pa.nulls(len(mask), values.type)
 
 
 def encode_rows(rows: pa.Table, specs: Specs, *, is_root: bool, pairs: Mapping[str, str]) -> bytes:
@@ -212,9 +212,9 @@ def _nested(rows: pa.Table, specs: Specs, is_root: bool) -> pa.Table:
         inner = [f for f in own if f.ids[0] == top]
         if len(inner[0].ids) == 1:
             f = inner[0]
-            made[top] = _field(f.name, f.type, top, not f.required), _one(rows[f.column])
+            made[top] = _field(f.name, f.type, top, not f.required), whole(rows[f.column])
         else:
-            leaves = [(_field(f.name, f.type, f.ids[1], not f.required), _one(rows[f.column])) for f in inner]
+            leaves = [(_field(f.name, f.type, f.ids[1], not f.required), whole(rows[f.column])) for f in inner]
             made[top] = _struct(top, leaves, absent[top], nullable=top != TRACKING)
     made |= _tuples(rows, specs, is_manifest) | _statistics(rows, specs.schemas[0])
     made |= _ranges(rows, specs, ~is_manifest) if is_root and is_manifest.any() else {}
@@ -232,10 +232,6 @@ def _is_told(field: TrackedField, rows: pa.Table) -> bool:
 
 def _field(name: str, kind: pa.DataType, field_id: int, nullable: bool = True) -> pa.Field:
     return pa.field(name, kind, nullable, {b"PARQUET:field_id": str(field_id).encode()})
-
-
-def _one(column: Any) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _struct(
@@ -273,12 +269,12 @@ def _tuples(rows: pa.Table, specs: Specs, is_manifest: np.ndarray[Any, Any]) -> 
         )
     names = [u.field.name for u in typed]
     leaves = [
-        (_field(_unique(u.field.name, names, u.field.field_id), u.arrow_type, u.field.field_id), _one(rows[u.column]))
+        (_field(_unique(u.field.name, names, u.field.field_id), u.arrow_type, u.field.field_id), whole(rows[u.column]))
         for u in typed
     ]
-    whole = [s for s in specs.by_id if specs.is_unpartitioned(s)]
+    unpartitioned = [s for s in specs.by_id if specs.is_unpartitioned(s)]
     spec_ids = pc.fill_null(rows["spec_id"], -1).to_numpy()
-    absent = is_manifest | np.isin(spec_ids, [*whole, -1])
+    absent = is_manifest | np.isin(spec_ids, [*unpartitioned, -1])
     return {PARTITION: _struct(PARTITION, leaves, absent)}
 
 
@@ -296,7 +292,7 @@ def _statistics(rows: pa.Table, schema: Schema) -> dict[int, tuple[pa.Field, pa.
         if not own:
             continue
         base = statistics.base_id(field_id)
-        arrays = {m: _one(rows[c].cast(statistics.metric_type(field, m))) for m, c in own.items()}
+        arrays = {m: whole(rows[c].cast(statistics.metric_type(field, m))) for m, c in own.items()}
         valid = np.logical_or.reduce([values.is_valid().to_numpy(zero_copy_only=False) for values in arrays.values()])
         # the Iceberg library cannot read statistics that do not tell whether bounds are tight
         arrays[statistics.TIGHT] = pc.fill_null(arrays.get(statistics.TIGHT, pa.nulls(count, pa.bool_())), False)
@@ -311,13 +307,13 @@ def _statistics(rows: pa.Table, schema: Schema) -> dict[int, tuple[pa.Field, pa.
 
 def _ranges(rows: pa.Table, specs: Specs, absent: np.ndarray[Any, Any]) -> dict[int, tuple[pa.Field, pa.Array]]:
     """The ranges of partition fields over each leaf, and how many of its rows have a vector."""
-    leaves = [(_field("vectors", pa.int64(), RANGES + 1), _one(rows["vectors"]))]
+    leaves = [(_field("vectors", pa.int64(), RANGES + 1), whole(rows["vectors"]))]
     for u in specs.union:
         own = {e: range_column(u.column, e) for e in _ENDS}
         own = {e: c for e, c in own.items() if c in rows.schema.names and rows[c].null_count < rows.num_rows}
         if own:
             base = RANGES + 10 * u.field.field_id
-            inner = [(_field(_ENDS[e][0], rows[c].type, base + e), _one(rows[c])) for e, c in own.items()]
+            inner = [(_field(_ENDS[e][0], rows[c].type, base + e), whole(rows[c])) for e, c in own.items()]
             valid = np.logical_or.reduce([values.is_valid().to_numpy(zero_copy_only=False) for _, values in inner])
             leaves.append(_struct(base, inner, ~valid, name=f"{u.field.name}_{u.field.field_id}"))
     return {RANGES: _struct(RANGES, leaves, absent)}

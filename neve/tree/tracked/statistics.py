@@ -27,6 +27,7 @@ from pyiceberg.types import (
 )
 
 from neve.io.by_id import IdPath, IdTable
+from neve.model.columns import whole
 from neve.model.partition import arrow_type
 from neve.model.single_value import decode_exact, encode
 from neve.tree.entries import BOUNDS, COUNTS, EntryTable
@@ -200,7 +201,7 @@ def _as_map(columns: Columns, kept: Mapping[int, NestedField], rows: int, metric
 
 def _lists(found: list[tuple[int, pa.Array]], rows: int, kind: pa.DataType) -> pa.Array:
     """Columns side by side as one list a row, without nulls."""
-    stacked = pa.concat_arrays([_whole(values) for _, values in found])
+    stacked = pa.concat_arrays([whole(values) for _, values in found])
     valid = stacked.is_valid().to_numpy(zero_copy_only=False).reshape(len(found), rows)
     taken = np.arange(stacked.__len__()).reshape(len(found), rows).T[valid.T]
     ids = np.array([i for i, _ in found], np.int32)
@@ -212,10 +213,6 @@ def _lists(found: list[tuple[int, pa.Array]], rows: int, kind: pa.DataType) -> p
     return pa.ListArray.from_arrays(pa.array(offsets), items, type=kind, mask=pa.array(counts == 0))
 
 
-def _whole(values: Any) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-
-
 def aggregated(columns: Columns, schema: Schema) -> dict[str, pa.Scalar]:
     """The statistics of many files as one: counts summed, the outermost bounds; what one file does not know, none does.
 
@@ -223,7 +220,7 @@ def aggregated(columns: Columns, schema: Schema) -> dict[str, pa.Scalar]:
     """
     found: dict[str, pa.Scalar] = {}
     for field_id, field in kept_columns(schema).items():
-        own = {m: _whole(columns[c]) for m in METRICS if (c := column_of(field_id, m)) in columns and m != SIZE}
+        own = {m: whole(columns[c]) for m in METRICS if (c := column_of(field_id, m)) in columns and m != SIZE}
         found |= {column_of(field_id, m): value for m, value in _of_column(own, field) if value.is_valid}
     return found
 
