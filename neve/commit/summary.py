@@ -6,7 +6,7 @@ parent does not know stays unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from neve.errors import UserError
 from neve.model.partition_text import partition_folders
 from neve.tree.entries import Content, EntryTable
 from neve.tree.grouping import vectors_in
 
-__all__ = ["Tally", "summarise"]
+__all__ = ["Tally", "refuse_own_names", "summarise"]
 
 _TOTALS = {
     "total-data-files": ("added-data-files", "deleted-data-files"),
@@ -28,6 +29,12 @@ _TOTALS = {
     "total-position-deletes": ("added-position-deletes", "removed-position-deletes"),
     "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes"),
 }
+
+
+def refuse_own_names(properties: Iterable[str]) -> None:
+    """Refuse properties that a commit sets itself."""
+    if "operation" in properties:
+        raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from neve.commit.actions import Action
 from neve.commit.outcome import Committed, require
 from neve.commit.protocol import commit
-from neve.errors import UserError
+from neve.commit.summary import refuse_own_names
 from neve.ops.context import TableContext
 from neve.ops.results import WriteResult
 from neve.run.spark.rows import write_rows
@@ -101,5 +101,4 @@ def publish(
 def _refuse_early(context: TableContext, branch: str, snapshot_properties: Mapping[str, str]) -> None:
     """Refuse what the commit would refuse, before any row is written."""
     context.head(branch)
-    if "operation" in snapshot_properties:
-        raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")
+    refuse_own_names(snapshot_properties)

@@ -26,6 +26,7 @@ from typing import Any, Self
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 
+from neve.commit.summary import refuse_own_names
 from neve.errors import UnknownName, UserError
 from neve.ops.arrangement import Arrangement, RowOrder
 from neve.ops.context import TableContext
@@ -197,8 +198,7 @@ class RewriteDataFiles:
 
     def execute(self) -> RewriteResult:
         """Rewrite the groups of the plan and commit them."""
-        if "operation" in self.properties:
-            raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")
+        refuse_own_names(self.properties)
         context = self.context.refreshed()
         order = None if self.arrangement is None else self.arrangement.order(context, self._options(context))
         return RewriteRun(context, self._planned, self._orders(order)).run()

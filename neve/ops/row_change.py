@@ -18,6 +18,7 @@ from pyspark.sql import Column
 
 from neve.commit.isolation import Command, Isolation, isolation_of
 from neve.commit.outcome import Rejected, require
+from neve.commit.summary import refuse_own_names
 from neve.errors import CommitConflict, UnknownName, UnsupportedFeature, UserError
 from neve.ops.applying import Applied, Applying, Change
 from neve.ops.context import TableContext
@@ -88,8 +89,7 @@ class RowChange(Generic[R]):
 
     def snapshot_property(self, name: str, value: str) -> Self:
         """Add a property to the summary of the snapshot."""
-        if name == "operation":
-            raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")
+        refuse_own_names([name])
         return self._set(properties={**self.settings.properties, name: value})
 
     def _set(self, **changes: Any) -> Self:

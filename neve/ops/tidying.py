@@ -10,7 +10,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from neve.commit.actions import Action
 from neve.commit.outcome import Outcome
 from neve.commit.protocol import commit
-from neve.errors import UserError
+from neve.commit.summary import refuse_own_names
 from neve.ops.context import TableContext
 
 __all__ = ["Tidying"]
@@ -45,8 +45,7 @@ class Tidying(_Where, ABC, Generic[P]):
 
     def snapshot_property(self, name: str, value: str) -> Self:
         """Add a property to the summary of the snapshot."""
-        if name == "operation":
-            raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")
+        refuse_own_names([name])
         return replace(self, properties={**self.properties, name: value})
 
     def plan(self) -> P:

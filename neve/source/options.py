@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from neve.commit.summary import refuse_own_names
 from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.ops.overwrite import is_serializable
@@ -131,8 +132,7 @@ class WriteOptions:
         said = {n.removeprefix(SNAPSHOT_PROPERTY): v for n, v in options.items() if n.startswith(SNAPSHOT_PROPERTY)}
         others = {n: v for n, v in options.items() if not n.startswith(SNAPSHOT_PROPERTY)}
         _refuse_unknown(others, cls.OF_STREAM if is_stream else cls.NAMES)
-        if "operation" in said:
-            raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")
+        refuse_own_names(said)
         made = cls(
             options.get("branch", "main"),
             options.get("overwrite-where"),
