@@ -26,6 +26,12 @@ LEAST = {
 }
 
 
+def add(path: Path, line: Line) -> None:
+    """Write one line more; several processes do, and each line arrives whole."""
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
 @dataclass
 class Tally:
     """The cases of one harness: how many, which failed, and figures worth telling."""
@@ -53,8 +59,7 @@ class Tally:
     def write_down(self) -> None:
         """Add a line to the ledger, if one is kept."""
         if "NEVE_LEDGER" in os.environ:
-            with Path(os.environ["NEVE_LEDGER"]).open("a") as file:
-                file.write(json.dumps(asdict(self)) + "\n")
+            add(Path(os.environ["NEVE_LEDGER"]), asdict(self))
 
     def settle(self) -> None:
         """Fail with every failure."""

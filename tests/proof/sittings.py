@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.ledger import Line, left_out, table_of, too_few
+from tests.proof.ledger import Line, add, left_out, table_of, too_few
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("neve", "tests", "pyproject.toml", "requirements.lock", "Makefile")
@@ -47,6 +47,11 @@ def kept(lines: list[Line], sources: str) -> list[Line]:
     """The lines of sittings on the same sources that are not through, without those of tests that did not end."""
     if THROUGH in lines or {line["sources"] for line in lines if "sitting" in line} != {sources}:
         return []
+    return whole(lines)
+
+
+def whole(lines: list[Line]) -> list[Line]:
+    """The lines without those of tests that did not come to an end."""
     over = ended(lines)
     return [line for line in lines if "guarantee" not in line or line["test"] in over]
 
@@ -92,12 +97,7 @@ class Sitting:
         if report.when not in ("setup", "call"):  # torn down, or its process is gone
             outcome = self._unsure.pop(report.nodeid, "passed")
             if outcome != "skipped":
-                _add(self._path, {"ended": report.nodeid, "passed": outcome == "passed"})
-
-
-def _add(path: Path, line: Line) -> None:
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+                add(self._path, {"ended": report.nodeid, "passed": outcome == "passed"})
 
 
 def failed(lines: list[Line]) -> list[str]:
@@ -107,7 +107,7 @@ def failed(lines: list[Line]) -> list[str]:
 
 def end(path: Path, status: int) -> int:
     """Print the table after pytest has ended with a status; what the whole proof ends with."""
-    lines = lines_in(path)
+    lines = lines_in(path) if status in ENDS else whole(lines_in(path))
     wrong = [*failed(lines), *too_few(lines)]
     began = [line["sitting"] for line in lines if "sitting" in line]
     told = [f"{len(began)} sittings: {', '.join(began)}"] if len(began) > 1 else []
@@ -115,7 +115,7 @@ def end(path: Path, status: int) -> int:
     if status not in ENDS:
         sys.stdout.write("Not all is through; `make proof` goes on.\n")
         return status
-    _add(path, THROUGH)
+    add(path, THROUGH)
     return 1 if wrong else 0
 
 
