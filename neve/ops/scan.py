@@ -38,14 +38,14 @@ from neve.io.untrusted import untrusted
 from neve.ops.context import TableContext
 from neve.ops.planning import plan
 from neve.ops.times import milliseconds
-from neve.plan.columns import METADATA_COLUMNS, projected
+from neve.plan.columns import projected, top_level
 from neve.plan.scan import ScanPlan
 from neve.predicate import Predicate, parse
 from neve.predicate.normal import bound
 from neve.run.arrow.local import read_table
 from neve.run.arrow.types import Carrier, arrow_type, rounded_by_spark
 from neve.run.facts import TableFacts
-from neve.run.spark.columns import by_name
+from neve.run.spark.columns import by_name, narrowed
 from neve.run.spark.condition import condition
 from neve.run.spark.read import read
 from neve.words import several
@@ -111,7 +111,7 @@ class Scan:
             rows = read(self.context.spark(), self._plan, self._facts, self._plan.metadata_columns)
             if self._condition is not None:
                 rows = rows.where(self._condition)
-            return rows if self.columns is None else rows.select(*(by_name(n) for n in self._names))
+            return rows if self.columns is None else rows.select(*self._result())
 
     def to_arrow(self, engine: Engine = "auto") -> pa.Table:
         """The rows as an Arrow table in this process.
@@ -197,7 +197,19 @@ class Scan:
         """The columns of the result."""
         if self.columns is None:
             return tuple(f.name for f in self.schema.fields)
-        return tuple(dict.fromkeys(n if n in METADATA_COLUMNS else _top(n, self.schema) for n in self.columns))
+        return tuple(dict.fromkeys(top_level(self.schema, n, case_sensitive=self.case_sensitive) for n in self.columns))
+
+    @property
+    def _wanted(self) -> Schema:
+        """The columns of the result, without fields of structs that only the condition needs."""
+        return projected(self.schema, self.columns, case_sensitive=self.case_sensitive)[0]
+
+    def _result(self) -> list[Column]:
+        """The columns of the result, made from those that were read."""
+        were_read, wanted = ({f.name: f.field_type for f in s.fields} for s in (self._plan.schema, self._wanted))
+        return [
+            narrowed(by_name(n), were_read[n], wanted[n]).alias(n) if n in wanted else by_name(n) for n in self._names
+        ]
 
     @cached_property
     def _condition(self) -> str | Column | None:
@@ -223,7 +235,8 @@ class Scan:
             )
         where = self._predicate.expression if self._predicate else None
         with untrusted(self.context.iceberg.metadata_location, "a table whose rows can be read"):
-            return read_table(self._plan, self._facts, where, count=count).select(self._names)
+            asked = replace(self._plan, schema=self._wanted)
+            return read_table(asked, self._facts, where, count=count).select(self._names)
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
@@ -238,8 +251,7 @@ class Scan:
 
     def _check(self) -> None:
         """Refuse an unknown column or a condition that cannot be read, before anything is planned."""
-        projected(self.schema, self.columns, case_sensitive=self.case_sensitive)
-        self._predicate  # noqa: B018
+        self._wanted, self._predicate  # noqa: B018
 
 
 def _schema(context: TableContext, snapshot: Snapshot | None, ref: str | None, *, is_past: bool) -> Schema:
@@ -253,8 +265,3 @@ def _schema(context: TableContext, snapshot: Snapshot | None, ref: str | None, *
 def _is_carried(kind: IcebergType) -> bool:
     """Whether Spark holds values of a type without changing them."""
     return arrow_type(kind, Carrier.SPARK) == arrow_type(kind, Carrier.EXACT)
-
-
-def _top(name: str, schema: Schema) -> str:
-    """The top-level column of the result a name is in."""
-    return max((f.name for f in schema.fields if (name + ".").startswith(f.name + ".")), key=len)

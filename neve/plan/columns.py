@@ -8,7 +8,7 @@ from pyiceberg.schema import Schema
 
 from neve.errors import UnknownName
 
-__all__ = ["METADATA_COLUMNS", "projected"]
+__all__ = ["METADATA_COLUMNS", "projected", "top_level"]
 
 METADATA_COLUMNS = ("_file", "_pos", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
 
@@ -26,6 +26,14 @@ def projected(
     order = {root: place for place, root in reversed(list(enumerate(_root(schema, i) for i in ids)))}
     fields = sorted(chosen.fields, key=lambda f: order[f.field_id])
     return Schema(*fields, schema_id=schema.schema_id), extra
+
+
+def top_level(schema: Schema, name: str, *, case_sensitive: bool = True) -> str:
+    """The column of a result that a name asked for is, or is part of."""
+    if _is_metadata(name, schema, case_sensitive):
+        return name
+    root = schema.find_column_name(_root(schema, _field_id(schema, name, case_sensitive)))
+    return root or name
 
 
 def _is_metadata(name: str, schema: Schema, case_sensitive: bool) -> bool:

@@ -19,7 +19,7 @@ from neve.run.arrow.types import Carrier
 from neve.run.spark.names import ReadNames, synthetic
 from neve.run.spark.types import FIELD_ID, spark_field, spark_type
 
-__all__ = ["EXACT_IN_SPARK", "by_name", "is_native", "literal", "placed", "read_field"]
+__all__ = ["EXACT_IN_SPARK", "by_name", "is_native", "literal", "narrowed", "placed", "read_field"]
 
 _DAY = 86_400_000_000
 
@@ -104,6 +104,24 @@ def by_name(name: str, qualifier: str | None = None) -> Column:
     """A column by its exact name, dots and backticks included; of the frame with an alias, when that is told."""
     parts = [name] if qualifier is None else [qualifier, name]
     return F.col(".".join(f"`{part.replace('`', '``')}`" for part in parts))
+
+
+def narrowed(value: Column, kind: ice.IcebergType, wanted: ice.IcebergType) -> Column:
+    """A column of a type without the nested fields that another, which is part of it, lacks."""
+    if kind == wanted:
+        return value
+    match kind, wanted:
+        case ice.StructType(), ice.StructType():
+            given = {f.field_id: f.field_type for f in kind.fields}
+            parts = [
+                narrowed(value.getField(f.name), given[f.field_id], f.field_type).alias(f.name) for f in wanted.fields
+            ]
+            return F.when(value.isNotNull(), F.struct(*parts))
+        case ice.ListType(), ice.ListType():
+            return F.transform(value, lambda each: narrowed(each, kind.element_type, wanted.element_type))
+        case ice.MapType(), ice.MapType():
+            return F.transform_values(value, lambda _, each: narrowed(each, kind.value_type, wanted.value_type))
+    raise TypeError(f"{wanted} is no part of {kind}")
 
 
 def literal(value: Any, field: ice.NestedField) -> Column:
