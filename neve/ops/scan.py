@@ -48,6 +48,7 @@ from neve.run.facts import TableFacts
 from neve.run.spark.columns import by_name, narrowed
 from neve.run.spark.condition import condition
 from neve.run.spark.read import read
+from neve.run.spark.session import quiet_errors
 from neve.words import several
 
 __all__ = ["Scan"]
@@ -242,7 +243,8 @@ class Scan:
     def _plain_errors(self) -> Iterator[None]:
         """What Spark says about a condition or a file, without its plans and stacks."""
         try:
-            yield
+            with quiet_errors():
+                yield
         except PySparkException as e:
             said = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
             if self.where is not None:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from pyspark.logger import PySparkLogger
@@ -41,6 +42,7 @@ _DOUBLE_QUOTED = ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifi
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _log = logging.getLogger("neve.spark")
+_quiet = ContextVar("_quiet", default=False)
 
 
 def session(given: SparkSession | None = None) -> SparkSession:
@@ -111,13 +113,17 @@ def is_classic(spark: SparkSession) -> bool:
 
 @contextmanager
 def quiet_errors() -> Iterator[None]:
-    """Keep PySpark from printing errors that are caught and told in other words."""
-    logger = PySparkLogger.getLogger("SQLQueryContextLogger")  # it must be of PySpark's own kind
-    before, logger.disabled = logger.disabled, True
+    """Keep PySpark from printing errors of this thread that are caught and told in other words."""
+    PySparkLogger.getLogger("SQLQueryContextLogger").addFilter(_is_told)  # it must be of PySpark's own kind
+    before = _quiet.set(True)
     try:
         yield
     finally:
-        logger.disabled = before
+        _quiet.reset(before)
+
+
+def _is_told(record: logging.LogRecord) -> bool:
+    return not _quiet.get()
 
 
 @contextmanager

@@ -7,15 +7,20 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextvars import copy_context
 from pathlib import Path
 
 import pytest
 from py4j.clientserver import JavaClient
 from py4j.protocol import MEMORY_COMMAND_NAME
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import neve
-from neve.run.spark.session import FIELD_IDS, prepare, session
+from neve.errors import UserError
+from neve.run.spark.session import FIELD_IDS, prepare, quiet_errors, session
 
 PROGRAM = """
 from neve.run.spark.session import session
@@ -84,3 +89,42 @@ def test_a_column_of_a_scan_takes_few_messages_to_the_jvm(
 
     messages(1)  # whatever is asked once
     assert (messages(30) - messages(10)) / 20 <= 12
+
+
+class Heard(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    """What PySpark prints of errors, besides raising them."""
+    logger, handler = PySparkLogger.getLogger("SQLQueryContextLogger"), Heard()
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+def test_an_error_that_is_told_in_other_words_is_not_printed_as_well(spark: SparkSession, lake_dir: Path, heard: Heard):
+    table = neve.connect(lake_dir, spark=spark).create_table("db.t", "id bigint, ts timestamp_ntz")
+    with pytest.raises(UserError, match=r"ts > 5: .*DATATYPE_MISMATCH"):
+        table.scan("ts > 5").to_arrow("spark")
+    assert not heard.records
+    with pytest.raises(AnalysisException):
+        spark.range(1).where("ts > 5")
+    assert heard.records, "those of the user's own calls are"
+
+
+def test_threads_are_quiet_each_for_itself(heard: Heard):
+    logger, first, elsewhere = PySparkLogger.getLogger("SQLQueryContextLogger"), quiet_errors(), copy_context()
+    elsewhere.run(first.__enter__)
+    with quiet_errors():
+        elsewhere.run(first.__exit__, None, None, None)
+        logger.error("within")
+        elsewhere.run(logger.error, "elsewhere")
+    logger.error("after")
+    assert [record.getMessage() for record in heard.records] == ["elsewhere", "after"]
