@@ -36,6 +36,8 @@ WRONG: dict[str, tuple[Callable[[neve.Table], Any], type[NeveError], str]] = {
     "column in a condition": (lambda t: t.scan("regoin = 'eu'"), UnknownName, "regoin.*region"),
     "column to read": (lambda t: t.scan(columns=["idd"]), UnknownName, "idd.*id"),
     "condition that is no SQL": (lambda t: t.scan("id = = 3"), UserError, "id = = 3"),
+    "condition of an odd kind": (lambda t: t.scan(5), UserError, "condition as SQL text.*not as int"),
+    "rows to replace of an odd kind": (lambda t: t.overwrite(ROWS, where=5), UserError, "condition as SQL.*not as int"),
     "snapshot": (lambda t: t.scan(snapshot_id=7), UnknownName, "snapshot 7"),
     "branch to read": (lambda t: t.scan(ref="audit"), UnknownName, "audit"),
     "branch to write": (lambda t: t.append(ROWS, branch="audit"), UnknownName, "audit"),

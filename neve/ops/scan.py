@@ -83,8 +83,6 @@ class Scan:
         """A scan of the snapshot named; its condition and columns are checked now, before anything is read."""
         if isinstance(columns, str):
             raise UserError(f"Give columns as a list, such as [{columns!r}].")
-        if where is not None and not isinstance(where, str | BooleanExpression):
-            raise UserError(f"Give the condition as SQL text or a PyIceberg expression, not as {type(where).__name__}.")
         time = None if as_of is None else milliseconds(as_of, "as_of")
         snapshot = context.snapshot(snapshot_id, ref, time)
         schema = _schema(context, snapshot, ref, is_past=snapshot_id is not None or as_of is not None)

@@ -24,7 +24,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
 from sqlglot import exp
 
-from neve.errors import UnknownName
+from neve.errors import UnknownName, UserError
 from neve.predicate.compare import Column
 from neve.predicate.constants import Constant, Kind, constant
 from neve.predicate.names import find_column
@@ -76,6 +76,8 @@ def parse(
         return Predicate(AlwaysTrue(), True)
     if isinstance(where, BooleanExpression):
         return Predicate(normal(where, schema, case_sensitive=case_sensitive), True)
+    if not isinstance(where, str):
+        raise UserError(f"Give the condition as SQL text or a PyIceberg expression, not as {type(where).__name__}.")
     reader = _Reader(schema, case_sensitive, zone_of(time_zone), alias, has_others)
     root = _parsed(where)
     names = tuple(filter(None, dict.fromkeys(reader.name_of(parts) for parts in column_parts([root]))))
