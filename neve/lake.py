@@ -65,6 +65,8 @@ def connect(
     Spark's connectors reads a table's files, such as `{"s3": "s3a"}`; files Spark has no connector for are read
     through PyIceberg's FileIO. `environment` gives commits another clock, or an observer of their phases.
     """
+    if not isinstance(path, str | Path):
+        raise UserError(f"Give the folder of a lake as text or a path, not as {type(path).__name__}.")
     opened = open_catalog(Path(path) if catalog is None else catalog, **properties)
     return Lake(opened, spark, dict(schemes or {}), environment or Environment())
 

@@ -36,7 +36,6 @@ WRONG: dict[str, tuple[Callable[[neve.Table], Any], type[NeveError], str]] = {
     "column in a condition": (lambda t: t.scan("regoin = 'eu'"), UnknownName, "regoin.*region"),
     "column to read": (lambda t: t.scan(columns=["idd"]), UnknownName, "idd.*id"),
     "condition that is no SQL": (lambda t: t.scan("id = = 3"), UserError, "id = = 3"),
-    "condition of an odd kind": (lambda t: t.scan(5), UserError, "condition as SQL text.*not as int"),
     "rows to replace of an odd kind": (lambda t: t.overwrite(ROWS, where=5), UserError, "condition as SQL.*not as int"),
     "snapshot": (lambda t: t.scan(snapshot_id=7), UnknownName, "snapshot 7"),
     "branch to read": (lambda t: t.scan(ref="audit"), UnknownName, "audit"),
@@ -72,6 +71,11 @@ WRONG: dict[str, tuple[Callable[[neve.Table], Any], type[NeveError], str]] = {
     "downgrade": (lambda t: t.upgrade(1), UserError, "version"),
     "property value": (lambda t: t.set_properties(**{"gc.enabled": "maybe"}), UserError, "gc.enabled.*true or false"),
     "tag of the same name": (lambda t: t.create_tag("a").create_tag("a"), UserError, "'a'"),
+    "branch without a name": (lambda t: t.create_branch(5), UserError, "branch needs a name, and 5 is none"),
+    "partition field that is no text": (lambda t: t.evolve_partitions(add=[5]), UserError, "partition field 5"),
+    "property without a value": (lambda t: t.set_properties(a=None), UserError, "'a' to None.*remove_properties"),
+    "column to sort by": (lambda t: t.rewrite_data_files().sort("idd").plan(), UnknownName, "'idd'.*'id'"),
+    "columns to z-order by": (lambda t: t.rewrite_data_files().zorder("idd").plan(), UnknownName, "'idd'.*'id'"),
     "dropping main": (lambda t: t.drop_branch("main"), UserError, "main"),
 }
 
@@ -94,6 +98,11 @@ def test_unknown_tables_are_named_with_their_neighbours(lake, table):
         lake.table("events")
     with pytest.raises(UserError, match="already exists"):
         lake.create_table("db.events", "id bigint")
+
+
+def test_a_lake_is_a_folder():
+    with pytest.raises(UserError, match="folder of a lake as text or a path, not as int"):
+        neve.connect(5)
 
 
 @pytest.mark.parametrize("ddl", ["id", "id bigint, id", "id nonsense", "", "id int, id int"])

@@ -89,7 +89,7 @@ class PartitionTerm:
     @classmethod
     def parse(cls, text: str) -> PartitionTerm:
         """Read a term in Spark's words: `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name) AS initials`."""
-        found = _TERM.fullmatch(text)
+        found = _TERM.fullmatch(text) if isinstance(text, str) else None
         if found is None:
             raise UserError(f"Cannot read the partition field {text!r}. Write a column or a transform: {_EXAMPLES}.")
         if found["column"]:

@@ -67,6 +67,8 @@ def evolve_partitions(
 
 def set_properties(context: TableContext, properties: Mapping[str, str]) -> None:
     """Set properties; one the engine knows is refused when its value cannot be used. `format-version` upgrades."""
+    if absent := [name for name, value in properties.items() if value is None]:
+        raise UserError(f"Cannot set property {absent[0]!r} to None: give it a value, or use remove_properties().")
     values = {name: str(value) for name, value in properties.items()}
     TableProperties(values).check()
     version = values.pop(_VERSION, None)

@@ -32,8 +32,8 @@ def create_tag(context: TableContext, name: str, snapshot_id: int | None = None)
 
 
 def _create(context: TableContext, name: str, snapshot_id: int | None, kind: SnapshotRefType) -> None:
-    if not name.strip():
-        raise UserError(f"A {kind.value} needs a name.")
+    if not isinstance(name, str) or not name.strip():
+        raise UserError(f"A {kind.value} needs a name, and {name!r} is none.")
     if name in context.metadata.refs:
         raise UserError(f"Table {context.name} already has a {_kind(context, name)} {name!r}. Drop it first.")
     snapshot = context.snapshot(snapshot_id)

@@ -141,7 +141,9 @@ class RewriteDataFiles:
 
     def plan_with_stats(self) -> RewritePlanningResult:
         """The plan, and how often the filter had to take files it could not judge."""
-        return self._planned(self.context.refreshed())
+        context = self.context.refreshed()
+        self._order(context)  # what it would be refused for is told before there is anything to rewrite
+        return self._planned(context)
 
     def explain(self) -> str:
         """The plan in words."""
@@ -200,8 +202,10 @@ class RewriteDataFiles:
         """Rewrite the groups of the plan and commit them."""
         refuse_own_names(self.properties)
         context = self.context.refreshed()
-        order = None if self.arrangement is None else self.arrangement.order(context, self._options(context))
-        return RewriteRun(context, self._planned, self._orders(order)).run()
+        return RewriteRun(context, self._planned, self._orders(self._order(context))).run()
+
+    def _order(self, context: TableContext) -> RowOrder | None:
+        return None if self.arrangement is None else self.arrangement.order(context, self._options(context))
 
     def _orders(self, order: RowOrder | None) -> RewriteOrders:
         return RewriteOrders(self.target_branch, self.properties, self.told, order, self.verifies, self.is_enough)

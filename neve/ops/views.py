@@ -32,7 +32,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from neve.catalog import NeveCatalog, identifier_of
-from neve.errors import UserError
+from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.ops.inspect import Inspect
 from neve.ops.scan import Scan
@@ -171,7 +171,9 @@ def _resolved(find: Find, spark: Callable[[], SparkSession], name: TableName) ->
     if last in METADATA_TABLES:
         return _metadata(context, spark, name, last)
     kind, _, ref = last.partition("_")
-    return _rows(context, spark, name, ref) if kind in {"branch", "tag"} and ref else None
+    if kind not in {"branch", "tag"} or not ref:
+        raise UnknownName("metadata table", last, METADATA_TABLES, f"table {context.name}")
+    return _rows(context, spark, name, ref)
 
 
 def _rows(

@@ -150,6 +150,7 @@ MERGE = "MERGE INTO db.sales t USING (SELECT 1L AS id, 2 AS w) s ON t.id = s.id\
     ("text", "said"),
     [
         ("SELECT id FROM db.sales\nWHERE «regoin» = 'eu'", "unknown column 'regoin'. Did you mean one of .*region"),
+        ("SELECT * FROM db.sales.«snapshot»", "Unknown metadata table 'snapshot' in table db.sales. Did you mean"),
         ("SELECT * FROM «db.saels»", "Unknown table 'db.saels'. Did you mean 'db.sales'"),
         ("SELECT id, «nope(v)» FROM db.sales", "nope"),
         ("SELECT id FORM «db».sales x", "unexpected 'db'"),
