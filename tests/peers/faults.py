@@ -19,7 +19,7 @@ from pyiceberg.types import DoubleType, FloatType, IntegerType, StringType, Time
 from neve import Lake, Table
 from neve.model.metadata import adopt
 from tests.compaction.place import delete_equal, delete_rows
-from tests.peers.readers import WITNESSES, Reader
+from tests.peers.readers import CACHING_DUCKDB, WITNESSES, Reader
 from tests.peers.spark import NAME as SPARK
 
 READ = "SELECT * FROM {t}"
@@ -165,6 +165,18 @@ def _with_an_equality_delete(lake: Lake, name: str) -> Table:
 def _with_a_vector(lake: Lake, name: str) -> Table:
     table = _table(lake, name, version=3)
     delete_rows(table, 2)
+    return table
+
+
+def _with_vectors_in_another_order(lake: Lake, name: str) -> Table:
+    """Three vectors of one Puffin file: the manifest names the third before the first and the second."""
+    modes = {"write.delete.mode": "merge-on-read"}
+    table = lake.create_table(name, "id bigint, part int", ["part"], format_version=3, properties=modes)
+    for part in (3, 0, 2, 1):
+        table.append([{"id": 10 * part + i, "part": part} for i in range(5)])
+    table.delete().where("id IN (0, 1, 10, 12, 20, 23)").execute()
+    table.delete().where("id = 30").execute()
+    table.rewrite_manifests().cluster_by("part").execute()
     return table
 
 
@@ -332,6 +344,14 @@ FAULTS: tuple[Fault, ...] = (
         _has_a_field_beyond_ascii,
         "Died",
         _by_a_name_beyond_ascii,
+    ),
+    Fault(
+        CACHING_DUCKDB,
+        "applies the deletion vector of another data file where manifests do not name those of one Puffin file in the "
+        "order they lie in; SET enable_external_file_cache = false keeps it from that",
+        _has_vectors,
+        "",
+        _with_vectors_in_another_order,
     ),
     Fault(
         "DataFusion",

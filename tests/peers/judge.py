@@ -17,7 +17,7 @@ from tests.dml.duckdb_peer import DuckDB
 from tests.dml.oracle import difference
 from tests.peers.faults import READ, Fault, faults_in, faults_of
 from tests.peers.plain import Plain
-from tests.peers.readers import READERS, for_peers
+from tests.peers.readers import CACHING_DUCKDB, READERS, duckdb_rows, for_peers
 from tests.peers.spark import NAME as SPARK
 from tests.peers.spark import Spark, SparkSaid
 from tests.peers.structure import CLAIMS, PARTS, Look, by_neve, by_spark, unlike
@@ -31,8 +31,11 @@ Lineage = dict[Any, tuple[int | None, int | None]]
 
 def answer(name: str, table: IcebergTable, duckdb: DuckDB, rows: pa.Table) -> str:
     """What a reader says of a table: an error, or how its rows are not those expected."""
-    is_duckdb = name == "DuckDB"  # which may end its process
-    return told(lambda: duckdb.rows(table.metadata_location) if is_duckdb else READERS[name](table), rows)
+    asked: dict[str, Callable[[], pa.Table]] = {
+        "DuckDB": lambda: duckdb.rows(table.metadata_location),  # which may end its process
+        CACHING_DUCKDB: lambda: duckdb_rows(table, caches=True),
+    }
+    return told(asked.get(name) or (lambda: READERS[name](table)), rows)
 
 
 def told(read: Callable[[], pa.Table], rows: pa.Table) -> str:
