@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,18 +42,21 @@ def test_options_are_put_back_when_one_of_them_cannot_be_set(spark: SparkSession
 @pytest.mark.parametrize("is_first_out_first", [True, False])
 def test_calls_that_overlap_leave_nothing_behind(spark: SparkSession, is_first_out_first: bool):
     before = said(spark)
-    same = SparkSession.getActiveSession()  # another Python object may stand for the session
-    first = options_around(spark, {KNOWN: "7", UNSET: "x"})
-    second = options_around(same or spark, {KNOWN: "9", UNSET: "y"})
-    first.__enter__()
-    second.__enter__()
-    assert said(spark) == ("9", "y")
-    assert (own_option(spark, KNOWN), own_option(spark, UNSET)) == before
-    out, later, still = (first, second, ("9", "y")) if is_first_out_first else (second, first, ("7", "x"))
-    out.__exit__(None, None, None)
-    assert said(spark) == still, "the call that still runs keeps what it has set"
-    later.__exit__(None, None, None)
-    assert said(spark) == before
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(options_around(spark, {KNOWN: "7", UNSET: "x"}))
+        second.enter_context(options_around(another_object_for(spark), {KNOWN: "9", UNSET: "y"}))
+        assert said(spark) == ("9", "y")
+        assert (own_option(spark, KNOWN), own_option(spark, UNSET)) == before
+        out, later, still = (first, second, ("9", "y")) if is_first_out_first else (second, first, ("7", "x"))
+        out.close()
+        assert said(spark) == still, "the call that still runs keeps what it has set"
+        later.close()
+        assert said(spark) == before
+
+
+def another_object_for(spark: SparkSession) -> SparkSession:
+    """The same session, as Python has it from elsewhere; the active one may be another that a test has used."""
+    return SparkSession(spark.sparkContext, spark._jsparkSession)
 
 
 def test_a_call_in_another_session_is_another_matter(spark: SparkSession):
