@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from moto import mock_aws
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.glue.models import glue_backends
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.memory import InMemoryCatalog
@@ -279,8 +281,13 @@ def glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(key, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    with mock_aws():
+    moto = mock_aws()
+    moto.start(reset=False)  # it would empty the object store of other tests too, which is moto's in this process
+    glue_backends[DEFAULT_ACCOUNT_ID]["us-east-1"].reset()
+    try:
         yield adopt_catalog(GlueCatalog("glue", **{"glue.region": "us-east-1", "warehouse": f"file://{tmp_path}"}))
+    finally:
+        moto.stop(remove_data=False)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
