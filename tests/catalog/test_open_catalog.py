@@ -282,7 +282,7 @@ def glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setenv(key, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     moto = mock_aws()
-    moto.start(reset=False)  # it would empty the object store of other tests too, which is moto's in this process
+    moto.start(reset=False)  # a reset empties the object store of other tests too, which moto plays in this process
     glue_backends[DEFAULT_ACCOUNT_ID]["us-east-1"].reset()
     try:
         yield adopt_catalog(GlueCatalog("glue", **{"glue.region": "us-east-1", "warehouse": f"file://{tmp_path}"}))
