@@ -21,11 +21,11 @@ from rich.text import Text
 
 from neve.cli.progress import watched
 from neve.cli.screen import Screen
+from neve.display.format import several
+from neve.display.terminal import arrow_table, plain
 from neve.errors import TableError, UserError
 from neve.lake import Lake, connect
-from neve.show import arrow_table, plain
 from neve.table import Table
-from neve.words import several
 
 __all__ = ["run"]
 

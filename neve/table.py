@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyspark.sql import Column, DataFrame
 
+from neve.display.format import several
 from neve.ops import append, evolve, export_metadata, overwrite, overwrite_partitions, refs, verify
 from neve.ops.context import TableContext
 from neve.ops.delete import Delete
@@ -32,7 +33,6 @@ from neve.ops.scan import Scan
 from neve.ops.update import Update
 from neve.report.card import table_card
 from neve.report.write import write_report
-from neve.words import several
 
 __all__ = ["Table"]
 

@@ -13,7 +13,7 @@ from neve.cli.codes import Code
 from neve.cli.progress import watched
 from neve.cli.screen import facts_of
 from neve.cli.work import Work
-from neve.words import several
+from neve.display.format import several
 
 __all__ = ["Deed", "carry_out", "confirm", "tell_failures", "tell_plan"]
 

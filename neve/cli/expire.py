@@ -10,7 +10,7 @@ from neve.cli.carrying import Deed, carry_out
 from neve.cli.completion import one_of
 from neve.cli.options import TableName, moment
 from neve.cli.work import Work, writing_verb
-from neve.words import several
+from neve.display.format import several
 
 __all__ = ["expire"]
 

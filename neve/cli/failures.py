@@ -10,6 +10,7 @@ from rich.text import Text
 
 from neve.cli.codes import code_of
 from neve.cli.screen import Screen, clean
+from neve.display.format import several
 from neve.errors import (
     CommitUnknown,
     CorruptFile,
@@ -19,7 +20,6 @@ from neve.errors import (
     UnsupportedFeature,
     WriteFailed,
 )
-from neve.words import several
 
 __all__ = ["tell_error", "tell_object"]
 

@@ -11,8 +11,8 @@ from rich.filesize import decimal
 from rich.table import Table as Grid
 from rich.text import Text
 
-from neve.readable import readable
-from neve.show import arrow_table, plain
+from neve.display.format import readable
+from neve.display.terminal import arrow_table, plain
 
 if TYPE_CHECKING:
     from neve.table import Table

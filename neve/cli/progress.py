@@ -21,8 +21,8 @@ from rich.text import Text
 
 from neve.cli.interrupts import running_spark
 from neve.cli.screen import Screen
+from neve.display.terminal import plain
 from neve.ops.events import Event, Progress, Step, listening
-from neve.show import plain
 
 __all__ = ["Watch", "watched"]
 

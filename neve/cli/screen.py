@@ -26,9 +26,9 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from neve.display.format import readable
+from neve.display.terminal import arrow_table, plain
 from neve.errors import UserError
-from neve.readable import readable
-from neve.show import arrow_table, plain
 
 __all__ = ["Screen", "clean", "facts_of", "jsonable"]
 

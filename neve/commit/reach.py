@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
+from neve.display.format import several
 from neve.errors import MissingFile
 from neve.io.paths import canonical_all, inside_all, may_be_place_of
 from neve.io.threads import in_threads, readers
@@ -23,7 +24,6 @@ from neve.model.snapshots import Snapshot, listing_of
 from neve.tree.at_once import at_once
 from neve.tree.entries import Content, EntryTable, Manifest
 from neve.tree.read import manifests_of, read_entries
-from neve.words import several
 
 __all__ = ["Left", "Reach", "distinct_manifests", "left_by", "reachable", "roots_of"]
 

@@ -22,11 +22,11 @@ from neve.catalog import NeveCatalog
 from neve.catalog.rest import RestTables
 from neve.commit.cleanup import delete_reach
 from neve.commit.reach import reachable, roots_of
+from neve.display.format import several
+from neve.display.html import Summarised
 from neve.errors import UserError
 from neve.model.metadata import adopt
 from neve.model.properties import properties_of
-from neve.notebook import Summarised
-from neve.words import several
 
 __all__ = ["DropResult", "drop_table"]
 

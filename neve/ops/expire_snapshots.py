@@ -29,10 +29,11 @@ from neve.catalog.rest import RestTables
 from neve.commit.cleanup import delete_reach
 from neve.commit.expiry import Expiry
 from neve.commit.reach import Left, left_by, roots_of
+from neve.display.format import listed, several
+from neve.display.html import Explained, Summarised
 from neve.errors import UnknownName, UserError
 from neve.model.fold import fold
 from neve.model.metadata import TableMetadata
-from neve.notebook import Explained, Summarised
 from neve.ops.context import TableContext
 from neve.ops.deleting import refuse_to_delete
 from neve.ops.events import Step, tell
@@ -40,7 +41,6 @@ from neve.ops.evolve import Change, land
 from neve.ops.times import milliseconds
 from neve.ops.unused import unused_specs_and_schemas
 from neve.plan.retention import Rules, retention
-from neve.words import listed, several
 
 __all__ = ["ExpirePlan", "ExpireResult", "ExpireSnapshots"]
 

@@ -19,8 +19,9 @@ from typing import Any, Self
 
 import pyarrow.compute as pc
 
+from neve.display.format import several
+from neve.display.html import Explained, Summarised
 from neve.errors import UserError
-from neve.notebook import Explained, Summarised
 from neve.ops.context import TableContext
 from neve.ops.deleting import may_delete
 from neve.ops.events import Step, tell
@@ -31,7 +32,6 @@ from neve.ops.rewrite_manifests import RewriteManifests
 from neve.ops.rewrite_position_deletes import RewritePositionDeletes
 from neve.plan.rewrite import RewritePlan
 from neve.tree.entries import EntryTable
-from neve.words import several
 
 __all__ = ["Maintain", "MaintenancePlan", "MaintenanceResult", "Proposal"]
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from neve.commit.actions import Removed, RewriteFiles
 from neve.commit.outcome import Outcome
 from neve.commit.summary import Tally
-from neve.notebook import Summarised
+from neve.display.format import several
+from neve.display.html import Summarised
 from neve.ops.context import TableContext
 from neve.ops.rerunning import land_anew
 from neve.ops.tidying import Tidying
@@ -27,7 +28,6 @@ from neve.plan.dangling import DanglingPlan, dangling
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest
 from neve.tree.read import manifests_of, read_entries
-from neve.words import several
 
 __all__ = ["DanglingResult", "RemoveDanglingDeletes"]
 

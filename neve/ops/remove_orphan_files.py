@@ -30,16 +30,16 @@ import pyarrow.compute as pc
 from neve.commit.cleanup import delete_orphans
 from neve.commit.orphans import Prefixes, hidden, sort_out
 from neve.commit.reach import reachable, roots_of
+from neve.display.format import several
+from neve.display.html import Explained, Summarised
 from neve.errors import UnknownName, UserError
 from neve.io.listing import listing
 from neve.io.paths import canonical, canonical_all, has_folders, inside, inside_all
-from neve.notebook import Explained, Summarised
 from neve.ops.context import TableContext
 from neve.ops.deleting import refuse_to_delete
 from neve.ops.events import Step, tell
 from neve.ops.shared_place import metadata_of_another
 from neve.ops.times import milliseconds
-from neve.words import several
 
 __all__ = ["OrphanPlan", "OrphanResult", "RemoveOrphanFiles"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from neve.display.format import several
+from neve.display.html import Summarised
 from neve.model.partition import PartitionKey
-from neve.notebook import Summarised
 from neve.plan.partition_filter import FilterStats
-from neve.words import several
 
 __all__ = [
     "ChangeResult",

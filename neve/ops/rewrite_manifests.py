@@ -24,15 +24,15 @@ from typing import Self
 
 from neve.commit.actions import RewriteManifests as Replacement
 from neve.commit.outcome import Outcome
+from neve.display.format import several
+from neve.display.html import Summarised
 from neve.errors import UserError
-from neve.notebook import Summarised
 from neve.ops.context import TableContext
 from neve.ops.rerunning import land_anew
 from neve.ops.tidying import Tidying
 from neve.plan.manifests import ManifestPlan, plan_manifests, regrouped
 from neve.tree.entries import DETAIL, EntryTable
 from neve.tree.read import manifests_of, read_entries, with_detail
-from neve.words import several
 
 __all__ = ["RewriteManifests", "RewriteManifestsResult"]
 

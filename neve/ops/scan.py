@@ -33,6 +33,7 @@ from pyiceberg.types import IcebergType
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
+from neve.display.format import several
 from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
 from neve.io.untrusted import untrusted
 from neve.ops.context import TableContext
@@ -49,7 +50,6 @@ from neve.run.spark.columns import by_name, narrowed
 from neve.run.spark.condition import condition
 from neve.run.spark.read import read
 from neve.run.spark.session import quiet_errors
-from neve.words import several
 
 __all__ = ["Scan"]
 

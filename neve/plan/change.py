@@ -15,11 +15,11 @@ import numpy as np
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table.metadata import TableMetadata
 
-from neve.notebook import Explained
+from neve.display.format import several
+from neve.display.html import Explained
 from neve.plan.row_filter import RowFilter
 from neve.plan.scan import ScanPlan
 from neve.tree.entries import EntryTable
-from neve.words import several
 
 __all__ = ["ChangePlan", "Mode", "in_two"]
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from neve.notebook import Explained
+from neve.display.format import several
+from neve.display.html import Explained
 from neve.plan.delete_index import attach
 from neve.tree.entries import Content, EntryTable
-from neve.words import several
 
 __all__ = ["DanglingPlan", "dangling"]
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from neve.display.format import several
 from neve.model.partition import PartitionKey
-from neve.words import several
 
 __all__ = ["MOST", "Diagnostics", "Undecided"]
 

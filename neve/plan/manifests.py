@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyiceberg.transforms import VoidTransform
 
+from neve.display.format import several
+from neve.display.html import Explained
 from neve.errors import UnknownName
 from neve.model.partition import Specs
-from neve.notebook import Explained
 from neve.tree.entries import EntryTable, Manifest
-from neve.words import several
 
 __all__ = ["ManifestGroup", "ManifestPlan", "clustered", "plan_manifests", "regrouped"]
 

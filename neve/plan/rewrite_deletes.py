@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 
-from neve.notebook import Explained
+from neve.display.format import several
+from neve.display.html import Explained
 from neve.plan.delete_index import attach, referenced_paths
 from neve.plan.packing import Packed, Rows, in_fixed_order, packed
 from neve.plan.partition_filter import PartitionFilter
@@ -25,7 +26,6 @@ from neve.plan.ranges import Mask
 from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.scan import ScanPlan, ScanStats
 from neve.tree.entries import Content, EntryTable
-from neve.words import several
 
 __all__ = ["DeletesPlan", "plan_delete_rewrite"]
 

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from neve.display.format import several
+from neve.display.html import Explained
 from neve.model.partition import PartitionKey
-from neve.notebook import Explained
 from neve.plan.diagnostics import Diagnostics
 from neve.plan.partition_filter import FilterStats
 from neve.plan.ranges import Mask
 from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.scan import ScanPlan
 from neve.tree.entries import EntryTable
-from neve.words import several
 
 __all__ = [
     "FileGroup",

@@ -23,7 +23,8 @@ from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from neve.notebook import Explained
+from neve.display.format import several
+from neve.display.html import Explained
 from neve.plan import metrics_filter
 from neve.plan.columns import projected
 from neve.plan.delete_index import attach
@@ -31,7 +32,6 @@ from neve.plan.partition_filter import FilterStats, PartitionFilter, Verdict
 from neve.plan.ranges import Mask
 from neve.predicate.normal import normal
 from neve.tree.entries import Content, EntryTable, Manifest, Sifted
-from neve.words import several
 
 __all__ = [
     "FileSieve",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from neve.markup import Markup, joined, shortened, tag
-from neve.notebook import card, pairs
+from neve.display.format import moment, several
+from neve.display.html import Markup, card, joined, pairs, shortened, tag
 from neve.ops.context import TableContext
 from neve.report.life import spec_in_words
-from neve.words import moment, several
 
 __all__ = ["table_card"]
 

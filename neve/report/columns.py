@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from pyiceberg.schema import Schema
 
-from neve.markup import shortened
+from neve.display.html import shortened
 from neve.model.metadata import TableMetadata
 from neve.model.pyiceberg_private import fields_by_id
 from neve.report.values import Column

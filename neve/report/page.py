@@ -7,7 +7,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-from neve.markup import Markup, joined, plain, tag
+from neve.display.html import Markup, joined, plain, tag
 from neve.report.parts import columns, filters, life, overview, partitions, tree, upkeep
 from neve.report.parts import files as file_parts
 from neve.report.values import Report

@@ -13,10 +13,10 @@ from pyiceberg.partitioning import PartitionField
 from pyiceberg.transforms import TimeTransform, UnknownTransform, VoidTransform
 from pyiceberg.types import IcebergType, UUIDType
 
-from neve.markup import shortened
+from neve.display.format import readable
+from neve.display.html import shortened
 from neve.model.partition import Specs
 from neve.model.partition_text import partition_text
-from neve.readable import readable
 from neve.report.counting import Counted, Sums
 from neve.report.values import Amounts, Cell, SpecFacts
 from neve.tree.entries import EntryTable

@@ -6,12 +6,12 @@ import re
 
 import numpy as np
 
+from neve.display.format import size
 from neve.errors import NeveError
 from neve.ops.context import TableContext
 from neve.ops.maintain import Maintain, Proposal
 from neve.plan.rewrite_plan import Reason, RewritePlan
 from neve.report.values import Step, Upkeep
-from neve.words import size
 
 __all__ = ["upkeep_of"]
 

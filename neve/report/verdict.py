@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from neve.display.format import listed, several, share, size
 from neve.report.values import Report
-from neve.words import listed, several, share, size
 
 __all__ = ["Finding", "Verdict", "verdict_of"]
 

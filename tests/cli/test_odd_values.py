@@ -12,8 +12,8 @@ from rich.console import Console
 
 import neve
 from neve.cli.screen import Screen
+from neve.display.terminal import arrow_table
 from neve.errors import UserError
-from neve.show import arrow_table
 from tests.cli.kit import Lake
 
 TEN_THOUSAND = 2_932_897  # the days from 1970 to 10000-01-01

@@ -17,10 +17,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
 import neve
+from neve.display.html import escape
+from neve.display.terminal import arrow_table, plain
 from neve.errors import CorruptFile, NeveError, UserError
-from neve.markup import escape
 from neve.ops.verify import Finding
-from neve.show import arrow_table, plain
 from tests.proof.ledger import tallied
 from tests.sessions import names_in
 
@@ -234,12 +234,12 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 PLANTS: dict[str, tuple[Plant, Callable[[neve.Lake], Iterable[str]], str]] = {
     "markup as it is": (
-        lambda patch: patch.setattr("neve.markup._ESCAPED", {}),
+        lambda patch: patch.setattr("neve.display.html._ESCAPED", {}),
         lambda lake: [each for _, page in pages(lake) for each in elements_of(page)],
         "<script",
     ),
     "escapes as they are": (
-        lambda patch: patch.setattr("neve.markup._shows", lambda character: True),
+        lambda patch: patch.setattr("neve.display.html._shows", lambda character: True),
         lambda lake: acting(on_a_terminal("\x1b[2J")),
         "\x1b",
     ),

@@ -7,7 +7,7 @@ from html import unescape
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.markup import Markup, escape, joined, plain, shortened, tag
+from neve.display.html import Markup, escape, joined, plain, shortened, tag
 from tests.report.reading import Reading
 
 TEXT = st.text(st.characters(codec=None), max_size=40) | st.sampled_from(

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue
 
 import neve
-from neve.markup import plain
+from neve.display.html import plain
 from neve.ops.expire_snapshots import ExpireResult
 from neve.ops.maintain import MaintenancePlan, MaintenanceResult, Proposal
 from neve.ops.results import GroupResult, MergeResult, RewriteResult, UpdateResult, WriteResult

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import neve
+from neve.display.html import plain, shortened
 from neve.errors import UserError
-from neve.markup import plain, shortened
 from neve.report import Report, gather, page
 from tests.report.reading import Reading
 from tests.report.stage import HOSTILE

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from neve.display.format import several
+from neve.display.html import Summarised
 from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, UnsupportedFeature
-from neve.notebook import Summarised
 from neve.tree.entries import EntryTable
-from neve.words import several
 
 __all__ = ["Audit", "Finding", "about", "flagged"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from neve.markup import Markup
+from neve.display.format import several
+from neve.display.html import Markup
 from neve.report.parts.pieces import Amount, amount, at, panel, table
 from neve.report.values import Column, Report
-from neve.words import several
 
 __all__ = ["properties", "section"]
 

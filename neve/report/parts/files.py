@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import log2
 
-from neve.markup import Markup, tag
+from neve.display.format import several, share, size
+from neve.display.html import Markup, tag
 from neve.report.parts.pieces import Amount, Bar, amount, bar, columns, legend, panel, sized, table
 from neve.report.values import Bin, Report, SizeBin, Sizes
-from neve.words import several, share, size
 
 __all__ = ["deletes", "sizes"]
 

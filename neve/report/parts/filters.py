@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from neve.markup import Markup, joined, tag
+from neve.display.format import several
+from neve.display.html import Markup, joined, tag
 from neve.report.parts.pieces import name, panel
 from neve.report.values import FilterFacts, Pruning, Report
-from neve.words import several
 
 __all__ = ["section"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from neve.markup import Markup, tag
+from neve.display.format import day, moment, several
+from neve.display.html import Markup, tag
 from neve.report.parts.pieces import Amount, amount, at, legend, name, panel, table
 from neve.report.values import Change, Commit, Life, Period, Report
-from neve.words import day, moment, several
 
 __all__ = ["section"]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from neve.markup import Markup, joined, tag
+from neve.display.format import moment, several, share, size
+from neve.display.html import Markup, joined, tag
 from neve.report.parts.pieces import name
 from neve.report.values import Report
 from neve.report.verdict import Finding, verdict_of
-from neve.words import moment, several, share, size
 
 __all__ = ["header", "verdict"]
 

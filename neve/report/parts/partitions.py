@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neve.markup import Markup, joined, tag
+from neve.display.format import listed, several, share, size
+from neve.display.html import Markup, joined, tag
 from neve.report.parts.pieces import Amount, amount, legend, name, panel, sized, table
 from neve.report.values import Amounts, Cell, Report, Sizes, SpecFacts
-from neve.words import listed, several, share, size
 
 __all__ = ["section", "size_class"]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from neve.markup import Markup, joined, shortened, tag
-from neve.words import moment, size
+from neve.display.format import moment, size
+from neve.display.html import Markup, joined, shortened, tag
 
 __all__ = ["Amount", "Bar", "Cell", "amount", "at", "bar", "columns", "legend", "name", "panel", "sized", "table"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from neve.markup import Markup, joined, tag
+from neve.display.format import several, size
+from neve.display.html import Markup, joined, tag
 from neve.report.parts.pieces import Amount, amount, bar, panel, sized, table
 from neve.report.values import ManifestRow, Node, Report, Tree
-from neve.words import several, size
 
 __all__ = ["section"]
 

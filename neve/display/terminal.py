@@ -16,10 +16,8 @@ from rich.console import Group
 from rich.table import Table as Grid
 from rich.text import Text
 
-from neve.markup import plain
-from neve.readable import readable
-
-__all__ = ["arrow_table", "plain"]
+from neve.display.format import readable
+from neve.display.html import plain
 
 _NARROWEST_PATH = 14
 _NOTHING = "·"

@@ -4,13 +4,23 @@
 ('1,204 files', '1 file', '1.5 KiB', '3.1 %', 'under 0.1 %')
 >>> day(0), moment(1_700_000_000_000)
 ('1970-01-01', '2023-11-14 22:13')
+
+Values of tables as Python has them, for people to read; what Python has no value for is text.
+
+>>> import pyarrow as pa
+>>> readable(pa.array([20_000, 2_932_897], pa.date32()))
+[datetime.date(2024, 10, 4), '10000-01-01']
+>>> readable(pa.array([[((1, 2), "a")]], pa.map_(pa.list_(pa.int32()), pa.string())))
+[[{'key': [1, 2], 'value': 'a'}]]
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-__all__ = ["day", "listed", "moment", "several", "share", "size"]
+import numpy as np
+import pyarrow as pa
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,13 +51,13 @@ def share(part: float) -> str:
 
 def moment(milliseconds: int) -> str:
     """A time to the minute, in UTC."""
-    at = _time(milliseconds)
+    at = _utc_time(milliseconds)
     return str(milliseconds) if at is None else at.strftime("%Y-%m-%d %H:%M")
 
 
 def day(milliseconds: int) -> str:
     """A day, in UTC."""
-    at = _time(milliseconds)
+    at = _utc_time(milliseconds)
     return str(milliseconds) if at is None else at.strftime("%Y-%m-%d")
 
 
@@ -56,9 +66,41 @@ def listed(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
 
 
-def _time(milliseconds: int) -> datetime | None:
+def _utc_time(milliseconds: int) -> datetime | None:
     """A time, unless it is one no calendar has."""
     try:
         return _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
         return None
+
+
+def readable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a column: maps by key, or as pairs when a dict cannot have the keys; far times as text."""
+    try:
+        found: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
+    except (OverflowError, TypeError, ValueError):
+        return [_value(scalar) for scalar in column]
+    return found
+
+
+def _value(scalar: Any) -> Any:
+    if not scalar.is_valid:
+        return None
+    match scalar:
+        case pa.MapScalar():
+            return [{"key": _value(pair["key"]), "value": _value(pair["value"])} for pair in scalar.values]
+        case pa.ListScalar():
+            return [_value(one) for one in scalar.values]
+        case pa.StructScalar():
+            return {name: _value(one) for name, one in scalar.items()}
+        case pa.Date32Scalar() | pa.TimestampScalar():
+            return _readable_time(scalar)
+    return scalar.as_py()
+
+
+def _readable_time(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        found = np.int64(scalar.value).astype(f"datetime64[{getattr(scalar.type, 'unit', 'D')}]")
+        return f"{found}{'+00:00' if getattr(scalar.type, 'tz', None) else ''}"
