@@ -30,7 +30,7 @@ from neve.catalog import EmbeddedCatalog, NeveCatalog, open_catalog
 from neve.commit.retry import Environment
 from neve.errors import UserError
 from neve.model.ddl import schema_of_ddl, spec_of_terms
-from neve.model.numbering import with_fresh_ids
+from neve.model.new_table import with_fresh_ids
 from neve.model.properties import properties_of
 from neve.model.pyiceberg_private import schema_without_ids
 from neve.ops.context import TableContext

@@ -23,7 +23,7 @@ from neve.catalog.base import NeveCatalog
 from neve.catalog.outcome import CatalogUnavailable, LostRace, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
 from neve.errors import CommitError, NeveError, TableError
 from neve.model.metadata import adopt, from_object
-from neve.model.numbering import with_fresh_ids
+from neve.model.new_table import with_fresh_ids
 
 __all__ = ["RestCatalog", "RestTables"]
 

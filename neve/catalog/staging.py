@@ -12,9 +12,9 @@ from pyiceberg.table.update import TableUpdate
 
 from neve.catalog.files import next_location
 from neve.catalog.outcome import RequirementFailed
-from neve.model.creation import empty_metadata, new_metadata, validated
-from neve.model.fold import OutdatedSnapshot, fold
 from neve.model.metadata import TableMetadata
+from neve.model.metadata_updates import OutdatedSnapshot, fold
+from neve.model.new_table import empty_metadata, new_metadata, validated
 from neve.model.properties import properties_of
 
 __all__ = ["Staged", "stage", "stage_new"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["evolve"]
 
 _columns_of = late("neve.model.ddl", "schema_of_ddl")
-_evolved_spec = late("neve.model.evolve", "evolved_spec")
+_evolved_spec = late("neve.model.spec_evolution", "evolved_spec")
 _checked = late("neve.model.properties", "TableProperties")
 
 Texts = list[str] | None

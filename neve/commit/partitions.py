@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyiceberg.types import NestedField, UUIDType
 
 from neve.model.partition import Specs
-from neve.model.single_value import comparable, ordered
+from neve.model.values import comparable, ordered
 from neve.plan.ranges import Mask, safe_uuid_bounds
 from neve.tree.entries import MIXED_SPECS, EntryTable, FieldSummary, Manifest
 

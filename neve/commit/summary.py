@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import UserError
-from neve.model.partition_text import partition_folders
+from neve.model.partition import partition_folders
 from neve.tree.entries import Content, EntryTable
 from neve.tree.grouping import vectors_in
 

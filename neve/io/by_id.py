@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from neve.errors import CorruptFile, LimitExceeded
 from neve.io.avro import AvroFile, open_avro
 from neve.io.files import DEFAULT_LIMIT, out_of_memory
-from neve.model.columns import whole
+from neve.model.values import whole
 
 __all__ = ["IdPath", "IdTable", "encode_by_id", "is_parquet", "open_by_id"]
 

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import TableError
-from neve.model.columns import whole
+from neve.model.values import whole
 
 Column = Any  # pa.Array or pa.ChunkedArray
 

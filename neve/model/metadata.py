@@ -26,7 +26,7 @@ from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 from pyiceberg.utils.datetime import nanos_to_timestamp, timestamp_to_nanos, timestamptz_to_nanos
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature, UserError
-from neve.model.completion import completed, id_by_location
+from neve.model.metadata_defaults import completed, id_by_location
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.snapshots import Snapshot, Snapshots
 

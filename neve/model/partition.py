@@ -8,28 +8,43 @@ source column, or by what the manifests say when none does.
 False
 >>> PartitionKey(2, None)
 PartitionKey(spec_id=2, values=None)
+
+Partition values as people read them.
+
+>>> from pyiceberg.transforms import DayTransform, IdentityTransform
+>>> partition_text(DayTransform(), DateType(), 20_000), partition_text(IdentityTransform(), DateType(), 2_932_897)
+('2024-10-04', '10000-01-01')
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, TypeAlias
+from urllib.parse import quote_plus
+from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import IdentityTransform, TruncateTransform, VoidTransform
-from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
+from pyiceberg.transforms import IdentityTransform, Transform, TruncateTransform, VoidTransform
+from pyiceberg.types import (
+    DateType,
+    IcebergType,
+    NestedField,
+    StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    UnknownType,
+    UUIDType,
+)
 
 from neve.errors import TableError
 from neve.model.pyiceberg_private import fields_by_id
-
-__all__ = ["Meaning", "PartitionKey", "Specs", "UnionField", "arrow_type", "meaning"]
-
 
 Meaning: TypeAlias = tuple[int, str]
 """What the values of a partition field are: the id of the source column and the transform."""
@@ -212,3 +227,29 @@ def _keeps_type(field: PartitionField) -> bool:
 def _same_meaning(one: PartitionField, other: PartitionField) -> bool:
     void = isinstance(one.transform, VoidTransform) or isinstance(other.transform, VoidTransform)
     return one.source_id == other.source_id and (void or one.transform == other.transform)
+
+
+_UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+_NANOSECONDS = (TimestampNanoType, TimestamptzNanoType)
+
+
+def partition_text(transform: Transform[Any, Any], kind: IcebergType, value: Any) -> str:
+    """A partition value as Iceberg writes it, also when Python's calendar does not reach it."""
+    if isinstance(kind, UUIDType) and isinstance(value, bytes):
+        value = UUID(bytes=value)
+    try:
+        return transform.to_human_string(kind, value)
+    except (OverflowError, ValueError):
+        of_type = "D" if isinstance(kind, DateType) else "ns" if isinstance(kind, _NANOSECONDS) else "us"
+        text = str(np.int64(value).astype(f"datetime64[{_UNITS.get(str(transform), of_type)}]"))
+        return text.replace("T", "-") if str(transform) == "hour" else text
+
+
+def partition_folders(specs: Specs, spec_id: int, values: Sequence[object]) -> Iterator[str]:
+    """The values of a partition as Iceberg spells them in paths and summaries: `day=2024-01-01`, then `region=eu`.
+
+    Dates and times are given as counts. Names and values are escaped as in a query string.
+    """
+    for field, value in zip(specs[spec_id].fields, values, strict=True):
+        text = partition_text(field.transform, specs.result_type(field), value)
+        yield f"{quote_plus(field.name)}={quote_plus(text)}"

@@ -11,7 +11,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import Column
 
 from neve.errors import UnknownName, UserError
-from neve.model.sorting import order_of_terms
+from neve.model.ddl import order_of_terms
 from neve.ops.context import TableContext
 from neve.plan.rewrite import FileGroup
 from neve.plan.rewrite_options import RewriteOptions

@@ -29,9 +29,9 @@ from neve.catalog.outcome import Swapped
 from neve.commit.cleanup import delete_retired
 from neve.commit.retry import wait_before
 from neve.errors import CommitConflict, TableError, UnsupportedFeature, UserError
-from neve.model.evolve import evolved_spec
 from neve.model.metadata import adopt, are_others, identity_of
 from neve.model.properties import TableProperties
+from neve.model.spec_evolution import evolved_spec
 from neve.ops.context import TableContext
 
 __all__ = ["Change", "evolve_partitions", "land", "remove_properties", "set_properties", "upgrade"]

@@ -38,10 +38,10 @@ from pyiceberg.typedef import TableVersion
 from pyiceberg.types import DecimalType, IcebergType, NestedField, UnknownType
 
 from neve.errors import CommitConflict, NeveError, UnknownName, UserError
-from neve.model.column_rules import refuse_default, refuse_promotion, refuse_what_does_not_fit
-from neve.model.fold import fold
-from neve.model.numbering import with_fresh_ids, with_next_ids
+from neve.model.metadata_updates import fold
+from neve.model.new_table import with_fresh_ids, with_next_ids
 from neve.model.pyiceberg_private import changed_columns, fields_by_id, ids_by_name, schema_without_ids
+from neve.model.schema_rules import refuse_default, refuse_promotion, refuse_what_does_not_fit
 from neve.ops.context import TableContext
 from neve.ops.evolve import Change, land
 

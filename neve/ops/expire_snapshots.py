@@ -32,8 +32,8 @@ from neve.commit.reach import Left, left_by, roots_of
 from neve.display.format import listed, several
 from neve.display.html import Explained, Summarised
 from neve.errors import UnknownName, UserError
-from neve.model.fold import fold
 from neve.model.metadata import TableMetadata
+from neve.model.metadata_updates import fold
 from neve.ops.context import TableContext
 from neve.ops.deleting import refuse_to_delete
 from neve.ops.events import Step, tell

@@ -23,8 +23,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.table.snapshots import Snapshot
 
 from neve.io.untrusted import untrusted
-from neve.model.partition import Specs
-from neve.model.partition_text import partition_text
+from neve.model.partition import Specs, partition_text
 from neve.model.snapshots import listing_of
 from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL, MIXED_SPECS, Content, EntryTable, FieldSummary, Manifest

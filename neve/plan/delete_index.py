@@ -26,7 +26,7 @@ from pyiceberg.types import NestedField, StringType
 from neve.errors import TableError
 from neve.io.paths import canonical_all
 from neve.model.partition import Specs
-from neve.model.single_value import decode
+from neve.model.values import decode
 from neve.plan.metrics_filter import FileRanges, of_field
 from neve.plan.ranges import FieldRange, Mask
 from neve.plan.runs import NO_PAIRS, NO_RUNS, Pairs, Rows, Runs, Side, concat, places, runs, where

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.types import DateType, DoubleType, FloatType, NestedField, UUIDType
 
-from neve.model.single_value import comparable, ordered
+from neve.model.values import comparable, ordered
 from neve.plan import ranges
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
 from neve.tree.entries import EntryTable, statistic_column

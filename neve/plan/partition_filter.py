@@ -22,7 +22,7 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, UUIDType
 from neve.display.html import Summarised
 from neve.errors import UserError
 from neve.model.partition import Specs
-from neve.model.single_value import comparable, ordered
+from neve.model.values import comparable, ordered
 from neve.plan import metrics_filter, projection, ranges
 from neve.plan.diagnostics import Diagnostics, Undecided
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds

@@ -20,7 +20,7 @@ from pyiceberg.expressions import BooleanExpression, BoundTerm
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
 from pyiceberg.types import IcebergType, NestedField
 
-from neve.model.single_value import ordered_scalar, ordered_type
+from neve.model.values import ordered_scalar, ordered_type
 
 __all__ = ["FieldRange", "Mask", "Ranges", "may_match", "must_match", "safe_uuid_bounds"]
 

@@ -15,8 +15,7 @@ from pyiceberg.types import IcebergType, UUIDType
 
 from neve.display.format import readable
 from neve.display.html import shortened
-from neve.model.partition import Specs
-from neve.model.partition_text import partition_text
+from neve.model.partition import Specs, partition_text
 from neve.report.counting import Counted, Sums
 from neve.report.values import Amounts, Cell, SpecFacts
 from neve.tree.entries import EntryTable

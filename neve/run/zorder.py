@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from neve.model.columns import whole
+from neve.model.values import whole
 
 __all__ = ["z_keys"]
 

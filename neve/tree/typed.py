@@ -22,7 +22,7 @@ from neve.io.by_id import IdTable, is_parquet, open_by_id
 from neve.io.files import read_all
 from neve.io.threads import in_threads
 from neve.model.partition import Meaning, Specs, meaning
-from neve.model.promotion import can_promote
+from neve.model.schema_rules import can_promote
 from neve.tree.at_once import at_once
 from neve.tree.entries import MIXED_SPECS, Manifest
 

@@ -26,9 +26,9 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 from neve.errors import TableError, UserError
 from neve.io.avro import encode
 from neve.io.files import write_new
-from neve.model.columns import whole
 from neve.model.partition import Specs, arrow_type
 from neve.model.pyiceberg_private import fields_by_id
+from neve.model.values import whole
 from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
 from neve.tree.schemas import V3, entry_schema, list_schema
 

@@ -18,8 +18,8 @@ from pyiceberg.transforms import BucketTransform
 from neve.commit.actions import Append, DeleteFiles, Overwrite, Removed, ReplacePartitions, RewriteManifests, RowDelta
 from neve.commit.outcome import Check
 from neve.errors import UnknownName
-from neve.model.evolve import evolved_spec
 from neve.model.partition import PartitionKey
+from neve.model.spec_evolution import evolved_spec
 from neve.plan.manifests import clustered
 from neve.tree.entries import DETAIL, EntryTable, Manifest
 from neve.tree.read import read_entries

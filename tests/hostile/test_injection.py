@@ -249,7 +249,7 @@ PLANTS: dict[str, tuple[Plant, Callable[[neve.Lake], Iterable[str]], str]] = {
         "\x1b",
     ),
     "partition values as folders": (
-        lambda patch: patch.setattr("neve.model.partition_text.quote_plus", lambda text: text),
+        lambda patch: patch.setattr("neve.model.partition.quote_plus", lambda text: text),
         lambda lake: (path.split("/data/")[1].rsplit("/", 1)[0] for path in astray(partitioned(lake))),
         "region=../../x",
     ),

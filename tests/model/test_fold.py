@@ -40,9 +40,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimestampNanoType
 
 from neve.errors import UnsupportedFeature, UserError
-from neve.model.creation import new_metadata
-from neve.model.fold import fold
 from neve.model.metadata import TableMetadata, from_object, parse, serialise
+from neve.model.metadata_updates import fold
+from neve.model.new_table import new_metadata
 from neve.model.snapshots import AddSnapshot, Snapshot
 
 NOW = 5_000_000_000_000

@@ -20,7 +20,6 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, TimestampNanoType
 
 from neve.errors import CorruptFile, LimitExceeded, NeveError, UnsupportedFeature, UserError
-from neve.model.creation import new_metadata
 from neve.model.metadata import (
     MetadataV1,
     MetadataV4,
@@ -30,7 +29,8 @@ from neve.model.metadata import (
     parse,
     serialise,
 )
-from neve.model.transforms import NamedTransform
+from neve.model.metadata_defaults import NamedTransform
+from neve.model.new_table import new_metadata
 
 FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures"
 GOLDEN = FIXTURES / "iceberg_metadata_json"

@@ -7,7 +7,7 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 import neve
-from neve.model.numbering import with_fresh_ids
+from neve.model.new_table import with_fresh_ids
 
 NESTED = Schema(
     NestedField(7, "id", LongType(), required=True),

@@ -10,8 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import DateType, NestedField, StringType, TimestampType, UUIDType
 
-from neve.model.partition import Specs
-from neve.model.partition_text import partition_folders
+from neve.model.partition import Specs, partition_folders
 
 COLUMNS = {"day": DateType(), "ts": TimestampType(), "te xt": StringType(), "u": UUIDType()}
 SCHEMA = Schema(*(NestedField(n, name, kind, required=False) for n, (name, kind) in enumerate(COLUMNS.items(), 1)))

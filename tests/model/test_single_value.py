@@ -34,7 +34,7 @@ from pyiceberg.types import (
 )
 
 from neve.model.partition import arrow_type
-from neve.model.single_value import comparable, decode, encode, ordered, ordered_scalar
+from neve.model.values import comparable, decode, encode, ordered, ordered_scalar
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 DATETIMES = st.datetimes(datetime(1600, 1, 1), datetime(2260, 1, 1))

@@ -38,7 +38,7 @@ from neve.catalog import LostRace, open_catalog
 from neve.catalog.sql import EmbeddedCatalog
 from neve.commit.retry import Environment
 from neve.errors import CommitConflict, NeveError, UnknownName, UserError
-from neve.model.promotion import can_promote
+from neve.model.schema_rules import can_promote
 
 DDL = """
     id bigint not null, region string, n int, price decimal(9, 2), day date, ratio float,

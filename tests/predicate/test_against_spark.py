@@ -34,7 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from neve.model.partition import arrow_type
-from neve.model.single_value import ordered
+from neve.model.values import ordered
 from neve.plan.ranges import FieldRange, may_match
 from neve.predicate import parse
 

@@ -17,7 +17,7 @@ from pyiceberg.partitioning import PartitionField
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TimeTransform, VoidTransform
 from pyiceberg.types import IcebergType, PrimitiveType, StringType, UnknownType, UUIDType
 
-from neve.model.single_value import comparable, ordered, ordered_type
+from neve.model.values import comparable, ordered, ordered_type
 from neve.ops.audit.findings import Finding, flagged
 from neve.ops.audit.footers import ColumnRange, kind_of
 from neve.plan.metrics_filter import of_field

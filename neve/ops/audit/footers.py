@@ -1,6 +1,6 @@
 """What Parquet footers say about their columns: the range of the values, and how many are null.
 
-Values come out as they compare in `neve.model.single_value`: whole numbers, floats, decimals or bytes, in the units of
+Values come out as they compare in `neve.model.values`: whole numbers, floats, decimals or bytes, in the units of
 the table's type. A column that does not tell, or whose type is not what the table could have written, is left out.
 """
 

@@ -18,7 +18,7 @@ from neve.io.avro import AvroHeader
 from neve.io.paths import refuse_unreadable
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
-from neve.model.single_value import comparable, ordered
+from neve.model.values import comparable, ordered
 from neve.ops.audit.findings import Finding, about, flagged
 from neve.tree.entries import LIVE, Content, EntryTable, FieldSummary, Manifest, Status
 from neve.tree.read import header_of, read_manifest

@@ -1,6 +1,6 @@
 """Values in the footer of a Parquet file as values of a column's type.
 
-They come out as they compare in `neve.model.single_value`: whole numbers, floats, decimals or bytes, in the units of
+They come out as they compare in `neve.model.values`: whole numbers, floats, decimals or bytes, in the units of
 the type. A stored type that is not what the table could have written gives none.
 """
 

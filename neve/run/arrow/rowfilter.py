@@ -19,7 +19,7 @@ from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
-from neve.model.single_value import ordered, ordered_scalar
+from neve.model.values import ordered, ordered_scalar
 
 __all__ = ["matching"]
 

@@ -17,7 +17,7 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, UUI
 
 from neve.errors import CorruptFile
 from neve.io.footer import ChunkStatistics, parse_statistics
-from neve.model.single_value import ordered_type
+from neve.model.values import ordered_type
 from neve.plan import ranges
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
 from neve.run.arrow.bounds import bound

@@ -22,7 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import SparkSession
 
-from neve.model.columns import whole
+from neve.model.values import whole
 from neve.run.facts import TableFacts
 from neve.run.spark.footers import shapes
 from neve.tree.entries import EntryTable

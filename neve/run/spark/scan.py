@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from neve.io.paths import spark_path_all
 from neve.io.vectors import PositionSet
-from neve.model.columns import whole
+from neve.model.values import whole
 from neve.run.arrow.columns import (
     DATA_SEQUENCE_NUMBER,
     FILE,

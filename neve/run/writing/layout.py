@@ -17,8 +17,7 @@ from itertools import count
 import mmh3
 
 from neve.io.paths import named_place
-from neve.model.partition import Specs
-from neve.model.partition_text import partition_folders
+from neve.model.partition import Specs, partition_folders
 from neve.model.properties import TableProperties
 
 __all__ = ["FileNames", "Layout", "partition_path"]

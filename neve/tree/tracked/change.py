@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.io.paths import canonical_all, relativise_all, with_scheme_all
-from neve.model.columns import whole
 from neve.model.partition import Specs
+from neve.model.values import whole
 from neve.tree.entries import LIVE, EntryTable, Status
 from neve.tree.tracked import statistics
 from neve.tree.tracked.fields import FORMAT_VERSION

@@ -25,7 +25,7 @@ from neve.io.files import read_all
 from neve.io.mumbling import decode
 from neve.io.paths import resolve
 from neve.model.partition import Specs
-from neve.model.single_value import encode
+from neve.model.values import encode
 from neve.tree.entries import (
     LIVE,
     MIXED_SPECS,

@@ -17,8 +17,8 @@ from pyiceberg.schema import Schema
 
 from neve.errors import CorruptFile, UnsupportedFeature
 from neve.io.by_id import IdPath, IdTable, encode_by_id
-from neve.model.columns import whole
 from neve.model.partition import Specs
+from neve.model.values import whole
 from neve.tree.tracked import statistics
 from neve.tree.tracked.fields import (
     FIXED,

@@ -27,9 +27,8 @@ from pyiceberg.types import (
 )
 
 from neve.io.by_id import IdPath, IdTable
-from neve.model.columns import whole
 from neve.model.partition import arrow_type
-from neve.model.single_value import decode_exact, encode
+from neve.model.values import decode_exact, encode, whole
 from neve.tree.entries import BOUNDS, COUNTS, EntryTable
 from neve.tree.tracked.fields import STATISTICS
 from neve.tree.tracked.widening import widened

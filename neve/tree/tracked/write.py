@@ -14,7 +14,7 @@ from pyiceberg.io import FileIO
 from neve.io.files import write_new
 from neve.io.paths import with_scheme_all
 from neve.model.partition import Specs
-from neve.model.single_value import decode_exact
+from neve.model.values import decode_exact
 from neve.tree.entries import LIVE, MIXED_SPECS, Leaf, Manifest, Status
 from neve.tree.tracked import statistics
 from neve.tree.tracked.change import as_existing, stored

@@ -7,6 +7,8 @@ binary.
 A column may have been promoted since its bounds were written: int to long, float to double, date to timestamp, a
 decimal to more digits. The length of the bytes tells. A value whose length fits no type it could have had is null: a
 bound that is not known.
+
+Columns of Arrow, in however many pieces they come.
 """
 
 from __future__ import annotations
@@ -38,10 +40,15 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from neve.model.columns import whole
 from neve.model.partition import arrow_type
 
-__all__ = ["comparable", "decode", "decode_exact", "encode", "ordered", "ordered_scalar", "ordered_type"]
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in one piece; nothing is copied where it is in one already."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
 
 DAY_MICROS = 86_400_000_000
 DECIMAL_BYTES = 16

@@ -14,8 +14,6 @@ from neve.model.metadata import VERSIONS, TableMetadata
 from neve.model.properties import properties_of
 from neve.model.snapshots import Snapshots
 
-__all__ = ["Draft", "now_ms"]
-
 
 def now_ms() -> int:
     """Milliseconds since the epoch."""

@@ -21,7 +21,6 @@ from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID
 
 from neve.errors import UnsupportedFeature, UserError
-from neve.model.draft import Draft, now_ms
 from neve.model.metadata import (
     VERSIONS,
     PartitionStatistics,
@@ -31,9 +30,8 @@ from neve.model.metadata import (
     check_has_scheme,
     check_schema_fits,
 )
+from neve.model.metadata_builder import Draft, now_ms
 from neve.model.properties import properties_of
-
-__all__ = ["OutdatedSnapshot", "fold", "now_ms"]
 
 
 class OutdatedSnapshot(UserError):

@@ -18,8 +18,6 @@ from pyiceberg.transforms import VoidTransform
 from neve.errors import UnknownName, UserError
 from neve.model.ddl import PartitionTerm, is_named_like_a_column, refuse_names_of_columns, refuse_redundant_times
 
-__all__ = ["evolved_spec"]
-
 
 def evolved_spec(
     metadata: TableMetadata, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None

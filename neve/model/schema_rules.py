@@ -1,4 +1,7 @@
-"""What a change of columns may not do, and why: rules over schemas and metadata."""
+"""What a change of columns may not do, and why: rules over schemas and metadata.
+
+Which changes of a column's type the format allows: those under which every stored value keeps its meaning.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,37 @@ from typing import Any
 from pyiceberg.expressions.literals import AboveMax, BelowMin, literal
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
-from pyiceberg.types import DateType, DecimalType, IcebergType, IntegerType, LongType, NestedField
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    TimestampNanoType,
+    TimestampType,
+    UnknownType,
+)
 
 from neve.errors import UserError
 from neve.model.ddl import is_named_like_a_column
 from neve.model.metadata import TableMetadata, check_schema_fits
-from neve.model.promotion import can_promote
 from neve.model.pyiceberg_private import fields_by_id
 
-__all__ = ["refuse_default", "refuse_promotion", "refuse_what_does_not_fit"]
+
+def can_promote(now: IcebergType, wanted: IcebergType, format_version: int) -> bool:
+    """Whether a column of one type may become one of another, or stays what it is."""
+    match now, wanted:
+        case (IntegerType(), LongType()) | (FloatType(), DoubleType()):
+            return True
+        case DecimalType(), DecimalType():
+            return now.scale == wanted.scale and now.precision <= wanted.precision
+        case (DateType(), TimestampType() | TimestampNanoType()) | (UnknownType(), PrimitiveType()):
+            return format_version >= 3
+    return now == wanted
 
 
 def refuse_default(value: Any, kind: IcebergType) -> None:
