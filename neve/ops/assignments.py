@@ -17,8 +17,8 @@ from pyspark.sql import types as sp
 
 from neve.errors import UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import TableContext
-from neve.predicate.features import features_of
-from neve.predicate.names import find_column, parted
+from neve.predicate.column_names import find_column, parted
+from neve.predicate.sql_features import features_of
 from neve.run.arrow.types import is_rounded, rounded_by_spark
 from neve.run.spark.columns import by_name, literal
 from neve.run.spark.expressions import Expressions, Value, as_column, refused

@@ -44,8 +44,8 @@ from neve.ops.row_change import RowChange
 from neve.ops.target import Resolved, resolved
 from neve.plan.change import ChangePlan
 from neve.predicate import parse
-from neve.predicate.features import features_of
-from neve.predicate.qualify import equalities
+from neve.predicate.column_names import equalities
+from neve.predicate.sql_features import features_of
 from neve.run.spark.expressions import Value
 from neve.run.spark.rows import lasting
 from neve.run.spark.session import is_case_sensitive, is_read_otherwise

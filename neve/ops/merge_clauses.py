@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from neve.errors import UserError
 from neve.ops.assignments import Assignments
 from neve.ops.context import TableContext
-from neve.predicate.qualify import qualified
+from neve.predicate.column_names import qualified
 from neve.run.spark.columns import by_name
 from neve.run.spark.expressions import Value
 from neve.run.spark.session import is_case_sensitive

@@ -37,10 +37,9 @@ from neve.io.vectors import PositionSet
 from neve.ops.context import TableContext
 from neve.ops.target import plainly
 from neve.ops.views import tables_beside, views_of
-from neve.predicate.compare import make
-from neve.predicate.names import find_column, quoted
-from neve.predicate.qualify import Equality
-from neve.predicate.source import words
+from neve.predicate.column_names import Equality, find_column, quoted
+from neve.predicate.comparison import make
+from neve.predicate.sql_text import words
 from neve.run.arrow.types import is_rounded
 from neve.run.spark.among import Among
 from neve.run.spark.kept import is_kept, kept

@@ -42,7 +42,7 @@ from neve.ops.times import milliseconds
 from neve.plan.columns import projected, top_level
 from neve.plan.scan import ScanPlan
 from neve.predicate import Predicate, parse
-from neve.predicate.normal import bound
+from neve.predicate.normalize import bound
 from neve.run.arrow.local import read_table
 from neve.run.arrow.types import Carrier, arrow_type, rounded_by_spark
 from neve.run.facts import TableFacts

@@ -20,8 +20,8 @@ from neve.ops.views import tables_beside, views_of
 from neve.plan.columns import METADATA_COLUMNS
 from neve.plan.scan import ScanPlan
 from neve.predicate import Predicate, parse
-from neve.predicate.features import features_of
-from neve.predicate.normal import compared
+from neve.predicate.normalize import compared
+from neve.predicate.sql_features import features_of
 from neve.run.arrow.columns import LAST_UPDATED, ORDINAL, ROW_ID
 from neve.run.arrow.columns import POSITION as ROW_POSITION
 from neve.run.spark.among import Among

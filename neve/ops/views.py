@@ -37,10 +37,9 @@ from neve.ops.context import TableContext
 from neve.ops.inspect import Inspect
 from neve.ops.scan import Scan
 from neve.plan.columns import METADATA_COLUMNS
-from neve.predicate.hidden import without
-from neve.predicate.names import quoted
+from neve.predicate.column_names import quoted
 from neve.predicate.parse import pruning
-from neve.predicate.tables import TableName, with_tables
+from neve.predicate.table_references import TableName, with_tables, without
 from neve.run.spark.rows import as_dataframe
 from neve.run.spark.session import is_read_otherwise
 

@@ -26,7 +26,7 @@ from neve.model.values import comparable, ordered
 from neve.plan import metrics_filter, projection, ranges
 from neve.plan.diagnostics import Diagnostics, Undecided
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
-from neve.predicate.normal import bound
+from neve.predicate.normalize import bound
 from neve.tree.entries import MIXED_SPECS, EntryTable, FieldSummary, Manifest
 
 __all__ = ["FilterStats", "MultiSpecPartitionFilter", "PartitionFilter", "PartitionFilterEvaluator", "Verdict"]

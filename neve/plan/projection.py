@@ -34,8 +34,8 @@ from pyiceberg.transforms import DayTransform, TimeTransform, TruncateTransform,
 from pyiceberg.types import DateType, IntegerType, LongType, NestedField
 
 from neve.model.partition import Specs
-from neve.predicate.compare import make
-from neve.predicate.normal import all_of, any_of
+from neve.predicate.comparison import make
+from neve.predicate.normalize import all_of, any_of
 
 __all__ = ["inclusive", "strict", "tuple_schema"]
 

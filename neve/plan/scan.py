@@ -30,7 +30,7 @@ from neve.plan.columns import projected
 from neve.plan.delete_index import attach
 from neve.plan.partition_filter import FilterStats, PartitionFilter, Verdict
 from neve.plan.ranges import Mask
-from neve.predicate.normal import normal
+from neve.predicate.normalize import normal
 from neve.tree.entries import Content, EntryTable, Manifest, Sifted
 
 __all__ = [

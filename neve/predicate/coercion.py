@@ -50,9 +50,18 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from neve.predicate.constants import Constant, Kind, number_of
-from neve.predicate.normal import MOST_NANOS, NanosLiteral
-from neve.predicate.times import DAY, instant, is_steady, local, parse_date, parse_timestamp
+from neve.predicate.constants import (
+    DAY,
+    Constant,
+    Kind,
+    instant,
+    is_steady,
+    local,
+    number_of,
+    parse_date,
+    parse_timestamp,
+)
+from neve.predicate.normalize import MOST_NANOS, NanosLiteral
 
 __all__ = ["ABOVE", "BELOW", "Cut", "alike", "canonical", "cut"]
 

@@ -25,13 +25,11 @@ from pyiceberg.types import NestedField, PrimitiveType
 from sqlglot import exp
 
 from neve.errors import UnknownName, UserError
-from neve.predicate.compare import Column
-from neve.predicate.constants import Constant, Kind, constant
-from neve.predicate.names import find_column
-from neve.predicate.normal import MAX_DEPTH, normal
-from neve.predicate.source import column_parts, parsed, parts_of, too_deep, wrong
-from neve.predicate.ternary import FALSE, NULL, TRUE, UNKNOWN, Ternary, conjunction, disjunction
-from neve.predicate.times import zone_of
+from neve.predicate.column_names import find_column
+from neve.predicate.comparison import FALSE, NULL, TRUE, UNKNOWN, Column, Ternary, conjunction, disjunction
+from neve.predicate.constants import Constant, Kind, constant, zone_of
+from neve.predicate.normalize import MAX_DEPTH, normal
+from neve.predicate.sql_text import column_parts, parsed, parts_of, too_deep, wrong
 
 __all__ = ["Predicate", "columns_of", "parse", "pruning"]
 

@@ -17,7 +17,7 @@ from pyiceberg.types import DecimalType, NestedField
 from pyspark.sql import datasource as spark
 
 from neve.errors import UserError
-from neve.predicate.normal import all_of, normal
+from neve.predicate.normalize import all_of, normal
 from neve.run.arrow.types import Carrier, arrow_type
 
 __all__ = ["expression_of", "is_same_in_spark"]

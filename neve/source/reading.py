@@ -22,7 +22,7 @@ from neve.ops.scan import Scan
 from neve.plan.columns import METADATA_COLUMNS
 from neve.plan.scan import ScanPlan
 from neve.predicate import parse
-from neve.predicate.normal import all_of
+from neve.predicate.normalize import all_of
 from neve.run.arrow.columns import metadata_columns
 from neve.run.arrow.local import Reading
 from neve.run.arrow.taskset import divided, groups, tasks_of

@@ -10,9 +10,8 @@ from typing import Any
 from sqlglot import exp
 
 from neve.errors import UserError
-from neve.predicate.constants import Constant, Kind, constant
-from neve.predicate.source import Word, parsed
-from neve.predicate.times import instant, parse_timestamp
+from neve.predicate.constants import Constant, Kind, constant, instant, parse_timestamp
+from neve.predicate.sql_text import Word, parsed
 from neve.sql.reader import Reader
 from neve.sql.target import Name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neve.predicate.names import parted, spelled
+from neve.predicate.column_names import parted, spelled
 from neve.sql.reader import Reader
 from neve.sql.target import Name, called_short
 

@@ -17,8 +17,8 @@ from sqlglot import exp
 
 from neve.errors import UserError
 from neve.ops.rewrite_data_files import RewriteDataFiles
-from neve.predicate.source import Word, wrong
-from neve.predicate.times import zone_of
+from neve.predicate.constants import zone_of
+from neve.predicate.sql_text import Word, wrong
 from neve.run.spark.session import is_case_sensitive
 from neve.sql.arguments import Argument, arguments, flag, mapping, number, numbers, table, text, texts, time
 from neve.sql.options import Options

@@ -11,10 +11,9 @@ from sqlglot import exp
 
 from neve.errors import UserError
 from neve.model.ddl import schema_of_ddl
-from neve.predicate.constants import Kind, constant
-from neve.predicate.names import quoted
-from neve.predicate.source import parsed
-from neve.predicate.times import local
+from neve.predicate.column_names import quoted
+from neve.predicate.constants import Kind, constant, local
+from neve.predicate.sql_text import parsed
 from neve.sql.evolving import Columns, evolving
 from neve.sql.options import Options
 from neve.sql.reader import Reader

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructField, StructType
 
 from neve.errors import CommitUnknown
-from neve.predicate.source import Word
+from neve.predicate.sql_text import Word
 from neve.sql.options import Options
 from neve.sql.properties import properties_in
 from neve.sql.query import rows_of

@@ -5,8 +5,8 @@ A statement's queries are run where they stand, so each one that names an expres
 
 from __future__ import annotations
 
-from neve.predicate.names import quoted
-from neve.predicate.source import Word
+from neve.predicate.column_names import quoted
+from neve.predicate.sql_text import Word
 from neve.sql.reader import Reader
 
 __all__ = ["names_of", "spread"]

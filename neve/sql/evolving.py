@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from neve.model.ddl_types import refuse_alike
 from neve.ops.evolve_schema import SchemaChange
-from neve.predicate.names import find_column
-from neve.predicate.times import zone_of
+from neve.predicate.column_names import find_column
+from neve.predicate.constants import zone_of
 from neve.run.spark.session import is_case_sensitive
 from neve.sql.target import Name, table_named
 from neve.table import Table

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from neve.ops.results import MergeResult
-from neve.predicate.names import quoted, spelled
+from neve.predicate.column_names import quoted, spelled
 from neve.sql.assignments import Assignment, assignments
 from neve.sql.options import Options
 from neve.sql.reader import Reader

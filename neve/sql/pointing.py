@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from neve.errors import UserError
-from neve.predicate.source import Word, pointed, words
+from neve.predicate.sql_text import Word, pointed, words
 
 __all__ = ["pointing", "where_said"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neve.predicate.source import Kind
+from neve.predicate.sql_text import Kind
 from neve.sql.options import Options
 from neve.sql.reader import Reader
 from neve.sql.target import Name, table_named

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from neve.errors import UserError
-from neve.predicate.fragment import fragment
-from neve.predicate.source import Kind, Word, words, wrong
-from neve.predicate.temporal import time_travels
+from neve.predicate.sql_features import fragment
+from neve.predicate.sql_text import Kind, Word, words, wrong
+from neve.predicate.time_travel import time_travels
 
 __all__ = ["Reader"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from neve.ops.views import Find, tables_of
-from neve.predicate.qualify import shortened
+from neve.predicate.column_names import shortened
 from neve.table import Table
 
 if TYPE_CHECKING:

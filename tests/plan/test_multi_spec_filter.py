@@ -30,7 +30,7 @@ from neve.plan.rewrite_plan import (
     RewritePlan,
     RewritePlanningResult,
 )
-from neve.predicate.normal import bound
+from neve.predicate.normalize import bound
 from neve.tree.entries import EntryTable
 from tests.plan.files import entries, spec
 from tests.plan.rewrites import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from neve.errors import UserError
-from neve.predicate.source import words
-from neve.predicate.tables import TableName, features_of, tables_in, with_tables
-from neve.predicate.temporal import time_travels
+from neve.predicate.sql_text import words
+from neve.predicate.table_references import TableName, features_of, tables_in, with_tables
+from neve.predicate.time_travel import time_travels
 
 
 def names(text: str) -> list[str]:

@@ -52,7 +52,7 @@ from pyiceberg.types import (
 
 from neve.model.partition import Specs
 from neve.plan.scan import ScanPlan, plan_scan
-from neve.predicate.normal import bound
+from neve.predicate.normalize import bound
 from neve.run.arrow.columns import POSITION
 from neve.run.arrow.local import read_plan, read_table
 from neve.run.arrow.rowfilter import matching

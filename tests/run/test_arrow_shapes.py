@@ -42,7 +42,7 @@ from pyiceberg.types import (
 )
 
 from neve.errors import CorruptFile, UnsupportedFeature
-from neve.predicate.normal import bound
+from neve.predicate.normalize import bound
 from neve.run.arrow import ids
 from neve.run.files import Carrier, FileTask, ReadTarget, arrow_schema, read_batches
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neve.errors import UserError
-from neve.predicate.tables import features_of, tables_in, with_tables
+from neve.predicate.table_references import features_of, tables_in, with_tables
 from neve.sql import parse
 
 STATEMENTS = [

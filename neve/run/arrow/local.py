@@ -18,7 +18,7 @@ from pyiceberg.types import NestedField
 from neve.io.paths import refuse_unreadable
 from neve.model.pyiceberg_private import fields_by_id
 from neve.plan.scan import ScanPlan
-from neve.predicate.normal import bound
+from neve.predicate.normalize import bound
 from neve.run.arrow.columns import metadata_columns
 from neve.run.arrow.rowfilter import matching
 from neve.run.arrow.tasks import ReadTarget

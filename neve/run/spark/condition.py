@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from neve.predicate.normal import bound
+from neve.predicate.normalize import bound
 from neve.run.spark.columns import by_name, literal
 
 __all__ = ["condition"]

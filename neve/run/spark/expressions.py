@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
 from neve.errors import UserError
-from neve.predicate.features import features_of
+from neve.predicate.sql_features import features_of
 from neve.run.spark.session import is_classic, quiet_errors
 
 __all__ = ["Expressions", "Value", "as_column", "plain_error", "refused"]

@@ -22,9 +22,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 
 from neve.errors import UserError
-from neve.predicate.normal import MAX_DEPTH
-
-__all__ = ["Kind", "Word", "column_parts", "parsed", "parts_of", "pointed", "too_deep", "words", "wrong"]
+from neve.predicate.normalize import MAX_DEPTH
 
 _SPARK = Dialect.get_or_raise("spark")
 _COMMANDS = frozenset(_SPARK.tokenizer_class.COMMANDS)  # to sqlglot what follows is one word, for somebody else to read

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neve.predicate.source import Kind, Word
-
-__all__ = ["TimeTravel", "after_group", "time_travels"]
+from neve.predicate.sql_text import Kind, Word
 
 _VERSIONS, _TIMES = ("VERSION", "SYSTEM_VERSION"), ("TIMESTAMP", "SYSTEM_TIME")
 _OPERATORS = ("+", "-", "*", "/", "%", "||", "DIV")

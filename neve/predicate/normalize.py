@@ -68,8 +68,6 @@ from pyiceberg.types import (
 
 from neve.errors import UnknownName, UnsupportedFeature, UserError
 
-__all__ = ["MAX_DEPTH", "MOST_NANOS", "NanosLiteral", "all_of", "any_of", "bound", "normal"]
-
 MAX_DEPTH = 60
 MOST_NANOS = (1 << 63) - 1000  # a microsecond more can be said of all that are smaller
 

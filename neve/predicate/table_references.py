@@ -7,23 +7,27 @@ character.
 ['db.gone']
 >>> with_tables("SELECT o.id, gone.at FROM db.orders o JOIN db.gone USING (id)", lambda t: f"`v_{t.parts[-1]}`")
 'SELECT o.id, gone.at FROM `v_orders` o JOIN `v_gone` AS `gone` USING (id)'
+
+Columns that a table has beside those it shows: `*` does not mean them.
+
+>>> without("SELECT *, _file FROM db.t", ["_file"])
+'SELECT * EXCEPT (`_file`), _file FROM db.t'
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from sqlglot import exp
 
-from neve.predicate.features import Features, features_of
-from neve.predicate.fragment import Edit, Fragment, edited, fragment
-from neve.predicate.names import quoted
-from neve.predicate.temporal import after_group
-
-__all__ = ["Features", "Restriction", "TableName", "features_of", "tables_in", "with_tables"]
+from neve.errors import UserError
+from neve.predicate.column_names import quoted
+from neve.predicate.sql_features import Edit, Fragment, edited, fragment
+from neve.predicate.sql_text import Word, words
+from neve.predicate.time_travel import after_group
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -256,3 +260,27 @@ def _qualified(column: exp.Column, source: exp.Expression) -> int:
     name = [part.name.lower() for part in source.parts]
     lengths = range(min(len(parts) - 1, len(name)), 0, -1)
     return next((n for n in lengths if parts[:n] == name[-n:]), 0)
+
+
+_BEFORE_A_STAR = ("SELECT", "DISTINCT", "ALL", ",", ".", "(", "*/")
+
+
+def without(text: str, hidden: Collection[str]) -> str:
+    """The text with `*` for all columns but some; one that is not as plain as that must name the columns."""
+    found = words(text)
+    stars = list(_stars(found)) if hidden else []
+    is_plain = sum(w.says("SELECT") for w in found) == 1 and not any(w.says("JOIN", "EXCEPT") for w in found)
+    if stars and not (is_plain and all(found[at - 1].says("SELECT", "DISTINCT", "ALL", ",", ".") for at in stars)):
+        raise UserError(
+            f"Cannot tell whether * means {', '.join(sorted(hidden))} too in this query. Name the columns instead of *."
+        )
+    but = f" EXCEPT ({', '.join(quoted(name) for name in hidden)})"
+    return edited(text, ((found[at].end, found[at].end, but) for at in stars))
+
+
+def _stars(found: Sequence[Word]) -> Iterator[int]:
+    """Where the stars stand that mean columns, and not a product or all rows."""
+    for at in range(1, len(found)):
+        counts = at > 1 and found[at - 1].says("(") and found[at - 2].says("COUNT")
+        if found[at].text == "*" and found[at - 1].says(*_BEFORE_A_STAR) and not counts:
+            yield at
