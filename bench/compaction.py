@@ -27,7 +27,7 @@ import neve
 from bench.cpu import Ledger, interleaved, ratio
 from bench.dml import DDL, lineitem
 from bench.metadata import FILES, WHERE, cpu_of, usual
-from neve.io.avro.backend import load_compiled
+from neve.io.avro.jit import load_compiled
 from neve.ops.results import RewriteResult
 from neve.predicate import parse
 from neve.run.spark.session import local_session

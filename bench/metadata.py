@@ -35,7 +35,7 @@ from pyiceberg.typedef import Record
 from neve.catalog import open_catalog
 from neve.commit.actions import Append
 from neve.commit.protocol import commit
-from neve.io.avro.backend import load_compiled
+from neve.io.avro.jit import load_compiled
 from neve.model.metadata import parse
 from neve.model.partition import Specs
 from neve.ops.planning import plan

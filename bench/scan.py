@@ -25,8 +25,8 @@ import neve
 from bench.cpu import Ledger, interleaved, ratio
 from neve.commit.actions import Append, RowDelta
 from neve.commit.protocol import commit
+from neve.io.deletion_vectors import PositionSet
 from neve.io.puffin import pack_vectors
-from neve.io.vectors import PositionSet
 from neve.run.spark.session import local_session
 from neve.table import Table
 from neve.tree.entries import Content, EntryTable, Status

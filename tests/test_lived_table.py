@@ -21,8 +21,8 @@ from neve.commit.actions import RowDelta
 from neve.commit.outcome import require
 from neve.commit.protocol import commit
 from neve.errors import UserError
+from neve.io.deletion_vectors import PositionSet
 from neve.io.puffin import pack_vectors
-from neve.io.vectors import PositionSet
 from neve.table import Table
 from neve.tree.entries import Content, EntryTable, Status
 from tests.peers.readers import duckdb_rows, for_peers, pyiceberg_rows

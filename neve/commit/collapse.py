@@ -23,11 +23,11 @@ from neve.commit.scratch import Scratch
 from neve.commit.vectors import positions_of
 from neve.commit.window import Base, Refused
 from neve.errors import CorruptFile
-from neve.io.by_id import open_by_id
+from neve.io.deletion_vectors import PositionSet
 from neve.io.files import read_all, write_new
+from neve.io.parquet_by_field_id import open_by_id
 from neve.io.paths import canonical_all
 from neve.io.puffin import pack_vectors
-from neve.io.vectors import PositionSet
 from neve.plan.delete_index import PATH_FIELD_ID, attach
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest
 from neve.tree.grouping import vectors_in

@@ -15,8 +15,8 @@ from pyiceberg.io import FileIO
 
 from neve.display.format import several
 from neve.errors import MissingFile
+from neve.io.parallel import in_threads, readers
 from neve.io.paths import canonical_all, inside_all, may_be_place_of
-from neve.io.threads import in_threads, readers
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import properties_of

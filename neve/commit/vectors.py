@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from neve.commit.outcome import Check, Conflict
 from neve.commit.scratch import Scratch
 from neve.commit.window import Base, Refused
+from neve.io.deletion_vectors import PositionSet
 from neve.io.files import write_new
 from neve.io.puffin import pack_vectors, read_vectors
-from neve.io.vectors import PositionSet
 from neve.tree.entries import EntryTable
 from neve.tree.grouping import vectors_in
 

@@ -4,6 +4,8 @@ What `FileIO` leaves out: reading within a limit, creating a file that was not t
 deleting many files.
 
 Errors name the file: `MissingFile` when it is not there, `TableError` with its cause when the storage fails.
+
+Local files that survive a power cut: what metadata names must be on the disk, not in a cache.
 """
 
 from __future__ import annotations
@@ -21,9 +23,22 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, TableError
-from neve.io.durable import sync
 from neve.io.paths import local_path, refuse_outside
-from neve.io.targets import delete_file, file_to_open, input_file, local_target, output_file
+from neve.io.storage_paths import delete_file, file_to_open, input_file, local_target, output_file
+
+
+def sync(*paths: str) -> None:
+    """Wait until files, and the entries of folders, have reached the disk."""
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as e:
+            if e.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot sync a folder
+                raise
+        finally:
+            os.close(handle)
+
 
 DEFAULT_LIMIT = 1 << 30
 _GAP = 64 << 10  # reading this much for nothing is cheaper than another request

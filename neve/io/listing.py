@@ -23,7 +23,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from neve.errors import UnsupportedFeature
 from neve.io.files import naming
 from neve.io.paths import scheme_of
-from neve.io.targets import arrow_target, local_target
+from neve.io.storage_paths import arrow_target, local_target
 
 SCHEMA = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
 _MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "created")  # what file systems of fsspec call it

@@ -20,7 +20,7 @@ from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile, LimitExceeded, UserError
 from neve.io import files
-from neve.io.vectors import PositionSet, decode
+from neve.io.deletion_vectors import PositionSet, decode
 
 MAGIC = b"PFA1"
 VECTOR_TYPE = "deletion-vector-v1"

@@ -1,17 +1,22 @@
-"""The last line of defence at the seams: bytes that no check foresaw still end in an error that names their file."""
+"""The last line of defence at the seams: bytes that no check foresaw still end in an error that names their file.
+
+Opening a file a table names, and telling what is wrong with it when that fails.
+"""
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
+from pyiceberg.io import FileIO
 
-from neve.errors import CorruptFile, NeveError
-from neve.io.files import out_of_memory
-
-__all__ = ["untrusted"]
+from neve.errors import CorruptFile, NeveError, TableError
+from neve.io.files import naming, out_of_memory
+from neve.io.storage_paths import file_to_open
 
 _SURPRISES = (
     ArithmeticError,
@@ -38,3 +43,40 @@ def untrusted(path: str, expected: str) -> Iterator[None]:
         raise out_of_memory(path) from e
     except _SURPRISES as e:
         raise CorruptFile(path, expected, f"{type(e).__name__}: {e}".split("\n", 1)[0]) from e
+
+
+def opened(io: FileIO, path: str, size: int | None) -> tuple[Any, int]:
+    """A seekable stream over a file and its length, which must be the one the metadata gives."""
+    with naming(path, "read"):
+        stream = file_to_open(io, path).open(seekable=True)
+        stream.seek(0, os.SEEK_END)
+        found = int(stream.tell())
+        stream.seek(0)
+    if size is not None and size != found:
+        stream.close()
+        raise CorruptFile(path, f"{size} bytes, as the metadata says", f"{found}")
+    return stream, found
+
+
+@contextmanager
+def reading(path: str, expected: str) -> Iterator[None]:
+    """Turn what a decoder says about damaged bytes into an error that names the file.
+
+    Arrow reports damage as an `OSError` without a number; a failing disk or network has one.
+    """
+    try:
+        yield
+    except NeveError:
+        raise
+    except MemoryError as error:
+        raise out_of_memory(path) from error
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise CorruptFile(path, expected, _first_line(error)) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise TableError(f"Cannot read {path}: {error}") from error
+        raise CorruptFile(path, expected, _first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0][:200].rstrip(".")

@@ -24,8 +24,8 @@ from neve.commit.isolation import Command, Isolation, guarded
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected
 from neve.commit.protocol import commit
 from neve.errors import CommitConflict, UserError, WriteFailed
+from neve.io.deletion_vectors import PositionSet
 from neve.io.files import delete_all
-from neve.io.vectors import PositionSet
 from neve.ops.change_result import Made, by_spec, live_rows, result_of
 from neve.ops.context import TableContext
 from neve.ops.events import Step, tell

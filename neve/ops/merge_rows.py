@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from neve.commit.isolation import Command
-from neve.io.vectors import PositionSet
+from neve.io.deletion_vectors import PositionSet
 from neve.ops.applying import Change
 from neve.ops.assignments import refuse_cut, refuse_rounded
 from neve.ops.context import TableContext

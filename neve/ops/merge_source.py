@@ -33,7 +33,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
 from neve.errors import UnsupportedFeature, UserError
-from neve.io.vectors import PositionSet
+from neve.io.deletion_vectors import PositionSet
 from neve.ops.context import TableContext
 from neve.ops.target import plainly
 from neve.ops.views import tables_beside, views_of

@@ -28,7 +28,7 @@ from neve.commit.actions import Removed, RewriteFiles
 from neve.commit.outcome import Outcome
 from neve.display.html import Summarised
 from neve.errors import CorruptFile, UnknownName, UnsupportedFeature, UserError
-from neve.io.vectors import PositionSet
+from neve.io.deletion_vectors import PositionSet
 from neve.ops.context import TableContext
 from neve.ops.rerunning import land_anew
 from neve.ops.tidying import Tidying

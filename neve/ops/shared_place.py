@@ -16,7 +16,7 @@ from pyiceberg.io import FileIO
 from neve.catalog.files import read_metadata
 from neve.errors import CorruptFile, MissingFile
 from neve.io.files import read_range
-from neve.io.threads import in_threads, readers
+from neve.io.parallel import in_threads, readers
 
 __all__ = ["metadata_of_another"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from neve.io.vectors import PositionSet
+from neve.io.deletion_vectors import PositionSet
 from neve.ops.context import TableContext
 from neve.plan.delete_index import referenced_paths
 from neve.plan.scan import ScanPlan

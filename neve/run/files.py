@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyroaring import FrozenBitMap64
 
 from neve.errors import CorruptFile
-from neve.io.vectors import PositionSet
+from neve.io.deletion_vectors import PositionSet
 from neve.run.arrow.bind import bind, fields_with_ids
 from neve.run.arrow.build import BATCH_ROWS, Rows
 from neve.run.arrow.columns import POSITION

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neve.io.vectors import PositionSet, decode
+from neve.io.deletion_vectors import PositionSet, decode
 
 __all__ = ["CHANGE_COLUMNS", "CLAUSE", "FILE", "POSITION", "SOURCE", "Effects", "Tally", "TallyKeeper"]
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from pyiceberg.io import FileIO
 
-from neve.io.threads import readers
+from neve.io.parallel import readers
 from neve.tree.entries import Manifest
 
 __all__ = ["at_once"]

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from neve.io.avro import Projection, decode, encode
-from neve.io.by_id import is_parquet
 from neve.io.files import read_all
+from neve.io.parquet_by_field_id import is_parquet
 from neve.tree.entries import DETAIL, EntryTable, Manifest
 from neve.tree.read import with_detail
 from neve.tree.write import ManifestContext, encode_manifest, publish

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from neve.io.avro import ALL, Projection
-from neve.io.by_id import IdTable
+from neve.io.parquet_by_field_id import IdTable
 from neve.tree.schemas import entry_ids, file_ids
 
 __all__ = ["ParquetEntries"]

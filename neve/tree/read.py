@@ -19,10 +19,10 @@ from pyiceberg.table.snapshots import Snapshot
 
 from neve.errors import CorruptFile, TableError
 from neve.io.avro import AvroFile, AvroHeader, Projection, decode, open_avro, read_header
-from neve.io.by_id import is_parquet, open_by_id
 from neve.io.files import read_all
+from neve.io.parallel import in_threads
+from neve.io.parquet_by_field_id import is_parquet, open_by_id
 from neve.io.paths import canonical_all, refuse_unreadable, resolve
-from neve.io.threads import in_threads
 from neve.io.untrusted import untrusted
 from neve.model.partition import Specs
 from neve.tree.at_once import at_once

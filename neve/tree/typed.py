@@ -18,9 +18,9 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from neve.errors import CorruptFile
 from neve.io.avro import read_header
-from neve.io.by_id import IdTable, is_parquet, open_by_id
 from neve.io.files import read_all
-from neve.io.threads import in_threads
+from neve.io.parallel import in_threads
+from neve.io.parquet_by_field_id import IdTable, is_parquet, open_by_id
 from neve.model.partition import Meaning, Specs, meaning
 from neve.model.schema_rules import can_promote
 from neve.tree.at_once import at_once

@@ -41,8 +41,8 @@ from neve.commit.actions import Action, Removed
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected
 from neve.commit.protocol import commit
 from neve.commit.retry import Environment
+from neve.io.deletion_vectors import PositionSet
 from neve.io.puffin import pack_vectors, read_vectors
-from neve.io.vectors import PositionSet
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.snapshots import Snapshot

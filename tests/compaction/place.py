@@ -29,8 +29,8 @@ from neve.commit.actions import RowDelta
 from neve.commit.outcome import require
 from neve.commit.protocol import commit
 from neve.commit.retry import Environment, Phase
+from neve.io.deletion_vectors import PositionSet
 from neve.io.puffin import pack_vectors
-from neve.io.vectors import PositionSet
 from neve.run.writing.schema import file_schema
 from neve.tree.entries import DETAIL, Content, EntryTable, Status
 from tests.dml.oracle import multiset

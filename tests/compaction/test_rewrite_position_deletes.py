@@ -12,7 +12,7 @@ from neve.commit.actions import Removed, RewriteFiles
 from neve.commit.outcome import require
 from neve.commit.protocol import commit
 from neve.errors import CorruptFile, UserError
-from neve.io.vectors import PositionSet
+from neve.io.deletion_vectors import PositionSet
 from neve.ops.rewrite_position_deletes import _dead
 from neve.run.arrow.taskset import numbered
 from neve.tree.entries import Content, EntryTable

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 import neve.commit.cleanup
 import neve.commit.reach
+import neve.io.deletion_vectors
 import neve.io.files
-import neve.io.vectors
 import neve.model.metadata
 from neve.io.avro import container
-from neve.io.avro.limits import Limits
+from neve.io.avro.schema import Limits
 
 
 def no_path_check() -> None:
@@ -25,7 +25,7 @@ def no_path_check() -> None:
 
 def no_checksum() -> None:
     """Vectors are believed whatever their checksum says."""
-    neve.io.vectors.zlib = type("Same", (), {"crc32": staticmethod(lambda body: _Any())})
+    neve.io.deletion_vectors.zlib = type("Same", (), {"crc32": staticmethod(lambda body: _Any())})
 
 
 class _Any(int):

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pyarrow as pa
 
-from neve.io.by_id import encode_by_id, open_by_id
+from neve.io.parquet_by_field_id import encode_by_id, open_by_id
 
 
 def with_id(name: str, kind: pa.DataType, field_id: int) -> pa.Field:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neve.io.by_id import encode_by_id
+from neve.io.parquet_by_field_id import encode_by_id
 
 RANDOM = np.random.default_rng(1)
 LEAVES, FILES = 2000, 200  # of a root: first the rows of leaves, then those of files

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.errors import CorruptFile, UnsupportedFeature
-from neve.io.footer import ChunkStatistics, parse_statistics, read_footer
+from neve.io.parquet_footer import ChunkStatistics, parse_statistics, read_footer
 
 ROWS = pa.table(
     {

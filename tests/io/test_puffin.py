@@ -18,8 +18,8 @@ from pyiceberg.table.puffin import PuffinFile as PeerFile
 
 from neve.errors import CorruptFile, LimitExceeded, MissingFile, TableError, UserError
 from neve.io import puffin
+from neve.io.deletion_vectors import PositionSet
 from neve.io.puffin import Blob, pack_vectors, read_footer, read_vectors, write
-from neve.io.vectors import PositionSet
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 GOLDEN = FIXTURES / "iceberg_puffin_golden"

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from neve.io.threads import in_threads, readers
+from neve.io.parallel import in_threads, readers
 
 AWAY = ["s3://bucket/a.avro", "s3://bucket/b.avro"]
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from neve.errors import CorruptFile, LimitExceeded, TableError, UserError
-from neve.io.vectors import MAX_POSITION, PositionSet, decode
+from neve.io.deletion_vectors import MAX_POSITION, PositionSet, decode
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 needs_fixtures = pytest.mark.skipif(not FIXTURES.exists(), reason=f"no fixtures at {FIXTURES}")

@@ -24,8 +24,8 @@ from neve.commit.isolation import Command, Isolation, guarded
 from neve.commit.outcome import Outcome
 from neve.commit.protocol import commit
 from neve.commit.retry import Environment
+from neve.io.deletion_vectors import PositionSet
 from neve.io.files import delete_all
-from neve.io.vectors import PositionSet
 from neve.ops.context import TableContext
 from neve.ops.touched import Touched, folded, paths_of
 from neve.plan.scan import ScanPlan

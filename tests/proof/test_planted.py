@@ -17,8 +17,8 @@ from neve.commit.isolation import Isolation
 from neve.commit.outcome import Rejected, Unknown
 from neve.errors import NeveError
 from neve.io import files as io_files
+from neve.io.deletion_vectors import PositionSet
 from neve.io.puffin import pack_vectors
-from neve.io.vectors import PositionSet
 from neve.run.writing import deletes, durable
 from tests.dml.expressions import Column, Comparison, Literal
 from tests.dml.lives import Life

@@ -19,7 +19,7 @@ from pyiceberg.types import DoubleType, IcebergType, IntegerType, LongType, Nest
 
 from neve.errors import CorruptFile, LimitExceeded
 from neve.io import puffin
-from neve.io.vectors import PositionSet
+from neve.io.deletion_vectors import PositionSet
 from neve.run.arrow.columns import DATA_SEQUENCE_NUMBER, FILE, LAST_UPDATED, PARTITION_ID, POSITION, ROW_ID, SPEC_ID
 from neve.run.arrow.equality import EqualityIndex
 from neve.run.arrow.keys import KeySet

@@ -31,7 +31,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from neve.io.by_id import open_by_id
+from neve.io.parquet_by_field_id import open_by_id
 from neve.model.partition import Specs
 from neve.tree.entries import EntryTable, Status
 from neve.tree.tracked import statistics

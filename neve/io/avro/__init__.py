@@ -3,8 +3,7 @@
 from neve.io.avro.container import AvroHeader, read_header
 from neve.io.avro.decode import AvroFile, decode, open_avro
 from neve.io.avro.encode import encode
-from neve.io.avro.limits import DEFAULT, Limits
-from neve.io.avro.nodes import ALL, Projection
+from neve.io.avro.schema import ALL, DEFAULT, Limits, Projection
 
 __all__ = [
     "ALL",

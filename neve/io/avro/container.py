@@ -14,7 +14,7 @@ import numpy as np
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
 from neve.io.avro.codecs import COMPRESSORS, DECOMPRESSORS, Bytes, Damaged, TooLarge
-from neve.io.avro.limits import DEFAULT, Limits
+from neve.io.avro.schema import DEFAULT, Limits
 
 __all__ = ["PADDING", "AvroHeader", "Blocks", "inflate_blocks", "open_header", "read_header", "write_container"]
 

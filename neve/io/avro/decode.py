@@ -11,15 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
-from neve.io.avro import kernel as k
-from neve.io.avro.backend import Backend, backend_for
-from neve.io.avro.columns import Assembly
+from neve.io.avro import decode_kernel as k
+from neve.io.avro.buffers import Assembly, Scratch
 from neve.io.avro.container import AvroHeader, Blocks, inflate_blocks, open_header
-from neve.io.avro.limits import DEFAULT, Limits
-from neve.io.avro.nodes import ALL, Projection, select
-from neve.io.avro.program import Program, compile_program
-from neve.io.avro.schema import BadSchema, UnsupportedSchema, parse_schema
-from neve.io.avro.scratch import Scratch
+from neve.io.avro.decode_program import Program, compile_program
+from neve.io.avro.jit import Backend, backend_for
+from neve.io.avro.schema import ALL, DEFAULT, BadSchema, Limits, Projection, UnsupportedSchema, parse_schema, select
 
 __all__ = ["AvroFile", "decode", "open_avro"]
 

@@ -9,13 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import UnsupportedFeature, UserError
-from neve.io.avro.backend import Backend, backend_for
 from neve.io.avro.codecs import COMPRESSORS, Bytes
 from neve.io.avro.container import write_container
-from neve.io.avro.limits import DEFAULT
-from neve.io.avro.lowering import Lowering, lower
-from neve.io.avro.nodes import Node, Projection, select
-from neve.io.avro.schema import BadSchema, UnsupportedSchema, parse_schema
+from neve.io.avro.encode_program import Lowering, lower
+from neve.io.avro.jit import Backend, backend_for
+from neve.io.avro.schema import DEFAULT, BadSchema, Node, Projection, UnsupportedSchema, parse_schema, select
 
 __all__ = ["encode"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from pyiceberg.types import IcebergType, LongType, StringType
 
 from neve.errors import CorruptFile
-from neve.io.footer import ChunkStatistics, parse_statistics
+from neve.io.parquet_footer import ChunkStatistics, parse_statistics
 from neve.run.arrow.bounds import bound
 from neve.run.arrow.columns import DELETE_PATH_ID, DELETE_POSITION_ID
 from neve.run.arrow.ids import FileField, identified

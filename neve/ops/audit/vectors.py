@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from neve.io import files
+from neve.io.deletion_vectors import decode
 from neve.io.paths import canonical, refuse_unreadable
 from neve.io.puffin import VECTOR_TYPE, Blob, read_footer
-from neve.io.vectors import decode
 from neve.ops.audit.findings import Finding, about
 from neve.ops.audit.forest import Forest, Ints
 

@@ -15,9 +15,9 @@ from pyiceberg.io import FileIO
 from neve.errors import CorruptFile, LimitExceeded
 from neve.io.avro import DEFAULT, Projection, decode
 from neve.io.avro.container import open_header
+from neve.io.untrusted import opened, reading
 from neve.run.arrow.build import Rows, Stretch
 from neve.run.arrow.ids import FileField, fields_of, top_level
-from neve.run.arrow.storage import opened, reading
 
 __all__ = ["AvroData", "open_avro"]
 

@@ -15,9 +15,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from neve.errors import CorruptFile
+from neve.io.deletion_vectors import MAX_POSITION, PositionSet
 from neve.io.paths import canonical, canonical_all
 from neve.io.puffin import read_vectors
-from neve.io.vectors import MAX_POSITION, PositionSet
 from neve.run.arrow.columns import DELETE_PATH_ID, DELETE_POSITION_ID
 from neve.run.arrow.formats import open_file
 from neve.run.arrow.ids import identified

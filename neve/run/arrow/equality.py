@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import NestedField, StructType
 
 from neve.errors import CorruptFile, LimitExceeded, TableError
-from neve.io.vectors import PositionSet
+from neve.io.deletion_vectors import PositionSet
 from neve.model.pyiceberg_private import fields_by_id
 from neve.run.arrow.bind import bind, fields_with_ids
 from neve.run.arrow.build import Rows

@@ -17,9 +17,9 @@ from pyarrow import orc
 from pyiceberg.io import FileIO
 
 from neve.errors import UnsupportedFeature
+from neve.io.untrusted import opened, reading
 from neve.run.arrow.build import Rows, Stretch
 from neve.run.arrow.ids import FileField, fields_of, top_level
-from neve.run.arrow.storage import opened, reading
 
 __all__ = ["OrcData", "open_orc"]
 

@@ -1,7 +1,7 @@
 """Parquet data files, one row group after the other, a bounded batch at a time.
 
 What Arrow tells in Python about a column chunk ends the process when the footer contradicts itself, so nobody asks it:
-statistics come from the bytes of the footer (`neve.io.footer`), and sizes are those of whole row groups.
+statistics come from the bytes of the footer (`neve.io.parquet_footer`), and sizes are those of whole row groups.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile
-from neve.io.footer import read_footer
+from neve.io.parquet_footer import read_footer
+from neve.io.untrusted import opened, reading
 from neve.run.arrow.build import BATCH_ROWS, Rows, Stretch
 from neve.run.arrow.ids import FileField, fields_of
-from neve.run.arrow.storage import opened, reading
 
 __all__ = ["ParquetData", "open_parquet"]
 

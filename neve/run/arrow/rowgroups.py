@@ -16,7 +16,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, UUIDType
 
 from neve.errors import CorruptFile
-from neve.io.footer import ChunkStatistics, parse_statistics
+from neve.io.parquet_footer import ChunkStatistics, parse_statistics
 from neve.model.values import ordered_type
 from neve.plan import ranges
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds

@@ -10,7 +10,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
-from neve.io.vectors import PositionSet
+from neve.io.deletion_vectors import PositionSet
 from neve.run.arrow.types import Carrier
 
 __all__ = ["DeleteFile", "EqualityDeletes", "FileTask", "ReadTarget"]

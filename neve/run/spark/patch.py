@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from neve.io.vectors import PositionSet
+from neve.io.deletion_vectors import PositionSet
 from neve.run.arrow.taskset import group_count
 from neve.run.spark.columns import by_name
 from neve.run.spark.job import files_of, run_writing_job

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from neve.io.deletion_vectors import PositionSet, decode
 from neve.io.puffin import read_vectors
-from neve.io.vectors import PositionSet, decode
 from neve.run.arrow.deletes import positions_in
 from neve.run.arrow.tasks import DeleteFile
 from neve.run.facts import TableFacts

@@ -15,8 +15,8 @@ from pyiceberg.types import NestedField, StructType, UnknownType
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from neve.io.deletion_vectors import PositionSet
 from neve.io.paths import spark_path_all
-from neve.io.vectors import PositionSet
 from neve.model.values import whole
 from neve.run.arrow.columns import (
     DATA_SEQUENCE_NUMBER,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from neve.io.vectors import WORDS, PositionSet
+from neve.io.deletion_vectors import WORDS, PositionSet
 from neve.run.spark.keys import CHUNK_BITS, FileKeys, stop_without_match
 
 __all__ = ["CHUNK_BYTES", "live_rows", "words_table"]

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
+from neve.io.deletion_vectors import PositionSet
 from neve.io.files import delete_all, naming, write_new
 from neve.io.puffin import pack_vectors
-from neve.io.targets import local_target, output_file
-from neve.io.vectors import PositionSet
+from neve.io.storage_paths import local_target, output_file
 from neve.run.arrow.columns import DELETE_PATH_ID, DELETE_POSITION_ID
 from neve.run.writing.batches import joined
 from neve.run.writing.durable import make_durable

@@ -11,9 +11,8 @@ from pathlib import PurePosixPath
 
 from pyiceberg.io import FileIO
 
-from neve.io.durable import sync
-from neve.io.files import naming
-from neve.io.targets import local_target
+from neve.io.files import naming, sync
+from neve.io.storage_paths import local_target
 
 __all__ = ["make_durable"]
 

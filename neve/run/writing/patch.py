@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pyiceberg.schema import Schema
 
 from neve.errors import CorruptFile
-from neve.io.vectors import decode
+from neve.io.deletion_vectors import decode
 from neve.run.arrow.columns import LAST_UPDATED
 from neve.run.arrow.columns import POSITION as ROW_POSITION
 from neve.run.arrow.tasks import FileTask, ReadTarget

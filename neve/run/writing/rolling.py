@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
 from neve.io.files import naming
-from neve.io.targets import local_target, output_file
+from neve.io.storage_paths import local_target, output_file
 from neve.run.writing.metrics import Observed, file_metrics
 from neve.run.writing.parquet import parquet_options
 from neve.run.writing.target import WriteTarget

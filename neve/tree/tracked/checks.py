@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import CorruptFile, TableError, UnsupportedFeature
-from neve.io.by_id import IdTable
+from neve.io.parquet_by_field_id import IdTable
 from neve.io.paths import resolve, resolve_all
 from neve.tree.entries import LIVE, EntryTable, Manifest, Status
 from neve.tree.tracked.fields import COLUMN_FILES, FORMAT_VERSION, ContentType

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import pyarrow as pa
 
-from neve.io.by_id import IdPath
+from neve.io.parquet_by_field_id import IdPath
 
 __all__ = [
     "COLUMN_FILES",

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile
-from neve.io.by_id import IdTable, open_by_id
 from neve.io.files import naming, read_all
 from neve.io.mumbling import decode
-from neve.io.targets import check_is_file, local_target
+from neve.io.parquet_by_field_id import IdTable, open_by_id
+from neve.io.storage_paths import check_is_file, local_target
 from neve.model.partition import Specs
 from neve.tree.entries import DETAIL, LIVE, Content, EntryTable, Leaf, Manifest, Status, distinct_specs
 from neve.tree.tracked import statistics

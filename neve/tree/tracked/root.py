@@ -20,9 +20,9 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.snapshots import Snapshot
 
 from neve.errors import CorruptFile, TableError
-from neve.io.by_id import IdTable, open_by_id
 from neve.io.files import read_all
 from neve.io.mumbling import decode
+from neve.io.parquet_by_field_id import IdTable, open_by_id
 from neve.io.paths import resolve
 from neve.model.partition import Specs
 from neve.model.values import encode

@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.schema import Schema
 
 from neve.errors import CorruptFile, UnsupportedFeature
-from neve.io.by_id import IdPath, IdTable, encode_by_id
+from neve.io.parquet_by_field_id import IdPath, IdTable, encode_by_id
 from neve.model.partition import Specs
 from neve.model.values import whole
 from neve.tree.tracked import statistics

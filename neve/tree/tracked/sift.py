@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from neve.errors import NeveError
-from neve.io.by_id import IdTable
+from neve.io.parquet_by_field_id import IdTable
 from neve.model.partition import Specs
 from neve.tree.entries import DETAIL, LIVE, EntryTable, Manifest, Sieve, Status, statistic_column
 from neve.tree.tracked.checks import check_leaf, check_numbers, check_rows, refuse_column_files, resolved

@@ -26,7 +26,7 @@ from pyiceberg.types import (
     UnknownType,
 )
 
-from neve.io.by_id import IdPath, IdTable
+from neve.io.parquet_by_field_id import IdPath, IdTable
 from neve.model.partition import arrow_type
 from neve.model.values import decode_exact, encode, whole
 from neve.tree.entries import BOUNDS, COUNTS, EntryTable

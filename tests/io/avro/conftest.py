@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neve.io.avro.backend import load_compiled
+from neve.io.avro.jit import load_compiled
 
 
 @pytest.fixture(scope="session", autouse=True)

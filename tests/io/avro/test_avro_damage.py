@@ -17,7 +17,7 @@ from avro_by_hand import COMPRESS, SYNC, container, record, spell, text, varint
 
 from neve.errors import CorruptFile, LimitExceeded, NeveError, UnsupportedFeature
 from neve.io.avro import ALL, DEFAULT, Limits, Projection, decode, read_header
-from neve.io.avro.backend import PYTHON, Backend
+from neve.io.avro.jit import PYTHON, Backend
 
 PATH = "s3://lake/metadata/m0.avro"
 SKIP_ALL = Projection(frozenset())

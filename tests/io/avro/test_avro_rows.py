@@ -8,7 +8,7 @@ import pytest
 
 from neve.errors import CorruptFile
 from neve.io.avro import Projection, decode, encode
-from neve.io.avro.backend import PYTHON, load_compiled
+from neve.io.avro.jit import PYTHON, load_compiled
 
 SCHEMA = {
     "type": "record",

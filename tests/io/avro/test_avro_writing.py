@@ -16,7 +16,7 @@ from avro_by_hand import record
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.io.avro import Projection, decode, encode
-from neve.io.avro.backend import LARGE, PATIENCE, PYTHON, Chooser
+from neve.io.avro.jit import LARGE, PATIENCE, PYTHON, Chooser
 
 ROOT = Path(__file__).resolve().parents[3]
 PAIR = {"type": "record", "name": "kv", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "long"}]}
@@ -201,7 +201,7 @@ import sys
 sys.modules["numba"] = sys.modules["deflate"] = None  # importing them fails
 from pathlib import Path
 from neve.io.avro import decode, encode
-from neve.io.avro.backend import PYTHON, load_compiled
+from neve.io.avro.jit import PYTHON, load_compiled
 assert load_compiled() is PYTHON
 batch, header = decode(Path("in.avro").read_bytes(), "in.avro")
 Path("out.avro").write_bytes(encode(batch, header.schema, {}))

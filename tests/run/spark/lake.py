@@ -18,7 +18,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import SparkSession
 
-from neve.io.vectors import PositionSet
+from neve.io.deletion_vectors import PositionSet
 from neve.model.partition import Specs
 from neve.plan.scan import ScanPlan, ScanStats
 from neve.run.facts import TableFacts

@@ -4,14 +4,9 @@
 buffer of a column, read at `base[slot] + row` in units of its view `a8`, `a32` or `a64`.
 """
 
-# One function is one machine: splitting it would cost the calls that make it slow.
-# ruff: noqa: PLR0912, PLR0915, RET507
-
 from __future__ import annotations
 
 from typing import Any
-
-__all__ = ["encode"]
 
 # Instructions of the encoder.
 PUT_OPTION = 0  # [slot of validity, byte for a value, byte for null, where to go on null]
@@ -42,7 +37,7 @@ def encode(code: Any, base: Any, a8: Any, a32: Any, a64: Any, stack: Any, out: A
                 pc = code[pc + 4]
             q += 1
             continue
-        elif op == PUT_INT:
+        if op == PUT_INT:
             v = a32[base[code[pc + 1]] + row]
             pc += 2
         elif op == PUT_LONG:

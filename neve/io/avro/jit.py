@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from neve.io.avro import kernel, kernel_encode
-
-__all__ = ["LARGE", "PATIENCE", "PYTHON", "Backend", "Chooser", "backend_for", "load_compiled"]
+from neve.io.avro import decode_kernel as kernel
+from neve.io.avro import encode_kernel as kernel_encode
 
 PATIENCE = 1 << 20  # uncompressed bytes that a process handles in plain Python, at about 0.2 µs each
 LARGE = 1 << 18  # a file beyond which there is no point in waiting

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from neve.io.avro import kernel as k
-from neve.io.avro.nodes import Node, Role
-
-__all__ = ["Column", "Program", "compile_program"]
+from neve.io.avro import decode_kernel as k
+from neve.io.avro.schema import Node, Role
 
 FIXED_WIDTH = {"float": 4, "double": 8}
 VARINTS = {"int", "long", "enum"}

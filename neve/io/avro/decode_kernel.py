@@ -10,14 +10,9 @@ branch is checked against the bytes of its block. A varint may be read before it
 is followed by padding.
 """
 
-# One function is one machine: splitting it would cost the calls that make it slow.
-# ruff: noqa: PLR0912, PLR0915, PLR1714, SIM108, SIM109
-
 from __future__ import annotations
 
 from typing import Any
-
-__all__ = ["decode", "gather"]
 
 # Instructions that begin with a varint of the file. Words after the opcode in brackets.
 OPTION = 0  # [branch of the value, slot of validity or -1, where to go on null]

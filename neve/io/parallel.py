@@ -9,9 +9,7 @@ from typing import TypeVar
 
 from pyiceberg.io import FileIO
 
-from neve.io.targets import local_target
-
-__all__ = ["in_threads", "readers"]
+from neve.io.storage_paths import local_target
 
 T = TypeVar("T")
 U = TypeVar("U")

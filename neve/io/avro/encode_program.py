@@ -11,10 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.errors import UserError
-from neve.io.avro import kernel_encode as k
-from neve.io.avro.nodes import Child, Node, Role
-
-__all__ = ["Lowering", "lower"]
+from neve.io.avro import encode_kernel as k
+from neve.io.avro.schema import Child, Node, Role
 
 Array = np.ndarray[Any, Any]
 VARINT, LONG_VARINT = 5, 10  # bytes a 32-bit and a 64-bit number take at most

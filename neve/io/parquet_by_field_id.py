@@ -20,8 +20,6 @@ from neve.io.avro import AvroFile, open_avro
 from neve.io.files import DEFAULT_LIMIT, out_of_memory
 from neve.model.values import whole
 
-__all__ = ["IdPath", "IdTable", "encode_by_id", "is_parquet", "open_by_id"]
-
 IdPath: TypeAlias = tuple[int, ...]
 
 _PARQUET_MAGIC = b"PAR1"

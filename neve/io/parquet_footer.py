@@ -15,8 +15,6 @@ from typing import Any
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
 
-__all__ = ["ChunkStatistics", "parse_statistics", "read_footer"]
-
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _AT_ONCE = 64 << 10  # bytes read from the end of a file; most footers are in them
 _TAIL = struct.Struct("<I4s")
