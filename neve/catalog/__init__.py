@@ -1,9 +1,11 @@
 """Where tables are found and how they move: PyIceberg's catalogs, able to load and commit format versions 1 to 4."""
 
 from neve.catalog.base import NeveCatalog
-from neve.catalog.files import read_metadata
+from neve.catalog.metadata_files import read_metadata
 from neve.catalog.open import adopt_catalog, open_catalog
-from neve.catalog.outcome import (
+from neve.catalog.rest import RestCatalog
+from neve.catalog.sql import EmbeddedCatalog, SqlCatalog
+from neve.catalog.swap import (
     CatalogUnavailable,
     Fate,
     LostRace,
@@ -12,8 +14,6 @@ from neve.catalog.outcome import (
     RequirementFailed,
     Swapped,
 )
-from neve.catalog.rest import RestCatalog
-from neve.catalog.sql import EmbeddedCatalog, SqlCatalog
 from neve.catalog.tables import (
     create_table,
     drop_table,

@@ -15,7 +15,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from neve.catalog.outcome import Fate, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
+from neve.catalog.swap import Fate, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
 from neve.errors import NeveError
 from neve.io.files import delete_all
 from neve.model.metadata import TableMetadata, adopt

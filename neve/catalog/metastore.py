@@ -22,9 +22,8 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from neve.catalog.base import NeveCatalog, check_requirements
-from neve.catalog.files import read_metadata, write_metadata
-from neve.catalog.outcome import CatalogUnavailable, LostRace, MaybeSwapped, Swapped
-from neve.catalog.staging import Staged, stage
+from neve.catalog.metadata_files import Staged, read_metadata, stage, write_metadata
+from neve.catalog.swap import CatalogUnavailable, LostRace, MaybeSwapped, Swapped
 from neve.errors import NeveError, TableError, UnsupportedFeature
 from neve.model.metadata import adopt
 

@@ -20,7 +20,7 @@ from requests import ConnectTimeout, RequestException, Response
 from urllib3.exceptions import MaxRetryError, NewConnectionError
 
 from neve.catalog.base import NeveCatalog
-from neve.catalog.outcome import CatalogUnavailable, LostRace, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
+from neve.catalog.swap import CatalogUnavailable, LostRace, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
 from neve.errors import CommitError, NeveError, TableError
 from neve.model.metadata import adopt, from_object
 from neve.model.new_table import with_fresh_ids

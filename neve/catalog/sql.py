@@ -27,9 +27,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from neve.catalog.base import NeveCatalog, check_requirements
-from neve.catalog.files import free_place, read_metadata, write_metadata
-from neve.catalog.outcome import CatalogUnavailable, Fate, LostRace, MaybeSwapped, NotSwapped, Swapped
-from neve.catalog.staging import Staged, stage, stage_new
+from neve.catalog.metadata_files import Staged, free_place, read_metadata, stage, stage_new, write_metadata
+from neve.catalog.swap import CatalogUnavailable, Fate, LostRace, MaybeSwapped, NotSwapped, Swapped
 from neve.errors import CommitUnknown, NeveError, TableError, UserError
 from neve.io.files import delete_all
 from neve.model.metadata import TableMetadata

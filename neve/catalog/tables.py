@@ -20,7 +20,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
 from neve.catalog.base import NeveCatalog
-from neve.catalog.files import free_place, read_metadata
+from neve.catalog.metadata_files import free_place, read_metadata
 from neve.catalog.rest import RestTables
 from neve.errors import UnknownName, UserError
 from neve.model.properties import properties_of

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from neve.catalog.base import NeveCatalog
-from neve.catalog.outcome import Fate, MaybeSwapped, NotSwapped
+from neve.catalog.swap import Fate, MaybeSwapped, NotSwapped
 from neve.commit.actions import Action, under
 from neve.commit.cleanup import delete_retired, discard, discard_losing_attempts
 from neve.commit.draft import draft

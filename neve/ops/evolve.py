@@ -25,7 +25,7 @@ from pyiceberg.table.update import (
 )
 
 from neve.catalog import LostRace, RequirementFailed
-from neve.catalog.outcome import Swapped
+from neve.catalog.swap import Swapped
 from neve.commit.cleanup import delete_retired
 from neve.commit.retry import wait_before
 from neve.errors import CommitConflict, TableError, UnsupportedFeature, UserError

@@ -13,7 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 from pyiceberg.io import FileIO
 
-from neve.catalog.files import read_metadata
+from neve.catalog.metadata_files import read_metadata
 from neve.errors import CorruptFile, MissingFile
 from neve.io.files import read_range
 from neve.io.parallel import in_threads, readers

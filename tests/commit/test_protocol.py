@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from neve.catalog.outcome import CatalogUnavailable, Fate, LostRace, MaybeSwapped
 from neve.catalog.sql import EmbeddedCatalog
+from neve.catalog.swap import CatalogUnavailable, Fate, LostRace, MaybeSwapped
 from neve.commit.actions import Append, DeleteFiles, RewriteFiles, RowDelta
 from neve.commit.outcome import Check, Committed, Rejected, Unknown, require
 from neve.commit.retry import Environment, Phase, wait_before

@@ -19,8 +19,8 @@ from sqlalchemy import create_engine
 from sqlalchemy.event import listen
 
 from neve import Lake, Table
-from neve.catalog.outcome import Fate, MaybeSwapped
 from neve.catalog.sql import EmbeddedCatalog
+from neve.catalog.swap import Fate, MaybeSwapped
 from neve.commit.retry import Environment, Phase
 from tests.dml.cases import Case, Run, histories
 from tests.dml.history import Builder, Step

@@ -23,7 +23,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 import neve
 from neve.catalog import open_catalog
-from neve.catalog.outcome import MaybeSwapped
+from neve.catalog.swap import MaybeSwapped
 from neve.commit.actions import Append, DeleteFiles, Overwrite, Removed, RewriteFiles, RewriteManifests, RowDelta
 from neve.errors import CommitUnknown, MissingFile, UnknownName, UserError
 from neve.tree.entries import DETAIL

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 import neve
-from neve.catalog.files import read_metadata
+from neve.catalog.metadata_files import read_metadata
 from neve.errors import UserError
 from neve.tree.entries import Content
 from neve.tree.read import manifests_of, read_entries

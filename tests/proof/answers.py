@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from neve.catalog.base import NeveCatalog
-from neve.catalog.outcome import CatalogUnavailable, Fate, MaybeSwapped, NotSwapped
 from neve.catalog.sql import EmbeddedCatalog
+from neve.catalog.swap import CatalogUnavailable, Fate, MaybeSwapped, NotSwapped
 
 
 class Unreliable(EmbeddedCatalog):

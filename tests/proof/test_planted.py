@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from neve.catalog import files as metadata_files
-from neve.catalog import sql
+from neve.catalog import metadata_files, sql
 from neve.catalog.base import NeveCatalog
 from neve.commit import protocol, rules
 from neve.commit.isolation import Isolation

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import neve
-from neve.catalog.outcome import Fate, MaybeSwapped
 from neve.catalog.sql import SqlTables
+from neve.catalog.swap import Fate, MaybeSwapped
 from neve.errors import CommitConflict, CommitUnknown, TableError, UserError
 from neve.ops import publish as ops_publish
 from neve.source import writing

@@ -27,17 +27,6 @@ from neve.errors import CommitError, CommitUnknown, UserError
 from neve.model.metadata import TableMetadata
 from neve.model.properties import properties_of
 
-__all__ = [
-    "CatalogUnavailable",
-    "Fate",
-    "LostRace",
-    "MaybeSwapped",
-    "NotSwapped",
-    "RequirementFailed",
-    "Swapped",
-    "listings_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Swapped:

@@ -1,23 +1,32 @@
-"""Metadata files: where the next one goes, writing it so that it stays, reading it without trusting it."""
+"""Metadata files: where the next one goes, writing it so that it stays, reading it without trusting it.
+
+New metadata made ready for a swap: folded from the current, with a location of its own, not yet written.
+"""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import TableUpdate
 
+from neve.catalog.swap import RequirementFailed
 from neve.errors import MissingFile, NeveError, TableError
 from neve.io.files import is_part, read_all, write_new
 from neve.io.listing import some_paths
 from neve.io.paths import canonical, may_be_place_of, named_place
 from neve.model import metadata as model
 from neve.model.metadata import TableMetadata, parse, serialise
+from neve.model.metadata_updates import OutdatedSnapshot, fold
+from neve.model.new_table import empty_metadata, new_metadata, validated
 from neve.model.properties import properties_of
-
-__all__ = ["free_place", "next_location", "read_metadata", "write_metadata"]
 
 _VERSION = re.compile(r"v?([0-9]{1,18})[-.]")
 _FEW = 20  # leavings worth looking into
@@ -85,3 +94,49 @@ def _is_plausible(metadata: TableMetadata, previous: str) -> bool:
 
 def _folder(metadata: TableMetadata) -> str:
     return named_place(metadata.location, properties_of(metadata.properties).metadata_path or "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Metadata that is to replace `base`; no base for a table that is to be created."""
+
+    base: TableMetadata | None
+    base_location: str | None
+    metadata: TableMetadata
+    location: str
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the updates changed nothing, so that there is nothing to write."""
+        return self.metadata is self.base
+
+
+def stage(base: TableMetadata | None, base_location: str | None, updates: Sequence[TableUpdate]) -> Staged:
+    """Fold updates into the current metadata, or into nothing for a table that is to be created.
+
+    A snapshot whose numbers another branch has used meanwhile is a lost race like any other.
+    """
+    if base is None:
+        created = validated(fold(empty_metadata(), updates))
+        return Staged(None, None, created, next_location(created))
+    try:
+        metadata = fold(base, updates, base_location)
+    except OutdatedSnapshot as e:
+        raise RequirementFailed(f"{e} Refresh and try again.") from e
+    if metadata is base and base_location is not None:
+        return Staged(base, base_location, base, base_location)
+    return Staged(base, base_location, metadata, next_location(metadata, base_location))
+
+
+def stage_new(
+    schema: Schema,
+    spec: PartitionSpec,
+    sort_order: SortOrder,
+    location: str,
+    properties: dict[str, str],
+    format_version: int,
+) -> Staged:
+    """Metadata of a new table, its properties checked."""
+    properties_of(properties).check()
+    metadata = new_metadata(schema, spec, sort_order, location, properties, format_version)
+    return Staged(None, None, metadata, next_location(metadata))
