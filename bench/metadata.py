@@ -41,9 +41,9 @@ from neve.model.partition import Specs
 from neve.ops.planning import plan
 from neve.predicate import parse as predicate
 from neve.tree.entries import BOUNDS, COUNTS, EntryTable, Status
-from neve.tree.files import entries_of
+from neve.tree.pyiceberg_files import entries_of
 from neve.tree.read import manifests_of, read_entries
-from neve.tree.shape import Listing, shape_of
+from neve.tree.tree_writer import Listing, shape_of
 from neve.tree.write import ManifestContext, write_list, write_manifests
 
 FILES = int(os.environ.get("NEVE_BENCH_FILES", "1000000"))

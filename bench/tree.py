@@ -31,7 +31,7 @@ from neve.model.partition import Specs
 from neve.ops.planning import plan
 from neve.plan.scan import ScanPlan
 from neve.tree.entries import Content, EntryTable
-from neve.tree.files import entries_of
+from neve.tree.pyiceberg_files import entries_of
 
 LEAVES = tuple(n for n in (1, 100, 1_000, 10_000) if n <= int(os.environ.get("NEVE_BENCH_LEAVES", "10000")))
 FILES = 100  # in each leaf: fewer than an adaptive tree moves out of its root at once

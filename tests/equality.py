@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata
 
 from neve.commit import requests
+from neve.tree.checks import unfit_deletes
 from neve.tree.entries import Content, EntryTable
-from neve.tree.kinds import unfit_deletes
 
 __all__ = ["another_engine_writes"]
 

@@ -30,7 +30,7 @@ from neve.io.paths import canonical_all
 from neve.io.puffin import pack_vectors
 from neve.plan.delete_index import PATH_FIELD_ID, attach
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest
-from neve.tree.grouping import vectors_in
+from neve.tree.group_by_spec import vectors_in
 from neve.tree.read import read_entries
 
 __all__ = ["collapsed"]

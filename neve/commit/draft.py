@@ -42,9 +42,9 @@ from neve.io.paths import canonical_all
 from neve.model.partition import Specs
 from neve.plan.row_filter import RowFilter
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
-from neve.tree.grouping import FIRST_SPEC, vectors_in
+from neve.tree.group_by_spec import FIRST_SPEC, vectors_in
 from neve.tree.read import read_entries
-from neve.tree.shape import Edit
+from neve.tree.tree_writer import Edit
 
 __all__ = ["Draft", "draft"]
 

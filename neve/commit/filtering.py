@@ -18,7 +18,7 @@ from neve.commit.selection import Selection, identities
 from neve.commit.window import Base, Refused
 from neve.tree.entries import EntryTable, Manifest
 from neve.tree.read import read_entries
-from neve.tree.shape import Edit
+from neve.tree.tree_writer import Edit
 
 __all__ = ["Filtered", "Finding", "distinct", "find", "rewrite"]
 

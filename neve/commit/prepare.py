@@ -17,7 +17,7 @@ from neve.commit.summary import summarise
 from neve.commit.window import Base
 from neve.model.snapshots import AddSnapshot, Snapshot
 from neve.tree.entries import Manifest
-from neve.tree.shape import Listing
+from neve.tree.tree_writer import Listing
 
 __all__ = ["Prepared", "prepare"]
 

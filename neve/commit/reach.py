@@ -21,8 +21,8 @@ from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import properties_of
 from neve.model.snapshots import Snapshot, listing_of
-from neve.tree.at_once import at_once
 from neve.tree.entries import Content, EntryTable, Manifest
+from neve.tree.partition_types import at_once
 from neve.tree.read import manifests_of, read_entries
 
 __all__ = ["Left", "Reach", "distinct_manifests", "left_by", "reachable", "roots_of"]

@@ -20,7 +20,7 @@ from neve.commit.window import Base, Window
 from neve.model.snapshots import Snapshot
 from neve.plan.ranges import Mask
 from neve.tree.entries import EntryTable, Status
-from neve.tree.grouping import vectors_in
+from neve.tree.group_by_spec import vectors_in
 from neve.tree.read import read_entries
 
 __all__ = ["VECTORS_ADDED", "absorbable", "absorbing", "new_vectors"]

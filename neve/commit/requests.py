@@ -15,8 +15,8 @@ from neve.commit.window import Window
 from neve.errors import UnknownName
 from neve.plan.delete_index import referenced_paths
 from neve.plan.row_filter import RowFilter
-from neve.tree.grouping import validate_added_data_files
-from neve.tree.kinds import unfit_deletes
+from neve.tree.checks import unfit_deletes
+from neve.tree.group_by_spec import validate_added_data_files
 
 __all__ = [
     "added_files_match_the_filter",

@@ -37,7 +37,7 @@ from neve.commit.window import Base, Refused, Window
 from neve.plan.delete_index import attach, referenced_paths
 from neve.plan.row_filter import RowFilter
 from neve.tree.entries import Content, EntryTable, Status
-from neve.tree.grouping import vectors_in
+from neve.tree.group_by_spec import vectors_in
 
 __all__ = ["check", "rules_of"]
 

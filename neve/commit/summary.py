@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from neve.errors import UserError
 from neve.model.partition import partition_folders
 from neve.tree.entries import Content, EntryTable
-from neve.tree.grouping import vectors_in
+from neve.tree.group_by_spec import vectors_in
 
 __all__ = ["Tally", "refuse_own_names", "summarise"]
 

@@ -15,7 +15,7 @@ from neve.io.deletion_vectors import PositionSet
 from neve.io.files import write_new
 from neve.io.puffin import pack_vectors, read_vectors
 from neve.tree.entries import EntryTable
-from neve.tree.grouping import vectors_in
+from neve.tree.group_by_spec import vectors_in
 
 __all__ = ["positions_of", "united"]
 

@@ -27,10 +27,10 @@ from neve.model.properties import TableProperties, properties_of
 from neve.model.snapshots import Snapshot
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import EntryTable, Manifest, Status
-from neve.tree.grouping import entries_by_manifest
+from neve.tree.group_by_spec import entries_by_manifest
+from neve.tree.partition_types import typed
 from neve.tree.read import manifests_of, read_entries, with_detail
-from neve.tree.shape import Shape, shape_of
-from neve.tree.typed import typed
+from neve.tree.tree_writer import Shape, shape_of
 
 __all__ = ["Base", "Refused", "Window"]
 

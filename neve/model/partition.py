@@ -91,7 +91,7 @@ class Specs:
 
     A field whose source column was dropped takes its type from the newest schema that still has the column, so
     manifests of old specs stay readable and writable. When the schemas were cleaned up since, its type is learned from
-    the manifests that hold its values: see `neve.tree.typed`.
+    the manifests that hold its values: see `neve.tree.partition_types`.
     """
 
     by_id: Mapping[int, PartitionSpec]

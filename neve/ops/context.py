@@ -20,8 +20,8 @@ from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties, properties_of
 from neve.run.facts import TableFacts
+from neve.tree.partition_types import typed
 from neve.tree.read import manifests_of
-from neve.tree.typed import typed
 
 __all__ = ["TableContext"]
 

@@ -34,7 +34,7 @@ from neve.model.partition import Specs
 from neve.model.snapshots import Snapshot
 from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
-from neve.tree.grouping import vectors_in
+from neve.tree.group_by_spec import vectors_in
 from neve.tree.read import manifests_of, read_entries
 from neve.tree.write import ManifestContext, assign_row_ids, write_list, write_manifests
 

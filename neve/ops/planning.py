@@ -28,8 +28,8 @@ from neve.plan.scan import (
     with_sifted,
 )
 from neve.tree.entries import DETAIL
+from neve.tree.partition_types import typed
 from neve.tree.read import manifests_of, read_entries, refuse_repeated, sift_entries
-from neve.tree.typed import typed
 
 __all__ = ["plan"]
 

@@ -25,16 +25,15 @@ from neve.io.parquet_by_field_id import is_parquet, open_by_id
 from neve.io.paths import canonical_all, refuse_unreadable, resolve
 from neve.io.untrusted import untrusted
 from neve.model.partition import Specs
-from neve.tree.at_once import at_once
 from neve.tree.checks import check_entries, check_fields, check_list
 from neve.tree.entries import CORE, DETAIL, Content, EntryTable, FieldSummary, Manifest, Sieve, Sifted, Status
-from neve.tree.legacy import ParquetEntries
-from neve.tree.tracked import leaf
-from neve.tree.tracked.checks import refuse_twice_live
-from neve.tree.tracked.fields import is_tracked
-from neve.tree.tracked.root import read_root
-from neve.tree.tracked.sift import TOGETHER, Chosen, can_sift, chosen_files, entries_of
-from neve.tree.typed import typed
+from neve.tree.parquet_entries import ParquetEntries
+from neve.tree.partition_types import at_once, typed
+from neve.tree.v4 import leaf
+from neve.tree.v4.checks import refuse_twice_live
+from neve.tree.v4.fields import is_tracked
+from neve.tree.v4.filtered_read import TOGETHER, Chosen, can_sift, chosen_files, entries_of
+from neve.tree.v4.root import read_root
 
 __all__ = [
     "header_of",

@@ -29,8 +29,8 @@ from neve.io.files import write_new
 from neve.model.partition import Specs, arrow_type
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.values import whole
+from neve.tree.avro_schemas import V3, entry_schema, list_schema
 from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
-from neve.tree.schemas import V3, entry_schema, list_schema
 
 __all__ = ["UNASSIGNED", "ManifestContext", "assign_row_ids", "encode_manifest", "write_list", "write_manifests"]
 

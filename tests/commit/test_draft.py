@@ -33,7 +33,7 @@ class Opened:
     def __init__(self, kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths: list[str] = []
         from neve.tree import read
-        from neve.tree.tracked import leaf
+        from neve.tree.v4 import leaf
 
         def counting(original: Callable[..., object]) -> Callable[..., object]:
             def run(source: object, path: str, *rest: object) -> object:

@@ -66,7 +66,7 @@ from pyiceberg.types import (
 )
 
 from neve.plan.metrics_filter import STATISTICS, FileRanges, may_match, must_match, of_field
-from neve.tree.files import entries_of
+from neve.tree.pyiceberg_files import entries_of
 from tests.plan.files import entries, spec, specs_of
 
 SMALL = st.integers(-4, 4)

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, NestedField, UUIDType
 
-from neve.tree.tracked.statistics import LOWER, NULLS, UPPER, VALUES, aggregated, column_of
+from neve.tree.v4.statistics import LOWER, NULLS, UPPER, VALUES, aggregated, column_of
 
 KEYS = [bytes([first]) * 16 for first in (0x10, 0x20, 0x90)]
 BINARY = pa.binary(16)

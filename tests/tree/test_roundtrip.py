@@ -21,9 +21,9 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 from neve.errors import CorruptFile, TableError
 from neve.model.metadata import parse
 from neve.model.partition import PartitionKey, Specs
-from neve.tree.carry import write_carried
+from neve.tree.copy_entries import write_carried
 from neve.tree.entries import DETAIL, EntryTable, Manifest, Status
-from neve.tree.files import entries_of
+from neve.tree.pyiceberg_files import entries_of
 from neve.tree.read import read_entries, read_list, read_manifest, with_detail
 from neve.tree.write import ManifestContext, assign_row_ids, write_list, write_manifests
 

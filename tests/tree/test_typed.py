@@ -33,9 +33,9 @@ import neve
 from neve.commit.actions import Append, DeleteFiles, RowDelta
 from neve.errors import CorruptFile
 from neve.model.partition import Specs
-from neve.tree import typed as typing
-from neve.tree.schemas import entry_schema
-from neve.tree.typed import typed
+from neve.tree import partition_types as typing
+from neve.tree.avro_schemas import entry_schema
+from neve.tree.partition_types import typed
 from tests.commit.kit import SCHEMA, Kit, removed
 
 ID_ONLY = Schema(SCHEMA.fields[0], SCHEMA.fields[2])

@@ -34,9 +34,9 @@ from pyiceberg.types import (
 from neve.io.parquet_by_field_id import open_by_id
 from neve.model.partition import Specs
 from neve.tree.entries import EntryTable, Status
-from neve.tree.tracked import statistics
-from neve.tree.tracked.change import rows_of
-from neve.tree.tracked.rows import encode_rows, read_rows
+from neve.tree.v4 import statistics
+from neve.tree.v4.commit_rows import rows_of
+from neve.tree.v4.rows import encode_rows, read_rows
 
 KINDS = {
     BooleanType(): (False, True),

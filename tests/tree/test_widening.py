@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.tree.tracked.widening import widened
+from neve.tree.v4.statistics import widened
 
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

@@ -13,18 +13,7 @@ from neve.errors import CorruptFile, TableError, UnsupportedFeature
 from neve.io.parquet_by_field_id import IdTable
 from neve.io.paths import resolve, resolve_all
 from neve.tree.entries import LIVE, EntryTable, Manifest, Status
-from neve.tree.tracked.fields import COLUMN_FILES, FORMAT_VERSION, ContentType
-
-__all__ = [
-    "check_leaf",
-    "check_numbers",
-    "check_root",
-    "check_rows",
-    "refuse_column_files",
-    "refuse_twice",
-    "refuse_twice_live",
-    "resolved",
-]
+from neve.tree.v4.fields import COLUMN_FILES, FORMAT_VERSION, ContentType
 
 _REQUIRED = (
     "status",

@@ -13,8 +13,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-__all__ = ["entry_ids", "entry_schema", "file_ids", "list_schema"]
-
 V1, V2, V3 = 1, 2, 3
 ALL, SINCE_V2, ONLY_V3 = (V1, V2, V3), (V2, V3), (V3,)
 

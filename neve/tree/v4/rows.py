@@ -19,8 +19,8 @@ from neve.errors import CorruptFile, UnsupportedFeature
 from neve.io.parquet_by_field_id import IdPath, IdTable, encode_by_id
 from neve.model.partition import Specs
 from neve.model.values import whole
-from neve.tree.tracked import statistics
-from neve.tree.tracked.fields import (
+from neve.tree.v4 import statistics
+from neve.tree.v4.fields import (
     FIXED,
     MANIFEST_INFO,
     ONLY_IN_ROOT,
@@ -33,8 +33,6 @@ from neve.tree.tracked.fields import (
     ContentType,
     TrackedField,
 )
-
-__all__ = ["concat", "encode_rows", "fixed", "put", "read_rows", "typed_rows"]
 
 _TYPES = {f.column: f.type for f in FIXED}
 _ORDER = (TRACKING, 134, 157, 100, 101, 103, 104, 141, PARTITION, STATISTICS, 140, VECTOR, MANIFEST_INFO, 131, 132, 135)

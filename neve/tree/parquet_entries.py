@@ -14,9 +14,7 @@ import pyarrow as pa
 
 from neve.io.avro import ALL, Projection
 from neve.io.parquet_by_field_id import IdTable
-from neve.tree.schemas import entry_ids, file_ids
-
-__all__ = ["ParquetEntries"]
+from neve.tree.avro_schemas import entry_ids, file_ids
 
 _FILE = 2
 _PARTITION = 102

@@ -17,11 +17,9 @@ from neve.io.paths import canonical_all, relativise_all, with_scheme_all
 from neve.model.partition import Specs
 from neve.model.values import whole
 from neve.tree.entries import LIVE, EntryTable, Status
-from neve.tree.tracked import statistics
-from neve.tree.tracked.fields import FORMAT_VERSION
-from neve.tree.tracked.rows import put, typed_rows
-
-__all__ = ["as_existing", "born_with", "changed", "rows_of", "stored"]
+from neve.tree.v4 import statistics
+from neve.tree.v4.fields import FORMAT_VERSION
+from neve.tree.v4.rows import put, typed_rows
 
 VECTOR_COLUMNS = ("vector_location", "vector_offset", "vector_size", "vector_cardinality", "vector_key")
 

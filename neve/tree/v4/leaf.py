@@ -21,25 +21,10 @@ from neve.io.parquet_by_field_id import IdTable, open_by_id
 from neve.io.storage_paths import check_is_file, local_target
 from neve.model.partition import Specs
 from neve.tree.entries import DETAIL, LIVE, Content, EntryTable, Leaf, Manifest, Status, distinct_specs
-from neve.tree.tracked import statistics
-from neve.tree.tracked.checks import check_leaf, refuse_column_files, refuse_twice, resolved
-from neve.tree.tracked.fields import ContentType
-from neve.tree.tracked.rows import put, read_rows
-
-__all__ = [
-    "MAPS",
-    "details",
-    "files_of",
-    "first_row_ids",
-    "hidden_rows",
-    "inherited",
-    "leaf_of",
-    "of_known_specs",
-    "open_leaf",
-    "read_view",
-    "shown_rows",
-    "whole_rows",
-]
+from neve.tree.v4 import statistics
+from neve.tree.v4.checks import check_leaf, refuse_column_files, refuse_twice, resolved
+from neve.tree.v4.fields import ContentType
+from neve.tree.v4.rows import put, read_rows
 
 _TRACKING = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "first_row_id")
 _FILE = ("content_type", "format_version", "location", "file_format", "record_count", "file_size_in_bytes", "spec_id")

@@ -21,13 +21,11 @@ from neve.errors import NeveError
 from neve.io.parquet_by_field_id import IdTable
 from neve.model.partition import Specs
 from neve.tree.entries import DETAIL, LIVE, EntryTable, Manifest, Sieve, Status, statistic_column
-from neve.tree.tracked.checks import check_leaf, check_numbers, check_rows, refuse_column_files, resolved
-from neve.tree.tracked.fields import ContentType
-from neve.tree.tracked.leaf import MAPS, files_of, first_row_ids, leaf_of, of_known_specs, open_leaf, shown_rows
-from neve.tree.tracked.rows import concat, read_rows
-from neve.tree.tracked.statistics import LOWER, NANS, NULLS, UPPER, column_of, kept_columns, metric_type
-
-__all__ = ["TOGETHER", "Chosen", "can_sift", "chosen_files", "entries_of"]
+from neve.tree.v4.checks import check_leaf, check_numbers, check_rows, refuse_column_files, resolved
+from neve.tree.v4.fields import ContentType
+from neve.tree.v4.leaf import MAPS, files_of, first_row_ids, leaf_of, of_known_specs, open_leaf, shown_rows
+from neve.tree.v4.rows import concat, read_rows
+from neve.tree.v4.statistics import LOWER, NANS, NULLS, UPPER, column_of, kept_columns, metric_type
 
 TOGETHER = 64
 """How many leaves are looked at together at most: more of them cost memory and save nothing."""

@@ -36,14 +36,12 @@ from neve.tree.entries import (
     Manifest,
     Status,
 )
-from neve.tree.tracked import statistics
-from neve.tree.tracked.checks import check_root, refuse_column_files, resolved
-from neve.tree.tracked.fields import FIXED, ContentType, is_tracked
-from neve.tree.tracked.leaf import of_known_specs
-from neve.tree.tracked.rows import range_column, read_rows
-from neve.tree.typed import told_by
-
-__all__ = ["Rows", "inline_manifests", "read_root"]
+from neve.tree.partition_types import told_by
+from neve.tree.v4 import statistics
+from neve.tree.v4.checks import check_root, refuse_column_files, resolved
+from neve.tree.v4.fields import FIXED, ContentType, is_tracked
+from neve.tree.v4.leaf import of_known_specs
+from neve.tree.v4.rows import range_column, read_rows
 
 _MANIFESTS = (ContentType.DATA_MANIFEST, ContentType.DELETE_MANIFEST)
 _METRICS = (statistics.LOWER, statistics.UPPER, statistics.VALUES, statistics.NULLS, statistics.NANS)

@@ -24,8 +24,6 @@ from neve.tree.entries import DETAIL, EntryTable, Manifest
 from neve.tree.read import with_detail
 from neve.tree.write import ManifestContext, encode_manifest, publish
 
-__all__ = ["write_carried"]
-
 _ENCODED = frozenset({"data_file"})
 _RAW = Projection(fields=frozenset({"data_file"}), encoded=_ENCODED)
 _ROW_IDS = Projection(fields=frozenset({"data_file.first_row_id"}))

@@ -16,13 +16,11 @@ from neve.io.paths import with_scheme_all
 from neve.model.partition import Specs
 from neve.model.values import decode_exact
 from neve.tree.entries import LIVE, MIXED_SPECS, Leaf, Manifest, Status
-from neve.tree.tracked import statistics
-from neve.tree.tracked.change import as_existing, stored
-from neve.tree.tracked.fields import FORMAT_VERSION, LEGACY_VERSION, ContentType
-from neve.tree.tracked.rows import concat, encode_rows, put, range_column, typed_rows
+from neve.tree.v4 import statistics
+from neve.tree.v4.commit_rows import as_existing, stored
+from neve.tree.v4.fields import FORMAT_VERSION, LEGACY_VERSION, ContentType
+from neve.tree.v4.rows import concat, encode_rows, put, range_column, typed_rows
 from neve.tree.write import UNASSIGNED, ManifestContext
-
-__all__ = ["Listed", "encode_root", "write_leaves"]
 
 _NO_HIDDEN = np.zeros(0, np.int64)
 

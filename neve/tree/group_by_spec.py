@@ -16,14 +16,6 @@ from pyiceberg.table.metadata import TableMetadata
 from neve.errors import UnknownName
 from neve.tree.entries import Content, EntryTable
 
-__all__ = [
-    "entries_by_manifest",
-    "group_entries_by_spec",
-    "group_files_by_spec",
-    "validate_added_data_files",
-    "vectors_in",
-]
-
 FIRST_SPEC = 0
 """The spec of a v1 file that names none."""
 

@@ -11,8 +11,6 @@ from pyiceberg.manifest import DataFile
 from neve.model.partition import Specs
 from neve.tree.entries import CORE, DETAIL, EntryTable, Status
 
-__all__ = ["entries_of"]
-
 _MAPS = {f.name for f in DETAIL} - {"key_metadata", "split_offsets"}
 _NOT_OF_FILE = {"manifest", "row", "status", "snapshot_id", "sequence_number", "file_sequence_number", "spec_id"}
 

@@ -14,22 +14,6 @@ import pyarrow as pa
 
 from neve.io.parquet_by_field_id import IdPath
 
-__all__ = [
-    "COLUMN_FILES",
-    "FIXED",
-    "FORMAT_VERSION",
-    "LEGACY_VERSION",
-    "MANIFEST_INFO",
-    "PARTITION",
-    "RANGES",
-    "STATISTICS",
-    "TRACKING",
-    "VECTOR",
-    "ContentType",
-    "TrackedField",
-    "is_tracked",
-]
-
 FORMAT_VERSION = 4
 LEGACY_VERSION = 0
 """What a row says of a leaf that an older version defines."""

@@ -20,19 +20,17 @@ from neve.io.files import write_new
 from neve.io.mumbling import encode
 from neve.io.paths import canonical_all
 from neve.model.partition import Specs
-from neve.tree.carry import write_carried
+from neve.tree.copy_entries import write_carried
 from neve.tree.entries import DETAIL, LIVE, Content, EntryTable, Leaf, Manifest, Status
-from neve.tree.grouping import vectors_in
+from neve.tree.group_by_spec import vectors_in
 from neve.tree.read import read_manifest
-from neve.tree.tracked.change import VECTOR_COLUMNS, as_existing, born_with, changed, rows_of, vectors_of
-from neve.tree.tracked.fields import ContentType
-from neve.tree.tracked.leaf import hidden_rows, leaf_of, whole_rows
-from neve.tree.tracked.root import inline_manifests
-from neve.tree.tracked.rows import concat, put
-from neve.tree.tracked.write import encode_root, write_leaves
+from neve.tree.v4.commit_rows import VECTOR_COLUMNS, as_existing, born_with, changed, rows_of, vectors_of
+from neve.tree.v4.fields import ContentType
+from neve.tree.v4.leaf import hidden_rows, leaf_of, whole_rows
+from neve.tree.v4.root import inline_manifests
+from neve.tree.v4.rows import concat, put
+from neve.tree.v4.write import encode_root, write_leaves
 from neve.tree.write import UNASSIGNED, ManifestContext, assign_row_ids, write_list, write_manifests
-
-__all__ = ["Edit", "Listing", "Shape", "shape_of"]
 
 _NO_ROW_ID_YET = -(1 << 62)
 _NOTHING = np.zeros(0, np.int64)

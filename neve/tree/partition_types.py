@@ -2,11 +2,13 @@
 
 A column may be dropped while files of an old spec still lie in its partitions, and the schemas that knew it may be
 cleaned up after that. Every manifest says in its header what its partition tuples are made of.
+
+How many manifests are read at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -19,14 +21,17 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from neve.errors import CorruptFile
 from neve.io.avro import read_header
 from neve.io.files import read_all
-from neve.io.parallel import in_threads
+from neve.io.parallel import in_threads, readers
 from neve.io.parquet_by_field_id import IdTable, is_parquet, open_by_id
 from neve.model.partition import Meaning, Specs, meaning
 from neve.model.schema_rules import can_promote
-from neve.tree.at_once import at_once
 from neve.tree.entries import MIXED_SPECS, Manifest
 
-__all__ = ["told_by", "typed"]
+
+def at_once(io: FileIO, manifests: Collection[Manifest]) -> int:
+    """How many of some manifests are worth reading at once."""
+    return readers(io, (m.file for m in manifests), sum(m.length for m in manifests))
+
 
 _ENTRY, _TUPLE = 2, 102  # field ids of the file in an entry, and of its partition
 _NEWEST = 4  # a value that was promoted was promoted under the rules of its time
