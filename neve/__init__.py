@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from neve.ops.results import ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
     from neve.ops.rewrite_manifests import RewriteManifestsResult
     from neve.ops.scan import Scan
-    from neve.plan.change import ChangePlan
-    from neve.plan.dangling import DanglingPlan
+    from neve.plan.delete_files import DanglingPlan
     from neve.plan.manifests import ManifestPlan
     from neve.plan.partition_filter import FilterStats
+    from neve.plan.row_change import ChangePlan
     from neve.plan.scan import ScanPlan
     from neve.source.register import register
     from neve.table import Table
@@ -124,8 +124,8 @@ _HOMES = {
     "neve.ops.results": ("ChangeResult", "DeleteResult", "MergeResult", "UpdateResult", "WriteResult"),
     "neve.ops.rewrite_manifests": ("RewriteManifestsResult",),
     "neve.ops.scan": ("Scan",),
-    "neve.plan.change": ("ChangePlan",),
-    "neve.plan.dangling": ("DanglingPlan",),
+    "neve.plan.row_change": ("ChangePlan",),
+    "neve.plan.delete_files": ("DanglingPlan",),
     "neve.plan.manifests": ("ManifestPlan",),
     "neve.plan.partition_filter": ("FilterStats",),
     "neve.plan.scan": ("ScanPlan",),

@@ -40,7 +40,7 @@ from neve.commit.vectors import united
 from neve.commit.window import Base, Refused
 from neve.io.paths import canonical_all
 from neve.model.partition import Specs
-from neve.plan.row_filter import RowFilter
+from neve.plan.file_filter import RowFilter
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
 from neve.tree.group_by_spec import FIRST_SPEC, vectors_in
 from neve.tree.read import read_entries

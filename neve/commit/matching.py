@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from neve.commit.partitions import PartitionSet
+from neve.plan.file_filter import RowFilter
 from neve.plan.ranges import Mask
-from neve.plan.row_filter import RowFilter
 from neve.tree.entries import EntryTable, Manifest
 
 __all__ = ["Scope"]

@@ -14,7 +14,7 @@ from neve.commit.outcome import Check, Conflict, conflict_over
 from neve.commit.window import Window
 from neve.errors import UnknownName
 from neve.plan.delete_index import referenced_paths
-from neve.plan.row_filter import RowFilter
+from neve.plan.file_filter import RowFilter
 from neve.tree.checks import unfit_deletes
 from neve.tree.group_by_spec import validate_added_data_files
 

@@ -35,7 +35,7 @@ from neve.commit.requests import (
 from neve.commit.selection import identities
 from neve.commit.window import Base, Refused, Window
 from neve.plan.delete_index import attach, referenced_paths
-from neve.plan.row_filter import RowFilter
+from neve.plan.file_filter import RowFilter
 from neve.tree.entries import Content, EntryTable, Status
 from neve.tree.group_by_spec import vectors_in
 

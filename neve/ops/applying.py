@@ -32,8 +32,7 @@ from neve.ops.events import Step, tell
 from neve.ops.planning import plan as plan_of
 from neve.ops.results import ChangeResult
 from neve.ops.touched import Touched, folded, paths_of
-from neve.plan.change import ChangePlan, in_two
-from neve.plan.lanes import keep_their_place
+from neve.plan.row_change import ChangePlan, in_two, keep_their_place
 from neve.plan.scan import ScanPlan
 from neve.run.arrow.taskset import tasks_of
 from neve.run.arrow.types import Carrier, arrow_type

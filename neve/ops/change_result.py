@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from neve.commit.outcome import Committed, Outcome
 from neve.ops.context import TableContext
 from neve.ops.results import ChangeResult
-from neve.plan.change import ChangePlan
+from neve.plan.row_change import ChangePlan
 from neve.plan.scan import ScanPlan
 from neve.run.spark.pairs import Pairs
 from neve.run.spark.positions import deleted_positions

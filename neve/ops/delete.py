@@ -29,7 +29,7 @@ from neve.ops.context import TableContext
 from neve.ops.results import DeleteResult
 from neve.ops.row_change import RowChange
 from neve.ops.target import Resolved, Target, Where, metadata_columns_in, plainly, resolved, row_condition
-from neve.plan.change import ChangePlan
+from neve.plan.row_change import ChangePlan
 from neve.run.spark.expressions import Expressions
 from neve.run.tally import CHANGE_COLUMNS, CLAUSE, Effects
 

@@ -42,7 +42,7 @@ from neve.ops.merge_source import MergeSource, SourceKeys, merge_source
 from neve.ops.results import MergeResult
 from neve.ops.row_change import RowChange
 from neve.ops.target import Resolved, resolved
-from neve.plan.change import ChangePlan
+from neve.plan.row_change import ChangePlan
 from neve.predicate import parse
 from neve.predicate.column_names import equalities
 from neve.predicate.sql_features import features_of

@@ -21,7 +21,7 @@ from neve.ops.context import TableContext
 from neve.ops.merge_clauses import Action, Clause, Kind
 from neve.ops.merge_source import SOURCE_ROW, MergeSource, refuse_duplicate_names
 from neve.ops.target import Target, metadata_columns_in, plainly
-from neve.plan.change import ChangePlan
+from neve.plan.row_change import ChangePlan
 from neve.run.arrow.columns import LAST_UPDATED, ROW_ID
 from neve.run.spark.among import Among
 from neve.run.spark.columns import by_name

@@ -24,7 +24,7 @@ from neve.display.html import Summarised
 from neve.ops.context import TableContext
 from neve.ops.rerunning import land_anew
 from neve.ops.tidying import Tidying
-from neve.plan.dangling import DanglingPlan, dangling
+from neve.plan.delete_files import DanglingPlan, dangling
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest
 from neve.tree.read import manifests_of, read_entries

@@ -33,9 +33,9 @@ from neve.ops.context import TableContext
 from neve.ops.rerunning import land_anew
 from neve.ops.tidying import Tidying
 from neve.ops.touched import Touched, folded
+from neve.plan.delete_files import DeletesPlan, plan_delete_rewrite
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
-from neve.plan.rewrite_deletes import DeletesPlan, plan_delete_rewrite
 from neve.plan.rewrite_options import OPTIONS, RewriteOptions
 from neve.plan.scan import ScanPlan
 from neve.predicate import parse

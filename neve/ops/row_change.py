@@ -26,7 +26,7 @@ from neve.ops.events import Step, tell
 from neve.ops.planning import plan as plan_of
 from neve.ops.results import ChangeResult
 from neve.ops.target import Where, predicate_of
-from neve.plan.change import ChangePlan, Mode, in_two
+from neve.plan.row_change import ChangePlan, Mode, in_two
 from neve.plan.scan import ScanPlan
 from neve.predicate import Predicate
 

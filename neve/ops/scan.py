@@ -39,8 +39,7 @@ from neve.io.untrusted import untrusted
 from neve.ops.context import TableContext
 from neve.ops.planning import plan
 from neve.ops.times import milliseconds
-from neve.plan.columns import projected, top_level
-from neve.plan.scan import ScanPlan
+from neve.plan.scan import ScanPlan, projected, top_level
 from neve.predicate import Predicate, parse
 from neve.predicate.normalize import bound
 from neve.run.arrow.local import read_table

@@ -17,8 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from neve.errors import UnsupportedFeature, UserError
 from neve.ops.context import TableContext
 from neve.ops.views import tables_beside, views_of
-from neve.plan.columns import METADATA_COLUMNS
-from neve.plan.scan import ScanPlan
+from neve.plan.scan import METADATA_COLUMNS, ScanPlan
 from neve.predicate import Predicate, parse
 from neve.predicate.normalize import compared
 from neve.predicate.sql_features import features_of

@@ -35,7 +35,7 @@ from neve.ops.context import TableContext
 from neve.ops.results import UpdateResult
 from neve.ops.row_change import RowChange
 from neve.ops.target import Resolved, Target, Where, metadata_columns_in, plainly, resolved, row_condition
-from neve.plan.change import ChangePlan
+from neve.plan.row_change import ChangePlan
 from neve.run.arrow.types import rounded_by_spark
 from neve.run.spark.columns import by_name
 from neve.run.spark.expressions import Expressions, Value

@@ -36,7 +36,7 @@ from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.ops.inspect import Inspect
 from neve.ops.scan import Scan
-from neve.plan.columns import METADATA_COLUMNS
+from neve.plan.scan import METADATA_COLUMNS
 from neve.predicate.column_names import quoted
 from neve.predicate.parse import pruning
 from neve.predicate.table_references import TableName, with_tables, without

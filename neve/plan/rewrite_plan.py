@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from neve.display.format import several
 from neve.display.html import Explained
 from neve.model.partition import PartitionKey
-from neve.plan.diagnostics import Diagnostics
-from neve.plan.partition_filter import FilterStats
+from neve.plan.partition_filter import Diagnostics, FilterStats
 from neve.plan.ranges import Mask
 from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.scan import ScanPlan

@@ -27,8 +27,7 @@ from neve.model.pyiceberg_private import fields_by_id
 from neve.model.snapshots import Snapshot
 from neve.ops.context import TableContext
 from neve.ops.scan import Scan
-from neve.plan.columns import projected
-from neve.plan.scan import ScanPlan, ScanStats
+from neve.plan.scan import ScanPlan, ScanStats, projected
 from neve.source.data_source import Pin
 from neve.source.options import StreamReadOptions, TableOptions
 from neve.source.reading import Planned, refuse_other_types, schema_of

@@ -19,8 +19,7 @@ from pyspark.sql.datasource import Filter, InputPartition
 from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import TableContext
 from neve.ops.scan import Scan
-from neve.plan.columns import METADATA_COLUMNS
-from neve.plan.scan import ScanPlan
+from neve.plan.scan import METADATA_COLUMNS, ScanPlan
 from neve.predicate import parse
 from neve.predicate.normalize import all_of
 from neve.run.arrow.columns import metadata_columns

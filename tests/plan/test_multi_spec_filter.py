@@ -16,13 +16,15 @@ from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, LessThan, No
 import neve
 from neve.errors import TableError, UnknownName, UserError
 from neve.model.partition import PartitionKey, Specs
-from neve.plan import diagnostics, ranges
-from neve.plan.diagnostics import Diagnostics, Undecided
+from neve.plan import partition_filter as diagnostics
+from neve.plan import ranges
 from neve.plan.partition_filter import (
+    Diagnostics,
     FilterStats,
     MultiSpecPartitionFilter,
     PartitionFilter,
     PartitionFilterEvaluator,
+    Undecided,
 )
 from neve.plan.rewrite_plan import (
     RewriteDataFilesPlan,

@@ -18,7 +18,6 @@ from pyiceberg.types import DateType, LongType, NestedField, StringType, StructT
 
 from neve.errors import TableError, UnknownName
 from neve.model.partition import Specs
-from neve.plan.columns import projected
 from neve.plan.delete_index import attach
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
@@ -26,6 +25,7 @@ from neve.plan.scan import (
     ScanPlan,
     filter_partitions,
     plan_scan,
+    projected,
     prune_manifests,
     statistics_matter,
     with_manifests,

@@ -14,8 +14,8 @@ from neve.display.html import plain
 from neve.ops.expire_snapshots import ExpireResult
 from neve.ops.maintain import MaintenancePlan, MaintenanceResult, Proposal
 from neve.ops.results import GroupResult, MergeResult, RewriteResult, UpdateResult, WriteResult
-from neve.plan.change import ChangePlan
 from neve.plan.partition_filter import FilterStats
+from neve.plan.row_change import ChangePlan
 from tests.report.reading import Reading
 from tests.report.stage import HOSTILE
 

@@ -20,8 +20,6 @@ from neve.plan.partition_filter import PartitionFilter
 from neve.plan.ranges import Mask
 from neve.tree.entries import Content, EntryTable, Manifest
 
-__all__ = ["RowFilter"]
-
 
 @dataclass(frozen=True)
 class RowFilter:

@@ -3,25 +3,27 @@
 The files of the table fall in three: those no row of which can match are left alone; those every row of which matches,
 as their partition or their statistics prove, are *whole* and need no look; the others are *read*, and what becomes of
 each is known when its matching rows are.
+
+Which files keep their place when they are rewritten: their rows stay in the partition and in the order they have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table.metadata import TableMetadata
 
 from neve.display.format import several
 from neve.display.html import Explained
-from neve.plan.row_filter import RowFilter
+from neve.plan.file_filter import RowFilter
+from neve.plan.ranges import Mask
 from neve.plan.scan import ScanPlan
 from neve.tree.entries import EntryTable
-
-__all__ = ["ChangePlan", "Mode", "in_two"]
 
 Mode = Literal["copy-on-write", "merge-on-read"]
 
@@ -124,3 +126,30 @@ def _described(files: EntryTable, spec_id: int) -> str:
     names = ", ".join(f"{f.name} ({f.transform})" for f in files.specs[spec_id].fields)
     rows = several(int(files.numpy("record_count").sum()), "row")
     return f"{several(len(files), 'file')} by {names}, {rows}" if names else f"{several(len(files), 'file')}, {rows}"
+
+
+def keep_their_place(files: EntryTable, metadata: TableMetadata, assigned: Collection[int]) -> Mask:
+    """The files whose rows need not be brought together anew when columns with these field ids change.
+
+    Every row is written under the default spec and in the table's sort order. A file that is there already, in columns
+    that do not change, is patched where it is.
+    """
+    return _in_partition(files, metadata, assigned) & _in_order(files, metadata, assigned)
+
+
+def _in_partition(files: EntryTable, metadata: TableMetadata, assigned: Collection[int]) -> Mask:
+    spec = metadata.spec()
+    if files.specs.is_unpartitioned(spec.spec_id):
+        return np.ones(len(files), bool)
+    if any(field.source_id in assigned for field in spec.fields):
+        return np.zeros(len(files), bool)
+    return np.asarray(files.numpy("spec_id") == spec.spec_id)
+
+
+def _in_order(files: EntryTable, metadata: TableMetadata, assigned: Collection[int]) -> Mask:
+    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
+    if order is None or not order.fields:
+        return np.ones(len(files), bool)
+    if any(field.source_id in assigned for field in order.fields):
+        return np.zeros(len(files), bool)
+    return np.asarray(pc.fill_null(files["sort_order_id"], 0).to_numpy() == order.order_id)

@@ -3,6 +3,12 @@
 Position delete files are grouped by partition and packed as data files are. Where the table keeps vectors every one of
 them is replaced, since a vector is what readers are quickest with. Equality deletes are replaced when that is asked
 for. Positions of files that are gone vanish on the way.
+
+Delete files that apply to no live data file.
+
+A delete file is dangling when a scan would read it for no data file. That is a better question than where the lowest
+sequence number of its partition lies: it finds deletes of a file that is gone while older files stay, and it keeps
+equality deletes of an unpartitioned spec, which apply to files of every other spec.
 """
 
 from __future__ import annotations
@@ -26,8 +32,6 @@ from neve.plan.ranges import Mask
 from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.scan import ScanPlan, ScanStats
 from neve.tree.entries import Content, EntryTable
-
-__all__ = ["DeletesPlan", "plan_delete_rewrite"]
 
 
 @dataclass(frozen=True)
@@ -152,3 +156,35 @@ def _renumbered(groups: Sequence[Rows]) -> list[Rows]:
 
 def _is(entries: EntryTable, column: str, value: str) -> Mask:
     return np.asarray(pc.equal(entries[column], value).to_numpy(), bool) if len(entries) else np.zeros(0, bool)
+
+
+@dataclass(frozen=True)
+class DanglingPlan(Explained):
+    """The delete files of a snapshot that apply to nothing."""
+
+    snapshot_id: int | None
+    deletes: EntryTable  # the dangling ones
+    delete_files: int = 0  # how many delete files there are
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths of the dangling delete files; vectors may share one."""
+        return tuple(dict.fromkeys(self.deletes["file_path"].to_pylist()))
+
+    def explain(self) -> str:
+        """The plan in words, with every path."""
+        if not len(self.deletes):
+            return f"nothing to remove: {several(self.delete_files, 'delete file')}, all of live data files"
+        rows = zip(*(self.deletes[n].to_pylist() for n in ("content", "spec_id", "file_path")), strict=True)
+        lines = [f"  {_KINDS[Content(content)]} deletes of spec {spec}: {path}" for content, spec, path in rows]
+        return "\n".join([f"remove {len(self.deletes)} of {several(self.delete_files, 'delete file')}", *lines])
+
+
+_KINDS = {Content.POSITION_DELETES: "position", Content.EQUALITY_DELETES: "equality"}
+
+
+def dangling(data: EntryTable, deletes: EntryTable) -> EntryTable:
+    """The delete files that apply to none of the data files; both are live, deletes with the bounds of their paths."""
+    applies = np.zeros(len(deletes), bool)
+    applies[attach(data, deletes)["delete"].to_numpy()] = True
+    return deletes.filter(pa.array(~applies))
