@@ -34,16 +34,16 @@ from neve.ops.results import ChangeResult
 from neve.ops.touched import Touched, folded, paths_of
 from neve.plan.row_change import ChangePlan, in_two, keep_their_place
 from neve.plan.scan import ScanPlan
-from neve.run.arrow.taskset import tasks_of
-from neve.run.arrow.types import Carrier, arrow_type
-from neve.run.spark.kept import kept
+from neve.run.change_tally import CLAUSE, FILE, Effects, Tally
+from neve.run.read.tasks import tasks_of
+from neve.run.read.types import Carrier, arrow_type
 from neve.run.spark.patch import Patching
 from neve.run.spark.session import quiet_errors
 from neve.run.spark.write import count_changes, write_changes
-from neve.run.tally import CLAUSE, FILE, Effects, Tally
-from neve.run.writing.deletes import write_deletes
-from neve.run.writing.patch import Patch
-from neve.run.writing.target import WriteOptions, WriteTarget
+from neve.run.spark.writing_job import kept
+from neve.run.write.delete_files import write_deletes
+from neve.run.write.patch import Patch
+from neve.run.write.target import WriteOptions, WriteTarget
 from neve.tree.entries import EntryTable
 
 __all__ = ["Applied", "Applying", "Change"]

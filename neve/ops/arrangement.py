@@ -15,9 +15,9 @@ from neve.model.ddl import order_of_terms
 from neve.ops.context import TableContext
 from neve.plan.rewrite import FileGroup
 from neve.plan.rewrite_options import RewriteOptions
-from neve.run.spark.arrange import Spread
+from neve.run.spark.distribution import Spread
 from neve.run.spark.rewrite import ZOrder
-from neve.run.writing.target import WriteTarget
+from neve.run.write.target import WriteTarget
 
 __all__ = ["Arrangement", "RowOrder"]
 

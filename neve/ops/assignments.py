@@ -19,10 +19,10 @@ from neve.errors import UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import TableContext
 from neve.predicate.column_names import find_column, parted
 from neve.predicate.sql_features import features_of
-from neve.run.arrow.types import is_rounded, rounded_by_spark
-from neve.run.spark.columns import by_name, literal
+from neve.run.read.types import is_rounded, rounded_by_spark
 from neve.run.spark.expressions import Expressions, Value, as_column, refused
-from neve.run.spark.store import stored
+from neve.run.spark.read_columns import by_name, literal
+from neve.run.spark.store_assignment import stored
 from neve.run.spark.types import spark_type
 
 __all__ = ["Assignments", "refuse_cut", "refuse_rounded"]

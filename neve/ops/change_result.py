@@ -11,10 +11,9 @@ from neve.ops.context import TableContext
 from neve.ops.results import ChangeResult
 from neve.plan.row_change import ChangePlan
 from neve.plan.scan import ScanPlan
-from neve.run.spark.pairs import Pairs
-from neve.run.spark.positions import deleted_positions
+from neve.run.change_tally import Effects, Tally
+from neve.run.spark.position_deletes import Pairs, deleted_positions
 from neve.run.spark.read import read
-from neve.run.tally import Effects, Tally
 from neve.tree.entries import Content, EntryTable
 
 __all__ = ["Made", "by_spec", "live_rows", "result_of"]

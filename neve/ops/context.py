@@ -19,7 +19,7 @@ from neve.errors import UnknownName, UserError
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties, properties_of
-from neve.run.facts import TableFacts
+from neve.run.table_facts import TableFacts
 from neve.tree.partition_types import typed
 from neve.tree.read import manifests_of
 

@@ -30,8 +30,8 @@ from neve.ops.results import DeleteResult
 from neve.ops.row_change import RowChange
 from neve.ops.target import Resolved, Target, Where, metadata_columns_in, plainly, resolved, row_condition
 from neve.plan.row_change import ChangePlan
+from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE, Effects
 from neve.run.spark.expressions import Expressions
-from neve.run.tally import CHANGE_COLUMNS, CLAUSE, Effects
 
 __all__ = ["Delete"]
 

@@ -47,7 +47,7 @@ from neve.predicate import parse
 from neve.predicate.column_names import equalities
 from neve.predicate.sql_features import features_of
 from neve.run.spark.expressions import Value
-from neve.run.spark.rows import lasting
+from neve.run.spark.input_rows import lasting
 from neve.run.spark.session import is_case_sensitive, is_read_otherwise
 from neve.run.spark.types import iceberg_schema
 

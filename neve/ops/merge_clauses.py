@@ -12,8 +12,8 @@ from neve.errors import UserError
 from neve.ops.assignments import Assignments
 from neve.ops.context import TableContext
 from neve.predicate.column_names import qualified
-from neve.run.spark.columns import by_name
 from neve.run.spark.expressions import Value
+from neve.run.spark.read_columns import by_name
 from neve.run.spark.session import is_case_sensitive
 
 __all__ = ["Action", "Clause", "Kind", "refuse_unreachable"]

@@ -22,12 +22,12 @@ from neve.ops.merge_clauses import Action, Clause, Kind
 from neve.ops.merge_source import SOURCE_ROW, MergeSource, refuse_duplicate_names
 from neve.ops.target import Target, metadata_columns_in, plainly
 from neve.plan.row_change import ChangePlan
-from neve.run.arrow.columns import LAST_UPDATED, ROW_ID
-from neve.run.spark.among import Among
-from neve.run.spark.columns import by_name
+from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION, SOURCE, Effects
+from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
 from neve.run.spark.expressions import Expressions, Value, as_column
+from neve.run.spark.parquet_scan import Among
+from neve.run.spark.read_columns import by_name
 from neve.run.spark.types import spark_type
-from neve.run.tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION, SOURCE, Effects
 
 __all__ = ["MergeJob"]
 

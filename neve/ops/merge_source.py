@@ -40,12 +40,12 @@ from neve.ops.views import tables_beside, views_of
 from neve.predicate.column_names import Equality, find_column, quoted
 from neve.predicate.comparison import make
 from neve.predicate.sql_text import words
-from neve.run.arrow.types import is_rounded
-from neve.run.spark.among import Among
-from neve.run.spark.kept import is_kept, kept
-from neve.run.spark.rows import as_arrow, as_dataframe, carried
+from neve.run.read.types import is_rounded
+from neve.run.spark.input_rows import as_arrow, as_dataframe, carried
+from neve.run.spark.parquet_scan import Among
 from neve.run.spark.session import is_case_sensitive, is_classic
 from neve.run.spark.types import spark_type
+from neve.run.spark.writing_job import is_kept, kept
 
 __all__ = ["SOURCE_ROW", "MergeSource", "SourceKeys", "merge_source"]
 

@@ -18,8 +18,8 @@ from neve.commit.protocol import commit
 from neve.commit.summary import refuse_own_names
 from neve.ops.context import TableContext
 from neve.ops.results import WriteResult
-from neve.run.spark.rows import write_rows
-from neve.run.writing.target import WriteTarget
+from neve.run.spark.input_rows import write_rows
+from neve.run.write.target import WriteTarget
 from neve.tree.entries import EntryTable
 
 __all__ = ["publish", "write_and_publish"]

@@ -39,16 +39,15 @@ from neve.plan.partition_filter import PartitionFilter
 from neve.plan.rewrite_options import OPTIONS, RewriteOptions
 from neve.plan.scan import ScanPlan
 from neve.predicate import parse
-from neve.run.arrow.columns import ORDINAL
-from neve.run.arrow.columns import POSITION as ROW_POSITION
-from neve.run.arrow.taskset import numbered
-from neve.run.spark.pairs import Pairs
-from neve.run.spark.positions import deleted_positions
+from neve.run.change_tally import CLAUSE, FILE, POSITION, Effects
+from neve.run.read.metadata_columns import ORDINAL
+from neve.run.read.metadata_columns import POSITION as ROW_POSITION
+from neve.run.read.tasks import numbered
+from neve.run.spark.position_deletes import Pairs, deleted_positions
 from neve.run.spark.read import read
 from neve.run.spark.write import count_changes
-from neve.run.tally import CLAUSE, FILE, POSITION, Effects
-from neve.run.writing.deletes import Deleted, write_deletes
-from neve.run.writing.target import WriteTarget
+from neve.run.write.delete_files import Deleted, write_deletes
+from neve.run.write.target import WriteTarget
 from neve.tree.entries import DETAIL, Content, EntryTable
 from neve.tree.read import manifests_of, read_entries
 

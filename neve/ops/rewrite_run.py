@@ -28,7 +28,7 @@ from neve.ops.results import GroupResult, RewriteResult
 from neve.plan.rewrite import FileGroup, RewritePlan, RewritePlanningResult
 from neve.run.spark.rewrite import Rewriting, Rewritten
 from neve.run.spark.session import is_classic
-from neve.run.writing.target import WriteOptions, WriteTarget
+from neve.run.write.target import WriteOptions, WriteTarget
 from neve.tree.entries import EntryTable
 
 __all__ = ["Progress", "RewriteOrders", "RewriteRun"]

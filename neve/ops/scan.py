@@ -42,13 +42,13 @@ from neve.ops.times import milliseconds
 from neve.plan.scan import ScanPlan, projected, top_level
 from neve.predicate import Predicate, parse
 from neve.predicate.normalize import bound
-from neve.run.arrow.local import read_table
-from neve.run.arrow.types import Carrier, arrow_type, rounded_by_spark
-from neve.run.facts import TableFacts
-from neve.run.spark.columns import by_name, narrowed
-from neve.run.spark.condition import condition
+from neve.run.read.scan import read_table
+from neve.run.read.types import Carrier, arrow_type, rounded_by_spark
+from neve.run.spark.expressions import condition
 from neve.run.spark.read import read
+from neve.run.spark.read_columns import by_name, narrowed
 from neve.run.spark.session import quiet_errors
+from neve.run.table_facts import TableFacts
 
 __all__ = ["Scan"]
 

@@ -21,14 +21,13 @@ from neve.plan.scan import METADATA_COLUMNS, ScanPlan
 from neve.predicate import Predicate, parse
 from neve.predicate.normalize import compared
 from neve.predicate.sql_features import features_of
-from neve.run.arrow.columns import LAST_UPDATED, ORDINAL, ROW_ID
-from neve.run.arrow.columns import POSITION as ROW_POSITION
-from neve.run.spark.among import Among
-from neve.run.spark.condition import condition
-from neve.run.spark.expressions import as_column, plain_error
+from neve.run.change_tally import FILE, POSITION
+from neve.run.read.metadata_columns import LAST_UPDATED, ORDINAL, ROW_ID
+from neve.run.read.metadata_columns import POSITION as ROW_POSITION
+from neve.run.spark.expressions import as_column, condition, plain_error
+from neve.run.spark.parquet_scan import Among
 from neve.run.spark.read import read
 from neve.run.spark.session import is_case_sensitive, is_read_otherwise, quiet_errors
-from neve.run.tally import FILE, POSITION
 
 __all__ = ["Resolved", "Target", "Where", "metadata_columns_in", "plainly", "predicate_of", "resolved", "row_condition"]
 

@@ -17,11 +17,10 @@ from neve.io.deletion_vectors import PositionSet
 from neve.ops.context import TableContext
 from neve.plan.delete_index import referenced_paths
 from neve.plan.scan import ScanPlan
-from neve.run.arrow.taskset import numbered
-from neve.run.spark.pairs import Pairs
-from neve.run.spark.positions import deleted_positions
-from neve.run.tally import Tally
-from neve.run.writing.deletes import Deleted
+from neve.run.change_tally import Tally
+from neve.run.read.tasks import numbered
+from neve.run.spark.position_deletes import Pairs, deleted_positions
+from neve.run.write.delete_files import Deleted
 from neve.tree.entries import Content, EntryTable
 
 __all__ = ["Folded", "Touched", "folded", "paths_of"]

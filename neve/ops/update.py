@@ -36,10 +36,10 @@ from neve.ops.results import UpdateResult
 from neve.ops.row_change import RowChange
 from neve.ops.target import Resolved, Target, Where, metadata_columns_in, plainly, resolved, row_condition
 from neve.plan.row_change import ChangePlan
-from neve.run.arrow.types import rounded_by_spark
-from neve.run.spark.columns import by_name
+from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION, Effects
+from neve.run.read.types import rounded_by_spark
 from neve.run.spark.expressions import Expressions, Value
-from neve.run.tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION, Effects
+from neve.run.spark.read_columns import by_name
 
 __all__ = ["Update"]
 

@@ -40,7 +40,7 @@ from neve.plan.scan import METADATA_COLUMNS
 from neve.predicate.column_names import quoted
 from neve.predicate.parse import pruning
 from neve.predicate.table_references import TableName, with_tables, without
-from neve.run.spark.rows import as_dataframe
+from neve.run.spark.input_rows import as_dataframe
 from neve.run.spark.session import is_read_otherwise
 
 __all__ = ["METADATA_TABLES", "Find", "TableRead", "Views", "tables_beside", "tables_of", "views_of"]

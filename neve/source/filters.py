@@ -18,7 +18,7 @@ from pyspark.sql import datasource as spark
 
 from neve.errors import UserError
 from neve.predicate.normalize import all_of, normal
-from neve.run.arrow.types import Carrier, arrow_type
+from neve.run.read.types import Carrier, arrow_type
 
 __all__ = ["expression_of", "is_same_in_spark"]
 

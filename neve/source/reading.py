@@ -22,11 +22,11 @@ from neve.ops.scan import Scan
 from neve.plan.scan import METADATA_COLUMNS, ScanPlan
 from neve.predicate import parse
 from neve.predicate.normalize import all_of
-from neve.run.arrow.columns import metadata_columns
-from neve.run.arrow.local import Reading
-from neve.run.arrow.taskset import divided, groups, tasks_of
-from neve.run.arrow.types import Carrier
-from neve.run.spark.packed import packed
+from neve.run.read.metadata_columns import metadata_columns
+from neve.run.read.scan import Reading
+from neve.run.read.tasks import divided, groups, tasks_of
+from neve.run.read.types import Carrier
+from neve.run.spark.arrow_exchange import packed
 from neve.run.spark.types import spark_field, spark_schema
 from neve.source.data_source import Pin
 from neve.source.filters import expression_of, is_same_in_spark

@@ -24,11 +24,11 @@ from pyspark.sql.datasource import (
 
 from neve.errors import UserError
 from neve.model.partition import Specs
-from neve.run.arrow.local import Reading
-from neve.run.spark.packed import packed, unpacked
-from neve.run.writing.layout import FileNames
-from neve.run.writing.sink import file_rows, write_batches
-from neve.run.writing.target import WriteTarget
+from neve.run.read.scan import Reading
+from neve.run.spark.arrow_exchange import packed, unpacked
+from neve.run.write.data_files import file_rows, write_batches
+from neve.run.write.partitioning import FileNames
+from neve.run.write.target import WriteTarget
 from neve.tree.entries import EntryTable
 
 __all__ = ["FileWriter", "RowReader", "Sealed", "SinkTask", "StreamRows", "TableRows", "TableWriter", "Written"]

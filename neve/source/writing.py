@@ -25,9 +25,9 @@ from neve.ops.context import TableContext
 from neve.ops.overwrite import overwrite_of
 from neve.ops.overwrite_partitions import replacement_of
 from neve.ops.publish import publish
-from neve.run.writing.assignment import check_assignable
-from neve.run.writing.target import WriteOptions as FileOptions
-from neve.run.writing.target import WriteTarget
+from neve.run.write.store_assignment import check_assignable
+from neve.run.write.target import WriteOptions as FileOptions
+from neve.run.write.target import WriteTarget
 from neve.source.options import TableOptions, WriteOptions
 from neve.source.workers import FileWriter, Written
 from neve.tree.entries import EntryTable

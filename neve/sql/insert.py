@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 
 from neve.errors import UnknownName, UserError
 from neve.ops.results import WriteResult
-from neve.run.spark.columns import by_name
-from neve.run.spark.store import stored
+from neve.run.spark.read_columns import by_name
+from neve.run.spark.store_assignment import stored
 from neve.sql.options import Options
 from neve.sql.query import QUERY, query_text, rows_of
 from neve.sql.reader import Reader

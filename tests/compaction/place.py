@@ -31,7 +31,7 @@ from neve.commit.protocol import commit
 from neve.commit.retry import Environment, Phase
 from neve.io.deletion_vectors import PositionSet
 from neve.io.puffin import pack_vectors
-from neve.run.writing.schema import file_schema
+from neve.run.write.file_schema import file_schema
 from neve.tree.entries import DETAIL, Content, EntryTable, Status
 from tests.dml.oracle import multiset
 from tests.dml.stage import Forgetful

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from neve.run.checksum import Checksum, row_hashes
+from neve.run.row_checksum import Checksum, row_hashes
 
 FLOATS = st.floats(width=64) | st.sampled_from([0.0, -0.0, float("nan"), float("inf")])
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

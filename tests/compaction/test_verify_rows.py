@@ -9,7 +9,7 @@ import pytest
 
 from neve import Table
 from neve.errors import TableError
-from neve.run.checksum import Checksum
+from neve.run.row_checksum import Checksum
 from neve.run.spark.rewrite import Rewriting, Rewritten
 from tests.compaction.place import (
     ALL,

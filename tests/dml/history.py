@@ -21,9 +21,9 @@ from neve.commit.actions import Append, Removed, RewriteFiles, RowDelta
 from neve.commit.outcome import require
 from neve.commit.protocol import commit
 from neve.model.ddl import schema_of_ddl
-from neve.run.writing.local import write_arrow
-from neve.run.writing.schema import file_schema
-from neve.run.writing.target import WriteTarget
+from neve.run.write.data_files import write_arrow
+from neve.run.write.file_schema import file_schema
+from neve.run.write.target import WriteTarget
 from neve.tree.entries import Content, EntryTable, Status
 from tests.dml.oracle import Oracle
 from tests.dml.rows import Rows

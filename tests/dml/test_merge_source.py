@@ -19,7 +19,7 @@ import neve
 from neve import Table
 from neve.commit.retry import Environment, Phase
 from neve.errors import UnsupportedFeature, UserError
-from neve.run.spark.kept import is_kept
+from neve.run.spark.writing_job import is_kept
 
 KEYS = "t.id = s.id"
 FAR_DAY = 5_000_000  # in the year 15659

@@ -128,7 +128,7 @@ def test_a_name_that_is_not_quoted_for_spark_is_noticed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     table, rows = named(neve.connect(tmp_path / "lake", spark=spark.newSession()), ["it's", "back`tick"])
-    monkeypatch.setattr("neve.run.spark.columns.by_name", lambda name, qualifier=None: F.col(f"`{name}`"))
+    monkeypatch.setattr("neve.run.spark.read_columns.by_name", lambda name, qualifier=None: F.col(f"`{name}`"))
     with tallied(CAUGHT) as tally, tally.case("a name that ends the quotes around it"):
         assert "[INVALID_ATTRIBUTE_NAME_SYNTAX]" in misread(table, rows, "back`tick", "spark")
         tally.figure("found")

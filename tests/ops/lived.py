@@ -21,9 +21,9 @@ from neve.commit.actions import Append, DeleteFiles, Removed, RowDelta
 from neve.model.partition import Specs
 from neve.ops.context import TableContext
 from neve.ops.verify import Audit, Finding, verify
-from neve.run.facts import TableFacts
-from neve.run.writing.local import write_arrow
-from neve.run.writing.target import WriteTarget
+from neve.run.table_facts import TableFacts
+from neve.run.write.data_files import write_arrow
+from neve.run.write.target import WriteTarget
 from neve.tree.entries import EntryTable
 from tests.commit.kit import Kit
 

@@ -16,7 +16,7 @@ from neve import Table
 from neve.catalog import LostRace
 from neve.errors import CommitConflict, UserError
 from neve.ops import scan
-from neve.run import files
+from neve.run.read import file_reader as files
 
 
 @pytest.fixture

@@ -30,10 +30,10 @@ from neve.ops.context import TableContext
 from neve.ops.touched import Touched, folded, paths_of
 from neve.plan.scan import ScanPlan
 from neve.predicate import parse
-from neve.run.arrow.local import read_table
-from neve.run.writing.deletes import write_deletes
-from neve.run.writing.local import write_arrow
-from neve.run.writing.target import WriteOptions, WriteTarget
+from neve.run.read.scan import read_table
+from neve.run.write.data_files import write_arrow
+from neve.run.write.delete_files import write_deletes
+from neve.run.write.target import WriteOptions, WriteTarget
 from neve.tree.entries import EntryTable
 
 COLUMNS = "id bigint, region string, n bigint, note string"

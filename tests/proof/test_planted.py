@@ -18,7 +18,8 @@ from neve.errors import NeveError
 from neve.io import files as io_files
 from neve.io.deletion_vectors import PositionSet
 from neve.io.puffin import pack_vectors
-from neve.run.writing import deletes, durable
+from neve.run.write import data_files as durable
+from neve.run.write import delete_files as deletes
 from tests.dml.expressions import Column, Comparison, Literal
 from tests.dml.lives import Life
 from tests.dml.model import ColumnDef

@@ -12,7 +12,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.transforms import parse_transform
 
 from neve.model.partition import Specs
-from neve.run.writing.target import WriteOptions, WriteTarget
+from neve.run.write.target import WriteOptions, WriteTarget
 
 Aim = Callable[..., WriteTarget]
 

@@ -21,7 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, DoubleType, LongType, NestedField, StringType
 
 from neve.errors import NeveError
-from neve.run.files import FileTask, ReadTarget, read_tasks
+from neve.run.read.file_reader import FileTask, ReadTarget, read_tasks
 
 Fields = dict[int, tuple[int, Any]]  # of a structure: the type and the value by number
 INTEGERS, BINARY, LIST, STRUCT = (4, 5, 6), 8, 9, 12

@@ -21,9 +21,17 @@ from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
 from pyiceberg.transforms import IdentityTransform
 
 from neve.model.partition import Specs
-from neve.run.arrow.taskset import tasks_of
-from neve.run.facts import TableFacts
-from neve.run.files import Carrier, DeleteFile, EqualityDeletes, FileTask, ReadTarget, arrow_schema, read_tasks
+from neve.run.read.file_reader import (
+    Carrier,
+    DeleteFile,
+    EqualityDeletes,
+    FileTask,
+    ReadTarget,
+    arrow_schema,
+    read_tasks,
+)
+from neve.run.read.tasks import tasks_of
+from neve.run.table_facts import TableFacts
 from neve.tree.entries import Content
 from neve.tree.read import manifests_of, read_entries
 

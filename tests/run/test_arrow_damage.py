@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from neve.errors import CorruptFile, MissingFile, NeveError
-from neve.run.files import FileTask, ReadTarget, read_batches
+from neve.run.read.file_reader import FileTask, ReadTarget, read_batches
 from tests.run.footers import CONTRADICTIONS, contradicting
 
 TARGET = ReadTarget(Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "s", StringType())))
@@ -153,7 +153,7 @@ def test_avro_reads_the_same_in_many_runs_of_blocks(
     rows = [{"id": None if i % 7 == 0 else i, "s": f"v{i}" * (i % 5)} for i in range(20_000)]
     with path.open("wb") as out:
         fastavro.writer(out, AVRO, rows, codec=codec, sync_interval=2_000)
-    monkeypatch.setattr("neve.run.arrow.avro.RUN_BYTES", 10_000)
+    monkeypatch.setattr("neve.run.read.formats.RUN_BYTES", 10_000)
     batches = list(read_batches(io, FileTask(str(path), "AVRO"), TARGET, add_position=True))
     assert len(batches) > 5
     found = pa.Table.from_batches(batches)

@@ -20,10 +20,25 @@ from pyiceberg.types import DoubleType, IcebergType, IntegerType, LongType, Nest
 from neve.errors import CorruptFile, LimitExceeded
 from neve.io import puffin
 from neve.io.deletion_vectors import PositionSet
-from neve.run.arrow.columns import DATA_SEQUENCE_NUMBER, FILE, LAST_UPDATED, PARTITION_ID, POSITION, ROW_ID, SPEC_ID
-from neve.run.arrow.equality import EqualityIndex
-from neve.run.arrow.keys import KeySet
-from neve.run.files import DeleteFile, EqualityDeletes, FileTask, ReadTarget, arrow_schema, positions_in, read_tasks
+from neve.run.read.equality_deletes import EqualityIndex, KeySet
+from neve.run.read.file_reader import (
+    DeleteFile,
+    EqualityDeletes,
+    FileTask,
+    ReadTarget,
+    arrow_schema,
+    positions_in,
+    read_tasks,
+)
+from neve.run.read.metadata_columns import (
+    DATA_SEQUENCE_NUMBER,
+    FILE,
+    LAST_UPDATED,
+    PARTITION_ID,
+    POSITION,
+    ROW_ID,
+    SPEC_ID,
+)
 
 ID = NestedField(1, "id", LongType(), required=False)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from neve.run.arrow.taskset import divided, file_tasks
-from neve.run.files import arrow_schema, read_tasks
+from neve.run.read.file_reader import arrow_schema, read_tasks
+from neve.run.read.tasks import divided, file_tasks
 from tests.run.foreign import FIXTURES, ForeignTable, shared
 
 pytestmark = [

@@ -53,10 +53,9 @@ from pyiceberg.types import (
 from neve.model.partition import Specs
 from neve.plan.scan import ScanPlan, plan_scan
 from neve.predicate.normalize import bound
-from neve.run.arrow.columns import POSITION
-from neve.run.arrow.local import read_plan, read_table
-from neve.run.arrow.rowfilter import matching
-from neve.run.files import FileTask, ReadTarget, read_batches
+from neve.run.read.file_reader import FileTask, ReadTarget, read_batches
+from neve.run.read.metadata_columns import POSITION
+from neve.run.read.scan import matching, read_plan, read_table
 from neve.tree.entries import Content
 from neve.tree.read import manifests_of, read_entries
 from tests.run.foreign import FIXTURES, ForeignTable, shared

@@ -43,8 +43,8 @@ from pyiceberg.types import (
 
 from neve.errors import CorruptFile, UnsupportedFeature
 from neve.predicate.normalize import bound
-from neve.run.arrow import ids
-from neve.run.files import Carrier, FileTask, ReadTarget, arrow_schema, read_batches
+from neve.run.read import field_ids as ids
+from neve.run.read.file_reader import Carrier, FileTask, ReadTarget, arrow_schema, read_batches
 
 UTC = dt.UTC
 

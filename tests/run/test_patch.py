@@ -15,15 +15,14 @@ from pyiceberg.types import LongType, NestedField
 
 from neve.errors import CorruptFile, LimitExceeded
 from neve.model.partition import Specs
-from neve.run.arrow import deletes as position_files
-from neve.run.arrow import equality
-from neve.run.arrow.equality import EqualityIndex
-from neve.run.arrow.tasks import DeleteFile, EqualityDeletes, ReadTarget
-from neve.run.arrow.taskset import tasks_of
-from neve.run.facts import TableFacts
-from neve.run.spark.packed import packed
-from neve.run.tally import CLAUSE, POSITION, Effects
-from neve.run.writing.patch import HEAD, Patch
+from neve.run.change_tally import CLAUSE, POSITION, Effects
+from neve.run.read import equality_deletes as equality
+from neve.run.read import position_deletes as position_files
+from neve.run.read.equality_deletes import EqualityIndex
+from neve.run.read.tasks import DeleteFile, EqualityDeletes, ReadTarget, tasks_of
+from neve.run.spark.arrow_exchange import packed
+from neve.run.table_facts import TableFacts
+from neve.run.write.patch import HEAD, Patch
 from neve.tree.entries import DETAIL, Content, EntryTable
 from tests.run.conftest import Aim
 

@@ -10,7 +10,7 @@ from zipimport import zipimporter
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from neve.run.spark.mapped import mapped
+from neve.run.spark.arrow_exchange import mapped
 
 
 def test_a_worker_is_ready_for_its_next_task(spark: SparkSession):

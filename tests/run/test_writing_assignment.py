@@ -38,8 +38,8 @@ from pyiceberg.types import (
 )
 
 from neve.errors import UnknownName, UserError
-from neve.run.writing.assignment import assigned, check_assignable
-from neve.run.writing.schema import file_schema
+from neve.run.write.file_schema import file_schema
+from neve.run.write.store_assignment import assigned, check_assignable
 
 BERLIN = pa.timestamp("us", "Europe/Berlin")
 

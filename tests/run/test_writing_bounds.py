@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.types import BinaryType, DecimalType, FixedType, LongType, StringType, UUIDType
 
-from neve.run.writing.bounds import lower_bound, upper_binary, upper_bound, upper_text
+from neve.run.write.metrics import lower_bound, upper_binary, upper_bound, upper_text
 
 LENGTHS = st.integers(1, 5)
 SURROGATES = {"min_codepoint": 0xD000, "max_codepoint": 0x10FFFF, "exclude_categories": ("Cs",)}

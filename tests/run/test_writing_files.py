@@ -42,11 +42,10 @@ from pyiceberg.types import (
 )
 
 from neve.errors import TableError, UnsupportedFeature, UserError
-from neve.run.writing.layout import FileNames
-from neve.run.writing.local import write_arrow
-from neve.run.writing.rolling import WrittenFile
-from neve.run.writing.sink import file_rows, write_batches
-from neve.run.writing.target import WriteTarget
+from neve.run.write.data_files import file_rows, write_arrow, write_batches
+from neve.run.write.partitioning import FileNames
+from neve.run.write.rolling_writer import WrittenFile
+from neve.run.write.target import WriteTarget
 from neve.tree.entries import DETAIL, EntryTable, Status
 
 NAMES = FileNames(0, 0, "write")

@@ -12,7 +12,7 @@ from pyiceberg.types import DateType, IntegerType, LongType, NestedField, String
 
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties
-from neve.run.writing.layout import FileNames, Layout, partition_path
+from neve.run.write.partitioning import FileNames, Layout, partition_path
 
 HASHED = {"write.object-storage.enabled": "true"}
 FLAT = {**HASHED, "write.object-storage.partitioned-paths": "false"}

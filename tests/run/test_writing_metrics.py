@@ -42,10 +42,10 @@ from pyiceberg.types import (
 
 import neve
 from neve.model.properties import TableProperties
-from neve.run.writing.assignment import assigned
-from neve.run.writing.metrics import Observed, file_metrics, leaves_of
-from neve.run.writing.parquet import parquet_options
-from neve.run.writing.schema import file_schema, with_lineage
+from neve.run.write.file_schema import file_schema, with_lineage
+from neve.run.write.metrics import Observed, file_metrics, leaves_of
+from neve.run.write.store_assignment import assigned
+from neve.run.write.target import parquet_options
 
 
 def measured(

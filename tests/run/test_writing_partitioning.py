@@ -37,8 +37,8 @@ from pyiceberg.types import (
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.model.partition import Specs
-from neve.run.arrow.types import arrow_type
-from neve.run.writing.partitioning import Partitioner, apply_transform
+from neve.run.read.types import arrow_type
+from neve.run.write.partitioning import Partitioner, apply_transform
 
 DAY = 86_400_000_000
 MICROS = st.integers(-62135596800000000, 253402300799999999) | st.integers(-2 * DAY, 2 * DAY)

@@ -13,10 +13,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from neve.errors import UserError
-from neve.run.writing.layout import FileNames
-from neve.run.writing.local import write_arrow
-from neve.run.writing.sink import write_batches
-from neve.run.writing.target import WriteTarget
+from neve.run.write.data_files import write_arrow, write_batches
+from neve.run.write.partitioning import FileNames
+from neve.run.write.target import WriteTarget
 from tests.servers import ObjectStore
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))

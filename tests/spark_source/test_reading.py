@@ -17,8 +17,8 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 import neve
 from neve.errors import UnknownName, UnsupportedFeature, UserError
-from neve.run.arrow.local import read_table
-from neve.run.arrow.types import Carrier
+from neve.run.read.scan import read_table
+from neve.run.read.types import Carrier
 from neve.source.connection import Connection
 from tests.extent import IS_LONG
 from tests.foreign import checksum, made_tables, needs_fixtures

@@ -21,7 +21,7 @@ from neve.model.values import comparable, ordered, ordered_type
 from neve.ops.audit.findings import Finding, flagged
 from neve.ops.audit.footers import ColumnRange, kind_of
 from neve.plan.metrics_filter import of_field
-from neve.run.facts import TableFacts
+from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable
 
 __all__ = ["STATISTICS", "column_findings"]

@@ -18,9 +18,9 @@ from neve.ops.audit.findings import Finding, about
 from neve.ops.audit.footers import ColumnRange, column_ranges
 from neve.ops.audit.forest import Forest, Ints, Mask
 from neve.ops.events import Step, tell
-from neve.run.arrow.formats import open_file
-from neve.run.arrow.parquet import ParquetData
-from neve.run.facts import TableFacts
+from neve.run.read.formats import open_file
+from neve.run.read.parquet import ParquetData
+from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable
 from neve.tree.read import with_detail
 

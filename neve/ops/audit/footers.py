@@ -14,11 +14,11 @@ from pyiceberg.types import IcebergType, LongType, StringType
 
 from neve.errors import CorruptFile
 from neve.io.parquet_footer import ChunkStatistics, parse_statistics
-from neve.run.arrow.bounds import bound
-from neve.run.arrow.columns import DELETE_PATH_ID, DELETE_POSITION_ID
-from neve.run.arrow.ids import FileField, identified
-from neve.run.arrow.parquet import ParquetData
-from neve.run.facts import TableFacts
+from neve.run.read.field_ids import FileField, identified
+from neve.run.read.metadata_columns import DELETE_PATH_ID, DELETE_POSITION_ID
+from neve.run.read.parquet import ParquetData
+from neve.run.read.row_groups import bound
+from neve.run.table_facts import TableFacts
 
 __all__ = ["ColumnRange", "column_ranges", "kind_of"]
 

@@ -3,25 +3,31 @@
 Spark analyses them against a frame of the right columns. What it says is turned into one sentence that names the
 clause. An aggregate, a window or a generator has no meaning for a single row; a condition that may change its answer
 when it is asked again would delete one row and write another.
+
+An Iceberg expression as a condition on rows, with the meaning SQL gives it: a comparison with null is not true.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from pyiceberg.expressions import BooleanExpression, BoundTerm
+from pyiceberg.expressions.literals import Literal
+from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
+from pyiceberg.schema import Schema
 from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812  # noqa: N812
 from pyspark.sql import types as sp
 
 from neve.errors import UserError
+from neve.predicate.normalize import bound
 from neve.predicate.sql_features import features_of
+from neve.run.spark.read_columns import by_name, literal
 from neve.run.spark.session import is_classic, quiet_errors
-
-__all__ = ["Expressions", "Value", "as_column", "plain_error", "refused"]
 
 Value: TypeAlias = str | Column
 """An expression: Spark SQL text, or a Column."""
@@ -170,3 +176,83 @@ def _nondeterministic(clause: str, value: Value, what: str) -> UserError:
         f"{what} may answer differently when asked again, so rows could be lost or doubled. "
         "Use a deterministic condition, or store the value in the source first.",
     )
+
+
+def condition(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool = True) -> Column:
+    """The condition of an expression on the columns of a schema; of its normal form, by which files are judged too."""
+    return visit(bound(expression, schema, case_sensitive=case_sensitive), _Condition(schema))
+
+
+class _Condition(BoundBooleanExpressionVisitor[Column]):
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+
+    def column(self, term: BoundTerm) -> Column:
+        """The column of a term; a nested one is reached through its structs."""
+        name = self.schema.find_column_name(term.ref().field.field_id) or ""
+        top = max((f.name for f in self.schema.fields if (name + ".").startswith(f.name + ".")), key=len)
+        found = by_name(top)
+        for part in filter(None, name.removeprefix(top).split(".")):
+            found = found.getField(part)
+        return found
+
+    def value(self, term: BoundTerm, value: Any) -> Column:
+        """A literal of the column's type."""
+        return literal(value.value if isinstance(value, Literal) else value, term.ref().field)
+
+    def visit_true(self) -> Column:
+        return F.lit(True)
+
+    def visit_false(self) -> Column:
+        return F.lit(False)
+
+    def visit_not(self, child_result: Column) -> Column:
+        return ~child_result
+
+    def visit_and(self, left_result: Column, right_result: Column) -> Column:
+        return left_result & right_result
+
+    def visit_or(self, left_result: Column, right_result: Column) -> Column:
+        return left_result | right_result
+
+    def visit_in(self, term: BoundTerm, literals: Set[Any]) -> Column:
+        return self.column(term).isin(*(self.value(term, v) for v in literals))
+
+    def visit_not_in(self, term: BoundTerm, literals: Set[Any]) -> Column:
+        return ~self.visit_in(term, literals)
+
+    def visit_is_nan(self, term: BoundTerm) -> Column:
+        return F.isnan(self.column(term))
+
+    def visit_not_nan(self, term: BoundTerm) -> Column:
+        return ~F.isnan(self.column(term))
+
+    def visit_is_null(self, term: BoundTerm) -> Column:
+        return self.column(term).isNull()
+
+    def visit_not_null(self, term: BoundTerm) -> Column:
+        return self.column(term).isNotNull()
+
+    def visit_equal(self, term: BoundTerm, literal: Any) -> Column:
+        return self.column(term) == self.value(term, literal)
+
+    def visit_not_equal(self, term: BoundTerm, literal: Any) -> Column:
+        return self.column(term) != self.value(term, literal)
+
+    def visit_greater_than_or_equal(self, term: BoundTerm, literal: Any) -> Column:
+        return self.column(term) >= self.value(term, literal)
+
+    def visit_greater_than(self, term: BoundTerm, literal: Any) -> Column:
+        return self.column(term) > self.value(term, literal)
+
+    def visit_less_than(self, term: BoundTerm, literal: Any) -> Column:
+        return self.column(term) < self.value(term, literal)
+
+    def visit_less_than_or_equal(self, term: BoundTerm, literal: Any) -> Column:
+        return self.column(term) <= self.value(term, literal)
+
+    def visit_starts_with(self, term: BoundTerm, literal: Any) -> Column:
+        return self.column(term).startswith(self.value(term, literal))
+
+    def visit_not_starts_with(self, term: BoundTerm, literal: Any) -> Column:
+        return ~self.visit_starts_with(term, literal)

@@ -16,18 +16,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from neve.io.deletion_vectors import PositionSet
-from neve.run.arrow.taskset import group_count
-from neve.run.spark.columns import by_name
-from neve.run.spark.job import files_of, run_writing_job
-from neve.run.spark.mapped import mapped
-from neve.run.spark.packed import packed
+from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION
+from neve.run.read.tasks import group_count
+from neve.run.spark.arrow_exchange import mapped, packed
+from neve.run.spark.read_columns import by_name
 from neve.run.spark.types import spark_schema
 from neve.run.spark.write import write
-from neve.run.tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION
-from neve.run.writing.layout import FileNames
-from neve.run.writing.patch import HEAD, Patch
-from neve.run.writing.rolling import WrittenFile
-from neve.run.writing.sink import write_batches
+from neve.run.spark.writing_job import files_of, run_writing_job
+from neve.run.write.data_files import write_batches
+from neve.run.write.partitioning import FileNames
+from neve.run.write.patch import HEAD, Patch
+from neve.run.write.rolling_writer import WrittenFile
 
 __all__ = ["Patching"]
 

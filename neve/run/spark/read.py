@@ -6,15 +6,22 @@ joined away, the passes are united, and the columns get their names.
 
 The rows are those of the plan's files: the plan's predicate has chosen files and is not applied to rows. A filter on
 the result reaches the Parquet reader, which skips row groups by it.
+
+From files and their deletes to passes of Spark's Parquet reader, and the files left to Arrow.
+
+Files without deleted positions share a pass that costs nothing extra. The others have their vectors broadcast, which
+takes up to 8 KiB for 65,536 rows; files beyond a budget are read through Arrow, where each task holds its own vectors
+only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
@@ -23,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from neve.errors import UnknownName, UserError
 from neve.io.paths import refuse_unreadable
 from neve.plan.scan import ScanPlan
-from neve.run.arrow.columns import (
+from neve.run.read.metadata_columns import (
     DATA_SEQUENCE_NUMBER,
     FILE,
     LAST_UPDATED,
@@ -32,20 +39,89 @@ from neve.run.arrow.columns import (
     SPEC_ID,
     partition_column,
 )
-from neve.run.arrow.taskset import numbered, tasks_of
-from neve.run.facts import TableFacts
-from neve.run.spark.among import Among
-from neve.run.spark.arrow_read import arrow_scan
-from neve.run.spark.equality import EqualityJoins, equality_joins
-from neve.run.spark.names import ReadNames, synthetic
-from neve.run.spark.pairs import Pairs, Rows
-from neve.run.spark.passes import Lane, native_passes
-from neve.run.spark.scan import Pass, scan
+from neve.run.read.tasks import numbered, tasks_of
+from neve.run.spark.arrow_scan import arrow_scan
+from neve.run.spark.equality_deletes import EqualityJoins, equality_joins
+from neve.run.spark.file_routing import route
+from neve.run.spark.parquet_scan import Among, Pass, scan
+from neve.run.spark.position_deletes import CHUNK_BITS, CHUNK_BYTES, Pairs, Rows, deleted_positions, split_by_size
+from neve.run.spark.read_columns import ReadNames, former_names, synthetic
 from neve.run.spark.session import prepare
 from neve.run.spark.types import spark_schema
-from neve.tree.entries import Content
+from neve.run.table_facts import TableFacts
+from neve.tree.entries import Content, EntryTable
 
-__all__ = ["metadata_columns_of", "read"]
+BROADCAST_BYTES = 64 << 20  # of a driver that may have 1 GiB
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Files of a scan that are read alike, and the deletes by position that apply to them."""
+
+    files: EntryTable
+    deletes: EntryTable
+    pairs: Pairs
+    fields: tuple[NestedField, ...]
+    scopes: pa.Array | None = None
+
+    def of(self, rows: Rows) -> Lane:
+        """The lane of some of the files."""
+        return replace(
+            self, files=self.files.take(rows), pairs=self.pairs.of_files(rows), scopes=_taken(self.scopes, rows)
+        )
+
+
+def native_passes(spark: SparkSession, lane: Lane, facts: TableFacts) -> tuple[list[Pass], Rows]:
+    """The passes that read a lane's files, and the rows of the files they leave out."""
+    if not len(lane.files):
+        return [], np.array([], np.int64)
+    routes = route(spark, lane.files, lane.fields, facts)
+    touched = lane.pairs.touched(len(lane.files))
+    heavy = (
+        np.flatnonzero(np.cumsum(_broadcast_bytes(lane)) > BROADCAST_BYTES) if touched.any() else np.array([], np.int64)
+    )
+    passes: list[Pass] = []
+    for kind in routes.native:
+        for former, some in former_names(lane.files.take(kind.rows), lane.fields, facts):
+            rows = kind.rows[some]
+            base = Pass(lane.files, lane.fields, kind.absent, kind.never_null, former, scopes=lane.scopes)
+            passes += _clean(base, rows[~touched[rows]])
+            passes += _deleted(spark, base, lane, np.setdiff1d(rows[touched[rows]], heavy), facts)
+    return passes, np.union1d(routes.arrow, heavy)
+
+
+def _broadcast_bytes(lane: Lane) -> NDArray[np.int64]:
+    """At most so many bytes of words each file takes: a chunk is stored if a row in it is deleted."""
+    chunks = (lane.files.numpy("record_count") >> CHUNK_BITS) + 1
+    deleted = np.zeros(len(lane.files), np.int64)
+    np.add.at(deleted, lane.pairs.file, lane.deletes.numpy("record_count")[lane.pairs.delete])
+    return np.minimum(chunks, deleted) * CHUNK_BYTES
+
+
+def _clean(base: Pass, rows: Rows) -> Iterator[Pass]:
+    if len(rows):
+        yield _of(base, rows)
+
+
+def _deleted(spark: SparkSession, base: Pass, lane: Lane, rows: Rows, facts: TableFacts) -> Iterator[Pass]:
+    """Files with deleted positions, told apart by size where possible; files without a live row are dropped."""
+    if not len(rows):
+        return
+    paths = lane.files["file_path"].take(pa.array(rows)).to_pylist()
+    positions = deleted_positions(spark, paths, lane.deletes, lane.pairs.of_files(rows), facts)
+    counts = lane.files.numpy("record_count")[rows].tolist()
+    is_live = np.array([not p.covers(count) for p, count in zip(positions, counts, strict=True)], bool)
+    rows, positions = rows[is_live], [p for p, live in zip(positions, is_live, strict=True) if live]
+    for some in split_by_size(lane.files.take(rows)) if len(rows) else []:
+        yield replace(_of(base, rows[some]), deleted=tuple(positions[at] for at in some))
+
+
+def _of(base: Pass, rows: Rows) -> Pass:
+    return replace(base, files=base.files.take(rows), scopes=_taken(base.scopes, rows))
+
+
+def _taken(scopes: pa.Array | None, rows: Rows) -> pa.Array | None:
+    return None if scopes is None else scopes.take(pa.array(rows))
 
 
 def read(

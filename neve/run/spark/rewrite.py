@@ -25,26 +25,23 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from neve.errors import UnsupportedFeature
 from neve.plan.rewrite import FileGroup
-from neve.run.arrow.taskset import divided, tasks_of
-from neve.run.arrow.types import rounded_by_spark
-from neve.run.checksum import Checksum
-from neve.run.facts import TableFacts
-from neve.run.spark.arrange import Spread, arranged, in_order, is_clustered, settings
-from neve.run.spark.assign import assigned_frame
-from neve.run.spark.handover import handover
-from neve.run.spark.job import Answer, WritingTask, files_of, run_writing_job
-from neve.run.spark.mapped import mapped
-from neve.run.spark.options import options_around
-from neve.run.spark.packed import packed
+from neve.run.change_tally import CLAUSE, POSITION, Effects
+from neve.run.read.tasks import divided, tasks_of
+from neve.run.read.types import rounded_by_spark
+from neve.run.row_checksum import Checksum
+from neve.run.spark.arrow_exchange import handover, mapped, packed
+from neve.run.spark.distribution import Spread, arranged, column_of, in_order, is_clustered, settings
 from neve.run.spark.read import read
-from neve.run.spark.transforms import column_of
-from neve.run.tally import CLAUSE, POSITION, Effects
-from neve.run.writing.assignment import assigned
-from neve.run.writing.layout import FileNames
-from neve.run.writing.patch import HEAD, Patch
-from neve.run.writing.rolling import WrittenFile
-from neve.run.writing.sink import write_batches
-from neve.run.writing.target import WriteTarget
+from neve.run.spark.session import options_around
+from neve.run.spark.store_assignment import assigned_frame
+from neve.run.spark.writing_job import Answer, WritingTask, files_of, run_writing_job
+from neve.run.table_facts import TableFacts
+from neve.run.write.data_files import write_batches
+from neve.run.write.partitioning import FileNames
+from neve.run.write.patch import HEAD, Patch
+from neve.run.write.rolling_writer import WrittenFile
+from neve.run.write.store_assignment import assigned
+from neve.run.write.target import WriteTarget
 from neve.run.zorder import z_keys
 
 __all__ = ["Rewriting", "Rewritten", "ZOrder"]

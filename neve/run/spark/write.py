@@ -12,18 +12,16 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from neve.run.spark.arrange import arranged, is_clustered, settings
-from neve.run.spark.assign import assigned_frame
-from neve.run.spark.handover import handover
-from neve.run.spark.job import WritingTask, files_of, run_writing_job
-from neve.run.spark.mapped import mapped
-from neve.run.spark.options import options_around
-from neve.run.spark.packed import packed, unpacked
-from neve.run.tally import CHANGE_COLUMNS, CLAUSE, SOURCE, Effects, Tally, TallyKeeper
-from neve.run.writing.layout import FileNames
-from neve.run.writing.rolling import WrittenFile
-from neve.run.writing.sink import write_batches
-from neve.run.writing.target import WriteTarget
+from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE, SOURCE, Effects, Tally, TallyKeeper
+from neve.run.spark.arrow_exchange import handover, mapped, packed, unpacked
+from neve.run.spark.distribution import arranged, is_clustered, settings
+from neve.run.spark.session import options_around
+from neve.run.spark.store_assignment import assigned_frame
+from neve.run.spark.writing_job import WritingTask, files_of, run_writing_job
+from neve.run.write.data_files import write_batches
+from neve.run.write.partitioning import FileNames
+from neve.run.write.rolling_writer import WrittenFile
+from neve.run.write.target import WriteTarget
 
 __all__ = ["count_changes", "write", "write_changes"]
 

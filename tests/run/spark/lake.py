@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from neve.io.deletion_vectors import PositionSet
 from neve.model.partition import Specs
 from neve.plan.scan import ScanPlan, ScanStats
-from neve.run.facts import TableFacts
 from neve.run.spark.read import read
+from neve.run.table_facts import TableFacts
 from neve.tree.entries import COUNTS, Content, EntryTable
 
 Row = dict[str, Any]

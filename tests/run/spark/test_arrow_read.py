@@ -42,10 +42,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import spark_partition_id
 
 from neve.model.partition import Specs
-from neve.run.arrow.columns import FILE, POSITION
-from neve.run.arrow.taskset import tasks_of
-from neve.run.facts import TableFacts
-from neve.run.spark.arrow_read import arrow_scan
+from neve.run.read.metadata_columns import FILE, POSITION
+from neve.run.read.tasks import tasks_of
+from neve.run.spark.arrow_scan import arrow_scan
+from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -14,12 +14,12 @@ from pyiceberg.types import LongType, NestedField
 from pyspark.sql import SparkSession
 
 import neve
-from neve.run.spark.handover import handover
-from neve.run.spark.job import run_writing_job
-from neve.run.spark.options import options_around
-from neve.run.writing.layout import FileNames
-from neve.run.writing.rolling import WrittenFile
-from neve.run.writing.target import WriteTarget
+from neve.run.spark.arrow_exchange import handover
+from neve.run.spark.session import options_around
+from neve.run.spark.writing_job import run_writing_job
+from neve.run.write.partitioning import FileNames
+from neve.run.write.rolling_writer import WrittenFile
+from neve.run.write.target import WriteTarget
 from tests.run.conftest import Aim
 
 RECORDS, BYTES = (f"spark.sql.execution.arrow.max{what}PerBatch" for what in ("Records", "Bytes"))

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import neve
-from neve.run.spark.options import options_around, own_option
+from neve.run.spark.session import options_around, own_option
 
 KNOWN, UNSET = "spark.sql.shuffle.partitions", "spark.neve.test.unset"
 

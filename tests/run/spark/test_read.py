@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from run.spark.lake import Row, TestLake, expected, rows_of
 
 from neve.errors import UserError
-from neve.run.spark import positions
-from neve.run.spark.options import options_around
+from neve.run.spark import position_deletes as positions
 from neve.run.spark.read import read
+from neve.run.spark.session import options_around
 
 
 def column(field_id: int, name: str, kind: ice.IcebergType = LongType(), **more: Any) -> NestedField:  # noqa: B008
@@ -129,7 +129,7 @@ def test_position_deletes_match_whatever_way_the_path_is_spelled(spark: SparkSes
 def test_vectors_beyond_the_broadcast_budget_are_applied_by_the_readers(
     spark: SparkSession, lake: TestLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neve.run.spark.passes.BROADCAST_BYTES", 8192)
+    monkeypatch.setattr("neve.run.spark.read.BROADCAST_BYTES", 8192)
     for i in range(3):
         lake.data(numbered(i * 10, 3 + i))
         lake.vector(i, [0])

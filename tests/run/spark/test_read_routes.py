@@ -21,11 +21,11 @@ from pyspark.sql import SparkSession
 from run.spark.lake import Row, TestLake, expected, identity, rows_of
 
 from neve.errors import TableError
-from neve.run.arrow.local import read_table
-from neve.run.spark import footers
-from neve.run.spark.options import options_around
+from neve.run.read.scan import read_table
+from neve.run.spark import file_routing as footers
+from neve.run.spark.file_routing import route
 from neve.run.spark.read import read
-from neve.run.spark.routes import route
+from neve.run.spark.session import options_around
 
 
 def column(field_id: int, name: str, kind: ice.IcebergType = LongType(), **more: Any) -> NestedField:  # noqa: B008

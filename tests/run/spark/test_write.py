@@ -30,9 +30,9 @@ from pyiceberg.types import (
 from pyspark.sql import DataFrame, SparkSession
 
 from neve.errors import UnknownName, UserError, WriteFailed
-from neve.run.spark.options import options_around
+from neve.run.spark.session import options_around
 from neve.run.spark.write import write
-from neve.run.writing.target import WriteTarget
+from neve.run.write.target import WriteTarget
 from neve.tree.entries import DETAIL, EntryTable
 
 SIMPLE = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))

@@ -45,7 +45,7 @@ from pyiceberg.types import LongType, NestedField
 from neve.model.partition import Specs
 from neve.run.spark.session import local_session
 from neve.run.spark.write import write
-from neve.run.writing.target import WriteOptions, WriteTarget
+from neve.run.write.target import WriteOptions, WriteTarget
 
 folder = sys.argv[1]
 spark = local_session("local[2,3]", {"spark.driver.memory": "1g", "spark.local.dir": folder})

@@ -28,9 +28,9 @@ from pyiceberg.types import (
 from pyspark.sql import SparkSession
 
 from neve.errors import UnknownName, UserError
-from neve.run.spark import rows as module
-from neve.run.spark.options import options_around
-from neve.run.spark.rows import as_dataframe, write_rows
+from neve.run.spark import input_rows as module
+from neve.run.spark.input_rows import as_dataframe, write_rows
+from neve.run.spark.session import options_around
 
 SCHEMA = Schema(
     NestedField(1, "id", IntegerType(), required=True),

@@ -28,9 +28,9 @@ from pyiceberg.types import (
 )
 from pyspark.sql import SparkSession
 
-from neve.run.spark.options import options_around
-from neve.run.spark.rows import as_dataframe
-from neve.run.spark.transforms import column_of, transformed
+from neve.run.spark.distribution import column_of, transformed
+from neve.run.spark.input_rows import as_dataframe
+from neve.run.spark.session import options_around
 
 DAY = 86_400_000_000
 EPOCH = datetime(1970, 1, 1)

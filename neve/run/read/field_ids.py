@@ -1,0 +1,162 @@
+"""Which field of a table each column of a file is.
+
+A file that carries field ids is read by them alone. One without any is read through the table's name mapping, and where
+the table has none, through the names its columns have ever had: the mapping Iceberg itself would have kept, had it been
+switched on in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyarrow import types as at
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import MappedField, NameMapping
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from neve.errors import CorruptFile
+
+_ID_KEYS = (b"PARQUET:field_id", b"iceberg.id", b"field-id")  # Parquet, ORC, Avro
+
+
+@dataclass(frozen=True, slots=True)
+class FileField:
+    """A column of a file at any depth; the children are a struct's fields, a list's element, a map's key and value."""
+
+    field_id: int | None
+    name: str
+    type: pa.DataType
+    leaves: range  # the ordinals of its primitive columns, as Parquet counts them
+    children: tuple[FileField, ...] = ()
+
+
+def fields_of(schema: pa.Schema, path: str) -> tuple[FileField, ...]:
+    """The columns of a file by its Arrow schema, with the field ids its metadata carries."""
+    return _numbered(list(schema), 0, path)
+
+
+def top_level(fields: Sequence[FileField], leaves: Iterable[int]) -> list[int]:
+    """The ordinals of the top-level columns that hold any of these leaves."""
+    wanted = set(leaves)
+    return [i for i, field in enumerate(fields) if not wanted.isdisjoint(field.leaves)]
+
+
+def _numbered(fields: Iterable[pa.Field], first_leaf: int, path: str) -> tuple[FileField, ...]:
+    found: list[FileField] = []
+    for field in fields:
+        found.append(_file_field(field, first_leaf, path))
+        first_leaf = found[-1].leaves.stop
+    return tuple(found)
+
+
+def _file_field(field: pa.Field, first_leaf: int, path: str) -> FileField:
+    children = _numbered(_inner(field.type), first_leaf, path)
+    last_leaf = children[-1].leaves.stop if children else first_leaf + 1
+    return FileField(_field_id(field, path), field.name, field.type, range(first_leaf, last_leaf), children)
+
+
+def _inner(kind: pa.DataType) -> list[pa.Field]:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _inner(kind.storage_type)
+    if at.is_struct(kind):
+        return list(kind)
+    if at.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    return [kind.value_field] if _is_list(kind) else []
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    tests = (at.is_list, at.is_large_list, at.is_fixed_size_list, at.is_list_view, at.is_large_list_view)
+    return any(test(kind) for test in tests)
+
+
+def _field_id(field: pa.Field, path: str) -> int | None:
+    metadata = field.metadata or {}
+    text: bytes | None = next((metadata[key] for key in _ID_KEYS if key in metadata), None)
+    if text is None:
+        return None
+    try:
+        found = int(text)
+    except ValueError:
+        raise CorruptFile(path, f"a field id for column {field.name!r}", repr(text[:40])) from None
+    return None if found < 0 else found  # Parquet readers show an absent id as -1
+
+
+def identified(
+    fields: tuple[FileField, ...], path: str, mapping: NameMapping | None, schemas: Sequence[Schema]
+) -> tuple[FileField, ...]:
+    """The same columns, each with the id of its table field; a column no field is known for keeps None."""
+    if _any_ids(fields):
+        return fields
+    if mapping is not None:
+        return _mapped(fields, mapping.root)
+    named = _mapped(fields, names_ever_had(schemas))
+    if fields and all(field.field_id is None for field in named):
+        raise CorruptFile(
+            path,
+            "columns with field ids, or names the table knows (set schema.name-mapping.default to say which they are)",
+            f"columns {', '.join(repr(f.name) for f in fields[:5])} without ids",
+        )
+    return named
+
+
+def _any_ids(fields: Iterable[FileField]) -> bool:
+    return any(f.field_id is not None or _any_ids(f.children) for f in fields)
+
+
+def _mapped(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tuple[FileField, ...]:
+    by_name = {name: mapped for mapped in mapping for name in mapped.names}
+    return tuple(_with_mapping(field, by_name.get(field.name)) for field in fields)
+
+
+def _with_mapping(field: FileField, mapped: MappedField | None) -> FileField:
+    if mapped is None:
+        return field
+    return replace(field, field_id=mapped.field_id, children=_mapped(_with_spec_names(field), mapped.fields))
+
+
+def _with_spec_names(field: FileField) -> tuple[FileField, ...]:
+    """The children under the names a mapping uses: writers called the element of a list `item`, `array` or `bag`."""
+    if at.is_map(field.type):
+        return tuple(replace(c, name=n) for c, n in zip(field.children, ("key", "value"), strict=True))
+    if _is_list(field.type):
+        return tuple(replace(c, name="element") for c in field.children)
+    return field.children
+
+
+def names_ever_had(schemas: Sequence[Schema]) -> list[MappedField]:
+    """A name mapping from all schemas of a table, the current one first, then from the newest to the oldest.
+
+    A name that went from one field to another belongs to the one that had it last.
+    """
+    return _merged([schema.as_struct() for schema in reversed(schemas)])
+
+
+def _merged(structs: Sequence[IcebergType]) -> list[MappedField]:
+    owner: dict[str, int] = {}
+    history: dict[int, list[NestedField]] = {}
+    for struct in structs:
+        for field in _fields(struct):
+            owner[field.name] = field.field_id
+            history.setdefault(field.field_id, []).append(field)
+    names = {i: [n for n, o in owner.items() if o == i] for i in history}
+    return [
+        MappedField(**{"field-id": i}, names=names[i], fields=_merged([f.field_type for f in fields]))
+        for i, fields in history.items()
+        if names[i]
+    ]
+
+
+def _fields(kind: IcebergType) -> tuple[NestedField, ...]:
+    match kind:
+        case StructType():
+            return kind.fields
+        case ListType():
+            return (NestedField(kind.element_id, "element", kind.element_type, required=False),)
+        case MapType():
+            key = NestedField(kind.key_id, "key", kind.key_type, required=True)
+            return (key, NestedField(kind.value_id, "value", kind.value_type, required=False))
+        case _:
+            return ()

@@ -1,0 +1,217 @@
+"""The files of a scan as a table of tasks: made by columns on the driver, cut into groups, read where they run.
+
+A row is a data file, or a part of one, with its union tuple and the list of its deletes.
+
+What it takes to read one data file, as values that travel to whoever reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.transforms import IdentityTransform
+
+from neve.io.deletion_vectors import PositionSet
+from neve.model.partition import Specs
+from neve.run.read.types import Carrier
+from neve.tree.entries import Content, EntryTable
+
+
+@dataclass(frozen=True)
+class ReadTarget:
+    """What is the same for every file of a scan."""
+
+    schema: Schema  # the columns of the result, metadata columns included, in order
+    name_mapping: NameMapping | None = None
+    schemas: Sequence[Schema] = ()  # of the table, the current one first: the names of columns in files without ids
+    carrier: Carrier = Carrier.EXACT
+    predicate: BooleanExpression | None = None  # bound, without NOT: row groups without a row that meets it are skipped
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A delete file, or a deletion vector inside a Puffin file (then with its place and size)."""
+
+    path: str
+    file_format: str = "PARQUET"
+    file_size: int | None = None
+    record_count: int | None = None
+    content_offset: int | None = None
+    content_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityDeletes:
+    """Delete files whose rows delete every row that agrees with one of them in the key columns."""
+
+    files: tuple[DeleteFile, ...]
+    keys: tuple[int, ...]  # field ids, also of columns inside structs
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """One data file, or one part of it, with the deletes that apply to it."""
+
+    path: str
+    file_format: str = "PARQUET"
+    file_size: int | None = None
+    record_count: int | None = None
+    spec_id: int = 0
+    partition: Mapping[int, Any] = field(default_factory=dict)  # identity partition values by id of the source column
+    union: Sequence[Any] = ()  # the union tuple, for `_partition`
+    first_row_id: int | None = None
+    sequence_number: int | None = None
+    positions: PositionSet | None = None  # rows known to be deleted
+    deletes: tuple[DeleteFile, ...] = ()  # position delete files and vectors still to be read
+    equality: tuple[EqualityDeletes, ...] = ()
+    ordinal: int = -1  # its place in a numbered plan
+    part: tuple[int, int] = (0, 1)  # which of how many equal stretches of bytes; only Parquet files are divided
+
+
+SPLIT_BYTES = 128 << 20
+_OPEN_BYTES = 4 << 20  # what opening a file costs, in bytes read
+_LEAST_BYTES = 8 * _OPEN_BYTES  # a group below that is not worth a task
+_GROUPS = 16  # a scan is cut in so many groups, where they are worth it
+_MAX_PARTS = 10_000
+
+_OF_FILE = (
+    "file_path",
+    "file_format",
+    "file_size_in_bytes",
+    "record_count",
+    "spec_id",
+    "first_row_id",
+    "sequence_number",
+)
+_OF_DELETE = (
+    "content",
+    "file_path",
+    "file_format",
+    "file_size_in_bytes",
+    "record_count",
+    "content_offset",
+    "content_size_in_bytes",
+    "equality_ids",
+)
+
+
+def tasks_of(files: EntryTable, deletes: EntryTable, attached: pa.Table) -> pa.Table:
+    """A row per data file; `attached` has the row numbers of a file and of a delete that applies to it."""
+    names = [*_OF_FILE, *(u.column for u in files.specs.union)]
+    table = files.columns.select([*names, "ordinal"] if is_numbered(files) else names)
+    counts = np.bincount(attached["file"].to_numpy(), minlength=len(files))
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    order = np.argsort(attached["file"].to_numpy(), kind="stable")
+    chosen = deletes.columns.select(_OF_DELETE).take(attached["delete"].take(order)).combine_chunks()
+    arrays = [_plain(chosen.column(name)) for name in _OF_DELETE]
+    lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(arrays, names=_OF_DELETE))
+    table = table.set_column(1, "file_format", _plain(table.column("file_format"))).append_column("deletes", lists)
+    whole = np.zeros(len(files), np.int32)
+    return table.append_column("part", pa.array(whole)).append_column("parts", pa.array(whole + 1))
+
+
+def numbered(files: EntryTable) -> EntryTable:
+    """The same files, each with its place among them; the number stays with a file that is taken out."""
+    if is_numbered(files):
+        return files
+    places = pa.array(np.arange(len(files), dtype=np.int32))
+    return EntryTable(files.columns.append_column("ordinal", places), files.specs)
+
+
+def is_numbered(files: EntryTable) -> bool:
+    """Whether files carry their place in a plan."""
+    return "ordinal" in files.columns.schema.names
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    """One array, without a dictionary."""
+    array = column.combine_chunks()
+    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def divided(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> pa.Table:
+    """The same files, the large Parquet ones in several parts."""
+    sizes = tasks["file_size_in_bytes"].to_numpy()
+    is_parquet = pc.equal(tasks["file_format"], "PARQUET").to_numpy()
+    parts = np.clip(np.where(is_parquet, -(-sizes // split_bytes), 1), 1, _MAX_PARTS)
+    if not len(parts) or parts.max() == 1:
+        return tasks
+    rows = np.repeat(np.arange(len(parts)), parts)
+    part = np.arange(len(rows)) - np.repeat(np.cumsum(parts) - parts, parts)
+    return _with(tasks.take(pa.array(rows)), part=part, parts=parts[rows])
+
+
+def _with(tasks: pa.Table, **columns: np.ndarray[Any, Any]) -> pa.Table:
+    for name, values in columns.items():
+        tasks = tasks.set_column(tasks.schema.get_field_index(name), name, pa.array(values, pa.int32()))
+    return tasks
+
+
+def groups(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> Iterator[pa.Table]:
+    """Neighbouring tasks put together until they are worth a group; a small scan still gives several of them."""
+    weight = tasks["file_size_in_bytes"].to_numpy() // tasks["parts"].to_numpy() + _OPEN_BYTES
+    group_bytes = _group_bytes(int(weight.sum()), split_bytes)
+    before = np.cumsum(weight) - weight  # of the tasks ahead of each
+    starts = np.flatnonzero(np.diff(before // group_bytes, prepend=-1))
+    for start, end in zip(starts, np.append(starts, len(weight))[1:], strict=True):
+        yield tasks.slice(int(start), int(end - start))
+
+
+def group_count(sizes: np.ndarray[Any, Any], split_bytes: int = SPLIT_BYTES) -> int:
+    """How many groups files of these sizes are worth; at most one each."""
+    total = int((sizes + _OPEN_BYTES).sum())
+    return max(1, min(len(sizes), -(-total // _group_bytes(total, split_bytes))))
+
+
+def _group_bytes(total: int, split_bytes: int) -> int:
+    return min(split_bytes, max(_LEAST_BYTES, total // _GROUPS))
+
+
+def file_tasks(tasks: pa.Table, specs: Specs) -> list[FileTask]:
+    """The rows of a task table as tasks."""
+    union = {u.column: tasks[u.column] for u in specs.union}
+    plain = tasks.drop_columns(list(union)).to_pylist()
+    return [
+        _file_task(row, {name: column[at] for name, column in union.items()}, specs) for at, row in enumerate(plain)
+    ]
+
+
+def _file_task(row: Mapping[str, Any], union: Mapping[str, pa.Scalar], specs: Specs) -> FileTask:
+    spec_id = row["spec_id"]
+    own = zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
+    by_position = [d for d in row["deletes"] if d["content"] == Content.POSITION_DELETES]
+    return FileTask(
+        path=row["file_path"],
+        file_format=row["file_format"],
+        file_size=row["file_size_in_bytes"],
+        record_count=row["record_count"],
+        spec_id=spec_id,
+        partition={f.source_id: union[c] for f, c in own if isinstance(f.transform, IdentityTransform)},
+        union=tuple(union.values()),
+        first_row_id=row["first_row_id"],
+        sequence_number=row["sequence_number"],
+        deletes=tuple(map(_delete_file, by_position)),
+        equality=_by_keys(d for d in row["deletes"] if d["content"] == Content.EQUALITY_DELETES),
+        ordinal=row.get("ordinal", -1),
+        part=(row["part"], row["parts"]),
+    )
+
+
+def _delete_file(row: Mapping[str, Any]) -> DeleteFile:
+    return DeleteFile(*(row[name] for name in _OF_DELETE[1:-1]))
+
+
+def _by_keys(deletes: Iterator[Mapping[str, Any]]) -> tuple[EqualityDeletes, ...]:
+    found: dict[tuple[int, ...], list[DeleteFile]] = {}
+    for delete in deletes:
+        found.setdefault(tuple(sorted(delete["equality_ids"])), []).append(_delete_file(delete))
+    return tuple(EqualityDeletes(tuple(files), keys) for keys, files in found.items())

@@ -1,0 +1,149 @@
+"""Deleted positions to files: deletion vectors in Puffin from format version 3 on, position delete files before.
+
+Each keeps the spec and the partition of the data file it is about. A position delete file is about one data file, or,
+with the granularity `partition`, about the data files of one partition; its rows are sorted by file and position.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+
+from neve.io.deletion_vectors import PositionSet
+from neve.io.files import delete_all, naming, write_new
+from neve.io.puffin import pack_vectors
+from neve.io.storage_paths import local_target, output_file
+from neve.run.read.metadata_columns import DELETE_PATH_ID, DELETE_POSITION_ID
+from neve.run.write.data_files import joined, make_durable
+from neve.run.write.target import WriteTarget, parquet_options
+from neve.tree.entries import Content, EntryTable, Status
+
+_ROWS_AT_ONCE = 1 << 20
+_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.string(), False, {b"PARQUET:field_id": str(DELETE_PATH_ID).encode()}),
+        pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": str(DELETE_POSITION_ID).encode()}),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """Data files, and the positions that are deleted from each."""
+
+    files: EntryTable
+    positions: Sequence[PositionSet]
+
+    def of(self, rows: np.ndarray) -> Deleted:
+        """Some of the files."""
+        return Deleted(self.files.take(rows), [self.positions[int(r)] for r in rows])
+
+
+def write_deletes(deleted: Deleted, target: WriteTarget) -> EntryTable:
+    """Write the deletes in the form the format version of the table knows; the files as added entries."""
+    if not len(deleted.files):
+        return EntryTable.empty(target.specs)
+    if target.format_version >= 3:
+        return _write_vectors(deleted, target)
+    by_file = target.table_properties.delete_granularity == "file"
+    groups = [np.array([row]) for row in range(len(deleted.files))] if by_file else _by_partition(deleted.files)
+    writer = _PositionWriter(target, target.open_io())
+    try:
+        return EntryTable.concat([writer.write(deleted.of(rows)) for rows in groups], target.specs)
+    except BaseException:
+        delete_all(writer.io, writer.begun)
+        raise
+
+
+def _write_vectors(deleted: Deleted, target: WriteTarget) -> EntryTable:
+    """All vectors of a commit in one Puffin file."""
+    paths = deleted.files["file_path"].to_pylist()
+    data, rows = pack_vectors(zip(paths, deleted.positions, strict=True))
+    path = target.layout.path(f"{uuid4()}-deletes.puffin", "")
+    write_new(target.open_io(), path, data)
+    return _entries(
+        deleted.files,
+        file_path=path,
+        file_format="PUFFIN",
+        file_size_in_bytes=len(data),
+        record_count=rows["record_count"],
+        referenced_data_file=paths,
+        content_offset=rows["content_offset"],
+        content_size_in_bytes=rows["content_size_in_bytes"],
+    )
+
+
+def _entries(files: EntryTable, **columns: object) -> EntryTable:
+    """Delete files under the spec and partition of the data files they are about."""
+    partition = {u.column: files[u.column] for u in files.specs.union}
+    known = {"manifest": -1, "status": int(Status.ADDED), "content": int(Content.POSITION_DELETES)}
+    detail = [name for name in columns if name in ("lower_bounds", "upper_bounds", "value_counts", "null_value_counts")]
+    made = {**known, "spec_id": files["spec_id"], **partition, **columns}
+    return EntryTable.from_columns(made, files.specs, len(files), detail)
+
+
+def _by_partition(files: EntryTable) -> list[np.ndarray]:
+    codes, _ = files.partition_codes()
+    return [np.flatnonzero(codes == code) for code in np.unique(codes)]
+
+
+@dataclass(frozen=True)
+class _PositionWriter:
+    """Writes position delete files, one call a file."""
+
+    target: WriteTarget
+    io: FileIO
+    begun: list[str] = field(default_factory=list)  # every file, finished or not
+
+    def write(self, deleted: Deleted) -> EntryTable:
+        """One delete file for data files of one partition."""
+        order = np.argsort(np.array(deleted.files["file_path"].to_pylist(), object))
+        deleted = deleted.of(order)
+        path = self.target.layout.path(f"{uuid4()}-deletes.parquet", "")
+        self.begun.append(path)
+        rows = sum(p.cardinality for p in deleted.positions)
+        size = self._written(path, joined(_batches(deleted), _ROWS_AT_ONCE))
+        make_durable(self.io, [path], self.target.layout.data_path)
+        names = deleted.files["file_path"].to_pylist()
+        lowest = min(int(p.bitmap.min()) for p in deleted.positions)
+        highest = max(p.maximum or 0 for p in deleted.positions)
+        return _entries(
+            deleted.files.take([0]),
+            file_path=path,
+            file_format="PARQUET",
+            file_size_in_bytes=size,
+            record_count=rows,
+            referenced_data_file=[names[0] if len(names) == 1 else None],
+            value_counts=[_pairs(rows, rows)],
+            null_value_counts=[_pairs(0, 0)],
+            lower_bounds=[_pairs(names[0].encode(), struct.pack("<q", lowest))],
+            upper_bounds=[_pairs(names[-1].encode(), struct.pack("<q", highest))],
+        )
+
+    def _written(self, path: str, batches: Iterator[pa.RecordBatch]) -> int:
+        options = parquet_options(self.target.table_properties)
+        with naming(path, "write"), output_file(self.io, local_target(self.io, path) or path).create() as stream:
+            with pq.ParquetWriter(stream, _SCHEMA, **options) as writer:
+                writer.add_key_value_metadata({"delete-type": "position"})
+                for batch in batches:
+                    writer.write_batch(batch)
+            return int(stream.tell())
+
+
+def _batches(deleted: Deleted) -> Iterator[pa.RecordBatch]:
+    for path, positions in zip(deleted.files["file_path"].to_pylist(), deleted.positions, strict=True):
+        values = positions.positions()
+        for start in range(0, len(values), _ROWS_AT_ONCE):
+            some = pa.array(values[start : start + _ROWS_AT_ONCE])
+            yield pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(path), len(some)), some], schema=_SCHEMA)
+
+
+def _pairs(of_path: object, of_position: object) -> list[dict[str, object]]:
+    return [{"key": DELETE_PATH_ID, "value": of_path}, {"key": DELETE_POSITION_ID, "value": of_position}]

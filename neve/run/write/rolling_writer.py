@@ -1,0 +1,170 @@
+"""Rows of one partition into Parquet files of about the target size.
+
+Rows wait as Arrow until they fill a row group. How many Arrow bytes make one byte of file is learnt from the row
+groups written so far, so that a file is closed near its target size also when the target is smaller than a row group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+
+from neve.io.files import naming
+from neve.io.storage_paths import local_target, output_file
+from neve.run.write.metrics import Observed, file_metrics
+from neve.run.write.target import WriteTarget, parquet_options
+
+_NEARLY_FULL = 0.95  # of the target size; a row group for the rest would be tiny
+_MANY = 64  # pieces that wait are joined, since every piece costs more than its bytes
+_PIECE_BYTES = 4096  # about what Arrow keeps for a batch beside its values
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A data file that is complete."""
+
+    path: str
+    partition: pa.RecordBatch | None
+    record_count: int
+    file_size: int
+    metrics: Mapping[str, list[Any]]
+
+
+class _OpenFile:
+    """A Parquet file being written."""
+
+    def __init__(self, io: FileIO, path: str, target: WriteTarget) -> None:
+        self.path, self._leaves = path, target.leaves
+        self._observed, self._row_groups = Observed(), 0
+        with naming(path, "create"):
+            self._stream: Any = output_file(io, local_target(io, path) or path).create(overwrite=True)
+        try:
+            self._writer = self._begun(target)
+        except BaseException:
+            with suppress(Exception):
+                self._stream.close()
+            raise
+
+    def _begun(self, target: WriteTarget) -> pq.ParquetWriter:
+        """The writer of the file, whose first bytes it writes at once."""
+        options = parquet_options(target.table_properties)
+        with naming(self.path, "write"):
+            writer = pq.ParquetWriter(self._stream, target.arrow_schema, **options)
+        writer.add_key_value_metadata({"iceberg.schema": target.schema.model_dump_json()})
+        return writer
+
+    @property
+    def size(self) -> int:
+        return int(self._stream.tell())
+
+    def write_row_group(self, rows: pa.Table) -> None:
+        self._observed.look_at(rows, self._leaves, self._row_groups)
+        with naming(self.path, "write"):
+            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self._row_groups += 1
+
+    def close(self, partition: pa.RecordBatch | None) -> WrittenFile:
+        with naming(self.path, "write"):
+            self._writer.close()
+            size = self.size
+            self._stream.close()
+        footer = self._writer.writer.metadata
+        metrics = file_metrics(footer, self._leaves, self._observed)
+        return WrittenFile(self.path, partition, footer.num_rows, size, metrics)
+
+    def abandon(self) -> None:
+        with suppress(Exception):
+            self._writer.close()  # else it would try again when it is forgotten, on a stream that is gone
+        self._stream.close()
+
+
+class RollingWriter:
+    """The files of one partition in one task."""
+
+    def __init__(
+        self, io: FileIO, target: WriteTarget, partition: pa.RecordBatch | None, next_path: Callable[[], str]
+    ) -> None:
+        self._io, self._target, self._partition, self._next_path = io, target, partition, next_path
+        self._row_group_size = target.table_properties.parquet_row_group_size
+        self._joined: list[pa.RecordBatch] = []
+        self._pieces: list[pa.RecordBatch] = []
+        self._file: _OpenFile | None = None
+        self._arrow_bytes = self._file_bytes = 1  # written so far by this task, to learn the ratio of both
+        self._row_bytes = 0
+        self.finished: list[WrittenFile] = []
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Memory held by rows that have not reached a file."""
+        return self._row_bytes + _PIECE_BYTES * len(self._pieces)
+
+    @property
+    def has_file_open(self) -> bool:
+        """Whether rows have reached a file that is not closed yet."""
+        return self._file is not None
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows; they reach the file when they fill a row group."""
+        for part in self._parts(rows):
+            self._hold(part)
+            if self._row_bytes >= self._wanted_bytes():
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what waits as one row group, and close the file if it has its size."""
+        if not self._row_bytes:
+            return
+        rows = pa.Table.from_batches([*self._joined, *self._pieces]).combine_chunks()
+        self._file = self._file or _OpenFile(self._io, self._next_path(), self._target)
+        before = self._file.size
+        self._file.write_row_group(rows)
+        self._arrow_bytes += self._row_bytes
+        self._file_bytes += self._file.size - before
+        self._joined, self._pieces, self._row_bytes = [], [], 0
+        if self._file.size >= self._target.target_file_size * _NEARLY_FULL:
+            self._finish_file()
+
+    def close(self) -> list[WrittenFile]:
+        """Write the rest; the files of the partition."""
+        self.flush()
+        self._finish_file()
+        return self.finished
+
+    def abandon(self) -> None:
+        """Let go of the file that is open; what it holds is worthless."""
+        if self._file:
+            self._file.abandon()
+
+    def _hold(self, rows: pa.RecordBatch) -> None:
+        self._pieces.append(rows)
+        self._row_bytes += max(rows.nbytes, 1)
+        if len(self._pieces) >= _MANY:
+            self._joined.append(pa.concat_batches(self._pieces))
+            self._pieces = []
+
+    def _finish_file(self) -> None:
+        if self._file:
+            self.finished.append(self._file.close(self._partition))
+            self._file = None
+
+    def _wanted_bytes(self) -> float:
+        """Arrow bytes that make the next row group: a full one, or what the file still lacks."""
+        written = self._file.size if self._file else 0
+        ratio = self._arrow_bytes / self._file_bytes
+        return min(self._row_group_size, max(self._target.target_file_size - written, 1) * ratio)
+
+    def _parts(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """A batch in slices that do not overshoot a row group."""
+        done = 0
+        bytes_per_row = max(rows.nbytes / max(rows.num_rows, 1), 1e-9)
+        while done < rows.num_rows:
+            room = (self._wanted_bytes() - self._row_bytes) / bytes_per_row
+            count = min(max(int(room) + 1, 1), rows.num_rows - done)
+            yield rows.slice(done, count)
+            done += count

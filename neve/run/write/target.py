@@ -1,0 +1,219 @@
+"""What a write is aimed at: the table as far as new data files are concerned, and the options of this write.
+
+A `WriteTarget` is a value that travels to executors: it holds no connection and no metadata tree.
+
+What the properties of a table say about Parquet, in the words of pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from inspect import signature
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+
+from neve.errors import UnsupportedFeature, UserError
+from neve.model.partition import Specs
+from neve.model.properties import TableProperties
+from neve.run.write.file_schema import file_schema, with_lineage
+from neve.run.write.metrics import Leaf, leaves_of
+from neve.run.write.partitioning import Layout, Partitioner
+
+_WITHOUT_LEVELS = ("snappy", "uncompressed", "lz4", "lz4_raw")
+_IN_ARROW = {"uncompressed": "none", "lz4_raw": "lz4"}  # which is the raw one in Parquet
+_LEVELS = {"zstd": 3}  # what other Iceberg writers use; Arrow's own default is 1
+_LIMITS_ROWS_OF_PAGES = "max_rows_per_page" in signature(pq.ParquetWriter.__init__).parameters  # Arrow 23 and later
+
+
+def parquet_options(properties: TableProperties) -> dict[str, Any]:
+    """The options of a Parquet writer."""
+    codec = properties.parquet_codec
+    page_rows = {"max_rows_per_page": properties.parquet_page_rows} if _LIMITS_ROWS_OF_PAGES else {}
+    return page_rows | {
+        "compression": _IN_ARROW.get(codec, codec),
+        "compression_level": _level(properties),
+        "data_page_size": properties.parquet_page_size,
+        "dictionary_pagesize_limit": properties.parquet_dict_size,
+        "write_page_index": True,
+        "store_schema": False,  # the Iceberg schema is the only one
+        "store_decimal_as_integer": True,
+    }
+
+
+def check_compression(properties: TableProperties) -> None:
+    """Refuse a codec or level that does not exist here."""
+    codec, level = properties.parquet_codec, _level(properties)
+    if codec == "uncompressed":
+        return
+    try:
+        pa.Codec(_IN_ARROW.get(codec, codec), compression_level=level)
+    except (ValueError, OSError, NotImplementedError) as e:
+        raise UserError(
+            f"Cannot compress data files with {codec} at level {level}: {e}. "
+            "Change write.parquet.compression-codec or write.parquet.compression-level."
+        ) from e
+
+
+def _level(properties: TableProperties) -> int | None:
+    if properties.parquet_codec in _WITHOUT_LEVELS:
+        return None
+    asked = properties.parquet_level
+    return _LEVELS.get(properties.parquet_codec) if asked is None else asked
+
+
+Distribution = Literal["none", "hash", "range"]
+
+_DIGITS = 20  # of a number that somebody counted
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How one write differs from what the table's properties say."""
+
+    target_file_size: int | None = None  # bytes at which a file is closed; None: write.target-file-size-bytes
+    distribution: Distribution | None = None  # None: write.distribution-mode, or what suits the table
+    fanout: bool | None = None  # keep several partitions open instead of sorting; None: write.spark.fanout.enabled
+    open_files: int = 64  # files a task keeps open at once; beyond it the one longest untouched is closed
+    buffered_bytes: int = 256 << 20  # Arrow bytes a task holds for row groups that are not full
+    is_sorted: bool = True  # sort rows by the table's sort order
+    row_lineage: bool = False  # rows bring _row_id and _last_updated_sequence_number, and files keep them
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """A table to write data files for, under one of its specs."""
+
+    schema: Schema
+    specs: Specs
+    spec_id: int
+    location: str
+    format_version: int
+    sort_order: SortOrder = UNSORTED_SORT_ORDER
+    properties: Mapping[str, str] = field(default_factory=dict)
+    io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold credentials
+    options: WriteOptions = field(default_factory=WriteOptions)
+    row_bytes: int = 0  # of a row in the files there are, on average; 0: not known
+
+    @classmethod
+    def of(
+        cls,
+        metadata: TableMetadata,
+        io_properties: Mapping[str, str],
+        *,
+        spec_id: int | None = None,
+        options: WriteOptions | None = None,
+    ) -> WriteTarget:
+        """The current schema, sort order and properties of a table; the default spec unless another is named.
+
+        The properties of the file access are those of `TableFacts`, which also name its implementation.
+        """
+        return cls(
+            schema=metadata.schema(),
+            specs=Specs.of(metadata),
+            spec_id=metadata.default_spec_id if spec_id is None else spec_id,
+            location=metadata.location,
+            format_version=metadata.format_version,
+            sort_order=metadata.sort_order_by_id(metadata.default_sort_order_id) or UNSORTED_SORT_ORDER,
+            properties=dict(metadata.properties),
+            io_properties=dict(io_properties),
+            options=options or WriteOptions(),
+            row_bytes=_row_bytes(metadata),
+        )
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}  # what is derived is derived again
+
+    def with_options(self, **changes: object) -> WriteTarget:
+        """The same target with some options changed."""
+        return replace(self, options=replace(self.options, **changes))  # type: ignore[arg-type]
+
+    def check(self) -> None:
+        """Refuse a target nothing can be written to, before any work is done."""
+        if self.table_properties.file_format != "parquet":
+            raise UnsupportedFeature(
+                f"Cannot write data files as {self.table_properties.file_format}: this engine writes Parquet and reads "
+                "the others. Set write.format.default to parquet."
+            )
+        check_compression(self.table_properties)
+        if self.options.row_lineage and self.format_version < 3:
+            raise UnsupportedFeature(f"Row lineage needs format version 3; the table is at {self.format_version}.")
+        if not self.arrow_schema.names:
+            raise UnsupportedFeature("Cannot write a data file without columns: every column is of type unknown.")
+        self.partitioner.check()
+
+    def open_io(self) -> FileIO:
+        """The storage of the table, opened where it is called."""
+        return load_file_io(dict(self.io_properties), self.location)
+
+    @cached_property
+    def table_properties(self) -> TableProperties:
+        """The properties of the table, typed."""
+        return TableProperties(self.properties)
+
+    @cached_property
+    def file_schema(self) -> Schema:
+        """The columns of the files: those of the table, and the lineage columns when rows bring them."""
+        return with_lineage(self.schema) if self.options.row_lineage else self.schema
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """The same in Arrow, with field ids."""
+        return file_schema(self.file_schema)
+
+    @cached_property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The columns of the files as Parquet stores them, with the metrics wanted of each."""
+        return leaves_of(self.file_schema, self.table_properties, self.sort_order)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the files go."""
+        return Layout.of(self.location, self.table_properties)
+
+    @property
+    def partitioner(self) -> Partitioner:
+        """Which partition each row belongs to."""
+        return Partitioner(self.schema, self.specs, self.spec_id)
+
+    @property
+    def target_file_size(self) -> int:
+        """Bytes at which a file is closed and the next begun."""
+        return self.options.target_file_size or self.table_properties.target_file_size
+
+    @property
+    def fanout(self) -> bool:
+        """Whether a task keeps several partitions open instead of having its rows sorted by partition."""
+        wanted = self.options.fanout
+        return self.table_properties.fanout if wanted is None else wanted
+
+    @property
+    def order(self) -> SortOrder:
+        """The order rows are sorted in before they are written."""
+        return self.sort_order if self.options.is_sorted else UNSORTED_SORT_ORDER
+
+    @property
+    def distribution(self) -> Distribution:
+        """How rows meet: as asked, or range for a sorted table, hash for a partitioned one, none otherwise."""
+        asked = self.options.distribution or self.table_properties.distribution_mode
+        suiting = "range" if self.order.fields else "hash" if self.partitioner.is_partitioned else "none"
+        return asked or suiting  # type: ignore[return-value]
+
+
+def _row_bytes(metadata: TableMetadata) -> int:
+    """What the summary of the newest snapshot says; a summary may say anything."""
+    snapshot = metadata.current_snapshot()
+    told = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
+    size, rows = (_count(told.get(name, "")) for name in ("total-files-size", "total-records"))
+    return size // rows if rows else 0
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < _DIGITS else 0
