@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from neve import catalog as tables
 from neve.catalog import EmbeddedCatalog, NeveCatalog, open_catalog
-from neve.commit.retry import Environment
+from neve.commit.environment import Environment
 from neve.errors import UserError
 from neve.model.ddl import schema_of_ddl, spec_of_terms
 from neve.model.new_table import with_fresh_ids

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.table.metadata import TableMetadata
 
-from neve.commit import requests
+from neve.commit import preconditions as requests
 from neve.tree.checks import unfit_deletes
 from neve.tree.entries import Content, EntryTable
 

@@ -27,17 +27,13 @@ from neve.commit.actions import (
     RewriteManifests,
     RowDelta,
 )
-from neve.commit.collapse import collapsed
-from neve.commit.filtering import Filtered, distinct, find, rewrite
-from neve.commit.manifests import replaced_manifests
-from neve.commit.merging import merge_manifests
+from neve.commit.deletion_vectors import absorbing, collapsed, united
+from neve.commit.file_selection import Selection, sources_of
+from neve.commit.manifest_edits import Filtered, distinct, find, merge_manifests, replaced_manifests, rewrite
 from neve.commit.outcome import Check, Conflict
-from neve.commit.partitions import PartitionSet
-from neve.commit.rebase import absorbing
-from neve.commit.scratch import Scratch
-from neve.commit.selection import Selection, sources_of
-from neve.commit.vectors import united
+from neve.commit.partition_set import PartitionSet
 from neve.commit.window import Base, Refused
+from neve.commit.written_files import Scratch
 from neve.io.paths import canonical_all
 from neve.model.partition import Specs
 from neve.plan.file_filter import RowFilter

@@ -1,16 +1,25 @@
 """Take snapshots, names, specs and schemas out of table metadata: what a catalog is asked for, and on which condition.
 
 The files stay until the change is known to have landed.
+
+Partition specs and schemas that no snapshot of a table needs any more.
+
+A spec is needed by the manifests that are of it. A schema is needed by the snapshots that were written with it, and
+when it is the newest that still knows a column: the source of a field of some spec, or one that equality deletes
+compare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pyarrow.compute as pc
 from pydantic import Field
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
 from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
@@ -22,9 +31,12 @@ from pyiceberg.table.update import (
     ValidatableTableRequirement,
 )
 
+from neve.commit.reachable_files import distinct_manifests
 from neve.model.metadata import TableMetadata
-
-__all__ = ["AssertHistory", "Expiry"]
+from neve.model.partition import Specs
+from neve.model.pyiceberg_private import fields_by_id
+from neve.tree.entries import Manifest
+from neve.tree.read import read_entries
 
 
 class AssertHistory(ValidatableTableRequirement):
@@ -84,3 +96,45 @@ class Expiry:
         schema = [AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)] if self.schema_ids else []
         history = [] if is_served else [AssertHistory.of(metadata)]
         return (*refs, *spec, *schema, *history)
+
+
+def unused_specs_and_schemas(
+    io: FileIO, metadata: TableMetadata, kept: Collection[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids of the specs and schemas that nothing needs when only some snapshots are kept."""
+    snapshots = [s for s in metadata.lazy_snapshots if s.snapshot_id in kept]
+    manifests = distinct_manifests(io, metadata, snapshots).values()
+    specs = {metadata.default_spec_id, *_specs_in(io, metadata, manifests)}
+    schemas = {metadata.current_schema_id, *(s.schema_id for s in snapshots)}
+    if None not in schemas:  # the first writers did not say which schema they used: it may be any
+        schemas |= _telling(metadata, schemas, _columns(io, metadata, specs, manifests))
+    return (
+        tuple(s.spec_id for s in metadata.partition_specs if s.spec_id not in specs),
+        () if None in schemas else tuple(s.schema_id for s in metadata.schemas if s.schema_id not in schemas),
+    )
+
+
+def _specs_in(io: FileIO, metadata: TableMetadata, manifests: Collection[Manifest]) -> set[int]:
+    """The specs of the files in manifests; one that does not tell a spec may hold files of several."""
+    told, known = {m.spec_id for m in manifests}, metadata.specs().keys()
+    silent = [m for m in manifests if m.spec_id not in known]
+    return (told & known) | set(read_entries(io, silent, Specs.of(metadata)).spec_ids())
+
+
+def _columns(io: FileIO, metadata: TableMetadata, spec_ids: set[int], manifests: Iterable[Manifest]) -> set[int]:
+    """The columns that partitions and equality deletes are about."""
+    sources = {f.source_id for s in metadata.partition_specs if s.spec_id in spec_ids for f in s.fields}
+    deletes = read_entries(io, [m for m in manifests if m.is_deletes], Specs.of(metadata), live_only=True)
+    compared = pc.unique(pc.list_flatten(deletes["equality_ids"])).drop_null().to_pylist()
+    return sources | set(compared)
+
+
+def _telling(metadata: TableMetadata, known: Collection[int | None], columns: Iterable[int]) -> set[int | None]:
+    """The newest schema with each column that no schema in use has."""
+    newest_first = sorted(metadata.schemas, key=lambda s: -s.schema_id)
+    in_use = {i for s in newest_first if s.schema_id in known for i in fields_by_id(s)}
+    return {s.schema_id for column in set(columns) - in_use if (s := _first_with(newest_first, column)) is not None}
+
+
+def _first_with(schemas: Iterable[Schema], column: int) -> Schema | None:
+    return next((s for s in schemas if column in fields_by_id(s)), None)

@@ -11,10 +11,10 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetSnap
 
 from neve.commit.actions import Action, ReplacePartitions, operation_of
 from neve.commit.draft import Draft
-from neve.commit.manifests import counted
-from neve.commit.scratch import Scratch
+from neve.commit.manifest_edits import counted
 from neve.commit.summary import summarise
 from neve.commit.window import Base
+from neve.commit.written_files import Scratch
 from neve.model.snapshots import AddSnapshot, Snapshot
 from neve.tree.entries import Manifest
 from neve.tree.tree_writer import Listing

@@ -22,12 +22,12 @@ from neve.catalog.swap import Fate, MaybeSwapped, NotSwapped
 from neve.commit.actions import Action, under
 from neve.commit.cleanup import delete_retired, discard, discard_losing_attempts
 from neve.commit.draft import draft
+from neve.commit.environment import Environment, Phase, wait_before
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected, Unknown
 from neve.commit.prepare import Prepared, prepare
-from neve.commit.retry import Environment, Phase, wait_before
 from neve.commit.rules import check
-from neve.commit.scratch import Scratch
 from neve.commit.window import Base, Refused
+from neve.commit.written_files import Scratch
 from neve.errors import TableError, UserError
 from neve.model.metadata import TableMetadata, adopt, are_others, identity_of
 from neve.model.snapshots import Snapshot, listing_of

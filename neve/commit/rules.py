@@ -3,11 +3,16 @@
 The letters are those of docs/decisions/0008-commit.md. `rules_of` puts them in the order in which an operation is
 checked. The window starts at the snapshot the plan was made on. Checks of removed files (F), growth (L) and partial
 matches (N) come with the draft, which opens the manifests anyway.
+
+The check that delete files which go apply to nothing they should stay for, as the table is when they go.
+
+Which files a check looks at: all, those a row filter concerns, or those of some partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,12 +22,11 @@ from pyiceberg.table.snapshots import Operation
 
 from neve.commit import actions
 from neve.commit.actions import Action, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
-from neve.commit.dangling import removed_deletes_are_covered
-from neve.commit.matching import Scope
+from neve.commit.deletion_vectors import absorbable, new_vectors
+from neve.commit.file_selection import identities
 from neve.commit.outcome import Check, Conflict, conflict_over
-from neve.commit.partitions import PartitionSet
-from neve.commit.rebase import absorbable, new_vectors
-from neve.commit.requests import (
+from neve.commit.partition_set import PartitionSet
+from neve.commit.preconditions import (
     added_files_match_the_filter,
     delete_kinds_fit,
     no_self_reference,
@@ -32,14 +36,63 @@ from neve.commit.requests import (
     specs_are_known,
     start_is_an_ancestor,
 )
-from neve.commit.selection import identities
 from neve.commit.window import Base, Refused, Window
 from neve.plan.delete_index import attach, referenced_paths
 from neve.plan.file_filter import RowFilter
-from neve.tree.entries import Content, EntryTable, Status
+from neve.plan.metrics_filter import STATISTICS
+from neve.plan.ranges import Mask
+from neve.tree.entries import Content, EntryTable, Manifest, Status
 from neve.tree.group_by_spec import vectors_in
+from neve.tree.read import manifests_of, read_entries
 
-__all__ = ["check", "rules_of"]
+
+def removed_deletes_are_covered(window: Window, action: RewriteFiles) -> Conflict | None:
+    """No data file that a removed delete file applies to came since the table was read, but those that are covered.
+
+    New files are newer than every delete; but a rewrite may add files that keep an old number, and a branch may be
+    moved back to a snapshot in which older files are live. Only manifests that were not there then are opened.
+    """
+    deletes = action.removed_deletes.entries
+    if action.covers is None or not deletes:
+        return None
+    by_equality = bool((deletes.numpy("content") == Content.EQUALITY_DELETES).any())
+    base = window.base
+    data = read_entries(base.io, _came(window), base.specs, detail=STATISTICS if by_equality else (), live_only=True)
+    known = pc.is_in(data["file_path"], value_set=pa.array(sorted(action.covers), pa.string()))
+    data = data.filter(pc.invert(known))
+    applying = deletes.take(np.unique(attach(data, deletes)["delete"].to_numpy()))
+    message = "Delete files to be removed apply to data files that were not there when the table was read."
+    head = base.parent.snapshot_id if base.parent else None
+    return conflict_over(Check.NOT_DANGLING, message, applying, snapshot_id=head)
+
+
+def _came(window: Window) -> list[Manifest]:
+    """The manifests of data files that are not those of the snapshot the plan was made on."""
+    base = window.base
+    start = None if window.start is None else base.metadata.snapshot_by_id(window.start)
+    seen = {m.path for m in manifests_of(base.io, base.metadata, start)}
+    return [m for m in base.manifests if not m.is_deletes and m.path not in seen]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The files a check looks at: all, those that may match a filter, or those of some partitions."""
+
+    row_filter: RowFilter | None = None
+    partitions: PartitionSet | None = None
+
+    def may_match_manifests(self, manifests: Sequence[Manifest]) -> Mask:
+        """Which manifests may hold a file in scope."""
+        if self.row_filter is not None:
+            return self.row_filter.may_match_manifests(manifests)
+        return np.ones(len(manifests), bool) if self.partitions is None else self.partitions.may_meet(manifests)
+
+    def may_match(self, files: EntryTable) -> Mask:
+        """Which files are in scope."""
+        if self.row_filter is not None:
+            return self.row_filter.may_match(files)
+        return np.ones(len(files), bool) if self.partitions is None else self.partitions.holds(files)
+
 
 Rule: TypeAlias = Callable[[Window, Any], Conflict | None]
 

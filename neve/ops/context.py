@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from neve.catalog import load_table
 from neve.catalog.base import NeveCatalog
-from neve.commit.retry import Environment
+from neve.commit.environment import Environment
 from neve.errors import UnknownName, UserError
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs

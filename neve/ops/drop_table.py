@@ -21,7 +21,7 @@ from neve import catalog as tables
 from neve.catalog import NeveCatalog
 from neve.catalog.rest import RestTables
 from neve.commit.cleanup import delete_reach
-from neve.commit.reach import reachable, roots_of
+from neve.commit.reachable_files import reachable, roots_of
 from neve.display.format import several
 from neve.display.html import Summarised
 from neve.errors import UserError

@@ -27,7 +27,7 @@ from pyiceberg.table.update import (
 from neve.catalog import LostRace, RequirementFailed
 from neve.catalog.swap import Swapped
 from neve.commit.cleanup import delete_retired
-from neve.commit.retry import wait_before
+from neve.commit.environment import wait_before
 from neve.errors import CommitConflict, TableError, UnsupportedFeature, UserError
 from neve.model.metadata import adopt, are_others, identity_of
 from neve.model.properties import TableProperties

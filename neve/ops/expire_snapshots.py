@@ -27,8 +27,8 @@ from typing import Literal, Self, cast, get_args
 
 from neve.catalog.rest import RestTables
 from neve.commit.cleanup import delete_reach
-from neve.commit.expiry import Expiry
-from neve.commit.reach import Left, left_by, roots_of
+from neve.commit.expiry import Expiry, unused_specs_and_schemas
+from neve.commit.reachable_files import Left, left_by, roots_of
 from neve.display.format import listed, several
 from neve.display.html import Explained, Summarised
 from neve.errors import UnknownName, UserError
@@ -39,7 +39,6 @@ from neve.ops.deleting import refuse_to_delete
 from neve.ops.events import Step, tell
 from neve.ops.evolve import Change, land
 from neve.ops.times import milliseconds
-from neve.ops.unused import unused_specs_and_schemas
 from neve.plan.retention import Rules, retention
 
 __all__ = ["ExpirePlan", "ExpireResult", "ExpireSnapshots"]

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
-from neve.commit.scratch import metadata_folder
 from neve.commit.window import Base
+from neve.commit.written_files import metadata_folder
 from neve.errors import UserError
 from neve.io.files import size, write_new
 from neve.model.metadata import TableMetadata, from_object, serialise

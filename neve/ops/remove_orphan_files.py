@@ -27,9 +27,8 @@ from typing import Any, Literal, Self, cast, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.commit.cleanup import delete_orphans
-from neve.commit.orphans import Prefixes, hidden, sort_out
-from neve.commit.reach import reachable, roots_of
+from neve.commit.cleanup import Prefixes, delete_orphans, hidden, sort_out
+from neve.commit.reachable_files import reachable, roots_of
 from neve.display.format import several
 from neve.display.html import Explained, Summarised
 from neve.errors import UnknownName, UserError

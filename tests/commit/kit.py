@@ -38,9 +38,9 @@ from sqlalchemy.event import listen
 import neve
 from neve.catalog.sql import EmbeddedCatalog
 from neve.commit.actions import Action, Removed
+from neve.commit.environment import Environment
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected
 from neve.commit.protocol import commit
-from neve.commit.retry import Environment
 from neve.io.deletion_vectors import PositionSet
 from neve.io.puffin import pack_vectors, read_vectors
 from neve.model.metadata import TableMetadata

@@ -20,7 +20,7 @@ from neve.commit.actions import (
     RewriteManifests,
     RowDelta,
 )
-from neve.commit.merging import pack_from_end
+from neve.commit.manifest_edits import pack_from_end
 from neve.commit.outcome import Check
 from neve.tree.entries import DETAIL, Manifest
 from neve.tree.read import read_entries

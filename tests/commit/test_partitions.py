@@ -7,7 +7,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, UUIDType
 
-from neve.commit.partitions import PartitionSet
+from neve.commit.partition_set import PartitionSet
 from neve.model.partition import Specs
 from neve.tree.entries import EntryTable, FieldSummary, Manifest
 

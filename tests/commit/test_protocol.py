@@ -13,8 +13,8 @@ from pyiceberg.table import Table
 from neve.catalog.sql import EmbeddedCatalog
 from neve.catalog.swap import CatalogUnavailable, Fate, LostRace, MaybeSwapped
 from neve.commit.actions import Append, DeleteFiles, RewriteFiles, RowDelta
+from neve.commit.environment import Environment, Phase, wait_before
 from neve.commit.outcome import Check, Committed, Rejected, Unknown, require
-from neve.commit.retry import Environment, Phase, wait_before
 from neve.errors import CommitConflict, CommitUnknown, TableError, UnsupportedFeature, UserError
 from neve.model.properties import properties_of
 from neve.tree.read import manifests_of

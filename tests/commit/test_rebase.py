@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from neve.commit.actions import Append, RewriteFiles, RowDelta
+from neve.commit.environment import Phase
 from neve.commit.isolation import Command, Isolation, guarded
 from neve.commit.outcome import Check
-from neve.commit.retry import Phase
 from tests.commit.kit import Kit, plus, removed
 from tests.commit.test_protocol import during
 

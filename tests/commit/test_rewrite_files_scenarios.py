@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from neve.commit.actions import Append, DeleteFiles, Overwrite, Removed, RewriteFiles, RowDelta
+from neve.commit.environment import Phase
 from neve.commit.outcome import Check, Rejected
-from neve.commit.retry import Phase
 from neve.tree.entries import EntryTable
 from tests.commit.kit import Kit, name_of, plus, removed
 from tests.commit.test_protocol import during, orphans

@@ -10,8 +10,8 @@ import fastavro
 import pytest
 
 from neve.commit.actions import Append, DeleteFiles, RewriteFiles, RowDelta
+from neve.commit.environment import Phase
 from neve.commit.outcome import Check, Rejected, require
-from neve.commit.retry import Phase
 from neve.errors import UserError
 from neve.tree.entries import EntryTable, Manifest
 from tests.commit.kit import Kit, name_of, plus, removed

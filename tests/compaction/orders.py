@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from neve import Table
-from neve.commit.retry import Phase
+from neve.commit.environment import Phase
 from tests.compaction.place import PARTIAL, Row, files_of
 from tests.compaction.rounds import Order, compaction
 

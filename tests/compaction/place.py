@@ -26,9 +26,9 @@ from sqlalchemy.event import listen
 from neve import Lake, Table
 from neve.catalog.sql import EmbeddedCatalog
 from neve.commit.actions import RowDelta
+from neve.commit.environment import Environment, Phase
 from neve.commit.outcome import require
 from neve.commit.protocol import commit
-from neve.commit.retry import Environment, Phase
 from neve.io.deletion_vectors import PositionSet
 from neve.io.puffin import pack_vectors
 from neve.run.write.file_schema import file_schema

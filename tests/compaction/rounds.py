@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 
 import neve
 from neve import Table
-from neve.commit.retry import Environment, Phase
+from neve.commit.environment import Environment, Phase
 from neve.errors import CommitConflict
 from neve.ops.rewrite_data_files import RewriteDataFiles
 from neve.run.spark.session import local_session

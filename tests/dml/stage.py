@@ -21,7 +21,7 @@ from sqlalchemy.event import listen
 from neve import Lake, Table
 from neve.catalog.sql import EmbeddedCatalog
 from neve.catalog.swap import Fate, MaybeSwapped
-from neve.commit.retry import Environment, Phase
+from neve.commit.environment import Environment, Phase
 from tests.dml.cases import Case, Run, histories
 from tests.dml.history import Builder, Step
 from tests.dml.oracle import Oracle

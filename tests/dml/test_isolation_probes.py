@@ -19,7 +19,7 @@ import pytest
 
 import neve
 from neve import CommitConflict, Lake, Table
-from neve.commit.retry import Environment, Phase
+from neve.commit.environment import Environment, Phase
 from tests.dml.other_writer import OtherWriter
 from tests.extent import spread
 

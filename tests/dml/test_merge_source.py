@@ -17,7 +17,7 @@ from pyspark.storagelevel import StorageLevel
 
 import neve
 from neve import Table
-from neve.commit.retry import Environment, Phase
+from neve.commit.environment import Environment, Phase
 from neve.errors import UnsupportedFeature, UserError
 from neve.run.spark.writing_job import is_kept
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import neve
 from neve import Table
-from neve.commit.retry import Environment, Phase
+from neve.commit.environment import Environment, Phase
 from neve.errors import CommitConflict
 from neve.ops.events import Event, listening
 from tests.compaction.place import local

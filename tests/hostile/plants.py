@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 import neve.commit.cleanup
-import neve.commit.reach
+import neve.commit.reachable_files
 import neve.io.deletion_vectors
 import neve.io.files
 import neve.model.metadata
@@ -17,7 +17,7 @@ from neve.io.avro.schema import Limits
 
 def no_path_check() -> None:
     """Every path counts as one of the table's."""
-    for module in (neve.commit.reach, neve.commit.cleanup):
+    for module in (neve.commit.reachable_files, neve.commit.cleanup):
         module.inside_all = lambda paths, roots: pa.array([True] * len(paths), pa.bool_())
     neve.io.files.refuse_outside = lambda paths, roots, doing: None
     neve.io.files._really_inside = lambda target, roots: True

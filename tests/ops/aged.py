@@ -12,7 +12,7 @@ from pyiceberg.manifest import ManifestEntryStatus
 
 import neve
 from neve.commit.actions import Action, Append
-from neve.commit.retry import Environment
+from neve.commit.environment import Environment
 from neve.model.snapshots import Snapshot
 from neve.ops.context import TableContext
 from neve.tree.entries import EntryTable

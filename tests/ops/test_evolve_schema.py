@@ -36,7 +36,7 @@ from pyiceberg.types import (
 import neve
 from neve.catalog import LostRace, open_catalog
 from neve.catalog.sql import EmbeddedCatalog
-from neve.commit.retry import Environment
+from neve.commit.environment import Environment
 from neve.errors import CommitConflict, NeveError, UnknownName, UserError
 from neve.model.schema_rules import can_promote
 

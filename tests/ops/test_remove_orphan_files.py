@@ -16,8 +16,8 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
 import neve
 from neve.commit.actions import Append, DeleteFiles, Removed
-from neve.commit.orphans import Prefixes, hidden, sort_out
-from neve.commit.retry import Environment
+from neve.commit.cleanup import Prefixes, hidden, sort_out
+from neve.commit.environment import Environment
 from neve.errors import UnknownName, UserError
 from tests.extent import on_versions
 from tests.ops.aged import DAY, Aged, local

@@ -13,7 +13,7 @@ from pyiceberg.types import StringType
 
 import neve
 from neve.commit.actions import Append, DeleteFiles, Removed, RowDelta
-from neve.commit.retry import Environment, Phase
+from neve.commit.environment import Environment, Phase
 from neve.errors import CommitConflict, UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL

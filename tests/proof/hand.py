@@ -20,10 +20,10 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from neve import Lake, Table
 from neve.catalog.base import NeveCatalog
 from neve.commit.actions import Action, Append, DeleteFiles, Overwrite, Removed, RewriteFiles, RowDelta
+from neve.commit.environment import Environment
 from neve.commit.isolation import Command, Isolation, guarded
 from neve.commit.outcome import Outcome
 from neve.commit.protocol import commit
-from neve.commit.retry import Environment
 from neve.io.deletion_vectors import PositionSet
 from neve.io.files import delete_all
 from neve.ops.context import TableContext

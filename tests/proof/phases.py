@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from neve.catalog.sql import EmbeddedCatalog
-from neve.commit.retry import Phase
+from neve.commit.environment import Phase
 
 GATES = 5
 _FIRST = (Phase.REFRESH, Phase.CHECK, Phase.SWAP)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from neve.commit.retry import Phase
+from neve.commit.environment import Phase
 from tests.compaction.rounds import Order, Worker
 from tests.extent import IS_FULL
 from tests.proof.audit import State, Unsound, audit

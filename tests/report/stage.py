@@ -15,9 +15,9 @@ from pyiceberg.types import StringType
 
 import neve
 from neve.commit.actions import Append, RowDelta
+from neve.commit.environment import Environment
 from neve.commit.outcome import Committed
 from neve.commit.protocol import commit
-from neve.commit.retry import Environment
 from neve.tree.entries import DETAIL, Content, EntryTable, Status
 
 DAY_MS = 24 * 60 * 60 * 1000

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import neve
 from neve.cli import app
-from neve.commit.retry import Environment
+from neve.commit.environment import Environment
 from neve.errors import UnknownName, UserError
 from neve.ops.remove_orphan_files import OrphanResult
 from neve.ops.rewrite_manifests import RewriteManifestsResult

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve.commit.actions import Append, RowDelta
+from neve.commit.environment import Environment, Phase
 from neve.commit.outcome import Check
-from neve.commit.retry import Environment, Phase
 from neve.tree.entries import EntryTable
 from tests.commit.kit import Kit, name_of, plus, removed
 from tests.tree import v4

@@ -12,8 +12,6 @@ from neve.io.paths import named_place
 from neve.tree.entries import EntryTable, Manifest
 from neve.tree.write import ManifestContext
 
-__all__ = ["Scratch", "metadata_folder"]
-
 
 @dataclass
 class Scratch:

@@ -11,8 +11,6 @@ from enum import StrEnum
 
 from neve.model.properties import TableProperties
 
-__all__ = ["Environment", "Phase", "wait_before"]
-
 
 class Phase(StrEnum):
     """The steps of an attempt, in order; an observer sees each before it is taken."""

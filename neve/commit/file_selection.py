@@ -17,15 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.commit.actions import NOTHING, Removed
-from neve.commit.partitions import PartitionSet
+from neve.commit.partition_set import PartitionSet
 from neve.io.paths import canonical, canonical_all
 from neve.model.partition import Specs
 from neve.plan.delete_index import referenced_paths
 from neve.plan.file_filter import RowFilter
 from neve.plan.ranges import Mask
 from neve.tree.entries import Content, EntryTable, Manifest
-
-__all__ = ["Selection", "identities", "sources_of"]
 
 
 @dataclass(frozen=True)

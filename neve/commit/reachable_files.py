@@ -25,8 +25,6 @@ from neve.tree.entries import Content, EntryTable, Manifest
 from neve.tree.partition_types import at_once
 from neve.tree.read import manifests_of, read_entries
 
-__all__ = ["Left", "Reach", "distinct_manifests", "left_by", "reachable", "roots_of"]
-
 T = TypeVar("T")
 Paths = tuple[str, ...]
 Manifests = dict[Hashable, Manifest]

@@ -15,8 +15,6 @@ from neve.model.values import comparable, ordered
 from neve.plan.ranges import Mask, safe_uuid_bounds
 from neve.tree.entries import MIXED_SPECS, EntryTable, FieldSummary, Manifest
 
-__all__ = ["PartitionSet"]
-
 
 @dataclass(frozen=True)
 class PartitionSet:

@@ -18,17 +18,6 @@ from neve.plan.file_filter import RowFilter
 from neve.tree.checks import unfit_deletes
 from neve.tree.group_by_spec import validate_added_data_files
 
-__all__ = [
-    "added_files_match_the_filter",
-    "delete_kinds_fit",
-    "no_self_reference",
-    "one_spec",
-    "referenced",
-    "rewrite_arguments",
-    "specs_are_known",
-    "start_is_an_ancestor",
-]
-
 
 def no_self_reference(window: Window, action: RowDelta) -> Conflict | None:
     """H. A delta does not remove a data file and delete rows from it as well."""
