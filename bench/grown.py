@@ -22,7 +22,7 @@ from neve.commit.actions import Append, Removed
 from neve.commit.outcome import require
 from neve.commit.protocol import commit
 from neve.model.partition import Specs
-from neve.ops.planning import plan
+from neve.ops.plan_scan import plan
 from neve.tree.entries import EntryTable
 
 FEW, MANY = 1, 1_000  # leaves

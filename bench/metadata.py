@@ -38,7 +38,7 @@ from neve.commit.protocol import commit
 from neve.io.avro.jit import load_compiled
 from neve.model.metadata import parse
 from neve.model.partition import Specs
-from neve.ops.planning import plan
+from neve.ops.plan_scan import plan
 from neve.predicate import parse as predicate
 from neve.tree.entries import BOUNDS, COUNTS, EntryTable, Status
 from neve.tree.pyiceberg_files import entries_of

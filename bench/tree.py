@@ -28,7 +28,7 @@ from neve.commit.actions import Append, Removed, RowDelta
 from neve.commit.outcome import require
 from neve.commit.protocol import commit
 from neve.model.partition import Specs
-from neve.ops.planning import plan
+from neve.ops.plan_scan import plan
 from neve.plan.scan import ScanPlan
 from neve.tree.entries import Content, EntryTable
 from neve.tree.pyiceberg_files import entries_of

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     )
     from neve.lake import Lake, connect
     from neve.model.partition import PartitionKey
-    from neve.ops.drop_table import DropResult
-    from neve.ops.expire_snapshots import ExpirePlan, ExpireResult
-    from neve.ops.remove_dangling_deletes import DanglingResult
-    from neve.ops.remove_orphan_files import OrphanPlan, OrphanResult
+    from neve.ops.maintenance.expire_snapshots import ExpirePlan, ExpireResult
+    from neve.ops.maintenance.remove_dangling_deletes import DanglingResult
+    from neve.ops.maintenance.remove_orphan_files import OrphanPlan, OrphanResult
+    from neve.ops.maintenance.rewrite_manifests import RewriteManifestsResult
+    from neve.ops.metadata.drop_table import DropResult
     from neve.ops.results import ChangeResult, DeleteResult, MergeResult, UpdateResult, WriteResult
-    from neve.ops.rewrite_manifests import RewriteManifestsResult
     from neve.ops.scan import Scan
     from neve.plan.delete_files import DanglingPlan
     from neve.plan.manifests import ManifestPlan
@@ -117,12 +117,12 @@ _HOMES = {
     ),
     "neve.lake": ("Lake", "connect"),
     "neve.model.partition": ("PartitionKey",),
-    "neve.ops.drop_table": ("DropResult",),
-    "neve.ops.expire_snapshots": ("ExpirePlan", "ExpireResult"),
-    "neve.ops.remove_dangling_deletes": ("DanglingResult",),
-    "neve.ops.remove_orphan_files": ("OrphanPlan", "OrphanResult"),
+    "neve.ops.metadata.drop_table": ("DropResult",),
+    "neve.ops.maintenance.expire_snapshots": ("ExpirePlan", "ExpireResult"),
+    "neve.ops.maintenance.remove_dangling_deletes": ("DanglingResult",),
+    "neve.ops.maintenance.remove_orphan_files": ("OrphanPlan", "OrphanResult"),
     "neve.ops.results": ("ChangeResult", "DeleteResult", "MergeResult", "UpdateResult", "WriteResult"),
-    "neve.ops.rewrite_manifests": ("RewriteManifestsResult",),
+    "neve.ops.maintenance.rewrite_manifests": ("RewriteManifestsResult",),
     "neve.ops.scan": ("Scan",),
     "neve.plan.row_change": ("ChangePlan",),
     "neve.plan.delete_files": ("DanglingPlan",),

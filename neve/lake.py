@@ -34,8 +34,8 @@ from neve.model.new_table import with_fresh_ids
 from neve.model.properties import properties_of
 from neve.model.pyiceberg_private import schema_without_ids
 from neve.ops.context import TableContext
-from neve.ops.drop_table import DropResult, drop_table
 from neve.ops.events import Step, tell
+from neve.ops.metadata.drop_table import DropResult, drop_table
 from neve.run.spark.session import session
 from neve.run.spark.types import iceberg_schema
 from neve.sql import run as run_sql

@@ -15,22 +15,25 @@ from pyiceberg.table import Table as IcebergTable
 from pyspark.sql import Column, DataFrame
 
 from neve.display.format import several
-from neve.ops import append, evolve, export_metadata, overwrite, overwrite_partitions, refs, verify
+from neve.ops.audit import verify
 from neve.ops.context import TableContext
-from neve.ops.delete import Delete
-from neve.ops.evolve_schema import SchemaChange
-from neve.ops.expire_snapshots import ExpireSnapshots
 from neve.ops.inspect import Inspect
-from neve.ops.maintain import Maintain
-from neve.ops.merge import Merge
-from neve.ops.remove_dangling_deletes import RemoveDanglingDeletes
-from neve.ops.remove_orphan_files import RemoveOrphanFiles
+from neve.ops.maintenance.expire_snapshots import ExpireSnapshots
+from neve.ops.maintenance.maintain import Maintain
+from neve.ops.maintenance.remove_dangling_deletes import RemoveDanglingDeletes
+from neve.ops.maintenance.remove_orphan_files import RemoveOrphanFiles
+from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
+from neve.ops.maintenance.rewrite_manifests import RewriteManifests
+from neve.ops.maintenance.rewrite_position_deletes import RewritePositionDeletes
+from neve.ops.metadata import evolve, export_metadata, refs
+from neve.ops.metadata.evolve_schema import SchemaChange
 from neve.ops.results import WriteResult
-from neve.ops.rewrite_data_files import RewriteDataFiles
-from neve.ops.rewrite_manifests import RewriteManifests
-from neve.ops.rewrite_position_deletes import RewritePositionDeletes
+from neve.ops.rows.delete import Delete
+from neve.ops.rows.merge import Merge
+from neve.ops.rows.update import Update
 from neve.ops.scan import Scan
-from neve.ops.update import Update
+from neve.ops.write import append, overwrite
+from neve.ops.write import overwrite as overwrite_partitions
 from neve.report.card import table_card
 from neve.report.write import write_report
 

@@ -15,7 +15,7 @@ from typer.main import get_command
 from neve import errors
 from neve.cli import app
 from neve.model.properties import PROPERTIES, MetricsMode
-from neve.ops.rewrite_position_deletes import OPTIONS_OF_DELETES
+from neve.ops.maintenance.rewrite_position_deletes import OPTIONS_OF_DELETES
 from neve.plan.rewrite_options import OPTIONS, RewriteOptions
 from neve.sql.call import PROCEDURES
 from tests.peers.faults import FAULTS, SHARED_FAULTS, SPARK_FAULTS

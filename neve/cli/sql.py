@@ -24,10 +24,14 @@ _parse = late("neve.sql", "parse")
 _options = late("neve.sql.options", "Options")
 _pointing = late("neve.sql.pointing", "pointing")
 _QUERY, _DROP = ("neve.sql.query", "Query"), ("neve.sql.drop_table", "DropTable")
-_CHANGES_ROWS = (("neve.ops.update", "Update"), ("neve.ops.delete", "Delete"), ("neve.ops.merge", "Merge"))
+_CHANGES_ROWS = (
+    ("neve.ops.rows.update", "Update"),
+    ("neve.ops.rows.delete", "Delete"),
+    ("neve.ops.rows.merge", "Merge"),
+)
 _DELETES_FILES = (
-    ("neve.ops.expire_snapshots", "ExpireSnapshots"),
-    ("neve.ops.remove_orphan_files", "RemoveOrphanFiles"),
+    ("neve.ops.maintenance.expire_snapshots", "ExpireSnapshots"),
+    ("neve.ops.maintenance.remove_orphan_files", "RemoveOrphanFiles"),
 )
 
 

@@ -1,24 +1,19 @@
-"""What a verb did, as values."""
+"""What a verb did, as values.
+
+Points in time as callers give them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from neve.display.format import several
 from neve.display.html import Summarised
+from neve.errors import UserError
 from neve.model.partition import PartitionKey
 from neve.plan.partition_filter import FilterStats
-
-__all__ = [
-    "ChangeResult",
-    "DeleteResult",
-    "GroupResult",
-    "MergeResult",
-    "RewriteResult",
-    "UpdateResult",
-    "WriteResult",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +162,16 @@ def _said(counts: list[tuple[int, str, str]]) -> str:
     """What was done to how many, leaving out what did not happen; things that were named before have no name."""
     said = (f"{several(count, what) if what else f'{count:,}'} {done}" for count, what, done in counts if count)
     return ", ".join(said)
+
+
+def milliseconds(time: datetime | int, name: str) -> int:
+    """Milliseconds since 1970; `name` is what the caller calls the time."""
+    try:
+        found = round(time.timestamp() * 1000) if isinstance(time, datetime) else time
+    except (OverflowError, ValueError):
+        raise UserError(f"Cannot use {name} {time}: its clock has no such time.") from None
+    if isinstance(found, int) and not isinstance(found, bool) and abs(found) < 2**63:
+        return found
+    if isinstance(found, int):
+        raise UserError(f"Cannot use {name} {found}: give milliseconds since 1970.")
+    raise UserError(f"Give {name} as a datetime or as milliseconds since 1970, not as {type(time).__name__}.")

@@ -37,8 +37,8 @@ from neve.display.format import several
 from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
 from neve.io.untrusted import untrusted
 from neve.ops.context import TableContext
-from neve.ops.planning import plan
-from neve.ops.times import milliseconds
+from neve.ops.plan_scan import plan
+from neve.ops.results import milliseconds
 from neve.plan.scan import ScanPlan, projected, top_level
 from neve.predicate import Predicate, parse
 from neve.predicate.normalize import bound

@@ -9,7 +9,7 @@ import numpy as np
 from neve.display.format import size
 from neve.errors import NeveError
 from neve.ops.context import TableContext
-from neve.ops.maintain import Maintain, Proposal
+from neve.ops.maintenance.maintain import Maintain, Proposal
 from neve.plan.rewrite_plan import Reason, RewritePlan
 from neve.report.values import Step, Upkeep
 

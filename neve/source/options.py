@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from neve.commit.summary import refuse_own_names
 from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
-from neve.ops.overwrite import is_serializable
+from neve.ops.write.overwrite import is_serializable
 from neve.source.connection import Connection
 
 __all__ = ["ReadOptions", "StreamReadOptions", "TableOptions", "WriteOptions"]

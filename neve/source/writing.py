@@ -21,10 +21,9 @@ from neve.commit.actions import Append, Overwrite, ReplacePartitions
 from neve.errors import TableError, UserError
 from neve.io.files import delete_all
 from neve.model.metadata import are_others, identity_of
+from neve.ops.commit import publish
 from neve.ops.context import TableContext
-from neve.ops.overwrite import overwrite_of
-from neve.ops.overwrite_partitions import replacement_of
-from neve.ops.publish import publish
+from neve.ops.write.overwrite import overwrite_of, replacement_of
 from neve.run.write.store_assignment import check_assignable
 from neve.run.write.target import WriteOptions as FileOptions
 from neve.run.write.target import WriteTarget

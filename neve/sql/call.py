@@ -16,7 +16,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from neve.errors import UserError
-from neve.ops.rewrite_data_files import RewriteDataFiles
+from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.predicate.constants import zone_of
 from neve.predicate.sql_text import Word, wrong
 from neve.run.spark.session import is_case_sensitive

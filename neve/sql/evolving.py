@@ -17,7 +17,7 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 from pyspark.sql import SparkSession
 
 from neve.model.ddl_types import refuse_alike
-from neve.ops.evolve_schema import SchemaChange
+from neve.ops.metadata.evolve_schema import SchemaChange
 from neve.predicate.column_names import find_column
 from neve.predicate.constants import zone_of
 from neve.run.spark.session import is_case_sensitive

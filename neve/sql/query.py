@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from neve.errors import UnknownName, UserError
-from neve.ops.views import views_of
+from neve.ops.sql_views import views_of
 from neve.run.spark.expressions import plain_error
 from neve.run.spark.session import is_classic, quiet_errors
 from neve.sql.options import Options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, overload
 
-from neve.ops.views import Find, tables_of
+from neve.ops.sql_views import Find, tables_of
 from neve.predicate.column_names import shortened
 from neve.table import Table
 

@@ -16,9 +16,9 @@ from neve.cli import app
 from neve.cli.codes import Code, code_of
 from neve.errors import CommitConflict, CommitUnknown, CorruptFile, MissingFile, UserError, WriteFailed
 from neve.ops.events import Event, Step, listening
-from neve.ops.maintain import Maintain, MaintenanceResult
+from neve.ops.maintenance.maintain import Maintain, MaintenanceResult
+from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.ops.results import GroupResult, RewriteResult
-from neve.ops.rewrite_data_files import RewriteDataFiles
 from tests.cli.kit import Lake, unchanged
 
 

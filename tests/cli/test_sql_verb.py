@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import neve
 from neve.cli import app
-from neve.ops.delete import Delete
-from neve.ops.expire_snapshots import ExpireSnapshots
+from neve.ops.maintenance.expire_snapshots import ExpireSnapshots
+from neve.ops.rows.delete import Delete
 from neve.sql.drop_table import DropTable
 
 

@@ -31,7 +31,7 @@ import neve
 from neve import Table
 from neve.commit.environment import Environment, Phase
 from neve.errors import CommitConflict
-from neve.ops.rewrite_data_files import RewriteDataFiles
+from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.run.spark.session import local_session
 from tests.sessions import AS_MADE, EVERY_JAVA, INTERPRETED
 

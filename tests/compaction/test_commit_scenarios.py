@@ -11,7 +11,7 @@ from neve import Table
 from neve.commit.actions import Append
 from neve.errors import CommitConflict, CommitUnknown, TableError, UnknownName
 from neve.ops.context import TableContext
-from neve.ops.rewrite_run import _batches
+from neve.ops.maintenance.rewrite_run import _batches
 from tests.commit.kit import Kit, plus
 from tests.compaction.place import (
     NEWEST,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from neve import Table
-from neve.ops.rewrite_data_files import Progress
+from neve.ops.maintenance.rewrite_data_files import Progress
 from tests.compaction.place import (
     ALL,
     NEWEST,

@@ -13,7 +13,7 @@ from neve.commit.outcome import require
 from neve.commit.protocol import commit
 from neve.errors import CorruptFile, UserError
 from neve.io.deletion_vectors import PositionSet
-from neve.ops.rewrite_position_deletes import _dead
+from neve.ops.maintenance.rewrite_position_deletes import _dead
 from neve.run.read.tasks import numbered
 from neve.tree.entries import Content, EntryTable
 from tests.compaction.place import (

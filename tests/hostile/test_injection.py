@@ -20,7 +20,7 @@ import neve
 from neve.display.html import escape
 from neve.display.terminal import arrow_table, plain
 from neve.errors import CorruptFile, NeveError, UserError
-from neve.ops.verify import Finding
+from neve.ops.audit.verify import Finding
 from tests.proof.ledger import tallied
 from tests.sessions import names_in
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import neve
-from neve.ops.verify import Audit
+from neve.ops.audit.verify import Audit
 from tests.hostile.place import Place
 
 CONDITION = "id >= 2 AND (region = 'eu' OR amount > 0)"

@@ -19,8 +19,8 @@ from pyiceberg.table import Table
 
 from neve.commit.actions import Append, DeleteFiles, Removed, RowDelta
 from neve.model.partition import Specs
+from neve.ops.audit.verify import Audit, Finding, verify
 from neve.ops.context import TableContext
-from neve.ops.verify import Audit, Finding, verify
 from neve.run.table_facts import TableFacts
 from neve.run.write.data_files import write_arrow
 from neve.run.write.target import WriteTarget

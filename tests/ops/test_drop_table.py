@@ -11,7 +11,7 @@ import neve
 from neve.catalog.sql import EmbeddedCatalog
 from neve.commit.actions import Append
 from neve.errors import MissingFile, UnknownName, UserError
-from neve.ops.drop_table import drop_table
+from neve.ops.metadata.drop_table import drop_table
 from tests.commit.kit import NAME, Kit
 from tests.servers import rest_server
 

@@ -12,9 +12,9 @@ import pytest
 
 import neve
 from neve.errors import NeveError, TableError, UserError
-from neve.ops import evolve
-from neve.ops import publish as ops_publish
-from neve.ops.evolve_schema import SchemaChange
+from neve.ops import commit as ops_publish
+from neve.ops.metadata import evolve
+from neve.ops.metadata.evolve_schema import SchemaChange
 
 
 def ids(table: neve.Table) -> list[int]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyspark.sql import types as sp
 
 from neve.model.ddl import schema_of_ddl
-from neve.ops.merge_clauses import Action, Clause, Kind
-from neve.ops.merge_schema import wanted_columns
+from neve.ops.rows.merge_clauses import Action, Clause, Kind, wanted_columns
 
 EVERYTHING = Clause(Kind.MATCHED, Action.UPDATE)
 

@@ -17,8 +17,8 @@ from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.statistics import StatisticsFile
 
 from neve.model.snapshots import Snapshots
-from neve.ops.audit.roots import Root, root_findings
-from neve.ops.verify import Audit, Finding
+from neve.ops.audit.snapshot_index import Root, root_findings
+from neve.ops.audit.verify import Audit, Finding
 from tests.ops.lived import Lived, edit_avro, local, only
 
 

@@ -15,7 +15,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from neve.model.metadata import parse
-from neve.ops.verify import Audit
+from neve.ops.audit.verify import Audit
 from tests.foreign import FIXTURES, foreign_tables, needs_fixtures
 from tests.ops.lived import audit_of, local
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import neve
-from neve.ops.verify import Audit
+from neve.ops.audit.verify import Audit
 from tests.commit.kit import Kit
 from tests.tree import v4
 from tests.tree.test_v4_golden import HISTORIES

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import neve
 from neve.errors import UnknownName, UserError
-from neve.ops.views import METADATA_TABLES, tables_beside, views_of
+from neve.ops.sql_views import METADATA_TABLES, tables_beside, views_of
 from tests.sessions import names_in
 
 

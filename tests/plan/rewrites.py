@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from neve.model.partition import Specs
 from neve.ops.context import TableContext
-from neve.ops.rewrite_data_files import RewriteDataFiles
+from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.plan.partition_filter import PartitionFilter
 from neve.plan.rewrite import FileGroup, RewritePlan, RewritePlanningResult, SpecMode, plan_rewrite
 from neve.plan.rewrite_options import RewriteOptions

@@ -17,7 +17,7 @@ import neve
 from neve.commit.actions import Append, RewriteFiles, RowDelta
 from neve.errors import MissingFile, TableError, UnknownName, UserError
 from neve.model.partition import PartitionKey, Specs
-from neve.ops.rewrite_data_files import RewriteDataFiles
+from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.plan import ranges
 from neve.plan.partition_filter import FilterStats
 from neve.plan.rewrite import RewritePlan, SpecMode

@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from neve.commit.actions import Append, RowDelta
 from neve.errors import TableError
-from neve.ops.planning import plan as scan_plan
+from neve.ops.plan_scan import plan as scan_plan
 from neve.plan.delete_index import attach
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import MIXED_SPECS, Content, Status

@@ -27,7 +27,7 @@ from neve.commit.protocol import commit
 from neve.io.deletion_vectors import PositionSet
 from neve.io.files import delete_all
 from neve.ops.context import TableContext
-from neve.ops.touched import Touched, folded, paths_of
+from neve.ops.rows.changed_files import Touched, folded, paths_of
 from neve.plan.scan import ScanPlan
 from neve.predicate import parse
 from neve.run.read.scan import read_table

@@ -77,7 +77,7 @@ class TestCrashes:
         found(caught, lambda: self.sweep(ground(2), "append", kinds))
 
     def test_expired_files_deleted_before_the_swap(self, ground, caught: Tally, monkeypatch: Faulty):
-        from neve.ops import expire_snapshots as verb
+        from neve.ops.maintenance import expire_snapshots as verb
 
         land = verb.land
 

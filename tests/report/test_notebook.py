@@ -11,8 +11,8 @@ from pyiceberg.expressions import AlwaysTrue
 
 import neve
 from neve.display.html import plain
-from neve.ops.expire_snapshots import ExpireResult
-from neve.ops.maintain import MaintenancePlan, MaintenanceResult, Proposal
+from neve.ops.maintenance.expire_snapshots import ExpireResult
+from neve.ops.maintenance.maintain import MaintenancePlan, MaintenanceResult, Proposal
 from neve.ops.results import GroupResult, MergeResult, RewriteResult, UpdateResult, WriteResult
 from neve.plan.partition_filter import FilterStats
 from neve.plan.row_change import ChangePlan

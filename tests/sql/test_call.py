@@ -17,8 +17,8 @@ import neve
 from neve.cli import app
 from neve.commit.environment import Environment
 from neve.errors import UnknownName, UserError
-from neve.ops.remove_orphan_files import OrphanResult
-from neve.ops.rewrite_manifests import RewriteManifestsResult
+from neve.ops.maintenance.remove_orphan_files import OrphanResult
+from neve.ops.maintenance.rewrite_manifests import RewriteManifestsResult
 from neve.sql import parse
 from neve.sql.call import PROCEDURES, Call
 

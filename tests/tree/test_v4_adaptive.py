@@ -12,7 +12,7 @@ import pytest
 from neve.commit.actions import Append, DeleteFiles, Removed, RewriteManifests, RowDelta
 from neve.commit.outcome import Check
 from neve.errors import MissingFile
-from neve.ops.planning import plan
+from neve.ops.plan_scan import plan
 from neve.tree.entries import DETAIL, Content
 from neve.tree.read import manifests_of, read_entries
 from tests.commit.kit import Kit, name_of, plus, removed

@@ -12,7 +12,7 @@ import pytest
 
 from neve.commit.actions import Append, RowDelta
 from neve.errors import CorruptFile, TableError, UnsupportedFeature
-from neve.ops.planning import plan
+from neve.ops.plan_scan import plan
 from tests.commit.kit import Kit, plus
 from tests.tree import v4
 

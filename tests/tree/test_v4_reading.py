@@ -14,7 +14,7 @@ from pyiceberg.types import LongType
 
 from neve.commit.actions import Append, DeleteFiles, RowDelta
 from neve.commit.outcome import Check
-from neve.ops.planning import plan
+from neve.ops.plan_scan import plan
 from neve.tree.entries import DETAIL, Content
 from neve.tree.read import read_entries
 from tests.commit.kit import Kit, name_of, plus, removed

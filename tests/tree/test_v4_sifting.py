@@ -19,7 +19,7 @@ from pyiceberg.expressions import (
 
 from neve.commit.actions import Append, DeleteFiles, RowDelta
 from neve.errors import CorruptFile
-from neve.ops.planning import plan
+from neve.ops.plan_scan import plan
 from neve.plan.scan import ScanPlan, plan_scan
 from neve.tree.entries import Content, EntryTable
 from tests.commit.kit import Kit, name_of, plus, removed

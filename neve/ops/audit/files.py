@@ -13,10 +13,9 @@ from pyiceberg.io import FileIO
 from neve.errors import TableError, UnsupportedFeature
 from neve.io import files as storage
 from neve.io.paths import refuse_unreadable
-from neve.ops.audit.columns import STATISTICS, column_findings
 from neve.ops.audit.findings import Finding, about
-from neve.ops.audit.footers import ColumnRange, column_ranges
-from neve.ops.audit.forest import Forest, Ints, Mask
+from neve.ops.audit.snapshot_index import Forest, Ints, Mask
+from neve.ops.audit.statistics import STATISTICS, ColumnRange, column_findings, column_ranges
 from neve.ops.events import Step, tell
 from neve.run.read.formats import open_file
 from neve.run.read.parquet import ParquetData

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neve.ops.audit.findings import Finding, Severity
-from neve.ops.audit.forest import Forest, Ints, Tree
+from neve.ops.audit.snapshot_index import Forest, Ints, Tree
 from neve.tree.entries import Content
 
 __all__ = ["snapshot_findings"]

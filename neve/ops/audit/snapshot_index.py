@@ -1,0 +1,230 @@
+"""All snapshots of a table at once: every manifest once, and which snapshot has which.
+
+What the root of a snapshot promises: the list of its manifests, taken by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyiceberg.io import FileIO
+
+from neve.io.paths import canonical_all
+from neve.model.metadata import TableMetadata
+from neve.model.partition import Specs
+from neve.model.snapshots import Snapshot
+from neve.ops.audit.findings import Finding
+from neve.ops.audit.manifests import DETAILS, AuditedManifest, audit_manifest
+from neve.tree.entries import LIVE, MIXED_SPECS, Content, EntryTable, Manifest
+
+
+@dataclass(frozen=True)
+class Root:
+    """The manifests of a snapshot, as the file that lists them says."""
+
+    snapshot: Snapshot
+    path: str
+    manifests: tuple[Manifest, ...] = ()
+    header: Mapping[str, bytes] = field(default_factory=dict)
+    bytes: int = 0
+    is_readable: bool = True
+
+
+Rule = Callable[[Root, Mapping[int, int], Specs], Iterator[Finding]]
+
+
+def root_findings(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+    """Every rule a root breaks; `numbers` has the sequence number of each snapshot of the table."""
+    for rule in RULES:
+        yield from rule(root, numbers, specs)
+
+
+def header_names_the_snapshot(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+    """A list was written for one snapshot, and says so."""
+    stated = {"snapshot-id": root.snapshot.snapshot_id, "sequence-number": root.snapshot.sequence_number or 0}
+    for key, expected in stated.items():
+        found = root.header.get(key, b"null")
+        if found not in (b"null", str(expected).encode()):
+            message = f"The header says {key} {found.decode(errors='replace')}, the table metadata {expected}."
+            yield Finding("list-header", root.path, message)
+
+
+def manifests_are_distinct(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+    """A manifest that is listed twice would double its files."""
+    for path, times in Counter(m.path for m in root.manifests).items():
+        if times > 1:
+            yield Finding("duplicate-manifest", path, f"Listed {times} times by {root.path}.")
+
+
+def specs_are_known(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+    """Every manifest is of a spec the table has."""
+    for m in root.manifests:
+        if m.spec_id not in specs.by_id and m.spec_id != MIXED_SPECS:
+            message = f"Of partition spec {m.spec_id}; the table knows {sorted(specs.by_id)}."
+            yield Finding("unknown-spec", m.path, message)
+
+
+def numbers_fit(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+    """A manifest has the number of the snapshot that added it, which is not above that of the one that lists it."""
+    own = root.snapshot.sequence_number or 0
+    for m in root.manifests:
+        adder = numbers.get(m.added_snapshot_id, m.sequence_number)
+        if m.sequence_number > own:
+            message = f"Numbered {m.sequence_number}, above snapshot {root.snapshot.snapshot_id} ({own}) that lists it."
+            yield Finding("manifest-sequence-number", m.path, message)
+        elif m.sequence_number != adder and not m.is_view:
+            message = f"Numbered {m.sequence_number}, but snapshot {m.added_snapshot_id} that added it is {adder}."
+            yield Finding("manifest-sequence-number", m.path, message)
+        if m.min_sequence_number > m.sequence_number:
+            message = f"Oldest number {m.min_sequence_number}, above its own number {m.sequence_number}."
+            yield Finding("min-sequence-number", m.path, message)
+
+
+def adders_are_named(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+    """Entries inherit the id of the snapshot that added their manifest."""
+    for m in root.manifests:
+        if cast(int | None, m.added_snapshot_id) is None:  # the type promises it, the bytes do not
+            yield Finding("added-snapshot", m.path, f"{root.path} does not say which snapshot added it.")
+
+
+def row_ids_are_assigned(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+    """With row lineage every data manifest has a first row id; without one readers ignore the ids of its files."""
+    if root.snapshot.first_row_id is None:
+        return
+    for m in root.manifests:
+        if m.is_deletes and m.first_row_id is not None:
+            yield Finding("row-ids", m.path, f"Holds deletes, but has a first row id {m.first_row_id}.")
+        elif not m.is_deletes and m.first_row_id is None and not m.is_inline:
+            message = f"Has no first row id in snapshot {root.snapshot.snapshot_id}, which tracks rows."
+            yield Finding("row-ids", m.path, message)
+
+
+RULES: tuple[Rule, ...] = (
+    header_names_the_snapshot,
+    manifests_are_distinct,
+    specs_are_known,
+    numbers_fit,
+    adders_are_named,
+    row_ids_are_assigned,
+)
+
+
+_THREADS = 8
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A snapshot and the ordinals of its manifests; an incomplete one has manifests that could not be read."""
+
+    snapshot: Snapshot
+    path: str
+    manifests: Ints
+    is_complete: bool
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The trees of all snapshots over one set of entries."""
+
+    trees: tuple[Tree, ...]
+    manifests: tuple[Manifest, ...]
+    entries: EntryTable
+
+    @cached_property
+    def is_live(self) -> Mask:
+        """Which entries are part of some snapshot."""
+        return np.isin(self.entries.numpy("status"), LIVE)
+
+    @cached_property
+    def is_data(self) -> Mask:
+        """Which entries are data files."""
+        return self.entries.numpy("content") == Content.DATA
+
+    @cached_property
+    def is_vector(self) -> Mask:
+        """Which entries are deletion vectors: position deletes in a Puffin file."""
+        puffin = pc.equal(self.entries["file_format"].cast(pa.string()), "PUFFIN").to_numpy()
+        return puffin & (self.entries.numpy("content") == Content.POSITION_DELETES)
+
+    @cached_property
+    def has_size(self) -> Mask:
+        """Which entries tell the size of their file; a vector that lies beside its data file does not."""
+        views = np.array([m.is_view for m in self.manifests], bool)
+        return ~(self.is_vector & views[self.entries.numpy("manifest")]) if len(views) else ~self.is_vector
+
+    @cached_property
+    def is_encrypted(self) -> Mask:
+        """Which entries are files that only their key opens."""
+        return np.asarray(self.entries["key_metadata"].is_valid().to_numpy(), bool)
+
+    @cached_property
+    def paths(self) -> pa.Array:
+        """The distinct files, by the one spelling of their paths."""
+        return self._encoded.dictionary
+
+    @cached_property
+    def file(self) -> Ints:
+        """For each entry the number of its file in `paths`."""
+        return np.asarray(self._encoded.indices.to_numpy(), np.int64)
+
+    @cached_property
+    def referenced(self) -> Ints:
+        """For each entry the number of the data file it names, -1 where it names none, -2 where nothing lists it."""
+        named = self.entries["referenced_data_file"]
+        if named.null_count == len(named):
+            return np.full(len(named), -1, np.int64)
+        places = pc.index_in(canonical_all(named), value_set=self.paths).fill_null(-2).to_numpy()
+        return np.where(named.is_null().to_numpy(), -1, places).astype(np.int64)
+
+    @cached_property
+    def _encoded(self) -> pa.DictionaryArray:
+        return canonical_all(self.entries["file_path"]).dictionary_encode()
+
+    def live_rows(self, tree: Tree) -> Ints:
+        """The rows of the live entries of a snapshot."""
+        chosen = np.zeros(len(self.manifests) + 1, bool)
+        chosen[tree.manifests] = True
+        return np.flatnonzero(self.is_live & chosen[self.entries.numpy("manifest")])
+
+    def first_rows(self, mask: Mask) -> Ints:
+        """One row for each distinct file among the entries selected."""
+        rows = np.flatnonzero(mask)
+        return rows[np.unique(self.file[rows], return_index=True)[1]]
+
+
+def grow(
+    io: FileIO, roots: Sequence[Root], specs: Specs, metadata: TableMetadata
+) -> tuple[Forest, tuple[AuditedManifest, ...]]:
+    """Read every manifest of some roots once, several at a time."""
+    # Two rows that say different things about one manifest are two things to check.
+    distinct = {m: i for i, m in enumerate(dict.fromkeys(_known(roots, specs)))}
+    with ThreadPoolExecutor(_THREADS) as pool:
+        audited = tuple(pool.map(lambda m: audit_manifest(io, m, distinct[m], specs, metadata), distinct))
+    tables = [a.entries for a in audited if a.entries is not None]
+    entries = EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, DETAILS)
+    readable = {a.manifest for a in audited if a.entries is not None}
+    trees = tuple(_tree(root, distinct, readable) for root in roots)
+    return Forest(trees, tuple(distinct), entries), audited
+
+
+def _known(roots: Iterable[Root], specs: Specs) -> Iterator[Manifest]:
+    return (m for root in roots for m in root.manifests if m.spec_id in specs.by_id or m.spec_id == MIXED_SPECS)
+
+
+def _tree(root: Root, ordinals: dict[Manifest, int], readable: set[Manifest]) -> Tree:
+    found = [ordinals[m] for m in dict.fromkeys(root.manifests) if m in readable]
+    return Tree(
+        root.snapshot, root.path, np.array(found, np.int64), root.is_readable and readable.issuperset(root.manifests)
+    )

@@ -1,0 +1,1 @@
+"""Compaction, expiry and the other maintenance operations."""

@@ -1,0 +1,243 @@
+"""Forget old snapshots, and delete the files that only they led to.
+
+Which snapshots go: those older than a time, except the newest few of each branch and whatever a branch or tag points
+at; names that are too old go first. Snapshots can also be named. Files are deleted only after the change of the table
+is known to have landed, and only when no snapshot that stays has them as live; a file outside the places of the table
+stays, since it may belong to another table too.
+
+Isolation: lands only while no branch or tag has moved; otherwise everything is looked at again.
+Writes: table metadata only. Deletes data files, delete files, manifests, manifest lists and statistics.
+
+>>> _ = t.overwrite([{"id": 4, "region": "eu"}])
+>>> from datetime import datetime, timezone
+>>> expire = t.expire_snapshots().older_than(datetime.now(timezone.utc)).retain_last(1)
+>>> len(expire.plan().snapshot_ids)
+1
+>>> expire.execute().summary
+'1 snapshot expired, 2 data files, 1 manifest and 1 manifest list deleted'
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Literal, Self, cast, get_args
+
+from neve.catalog.rest import RestTables
+from neve.commit.cleanup import delete_reach
+from neve.commit.expiry import Expiry, unused_specs_and_schemas
+from neve.commit.reachable_files import Left, left_by, roots_of
+from neve.display.format import listed, several
+from neve.display.html import Explained, Summarised
+from neve.errors import UnknownName, UserError
+from neve.model.metadata import TableMetadata
+from neve.model.metadata_updates import fold
+from neve.ops.context import TableContext
+from neve.ops.events import Step, tell
+from neve.ops.maintenance.base import refuse_to_delete
+from neve.ops.metadata.evolve import Change, land
+from neve.ops.results import milliseconds
+from neve.plan.retention import Rules, retention
+
+Cleanup = Literal["all", "metadata", "none"]
+
+
+@dataclass(frozen=True)
+class ExpirePlan(Explained):
+    """What an expiry takes out of a table, and the files it deletes."""
+
+    expiry: Expiry
+    kept: tuple[int, ...]  # the snapshots that stay
+    left: Left
+
+    @property
+    def snapshot_ids(self) -> tuple[int, ...]:
+        """The snapshots that go."""
+        return self.expiry.snapshot_ids
+
+    @property
+    def refs(self) -> tuple[str, ...]:
+        """The branches and tags that go."""
+        return self.expiry.refs
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that are deleted, in the order in which they go."""
+        return tuple(path for paths in self.left.reach for path in paths)
+
+    def explain(self) -> str:
+        """The plan in words."""
+        known = len(self.kept) + len(self.snapshot_ids)
+        lines = [f"expire {len(self.snapshot_ids)} of {several(known, 'snapshot')}"]
+        lines += [f"  snapshot {i}" for i in self.snapshot_ids]
+        lines += [f"  branch or tag {name!r}" for name in self.refs]
+        lines += [f"  partition spec {i}" for i in self.expiry.spec_ids]
+        lines += [f"  schema {i}" for i in self.expiry.schema_ids]
+        lines += [f"delete {files}" for files in self.left.counts]
+        lines += [f"keep {several(len(self.left.outside), 'file')} outside the table"] if self.left.outside else []
+        lines += [f"{path} is gone already" for path in self.left.missing]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireResult(Summarised):
+    """What an expiry did. Files that could not be deleted are orphans, and told with the reason.
+
+    >>> ExpireResult((1, 2), spec_ids=(0,)).summary
+    '2 snapshots and 1 spec expired'
+    """
+
+    snapshot_ids: tuple[int, ...] = ()
+    refs: tuple[str, ...] = ()
+    spec_ids: tuple[int, ...] = ()
+    schema_ids: tuple[int, ...] = ()
+    deleted: Left = field(default_factory=Left)
+    files_kept: Mapping[str, str] = field(default_factory=dict)  # why each stays that nothing leads to any more
+    attempts: int = 0
+    seconds: float = 0.0
+
+    @property
+    def files_deleted(self) -> int:
+        """How many files were deleted."""
+        return len(self.deleted)
+
+    @property
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        if not (self.snapshot_ids or self.refs or self.spec_ids or self.schema_ids):
+            return "nothing to expire"
+        gone = {"ref": self.refs, "spec": self.spec_ids, "schema": self.schema_ids}
+        counts = (several(len(some), what) for what, some in gone.items() if some)
+        said = [several(len(self.snapshot_ids), "snapshot"), *counts]
+        deleted = self.deleted.counts
+        return f"{listed(said)} expired{f', {listed(deleted)} deleted' if deleted else ''}"
+
+
+@dataclass(frozen=True)
+class ExpireSnapshots:
+    """An expiry on its way: what goes, then `.plan()`, `.explain()` or `.execute()`."""
+
+    context: TableContext
+    cut_off_ms: int | None = None
+    least: int | None = None
+    named: frozenset[int] = frozenset()
+    cleans_metadata: bool = False
+    level: Cleanup = "all"
+
+    # -- building ----------------------------------------------------------------------------------------------------
+
+    def older_than(self, time: datetime | int) -> Self:
+        """Expire what is older: a datetime, or milliseconds since 1970.
+
+        The table's property `history.expire.max-snapshot-age-ms` decides unless said; a branch may say otherwise.
+        """
+        return replace(self, cut_off_ms=milliseconds(time, "older_than"))
+
+    def retain_last(self, count: int) -> Self:
+        """Keep at least so many snapshots of each branch; `history.expire.min-snapshots-to-keep` unless said."""
+        if type(count) is not int or count < 1:
+            raise UserError(f"Cannot retain the last {count!r} snapshots. Give 1 or more.")
+        return replace(self, least=count)
+
+    def snapshot_ids(self, *ids: int) -> Self:
+        """Expire these snapshots whatever their age; one that a branch or tag points at is refused."""
+        if wrong := [i for i in ids if type(i) is not int]:
+            raise UserError(f"Cannot expire snapshot {wrong[0]!r}: give the numbers of snapshots, one after the other.")
+        return replace(self, named=self.named | frozenset(ids))
+
+    def clean_expired_metadata(self, value: bool = True) -> Self:
+        """Drop partition specs and schemas too that no snapshot needs any more."""
+        return replace(self, cleans_metadata=value)
+
+    def cleanup(self, level: str) -> Self:
+        """Which files to delete: `all`, only those of `metadata`, or `none`."""
+        if level not in get_args(Cleanup):
+            raise UnknownName("clean-up level", level, get_args(Cleanup))
+        return replace(self, level=cast(Cleanup, level))
+
+    # -- planning ----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> ExpirePlan:
+        """Which snapshots would go and which files would be deleted; nothing is touched."""
+        return self._planned(self._known(self.context.refreshed()))
+
+    def explain(self) -> str:
+        """The plan in words."""
+        return self.plan().explain()
+
+    def _known(self, context: TableContext) -> TableContext:
+        """The table, once it is clear that it may be cleaned and has the snapshots that were named."""
+        refuse_to_delete(context, "expire snapshots of")
+        known = context.metadata.lazy_snapshots.positions
+        for snapshot_id in sorted(self.named - known.keys()):
+            raise UnknownName("snapshot", snapshot_id, known, f"table {context.name}")
+        return context
+
+    def _planned(self, context: TableContext) -> ExpirePlan:
+        metadata = context.metadata
+        found = retention(metadata, self._rules(context))
+        unused = unused_specs_and_schemas(context.io, metadata, found.kept) if self.cleans_metadata else ((), ())
+        expiry = Expiry(found.expired, found.expired_refs, *unused)
+        return ExpirePlan(expiry, found.kept, self._left(context, metadata, fold(metadata, expiry.updates())))
+
+    def _rules(self, context: TableContext) -> Rules:
+        now, properties = context.environment.now_ms(), context.properties
+        return Rules(
+            now_ms=now,
+            older_than_ms=now - properties.max_snapshot_age_ms if self.cut_off_ms is None else self.cut_off_ms,
+            retain_last=properties.min_snapshots_to_keep if self.least is None else self.least,
+            max_ref_age_ms=properties.max_ref_age_ms,
+            snapshot_ids=self.named,
+        )
+
+    def _left(self, context: TableContext, before: TableMetadata, after: TableMetadata) -> Left:
+        if self.level == "none":
+            return Left()
+        left = left_by(context.io, before, after, metadata_only=self.level == "metadata")
+        return left.within(_roots(context, before))
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def execute(self) -> ExpireResult:
+        """Take the snapshots out of the table, then delete the files that only they led to."""
+        started, context = time.monotonic(), self._known(self.context.refreshed())
+        tried: list[tuple[TableMetadata, ExpirePlan]] = []
+
+        def change(state: TableContext) -> Change:
+            tell(Step("plan"))
+            plan = self._planned(state)
+            tried.append((state.metadata, plan))
+            is_served = isinstance(state.catalog, RestTables)
+            requirements = plan.expiry.requirements(state.metadata, is_served=is_served)
+            return requirements, plan.expiry.updates(one_by_one=is_served)
+
+        land(context, change, "expiry of snapshots")
+        before, plan = tried[-1]
+        if not plan.expiry:
+            return ExpireResult(attempts=len(tried))
+        left = self._settled(context, before, plan)
+        tell(Step("delete files", total=len(left), unit="files"))
+        kept = delete_reach(context.io, left.reach, _roots(context, before))
+        return ExpireResult(
+            plan.snapshot_ids,
+            plan.refs,
+            plan.expiry.spec_ids,
+            plan.expiry.schema_ids,
+            deleted=left.without(kept),
+            files_kept=dict.fromkeys(left.outside, "it lies outside the table") | kept,
+            attempts=len(tried),
+            seconds=round(time.monotonic() - started, 3),
+        )
+
+    def _settled(self, context: TableContext, before: TableMetadata, plan: ExpirePlan) -> Left:
+        """What is left now that the change has landed; snapshots that came meanwhile are looked at too."""
+        after = context.refreshed().metadata
+        came = after.lazy_snapshots.positions.keys() - set(plan.kept)
+        return self._left(context, before, after) if came else plan.left
+
+
+def _roots(context: TableContext, metadata: TableMetadata) -> tuple[str, ...]:
+    """The places files may be deleted in."""
+    return roots_of(metadata, context.iceberg.metadata_location)

@@ -1,0 +1,247 @@
+"""Look after a table: what would make it quicker or smaller is proposed, and done when asked, what pays most first.
+
+Each step is a verb of its own with the options it would have alone. A step pays by the files a scan of the whole table
+no longer opens, for the bytes that have to be read for it. Manifests come after the files they list, and expiry, which
+saves no scan anything, comes last. A budget of bytes or seconds ends the work early; what was committed stays.
+
+Isolation and writes: those of the verbs.
+
+>>> print(t.maintain().explain())
+nothing to do
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import pyarrow.compute as pc
+
+from neve.display.format import several
+from neve.display.html import Explained, Summarised
+from neve.errors import UserError
+from neve.ops.context import TableContext
+from neve.ops.events import Step, tell
+from neve.ops.maintenance.base import may_delete
+from neve.ops.maintenance.expire_snapshots import ExpireSnapshots
+from neve.ops.maintenance.remove_dangling_deletes import RemoveDanglingDeletes
+from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
+from neve.ops.maintenance.rewrite_manifests import RewriteManifests
+from neve.ops.maintenance.rewrite_position_deletes import RewritePositionDeletes
+from neve.plan.rewrite import RewritePlan
+from neve.tree.entries import EntryTable
+
+_AFTER_FILES = ("rewrite_manifests", "expire_snapshots")  # a change of files would make manifests worth it again
+_PARTIAL = {"partial-progress.enabled": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One step: the verb, what it would do, what it saves and what it takes."""
+
+    verb: str
+    why: str
+    files_saved: int  # files a scan of the whole table no longer opens
+    bytes_read: int
+    budgeted: str = ""  # what the budget leaves of it, when not all
+
+    @property
+    def pays(self) -> float:
+        """Files saved for each byte."""
+        return self.files_saved / max(self.bytes_read, 1)
+
+    def __str__(self) -> str:
+        return f"{self.verb:<24} {self.why}{self.budgeted}"
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenancePlan(Explained):
+    """What would be done, what pays most first."""
+
+    steps: tuple[Proposal, ...] = ()
+    left_out: tuple[Proposal, ...] = ()  # beyond the budget
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the table needs nothing."""
+        return not self.steps and not self.left_out
+
+    def explain(self) -> str:
+        """The plan in words."""
+        if self.is_empty:
+            return "nothing to do"
+        done = [f"{n}. {step}" for n, step in enumerate(self.steps, 1)]
+        return "\n".join([*done, *(f"-  {step} (beyond the budget)" for step in self.left_out)])
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceResult(Summarised):
+    """What was done: each verb with its result, in order."""
+
+    results: tuple[tuple[str, Any], ...] = ()
+    not_done: tuple[Proposal, ...] = ()  # the budget was used up before
+    seconds: float = 0.0
+
+    @property
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        done = "; ".join(f"{verb}: {result.summary}" for verb, result in self.results) or "nothing to do"
+        return f"{done}; {several(len(self.not_done), 'step')} beyond the budget" if self.not_done else done
+
+
+@dataclass(frozen=True)
+class Maintain:
+    """Care for a table on its way: `.budget(bytes=…, seconds=…)`, then `.plan()`, `.explain()` or `.execute()`."""
+
+    context: TableContext
+    most_bytes: int | None = None
+    most_seconds: float | None = None
+
+    def budget(self, *, bytes: int | None = None, seconds: float | None = None) -> Self:  # noqa: A002
+        """How much may be read, or how long it may take."""
+        for name, value in (("bytes", bytes), ("seconds", seconds)):
+            if value is not None and (not isinstance(value, int | float) or not value > 0):
+                raise UserError(f"A budget of {value!r} {name} allows nothing: give a number above 0.")
+        return replace(self, most_bytes=bytes, most_seconds=seconds)
+
+    def plan(self) -> MaintenancePlan:
+        """What would be done; nothing is touched."""
+        found = sorted(_proposals(self.context.refreshed()), key=lambda p: (p.verb in _AFTER_FILES, -p.pays))
+        return self._within(found)
+
+    def explain(self) -> str:
+        """The plan in words."""
+        return self.plan().explain()
+
+    def execute(self) -> MaintenanceResult:
+        """Do what the plan says, step by step, as far as the budget goes."""
+        tell(Step("plan"))
+        started, plan = time.monotonic(), self.plan()
+        results: list[tuple[str, Any]] = []
+        waiting = list(plan.steps)
+        while waiting and not self._is_late(started):
+            step = waiting.pop(0)
+            tell(Step(step.verb, len(results), len(plan.steps), "steps"))
+            results.append((step.verb, self._run(step, started)))
+        seconds = round(time.monotonic() - started, 3)
+        return MaintenanceResult(tuple(results), (*waiting, *plan.left_out), seconds)
+
+    def _within(self, found: list[Proposal]) -> MaintenancePlan:
+        """The steps the budget of bytes allows; of a compaction a part may do."""
+        if self.most_bytes is None:
+            return MaintenancePlan(tuple(found))
+        room, steps, left = self.most_bytes, [], []
+        for step in found:
+            if step.bytes_read <= room:
+                steps.append(step)
+                room -= step.bytes_read
+            elif step.verb in _COMPACTIONS and (part := self._files_within(step.verb, room)):
+                within = f", {several(part, 'file')} of it within the budget"
+                steps.append(replace(step, bytes_read=room, budgeted=within))
+                room = 0
+            else:
+                left.append(step)
+        return MaintenancePlan(tuple(steps), tuple(left))
+
+    def _files_within(self, verb: str, room: int) -> int:
+        """How many files of a compaction are within a budget: whole groups, in their order."""
+        files = 0
+        for group in _COMPACTIONS[verb](self.context.refreshed()).plan().groups:
+            if group.bytes > room:
+                break
+            room -= group.bytes
+            files += len(group.files)
+        return files
+
+    def _run(self, step: Proposal, started: float) -> Any:
+        context = self.context.refreshed()
+        if step.verb not in _COMPACTIONS:
+            return _VERBS[step.verb](context).execute()
+        verb = _COMPACTIONS[step.verb](context)
+        if step.budgeted:
+            verb = verb.option("max-files-to-rewrite", self._files_within(step.verb, step.bytes_read))
+        if self.most_seconds is None:
+            return verb.execute()
+        return verb.options(_PARTIAL).until(lambda progress: self._is_late(started)).execute()
+
+    def _is_late(self, started: float) -> bool:
+        return self.most_seconds is not None and time.monotonic() - started >= self.most_seconds
+
+
+_VERBS: dict[str, Callable[[TableContext], Any]] = {
+    "rewrite_position_deletes": lambda context: RewritePositionDeletes(context).equality_deletes(),
+    "remove_dangling_deletes": RemoveDanglingDeletes,
+    "rewrite_manifests": RewriteManifests,
+    "expire_snapshots": ExpireSnapshots,
+}
+_COMPACTIONS: dict[str, Callable[[TableContext], RewriteDataFiles]] = {
+    "rewrite_data_files": RewriteDataFiles,
+    "upgrade_spec": lambda context: RewriteDataFiles(context).upgrade_spec(),
+}
+
+
+def _proposals(context: TableContext) -> Iterator[Proposal]:
+    """Every step that would change something."""
+    if context.metadata.current_snapshot() is None:
+        return
+    yield from _of_deletes(context)
+    yield from _of_files(context)
+    manifests = RewriteManifests(context).plan()
+    if any(g.pieces for g in manifests.groups):  # those without live files cost little, and go with the others
+        fewer = manifests.manifests - sum(g.pieces for g in manifests.groups)
+        why = f"{several(manifests.manifests, 'manifest')} of {several(manifests.files, 'file')}"
+        yield Proposal("rewrite_manifests", why, max(fewer, 0), sum(g.bytes for g in manifests.groups))
+    if may_delete(context):
+        expiry = ExpireSnapshots(context).plan()
+        if expiry.snapshot_ids or expiry.refs:
+            refs = f"{several(len(expiry.refs), 'old reference')}, " if expiry.refs else ""
+            files = several(len(expiry.files), "file")
+            why = f"{refs}{several(len(expiry.snapshot_ids), 'old snapshot')}, {files} only they lead to"
+            yield Proposal("expire_snapshots", why, 0, 1)
+
+
+def _of_deletes(context: TableContext) -> Iterator[Proposal]:
+    deletes = _VERBS["rewrite_position_deletes"](context).plan()
+    if not deletes.is_empty:
+        read = deletes.scan.files if len(deletes.equality_deletes) else deletes.scan.files.take([])
+        needed = int(pc.sum(read["file_size_in_bytes"]).as_py() or 0)
+        why = f"{several(len(deletes.replaced), 'delete file')} about {several(len(deletes.scan.files), 'data file')}"
+        yield Proposal("rewrite_position_deletes", why, len(deletes.replaced), deletes.bytes + needed)
+    dangling = RemoveDanglingDeletes(context).plan()
+    if len(dangling.deletes):
+        why = f"{several(len(dangling.deletes), 'delete file')} for nothing"
+        yield Proposal("remove_dangling_deletes", why, len(dangling.deletes), 1)
+
+
+def _of_files(context: TableContext) -> Iterator[Proposal]:
+    small = RewriteDataFiles(context).plan()
+    if not small.is_empty:
+        yield Proposal("rewrite_data_files", _said(small), _saved(small), small.bytes)
+    if len(context.specs.by_id) > 1:
+        old = _files_of(RewriteDataFiles(context).upgrade_spec().plan(), context)
+        taken = pc.is_in(old["file_path"], value_set=_files_of(small, context)["file_path"].combine_chunks())
+        rest = old.filter(pc.invert(taken))  # a compaction brings what it takes to the current spec too
+        if len(rest):
+            size = int(pc.sum(rest["file_size_in_bytes"]).as_py() or 0)
+            why = f"{several(len(rest), 'file')}, {several(size, 'byte')}, under old specs"
+            yield Proposal("upgrade_spec", why, 0, size)
+
+
+def _files_of(plan: RewritePlan, context: TableContext) -> EntryTable:
+    """All files of a plan."""
+    return EntryTable.concat([g.files for g in plan.groups], context.specs)
+
+
+def _said(plan: RewritePlan) -> str:
+    made = sum(g.output_files for g in plan.groups)
+    return f"{several(plan.files, 'file')}, {several(plan.bytes, 'byte')}, to about {made}"
+
+
+def _saved(plan: RewritePlan) -> int:
+    deletes = sum(len(g.scan.deletes) for g in plan.groups)
+    return plan.files - sum(g.output_files for g in plan.groups) + deletes

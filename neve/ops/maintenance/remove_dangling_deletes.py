@@ -1,0 +1,98 @@
+"""Remove delete files that apply to no live data file.
+
+They cost every scan that meets their partition, and delete nothing. Dangling is a delete file that a scan would read
+for no data file: its file is gone, all files of its partition are newer, or no file has a value it deletes.
+
+Isolation: the delete files must apply to nothing when the commit lands too; otherwise it is planned again.
+Writes: no files but manifests; the snapshot is a `replace`.
+
+>>> t.remove_dangling_deletes().execute().summary
+'nothing to remove'
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neve.commit.actions import Removed, RewriteFiles
+from neve.commit.outcome import Outcome
+from neve.commit.summary import Tally
+from neve.display.format import several
+from neve.display.html import Summarised
+from neve.ops.commit import land_anew
+from neve.ops.context import TableContext
+from neve.ops.maintenance.base import Tidying
+from neve.plan.delete_files import DanglingPlan, dangling
+from neve.plan.metrics_filter import STATISTICS
+from neve.tree.entries import DETAIL, Content, EntryTable, Manifest
+from neve.tree.read import manifests_of, read_entries
+
+
+@dataclass(frozen=True, slots=True)
+class DanglingResult(Summarised):
+    """Which delete files were removed. No snapshot is made when there were none."""
+
+    snapshot_id: int | None = None
+    delete_files_removed: int = 0
+    vectors_removed: int = 0  # of those
+    equality_delete_files_removed: int = 0  # of those
+    bytes_removed: int = 0
+    attempts: int = 0
+    reruns: int = 0  # how often it was planned again because another writer got in the way
+    seconds: float = 0.0
+
+    @property
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        removed = self.delete_files_removed
+        return f"{several(removed, 'delete file')} removed" if removed else "nothing to remove"
+
+
+@dataclass(frozen=True)
+class RemoveDanglingDeletes(Tidying[DanglingPlan]):
+    """A removal of dangling deletes on its way: `.branch(name)`, then `.plan()`, `.explain()` or `.execute()`."""
+
+    def _planned(self, context: TableContext) -> DanglingPlan:
+        head = context.head(self.target_branch)
+        manifests = [m for m in manifests_of(context.io, context.metadata, head) if m.may_hold_live_files]
+        deletes = _read(context, manifests, True, DETAIL.names)
+        head_id = None if head is None else head.snapshot_id
+        if not len(deletes):
+            return DanglingPlan(head_id, deletes)
+        statistics = STATISTICS if len(deletes.of_content(Content.EQUALITY_DELETES)) else ()
+        data = _read(context, manifests, False, statistics)
+        return DanglingPlan(head_id, dangling(data, deletes), len(deletes))
+
+    def execute(self) -> DanglingResult:
+        """Take the dangling delete files out of the table; the files go when their snapshots expire."""
+        started = time.monotonic()
+        landed = land_anew(self.context.refreshed(), self._planned, self._removed, "removal of dangling deletes")
+        done = landed.committed
+        if done is None or done.snapshot_id is None:
+            return DanglingResult(reruns=landed.reruns)
+        tally = Tally.of(landed.plan.deletes)
+        return DanglingResult(
+            snapshot_id=done.snapshot_id,
+            delete_files_removed=tally.delete_files,
+            vectors_removed=tally.vectors,
+            equality_delete_files_removed=tally.equality_delete_files,
+            bytes_removed=tally.bytes,
+            attempts=done.attempts,
+            reruns=landed.reruns,
+            seconds=round(time.monotonic() - started, 3),
+        )
+
+    def _removed(self, context: TableContext, plan: DanglingPlan) -> Outcome | None:
+        if not len(plan.deletes):
+            return None
+        action = RewriteFiles(
+            removed_deletes=Removed(plan.deletes), start_snapshot_id=plan.snapshot_id, covers=frozenset()
+        )
+        return self._commit(context, action)
+
+
+def _read(context: TableContext, manifests: Sequence[Manifest], is_deletes: bool, detail: Sequence[str]) -> EntryTable:
+    chosen = [m for m in manifests if m.is_deletes == is_deletes]
+    return read_entries(context.io, chosen, context.specs, detail=detail, live_only=True)

@@ -1,0 +1,129 @@
+"""Rewrite the manifests of a table: small ones become one, large ones several, with neighbouring partitions together.
+
+A manifest is opened when its partition ranges meet a filter; manifests with narrow ranges are opened less often. Every
+spec is looked at unless one is named: most manifests of a table that has lived are of specs that nobody writes any
+more, and would never be touched otherwise. Nothing happens to manifests that are as they should be.
+
+Isolation: commits beside anything that leaves the manifests in place; otherwise it is planned again. The files stay the
+same, with their snapshot, sequence numbers and row ids.
+Writes: manifests of existing files, one spec and kind each, of about `commit.manifest.target-size-bytes`.
+
+>>> for i in range(3):
+...     _ = t.append([{"id": i, "region": "eu"}])
+>>> t.rewrite_manifests().cluster_by("region").execute().summary
+'4 manifests with 5 files rewritten to 1'
+>>> t.rewrite_manifests().execute().summary
+'nothing to rewrite'
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Self
+
+from neve.commit.actions import RewriteManifests as Replacement
+from neve.commit.outcome import Outcome
+from neve.display.format import several
+from neve.display.html import Summarised
+from neve.errors import UserError
+from neve.ops.commit import land_anew
+from neve.ops.context import TableContext
+from neve.ops.maintenance.base import Tidying
+from neve.plan.manifests import ManifestPlan, plan_manifests, regrouped
+from neve.tree.entries import DETAIL, EntryTable
+from neve.tree.read import manifests_of, read_entries, with_detail
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteManifestsResult(Summarised):
+    """What a rewrite of manifests did. No snapshot is made when there was nothing to do."""
+
+    snapshot_id: int | None = None
+    manifests_rewritten: int = 0
+    manifests_added: int = 0
+    manifests_kept: int = 0
+    files: int = 0  # live files that the rewritten manifests hold
+    attempts: int = 0
+    reruns: int = 0  # how often it was planned again because another writer got in the way
+    seconds: float = 0.0
+
+    @property
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        if self.snapshot_id is None:
+            return "nothing to rewrite"
+        manifests = several(self.manifests_rewritten, "manifest")
+        return f"{manifests} with {several(self.files, 'file')} rewritten to {self.manifests_added}"
+
+
+@dataclass(frozen=True)
+class RewriteManifests(Tidying[ManifestPlan]):
+    """A rewrite of manifests on its way: `.cluster_by(…)`, then `.plan()`, `.explain()` or `.execute()`."""
+
+    spec_id: int | None = None
+    fields: tuple[str, ...] | None = None
+
+    # -- building ----------------------------------------------------------------------------------------------------
+
+    def spec(self, spec_id: int) -> Self:
+        """Rewrite the manifests of one partition spec only."""
+        return replace(self, spec_id=spec_id)
+
+    def cluster_by(self, *fields: str) -> Self:
+        """Put files together that are close in these partition fields.
+
+        Unless said, all fields count in the order of the spec. A spec that lacks some takes those it has.
+        """
+        if not fields:
+            raise UserError("Name the partition fields to cluster by, or leave cluster_by out to use all of them.")
+        return replace(self, fields=fields)
+
+    def _planned(self, context: TableContext) -> ManifestPlan:
+        head = context.head(self.target_branch)
+        # What shows another side of a manifest goes where the manifest goes.
+        manifests = [m for m in manifests_of(context.io, context.metadata, head) if not m.is_view]
+        return plan_manifests(
+            manifests,
+            read_entries(context.io, manifests, context.specs, live_only=True),
+            context.properties.manifest_target_size,
+            spec_id=self.spec_id,
+            sort_by=self.fields,
+            snapshot_id=None if head is None else head.snapshot_id,
+        )
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def execute(self) -> RewriteManifestsResult:
+        """Write the new manifests and commit them in place of the old ones."""
+        started = time.monotonic()
+        landed = land_anew(self.context.refreshed(), self._planned, self._replaced, "rewrite of manifests")
+        done, plan = landed.committed, landed.plan
+        if done is None or done.snapshot_id is None:
+            return RewriteManifestsResult(manifests_kept=plan.manifests_kept, reruns=landed.reruns)
+        return RewriteManifestsResult(
+            snapshot_id=done.snapshot_id,
+            manifests_rewritten=plan.manifests,
+            manifests_added=self._added(done.snapshot_id),
+            manifests_kept=plan.manifests_kept,
+            files=plan.files,
+            attempts=done.attempts,
+            reruns=landed.reruns,
+            seconds=round(time.monotonic() - started, 3),
+        )
+
+    def _replaced(self, context: TableContext, plan: ManifestPlan) -> Outcome | None:
+        if not plan.groups:
+            return None
+        groups: list[EntryTable] = []
+        for group in plan.groups:
+            detailed = with_detail(context.io, group.entries, group.manifests, DETAIL.names)
+            groups += regrouped(group, detailed, self.fields)
+        removed = frozenset(m.path for g in plan.groups for m in g.manifests)
+        return self._commit(context, Replacement(removed, tuple(groups)))
+
+    def _added(self, snapshot_id: int) -> int:
+        """How many manifests the snapshot says it created."""
+        snapshot = self.context.refreshed().metadata.snapshot_by_id(snapshot_id)
+        said = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
+        return int(said.get("manifests-created", 0))

@@ -1,0 +1,288 @@
+"""Rewrite delete files: many small ones become few, from format version 3 on they become vectors.
+
+Positions of data files that are gone vanish. With `equality_deletes()` the rows that equality deletes hit are looked
+up once and for all, and positions or vectors take their place: scans then have nothing left to compare.
+
+Isolation: commits beside anything that does not replace the same delete files, and never lets a row come back: when
+data files came meanwhile that the old deletes apply to, it is planned again.
+Writes: delete files under the spec and partition of the data files they are about; the snapshot is a `replace`.
+
+>>> t.rewrite_position_deletes().execute().summary
+'nothing to rewrite'
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import BooleanExpression
+from pyspark.sql import functions as F  # noqa: N812
+
+from neve.commit.actions import Removed, RewriteFiles
+from neve.commit.outcome import Outcome
+from neve.display.html import Summarised
+from neve.errors import CorruptFile, UnknownName, UnsupportedFeature, UserError
+from neve.io.deletion_vectors import PositionSet
+from neve.ops.commit import land_anew
+from neve.ops.context import TableContext
+from neve.ops.maintenance.base import Tidying
+from neve.ops.rows.changed_files import Touched, folded
+from neve.plan.delete_files import DeletesPlan, plan_delete_rewrite
+from neve.plan.metrics_filter import STATISTICS
+from neve.plan.partition_filter import PartitionFilter
+from neve.plan.rewrite_options import OPTIONS, RewriteOptions
+from neve.plan.scan import ScanPlan
+from neve.predicate import parse
+from neve.run.change_tally import CLAUSE, FILE, POSITION, Effects
+from neve.run.read.metadata_columns import ORDINAL
+from neve.run.read.metadata_columns import POSITION as ROW_POSITION
+from neve.run.read.tasks import numbered
+from neve.run.spark.position_deletes import Pairs, deleted_positions
+from neve.run.spark.read import read
+from neve.run.spark.write import count_changes
+from neve.run.write.delete_files import Deleted, write_deletes
+from neve.run.write.target import WriteTarget
+from neve.tree.entries import DETAIL, Content, EntryTable
+from neve.tree.read import manifests_of, read_entries
+
+OPTIONS_OF_DELETES = (
+    "target-file-size-bytes",
+    "min-file-size-bytes",
+    "max-file-size-bytes",
+    "min-input-files",
+    "rewrite-all",
+    "max-file-group-size-bytes",
+    "max-file-group-input-files",
+    "max-files-to-rewrite",
+)
+_MET = Effects((True,), (False,))
+
+
+@dataclass(frozen=True, slots=True)
+class DeletesResult(Summarised):
+    """What became of the delete files. No snapshot is made when there was nothing to do."""
+
+    snapshot_id: int | None = None
+    delete_files_removed: int = 0
+    delete_files_added: int = 0  # vectors count one each
+    bytes_removed: int = 0
+    bytes_added: int = 0
+    attempts: int = 0
+    reruns: int = 0  # how often it was planned again because another writer got in the way
+    seconds: float = 0.0
+
+    @property
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        if not self.delete_files_removed:
+            return "nothing to rewrite"
+        return f"{self.delete_files_removed} delete files rewritten to {self.delete_files_added}"
+
+
+@dataclass(frozen=True)
+class RewritePositionDeletes(Tidying[DeletesPlan]):
+    """A rewrite of delete files on its way: options, then `.plan()`, `.explain()` or `.execute()`."""
+
+    condition: str | BooleanExpression | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+    equality_too: bool = False
+
+    def where(self, condition: str | BooleanExpression) -> Self:
+        """Take only delete files of partitions that may hold rows for which this is true."""
+        return replace(self, condition=condition)
+
+    def option(self, name: str, value: Any) -> Self:
+        """Set an option by its Iceberg name, such as `min-input-files`."""
+        return self.options({name: value})
+
+    def options(self, options: Mapping[str, Any]) -> Self:
+        """Set several options by their Iceberg names."""
+        for name in options:
+            if name not in OPTIONS_OF_DELETES:
+                known = name in OPTIONS
+                hint = " It is an option of rewrite_data_files()." if known else ""
+                raise UserError(f"{UnknownName('option', name, OPTIONS_OF_DELETES)}{hint}")
+        return replace(self, given={**self.given, **options})
+
+    def equality_deletes(self) -> Self:
+        """Replace equality deletes too, by the positions they hit."""
+        return replace(self, equality_too=True)
+
+    def _planned(self, context: TableContext) -> DeletesPlan:
+        metadata = context.metadata
+        schema = metadata.schema()
+        condition = parse(self.condition, schema, time_zone=context.time_zone())
+        head = context.head(self.target_branch)
+        manifests = [m for m in manifests_of(context.io, metadata, head) if m.may_hold_live_files]
+        deletes = _read(context, [m for m in manifests if m.is_deletes], DETAIL.names)
+        by_value = len(deletes.of_content(Content.EQUALITY_DELETES)) > 0
+        data = _read(
+            context, [m for m in manifests if not m.is_deletes and len(deletes)], STATISTICS if by_value else ()
+        )
+        return plan_delete_rewrite(
+            data,
+            deletes,
+            schema,
+            RewriteOptions.of(self.given, context.properties.delete_target_file_size),
+            PartitionFilter.of(condition.expression, context.specs, schema),
+            makes_vectors=metadata.format_version >= 3,
+            one_for_each=metadata.format_version < 3 and context.properties.delete_granularity == "file",
+            equality_too=self.equality_too,
+            snapshot_id=None if head is None else head.snapshot_id,
+        )
+
+    def execute(self) -> DeletesResult:
+        """Write the new delete files and put them in the place of the old ones."""
+        started = time.monotonic()
+        made: list[tuple[EntryTable, EntryTable]] = []
+        landed = land_anew(
+            self.context.refreshed(),
+            self._planned,
+            lambda context, plan: self._replaced(context, plan, made),
+            "rewrite of delete files",
+        )
+        done = landed.committed
+        if done is None or done.snapshot_id is None:
+            return DeletesResult(reruns=landed.reruns)
+        gone, added = made[-1]
+        return DeletesResult(
+            snapshot_id=done.snapshot_id,
+            delete_files_removed=len(gone),
+            delete_files_added=len(added),
+            bytes_removed=_bytes(gone),
+            bytes_added=_bytes(added),
+            attempts=done.attempts,
+            reruns=landed.reruns,
+            seconds=round(time.monotonic() - started, 3),
+        )
+
+    def _replaced(
+        self, context: TableContext, plan: DeletesPlan, made: list[tuple[EntryTable, EntryTable]]
+    ) -> Outcome | None:
+        if plan.is_empty:
+            return None
+        gone, added = _Rewriting(context, plan).written()
+        made.append((gone, added))
+        action = RewriteFiles(
+            removed_deletes=Removed(gone),
+            added_deletes=added or None,
+            start_snapshot_id=plan.snapshot_id,
+            covers=frozenset(plan.scan.files["file_path"].to_pylist()),
+        )
+        return self._commit(context, action, list(dict.fromkeys(added["file_path"].to_pylist())))
+
+
+@dataclass(frozen=True)
+class _Rewriting:
+    """A plan on its way to new delete files."""
+
+    context: TableContext
+    plan: DeletesPlan
+
+    def written(self) -> tuple[EntryTable, EntryTable]:
+        """The delete files that go, and those that come."""
+        scan = replace(self.plan.scan, files=numbered(self.plan.scan.files))
+        by_value = self._hit_by_value(scan)
+        gone, added = [self.plan.replaced], []
+        if by_value.any():
+            old, new = self._by_value(scan.only(by_value))
+            gone.append(old)
+            added.append(new)
+        rest = scan.only(~by_value)
+        for rows in self.plan.groups:
+            old, new = self._by_position(rest, self.plan.replaced.take(rows))
+            gone.append(old)
+            added.append(new)
+        specs = self.context.specs
+        return _distinct(EntryTable.concat(gone, specs)), EntryTable.concat(added, specs)
+
+    def _hit_by_value(self, scan: ScanPlan) -> np.ndarray[Any, Any]:
+        """The data files that replaced equality deletes apply to."""
+        paths = pa.array(self.plan.equality_deletes["file_path"].to_pylist(), pa.string())
+        chosen = np.asarray(pc.is_in(scan.deletes["file_path"], value_set=paths).to_numpy(zero_copy_only=False), bool)
+        return Pairs.of(scan.attached).of_deletes(chosen).touched(len(scan.files))
+
+    def _by_value(self, scan: ScanPlan) -> tuple[EntryTable, EntryTable]:
+        """Positions of all rows that are not live, for files with equality deletes; one job finds those that are."""
+        named = ((ORDINAL, FILE), (ROW_POSITION, POSITION))
+        extra = [column.model_copy(update={"name": name}) for column, name in named]
+        narrow = replace(scan, schema=scan.schema.select(*scan.schema.column_names[:1]))
+        rows = read(self.context.spark(), narrow, self.context.facts, (), extra)
+        live = count_changes(rows.withColumn(CLAUSE, F.lit(0)), _MET).gone
+        counts = scan.files.numpy("record_count").tolist()
+        if -1 in counts:
+            raise UnsupportedFeature(
+                f"Cannot replace the equality deletes of {scan.files['file_path'][counts.index(-1)]}: its entry does "
+                "not say how many rows it holds. Compact it first."
+            )
+        found = folded(self.context, Touched(scan, _dead(scan.files, live)))
+        newest = max(_newest(self.plan.equality_deletes), _newest(found.superseded))
+        return found.superseded, self._write(found.deleted, newest)
+
+    def _by_position(self, scan: ScanPlan, old: EntryTable) -> tuple[EntryTable, EntryTable]:
+        """The positions that some delete files hold for live data files, and other deletes they take along."""
+        names = pa.array(old["file_path"].to_pylist(), pa.string())
+        mine = np.asarray(pc.is_in(scan.deletes["file_path"], value_set=names).to_numpy(zero_copy_only=False), bool)
+        about = scan.only(Pairs.of(scan.attached).of_deletes(mine).touched(len(scan.files)))
+        if not len(about.files):
+            return EntryTable.empty(self.context.specs), EntryTable.empty(self.context.specs)
+        if self.context.metadata.format_version >= 3:
+            found = folded(self.context, Touched(about, [PositionSet()] * len(about.files)))
+            newest = max(_newest(old), _newest(found.superseded))
+            return found.superseded, self._write(found.deleted, newest)
+        mine = np.asarray(pc.is_in(about.deletes["file_path"], value_set=names).to_numpy(zero_copy_only=False), bool)
+        pairs = Pairs.of(about.attached).of_deletes(mine)
+        paths = about.files["file_path"].to_pylist()
+        positions = deleted_positions(self.context.spark(), paths, about.deletes, pairs, self.context.facts)
+        return EntryTable.empty(self.context.specs), self._write(Deleted(about.files, positions), _newest(old))
+
+    def _write(self, deleted: Deleted, number: int) -> EntryTable:
+        filled = np.flatnonzero([p.cardinality > 0 for p in deleted.positions])
+        target = WriteTarget.of(self.context.metadata, self.context.facts.io_properties)
+        return write_deletes(deleted.of(filled), target).with_columns(sequence_number=number)
+
+
+def _read(context: TableContext, manifests: Sequence[Any], detail: Sequence[str]) -> EntryTable:
+    return read_entries(context.io, manifests, context.specs, detail=detail, live_only=True)
+
+
+def _dead(files: EntryTable, live: Mapping[int, PositionSet]) -> list[PositionSet]:
+    """The positions of each file that are not live. Files go by the number they have in the whole plan, as rows do."""
+    ordinals, counts = files.numpy("ordinal").tolist(), files.numpy("record_count").tolist()
+    lives = [live.get(ordinal, PositionSet()) for ordinal in ordinals]
+    dead = [alive.complement(count) for alive, count in zip(lives, counts, strict=True)]
+    # A live row that is not found in its file would be deleted for good.
+    sums = [alive.cardinality + gone.cardinality for alive, gone in zip(lives, dead, strict=True)]
+    if sums != counts or sum(p.cardinality for p in live.values()) != sum(p.cardinality for p in lives):
+        at = next((at for at, (found, count) in enumerate(zip(sums, counts, strict=True)) if found != count), 0)
+        raise CorruptFile(
+            files["file_path"][at].as_py(), f"{counts[at]} rows, as the metadata says", "live rows beside them"
+        )
+    return dead
+
+
+def _newest(deletes: EntryTable) -> int:
+    return int(pc.max(deletes["sequence_number"]).as_py() or 0)
+
+
+def _bytes(deletes: EntryTable) -> int:
+    """The size of delete files; vectors may share one."""
+    vectors = pc.equal(deletes["file_format"], "PUFFIN") if len(deletes) else pa.array([], pa.bool_())
+    plain = pc.sum(deletes.filter(pc.invert(vectors))["file_size_in_bytes"]).as_py() if len(deletes) else 0
+    shared = pc.sum(deletes.filter(vectors)["content_size_in_bytes"]).as_py() if len(deletes) else 0
+    return int(plain or 0) + int(shared or 0)
+
+
+def _distinct(deletes: EntryTable) -> EntryTable:
+    """Each delete file once; vectors that share a file are told apart by where they lie in it."""
+    seen: dict[tuple[str, int | None], int] = {}
+    keys = zip(deletes["file_path"].to_pylist(), deletes["content_offset"].to_pylist(), strict=True)
+    for row, key in enumerate(keys):
+        seen.setdefault(key, row)
+    return deletes.take(list(seen.values()))

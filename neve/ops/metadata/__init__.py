@@ -1,0 +1,1 @@
+"""Changes of metadata alone: schema, partition spec, properties, refs, export, drop."""

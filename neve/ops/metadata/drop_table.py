@@ -1,0 +1,66 @@
+"""Forget a table, and delete its files when asked.
+
+A purge deletes what the table's metadata leads to, over all snapshots: data files, delete files, manifests, statistics
+and metadata. Files the table did not write, because they lie outside its places, stay and are named. A REST server
+deletes the files of its tables itself.
+
+Isolation: none. What another writer commits between the look at the metadata and the end of the table is left behind.
+Writes: nothing; the catalog forgets the table before the first file is deleted.
+
+>>> lake = t.context.catalog
+>>> drop_table(lake, "db.sales", purge=True).summary
+'... files deleted'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from neve import catalog as tables
+from neve.catalog import NeveCatalog
+from neve.catalog.rest import RestTables
+from neve.commit.cleanup import delete_reach
+from neve.commit.reachable_files import reachable, roots_of
+from neve.display.format import several
+from neve.display.html import Summarised
+from neve.errors import UserError
+from neve.model.metadata import adopt
+from neve.model.properties import properties_of
+
+
+@dataclass(frozen=True, slots=True)
+class DropResult(Summarised):
+    """What became of the files of a dropped table."""
+
+    files_deleted: int = 0
+    files_kept: Mapping[str, str] = field(default_factory=dict)  # why each stays, of those a purge found
+
+    @property
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        kept = f", {several(len(self.files_kept), 'file')} kept" if self.files_kept else ""
+        return (
+            f"{several(self.files_deleted, 'file')} deleted{kept}" if self.files_deleted or kept else "no file deleted"
+        )
+
+
+def drop_table(catalog: NeveCatalog, name: str | tuple[str, ...], *, purge: bool = False) -> DropResult:
+    """Forget a table; with `purge` delete its files too, unless its property `gc.enabled` is false."""
+    if not purge:
+        tables.drop_table(catalog, name)
+        return DropResult()
+    table = tables.load_table(catalog, name)
+    metadata, location = adopt(table.metadata), table.metadata_location
+    if not properties_of(metadata.properties).gc_enabled:
+        raise UserError(
+            f"Cannot purge table {'.'.join(table.name())}: its property gc.enabled is false, so its files may belong "
+            "to another table. Drop it without purge."
+        )
+    if isinstance(catalog, RestTables):
+        catalog.purge_table(table.name())
+        return DropResult()
+    reach = reachable(table.io, metadata, location)
+    tables.drop_table(catalog, name)
+    kept = delete_reach(table.io, reach, roots_of(metadata, location))
+    return DropResult(len(reach) - len(kept), kept)

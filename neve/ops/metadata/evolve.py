@@ -1,0 +1,139 @@
+"""Change what a table is: its partition spec, properties and format version.
+
+Isolation: the change lands only on the state it was made for; a lost race is tried again on the new state.
+Writes: table metadata only; no data file is touched.
+
+>>> t.evolve_partitions(add=["bucket(4, id)"], drop=["region"]).upgrade(format_version=3)
+Table('db.sales', v3, 2 specs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AssertDefaultSpecId,
+    AssertLastAssignedPartitionId,
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+)
+
+from neve.catalog import LostRace, RequirementFailed
+from neve.catalog.swap import Swapped
+from neve.commit.cleanup import delete_retired
+from neve.commit.environment import wait_before
+from neve.errors import CommitConflict, TableError, UnsupportedFeature, UserError
+from neve.model.metadata import adopt, are_others, identity_of
+from neve.model.properties import TableProperties
+from neve.model.spec_evolution import evolved_spec
+from neve.ops.context import TableContext
+
+_VERSION = "format-version"  # never kept as a property: the metadata says it
+Change = tuple[Sequence[TableRequirement], Sequence[TableUpdate]]
+
+
+def evolve_partitions(
+    context: TableContext, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None
+) -> None:
+    """Make the next partition spec the default; leading back to an earlier spec makes that one the default again."""
+    for given in (add, drop):
+        if isinstance(given, str):
+            raise UserError(f"Give partition fields as a list, such as [{given!r}].")
+    added, dropped = list(add), list(drop)
+
+    def change(state: TableContext) -> Change:
+        metadata = state.metadata
+        spec = evolved_spec(metadata, added, dropped, rename)
+        if spec.spec_id == metadata.default_spec_id:
+            return (), ()
+        known = spec.spec_id in metadata.specs()
+        requirements = (
+            AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+            AssertLastAssignedPartitionId(last_assigned_partition_id=metadata.last_partition_id),
+        )
+        add_spec = () if known else (AddPartitionSpecUpdate(spec=spec),)
+        return requirements, (*add_spec, SetDefaultSpecUpdate(spec_id=spec.spec_id if known else -1))
+
+    land(context, change, "partition evolution")
+
+
+def set_properties(context: TableContext, properties: Mapping[str, str]) -> None:
+    """Set properties; one the engine knows is refused when its value cannot be used. `format-version` upgrades."""
+    if absent := [name for name, value in properties.items() if value is None]:
+        raise UserError(f"Cannot set property {absent[0]!r} to None: give it a value, or use remove_properties().")
+    values = {name: str(value) for name, value in properties.items()}
+    TableProperties(values).check()
+    version = values.pop(_VERSION, None)
+
+    def change(state: TableContext) -> Change:
+        upgraded = () if version is None else _upgraded(state, int(version))
+        return (), (*upgraded, *((SetPropertiesUpdate(updates=values),) if values else ()))
+
+    land(context, change, "property change")
+
+
+def remove_properties(context: TableContext, names: Iterable[str]) -> None:
+    """Remove properties; one that is not set is left alone."""
+    removals = list(names)
+    land(context, lambda _: ((), (RemovePropertiesUpdate(removals=removals),)), "property change")
+
+
+def upgrade(context: TableContext, format_version: int) -> None:
+    """Move to a later format version. From version 3 on, rows added later have ids of their own."""
+    land(context, lambda state: ((), _upgraded(state, format_version)), "upgrade")
+
+
+def _upgraded(state: TableContext, format_version: int) -> tuple[TableUpdate, ...]:
+    now = state.metadata.format_version
+    if format_version == now:
+        return ()
+    if type(format_version) is not int or format_version < now or format_version not in (1, 2, 3, 4):
+        raise UserError(f"Cannot move table {state.name} from format version {now} to {format_version!r}.")
+    if format_version == 4:
+        _refuse_shared_ids(state)
+    return (UpgradeFormatVersionUpdate(format_version=format_version),)
+
+
+def _refuse_shared_ids(state: TableContext) -> None:
+    """Refuse a tree whose tuples could not be told apart: version 4 knows a partition field by its id alone."""
+    by_id: dict[int, list[str]] = {}
+    for union in state.specs.union:
+        by_id.setdefault(union.field.field_id, []).append(f"{union.field.name!r} in spec {min(union.spec_ids)}")
+    for field_id, known in by_id.items():
+        if len(known) > 1:
+            raise UnsupportedFeature(
+                f"Cannot move table {state.name} to format version 4: partition field {field_id} is "
+                f"{' and '.join(known)}, as writers of version 1 numbered them. Stay at version 3."
+            )
+
+
+def land(context: TableContext, change: Callable[[TableContext], Change], doing: str) -> None:
+    """Commit what `change` makes of the newest state; a lost race asks it again."""
+    retries, environment = context.properties.commit_retries, context.environment
+    for attempt in range(1, retries + 2):
+        began = environment.now_ms()
+        requirements, updates = change(context)
+        if not updates:
+            return
+        uuid = AssertTableUUID(uuid=context.metadata.table_uuid)
+        try:
+            done = context.catalog.commit_table(context.iceberg, (uuid, *requirements), tuple(updates))
+        except (LostRace, RequirementFailed):
+            took = environment.now_ms() - began
+            environment.sleep(wait_before(attempt, context.properties, took, environment.jitter()))
+            before, context = context, context.refreshed()
+            if are_others(identity_of(context.metadata), identity_of(before.metadata)):
+                raise TableError(
+                    f"Table {context.name} was dropped and made anew meanwhile; no {doing} went into the new one."
+                ) from None
+        else:
+            swapped = Swapped(context.metadata, adopt(done.metadata), done.metadata_location)
+            delete_retired(context.io, swapped.retired, swapped.metadata_location)
+            return
+    raise CommitConflict(f"The {doing} of table {context.name} lost {retries + 1} races. Try again.")

@@ -1,0 +1,287 @@
+"""Change the columns of a table: PyIceberg's `UpdateSchema` under the rules of the format, with errors of ours.
+
+What differs from PyIceberg's own:
+- A decimal keeps its scale when it is promoted; from version 3 on a date may become a timestamp.
+- The name of a partition field is taken: by the default spec always, by an older spec as long as the column it was made
+  from is there. The Java library cannot load a table that has another column of such a name.
+- Identifier fields follow the structs around them when those are renamed.
+
+Within one change, columns go by the names they had before it.
+
+Isolation: the change lands only on the schema it was made for; commits of rows do not disturb it.
+Writes: table metadata only; no data file is touched.
+
+>>> with t.evolve_schema() as change:
+...     _ = change.rename_column("region", "area").move_first("region")
+>>> t.schema.column_names
+['area', 'id']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from copy import copy
+from dataclasses import replace
+from functools import wraps
+from inspect import signature
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import pyarrow as pa
+from pyiceberg.exceptions import ResolveError, ValidationError
+from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
+from pyiceberg.schema import Schema
+from pyiceberg.table import Transaction
+from pyiceberg.table.update import AssertDefaultSpecId, AssertLastAssignedFieldId
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.typedef import TableVersion
+from pyiceberg.types import DecimalType, IcebergType, NestedField, UnknownType
+
+from neve.errors import CommitConflict, NeveError, UnknownName, UserError
+from neve.model.metadata_updates import fold
+from neve.model.new_table import with_fresh_ids, with_next_ids
+from neve.model.pyiceberg_private import changed_columns, fields_by_id, ids_by_name, schema_without_ids
+from neve.model.schema_rules import refuse_default, refuse_promotion, refuse_what_does_not_fit
+from neve.ops.context import TableContext
+from neve.ops.metadata.evolve import Change, land
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Path = str | tuple[str, ...]
+
+_REFUSALS = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    NotImplementedError,
+    ResolveError,
+    UnsupportedPyArrowTypeException,
+    ValidationError,
+)
+
+
+def _asked(
+    method: Callable[Concatenate[Any, P], R], *paths: str, new: bool = False
+) -> Callable[Concatenate[Any, P], R]:
+    """A method of PyIceberg's with our errors; the columns named by the arguments `paths` must exist.
+
+    `new`: columns added by the same change count too.
+    """
+    arguments = signature(method)
+
+    @wraps(method)
+    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        with _in_our_words(self):
+            given = arguments.bind(self, *args, **kwargs).arguments
+            for path in paths:
+                if not (new and _name(given[path]) in self._added_name_to_id):
+                    self.find(given[path])
+            return method(self, *args, **kwargs)
+
+    return cast(Callable[Concatenate[Any, P], R], call)
+
+
+class SchemaChange(UpdateSchema):
+    """Changes of columns to be committed together; use it in a `with` block, or call `commit`."""
+
+    def __init__(
+        self,
+        context: TableContext,
+        landed: Callable[[], object] = lambda: None,
+        allow_incompatible_changes: bool = False,
+        case_sensitive: bool = True,
+    ) -> None:
+        self.context, self.landed = context, landed
+        with _in_our_words(self):
+            mapping = context.iceberg.name_mapping()
+            super().__init__(
+                Transaction(context.iceberg), allow_incompatible_changes, case_sensitive, name_mapping=mapping
+            )
+        self._identifiers: tuple[str, ...] | None = None  # None: those the table has
+
+    delete_column = _asked(UpdateSchema.delete_column, "path")
+    make_column_optional = _asked(UpdateSchema.make_column_optional, "path")
+    move_after = _asked(UpdateSchema.move_after, "path", "after_name", new=True)
+    move_before = _asked(UpdateSchema.move_before, "path", "before_path", new=True)
+    move_first = _asked(UpdateSchema.move_first, "path", new=True)
+    _add_column = _asked(UpdateSchema.add_column)
+    rename_column = _asked(UpdateSchema.rename_column, "path_from")
+    _set_default_value = _asked(UpdateSchema.set_default_value, "path")
+    _update_column = _asked(UpdateSchema.update_column, "path")
+    _union_by_name = _asked(UpdateSchema.union_by_name)
+
+    def find(self, path: Path) -> NestedField:
+        """The column of a name or path as it was before the change."""
+        try:
+            return self._schema.find_field(_name(path), self._case_sensitive)
+        except ValueError:
+            raise UnknownName("column", _name(path), ids_by_name(self._schema), f"table {self.context.name}") from None
+
+    def add_column(
+        self,
+        path: Path,
+        field_type: IcebergType,
+        doc: str | None = None,
+        required: bool = False,
+        default_value: Any | None = None,
+    ) -> UpdateSchema:
+        """Add a column; a path of several names adds it to a struct, also one inside a list or the values of a map."""
+        if not isinstance(path, str) and len(path) > 1:
+            self.find(tuple(path[:-1]))
+        if not isinstance(field_type, IcebergType):
+            raise UserError(
+                f"Cannot add the column {_name(path)!r}: give a type such as LongType(), not {field_type!r}."
+            )
+        refuse_default(default_value, field_type)
+        if field_type.is_primitive:
+            return self._add_column(path, field_type, doc, required, default_value)
+        self._add_column(path, UnknownType(), doc, required)
+        self._give_type(path, field_type)
+        return self
+
+    def _give_type(self, path: Path, kind: IcebergType) -> None:
+        """Make a column added as unknown a nested one; PyIceberg would lose the defaults of the fields inside."""
+        added = self._added_name_to_id[_name(path)]
+        fields = next(fields for fields in self._adds.values() if fields[-1].field_id == added)
+        fields[-1] = fields[-1].model_copy(update={"field_type": with_next_ids(kind, self.assign_new_column_id)})
+
+    def set_default_value(self, path: Path, default_value: Any | None) -> UpdateSchema:
+        """Set what rows written from now on have in a column they do not give; None for nothing."""
+        field = self.find(path)
+        refuse_default(default_value, field.field_type)
+        return self._set_default_value(path, default_value)
+
+    def set_identifier_fields(self, *fields: str) -> None:
+        """Choose the columns that tell rows apart, by the names they had before the change, or added ones."""
+        if wrong := [field for field in fields if not isinstance(field, str)]:
+            raise UserError(f"Cannot make {wrong[0]!r} an identifier field: give names, one after the other.")
+        self._identifiers = fields
+
+    def update_column(
+        self, path: Path, field_type: IcebergType | None = None, required: bool | None = None, doc: str | None = None
+    ) -> UpdateSchema:
+        """Promote a column to a wider type, change its nullability or its description."""
+        field = self.find(path)
+        if field_type is not None and field_type != field.field_type:
+            if not self._allow_incompatible_changes:
+                refuse_promotion(field, field_type, self.context.metadata)
+            with self._freely():
+                self._update_column(path, field_type)
+        return self._update_column(path, None, required, doc)
+
+    def union_by_name(self, new_schema: Schema | pa.Schema, format_version: TableVersion | None = None) -> UpdateSchema:
+        """Add the columns of another schema that this one lacks, and widen those that are wider there."""
+        with _in_our_words(self):
+            version = format_version or min(self.context.metadata.format_version, 3)
+            theirs = (
+                new_schema
+                if isinstance(new_schema, Schema)
+                else with_fresh_ids(schema_without_ids(new_schema, version))
+            )
+        self._refuse_other_scales(theirs)
+        return self._union_by_name(theirs)
+
+    def commit(self) -> None:
+        """Make the changed schema the current one."""
+        with _in_our_words(self):
+            updates, requirements = self._commit()
+            wanted = self._apply()
+        base = self.context.metadata
+
+        def change(state: TableContext) -> Change:
+            now = state.metadata
+            if (now.current_schema_id, now.last_column_id) != (base.current_schema_id, base.last_column_id):
+                raise CommitConflict(
+                    f"The columns of table {state.name} were changed by another writer meanwhile: its schema is "
+                    f"{now.current_schema_id}, not {base.current_schema_id}. Look at it, and make the change anew."
+                )
+            refuse_what_does_not_fit(wanted, now)
+            more = (
+                AssertLastAssignedFieldId(last_assigned_field_id=base.last_column_id),
+                AssertDefaultSpecId(default_spec_id=now.default_spec_id),
+            )
+            return ((*requirements, *more), updates) if updates else ((), ())
+
+        land(self.context, change, "schema change")
+        self.landed()
+
+    def foreseen(self) -> TableContext:
+        """The table as it will be when the change has landed; nothing is committed."""
+        with _in_our_words(self):
+            updates, _ = self._commit()
+        table = copy(self.context.iceberg)
+        table.metadata = fold(self.context.metadata, updates)
+        return replace(self.context, iceberg=table)
+
+    def _apply(self) -> Schema:
+        """The schema after the change; PyIceberg's looks at all specs where two kinds of them matter."""
+        self._refuse_lost_moves()
+        fields = changed_columns(self)
+        schema = Schema(*fields)
+        if lost := {f.name for added in self._adds.values() for f in added if f.field_id not in fields_by_id(schema)}:
+            raise UserError(f"Cannot add the column {min(lost)!r}: the change drops the struct it is added to.")
+        if not all(f.name for f in fields_by_id(schema).values()):
+            raise UserError("Cannot give a column an empty name.")
+        schema_id = max(s.schema_id for s in self.context.metadata.schemas) + 1
+        return Schema(*fields, schema_id=schema_id, identifier_field_ids=sorted(self._identifier_ids(schema)))
+
+    def _identifier_ids(self, schema: Schema) -> set[int]:
+        """The identifier fields after the change: columns are known by their ids, whatever they are called now."""
+        if self._identifiers is not None:
+            return {self._identifier(schema, name) for name in self._identifiers}
+        kept = set(self._schema.identifier_field_ids)
+        if lost := kept - fields_by_id(schema).keys():
+            name = self._schema.find_column_name(min(lost))
+            raise UserError(
+                f"Cannot drop the column {name!r}: it is an identifier field. Choose others with set_identifier_fields "
+                "in the same change."
+            )
+        return kept
+
+    def _identifier(self, schema: Schema, name: str) -> int:
+        for known in (self._schema, schema):
+            with suppress(ValueError):
+                found = known.find_field(name, self._case_sensitive).field_id
+                if found in fields_by_id(schema):
+                    return found
+        raise UnknownName("column", name, ids_by_name(schema), f"table {self.context.name}")
+
+    def _find_for_move(self, name: str) -> int | None:
+        """A column that replaces one of the same name is meant, not the one it replaces."""
+        return self._added_name_to_id.get(name) or super()._find_for_move(name)
+
+    def _refuse_lost_moves(self) -> None:
+        for move in (m for moves in self._moves.values() for m in moves):
+            if self._deletes & {move.field_id, move.other_field_id}:
+                raise UserError(f"Cannot move the column {move.full_name!r}: the change drops it, or its neighbour.")
+
+    def _refuse_other_scales(self, theirs: Schema) -> None:
+        """PyIceberg takes a decimal of another scale for the same type."""
+        for name in ids_by_name(theirs).keys() & ids_by_name(self._schema).keys():
+            match self._schema.find_type(name), theirs.find_type(name):
+                case (DecimalType() as now, DecimalType() as wanted) if now.scale != wanted.scale:
+                    raise UserError(f"Cannot change the column {name!r} from {now} to {wanted}.")
+
+    @contextmanager
+    def _freely(self) -> Iterator[None]:
+        """Let PyIceberg make a change of type that was checked by our rules."""
+        kept, self._allow_incompatible_changes = self._allow_incompatible_changes, True
+        try:
+            yield
+        finally:
+            self._allow_incompatible_changes = kept
+
+
+@contextmanager
+def _in_our_words(change: SchemaChange) -> Iterator[None]:
+    """What PyIceberg refuses is wrong input: its errors are of many kinds."""
+    try:
+        yield
+    except NeveError:
+        raise
+    except _REFUSALS as e:
+        raise UserError(f"Cannot change the columns of table {change.context.name}: {e}") from e
+
+
+def _name(path: Path) -> str:
+    return path if isinstance(path, str) else ".".join(path)

@@ -1,0 +1,138 @@
+"""Write the metadata of a table once more as an earlier format version spells it, over the same data files.
+
+Engines that cannot read a version 4 tree can open the table by the metadata file this returns: every branch and tag as
+it is now, with the deletion vectors of data files as entries of their own. The table itself stays as it is, and what is
+committed to it later does not show in the export.
+
+Isolation: one state of the metadata.
+Writes: manifests, manifest lists and a metadata file, in a folder of their own below the metadata of the table. Nothing
+refers to them, so maintenance takes them for orphans once they are old.
+
+>>> t.upgrade(format_version=4).export_metadata(format_version=3)
+'.../metadata/v3-.../00000.metadata.json'
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO
+
+from neve.commit.window import Base
+from neve.commit.written_files import metadata_folder
+from neve.errors import UserError
+from neve.io.files import size, write_new
+from neve.model.metadata import TableMetadata, from_object, serialise
+from neve.model.partition import Specs
+from neve.model.snapshots import Snapshot
+from neve.ops.context import TableContext
+from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
+from neve.tree.group_by_spec import vectors_in
+from neve.tree.read import manifests_of, read_entries
+from neve.tree.write import ManifestContext, assign_row_ids, write_list, write_manifests
+
+_EXPORTED = 3
+
+
+def export_metadata(context: TableContext, format_version: int = _EXPORTED) -> str:
+    """Write the tree of a table as version 3 spells it; the answer is the path of the metadata file."""
+    metadata = context.metadata
+    if format_version != _EXPORTED or metadata.format_version < _EXPORTED:
+        now = metadata.format_version
+        raise UserError(f"Cannot export version {now} metadata as version {format_version}; only 3 and later as 3.")
+    folder = f"{metadata_folder(Base(context.io, metadata))}/v{format_version}-{uuid4()}"
+    heads = {ref.snapshot_id for ref in metadata.refs.values()}
+    export = _Export(context.io, metadata, _as_version(metadata, format_version, heads), folder, count())
+    rows = [export.row(s) for s in metadata.lazy_snapshots if s.snapshot_id in heads]
+    path = f"{folder}/00000.metadata.json"
+    document = {**json.loads(export.target.model_dump_json()), "snapshots": rows}
+    write_new(context.io, path, serialise(from_object(document, path), path))
+    return path
+
+
+def _as_version(metadata: TableMetadata, format_version: int, heads: set[int]) -> TableMetadata:
+    """The metadata without snapshots, and without what is about snapshots that are left out."""
+    document = json.loads(metadata.model_dump_json())
+    document |= {"format-version": format_version, "snapshots": [], "refs": {}, "metadata-log": []}
+    document.pop("current-snapshot-id", None)
+    for name in ("snapshot-log", "statistics", "partition-statistics"):
+        document[name] = [row for row in document.get(name) or () if row["snapshot-id"] in heads]
+    target = from_object(document, metadata.location)
+    return target.model_copy(update={"refs": metadata.refs, "current_snapshot_id": metadata.current_snapshot_id})
+
+
+@dataclass(frozen=True)
+class _Export:
+    """One export on its way: the table, the metadata it becomes, and where its files go."""
+
+    io: FileIO
+    source: TableMetadata
+    target: TableMetadata
+    folder: str
+    numbers: Iterator[int]
+
+    def row(self, snapshot: Snapshot) -> dict[str, Any]:
+        """A snapshot as the exported metadata has it."""
+        document: dict[str, Any] = snapshot.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if snapshot.root_manifest is None:
+            return document
+        document.pop("root-manifest")
+        return document | {"manifest-list": self._list(snapshot)}
+
+    def _list(self, snapshot: Snapshot) -> str:
+        manifests, _ = assign_row_ids(list(self._manifests(snapshot)), getattr(self.source, "next_row_id", None) or 0)
+        path = f"{self.folder}/snap-{snapshot.snapshot_id}-{next(self.numbers)}.avro"
+        write_list(
+            self.io,
+            path,
+            manifests,
+            format_version=_EXPORTED,
+            snapshot_id=snapshot.snapshot_id,
+            parent_snapshot_id=snapshot.parent_snapshot_id,
+            sequence_number=snapshot.sequence_number or 0,
+            first_row_id=snapshot.first_row_id,
+        )
+        return path
+
+    def _manifests(self, snapshot: Snapshot) -> Iterator[Manifest]:
+        """Manifests that version 3 can read as they are, and the entries of the others in new ones."""
+        others = []
+        for manifest in manifests_of(self.io, self.source, snapshot):
+            if manifest.leaf is not None and manifest.leaf.is_tracked:
+                others.append(manifest)
+            else:
+                yield replace(manifest, leaf=None, statistics=None)
+        specs = Specs.of(self.source)
+        entries = read_entries(self.io, others, specs, detail=DETAIL.names, live_only=True)
+        context = ManifestContext(self.target, entries.specs, snapshot.snapshot_id, self._path)
+        yield from write_manifests(self.io, self._carried(entries.of_content(Content.DATA)), context)
+        for deletes in _in_order(entries):
+            yield from write_manifests(self.io, self._carried(deletes), context)
+
+    def _path(self) -> str:
+        return f"{self.folder}/m{next(self.numbers)}.avro"
+
+    def _carried(self, entries: EntryTable) -> EntryTable:
+        """Entries as existing ones; a vector tells the size of the file it lies in."""
+        is_vector = pa.array(vectors_in(entries))
+        paths = pc.unique(entries["file_path"].filter(is_vector))
+        sizes = pa.array([size(self.io, path) for path in paths.to_pylist()], pa.int64())
+        of_vectors = sizes.take(pc.index_in(entries["file_path"], value_set=paths))
+        whole = pc.if_else(is_vector, of_vectors, entries["file_size_in_bytes"])
+        return entries.with_columns(status=int(Status.EXISTING), file_size_in_bytes=whole)
+
+
+def _in_order(entries: EntryTable) -> Iterator[EntryTable]:
+    """Delete files by spec, vectors in the order they lie in their files: DuckDB takes one for another otherwise."""
+    deletes = entries.of_content(Content.POSITION_DELETES, Content.EQUALITY_DELETES)
+    by_place = [(name, "ascending") for name in ("file_path", "content_offset")]
+    in_order = deletes.take(pc.sort_indices(deletes.columns, sort_keys=by_place))
+    for spec_id in pc.unique(in_order["spec_id"]).to_pylist():
+        yield in_order.filter(pc.equal(in_order["spec_id"], spec_id))

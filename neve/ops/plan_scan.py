@@ -1,0 +1,69 @@
+"""Plan a scan over a snapshot: read no more of the metadata tree than the predicate needs.
+
+Manifests that partition summaries rule out are not opened. Files are judged by their partition first; statistics are
+decoded only for the files that are still in question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from neve.model.partition import Specs
+from neve.plan.metrics_filter import STATISTICS
+from neve.plan.partition_filter import PartitionFilter
+from neve.plan.scan import (
+    FileSieve,
+    ScanPlan,
+    compared_columns,
+    plan_scan,
+    prune_manifests,
+    statistics_matter,
+    with_manifests,
+    with_sifted,
+)
+from neve.tree.entries import DETAIL
+from neve.tree.partition_types import typed
+from neve.tree.read import manifests_of, read_entries, refuse_repeated, sift_entries
+
+
+def plan(
+    io: FileIO,
+    metadata: TableMetadata,
+    snapshot: Snapshot | None,
+    *,
+    where: BooleanExpression | None = None,
+    columns: Sequence[str] | None = None,
+    schema: Schema | None = None,
+    case_sensitive: bool = True,
+    always_read: Collection[str] = (),
+) -> ScanPlan:
+    """The plan of a scan over a snapshot; `always_read` names detail columns the reader needs of every data file."""
+    manifests = manifests_of(io, metadata, snapshot)
+    specs = typed(io, Specs.of(metadata), manifests)
+    partitions = PartitionFilter.of(where, specs, schema or metadata.schema(), case_sensitive=case_sensitive)
+    kept = prune_manifests(manifests, partitions)
+    data = tuple(m for m in kept if not m.is_deletes)
+    deletes = tuple(m for m in kept if m.is_deletes)
+    applied = read_entries(io, deletes, specs, detail=DETAIL.names, live_only=True)
+    statistics = STATISTICS if statistics_matter(partitions, applied) else ()
+    compared = None if always_read or len(applied) else compared_columns(partitions.predicate)
+    detail = {*always_read, *statistics}
+    sifted = sift_entries(io, data, specs, FileSieve.of(partitions), detail=detail, columns=compared)
+    found = plan_scan(
+        sifted.entries,
+        applied,
+        metadata,
+        predicate=AlwaysTrue() if where is None else where,
+        columns=columns,
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        case_sensitive=case_sensitive,
+        schema=schema,
+    )
+    refuse_repeated(found.files, data)  # of those that are read: equal files are judged alike
+    return with_manifests(with_sifted(found, sifted), manifests, kept)

@@ -1,0 +1,79 @@
+"""Delete rows that match a condition.
+
+Whole files are dropped by metadata alone when their partition or their statistics prove that every row matches.
+Otherwise the mode of the table decides between rewriting the file (copy-on-write) and adding deletes (merge-on-read).
+Deletes keep the spec of the file they belong to.
+
+Isolation: serializable unless `write.delete.isolation-level` says otherwise.
+Writes: rewritten files under the current default spec; deletes under the spec of the file they cover.
+
+>>> t.delete().where("region = 'eu'").execute().summary
+'2 deleted, 1 file removed'
+>>> t.to_arrow()["id"].to_pylist()
+[2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Self
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from neve.commit.isolation import Command
+from neve.ops.context import TableContext
+from neve.ops.results import DeleteResult
+from neve.ops.rows.apply_change import Change
+from neve.ops.rows.statement import RowChange
+from neve.ops.rows.target_rows import Resolved, Target, Where, metadata_columns_in, plainly, resolved, row_condition
+from neve.plan.row_change import ChangePlan
+from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE, Effects
+from neve.run.spark.expressions import Expressions
+
+_CLAUSE = "DELETE WHERE"
+_EFFECTS = Effects(removes=(True,), writes=(False,))
+
+
+@dataclass(frozen=True)
+class Delete(RowChange[DeleteResult]):
+    """A DELETE on its way: `.where(…)`, then `.plan()`, `.explain()` or `.execute()`."""
+
+    condition: Where = None
+
+    command = Command.DELETE
+    result_type = DeleteResult
+
+    def where(self, condition: Where) -> Self:
+        """Delete the rows for which this is true: SQL text, a Column or a PyIceberg expression. Without it, all."""
+        return replace(self, condition=self._both(self.condition, condition))
+
+    @contextmanager
+    def _change(self, context: TableContext) -> Iterator[Change]:
+        with resolved(context, {_CLAUSE: self.condition}) as ready:
+            plan = self._planned(context, ready)
+            target = Target(context, plan.read, self._alias(context), metadata_columns_in(context, [self.condition]))
+            given, where = ready.values[_CLAUSE], row_condition(context, ready.values[_CLAUSE])
+            if not plan.is_metadata_only and given is not None:
+                Expressions(target.shape()).check_condition(_CLAUSE, given if isinstance(given, str) else where)
+
+            def positions() -> DataFrame:
+                with plainly(_CLAUSE):
+                    return target.frame().where(where).withColumn(CLAUSE, F.lit(0)).select(*CHANGE_COLUMNS)
+
+            yield Change(self.command, plan, _EFFECTS, (), positions, positions, positions)
+
+    def _planned(self, context: TableContext, ready: Resolved) -> ChangePlan:
+        predicate = self._predicate(context, self.condition, _CLAUSE)
+        read, whole = self._read_and_whole(context, predicate)
+        return self._plan_of(
+            context,
+            f"DELETE FROM {context.name}{self._where_text(self.condition)}",  # noqa: S608 - it is shown, never run
+            read,
+            whole,
+            predicate.expression,
+            keeps_whole=False,
+            reads_itself=ready.reads_target,
+        )

@@ -1,0 +1,207 @@
+"""Merge rows of a source into a table.
+
+Each row of the table and of the source is paired by the condition `on`, which may be any condition. For every pair, and
+for every row of one side that found none of the other, the first clause of its kind whose condition holds is applied.
+A row of the table that finds several in the source is an error, since the source then does not say what it becomes; a
+merge whose only matched clause deletes every match has no such doubt.
+
+Where the condition equates columns, the keys of the source rule out files of the table; the result says whether it did.
+Clauses that only insert make an append.
+
+Isolation: serializable unless `write.merge.isolation-level` says otherwise.
+Writes: rows under the current default spec; deletes under the spec of the file they cover.
+
+>>> changes = [{"id": 1, "region": "asia"}, {"id": 7, "region": "us"}]
+>>> merge = t.merge(changes, on="t.id = s.id").when_matched_update_all().when_not_matched_insert_all()
+>>> result = merge.execute()
+>>> result.rows_updated, result.rows_inserted
+(1, 1)
+>>> sorted((r["id"], r["region"]) for r in t.to_arrow().to_pylist())
+[(1, 'asia'), (2, 'us'), (3, 'eu'), (7, 'us')]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+
+from neve.commit.isolation import Command
+from neve.errors import UserError
+from neve.ops.context import TableContext
+from neve.ops.metadata.evolve_schema import SchemaChange
+from neve.ops.results import MergeResult
+from neve.ops.rows.apply_change import Applied, Change
+from neve.ops.rows.merge_clauses import Action, Clause, Kind, refuse_unreachable, wanted_columns
+from neve.ops.rows.merge_rows import MergeJob
+from neve.ops.rows.merge_source import MergeSource, SourceKeys, merge_source
+from neve.ops.rows.statement import RowChange
+from neve.ops.rows.target_rows import Resolved, resolved
+from neve.plan.row_change import ChangePlan
+from neve.predicate import parse
+from neve.predicate.column_names import equalities
+from neve.predicate.sql_features import features_of
+from neve.run.spark.expressions import Value
+from neve.run.spark.input_rows import lasting
+from neve.run.spark.session import is_case_sensitive, is_read_otherwise
+from neve.run.spark.types import iceberg_schema
+
+_ON = "MERGE ON"
+
+
+@dataclass(frozen=True)
+class Merge(RowChange[MergeResult]):
+    """A MERGE on its way: clauses in the order they are tried, then `.plan()`, `.explain()` or `.execute()`."""
+
+    source: Any = None
+    on: Value = ""
+    aliases: tuple[str, str] = ("t", "s")
+    clauses: tuple[Clause, ...] = ()
+    evolves: bool = False
+
+    command = Command.MERGE
+    result_type = MergeResult
+
+    def __post_init__(self) -> None:
+        # A statement is looked at several times: to plan it, to run it, to run it again.
+        object.__setattr__(self, "source", lasting(self.source))
+
+    def when_matched_update(self, assignments: Mapping[str, Value], condition: Value | None = None) -> Self:
+        """Change a row that has a match: columns and the expressions they get."""
+        return self._with(Kind.MATCHED, Action.UPDATE, assignments, condition)
+
+    def when_matched_update_all(self, condition: Value | None = None) -> Self:
+        """Change every column of a row that has a match to the column of the source of the same name."""
+        return self._with(Kind.MATCHED, Action.UPDATE, None, condition)
+
+    def when_matched_delete(self, condition: Value | None = None) -> Self:
+        """Delete a row that has a match."""
+        return self._with(Kind.MATCHED, Action.DELETE, None, condition)
+
+    def when_not_matched_insert(self, values: Mapping[str, Value], condition: Value | None = None) -> Self:
+        """Insert a row of the source that has no match; columns not named get their default, or null."""
+        return self._with(Kind.NOT_MATCHED, Action.INSERT, values, condition)
+
+    def when_not_matched_insert_all(self, condition: Value | None = None) -> Self:
+        """Insert a row of the source that has no match, column by column of the same name."""
+        return self._with(Kind.NOT_MATCHED, Action.INSERT, None, condition)
+
+    def when_not_matched_by_source_update(
+        self, assignments: Mapping[str, Value], condition: Value | None = None
+    ) -> Self:
+        """Change a row of the table that no row of the source matches."""
+        return self._with(Kind.NOT_MATCHED_BY_SOURCE, Action.UPDATE, assignments, condition)
+
+    def when_not_matched_by_source_delete(self, condition: Value | None = None) -> Self:
+        """Delete a row of the table that no row of the source matches."""
+        return self._with(Kind.NOT_MATCHED_BY_SOURCE, Action.DELETE, None, condition)
+
+    def with_schema_evolution(self) -> Self:
+        """Let columns of the source that the table lacks be added, and types be widened."""
+        return replace(self, evolves=True)
+
+    def _with(
+        self, kind: Kind, action: Action, assignments: Mapping[str, Value] | None, condition: Value | None
+    ) -> Self:
+        given = None if assignments is None else tuple(assignments.items())
+        return replace(self, clauses=(*self.clauses, Clause(kind, action, given, condition)))
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if not self.clauses:
+            raise UserError("MERGE without clauses: say what becomes of rows, as in .when_matched_update_all().")
+        if self.on is None or (isinstance(self.on, str) and not self.on.strip()):
+            raise UserError("MERGE without a condition: say how rows are matched, as in on='t.id = s.id'.")
+        if self.aliases[0].lower() == self.aliases[1].lower():
+            raise UserError(f"MERGE: the table and the source cannot both be called {self.aliases[0]!r}.")
+        refuse_unreachable(self.clauses)
+        conditions = [
+            ("MERGE ON", self.on),
+            *((f"MERGE clause {n + 1}", c.condition) for n, c in enumerate(self.clauses)),
+        ]
+        for clause, text in conditions:
+            if isinstance(text, str) and features_of(text).has_subquery:
+                raise UserError(f"{clause}: a condition of MERGE cannot hold a subquery. Join it into the source.")
+
+    @contextmanager
+    def _change(self, context: TableContext) -> Iterator[Change]:
+        with merge_source(context, self.source) as source:
+            evolution = self._evolution(context, source)
+            context = context if evolution is None else evolution.foreseen()
+            clauses = tuple(
+                c.completed(n, context, source.frame, self.aliases, self.evolves) for n, c in enumerate(self.clauses)
+            )
+            texts = {_ON: self.on, **{k: v for c in clauses for k, v in c.values().items()}}
+            with resolved(context, texts) as ready:
+                wanted, keys = self._wanted(context, source)
+                plan, pruned = self._planned(context, source, ready, wanted, keys is not None)
+                known = tuple(c.with_values(ready.values) for c in clauses)
+                among = keys.among if keys is not None else None
+                job = MergeJob(context, plan, source, self.aliases, ready.values[_ON], known, pruned, among).checked()
+                land = evolution.commit if evolution is not None else None
+                yield replace(job.change(), context=context, before_commit=land)
+
+    def _planned(
+        self, context: TableContext, source: MergeSource, ready: Resolved, wanted: BooleanExpression, by_source: bool
+    ) -> tuple[ChangePlan, bool]:
+        read = self._scan_plan(context, None if wanted is AlwaysTrue() else wanted)
+        stats = read.stats
+        pruned = by_source and bool(stats.files < stats.files_considered or stats.manifests_pruned)
+        whole = read.only(np.zeros(len(read.files), bool))
+        said = " ".join(str(c) for c in self.clauses)
+        note = "the keys of the source rule out files" if pruned else "the keys of the source rule out no file"
+        plan = self._plan_of(
+            context,
+            f"MERGE INTO {context.name} {self.aliases[0]} USING {_described(self.source)} {self.aliases[1]} "
+            f"ON {self.on} {said}",
+            read,
+            whole,
+            wanted,
+            keeps_whole=False,
+            reads_itself=ready.reads_target or source.reads_target,
+            notes=(note,),
+        )
+        return plan, pruned
+
+    def _wanted(self, context: TableContext, source: MergeSource) -> tuple[BooleanExpression, SourceKeys | None]:
+        """What a row of the table must satisfy to be concerned, and what the keys of the source tell."""
+        if not isinstance(self.on, str) or is_read_otherwise(context.spark(), self.on):
+            return AlwaysTrue(), None
+        if any(c.kind is Kind.NOT_MATCHED_BY_SOURCE for c in self.clauses):
+            return AlwaysTrue(), None
+        schema, (target, other) = context.metadata.schema(), self.aliases
+        zone = context.time_zone()
+        case = is_case_sensitive(context.spark())
+        on = parse(self.on, schema, case_sensitive=case, time_zone=zone, alias=target, has_others=True)
+        keys = source.keys(equalities(self.on, target), schema, other)
+        return (on.expression if keys is None else And(on.expression, keys.within)), keys
+
+    def _result(self, applied: Applied, reruns: int) -> MergeResult:
+        result = super()._result(applied, reruns)
+        rows = applied.tally.rows[: len(self.clauses)]
+        return replace(result, rows_by_clause=rows, pruned_by_source=applied.is_pruned)
+
+    def _evolution(self, context: TableContext, source: MergeSource) -> SchemaChange | None:
+        """The columns the source brings and the types it widens; they land right before the rows, and only then."""
+        if not self.evolves:
+            return None
+        if not context.properties.schema_evolution:
+            raise UserError(
+                f"MERGE WITH SCHEMA EVOLUTION: table {context.name} refuses it by its property "
+                "write.spark.auto-schema-evolution.enabled. Set it to true, or leave the clause out."
+            )
+        wanted = wanted_columns(context.metadata.schema(), source.frame.schema, self.clauses)
+        if not wanted.fields:
+            return None
+        change = SchemaChange(context)
+        change.union_by_name(iceberg_schema(wanted))
+        return change
+
+
+def _described(source: Any) -> str:
+    return f"({source})" if isinstance(source, str) else type(source).__name__

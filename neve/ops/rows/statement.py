@@ -1,0 +1,235 @@
+"""What UPDATE, DELETE and MERGE have in common: a statement that is built up, planned, and run until it lands.
+
+A statement is a value; every call returns a new one. `plan()` and `explain()` say what it would do. `execute()` runs
+it, and when another writer got in the way runs it again on the new state, a few times: the statement is deterministic,
+so running it again is what its author meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyspark.sql import Column
+
+from neve.commit.isolation import Command, Isolation, isolation_of
+from neve.commit.outcome import Rejected, require
+from neve.commit.summary import refuse_own_names
+from neve.errors import CommitConflict, UnknownName, UnsupportedFeature, UserError
+from neve.ops.context import TableContext
+from neve.ops.events import Step, tell
+from neve.ops.plan_scan import plan as plan_of
+from neve.ops.results import ChangeResult
+from neve.ops.rows.apply_change import Applied, Applying, Change
+from neve.ops.rows.target_rows import Where, predicate_of
+from neve.plan.row_change import ChangePlan, Mode, in_two
+from neve.plan.scan import ScanPlan
+from neve.predicate import Predicate
+
+MODES: tuple[Mode, ...] = ("copy-on-write", "merge-on-read")
+
+R = TypeVar("R", bound=ChangeResult)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How one statement differs from what the table's properties say."""
+
+    mode: Mode | None = None
+    isolation: Isolation | None = None
+    branch: str = "main"
+    reruns: int | None = None
+    alias: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RowChange(Generic[R]):
+    """A statement that changes rows of a table."""
+
+    context: TableContext
+    settings: Settings = field(default_factory=Settings)
+
+    command: ClassVar[Command]
+    result_type: ClassVar[type[Any]]
+
+    # -- building ----------------------------------------------------------------------------------------------------
+
+    def mode(self, mode: str) -> Self:
+        """Write this way, whatever the table's property says: `copy-on-write` or `merge-on-read`."""
+        if mode not in MODES:
+            raise UnknownName("mode", mode, MODES)
+        return self._set(mode=mode)
+
+    def isolation(self, level: str) -> Self:
+        """Commit at this level: `serializable` or `snapshot`."""
+        if level not in tuple(Isolation):
+            raise UnknownName("isolation level", level, [str(i) for i in Isolation])
+        return self._set(isolation=Isolation(level))
+
+    def branch(self, name: str) -> Self:
+        """Read and change a branch instead of main."""
+        return self._set(branch=name)
+
+    def reruns(self, count: int) -> Self:
+        """Run the statement again at most so often when another writer gets in the way; 0 fails at once."""
+        if count < 0:
+            raise UserError(f"Cannot run a statement again {count} times. Give 0 or more.")
+        return self._set(reruns=count)
+
+    def alias(self, name: str) -> Self:
+        """A name of the table that columns may be qualified with; the last part of its own unless said."""
+        return self._set(alias=name)
+
+    def snapshot_property(self, name: str, value: str) -> Self:
+        """Add a property to the summary of the snapshot."""
+        refuse_own_names([name])
+        return self._set(properties={**self.settings.properties, name: value})
+
+    def _set(self, **changes: Any) -> Self:
+        return replace(self, settings=replace(self.settings, **changes))
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> ChangePlan:
+        """Which files would be read, dropped, rewritten or given deletes; nothing is run."""
+        self._check()
+        with self._change(self.context.refreshed()) as change:
+            return change.plan
+
+    def explain(self) -> str:
+        """The plan in words."""
+        return self.plan().explain()
+
+    def execute(self) -> R:
+        """Run the statement and commit what it changed."""
+        self._check()
+        context, reruns, is_evolved = self.context.refreshed(), 0, False
+        while True:
+            applied = self._once(context)
+            is_evolved |= applied.is_evolved
+            if not isinstance(applied.outcome, Rejected):
+                require(applied.outcome, self.command.value)
+                return self._result(applied, reruns)
+            if reruns >= self._most_reruns(context):
+                raise _conflict(self.command, applied.outcome, reruns, is_evolved)
+            context, reruns = context.refreshed(), reruns + 1
+
+    def _once(self, context: TableContext) -> Applied:
+        tell(Step("plan"))
+        with self._change(context) as change:
+            isolation = self.settings.isolation or isolation_of(context.properties, self.command)
+            state = change.context or context
+            return Applying(state, change, isolation, self.settings.branch, self.settings.properties).run()
+
+    def _result(self, applied: Applied, reruns: int) -> R:
+        told = {f.name: getattr(applied.result, f.name) for f in fields(applied.result)}
+        return self.result_type(**told | {"reruns": reruns})
+
+    def _most_reruns(self, context: TableContext) -> int:
+        return context.properties.reruns if self.settings.reruns is None else self.settings.reruns
+
+    def _change(self, context: TableContext) -> AbstractContextManager[Change]:
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        """Refuse what is wrong in itself, before the table is looked at."""
+
+    # -- for the statements ------------------------------------------------------------------------------------------
+
+    def _mode(self, context: TableContext) -> Mode:
+        asked = {
+            Command.DELETE: context.properties.delete_mode,
+            Command.UPDATE: context.properties.update_mode,
+            Command.MERGE: context.properties.merge_mode,
+        }
+        mode = self.settings.mode or asked[self.command]
+        version = context.metadata.format_version
+        if mode == "merge-on-read" and version < 2:
+            raise UnsupportedFeature(
+                f"Cannot {self.command.value} merge-on-read in table {context.name}: format version {version} has no "
+                "delete files. Use copy-on-write, or upgrade the table to version 2 or later."
+            )
+        return mode  # type: ignore[return-value]
+
+    def _isolation(self, context: TableContext) -> str:
+        return str(self.settings.isolation or isolation_of(context.properties, self.command))
+
+    def _alias(self, context: TableContext) -> str:
+        return self.settings.alias or context.iceberg.name()[-1]
+
+    def _predicate(self, context: TableContext, where: Where, clause: str) -> Predicate:
+        return predicate_of(context, where, self._alias(context), clause)
+
+    def _read_and_whole(self, context: TableContext, predicate: Predicate) -> tuple[ScanPlan, ScanPlan]:
+        """The files to be read, and those every row of which is known to match."""
+        scanned = self._scan_plan(context, predicate.expression)
+        if not predicate.exact:
+            return scanned, scanned.only(np.zeros(len(scanned.files), bool))
+        return in_two(scanned, predicate.expression, context.metadata)
+
+    def _plan_of(
+        self,
+        context: TableContext,
+        statement: str,
+        read: ScanPlan,
+        whole: ScanPlan,
+        row_filter: BooleanExpression,
+        *,
+        keeps_whole: bool,
+        reads_itself: bool = False,
+        notes: tuple[str, ...] = (),
+    ) -> ChangePlan:
+        return ChangePlan(
+            statement=statement,
+            mode=self._mode(context),
+            isolation=self._isolation(context),
+            format_version=context.metadata.format_version,
+            default_spec_id=context.metadata.default_spec_id,
+            read=read,
+            whole=whole,
+            keeps_whole=keeps_whole,
+            row_filter=row_filter,
+            conflict_filter=AlwaysTrue() if reads_itself else row_filter,
+            reads_itself=reads_itself,
+            notes=notes,
+        )
+
+    @staticmethod
+    def _where_text(where: Where) -> str:
+        return "" if where is None else f" WHERE {where}"
+
+    @staticmethod
+    def _both(first: Where, second: Where) -> Where:
+        """Two conditions that must both hold."""
+        match first, second:
+            case None, _:
+                return second
+            case str(), str():
+                return f"({first}) AND ({second})"
+            case BooleanExpression(), BooleanExpression():
+                return And(first, second)
+            case Column(), Column():
+                return first & second
+        raise UserError("Give all conditions of a statement in one form: SQL text, Columns or PyIceberg expressions.")
+
+    def _scan_plan(self, context: TableContext, predicate: BooleanExpression | None) -> ScanPlan:
+        facts = context.facts
+        always = ("value_counts",) if facts.columns_to_place(facts.schema) else ()
+        head = context.head(self.settings.branch)
+        return plan_of(context.io, context.metadata, head, where=predicate, always_read=always)
+
+
+def _conflict(command: Command, rejected: Rejected, reruns: int, is_evolved: bool) -> CommitConflict:
+    reasons = " ".join(str(c) for c in rejected.conflicts)
+    again = f" It was run again {reruns} times." if reruns else ""
+    kept = "The columns of the source were added, and no row was changed" if is_evolved else "Nothing was changed"
+    return CommitConflict(
+        f"The {command.value} did not land: {reasons}{again} {kept}; run it again when the other writers have "
+        "finished.",
+        rejected.conflicts,
+    )

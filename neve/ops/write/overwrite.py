@@ -1,0 +1,130 @@
+"""Replace the files of a table that lie inside a condition by new rows.
+
+A file is replaced when every row of it matches, by its partition in its own spec or by its statistics. A file that
+matches in part is refused: dropping it would lose rows.
+
+Isolation: none unless asked for; the condition then meets what is there when the commit lands. `snapshot` refuses
+deletes and removals that came meanwhile inside the condition, `serializable` new rows too.
+Writes: data files under the current default spec; tombstones under the spec of each file removed.
+
+>>> t.overwrite([{"id": 9, "region": "eu"}], where="region = 'eu'").files_added
+1
+>>> sorted(t.to_arrow()["id"].to_pylist())
+[2, 9]
+
+Replace whole partitions by new rows (dynamic overwrite).
+
+The partitions are those the rows fall into under the current default spec, each the pair of spec and tuple. Files of
+older specs stay, also those that hold rows of the same values: after a change of the partitioning, old and new rows of
+one day stand side by side. `overwrite` with a condition replaces rows whatever spec their files have. Under an
+unpartitioned spec the whole table is replaced.
+
+Isolation: none unless asked for; `snapshot` refuses deletes and removals that came meanwhile in a replaced partition,
+`serializable` new files too.
+Writes: data files under the current default spec; tombstones for the files replaced.
+
+>>> replaced = t.overwrite_partitions([{"id": 9, "region": "eu"}])
+>>> sorted(t.to_arrow()["id"].to_pylist())
+[2, 9]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from neve.commit.actions import Append, Overwrite, ReplacePartitions
+from neve.errors import UnknownName, UserError
+from neve.ops.commit import write_and_publish
+from neve.ops.context import TableContext
+from neve.ops.results import WriteResult
+from neve.predicate import parse
+from neve.tree.entries import EntryTable
+
+ISOLATION_LEVELS = ("serializable", "snapshot")
+
+
+def overwrite(
+    context: TableContext,
+    rows: Any,
+    where: str | BooleanExpression | None,
+    isolation: str | None,
+    branch: str,
+    snapshot_properties: Mapping[str, str],
+) -> WriteResult:
+    """Replace every file inside `where`, or all of them, by the rows given."""
+    replacing = overwrite_of(context, where, isolation, branch)
+
+    def action(files: EntryTable) -> Overwrite:
+        return replace(replacing, added=files)
+
+    return write_and_publish(
+        context, rows, action, doing="overwrite", branch=branch, snapshot_properties=snapshot_properties
+    )
+
+
+def overwrite_of(
+    context: TableContext, where: str | BooleanExpression | None, isolation: str | None, branch: str
+) -> Overwrite:
+    """The action that replaces every file inside `where`, or all of them; the files to add are still to come."""
+    condition = _exact(context, where)
+    serializable = is_serializable(isolation)
+    head = context.head(branch)
+    return Overwrite(
+        row_filter=condition,
+        start_snapshot_id=head.snapshot_id if head and isolation else None,
+        no_conflicting_data=serializable,
+        no_conflicting_deletes=isolation is not None,
+        added_match_filter=where is not None,
+    )
+
+
+def _exact(context: TableContext, where: str | BooleanExpression | None) -> BooleanExpression:
+    if where is None:
+        return AlwaysTrue()
+    found = parse(where, context.metadata.schema(), time_zone=context.time_zone())
+    if not found.exact:
+        raise UserError(
+            f"Cannot overwrite where {where}: only comparisons of columns with values can be decided for whole files. "
+            "Use columns, literals, AND, OR, NOT, IN, BETWEEN, IS NULL and LIKE 'prefix%'."
+        )
+    return found.expression
+
+
+def is_serializable(isolation: str | None) -> bool:
+    """Whether an isolation level asks for the strictest checks; an unknown level is refused."""
+    if isolation is not None and isolation not in ISOLATION_LEVELS:
+        raise UnknownName("isolation level", isolation, ISOLATION_LEVELS)
+    return isolation == "serializable"
+
+
+def overwrite_partitions(
+    context: TableContext,
+    rows: Any,
+    isolation: str | None,
+    branch: str,
+    snapshot_properties: Mapping[str, str],
+) -> WriteResult:
+    """Replace every partition that the rows fall into; no rows replace nothing."""
+    replacing = replacement_of(context, isolation, branch)
+
+    def action(files: EntryTable) -> ReplacePartitions | Append:
+        return replace(replacing, added=files) if len(files) else Append(files)
+
+    return write_and_publish(
+        context, rows, action, doing="partition overwrite", branch=branch, snapshot_properties=snapshot_properties
+    )
+
+
+def replacement_of(context: TableContext, isolation: str | None, branch: str) -> ReplacePartitions:
+    """The action that replaces the partitions of the files added; the files are still to come."""
+    serializable = is_serializable(isolation)
+    head = context.head(branch)
+    return ReplacePartitions(
+        start_snapshot_id=head.snapshot_id if head and isolation else None,
+        no_conflicting_data=serializable,
+        no_conflicting_deletes=isolation is not None,
+    )
