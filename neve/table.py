@@ -34,8 +34,7 @@ from neve.ops.rows.update import Update
 from neve.ops.scan import Scan
 from neve.ops.write import append, overwrite
 from neve.ops.write import overwrite as overwrite_partitions
-from neve.report.card import table_card
-from neve.report.write import write_report
+from neve.report.page import table_card, write_report
 
 __all__ = ["Table"]
 

@@ -1,4 +1,7 @@
-"""The columns of a table, now and in the past, told by their field ids: names may change, ids do not."""
+"""The columns of a table, now and in the past, told by their field ids: names may change, ids do not.
+
+The schema with its field ids and what became of each column, the references, and the properties.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from itertools import pairwise
 
 from pyiceberg.schema import Schema
 
-from neve.display.html import shortened
+from neve.display.format import several
+from neve.display.html import Markup, shortened
 from neve.model.metadata import TableMetadata
 from neve.model.pyiceberg_private import fields_by_id
-from neve.report.values import Column
-
-__all__ = ["columns_of", "schema_changes", "schemas_in_order"]
+from neve.report.html import Amount, amount, at, panel, table
+from neve.report.values import Column, Report
 
 _MOST_WORDS = 6
 _LONGEST = 400
@@ -96,3 +99,37 @@ def _changes(field_id: int, before: Schema, after: Schema, *, is_named: bool = T
 
 def _name(schema: Schema, field_id: int) -> str:
     return shortened(schema.find_column_name(field_id) or f"#{field_id}", _LONGEST)
+
+
+def section(report: Report) -> Markup:
+    """The columns of the table, with those that are gone."""
+    live = sum(column.is_live for column in report.columns)
+    gone = len(report.columns) - live
+    lede = f"{several(live, 'column')}, nested ones counted, after {several(report.schemas, 'schema')}"
+    lede += f"; {gone:,} more {'is' if gone == 1 else 'are'} gone." if gone else "."
+    heads = ("Id", "Column", "Type", "Null", "Default", "History", "Comment")
+    order = f" Sort order: {report.sort_order}." if report.sort_order else ""
+    return panel("schema", "Schema", lede + order, table("Columns", heads, map(_row, report.columns)))
+
+
+def _row(column: Column) -> tuple[Amount | str, ...]:
+    history = "; ".join(column.history) or "as it was"
+    null = "required" if column.is_required else "optional"
+    return (
+        amount(column.field_id),
+        column.name,
+        column.type,
+        null if column.is_live else "gone",
+        column.default or "–",
+        history,
+        column.doc or "–",
+    )
+
+
+def properties(report: Report) -> Markup:
+    """Branches, tags and properties."""
+    refs = ((r.name, r.kind, at(r.at_ms), str(r.snapshot_id)) for r in report.life.refs)
+    found = table("Branches and tags", ("Name", "Kind", "At (UTC)", "Snapshot"), refs)
+    rows = table("Properties", ("Property", "Value"), sorted(report.properties.items()))
+    lede = "Branches and tags keep snapshots from expiring; properties say how the table is written."
+    return panel("names", "Names and properties", lede, found, rows)

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from neve.report.values import Amounts
 from neve.tree.entries import Content, EntryTable
 
-__all__ = ["Counted", "Sums"]
-
 Numbers: TypeAlias = NDArray[Any]
 _SUMMED = ("bytes", "rows", "small_files", "delete_files", "deleted_rows", "taken", "undecided", "outside")
 

@@ -26,16 +26,14 @@ from neve.predicate import Predicate, parse
 from neve.report.columns import columns_of
 from neve.report.counting import Counted
 from neve.report.files import deletes_of, sizes_of
-from neve.report.life import life_of
+from neve.report.filters import pruning_of
+from neve.report.history import life_of
+from neve.report.maintenance import upkeep_of
 from neve.report.partitions import spec_facts, worst_partitions
-from neve.report.pruning import pruning_of
 from neve.report.tree import listed, tree_of
-from neve.report.upkeep import upkeep_of
 from neve.report.values import FilterFacts, Report
 from neve.tree.entries import DETAIL, EntryTable, Manifest
 from neve.tree.read import read_entries
-
-__all__ = ["gather"]
 
 _MOST_PARTITIONS = 200
 

@@ -1,4 +1,9 @@
-"""The page: one document that needs nothing else, under a policy that lets it load nothing else."""
+"""The page: one document that needs nothing else, under a policy that lets it load nothing else.
+
+Write the report of a table to a file.
+
+What a notebook shows of a table: its name, its size and its columns, as far as metadata at hand tells.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,21 @@ from base64 import b64encode
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
 
-from neve.display.html import Markup, joined, plain, tag
-from neve.report.parts import columns, filters, life, overview, partitions, tree, upkeep
-from neve.report.parts import files as file_parts
+from pyiceberg.expressions import BooleanExpression
+
+from neve.display.format import moment, several
+from neve.display.html import Markup, card, joined, pairs, plain, shortened, tag
+from neve.errors import UserError
+from neve.ops.context import TableContext
+from neve.report import columns, filters, overview, partitions, tree
+from neve.report import files as file_parts
+from neve.report import history as life
+from neve.report import maintenance as upkeep
+from neve.report.gather import gather
+from neve.report.history import spec_in_words
 from neve.report.values import Report
-
-__all__ = ["page"]
 
 _SECTIONS = (
     ("upkeep", "What to do", upkeep.section),
@@ -74,3 +87,52 @@ def _look(name: str) -> str:
 def _hash(text: str) -> str:
     """What the policy knows a style or a script by."""
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+def write_report(context: TableContext, path: str | Path, where: str | BooleanExpression | None = None) -> Path:
+    """Write the page about a table, and return where it is; a file that is there is replaced."""
+    text, target = page(gather(context, where)), Path(path)
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as e:
+        raise UserError(
+            f"Cannot write the report to {target}: {e.strerror or e}. Give a path that can be written."
+        ) from e
+    return target.absolute()
+
+
+_MOST_COLUMNS = 20
+_LONGEST = 60
+_TOTALS = (("total-records", "row"), ("total-data-files", "data file"), ("total-delete-files", "delete file"))
+
+
+def table_card(context: TableContext) -> str:
+    """The card of a table; no file is read for it."""
+    metadata = context.metadata
+    told = {
+        "holds": _held(context),
+        "format": f"version {metadata.format_version}, {several(len(metadata.partition_specs), 'spec')}",
+        "partitioned by": shortened(spec_in_words(metadata.spec()), 200),
+        "location": metadata.location,
+        "columns": _columns(context),
+    }
+    return card("Table", context.name, pairs(told))
+
+
+def _held(context: TableContext) -> str:
+    snapshot = context.metadata.current_snapshot()
+    if snapshot is None:
+        return "nothing yet"
+    summary = snapshot.summary.additional_properties if snapshot.summary else {}
+    counts = [several(int(n), name) for key, name in _TOTALS if (n := summary.get(key, "")).isdecimal() and n != "0"]
+    return ", ".join([*counts, f"since {moment(snapshot.timestamp_ms)} UTC"])
+
+
+def _columns(context: TableContext) -> Markup:
+    fields = context.metadata.schema().fields
+    shown = [
+        tag("code", f"{shortened(f.name, _LONGEST)} {shortened(str(f.field_type), _LONGEST)}")
+        for f in fields[:_MOST_COLUMNS]
+    ]
+    more = [f"and {len(fields) - _MOST_COLUMNS:,} more"] if len(fields) > _MOST_COLUMNS else []
+    return joined((*shown, *more), ", ")

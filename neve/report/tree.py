@@ -1,4 +1,7 @@
-"""The metadata tree: how many files and bytes a reader goes through before it knows what to read."""
+"""The metadata tree: how many files and bytes a reader goes through before it knows what to read.
+
+The metadata tree: what a reader goes through before it knows which files to read.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from pyiceberg.table.snapshots import Snapshot
 
+from neve.display.format import several, size
+from neve.display.html import Markup, joined, tag
 from neve.ops.context import TableContext
-from neve.report.values import ManifestRow, Node, Tree
+from neve.report.html import Amount, amount, bar, panel, sized, table
+from neve.report.values import ManifestRow, Node, Report, Tree
 from neve.tree.entries import MIXED_SPECS, Manifest
 from neve.tree.read import is_root, read_listing
-
-__all__ = ["listed", "tree_of"]
 
 _MOST_ROWS = 100
 
@@ -73,3 +77,57 @@ def _length(context: TableContext, path: str) -> int:
         return len(context.io.new_input(path))
     except (OSError, ValueError):
         return 0
+
+
+_LABELS = {"data": "data files", "vectors": "vectors, beside data files"}
+
+
+def section(report: Report) -> Markup:
+    """The levels of the tree with their bytes, and the largest manifests."""
+    tree = report.tree
+    if report.snapshot_id is None:
+        return panel("tree", "Metadata tree", "There is no snapshot, and so no tree.")
+    bytes_ = sum(node.bytes for node in tree.nodes)
+    lede = (
+        f"A reader goes from the metadata file ({size(tree.metadata_bytes)}) to the {tree.root_kind} "
+        f"({size(tree.root_bytes)}), and from there to {several(tree.manifests, 'manifest')} ({size(bytes_)}); filters "
+        "on partitions spare it some of them."
+    )
+    return panel("tree", "Metadata tree", lede, _drawn(tree), _largest(tree))
+
+
+def _drawn(tree: Tree) -> Markup:
+    """Levels below each other; bars compare their bytes."""
+    most = max(tree.metadata_bytes, tree.root_bytes, *(node.bytes for node in tree.nodes), 1)
+    leaves = tag("ul", joined(_node_item(node, most) for node in tree.nodes))
+    root = tag("li", _line(tree.root_kind, "", tree.root_bytes, most, "root"), leaves)
+    top = tag("li", _line("metadata file", "", tree.metadata_bytes, most, "top"), tag("ul", root))
+    return tag("ul", top, class_="tree")
+
+
+def _node_item(node: Node, most: int) -> Markup:
+    spec = "several specs" if node.spec_id is None else f"spec {node.spec_id}"
+    where = "in the root itself" if node.is_inline else several(node.manifests, "manifest")
+    label = f"{_LABELS.get(node.kind, node.kind)} of {spec}"
+    entries = f"{node.files:,} {'entry' if node.files == 1 else 'entries'}"
+    return tag("li", _line(label, f"{where}, {entries}", node.bytes, most, node.kind))
+
+
+def _line(label: str, aside: str, bytes_: int, most: int, colour: str) -> Markup:
+    said = tag("span", label, tag("span", f" {aside}", class_="aside") if aside else "", class_="label")
+    value = tag("span", size(bytes_) if bytes_ else "–", class_="value")
+    return tag("div", said, bar([(f"t-{colour}", bytes_)], most), value, class_="line")
+
+
+def _largest(tree: Tree) -> Markup:
+    if not tree.largest:
+        return Markup()
+    heads = ("Manifest", "Of", "Spec", "Bytes", "Live entries", "Not live any more", "Sequence number")
+    note = f"The {len(tree.largest):,} largest of {tree.manifests:,}." if len(tree.largest) < tree.manifests else ""
+    return table("Manifests", heads, map(_manifest_row, tree.largest), note)
+
+
+def _manifest_row(row: ManifestRow) -> tuple[Amount | str, ...]:
+    spec = Amount(-1, "several") if row.spec_id is None else amount(row.spec_id)
+    numbers = (sized(row.bytes), amount(row.files), amount(row.tombstones), amount(row.sequence_number))
+    return (row.path.rsplit("/", 1)[-1], row.kind, spec, *numbers)

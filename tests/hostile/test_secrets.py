@@ -248,7 +248,7 @@ Plant = Callable[[Stage, pytest.MonkeyPatch], object]
 PLANTS: dict[str, tuple[Plant, str, str]] = {
     "a repr": (lambda _, patch: patch.setattr(neve.Table, "__repr__", lambda t: f"{SECRETS}"), "returned", "Table"),
     "a card": (lambda _, patch: patch.setattr(neve.Table, "_repr_html_", lambda t: CANARY), "returned", "Table"),
-    "a page": (lambda _, patch: patch.setattr("neve.report.write.page", lambda said: CANARY), "report", "page"),
+    "a page": (lambda _, patch: patch.setattr("neve.report.page.page", lambda said: CANARY), "report", "page"),
     "a command": (lambda _, patch: patch.setattr("neve.cli.screen.clean", lambda t: CANARY), "command line", "neve"),
     "a property": (lambda here, _: here.table.set_properties(token=CANARY), "file", ".json"),
     "a summary": (lambda here, _: here.table.append(ROWS, snapshot_properties=SECRETS), "file", ".json"),

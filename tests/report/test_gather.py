@@ -14,7 +14,7 @@ import neve
 from neve.commit.actions import Append
 from neve.plan.delete_index import attach
 from neve.report import Report, gather
-from neve.report.verdict import verdict_of
+from neve.report.overview import verdict_of
 from neve.tree.entries import DETAIL, Content
 from neve.tree.read import manifests_of, read_entries
 from tests.commit.kit import Kit

@@ -13,8 +13,6 @@ from typing import TypeAlias
 from neve.display.format import moment, size
 from neve.display.html import Markup, joined, shortened, tag
 
-__all__ = ["Amount", "Bar", "Cell", "amount", "at", "bar", "columns", "legend", "name", "panel", "sized", "table"]
-
 _LONGEST_NAME = 240
 _LONGEST_WORD = 24  # a longer one is broken anywhere
 _SHORT = 22  # a name that is not longer is not broken at all

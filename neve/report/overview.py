@@ -1,4 +1,7 @@
-"""What is wrong with a table, in plain words: one sentence first, then what it rests on."""
+"""What is wrong with a table, in plain words: one sentence first, then what it rests on.
+
+The top of the page: which table, the verdict, and the numbers to know.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from neve.display.format import listed, several, share, size
+from neve.display.format import listed, moment, several, share, size
+from neve.display.html import Markup, joined, tag
+from neve.report.html import name
 from neve.report.values import Report
-
-__all__ = ["Finding", "Verdict", "verdict_of"]
 
 Weight: TypeAlias = Literal["act", "watch", "fine"]
 
@@ -185,3 +188,57 @@ def _nothing(report: Report) -> Iterator[Finding]:
 
 
 _RULES: tuple[Rule, ...] = (_failure, _small_files, _deletes, _filter, _old_specs, _metadata, _nothing)
+
+
+_SIGNS = {"act": "▲", "watch": "●", "fine": "✓"}
+_SPOKEN = {"act": "Act: ", "watch": "Watch: ", "fine": "Fine: "}
+
+
+def header(report: Report) -> Markup:
+    """Which table this is about, and as of when."""
+    facts = [
+        f"format version {report.format_version}",
+        f"as of {moment(report.made_at_ms)} UTC",
+        "no snapshot" if report.snapshot_id is None else f"snapshot {report.snapshot_id}",
+    ]
+    return tag(
+        "header",
+        tag("p", "Table report", class_="kind"),
+        tag("h1", name(report.name, 120)),
+        tag("p", " · ".join(facts), class_="facts"),
+        tag("p", name(report.location), class_="facts"),
+    )
+
+
+def verdict(report: Report) -> Markup:
+    """The verdict, what it rests on, and the numbers to know."""
+    found = verdict_of(report)
+    said = tag("h2", found.headline, id="verdict-title")
+    findings = tag("ul", joined(map(_finding, found.findings)), class_="findings") if found.findings else ""
+    return tag(
+        "section", said, findings, _numbers(report), id="verdict", class_=found.weight, aria_labelledby="verdict-title"
+    )
+
+
+def _finding(finding: Finding) -> Markup:
+    sign = tag("span", _SIGNS[finding.weight], class_="sign", aria_hidden="true")
+    weight = tag("span", _SPOKEN[finding.weight], class_="spoken")
+    return tag("li", sign, weight, tag("a", finding.text, href=f"#{finding.anchor}"), class_=finding.weight)
+
+
+def _numbers(report: Report) -> Markup:
+    total, sizes, deletes, tree = report.total, report.sizes, report.deletes, report.tree
+    shown = (
+        ("Data files", f"{total.files:,}", f"in {several(report.partitions, 'partition')}"),
+        ("Data", size(total.bytes), several(total.rows, "row")),
+        ("Median file", size(sizes.median), f"{size(sizes.target)} aimed at"),
+        ("Delete files", f"{deletes.files:,}", f"{share(total.deleted_share)} of rows deleted"),
+        ("Specs in use", f"{len(report.specs_in_use):,}", f"of {len(report.specs):,} the table has had"),
+        ("Metadata", size(_tree_bytes(report)), several(tree.manifests, "manifest")),
+        ("Snapshots", f"{report.life.snapshots:,}", several(report.schemas, "schema")),
+    )
+    return tag("dl", joined(tag("div", tag("dt", a), tag("dd", b), tag("dd", c, class_="aside")) for a, b, c in shown))
+
+
+def _tree_bytes(report: Report) -> int:
+    return report.tree.metadata_bytes + report.tree.root_bytes + sum(node.bytes for node in report.tree.nodes)

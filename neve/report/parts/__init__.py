@@ -1,1 +1,0 @@
-"""The sections of the page, one a file: values in, HTML out."""
