@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from neve.plan.partition_filter import FilterStats
     from neve.plan.row_change import ChangePlan
     from neve.plan.scan import ScanPlan
-    from neve.source.register import register
+    from neve.source.data_source import register
     from neve.table import Table
     from neve.tree.entries import EntryTable
 
@@ -129,7 +129,7 @@ _HOMES = {
     "neve.plan.manifests": ("ManifestPlan",),
     "neve.plan.partition_filter": ("FilterStats",),
     "neve.plan.scan": ("ScanPlan",),
-    "neve.source.register": ("register",),
+    "neve.source.data_source": ("register",),
     "neve.table": ("Table",),
     "neve.tree.entries": ("EntryTable",),
 }

@@ -12,7 +12,7 @@ from pyiceberg.types import LongType
 
 import neve
 from neve.errors import TableError, UnknownName
-from neve.source.following import SNAPSHOT
+from neve.source.streaming_read import SNAPSHOT
 from tests.spark_source.play import Frame, source, travelled
 
 

@@ -14,7 +14,7 @@ from neve.catalog.sql import SqlTables
 from neve.catalog.swap import Fate, MaybeSwapped
 from neve.errors import CommitConflict, CommitUnknown, TableError, UserError
 from neve.ops import commit as ops_publish
-from neve.source import writing
+from neve.source import batch_write as writing
 from tests.spark_source.play import source, task, travelled, write
 from tests.spark_source.test_epochs import files_in_table, files_on_disk
 

@@ -33,8 +33,6 @@ from neve.source.filters import expression_of, is_same_in_spark
 from neve.source.options import ReadOptions, TableOptions
 from neve.source.workers import RowReader, TableRows
 
-__all__ = ["FilteringReader", "Planned", "TableRead", "TableReader", "refuse_other_types", "schema_of"]
-
 
 @dataclass(frozen=True)
 class TableRead:

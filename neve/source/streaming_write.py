@@ -1,22 +1,59 @@
 """A streaming sink: every epoch is one commit, and lands once however often Spark repeats it.
 
 Mode append adds the rows of an epoch, mode complete replaces the table by them.
+
+Which epochs of a streaming query a table has, told by the summaries of its snapshots.
+
+The names are those of Iceberg's own sink on Spark, so a query may go from one to the other. Spark repeats an epoch
+when it stopped between the commit and its own checkpoint; the commit of an epoch the table has is refused at every
+attempt, so two drivers that take themselves for the same query cannot both land it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from neve.commit.actions import Append
-from neve.commit.outcome import require
+from neve.commit.outcome import Check, Conflict, Outcome, Rejected, require
 from neve.commit.protocol import commit
+from neve.commit.window import Base
 from neve.errors import TableError
-from neve.source.epochs import Epoch, is_repeated
+from neve.source.batch_write import Answers, TableWrite
 from neve.source.workers import SinkTask
-from neve.source.writing import Answers, TableWrite
 
-__all__ = ["TableSink"]
+QUERY_ID = "spark.sql.streaming.queryId"
+EPOCH_ID = "spark.sql.streaming.epochId"
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One micro-batch of a streaming query; the query keeps its id as long as it keeps its checkpoint."""
+
+    query_id: str
+    number: int
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What the summary of its snapshot says."""
+        return {QUERY_ID: self.query_id, EPOCH_ID: str(self.number)}
+
+    def refused(self, base: Base) -> Conflict | None:
+        """The conflict with the snapshot that has this epoch, or a later one of the query."""
+        for snapshot in base.ancestors():
+            said = snapshot.summary.additional_properties if snapshot.summary else {}
+            if said.get(QUERY_ID) == self.query_id and EPOCH_ID in said:
+                if int(said[EPOCH_ID]) < self.number:
+                    return None
+                message = f"Epoch {self.number} of streaming query {self.query_id} is in the table."
+                return Conflict(Check.REPEATED, message, snapshot.snapshot_id)
+        return None
+
+
+def is_repeated(outcome: Outcome) -> bool:
+    """Whether a commit was refused because the table has its epoch."""
+    return isinstance(outcome, Rejected) and any(c.rule is Check.REPEATED for c in outcome.conflicts)
 
 
 class TableSink(SinkTask):

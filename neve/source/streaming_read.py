@@ -28,13 +28,11 @@ from neve.model.snapshots import Snapshot
 from neve.ops.context import TableContext
 from neve.ops.scan import Scan
 from neve.plan.scan import ScanPlan, ScanStats, projected
+from neve.source.batch_read import Planned, refuse_other_types, schema_of
 from neve.source.data_source import Pin
 from neve.source.options import StreamReadOptions, TableOptions
-from neve.source.reading import Planned, refuse_other_types, schema_of
 from neve.source.workers import StreamRows
 from neve.tree.entries import EntryTable, Status
-
-__all__ = ["TableStream", "TableStreamReader"]
 
 SNAPSHOT = "snapshot-id"
 

@@ -31,8 +31,6 @@ from neve.source.options import TableOptions, WriteOptions
 from neve.source.workers import FileWriter, Written
 from neve.tree.entries import EntryTable
 
-__all__ = ["Answers", "TableWrite"]
-
 Change = Append | Overwrite | ReplacePartitions
 Answers = Sequence[Written | None]  # of the tasks; None: a task gave none
 
