@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["sql"]
 
 _parse = late("neve.sql", "parse")
-_options = late("neve.sql.options", "Options")
-_pointing = late("neve.sql.pointing", "pointing")
-_QUERY, _DROP = ("neve.sql.query", "Query"), ("neve.sql.drop_table", "DropTable")
+_options = late("neve.sql.statement", "Options")
+_pointing = late("neve.sql.reader", "pointing")
+_QUERY, _DROP = ("neve.sql.query", "Query"), ("neve.sql.create_table", "DropTable")
 _CHANGES_ROWS = (
     ("neve.ops.rows.update", "Update"),
     ("neve.ops.rows.delete", "Delete"),

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neve.sql.options import Options
 from neve.sql.parse import parse
-from neve.sql.pointing import pointing
+from neve.sql.reader import pointing
+from neve.sql.statement import Options
 
 if TYPE_CHECKING:
     from neve.lake import Lake

@@ -13,7 +13,7 @@ from neve.errors import UserError
 from neve.predicate.constants import Constant, Kind, constant, instant, parse_timestamp
 from neve.predicate.sql_text import Word, parsed
 from neve.sql.reader import Reader
-from neve.sql.target import Name
+from neve.sql.statement import Name
 
 __all__ = ["Argument", "arguments", "flag", "mapping", "number", "numbers", "table", "text", "texts", "time"]
 

@@ -21,9 +21,8 @@ from neve.predicate.constants import zone_of
 from neve.predicate.sql_text import Word, wrong
 from neve.run.spark.session import is_case_sensitive
 from neve.sql.arguments import Argument, arguments, flag, mapping, number, numbers, table, text, texts, time
-from neve.sql.options import Options
 from neve.sql.reader import Reader
-from neve.sql.target import table_and_branch
+from neve.sql.statement import Options, table_and_branch
 from neve.table import Table
 
 if TYPE_CHECKING:

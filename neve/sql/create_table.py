@@ -1,4 +1,7 @@
-"""CREATE TABLE."""
+"""CREATE TABLE.
+
+DROP TABLE.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,14 @@ from pyspark.sql.types import StructField, StructType
 
 from neve.errors import CommitUnknown
 from neve.predicate.sql_text import Word
-from neve.sql.options import Options
-from neve.sql.properties import properties_in
+from neve.sql.alter_table import properties_in
 from neve.sql.query import rows_of
 from neve.sql.reader import Reader
-from neve.sql.target import Name, find_in, identifier, table_named
+from neve.sql.statement import Name, Options, find_in, identifier, table_named
 from neve.table import Table
 
 if TYPE_CHECKING:
     from neve.lake import Lake
-
-__all__ = ["CreateTable", "create_table"]
 
 
 @dataclass(frozen=True)
@@ -112,3 +112,28 @@ def _with_more(properties: Mapping[str, str], reader: Reader, at: Word) -> dict[
     for name in properties.keys() & more.keys():
         raise reader.wrong(f"property {name!r} is given twice", at)
     return {**properties, **more}
+
+
+@dataclass(frozen=True)
+class DropTable:
+    """`DROP TABLE t`; the files stay where they are, or are deleted with PURGE."""
+
+    table: Name
+    if_exists: bool = False
+    purge: bool = False
+
+    def run(self, lake: Lake, options: Options) -> None:
+        """Forget the table."""
+        options.only("DROP TABLE")
+        if not self.if_exists or find_in(lake)(self.table) is not None:
+            lake.drop_table(identifier(lake, self.table), purge=self.purge)
+
+
+def drop_table(reader: Reader) -> DropTable:
+    """Read a DROP TABLE."""
+    reader.expect("DROP", "TABLE")
+    if_exists = reader.took("IF", "EXISTS")
+    table = reader.table_name()
+    purge = reader.took("PURGE")
+    reader.end()
+    return DropTable(table, if_exists, purge)

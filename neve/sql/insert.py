@@ -13,10 +13,9 @@ from neve.errors import UnknownName, UserError
 from neve.ops.results import WriteResult
 from neve.run.spark.read_columns import by_name
 from neve.run.spark.store_assignment import stored
-from neve.sql.options import Options
 from neve.sql.query import QUERY, query_text, rows_of
 from neve.sql.reader import Reader
-from neve.sql.target import Name, table_and_branch
+from neve.sql.statement import Name, Options, table_and_branch
 
 if TYPE_CHECKING:
     from neve.lake import Lake

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from neve.ops.results import MergeResult
 from neve.predicate.column_names import quoted, spelled
-from neve.sql.assignments import Assignment, assignments
-from neve.sql.options import Options
 from neve.sql.reader import Reader
-from neve.sql.target import Name, called_short, own_name, table_and_branch
+from neve.sql.statement import Name, Options, called_short, own_name, table_and_branch
+from neve.sql.update_delete import Assignment, assignments
 
 if TYPE_CHECKING:
     from neve.lake import Lake

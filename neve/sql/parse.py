@@ -7,19 +7,15 @@ from collections.abc import Callable
 from neve.errors import UserError
 from neve.sql.alter_table import alter_table
 from neve.sql.call import call
-from neve.sql.create_table import create_table
+from neve.sql.create_table import create_table, drop_table
 from neve.sql.ctes import spread
-from neve.sql.delete import delete
-from neve.sql.drop_table import drop_table
 from neve.sql.insert import insert
 from neve.sql.merge import merge
 from neve.sql.query import query
 from neve.sql.reader import Reader
 from neve.sql.show import describe, show
 from neve.sql.statement import Statement
-from neve.sql.update import update
-
-__all__ = ["parse"]
+from neve.sql.update_delete import delete, update
 
 _KNOWN = (
     "SELECT, WITH, VALUES, INSERT, UPDATE, DELETE, MERGE, CREATE TABLE, ALTER TABLE, DROP TABLE, CALL, SHOW TABLES, "

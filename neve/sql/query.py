@@ -14,9 +14,8 @@ from neve.errors import UnknownName, UserError
 from neve.ops.sql_views import views_of
 from neve.run.spark.expressions import plain_error
 from neve.run.spark.session import is_classic, quiet_errors
-from neve.sql.options import Options
 from neve.sql.reader import Reader
-from neve.sql.target import find_in
+from neve.sql.statement import Options, find_in
 
 if TYPE_CHECKING:
     from neve.lake import Lake

@@ -11,9 +11,8 @@ from pyiceberg.types import NestedField
 
 from neve.errors import UnsupportedFeature
 from neve.run.spark.types import spark_field
-from neve.sql.options import Options
 from neve.sql.reader import Reader
-from neve.sql.target import Name, table_named
+from neve.sql.statement import Name, Options, table_named
 from neve.table import Table
 
 if TYPE_CHECKING:

@@ -1,15 +1,69 @@
-"""What every statement is: a value that can be run."""
+"""What every statement is: a value that can be run.
+
+The table a statement is about.
+
+What a statement is told beside its text: `lake.sql("UPDATE …", mode="merge-on-read")`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from neve.sql.options import Options
+from neve.errors import UnknownName, UserError
+from neve.ops.sql_views import Find, tables_of
+from neve.predicate.column_names import shortened
+from neve.table import Table
 
 if TYPE_CHECKING:
     from neve.lake import Lake
 
-__all__ = ["Statement"]
+
+@dataclass(frozen=True)
+class Options:
+    """The words of the builders, for statements that change rows; None leaves it to the table's properties."""
+
+    mode: str | None = None  # copy-on-write or merge-on-read
+    isolation: str | None = None  # serializable or snapshot
+    branch: str | None = None  # the branch to write to
+    reruns: int | None = None  # how often to run again after a conflict
+    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        """The options of a call; an unknown one is refused."""
+        known = [f.name for f in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise UnknownName("option", name, known, "a call of sql")
+        return cls(**given)
+
+    def only(self, statement: str, *names: str) -> Options:
+        """The same options, if the statement takes all that are set."""
+        for f in fields(self):
+            is_set = getattr(self, f.name) != getattr(Options(), f.name)
+            if is_set and f.name not in names:
+                takes = f"It takes {', '.join(names)}." if names else "It takes none."
+                raise UserError(f"{statement} takes no option {f.name!r}. {takes}")
+        return self
+
+    def on_branch(self, branch: str | None) -> Options:
+        """The same options for a table whose name says a branch."""
+        if branch is None:
+            return self
+        if self.branch not in {None, branch}:
+            raise UserError(f"The name of the table says branch {branch!r}, the option {self.branch!r}. Say one.")
+        return replace(self, branch=branch)
+
+    def applied(self, statement: Any) -> Any:
+        """A statement that changes rows, with these options."""
+        for name in ("mode", "isolation", "branch", "reruns"):
+            value = getattr(self, name)
+            statement = statement if value is None else getattr(statement, name)(value)
+        for name, value in self.snapshot_properties.items():
+            statement = statement.snapshot_property(name, value)
+        return statement
 
 
 class Statement(Protocol):
@@ -17,3 +71,54 @@ class Statement(Protocol):
 
     def run(self, lake: Lake, options: Options) -> Any:
         """Do what it says."""
+
+
+Name = tuple[str, ...]
+
+
+def find_in(lake: Lake) -> Find:
+    """The tables of a lake by name."""
+    return tables_of(lake.catalog, lake._context)
+
+
+def table_named(lake: Lake, name: Name) -> Table:
+    """The table of a name; an unknown one is refused with the nearest names."""
+    found = find_in(lake)(name)
+    return lake.table(name) if found is None else Table(found)
+
+
+def table_and_branch(lake: Lake, name: Name) -> tuple[Table, str | None]:
+    """The table to write to, and the branch of it that a name such as `db.t.branch_audit` says."""
+    find = find_in(lake)
+    *parts, last = name
+    is_branch = last.startswith("branch_") and len(parts) > 1 and find(name) is None
+    inside = find(tuple(parts)) if is_branch else None
+    return (table_named(lake, name), None) if inside is None else (Table(inside), last.removeprefix("branch_"))
+
+
+def own_name(table: Name) -> str:
+    """What a table is called without an alias: the last part of its name, or the one before a branch."""
+    return table[-2] if len(table) > 2 and table[-1].startswith("branch_") else table[-1]
+
+
+@overload
+def called_short(text: str, table: Name) -> str: ...
+
+
+@overload
+def called_short(text: None, table: Name) -> None: ...
+
+
+def called_short(text: str | None, table: Name) -> str | None:
+    """A text in which columns that are qualified with the whole name of a table are so with its last part.
+
+    Those in subqueries stay: there the last part may be the name of something else.
+    """
+    is_plain = text is None or len(table) < 2 or own_name(table) != table[-1]
+    return text if is_plain else shortened(text, table)  # type: ignore[arg-type]
+
+
+def identifier(lake: Lake, name: Name) -> Name:
+    """The name of a table that may not exist yet, without that of the catalog; one that exists is meant as it is."""
+    begins_with_catalog = len(name) > 2 and name[0] == lake.catalog.name
+    return name[1:] if begins_with_catalog and not lake.catalog.table_exists(name) else name

@@ -13,7 +13,7 @@ import neve
 from neve.cli import app
 from neve.ops.maintenance.expire_snapshots import ExpireSnapshots
 from neve.ops.rows.delete import Delete
-from neve.sql.drop_table import DropTable
+from neve.sql.create_table import DropTable
 
 
 @pytest.fixture

@@ -6,12 +6,10 @@ import pytest
 
 from neve.errors import UserError
 from neve.sql import parse
-from neve.sql.assignments import Assignment
-from neve.sql.delete import Delete
 from neve.sql.insert import Insert
 from neve.sql.merge import Merge, When
 from neve.sql.query import Query
-from neve.sql.update import Update
+from neve.sql.update_delete import Assignment, Delete, Update
 
 
 def pairs(**values: str) -> tuple[Assignment, ...]:

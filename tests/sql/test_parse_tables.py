@@ -6,7 +6,7 @@ import pytest
 
 from neve.errors import UserError
 from neve.sql import parse
-from neve.sql.columns import (
+from neve.sql.alter_columns import (
     AddColumns,
     AlterColumn,
     DropColumns,
@@ -15,12 +15,8 @@ from neve.sql.columns import (
     RenameColumn,
     SetIdentifierFields,
 )
-from neve.sql.create_table import CreateTable
-from neve.sql.drop_table import DropTable
-from neve.sql.partition_fields import EvolvePartitions
-from neve.sql.properties import SetProperties, UnsetProperties
-from neve.sql.refs import CreateRef, DropRef
-from neve.sql.rename_table import RenameTable
+from neve.sql.alter_table import CreateRef, DropRef, EvolvePartitions, RenameTable, SetProperties, UnsetProperties
+from neve.sql.create_table import CreateTable, DropTable
 
 T = ("db", "t")
 

@@ -1,0 +1,120 @@
+"""UPDATE.
+
+DELETE.
+
+What follows SET: columns and the expressions they get.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neve.ops.results import DeleteResult, UpdateResult
+from neve.predicate.column_names import parted, spelled
+from neve.sql.reader import Reader
+from neve.sql.statement import Name, Options, called_short, table_and_branch
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A column, or a field of a struct, and the expression it gets."""
+
+    column: str
+    value: str
+
+    def calling_short(self, table: Name) -> Assignment:
+        """The same with the last part of the name of a table in place of the whole."""
+        parts, length = parted(self.column), len(table)
+        is_long = 1 < length < len(parts) and [p.lower() for p in parts[:length]] == [p.lower() for p in table]
+        return Assignment(spelled(parts[length:]) if is_long else self.column, called_short(self.value, table))
+
+
+def assignments(reader: Reader, *stops: str) -> tuple[Assignment, ...]:
+    """Assignments with commas between them, up to one of these keywords."""
+    seen: set[str] = set()
+
+    def one() -> Assignment:
+        at, found = reader.word, assignment(reader, *stops)
+        if found.column.lower() in seen:
+            raise reader.wrong(f"column {found.column!r} is assigned twice", at)
+        seen.add(found.column.lower())
+        return found
+
+    return reader.listed(one)
+
+
+def assignment(reader: Reader, *stops: str) -> Assignment:
+    """`column = expression`."""
+    column = spelled(reader.dotted("a column"))
+    reader.expect("=")
+    return Assignment(column, reader.expression(",", *stops, what="an expression"))
+
+
+@dataclass(frozen=True)
+class Update:
+    """`UPDATE t SET a = …, b = … WHERE …`."""
+
+    table: Name
+    assignments: tuple[Assignment, ...]
+    where: str | None = None
+    alias: str | None = None
+
+    def run(self, lake: Lake, options: Options) -> UpdateResult:
+        """Change the rows."""
+        return self.builder(lake, options).execute()
+
+    def builder(self, lake: Lake, options: Options) -> Any:
+        """The statement as the API builds it; nothing has happened yet."""
+        table, branch = table_and_branch(lake, self.table)
+        statement = options.on_branch(branch).applied(table.update())
+        if self.alias is not None:
+            statement = statement.alias(self.alias)
+        for each in self.assignments:
+            statement = statement.set(each.column, each.value)
+        return statement if self.where is None else statement.where(self.where)
+
+
+def update(reader: Reader) -> Update:
+    """Read an UPDATE."""
+    reader.expect("UPDATE")
+    table, alias = reader.table_name(), reader.alias()
+    reader.expect("SET")
+    assigned = assignments(reader, "WHERE")
+    where = reader.expression(what="a condition") if reader.took("WHERE") else None
+    if alias is None:
+        assigned, where = tuple(each.calling_short(table) for each in assigned), called_short(where, table)
+    return Update(table, assigned, where, alias)
+
+
+@dataclass(frozen=True)
+class Delete:
+    """`DELETE FROM t WHERE …`."""
+
+    table: Name
+    where: str | None = None
+    alias: str | None = None
+
+    def run(self, lake: Lake, options: Options) -> DeleteResult:
+        """Delete the rows."""
+        return self.builder(lake, options).execute()
+
+    def builder(self, lake: Lake, options: Options) -> Any:
+        """The statement as the API builds it; nothing has happened yet."""
+        table, branch = table_and_branch(lake, self.table)
+        statement = options.on_branch(branch).applied(table.delete())
+        if self.alias is not None:
+            statement = statement.alias(self.alias)
+        return statement if self.where is None else statement.where(self.where)
+
+
+def delete(reader: Reader) -> Delete:
+    """Read a DELETE."""
+    reader.expect("DELETE", "FROM")
+    table, alias = reader.table_name(), reader.alias()
+    where = reader.expression(what="a condition") if reader.took("WHERE") else None
+    reader.end()
+    return Delete(table, where if alias is not None else called_short(where, table), alias)
