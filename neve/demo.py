@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from rich.console import Console
 from rich.text import Text
 
+from neve.cli.console import Screen
 from neve.cli.progress import watched
-from neve.cli.screen import Screen
 from neve.display.format import several
 from neve.display.terminal import arrow_table, plain
 from neve.errors import TableError, UserError

@@ -4,7 +4,7 @@ Every verb takes `--lake` or `--catalog`, `--json` and `--debug`; every verb tha
 Results go to the standard output; plans, questions, progress and errors to the standard error.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 another writer got in the way, 4 nothing to do, 130 interrupted.
-See `neve.cli.codes`. What `--json` prints is told in `neve.cli.screen`.
+See `neve.cli.console`. What `--json` prints is told in `neve.cli.console`.
 """
 
 from __future__ import annotations

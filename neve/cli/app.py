@@ -7,27 +7,13 @@ from typing import Annotated
 import typer
 
 import neve
-from neve.cli.compact import compact
-from neve.cli.dangling import dangling
-from neve.cli.delete import delete
-from neve.cli.deletes import deletes
-from neve.cli.demo import demo
-from neve.cli.evolve import evolve
-from neve.cli.expire import expire
-from neve.cli.export import export
-from neve.cli.inspect import inspect
-from neve.cli.maintain import maintain
-from neve.cli.manifests import manifests
-from neve.cli.merge import merge
-from neve.cli.orphans import orphans
-from neve.cli.register import register
-from neve.cli.report import report
-from neve.cli.scan import scan
-from neve.cli.sql import sql
-from neve.cli.tables import tables
-from neve.cli.update import update
-from neve.cli.upgrade import upgrade
-from neve.cli.verify import verify
+from neve.cli.commands.cleanup import expire, orphans
+from neve.cli.commands.compact import compact, dangling, deletes, maintain, manifests
+from neve.cli.commands.evolve import evolve, export, upgrade
+from neve.cli.commands.inspect import inspect, report, verify
+from neve.cli.commands.query import scan, sql
+from neve.cli.commands.rows import delete, merge, update
+from neve.cli.commands.tables import demo, register, tables
 
 __all__ = ["app"]
 

@@ -19,8 +19,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
-from neve.cli.interrupts import running_spark
-from neve.cli.screen import Screen
+from neve.cli.console import Screen
+from neve.cli.process import running_spark
 from neve.display.terminal import plain
 from neve.ops.events import Event, Progress, Step, listening
 

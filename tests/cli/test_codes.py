@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import neve
 from neve.cli import app
-from neve.cli.codes import Code, code_of
+from neve.cli.console import Code, code_of
 from neve.errors import CommitConflict, CommitUnknown, CorruptFile, MissingFile, UserError, WriteFailed
 from neve.ops.events import Event, Step, listening
 from neve.ops.maintenance.maintain import Maintain, MaintenanceResult
@@ -102,7 +102,7 @@ def test_what_is_no_error_of_ours_points_to_debug(lake: Lake, monkeypatch: pytes
 
 
 def test_hints_name_the_table():
-    from neve.cli.failures import _hint
+    from neve.cli.console import _hint
 
     assert "neve verify db.t" in _hint(MissingFile("p"), "db.t")
     assert "neve inspect db.t snapshots" in _hint(CommitUnknown("x"), "db.t")

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import neve
-from neve.cli.screen import Screen
+from neve.cli.console import Screen
 from neve.display.terminal import arrow_table
 from neve.errors import UserError
 from tests.cli.kit import Lake

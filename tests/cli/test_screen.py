@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from neve.cli.screen import facts_of
+from neve.cli.console import facts_of
 from neve.ops.results import RewriteResult
 
 

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import neve
 from neve.cli import app
-from neve.cli.codes import Code, code_of
+from neve.cli.console import Code, code_of
 from neve.errors import CorruptFile, MissingFile, NeveError, TableError
 from tests.hostile.place import CANARY, files_below
 from tests.ops.lived import edit_avro
@@ -249,7 +249,7 @@ PLANTS: dict[str, tuple[Plant, str, str]] = {
     "a repr": (lambda _, patch: patch.setattr(neve.Table, "__repr__", lambda t: f"{SECRETS}"), "returned", "Table"),
     "a card": (lambda _, patch: patch.setattr(neve.Table, "_repr_html_", lambda t: CANARY), "returned", "Table"),
     "a page": (lambda _, patch: patch.setattr("neve.report.page.page", lambda said: CANARY), "report", "page"),
-    "a command": (lambda _, patch: patch.setattr("neve.cli.screen.clean", lambda t: CANARY), "command line", "neve"),
+    "a command": (lambda _, patch: patch.setattr("neve.cli.console.clean", lambda t: CANARY), "command line", "neve"),
     "a property": (lambda here, _: here.table.set_properties(token=CANARY), "file", ".json"),
     "a summary": (lambda here, _: here.table.append(ROWS, snapshot_properties=SECRETS), "file", ".json"),
     "a manifest": (lambda here, _: into_a_manifest(here.table), "file", ".avro"),

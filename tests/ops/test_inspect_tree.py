@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import neve
-from neve.cli.overview import overview_of
+from neve.cli.commands.inspect import overview_of
 
 LIST = ["manifest list", "data manifest"]
 

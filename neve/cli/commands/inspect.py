@@ -1,23 +1,37 @@
-"""A table at a glance: how large, how old, under which specs, and what burdens it."""
+"""A table at a glance: how large, how old, under which specs, and what burdens it.
+
+`neve inspect`: a table at a glance, and every view of its metadata.
+
+`neve verify`: the audit.
+
+`neve report`: a page to look at.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import typer
 from rich.console import Console, Group
 from rich.filesize import decimal
 from rich.table import Table as Grid
 from rich.text import Text
 
+from neve.cli.command import Work, verb, writing_verb
+from neve.cli.console import Code
+from neve.cli.execute import tell_plan
+from neve.cli.options import TableName, Where, one_of
+from neve.cli.progress import watched
 from neve.display.format import readable
 from neve.display.terminal import arrow_table, plain
+from neve.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
     from neve.table import Table
 
-__all__ = ["drawn", "overview_of"]
 
 _DATA, _POSITION, _EQUALITY = range(3)
 
@@ -145,3 +159,84 @@ def _term(field: dict[str, Any]) -> str:
     """A partition field as it is written: days(ts), region."""
     source = field["source"] or "a dropped column"
     return str(source) if field["transform"] == "identity" else f"{field['transform']}({source})"
+
+
+VIEWS = ("files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree")
+_OVERVIEW = "overview"
+_SHOWN = 40
+_OF_A_SNAPSHOT = ("files", "entries", "manifests", "partitions", "tree")
+
+
+@verb
+def inspect(
+    work: Work,
+    table: TableName,
+    view: Annotated[
+        str,
+        typer.Argument(help=f"{_OVERVIEW}, {', '.join(VIEWS)}.", autocompletion=one_of(_OVERVIEW, *VIEWS)),
+    ] = _OVERVIEW,
+    snapshot: Annotated[
+        int | None, typer.Option(help=f"Another snapshot: of {', '.join(_OF_A_SNAPSHOT)}.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="Rows to show; 40, or with --json all.", show_default=False)
+    ] = None,
+) -> None:
+    """Show what a table is made of: an overview, or one view of its metadata."""
+    if view not in (_OVERVIEW, *VIEWS):
+        raise UnknownName("view", view, (_OVERVIEW, *VIEWS))
+    if snapshot is not None and view not in _OF_A_SNAPSHOT:
+        raise UnknownName("view of a snapshot", view, _OF_A_SNAPSHOT)
+    if limit is not None and view == _OVERVIEW:
+        raise UserError(f"The overview has no --limit. Choose a view: {', '.join(VIEWS)}.")
+    found = work.table(table)
+    if view == _OVERVIEW:
+        told, console = overview_of(found), work.screen.out
+        work.screen.document(told) if work.as_json else console.print(drawn(told, console))
+        return
+    chosen = {} if snapshot is None else {"snapshot_id": snapshot}
+    rows = getattr(found.inspect, view)(**chosen)
+    if work.as_json and limit is not None:
+        rows = rows.slice(0, limit)
+    work.screen.rows(rows, f"{table}: {view}", _SHOWN if limit is None else limit)
+
+
+@verb
+def verify(
+    work: Work,
+    table: TableName,
+    metadata_only: Annotated[bool, typer.Option("--metadata-only", help="Do not open data and delete files.")] = False,
+) -> None:
+    """Check that every reachable file exists, parses and agrees with its metadata; exits with 1 when one does not."""
+    found = work.table(table)
+    with watched(work.screen, f"Checking {table}"):
+        audit = found.verify(data=not metadata_only)
+    if work.as_json:
+        work.screen.document(audit.as_dict())
+    else:
+        work.screen.text(str(audit), "" if audit.is_sound else "red")
+    raise typer.Exit(Code.DONE if audit.is_sound else Code.FAILED)
+
+
+@writing_verb
+def report(
+    work: Work,
+    table: TableName,
+    path: Annotated[Path, typer.Argument(help="Where to write the page.", show_default=True)] = Path("report.html"),
+    where: Where = None,
+) -> None:
+    """Write one page about a table: its life, its files, what burdens it, what would help.
+
+    With `--where`, a compaction of the files that may match is planned, and what could not be judged is marked.
+    """
+    found = work.table_to_change(table)
+    if work.dry_run:
+        tell_plan(work, {"path": str(path)}, f"Write a page about {found.name} to {path}")
+        return
+    with watched(work.screen, f"Looking at {table}"):
+        found.report(path, where)
+    size = path.stat().st_size
+    if work.as_json:
+        work.document("done", path=str(path), bytes=size, summary=f"{path}, {size:,} bytes")
+    else:
+        work.screen.text(f"Done: {path}, {size:,} bytes.", "green")

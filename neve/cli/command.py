@@ -20,20 +20,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 import neve
-from neve.cli.apart import spark_apart
-from neve.cli.codes import Code
-from neve.cli.failures import tell_error, tell_object
-from neve.cli.interrupts import Interrupts, running_spark
+from neve.cli.console import Code, Screen, tell_error, tell_object
 from neve.cli.options import READING, WRITING
-from neve.cli.screen import Screen
+from neve.cli.process import Interrupts, running_spark, spark_apart
 from neve.errors import UserError
 
 if TYPE_CHECKING:
     from neve.lake import Lake
     from neve.ops.context import TableContext
     from neve.table import Table
-
-__all__ = ["Work", "framed", "verb", "writing_verb"]
 
 
 @dataclass

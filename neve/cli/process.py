@@ -4,21 +4,36 @@ Python would leave a call to Spark in the middle, and PySpark's own handler call
 either, answers and questions no longer fit together. Here a call to Spark is never left: another thread cancels the
 jobs, the call ends with an error, and the verb cleans up as after any other error. Where no call to Spark is waiting
 the interrupt is raised at once, and at the latest when the verb tells its next step. A second Ctrl-C does not wait.
+
+Keep the screen to ourselves: what Spark, its JVM and its workers print goes elsewhere.
+
+They inherit the standard output and the standard error of this process, so those become a file nobody sees, and the
+command line writes to copies of the old ones.
+
+Functions and classes of modules that are loaded when they are called for.
+
+Spark and PyIceberg take seconds to load. Help, completion and wrong usage need neither, so the modules of the command
+line import light things only; the `neve` package loads its names late by itself.
 """
 
 from __future__ import annotations
 
+import io
+import logging
+import os
 import signal
 import sys
+import tempfile
 import threading
-from contextlib import ExitStack, suppress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from neve.ops.events import Event, listening
-
-__all__ = ["Interrupts", "running_spark"]
 
 _BETWEEN = 0.3  # seconds between two words to Spark: a job may begin right after the first
 
@@ -76,3 +91,58 @@ def _is_calling_spark(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+@contextmanager
+def spark_apart() -> Iterator[None]:
+    """Have the screen free of what others print, until the block ends."""
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.CRITICAL)
+        if _is_ours(sys.stdout, 1) and _is_ours(sys.stderr, 2):
+            aside = stack.enter_context(tempfile.TemporaryFile())
+            for name, number in (("stdout", 1), ("stderr", 2)):
+                stack.enter_context(_moved(name, number, aside.fileno()))
+        yield
+
+
+@contextmanager
+def _moved(name: str, number: int, aside: int) -> Iterator[None]:
+    """Point a descriptor elsewhere, and the stream of this process to where it pointed."""
+    stream: TextIO = getattr(sys, name)
+    stream.flush()
+    kept = os.dup(number)
+    with open(kept, "w", encoding=stream.encoding, errors="replace", closefd=False) as ours:
+        setattr(sys, name, ours)
+        os.dup2(aside, number)
+        try:
+            yield
+            ours.flush()
+        finally:
+            os.dup2(kept, number)
+            setattr(sys, name, stream)
+    os.close(kept)
+
+
+def _is_ours(stream: TextIO, number: int) -> bool:
+    """Whether a stream writes to its descriptor, and was not replaced by a test or another program."""
+    try:
+        return stream.fileno() == number
+    except (AttributeError, io.UnsupportedOperation, ValueError):
+        return False
+
+
+def late(module: str, name: str) -> Callable[..., Any]:
+    """A function that loads its module on the first call."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        return getattr(import_module(module), name)(*given, **named)
+
+    return call
+
+
+def is_a(value: object, *classes: tuple[str, str]) -> bool:
+    """Whether a value is of one of some classes, told by module and name; a class that is not there is an error."""
+    return isinstance(value, tuple(getattr(import_module(module), name) for module, name in classes))

@@ -2,6 +2,10 @@
 
 Columns change in one commit, partition fields in the next, properties in a third; everything is checked against the
 table before the first of them lands. `neve sql "ALTER TABLE …"` can do more with columns.
+
+`neve upgrade`: a later format version.
+
+`neve export`: the metadata once more, for engines that cannot read version 4.
 """
 
 from __future__ import annotations
@@ -11,18 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neve.cli.carrying import carry_out
-from neve.cli.late import late
-from neve.cli.metadata_change import MetadataChange
+from neve.cli.command import Work, writing_verb
+from neve.cli.execute import MetadataChange, carry_out, tell_plan
 from neve.cli.options import TableName, pairs
-from neve.cli.work import Work, writing_verb
+from neve.cli.process import late
+from neve.cli.progress import watched
 from neve.errors import UserError
 
 if TYPE_CHECKING:
     from neve.ops.context import TableContext
     from neve.table import Table
 
-__all__ = ["evolve"]
 
 _columns_of = late("neve.model.ddl", "schema_of_ddl")
 _evolved_spec = late("neve.model.spec_evolution", "evolved_spec")
@@ -140,3 +143,47 @@ def _column(field: Any) -> str:
 
 def _fields(spec: Any, context: TableContext) -> list[str]:
     return [f"{f.name} ({f.transform})" for f in spec.fields]
+
+
+@writing_verb
+def upgrade(
+    work: Work,
+    table: TableName,
+    to: Annotated[int, typer.Option("--to", help="The format version: 2, 3 or 4.", show_default=False)],
+) -> None:
+    """Move a table to a later format version. Only metadata changes; there is no way back but `neve export`."""
+    found = work.table_to_change(table)
+    now = found.context.metadata.format_version
+    if to < now or to not in (1, 2, 3, 4):
+        later = " or ".join(map(str, range(now + 1, 5)))
+        advice = f"Give {later}." if later else "There is no later one."
+        raise UserError(f"Cannot move table {found.name} from format version {now} to {to}. {advice}")
+    before, after = {"format_version": now}, {"format_version": to}
+    change = MetadataChange(f"Upgrade table {found.name}", before, after)
+    question = f"Move {table} from format version {now} to {to}? There is no way back."
+    carry_out(work, change.deed(f"Upgrading {table}", lambda: found.upgrade(to), question))
+
+
+@writing_verb
+def export(
+    work: Work,
+    table: TableName,
+    to: Annotated[int, typer.Option("--to", help="The format version to write.")] = 3,
+) -> None:
+    """Write the metadata of a table as version 3 spells it, over the same data files; prints the metadata file."""
+    found = work.table_to_change(table)
+    metadata = found.context.metadata
+    refs = sorted(metadata.refs)
+    what = (
+        f"version {metadata.format_version} metadata of {found.name} as version {to}: {', '.join(refs) or 'no branch'}"
+    )
+    if work.dry_run:
+        plan = {"format_version": metadata.format_version, "exported_version": to, "refs": refs}
+        tell_plan(work, plan, f"Export {what}")
+        return
+    with watched(work.screen, f"Exporting {table}"):
+        path = found.export_metadata(to)
+    if work.as_json:
+        work.document("done", metadata_location=path, format_version=to, summary=f"exported {what}")
+    else:
+        work.screen.text(path)

@@ -1,4 +1,7 @@
-"""`neve sql`: one statement."""
+"""`neve sql`: one statement.
+
+`neve scan`: rows of a table, of any state of it.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neve.cli.carrying import Deed, carry_out, confirm, tell_failures, tell_plan
-from neve.cli.late import is_a, late
-from neve.cli.options import Limit, Modes, Properties, pairs
+from neve.cli.command import Work, verb, writing_verb
+from neve.cli.commands.rows import Isolation, plan_facts
+from neve.cli.console import facts_of
+from neve.cli.execute import Deed, carry_out, confirm, tell_failures, tell_plan
+from neve.cli.options import Limit, Modes, Properties, TableName, Where, moment, names, pairs
+from neve.cli.process import is_a, late
 from neve.cli.progress import watched
-from neve.cli.rows import Isolation, plan_facts
-from neve.cli.screen import facts_of
-from neve.cli.work import Work, writing_verb
 
 if TYPE_CHECKING:
     from neve.lake import Lake
 
-__all__ = ["sql"]
 
 _parse = late("neve.sql", "parse")
 _options = late("neve.sql.statement", "Options")
@@ -111,3 +113,35 @@ def _told(work: Work, done: Any) -> dict[str, Any]:
         work.began = done.context
         return {"format_version": done.context.metadata.format_version, "summary": f"{done!r}"}
     return facts_of(done) if is_dataclass(done) else {"summary": str(done)}
+
+
+@verb
+def scan(
+    work: Work,
+    table: TableName,
+    where: Where = None,
+    columns: Annotated[str | None, typer.Option(help="Columns, separated by commas.", show_default=False)] = None,
+    ref: Annotated[str | None, typer.Option(help="A branch or tag to read.", show_default=False)] = None,
+    snapshot: Annotated[int | None, typer.Option(help="The id of a snapshot to read.", show_default=False)] = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="Read it as it was then: 2026-01-31, or 7d ago.", show_default=False)
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what would be read, and read nothing.")] = False,
+    limit: Limit = 20,
+) -> None:
+    """Read rows."""
+    then = None if as_of is None else moment(as_of)
+    chosen = work.table(table).scan(where, names(columns), ref=ref, snapshot_id=snapshot, as_of=then)
+    if explain:
+        _explained(work, chosen.explain())
+        return
+    with watched(work.screen, f"Reading {table}"):
+        rows = chosen.head(limit)
+    work.screen.rows(rows, table, limit)
+
+
+def _explained(work: Work, text: str) -> None:
+    if work.as_json:
+        work.screen.document({"explain": text})
+    else:
+        work.screen.text(text)

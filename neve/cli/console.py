@@ -9,6 +9,10 @@ With `--json`
 
 Keys are always there, also when their value is null, zero or empty. Times are ISO 8601, bytes are hexadecimal, decimals
 and numbers JSON does not have (NaN, infinities) are text.
+
+Errors as one clear block: what failed, what to do, and nothing else unless `--debug`.
+
+Exit codes that scripts can use.
 """
 
 from __future__ import annotations
@@ -16,9 +20,11 @@ from __future__ import annotations
 import json
 import math
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time
+from enum import IntEnum
 from inspect import getmembers
 from typing import Any
 
@@ -26,11 +32,19 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from neve.display.format import readable
+from neve.display.format import readable, several
 from neve.display.terminal import arrow_table, plain
-from neve.errors import UserError
-
-__all__ = ["Screen", "clean", "facts_of", "jsonable"]
+from neve.errors import (
+    CommitConflict,
+    CommitUnknown,
+    CorruptFile,
+    MissingFile,
+    NeveError,
+    UnknownName,
+    UnsupportedFeature,
+    UserError,
+    WriteFailed,
+)
 
 _HIDDEN = ("snapshot_id", "snapshot_ids", "seconds", "attempts", "filter_stats", "groups", "files_kept")
 
@@ -154,3 +168,80 @@ def _briefly(value: Any) -> str:
         has_parts = any(is_dataclass(v) or isinstance(v, Mapping) for v in value)
         return f"{len(value)}" if has_parts else ", ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+class Code(IntEnum):
+    """How a command ended."""
+
+    DONE = 0
+    FAILED = 1  # also when the answer to a question was no, when some groups failed, and when an audit finds errors
+    USAGE = 2  # the command line, or what it names, is wrong; nothing was done
+    CONFLICT = 3  # another writer got in the way; nothing was done
+    NOTHING_TO_DO = 4
+    INTERRUPTED = 130
+
+
+def code_of(error: BaseException) -> Code:
+    """The code an error ends a command with."""
+    match error:
+        case KeyboardInterrupt():
+            return Code.INTERRUPTED
+        case CommitConflict():
+            return Code.CONFLICT
+        case UserError():
+            return Code.USAGE
+        case _:
+            return Code.FAILED
+
+
+_LONGEST = 2000
+
+
+def tell_error(error: Exception, screen: Screen, table: str | None, debug: bool) -> int:
+    """Print an error; the code to exit with."""
+    code = code_of(error)
+    message, hint = _message(error), _hint(error, table)
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    if screen.as_json:
+        tell_object(type(error).__name__, message, hint, code)
+        return code
+    block = Text("Error: ", "bold red") + Text(clean(message))
+    if hint:
+        block += Text("\nHint:  ", "bold") + Text(clean(hint))
+    screen.block(block)
+    return code
+
+
+def tell_object(error: str, message: str, hint: str, code: int) -> None:
+    """Print an error for programs."""
+    told = {"error": error, "message": message, "hint": hint, "exit_code": int(code)}
+    sys.stderr.write(json.dumps(told, ensure_ascii=False) + "\n")
+
+
+def _message(error: Exception) -> str:
+    """What an error says; one that is not ours is named, and loses what follows its first line."""
+    said = str(error).strip()
+    if isinstance(error, NeveError):
+        return said
+    first = said.splitlines()[0] if said else "no message"
+    return f"{type(error).__name__}: {first}"[:_LONGEST]
+
+
+def _hint(error: Exception, table: str | None) -> str:
+    """What to do, where the message itself does not say it."""
+    name = table or "TABLE"
+    match error:
+        case UnknownName(kind="table"):
+            return "`neve tables` lists the tables; `--lake` or `--catalog` says where to look."
+        case CorruptFile() | MissingFile():
+            return f"`neve verify {name}` finds every file that is missing or damaged."
+        case CommitUnknown():
+            return f"Look at `neve inspect {name} snapshots` before you run it again."
+        case WriteFailed(leftover=left) if left:
+            files = several(len(left), "file")
+            return f"{files} could not be deleted; `neve orphans {name}` finds what is old enough."
+        case UnsupportedFeature() | NeveError():
+            return ""
+        case _:
+            return "This is not an error Névé knows. Run it again with --debug to see where it comes from."

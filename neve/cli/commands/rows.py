@@ -1,0 +1,178 @@
+"""What `update`, `delete` and `merge` share: how a statement is told from the table's properties, and its plan.
+
+`neve delete`: delete rows.
+
+`neve update`: change rows.
+
+`neve merge`: bring in the rows of a source.
+
+The clauses are those of SQL, in the order they are tried: `--when "MATCHED AND s.op = 'd' THEN DELETE"`. The table is
+called `t` and the source `s`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from neve.cli.command import Work, writing_verb
+from neve.cli.execute import Deed, carry_out
+from neve.cli.options import Branch, Modes, Properties, TableName, Where, one_of, pairs
+from neve.cli.process import late
+from neve.errors import UserError
+
+if TYPE_CHECKING:
+    from neve.lake import Lake
+
+
+Isolation = Annotated[
+    str | None,
+    typer.Option(
+        "--isolation",
+        help="serializable or snapshot, instead of what the table says.",
+        autocompletion=one_of("serializable", "snapshot"),
+        show_default=False,
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Every row, when there is no --where.")]
+
+
+def carry_out_change(
+    work: Work,
+    doing: str,
+    statement: Any,
+    question: str,
+    mode: str | None,
+    isolation: str | None,
+    branch: str,
+    properties: list[str] | None,
+) -> None:
+    """Run a statement that changes rows, with what was said about it."""
+    statement = statement.branch(branch)
+    statement = statement if mode is None else statement.mode(mode)
+    statement = statement if isolation is None else statement.isolation(isolation)
+    for name, value in pairs(properties, "--snapshot-property").items():
+        statement = statement.snapshot_property(name, value)
+    deed = Deed.of(
+        doing,
+        statement,
+        facts=plan_facts,
+        is_empty=lambda plan: plan.is_empty and work.verb != "merge",  # a merge may insert
+        did_nothing=lambda result: result.snapshot_id is None,
+        question=question,
+    )
+    carry_out(work, deed)
+
+
+def plan_facts(plan: Any) -> dict[str, Any]:
+    """The plan of a statement for programs."""
+    stats = plan.read.stats
+    parts = {"read": plan.read, "whole": plan.whole}
+    told: dict[str, Any] = {
+        "statement": plan.statement,
+        "snapshot_id": plan.snapshot_id,
+        "mode": plan.mode,
+        "isolation": plan.isolation,
+        "output_spec_id": plan.default_spec_id,
+        "files": stats.files_considered,
+        "files_untouched": stats.files_considered - len(plan.read.files) - len(plan.whole.files),
+        "filter_stats": stats.filter,
+    }
+    for word, part in parts.items():
+        told |= {f"files_{word}": len(part.files), f"bytes_{word}": part.stats.bytes, f"rows_{word}": part.stats.rows}
+        told[f"files_{word}_by_spec"] = {spec_id: len(files) for spec_id, files in part.files.by_spec()}
+    return told
+
+
+@writing_verb
+def delete(
+    work: Work,
+    table: TableName,
+    where: Where = None,
+    everything: All = False,
+    mode: Modes = None,
+    isolation: Isolation = None,
+    branch: Branch = "main",
+    properties: Properties = None,
+) -> None:
+    """Delete rows that match a condition."""
+    if where is None and not everything:
+        raise UserError("DELETE without --where would delete every row. Give --where, or say --all.")
+    statement = work.table_to_change(table).delete()
+    statement = statement if where is None else statement.where(where)
+    question = f"Delete rows of {table}?"
+    carry_out_change(work, f"Deleting from {table}", statement, question, mode, isolation, branch, properties)
+
+
+@writing_verb
+def update(
+    work: Work,
+    table: TableName,
+    assignments: Annotated[
+        list[str], typer.Option("--set", metavar="COLUMN=EXPRESSION", help="What a column gets; may be repeated.")
+    ],
+    where: Where = None,
+    everything: All = False,
+    mode: Modes = None,
+    isolation: Isolation = None,
+    branch: Branch = "main",
+    properties: Properties = None,
+) -> None:
+    """Change rows: `neve update db.events --set "status=upper(status)" --where "id = 1"`."""
+    if where is None and not everything:
+        raise UserError("UPDATE without --where would change every row. Give --where, or say --all.")
+    statement = work.table_to_change(table).update().set(pairs(assignments, "--set"))
+    statement = statement if where is None else statement.where(where)
+    question = f"Update rows of {table}?"
+    carry_out_change(work, f"Updating {table}", statement, question, mode, isolation, branch, properties)
+
+
+_parse = late("neve.sql", "parse")
+_ALIASES = ("t", "s")
+_UPSERT = ("MATCHED THEN UPDATE SET *", "NOT MATCHED THEN INSERT *")
+_FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".orc": "orc", ".csv": "csv"}
+
+
+@writing_verb
+def merge(
+    work: Work,
+    table: TableName,
+    source: Annotated[str, typer.Option("--using", help="A table, a query, or a file: .parquet, .orc, .json or .csv.")],
+    on: Annotated[str, typer.Option("--on", help="How rows are matched, as in: t.id = s.id.")],
+    when: Annotated[
+        list[str] | None, typer.Option("--when", help="A clause in SQL, without WHEN; may be repeated.")
+    ] = None,
+    upsert: Annotated[
+        bool, typer.Option("--upsert", help=f"The clauses: {'; '.join(_UPSERT)}.", show_default=False)
+    ] = False,
+    evolve: Annotated[bool, typer.Option("--evolve", help="Add columns of the source that the table lacks.")] = False,
+    mode: Modes = None,
+    isolation: Isolation = None,
+    branch: Branch = "main",
+    properties: Properties = None,
+) -> None:
+    """Merge rows: `neve merge db.events --using changes.parquet --on "t.id = s.id" --upsert`."""
+    clauses = [*(when or ()), *(_UPSERT if upsert else ())]
+    if not clauses:
+        raise UserError(f'MERGE without clauses. Say --upsert, or clauses such as --when "{_UPSERT[0]}".')
+    text = " ".join(f"WHEN {clause}" for clause in clauses)
+    read = _parse(f"MERGE INTO {_ALIASES[0]} USING {_ALIASES[1]} ON true {text}")
+    found = work.table_to_change(table)
+    statement = found.merge(_source(work.lake(), source), on=on, aliases=_ALIASES)
+    for clause in read.clauses:
+        statement = clause.added_to(statement)
+    statement = statement.with_schema_evolution() if evolve else statement
+    question = f"Merge into {table}?"
+    carry_out_change(work, f"Merging into {table}", statement, question, mode, isolation, branch, properties)
+
+
+def _source(lake: Lake, text: str) -> Any:
+    """The rows of a file; a table or a query goes on as it is."""
+    kind = _FORMATS.get(Path(text).suffix.lower())
+    if kind is None or not Path(text).exists():
+        return text
+    reader = lake.spark().read.format(kind)
+    reader = reader.option("header", True).option("inferSchema", True) if kind == "csv" else reader
+    return reader.load(str(Path(text).absolute()))
