@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from neve._version import __version__ as __version__
     from neve.commit.outcome import Committed, Conflict, Outcome, Rejected, Unknown
     from neve.errors import (
         CommitConflict,
@@ -48,11 +49,10 @@ if TYPE_CHECKING:
     from neve.plan.partition_filter import FilterStats
     from neve.plan.row_change import ChangePlan
     from neve.plan.scan import ScanPlan
-    from neve.source.data_source import register
+    from neve.source.planner import register
     from neve.table import Table
     from neve.tree.entries import EntryTable
 
-__version__ = "0.1.0"
 
 __all__ = [
     "ChangePlan",
@@ -100,6 +100,7 @@ __all__ = [
 
 # Executors import parts of this package for every worker they start: a name is loaded when it is first used.
 _HOMES = {
+    "neve._version": ("__version__",),
     "neve.commit.outcome": ("Committed", "Conflict", "Outcome", "Rejected", "Unknown"),
     "neve.errors": (
         "CommitConflict",
@@ -129,7 +130,7 @@ _HOMES = {
     "neve.plan.manifests": ("ManifestPlan",),
     "neve.plan.partition_filter": ("FilterStats",),
     "neve.plan.scan": ("ScanPlan",),
-    "neve.source.data_source": ("register",),
+    "neve.source.planner": ("register",),
     "neve.table": ("Table",),
     "neve.tree.entries": ("EntryTable",),
 }

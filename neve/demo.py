@@ -22,7 +22,8 @@ from rich.text import Text
 from neve.cli.console import Screen
 from neve.cli.progress import watched
 from neve.display.format import several
-from neve.display.terminal import arrow_table, plain
+from neve.display.html import plain
+from neve.display.terminal import arrow_table
 from neve.errors import TableError, UserError
 from neve.lake import Lake, connect
 from neve.table import Table

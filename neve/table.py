@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 
 from neve.display.format import several
 from neve.ops.audit import verify
+from neve.ops.audit.findings import Audit
 from neve.ops.context import TableContext
 from neve.ops.inspect import Inspect
 from neve.ops.maintenance.expire_snapshots import ExpireSnapshots
@@ -33,7 +34,6 @@ from neve.ops.rows.merge import Merge
 from neve.ops.rows.update import Update
 from neve.ops.scan import Scan
 from neve.ops.write import append, overwrite
-from neve.ops.write import overwrite as overwrite_partitions
 from neve.report.page import table_card, write_report
 
 __all__ = ["Table"]
@@ -167,7 +167,7 @@ class Table:
         Files written under older specs stay, even where they hold rows of the same values: a partition belongs to one
         spec. To replace rows whatever spec their files have, use `overwrite` with a condition.
         """
-        return overwrite_partitions.overwrite_partitions(
+        return overwrite.overwrite_partitions(
             self.refresh().context, rows, isolation, branch, snapshot_properties or {}
         )
 
@@ -338,7 +338,7 @@ class Table:
         """The metadata of the table as Arrow tables: `.files()`, `.partitions()`, `.snapshots()` and others."""
         return Inspect(self.refresh().context)
 
-    def verify(self, *, data: bool = True) -> verify.Audit:
+    def verify(self, *, data: bool = True) -> Audit:
         """Check that every reachable file exists, parses and agrees with its metadata; without `data` only metadata.
 
         >>> t.verify().is_sound

@@ -9,34 +9,20 @@ PACKAGE = Path(__file__).parents[1] / "neve"
 
 ALLOWED = {
     "errors": set(),
-    "markup": set(),
-    "words": set(),
-    "readable": set(),
-    "notebook": {"markup"},
+    "_version": set(),
+    "display": set(),
     "model": {"errors"},
     "predicate": {"errors", "model"},
     "io": {"errors", "model"},
     "catalog": {"errors", "model", "io"},
     "tree": {"errors", "model", "io"},
-    "plan": {"errors", "notebook", "words", "model", "predicate", "io.paths", "tree.entries"},
+    "plan": {"errors", "display", "model", "predicate", "io.paths", "tree.entries"},
     "run": {"errors", "model", "predicate", "io", "tree.entries", "plan"},
-    "commit": {"errors", "words", "model", "predicate", "io", "catalog", "tree", "plan"},
-    "ops": {"errors", "notebook", "words", "model", "predicate", "io", "catalog", "tree", "plan", "run", "commit"},
-    "report": {
-        "errors",
-        "markup",
-        "words",
-        "readable",
-        "notebook",
-        "model",
-        "predicate",
-        "tree",
-        "plan",
-        "ops",
-        "__version__",
-    },
+    "commit": {"errors", "display", "model", "predicate", "io", "catalog", "tree", "plan"},
+    "ops": {"errors", "display", "model", "predicate", "io", "catalog", "tree", "plan", "run", "commit"},
+    "report": {"errors", "display", "model", "predicate", "tree", "plan", "ops", "_version"},
 }
-SURFACES = {"table", "lake", "sql", "cli", "demo", "show", "source", "__init__", "__main__"}
+SURFACES = {"table", "lake", "sql", "cli", "demo", "source", "__init__", "__main__"}
 RUNS_ON_SPARK = {"run", "ops", *SURFACES}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-import neve
+from neve._version import __version__
 from neve.cli.commands.cleanup import expire, orphans
 from neve.cli.commands.compact import compact, dangling, deletes, maintain, manifests
 from neve.cli.commands.evolve import evolve, export, upgrade
@@ -41,7 +41,7 @@ for _panel, _verbs in _PANELS.items():
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"neve {neve.__version__}")
+        typer.echo(f"neve {__version__}")
         raise typer.Exit
 
 

@@ -33,7 +33,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from neve.display.format import readable, several
-from neve.display.terminal import arrow_table, plain
+from neve.display.html import plain
+from neve.display.terminal import arrow_table
 from neve.errors import (
     CommitConflict,
     CommitUnknown,

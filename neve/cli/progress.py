@@ -21,7 +21,7 @@ from rich.text import Text
 
 from neve.cli.console import Screen
 from neve.cli.process import running_spark
-from neve.display.terminal import plain
+from neve.display.html import plain
 from neve.ops.events import Event, Progress, Step, listening
 
 __all__ = ["Watch", "watched"]

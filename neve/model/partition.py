@@ -250,6 +250,6 @@ def partition_folders(specs: Specs, spec_id: int, values: Sequence[object]) -> I
 
     Dates and times are given as counts. Names and values are escaped as in a query string.
     """
-    for field, value in zip(specs[spec_id].fields, values, strict=True):
-        text = partition_text(field.transform, specs.result_type(field), value)
-        yield f"{quote_plus(field.name)}={quote_plus(text)}"
+    for part, value in zip(specs[spec_id].fields, values, strict=True):
+        text = partition_text(part.transform, specs.result_type(part), value)
+        yield f"{quote_plus(part.name)}={quote_plus(text)}"

@@ -101,7 +101,7 @@ def _name(schema: Schema, field_id: int) -> str:
     return shortened(schema.find_column_name(field_id) or f"#{field_id}", _LONGEST)
 
 
-def section(report: Report) -> Markup:
+def schema_section(report: Report) -> Markup:
     """The columns of the table, with those that are gone."""
     live = sum(column.is_live for column in report.columns)
     gone = len(report.columns) - live
@@ -126,7 +126,7 @@ def _row(column: Column) -> tuple[Amount | str, ...]:
     )
 
 
-def properties(report: Report) -> Markup:
+def properties_section(report: Report) -> Markup:
     """Branches, tags and properties."""
     refs = ((r.name, r.kind, at(r.at_ms), str(r.snapshot_id)) for r in report.life.refs)
     found = table("Branches and tags", ("Name", "Kind", "At (UTC)", "Snapshot"), refs)

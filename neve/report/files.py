@@ -102,7 +102,7 @@ def _worst(counted: Counted, applied: NDArray[np.int64]) -> tuple[FileRow, ...]:
     )
 
 
-def sizes(report: Report) -> Markup:
+def sizes_section(report: Report) -> Markup:
     """The histogram of file sizes."""
     found = report.sizes
     if not found.bins:
@@ -137,7 +137,7 @@ def _said(one: SizeBin) -> str:
     )
 
 
-def deletes(report: Report) -> Markup:
+def deletes_section(report: Report) -> Markup:
     """Delete files by kind, how they are spread, and the files they are worst for."""
     found = report.deletes
     if not found.files:

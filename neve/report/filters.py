@@ -38,7 +38,7 @@ def _name(specs: Specs, source_id: int) -> str:
     return f"column {source_id} (gone)" if schema is None else f"{schema.find_column_name(source_id)} (dropped)"
 
 
-def section(report: Report) -> Markup:
+def filters_section(report: Report) -> Markup:
     """The matrix of columns and specs, and the filter that was given."""
     pruning = report.pruning
     lede = (

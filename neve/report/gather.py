@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField
 from pyiceberg.transforms import IdentityTransform
 
-from neve import __version__
+from neve._version import __version__
 from neve.ops.context import TableContext
 from neve.plan.delete_index import attach
 from neve.plan.metrics_filter import STATISTICS

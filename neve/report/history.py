@@ -99,12 +99,12 @@ def _periods(commits: Sequence[Commit]) -> Iterator[Period]:
     for commit in commits:
         held.setdefault(min(int((commit.at_ms - first) / width), count - 1), []).append(commit)
     files = deletes = None
-    for at in range(count):
-        inside = held.get(at, [])
+    for number in range(count):
+        inside = held.get(number, [])
         for commit in inside:
             if commit.is_ancestor and commit.total_files is not None:
                 files, deletes = commit.total_files, commit.total_deletes
-        yield Period(int(first + at * width), Counter(c.operation for c in inside), files, deletes)
+        yield Period(int(first + number * width), Counter(c.operation for c in inside), files, deletes)
 
 
 def _schemas(metadata: TableMetadata, commits: Sequence[Commit]) -> Iterator[Change]:
@@ -135,7 +135,7 @@ _COMMITS, _FILES, _LANE = 56, 84, 36  # heights
 _WIDEST = 2.5  # percent of the width that a bar of commits takes at most
 
 
-def section(report: Report) -> Markup:
+def history_section(report: Report) -> Markup:
     """The time line, the changes in words, and the newest snapshots."""
     life = report.life
     if life.first_ms is None or life.last_ms is None:

@@ -82,7 +82,7 @@ _NAMES = {
 }
 
 
-def section(report: Report) -> Markup:
+def maintenance_section(report: Report) -> Markup:
     """The steps, and what the table would look like."""
     upkeep = report.upkeep
     if upkeep.failure:

@@ -194,7 +194,7 @@ _SIGNS = {"act": "▲", "watch": "●", "fine": "✓"}
 _SPOKEN = {"act": "Act: ", "watch": "Watch: ", "fine": "Fine: "}
 
 
-def header(report: Report) -> Markup:
+def overview_header(report: Report) -> Markup:
     """Which table this is about, and as of when."""
     facts = [
         f"format version {report.format_version}",
@@ -210,7 +210,7 @@ def header(report: Report) -> Markup:
     )
 
 
-def verdict(report: Report) -> Markup:
+def verdict_section(report: Report) -> Markup:
     """The verdict, what it rests on, and the numbers to know."""
     found = verdict_of(report)
     said = tag("h2", found.headline, id="verdict-title")

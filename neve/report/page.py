@@ -19,24 +19,27 @@ from neve.display.format import moment, several
 from neve.display.html import Markup, card, joined, pairs, plain, shortened, tag
 from neve.errors import UserError
 from neve.ops.context import TableContext
-from neve.report import columns, filters, overview, partitions, tree
-from neve.report import files as file_parts
-from neve.report import history as life
-from neve.report import maintenance as upkeep
+from neve.report.columns import properties_section, schema_section
+from neve.report.files import deletes_section, sizes_section
+from neve.report.filters import filters_section
 from neve.report.gather import gather
-from neve.report.history import spec_in_words
+from neve.report.history import history_section, spec_in_words
+from neve.report.maintenance import maintenance_section
+from neve.report.overview import overview_header, verdict_section
+from neve.report.partitions import partitions_section
+from neve.report.tree import tree_section
 from neve.report.values import Report
 
 _SECTIONS = (
-    ("upkeep", "What to do", upkeep.section),
-    ("map", "Partitions", partitions.section),
-    ("sizes", "File sizes", file_parts.sizes),
-    ("deletes", "Deletes", file_parts.deletes),
-    ("life", "Life", life.section),
-    ("tree", "Metadata tree", tree.section),
-    ("filters", "Filters", filters.section),
-    ("schema", "Schema", columns.section),
-    ("names", "Names", columns.properties),
+    ("upkeep", "What to do", maintenance_section),
+    ("map", "Partitions", partitions_section),
+    ("sizes", "File sizes", sizes_section),
+    ("deletes", "Deletes", deletes_section),
+    ("life", "Life", history_section),
+    ("tree", "Metadata tree", tree_section),
+    ("filters", "Filters", filters_section),
+    ("schema", "Schema", schema_section),
+    ("names", "Names", properties_section),
 )
 
 
@@ -69,9 +72,9 @@ def _body(report: Report) -> Markup:
     return tag(
         "body",
         tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
-        overview.header(report),
+        overview_header(report),
         tag("nav", links, aria_label="Sections"),
-        tag("main", overview.verdict(report), *(render(report) for _, _, render in _SECTIONS)),
+        tag("main", verdict_section(report), *(render(report) for _, _, render in _SECTIONS)),
         tag("footer", f"Made by Névé {plain(report.neve_version)} from the metadata alone; no data file was opened."),
         tag("div", id="tip", hidden=True),
         Markup(f"<script>{_look('page.js')}</script>"),

@@ -162,7 +162,7 @@ _MOST_UNUSED = 20
 _DELETES = ((0.3, "d3"), (0.1, "d2"), (0.0, "d1"))
 
 
-def section(report: Report) -> Markup:
+def partitions_section(report: Report) -> Markup:
     """Every spec that has files, each with its map; then the partitions that are worst off."""
     lede = (
         f"{several(report.partitions, 'partition')} under {several(len(report.specs_in_use), 'spec')}: a square is a "

@@ -82,7 +82,7 @@ def _length(context: TableContext, path: str) -> int:
 _LABELS = {"data": "data files", "vectors": "vectors, beside data files"}
 
 
-def section(report: Report) -> Markup:
+def tree_section(report: Report) -> Markup:
     """The levels of the tree with their bytes, and the largest manifests."""
     tree = report.tree
     if report.snapshot_id is None:

@@ -28,10 +28,9 @@ from neve.run.read.tasks import divided, groups, tasks_of
 from neve.run.read.types import Carrier
 from neve.run.spark.arrow_exchange import packed
 from neve.run.spark.types import spark_field, spark_schema
-from neve.source.data_source import Pin
 from neve.source.filters import expression_of, is_same_in_spark
 from neve.source.options import ReadOptions, TableOptions
-from neve.source.workers import RowReader, TableRows
+from neve.source.workers import Pin, RowReader, TableRows
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, Protocol
 
 from neve.catalog import load_table, open_catalog
 from neve.catalog.base import NeveCatalog
@@ -16,10 +16,11 @@ from neve.catalog.sql import EmbeddedCatalog
 from neve.errors import UserError
 from neve.ops.context import TableContext
 
-if TYPE_CHECKING:  # every process that plans would load all verbs
-    from neve.lake import Lake
 
-__all__ = ["Connection"]
+class HasCatalog(Protocol):
+    """A lake. `Lake` itself is not imported here: every process that plans would load all operations with it."""
+
+    catalog: NeveCatalog
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Connection:
     time_zone: str = "UTC"  # on whose clock times in conditions are read
 
     @classmethod
-    def of(cls, lake: Lake | str | Path | None, time_zone: str) -> Connection:
+    def of(cls, lake: HasCatalog | str | Path | None, time_zone: str) -> Connection:
         """The connection of a lake, or to a lake folder; None: every query names its own."""
         if lake is None:
             return cls(time_zone=time_zone)

@@ -29,9 +29,8 @@ from neve.ops.context import TableContext
 from neve.ops.scan import Scan
 from neve.plan.scan import ScanPlan, ScanStats, projected
 from neve.source.batch_read import Planned, refuse_other_types, schema_of
-from neve.source.data_source import Pin
 from neve.source.options import StreamReadOptions, TableOptions
-from neve.source.workers import StreamRows
+from neve.source.workers import Pin, StreamRows
 from neve.tree.entries import EntryTable, Status
 
 SNAPSHOT = "snapshot-id"

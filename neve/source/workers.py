@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -36,6 +36,13 @@ __all__ = ["FileWriter", "RowReader", "Sealed", "SinkTask", "StreamRows", "Table
 T = TypeVar("T")
 
 _QUERY_ID = "sql.streaming.queryId"  # what Spark tells the tasks of a streaming query
+
+
+class Pin(NamedTuple):
+    """The state of a table that a DataFrame reads, whatever is committed after the DataFrame was made."""
+
+    snapshot_id: int | None  # None: nobody had written to the table
+    schema_id: int
 
 
 @dataclass(frozen=True)

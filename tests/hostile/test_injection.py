@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
 import neve
-from neve.display.html import escape
-from neve.display.terminal import arrow_table, plain
+from neve.display.html import escape, plain
+from neve.display.terminal import arrow_table
 from neve.errors import CorruptFile, NeveError, UserError
 from neve.ops.audit.verify import Finding
 from tests.proof.ledger import tallied

@@ -15,7 +15,7 @@ import psutil
 import neve
 from neve.run.spark.session import local_session
 from neve.source.connection import Connection
-from neve.source.data_source import Planner, source_of
+from neve.source.planner import Planner, source_of
 from neve.source.streaming_write import TableSink
 from neve.source.workers import Sealed, Written
 from tests.spark_source import dying_driver  # by the name that workers find it under, not as __main__

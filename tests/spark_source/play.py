@@ -18,7 +18,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from neve.source.connection import Connection
-from neve.source.data_source import NeveSource, source_of
+from neve.source.data_source import NeveSource
+from neve.source.planner import source_of
 from neve.source.workers import Written
 
 T = TypeVar("T")

@@ -26,7 +26,8 @@ from neve.cli.execute import tell_plan
 from neve.cli.options import TableName, Where, one_of
 from neve.cli.progress import watched
 from neve.display.format import readable
-from neve.display.terminal import arrow_table, plain
+from neve.display.html import plain
+from neve.display.terminal import arrow_table
 from neve.errors import UnknownName, UserError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+import neve.io.avro.decode_kernel as k
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
-from neve.io.avro import decode_kernel as k
 from neve.io.avro.buffers import Assembly, Scratch
 from neve.io.avro.container import AvroHeader, Blocks, inflate_blocks, open_header
 from neve.io.avro.decode_program import Program, compile_program

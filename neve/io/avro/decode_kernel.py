@@ -10,6 +10,9 @@ branch is checked against the bytes of its block. A varint may be read before it
 is followed by padding.
 """
 
+# One function is one machine: splitting it would cost the calls that make it slow.
+# ruff: noqa: PLR0912, PLR0915, PLR1714, SIM108, SIM109
+
 from __future__ import annotations
 
 from typing import Any

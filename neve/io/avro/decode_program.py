@@ -1,4 +1,4 @@
-"""Compiles a schema and a projection into the program that `kernel.decode` runs, and the columns it fills."""
+"""Compiles a schema and a projection into the program that `decode_kernel.decode` runs, and the columns it fills."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from neve.io.avro import decode_kernel as k
+import neve.io.avro.decode_kernel as k
 from neve.io.avro.schema import Node, Role
 
 FIXED_WIDTH = {"float": 4, "double": 8}

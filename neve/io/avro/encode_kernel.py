@@ -4,6 +4,9 @@
 buffer of a column, read at `base[slot] + row` in units of its view `a8`, `a32` or `a64`.
 """
 
+# One function is one machine: splitting it would cost the calls that make it slow.
+# ruff: noqa: PLR0912, PLR0915
+
 from __future__ import annotations
 
 from typing import Any

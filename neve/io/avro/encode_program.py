@@ -1,4 +1,4 @@
-"""Lowers Arrow columns to the program and the flat memory that `kernel_encode.encode` runs on."""
+"""Lowers Arrow columns to the program and the flat memory that `encode_kernel.encode` runs on."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import neve.io.avro.encode_kernel as k
 from neve.errors import UserError
-from neve.io.avro import encode_kernel as k
 from neve.io.avro.schema import Child, Node, Role
 
 Array = np.ndarray[Any, Any]

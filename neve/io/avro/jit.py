@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from neve.io.avro import decode_kernel as kernel
-from neve.io.avro import encode_kernel as kernel_encode
+from neve.io.avro.decode_kernel import decode, gather
+from neve.io.avro.encode_kernel import encode
 
 PATIENCE = 1 << 20  # uncompressed bytes that a process handles in plain Python, at about 0.2 µs each
 LARGE = 1 << 18  # a file beyond which there is no point in waiting
@@ -32,7 +32,7 @@ class Backend:
 
 
 # Indexing bytes and memory views gives Python integers, which are faster and wider than numpy's scalars.
-PYTHON = Backend(kernel.decode, kernel.gather, kernel_encode.encode, lambda a: a.data, lambda b: b)
+PYTHON = Backend(decode, gather, encode, lambda a: a.data, lambda b: b)
 
 
 class Chooser:
@@ -72,7 +72,7 @@ def _by_numba() -> Backend | None:
         except RuntimeError:  # no directory to cache in can be written
             return numba.njit(nogil=True)(function)
 
-    kernels = (compiled(kernel.decode), compiled(kernel.gather), compiled(kernel_encode.encode))
+    kernels = (compiled(decode), compiled(gather), compiled(encode))
     return Backend(*kernels, lambda a: a, lambda b: np.frombuffer(b, np.uint8))
 
 

@@ -21,7 +21,8 @@ from neve.ops.context import TableContext
 class Explained(Protocol):
     """A plan that can be put in words."""
 
-    def explain(self) -> str: ...
+    def explain(self) -> str:
+        """The plan in words."""
 
 
 P = TypeVar("P", bound=Explained)

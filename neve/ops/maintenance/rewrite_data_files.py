@@ -29,7 +29,8 @@ from pyiceberg.expressions import BooleanExpression
 from neve.commit.summary import refuse_own_names
 from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
-from neve.ops.maintenance.rewrite_run import Progress, RewriteOrders, RewriteRun
+from neve.ops.events import Progress
+from neve.ops.maintenance.rewrite_run import RewriteOrders, RewriteRun
 from neve.ops.maintenance.row_order import Arrangement, RowOrder
 from neve.ops.results import RewriteResult
 from neve.plan.metrics_filter import STATISTICS

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from neve import catalog as tables
+import neve.catalog as tables
 from neve.catalog import NeveCatalog
 from neve.catalog.rest import RestTables
 from neve.commit.cleanup import delete_reach

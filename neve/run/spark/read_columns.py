@@ -31,7 +31,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
-from neve.run.read.projection import constant
+from neve.run.read.array_builders import constant
 from neve.run.read.types import Carrier
 from neve.run.spark.types import FIELD_ID, spark_field, spark_type
 from neve.run.table_facts import TableFacts
