@@ -14,37 +14,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType as SparkStruct
 
-from neve import catalog as tables
-from neve.catalog import EmbeddedCatalog, NeveCatalog, open_catalog
+from neve.catalog import EmbeddedCatalog, NeveCatalog, open_catalog, register_table, rename_table
 from neve.commit.environment import Environment
 from neve.errors import UserError
-from neve.model.ddl import schema_of_ddl, spec_of_terms
-from neve.model.new_table import with_fresh_ids
-from neve.model.properties import properties_of
-from neve.model.pyiceberg_private import schema_without_ids
-from neve.ops.context import TableContext
+from neve.ops.context import LakeContext
 from neve.ops.events import Step, tell
+from neve.ops.metadata.create_table import SchemaLike, create_table
 from neve.ops.metadata.drop_table import DropResult, drop_table
 from neve.run.spark.session import session
-from neve.run.spark.types import iceberg_schema
 from neve.sql import run as run_sql
 from neve.table import Table
 
 __all__ = ["Lake", "connect"]
-
-SchemaLike: TypeAlias = Any
-"""A PyIceberg Schema, an Arrow schema, a Spark StructType, or DDL text."""
 
 
 def connect(
@@ -97,8 +85,18 @@ class Lake:
 
     def time_zone(self) -> str:
         """The clock on which times in conditions are read: that of the Spark session in use."""
-        running = self.given_spark or SparkSession.getActiveSession()
+        running = self._running_spark()
         return "UTC" if running is None else str(running.conf.get("spark.sql.session.timeZone"))
+
+    @property
+    def context(self) -> LakeContext:
+        """The catalog and the session as one value, for SQL statements and other operations on many tables."""
+        return LakeContext(
+            self.catalog, self.spark, self._running_spark, self.schemes, self.time_zone, self.environment
+        )
+
+    def _running_spark(self) -> SparkSession | None:
+        return self.given_spark or SparkSession.getActiveSession()
 
     def create_table(
         self,
@@ -116,20 +114,25 @@ class Lake:
         The schema is a PyIceberg or Arrow schema, a Spark StructType or DDL text. Partition fields are in Spark's
         words: `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name)`. The format version is 1 to 4, 2 unless said.
         """
-        known = _schema(schema, format_version or properties_of(dict(properties or {})).format_version)
-        spec = partition_by if isinstance(partition_by, PartitionSpec) else spec_of_terms(_terms(partition_by), known)
-        made = tables.create_table(
-            self.catalog, name, known, spec, sort_order, location, dict(properties or {}), format_version
+        created = create_table(
+            self.context,
+            name,
+            schema,
+            partition_by,
+            sort_order=sort_order,
+            location=location,
+            format_version=format_version,
+            properties=properties,
         )
-        return Table(self._context(made))
+        return Table(created)
 
     def table(self, name: str | tuple[str, ...]) -> Table:
         """The table of a name; an unknown one is refused with the nearest names."""
-        return Table(self._context(tables.load_table(self.catalog, name)))
+        return Table(self.context.table(name))
 
     def tables(self, namespace: str | None = None) -> list[str]:
         """The names of all tables, or of one namespace."""
-        return [".".join(identifier) for identifier in tables.list_tables(self.catalog, namespace)]
+        return self.context.table_names(namespace)
 
     def drop_table(self, name: str | tuple[str, ...], *, purge: bool = False) -> DropResult:
         """Forget a table; its files stay where they are, or are deleted with `purge`."""
@@ -137,11 +140,11 @@ class Lake:
 
     def rename_table(self, name: str | tuple[str, ...], new_name: str | tuple[str, ...]) -> Table:
         """Give a table another name; its files stay where they are."""
-        return Table(self._context(tables.rename_table(self.catalog, name, new_name)))
+        return Table(self.context.of_table(rename_table(self.catalog, name, new_name)))
 
     def register_table(self, name: str | tuple[str, ...], metadata_location: str) -> Table:
         """Take a table that another engine wrote into this catalog, by the place of its metadata file."""
-        return Table(self._context(tables.register_table(self.catalog, name, metadata_location)))
+        return Table(self.context.of_table(register_table(self.catalog, name, metadata_location)))
 
     def sql(self, text: str, **options: Any) -> Any:
         """Run one SQL statement over the tables of the lake.
@@ -150,35 +153,4 @@ class Lake:
         TABLE give the table. Statements that change rows take the words of the builders as options: `mode`,
         `isolation`, `branch`, `reruns`, `snapshot_properties`.
         """
-        return run_sql(self, text, **options)
-
-    def _context(self, loaded: Any) -> TableContext:
-        return TableContext(self.catalog, loaded, self.spark, self.schemes, self.time_zone, self.environment)
-
-
-def _schema(given: SchemaLike, format_version: int) -> Schema:
-    if isinstance(given, str):
-        return schema_of_ddl(given)
-    if isinstance(given, Schema):
-        return given
-    if isinstance(given, pa.Schema):
-        return _of_arrow(given, format_version)
-    if isinstance(given, SparkStruct):
-        return iceberg_schema(given)
-    raise UserError(
-        f"Cannot make a schema of a {type(given).__name__}. "
-        "Give a PyIceberg or Arrow schema, a Spark StructType, or text."
-    )
-
-
-def _of_arrow(given: pa.Schema, format_version: int) -> Schema:
-    try:
-        return with_fresh_ids(schema_without_ids(given, format_version))
-    except (TypeError, ValueError, UnsupportedPyArrowTypeException) as e:
-        raise UserError(f"Cannot make a table of format version {format_version} of an Arrow schema: {e}") from e
-
-
-def _terms(partition_by: Iterable[str]) -> list[str]:
-    if isinstance(partition_by, str):
-        raise UserError(f"Give partition_by as a list, such as [{partition_by!r}].")
-    return list(partition_by)
+        return run_sql(self.context, text, **options)

@@ -33,7 +33,8 @@ from neve.ops.rows.delete import Delete
 from neve.ops.rows.merge import Merge
 from neve.ops.rows.update import Update
 from neve.ops.scan import Scan
-from neve.ops.write import append, overwrite
+from neve.ops.write.append import AppendRows
+from neve.ops.write.overwrite import OverwritePartitions, OverwriteRows
 from neve.report.page import table_card, write_report
 
 __all__ = ["Table"]
@@ -132,7 +133,8 @@ class Table:
         >>> t.append([{"id": 10, "region": "us"}]).rows_added
         1
         """
-        return append.append(self.refresh().context, rows, branch, snapshot_properties or {})
+        context, properties = self.refresh().context, snapshot_properties or {}
+        return AppendRows(context, rows, target_branch=branch, properties=properties).execute()
 
     def overwrite(
         self,
@@ -152,7 +154,8 @@ class Table:
         >>> t.overwrite([{"id": 20, "region": "apac"}], where="region = 'apac'").rows_added
         1
         """
-        return overwrite.overwrite(self.refresh().context, rows, where, isolation, branch, snapshot_properties or {})
+        context, properties = self.refresh().context, snapshot_properties or {}
+        return OverwriteRows(context, rows, where, isolation, target_branch=branch, properties=properties).execute()
 
     def overwrite_partitions(
         self,
@@ -167,9 +170,8 @@ class Table:
         Files written under older specs stay, even where they hold rows of the same values: a partition belongs to one
         spec. To replace rows whatever spec their files have, use `overwrite` with a condition.
         """
-        return overwrite.overwrite_partitions(
-            self.refresh().context, rows, isolation, branch, snapshot_properties or {}
-        )
+        context, properties = self.refresh().context, snapshot_properties or {}
+        return OverwritePartitions(context, rows, isolation, target_branch=branch, properties=properties).execute()
 
     def update(self) -> Update:
         """Change rows: `.set(column, expression)`, `.where(condition)`, then `.plan()`, `.explain()`, `.execute()`.

@@ -1,8 +1,8 @@
-"""What a verb works on: one state of one table, its catalog, and the Spark session to run in."""
+"""What verbs and statements work on: one state of a table, or a whole lake, with the Spark session to run in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,9 +12,13 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
-from neve.catalog import load_table
+from neve.catalog import list_tables, load_table
 from neve.catalog.base import NeveCatalog
+from neve.commit.actions import Action
 from neve.commit.environment import Environment
+from neve.commit.outcome import Conflict, Outcome
+from neve.commit.protocol import commit
+from neve.commit.window import Base
 from neve.errors import UnknownName, UserError
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
@@ -23,7 +27,7 @@ from neve.run.table_facts import TableFacts
 from neve.tree.partition_types import typed
 from neve.tree.read import manifests_of
 
-__all__ = ["TableContext"]
+_LOADING_MODE = "snapshot-loading-mode"
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,55 @@ class TableContext:
         """The newest state of the table."""
         return replace(self, iceberg=load_table(self.catalog, self.iceberg.name()))
 
+    def commit(
+        self,
+        action: Action,
+        *,
+        branch: str = "main",
+        properties: Mapping[str, str] | None = None,
+        written_files: Collection[str] = (),
+        keep_files_if_rejected: bool = False,
+        extra_check: Callable[[Base], Conflict | None] | None = None,
+    ) -> Outcome:
+        """Commit an action to a branch; `neve.commit.protocol.commit` explains the arguments.
+
+        Every snapshot that this package makes goes through here.
+        """
+        return commit(
+            self.catalog,
+            self.iceberg,
+            action,
+            branch=branch,
+            properties=properties,
+            environment=self.environment,
+            owned=written_files,
+            keeps_rejected=keep_files_if_rejected,
+            unless=extra_check,
+        )
+
+    @property
+    def sees_all_snapshots(self) -> bool:
+        """True unless the catalog was asked for some of the snapshots only."""
+        return str(self.catalog.properties.get(_LOADING_MODE, "all")) == "all"
+
+    @property
+    def may_delete_files(self) -> bool:
+        """True if maintenance may delete files of the table."""
+        return self.properties.gc_enabled and self.sees_all_snapshots
+
+    def refuse_to_delete_files(self, doing: str) -> None:
+        """Reject the deletion of files that another table may share, or of a table of which only a part is loaded."""
+        if not self.properties.gc_enabled:
+            raise UserError(
+                f"Cannot {doing} table {self.name}: its property gc.enabled is false, so its files may belong to "
+                "another table. Set it to true if they do not."
+            )
+        if not self.sees_all_snapshots:
+            raise UserError(
+                f"Cannot {doing} table {self.name}: the catalog is asked for some of its snapshots only, and files of "
+                f"the others would be lost. Connect without {_LOADING_MODE!r}."
+            )
+
     def head(self, branch: str = "main") -> Snapshot | None:
         """The newest snapshot of a branch; none for a table nobody has written to."""
         if branch == "main":
@@ -105,6 +158,11 @@ class TableContext:
             return self.snapshot_of_ref(ref)
         return self._as_of(as_of) if as_of is not None else self.metadata.current_snapshot()
 
+    def snapshot_summary(self, snapshot_id: int | None) -> Mapping[str, str]:
+        """The properties in the summary of a snapshot; empty when the table does not have the snapshot."""
+        snapshot = None if snapshot_id is None else self.metadata.snapshot_by_id(snapshot_id)
+        return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
+
     def _as_of(self, milliseconds: int) -> Snapshot:
         log = [e for e in self.metadata.snapshot_log if e.timestamp_ms <= milliseconds]
         if not log:
@@ -114,3 +172,27 @@ class TableContext:
         if found is None:
             raise UserError(f"Snapshot {newest} of table {self.name} was current then, but has been expired.")
         return found
+
+
+@dataclass(frozen=True)
+class LakeContext:
+    """What a statement over many tables works on: a catalog, and the Spark session to run in."""
+
+    catalog: NeveCatalog
+    spark: Callable[[], SparkSession]  # starts a session when none is running
+    running_spark: Callable[[], SparkSession | None]  # starts none
+    schemes: Mapping[str, str] = field(default_factory=dict)
+    time_zone: Callable[[], str] = lambda: "UTC"  # in which times in conditions are read
+    environment: Environment = field(default_factory=Environment)
+
+    def table(self, name: str | tuple[str, ...]) -> TableContext:
+        """The newest state of a table; an unknown name is an error that suggests similar names."""
+        return self.of_table(load_table(self.catalog, name))
+
+    def of_table(self, iceberg: IcebergTable) -> TableContext:
+        """The context of a table that was loaded from the catalog."""
+        return TableContext(self.catalog, iceberg, self.spark, self.schemes, self.time_zone, self.environment)
+
+    def table_names(self, namespace: str | None = None) -> list[str]:
+        """The names of all tables, or of those in one namespace."""
+        return [".".join(identifier) for identifier in list_tables(self.catalog, namespace)]

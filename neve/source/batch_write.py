@@ -9,7 +9,7 @@ A row that cannot be stored does not fail its task, which Spark would repeat in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import uuid4
 
 import pyarrow as pa
@@ -17,12 +17,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as sp
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from neve.commit.actions import Append, Overwrite, ReplacePartitions
+from neve.commit.actions import Append
+from neve.commit.outcome import require
 from neve.errors import TableError, UserError
 from neve.io.files import delete_all
 from neve.model.metadata import are_others, identity_of
-from neve.ops.commit import publish
 from neve.ops.context import TableContext
+from neve.ops.write.append import WriteAction, with_added_files
 from neve.ops.write.overwrite import overwrite_of, replacement_of
 from neve.run.write.store_assignment import check_assignable
 from neve.run.write.target import WriteOptions as FileOptions
@@ -31,7 +32,6 @@ from neve.source.options import TableOptions, WriteOptions
 from neve.source.workers import FileWriter, Written
 from neve.tree.entries import EntryTable
 
-Change = Append | Overwrite | ReplacePartitions
 Answers = Sequence[Written | None]  # of the tasks; None: a task gave none
 
 
@@ -42,7 +42,7 @@ class TableWrite:
     table: TableOptions
     options: WriteOptions
     files: FileWriter
-    change: Change  # the files to add are still to come
+    change: WriteAction  # the files to add are still to come
 
     @classmethod
     def of(cls, table: TableOptions, options: WriteOptions, schema: sp.StructType, overwrite: bool) -> TableWrite:
@@ -65,7 +65,13 @@ class TableWrite:
         """Commit the files of all tasks."""
         context, said = self.table.context(), self.options
         files = self.written(messages, context)
-        publish(context, self.changed(files), files, self.doing, said.branch, said.snapshot_properties)
+        outcome = context.commit(
+            with_added_files(self.change, files),
+            branch=said.branch,
+            properties=said.snapshot_properties,
+            written_files=files["file_path"].to_pylist(),
+        )
+        require(outcome, self.doing)
 
     def abort(self, messages: Answers) -> None:
         """Clean up after a failure, unless a commit may have been under way.
@@ -90,21 +96,13 @@ class TableWrite:
             )
         return EntryTable.concat([m.entries() for m in answers], context.specs)
 
-    def changed(self, files: EntryTable) -> Change:
-        """What is to be committed; rows that are not there replace no partition."""
-        if isinstance(self.change, ReplacePartitions) and not len(files):
-            return Append(files)
-        return (
-            replace(self.change, files=files) if isinstance(self.change, Append) else replace(self.change, added=files)
-        )
-
     def undo(self, messages: Answers) -> None:
         """Delete what tasks wrote; nothing refers to it."""
         paths = [path for m in messages if m is not None for path in m.entries()["file_path"].to_pylist()]
         delete_all(self.files.target.open_io(), paths)
 
 
-def _change(context: TableContext, options: WriteOptions, overwrite: bool) -> Change:
+def _change(context: TableContext, options: WriteOptions, overwrite: bool) -> WriteAction:
     if not overwrite:
         return Append()
     if options.overwrite_mode == "dynamic":

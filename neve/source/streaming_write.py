@@ -17,9 +17,9 @@ from typing import Any
 
 from neve.commit.actions import Append
 from neve.commit.outcome import Check, Conflict, Outcome, Rejected, require
-from neve.commit.protocol import commit
 from neve.commit.window import Base
 from neve.errors import TableError
+from neve.ops.write.append import with_added_files
 from neve.source.batch_write import Answers, TableWrite
 from neve.source.workers import SinkTask
 
@@ -70,15 +70,12 @@ class TableSink(SinkTask):
         if isinstance(asked.change, Append) and not len(files):
             return
         epoch = _epoch(messages, batchId)
-        outcome = commit(
-            context.catalog,
-            context.iceberg,
-            asked.changed(files),
+        outcome = context.commit(
+            with_added_files(asked.change, files),
             branch=asked.options.branch,
             properties={**asked.options.snapshot_properties, **epoch.properties},
-            environment=context.environment,
-            owned=files["file_path"].to_pylist(),
-            unless=epoch.refused,
+            written_files=files["file_path"].to_pylist(),
+            extra_check=epoch.refused,
         )
         if not is_repeated(outcome):
             require(outcome, f"{asked.doing} of epoch {epoch.number}")

@@ -6,19 +6,17 @@ were written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from neve.ops.context import LakeContext
 from neve.sql.parse import parse
 from neve.sql.reader import pointing
 from neve.sql.statement import Options
 
-if TYPE_CHECKING:
-    from neve.lake import Lake
-
 __all__ = ["parse", "run"]
 
 
-def run(lake: Lake, text: str, **options: Any) -> Any:
+def run(lake: LakeContext, text: str, **options: Any) -> Any:
     """Run one statement: a query gives a DataFrame, a change of rows its result, a change of a table the table."""
     statement = parse(text)
     with pointing(text):

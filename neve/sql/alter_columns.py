@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, TimestampType, TimestamptzType
-from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from neve.errors import UserError
 from neve.model.ddl import schema_of_ddl
 from neve.model.ddl_types import refuse_alike
+from neve.ops.context import LakeContext
 from neve.ops.metadata.evolve_schema import SchemaChange
 from neve.predicate.column_names import find_column, quoted
 from neve.predicate.constants import Kind, constant, local, zone_of
@@ -30,9 +30,6 @@ from neve.run.spark.session import is_case_sensitive
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, Options, table_named
 from neve.table import Table
-
-if TYPE_CHECKING:
-    from neve.lake import Lake
 
 
 @dataclass
@@ -91,10 +88,10 @@ class Columns:
 
 
 @contextmanager
-def evolving(lake: Lake, name: Name) -> Iterator[Columns]:
+def evolving(lake: LakeContext, name: Name) -> Iterator[Columns]:
     """The columns of a table, to be changed; the change lands when the block ends."""
     table = table_named(lake, name)
-    running: Any = lake.given_spark or SparkSession.getActiveSession()  # none is started for a change of metadata
+    running: Any = lake.running_spark()  # none is started for a change of metadata
     tells_case = running is not None and is_case_sensitive(running)
     change = table.evolve_schema()
     with change:
@@ -147,7 +144,7 @@ class AddColumns:
     table: Name
     columns: tuple[NewColumn, ...]
 
-    def run(self, lake: Lake, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: Options) -> Table:
         """Add the columns."""
         options.only("ALTER TABLE")
         with evolving(lake, self.table) as columns:
@@ -164,7 +161,7 @@ class DropColumns:
     columns: tuple[Name, ...]
     if_exists: bool = False
 
-    def run(self, lake: Lake, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: Options) -> Table:
         """Drop the columns."""
         options.only("ALTER TABLE")
         with evolving(lake, self.table) as columns:
@@ -182,7 +179,7 @@ class RenameColumn:
     column: Name
     new_name: str
 
-    def run(self, lake: Lake, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: Options) -> Table:
         """Rename the column."""
         options.only("ALTER TABLE")
         with evolving(lake, self.table) as columns:
@@ -202,7 +199,7 @@ class AlterColumn:
     place: Place | None = None
     default: str | None = None  # an expression; NULL for none
 
-    def run(self, lake: Lake, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: Options) -> Table:
         """Change the column."""
         options.only("ALTER TABLE")
         with evolving(lake, self.table) as columns:
@@ -241,7 +238,7 @@ class SetIdentifierFields:
     table: Name
     columns: tuple[Name, ...]
 
-    def run(self, lake: Lake, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: Options) -> Table:
         """Set the identifier fields."""
         options.only("ALTER TABLE")
         with evolving(lake, self.table) as columns:

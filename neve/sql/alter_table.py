@@ -13,16 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import neve.catalog as tables
+from neve.ops.context import LakeContext
 from neve.predicate.sql_text import Kind
 from neve.sql.alter_columns import add_columns, alter_column, drop_columns, rename_column, set_identifier_fields
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, Options, Statement, identifier, table_named
 from neve.table import Table
-
-if TYPE_CHECKING:
-    from neve.lake import Lake
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class EvolvePartitions:
     add: tuple[str, ...] = ()  # a term, and AS with a name if one is given
     drop: tuple[str, ...] = ()  # a term or a name
 
-    def run(self, lake: Lake, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: Options) -> Table:
         """Make the next partition spec the default."""
         options.only("ALTER TABLE")
         return table_named(lake, self.table).evolve_partitions(self.add, self.drop)
@@ -70,7 +69,7 @@ class SetProperties:
     table: Name
     properties: Mapping[str, str]
 
-    def run(self, lake: Lake, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: Options) -> Table:
         """Set the properties."""
         options.only("ALTER TABLE")
         return table_named(lake, self.table).set_properties(**self.properties)
@@ -83,7 +82,7 @@ class UnsetProperties:
     table: Name
     names: tuple[str, ...]
 
-    def run(self, lake: Lake, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: Options) -> Table:
         """Remove the properties."""
         options.only("ALTER TABLE")
         return table_named(lake, self.table).remove_properties(*self.names)
@@ -145,7 +144,7 @@ class CreateRef:
     snapshot_id: int | None = None
     if_not_exists: bool = False
 
-    def run(self, lake: Lake, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: Options) -> Table:
         """Name a snapshot."""
         options.only("ALTER TABLE")
         table = table_named(lake, self.table)
@@ -164,7 +163,7 @@ class DropRef:
     name: str
     if_exists: bool = False
 
-    def run(self, lake: Lake, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: Options) -> Table:
         """Forget the name."""
         options.only("ALTER TABLE")
         table = table_named(lake, self.table)
@@ -205,12 +204,13 @@ class RenameTable:
     table: Name
     new_name: Name
 
-    def run(self, lake: Lake, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: Options) -> Table:
         """Give the table another name."""
         options.only("ALTER TABLE")
         old = identifier(lake, self.table)
         new = identifier(lake, self.new_name)
-        return lake.rename_table(old, new if len(new) > 1 else (*old[:-1], *new))
+        full_name = new if len(new) > 1 else (*old[:-1], *new)
+        return Table(lake.of_table(tables.rename_table(lake.catalog, old, full_name)))
 
 
 def rename_table(reader: Reader, table: Name) -> RenameTable:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
 from neve.errors import UserError
+from neve.ops.context import LakeContext
 from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.predicate.constants import zone_of
 from neve.predicate.sql_text import Word, wrong
@@ -24,9 +25,6 @@ from neve.sql.arguments import Argument, arguments, flag, mapping, number, numbe
 from neve.sql.reader import Reader
 from neve.sql.statement import Options, table_and_branch
 from neve.table import Table
-
-if TYPE_CHECKING:
-    from neve.lake import Lake
 
 __all__ = ["PROCEDURES", "Call", "Procedure", "call"]
 
@@ -70,16 +68,16 @@ class Call:
     arguments: Mapping[str, exp.Expression]
     catalog: NamedCatalog | None = None  # what stands before `system`
 
-    def run(self, lake: Lake, options: Options) -> Any:
+    def run(self, lake: LakeContext, options: Options) -> Any:
         """Run the procedure; the answer is what the verb tells, or the table."""
         made = self._called(lake, options)
         return made.execute() if PROCEDURES[self.procedure].is_built else made
 
-    def builder(self, lake: Lake, options: Options) -> Any:
+    def builder(self, lake: LakeContext, options: Options) -> Any:
         """The verb of the API that the procedure stands for, or None where there is none; nothing has happened yet."""
         return self._called(lake, options) if PROCEDURES[self.procedure].is_built else None
 
-    def _called(self, lake: Lake, options: Options) -> Any:
+    def _called(self, lake: LakeContext, options: Options) -> Any:
         """What the procedure makes of its arguments."""
         options.only("CALL")
         if self.catalog is not None:

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructField, StructType
 
 from neve.errors import CommitUnknown
+from neve.ops.context import LakeContext
+from neve.ops.metadata.create_table import create_table as create_iceberg_table
+from neve.ops.metadata.drop_table import drop_table as drop_iceberg_table
 from neve.predicate.sql_text import Word
 from neve.sql.alter_table import properties_in
 from neve.sql.query import rows_of
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, Options, find_in, identifier, table_named
 from neve.table import Table
-
-if TYPE_CHECKING:
-    from neve.lake import Lake
 
 
 @dataclass(frozen=True)
@@ -35,23 +34,25 @@ class CreateTable:
     query: str | None = None
     if_not_exists: bool = False
 
-    def run(self, lake: Lake, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: Options) -> Table:
         """Create the table; with a query, fill it."""
         options.only("CREATE TABLE")
         if self.if_not_exists and find_in(lake)(self.table) is not None:
             return table_named(lake, self.table)
         return self._made(lake, self.columns) if self.query is None else self._filled(lake, self.query)
 
-    def _made(self, lake: Lake, schema: str | StructType | None) -> Table:
-        return lake.create_table(
+    def _made(self, lake: LakeContext, schema: str | StructType | None) -> Table:
+        created = create_iceberg_table(
+            lake,
             identifier(lake, self.table),
             schema,
             self.partition_by,
             location=self.location,
             properties=self.properties,
         )
+        return Table(created)
 
-    def _filled(self, lake: Lake, query: str) -> Table:
+    def _filled(self, lake: LakeContext, query: str) -> Table:
         """The table with the rows of a query; it goes again when they cannot be written."""
         with rows_of(lake, query) as rows:
             nullable = StructType([StructField(f.name, f.dataType, True) for f in rows.schema.fields])
@@ -61,7 +62,7 @@ class CreateTable:
             except CommitUnknown:
                 raise  # the rows may be in it
             except BaseException:
-                lake.drop_table(identifier(lake, self.table))
+                drop_iceberg_table(lake.catalog, identifier(lake, self.table))
                 raise
             return made.refresh()
 
@@ -122,11 +123,11 @@ class DropTable:
     if_exists: bool = False
     purge: bool = False
 
-    def run(self, lake: Lake, options: Options) -> None:
+    def run(self, lake: LakeContext, options: Options) -> None:
         """Forget the table."""
         options.only("DROP TABLE")
         if not self.if_exists or find_in(lake)(self.table) is not None:
-            lake.drop_table(identifier(lake, self.table), purge=self.purge)
+            drop_iceberg_table(lake.catalog, identifier(lake, self.table), purge=self.purge)
 
 
 def drop_table(reader: Reader) -> DropTable:

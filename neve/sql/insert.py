@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame
 
 from neve.errors import UnknownName, UserError
+from neve.ops.context import LakeContext
 from neve.ops.results import WriteResult
 from neve.run.spark.read_columns import by_name
 from neve.run.spark.store_assignment import stored
 from neve.sql.query import QUERY, query_text, rows_of
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, Options, table_and_branch
-
-if TYPE_CHECKING:
-    from neve.lake import Lake
 
 __all__ = ["Insert", "insert"]
 
@@ -34,7 +32,7 @@ class Insert:
     overwrites_partitions: bool = False
     replace_where: str | None = None
 
-    def run(self, lake: Lake, options: Options) -> WriteResult:
+    def run(self, lake: LakeContext, options: Options) -> WriteResult:
         """Write the rows of the query."""
         table, branch = table_and_branch(lake, self.table)
         replaces = self.overwrites_partitions or self.replace_where is not None

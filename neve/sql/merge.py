@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from neve.ops.context import LakeContext
 from neve.ops.results import MergeResult
 from neve.predicate.column_names import quoted, spelled
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, Options, called_short, own_name, table_and_branch
 from neve.sql.update_delete import Assignment, assignments
-
-if TYPE_CHECKING:
-    from neve.lake import Lake
 
 __all__ = ["Merge", "When", "merge"]
 
@@ -64,11 +62,11 @@ class Merge:
     aliases: tuple[str, str]
     evolves_schema: bool = False
 
-    def run(self, lake: Lake, options: Options) -> MergeResult:
+    def run(self, lake: LakeContext, options: Options) -> MergeResult:
         """Merge the rows."""
         return self.builder(lake, options).execute()
 
-    def builder(self, lake: Lake, options: Options) -> Any:
+    def builder(self, lake: LakeContext, options: Options) -> Any:
         """The statement as the API builds it; nothing has happened yet."""
         table, branch = table_and_branch(lake, self.table)
         statement = options.on_branch(branch).applied(table.merge(self.source, on=self.on, aliases=self.aliases))

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from neve.errors import UnknownName, UserError
+from neve.ops.context import LakeContext
 from neve.ops.sql_views import views_of
 from neve.run.spark.expressions import plain_error
 from neve.run.spark.session import is_classic, quiet_errors
 from neve.sql.reader import Reader
 from neve.sql.statement import Options, find_in
-
-if TYPE_CHECKING:
-    from neve.lake import Lake
 
 __all__ = ["QUERY", "Query", "frame_of", "query", "query_text", "rows_of"]
 
@@ -31,7 +28,7 @@ class Query:
 
     text: str
 
-    def run(self, lake: Lake, options: Options) -> DataFrame:
+    def run(self, lake: LakeContext, options: Options) -> DataFrame:
         """The rows as a Spark DataFrame; they are read when they are asked for."""
         options.only("A query")
         return frame_of(lake, self.text)
@@ -49,7 +46,7 @@ def query_text(reader: Reader) -> str:
     return reader.rest("a query")
 
 
-def frame_of(lake: Lake, text: str) -> DataFrame:
+def frame_of(lake: LakeContext, text: str) -> DataFrame:
     """The rows of a query."""
     views = views_of(find_in(lake), lake.spark, text)
     try:
@@ -61,7 +58,7 @@ def frame_of(lake: Lake, text: str) -> DataFrame:
 
 
 @contextmanager
-def rows_of(lake: Lake, text: str) -> Iterator[DataFrame]:
+def rows_of(lake: LakeContext, text: str) -> Iterator[DataFrame]:
     """The rows of a query, for as long as the block lasts."""
     with views_of(find_in(lake), lake.spark, text) as views:
         with _plainly(lake):
@@ -70,7 +67,7 @@ def rows_of(lake: Lake, text: str) -> Iterator[DataFrame]:
 
 
 @contextmanager
-def _plainly(lake: Lake) -> Iterator[None]:
+def _plainly(lake: LakeContext) -> Iterator[None]:
     """What Spark says about a query, in one sentence."""
     try:
         with quiet_errors():
@@ -79,8 +76,8 @@ def _plainly(lake: Lake) -> Iterator[None]:
         raise _in_our_words(lake, e) from e
 
 
-def _in_our_words(lake: Lake, error: PySparkException) -> UserError:
+def _in_our_words(lake: LakeContext, error: PySparkException) -> UserError:
     if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
         name = (error.getMessageParameters() or {}).get("relationName") or ""
-        return UnknownName("table", name.replace("`", ""), lake.tables())
+        return UnknownName("table", name.replace("`", ""), lake.table_names())
     return plain_error("Cannot run the query", error)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.types import NestedField
 
 from neve.errors import UnsupportedFeature
+from neve.ops.context import LakeContext
 from neve.run.spark.types import spark_field
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, Options, table_named
 from neve.table import Table
-
-if TYPE_CHECKING:
-    from neve.lake import Lake
 
 __all__ = ["Describe", "ShowNamespaces", "ShowTables", "describe", "show"]
 
@@ -27,10 +24,10 @@ class ShowTables:
 
     namespace: str | None = None
 
-    def run(self, lake: Lake, options: Options) -> pa.Table:
+    def run(self, lake: LakeContext, options: Options) -> pa.Table:
         """The tables of the lake, or of a namespace of it."""
         options.only("SHOW TABLES")
-        split = [name.rpartition(".") for name in lake.tables(self.namespace)]
+        split = [name.rpartition(".") for name in lake.table_names(self.namespace)]
         return pa.table({"namespace": [n for n, _, _ in split], "tableName": [t for _, _, t in split]}, schema=_TABLES)
 
 
@@ -38,7 +35,7 @@ class ShowTables:
 class ShowNamespaces:
     """`SHOW NAMESPACES`, or `DATABASES` or `SCHEMAS`."""
 
-    def run(self, lake: Lake, options: Options) -> pa.Table:
+    def run(self, lake: LakeContext, options: Options) -> pa.Table:
         """The namespaces of the lake."""
         options.only("SHOW NAMESPACES")
         return pa.table({"namespace": pa.array(sorted(map(".".join, lake.catalog.list_namespaces())), pa.string())})
@@ -51,7 +48,7 @@ class Describe:
     table: Name
     is_extended: bool = False
 
-    def run(self, lake: Lake, options: Options) -> pa.Table:
+    def run(self, lake: LakeContext, options: Options) -> pa.Table:
         """The columns of a table and how it is partitioned; extended: where it lies and its properties too."""
         options.only("DESCRIBE")
         found = table_named(lake, self.table)

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import Any, Protocol, overload
 
 from neve.errors import UnknownName, UserError
+from neve.ops.context import LakeContext
 from neve.ops.sql_views import Find, tables_of
 from neve.predicate.column_names import shortened
 from neve.table import Table
-
-if TYPE_CHECKING:
-    from neve.lake import Lake
 
 
 @dataclass(frozen=True)
@@ -69,25 +67,25 @@ class Options:
 class Statement(Protocol):
     """A statement that was read from text; nothing has happened yet."""
 
-    def run(self, lake: Lake, options: Options) -> Any:
+    def run(self, lake: LakeContext, options: Options) -> Any:
         """Do what it says."""
 
 
 Name = tuple[str, ...]
 
 
-def find_in(lake: Lake) -> Find:
+def find_in(lake: LakeContext) -> Find:
     """The tables of a lake by name."""
-    return tables_of(lake.catalog, lake._context)
+    return tables_of(lake.catalog, lake.of_table)
 
 
-def table_named(lake: Lake, name: Name) -> Table:
+def table_named(lake: LakeContext, name: Name) -> Table:
     """The table of a name; an unknown one is refused with the nearest names."""
     found = find_in(lake)(name)
-    return lake.table(name) if found is None else Table(found)
+    return Table(lake.table(name) if found is None else found)
 
 
-def table_and_branch(lake: Lake, name: Name) -> tuple[Table, str | None]:
+def table_and_branch(lake: LakeContext, name: Name) -> tuple[Table, str | None]:
     """The table to write to, and the branch of it that a name such as `db.t.branch_audit` says."""
     find = find_in(lake)
     *parts, last = name
@@ -118,7 +116,7 @@ def called_short(text: str | None, table: Name) -> str | None:
     return text if is_plain else shortened(text, table)  # type: ignore[arg-type]
 
 
-def identifier(lake: Lake, name: Name) -> Name:
+def identifier(lake: LakeContext, name: Name) -> Name:
     """The name of a table that may not exist yet, without that of the catalog; one that exists is meant as it is."""
     begins_with_catalog = len(name) > 2 and name[0] == lake.catalog.name
     return name[1:] if begins_with_catalog and not lake.catalog.table_exists(name) else name

@@ -8,15 +8,13 @@ What follows SET: columns and the expressions they get.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from neve.ops.context import LakeContext
 from neve.ops.results import DeleteResult, UpdateResult
 from neve.predicate.column_names import parted, spelled
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, Options, called_short, table_and_branch
-
-if TYPE_CHECKING:
-    from neve.lake import Lake
 
 
 @dataclass(frozen=True)
@@ -63,11 +61,11 @@ class Update:
     where: str | None = None
     alias: str | None = None
 
-    def run(self, lake: Lake, options: Options) -> UpdateResult:
+    def run(self, lake: LakeContext, options: Options) -> UpdateResult:
         """Change the rows."""
         return self.builder(lake, options).execute()
 
-    def builder(self, lake: Lake, options: Options) -> Any:
+    def builder(self, lake: LakeContext, options: Options) -> Any:
         """The statement as the API builds it; nothing has happened yet."""
         table, branch = table_and_branch(lake, self.table)
         statement = options.on_branch(branch).applied(table.update())
@@ -98,11 +96,11 @@ class Delete:
     where: str | None = None
     alias: str | None = None
 
-    def run(self, lake: Lake, options: Options) -> DeleteResult:
+    def run(self, lake: LakeContext, options: Options) -> DeleteResult:
         """Delete the rows."""
         return self.builder(lake, options).execute()
 
-    def builder(self, lake: Lake, options: Options) -> Any:
+    def builder(self, lake: LakeContext, options: Options) -> Any:
         """The statement as the API builds it; nothing has happened yet."""
         table, branch = table_and_branch(lake, self.table)
         statement = options.on_branch(branch).applied(table.delete())

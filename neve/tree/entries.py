@@ -343,6 +343,10 @@ class EntryTable:
         for spec_id in ids:
             yield spec_id, self.filter(pc.equal(self["spec_id"], spec_id))
 
+    def count_by_spec(self) -> dict[int, int]:
+        """The number of files of each partition spec."""
+        return {spec_id: len(part) for spec_id, part in self.by_spec()} if len(self) else {}
+
     def partition_codes(self) -> tuple[np.ndarray[Any, Any], EntryTable]:
         """A number per file that is equal for files of one partition, and for each number the first file that has it.
 

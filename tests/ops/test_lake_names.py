@@ -12,7 +12,7 @@ import pytest
 
 import neve
 from neve.errors import NeveError, TableError, UserError
-from neve.ops import commit as ops_publish
+from neve.ops.context import TableContext
 from neve.ops.metadata import evolve
 from neve.ops.metadata.evolve_schema import SchemaChange
 
@@ -144,13 +144,13 @@ def test_a_table_that_is_dropped_meanwhile_is_one_error_and_nothing_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     lake = neve.connect(tmp_path)
-    table, publish = lake.create_table("db.t", "id bigint"), ops_publish.publish
+    table, publish = lake.create_table("db.t", "id bigint"), TableContext.commit
 
-    def meanwhile(*asked: Any) -> Any:
+    def meanwhile(*asked: Any, **options: Any) -> Any:
         lake.drop_table("db.t", purge=True)
-        return publish(*asked)
+        return publish(*asked, **options)
 
-    monkeypatch.setattr(ops_publish, "publish", meanwhile)
+    monkeypatch.setattr(TableContext, "commit", meanwhile)
     with pytest.raises(TableError, match="does not exist any more"):
         table.append([{"id": 1}])
     assert [path for path in (tmp_path / "db").rglob("*") if path.is_file()] == []

@@ -13,7 +13,7 @@ import neve
 from neve.catalog.sql import SqlTables
 from neve.catalog.swap import Fate, MaybeSwapped
 from neve.errors import CommitConflict, CommitUnknown, TableError, UserError
-from neve.ops import commit as ops_publish
+from neve.ops.context import TableContext
 from neve.source import batch_write as writing
 from tests.spark_source.play import source, task, travelled, write
 from tests.spark_source.test_epochs import files_in_table, files_on_disk
@@ -157,14 +157,14 @@ def test_rows_for_a_table_that_was_made_anew_meanwhile_go_nowhere(table: neve.Ta
 def test_a_verb_does_not_write_to_a_table_that_was_made_anew_meanwhile(
     table: neve.Table, lake_dir: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    lake, publish = neve.connect(lake_dir), ops_publish.publish
+    lake, publish = neve.connect(lake_dir), TableContext.commit
 
-    def meanwhile(*asked: Any) -> Any:
+    def meanwhile(*asked: Any, **options: Any) -> Any:
         lake.drop_table("db.t")
         lake.create_table("db.t", "region string, id bigint")
-        return publish(*asked)
+        return publish(*asked, **options)
 
-    monkeypatch.setattr(ops_publish, "publish", meanwhile)
+    monkeypatch.setattr(TableContext, "commit", meanwhile)
     with pytest.raises(TableError, match="made anew"):
         table.append(rows((3, "eu")))
     assert found(lake.table("db.t")) == []

@@ -19,7 +19,7 @@ from neve.cli.process import is_a, late
 from neve.cli.progress import watched
 
 if TYPE_CHECKING:
-    from neve.lake import Lake
+    from neve.ops.context import LakeContext
 
 
 _parse = late("neve.sql", "parse")
@@ -48,13 +48,13 @@ def sql(
     limit: Limit = 20,
 ) -> None:
     """Run one SQL statement: a query shows its rows, everything else what it did."""
-    lake, read = work.lake(), _parse(statement)
+    lake, read = work.lake().context, _parse(statement)
     options = _options(mode, isolation, branch, snapshot_properties=pairs(properties, "--snapshot-property"))
     with _pointing(statement):
         _carry_out(work, statement, lake, read, options, limit)
 
 
-def _carry_out(work: Work, statement: str, lake: Lake, read: Any, options: Any, limit: int) -> None:
+def _carry_out(work: Work, statement: str, lake: LakeContext, read: Any, options: Any, limit: int) -> None:
     builder = read.builder(lake, options) if hasattr(read, "builder") else None
     if builder is not None:
         _built(work, statement, builder)
@@ -89,7 +89,7 @@ def _did_nothing(result: Any) -> bool:
     return not any(told[kind] for kind in kinds if kind in told)
 
 
-def _run(work: Work, lake: Lake, read: Any, options: Any, limit: int) -> None:
+def _run(work: Work, lake: LakeContext, read: Any, options: Any, limit: int) -> None:
     """A query, or a statement that changes a table."""
     if is_a(read, _DROP):
         confirm(work, f"Drop {'.'.join(read.table)}{' and delete its files' if read.purge else ''}?")

@@ -19,7 +19,6 @@ Writes: table metadata only. Deletes data files, delete files, manifests, manife
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -28,6 +27,7 @@ from typing import Literal, Self, cast, get_args
 from neve.catalog.rest import RestTables
 from neve.commit.cleanup import delete_reach
 from neve.commit.expiry import Expiry, unused_specs_and_schemas
+from neve.commit.outcome import Committed
 from neve.commit.reachable_files import Left, left_by, roots_of
 from neve.display.format import listed, several
 from neve.display.html import Explained, Summarised
@@ -36,9 +36,9 @@ from neve.model.metadata import TableMetadata
 from neve.model.metadata_updates import fold
 from neve.ops.context import TableContext
 from neve.ops.events import Step, tell
-from neve.ops.maintenance.base import refuse_to_delete
 from neve.ops.metadata.evolve import Change, land
 from neve.ops.results import milliseconds
+from neve.ops.verb import Execution, PendingCommit, Verb
 from neve.plan.retention import Rules, retention
 
 Cleanup = Literal["all", "metadata", "none"]
@@ -116,15 +116,16 @@ class ExpireResult(Summarised):
 
 
 @dataclass(frozen=True)
-class ExpireSnapshots:
+class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
     """An expiry on its way: what goes, then `.plan()`, `.explain()` or `.execute()`."""
 
-    context: TableContext
     cut_off_ms: int | None = None
     least: int | None = None
     named: frozenset[int] = frozenset()
     cleans_metadata: bool = False
     level: Cleanup = "all"
+
+    title = "expiry of snapshots"
 
     # -- building ----------------------------------------------------------------------------------------------------
 
@@ -159,23 +160,14 @@ class ExpireSnapshots:
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
-    def plan(self) -> ExpirePlan:
-        """Which snapshots would go and which files would be deleted; nothing is touched."""
-        return self._planned(self._known(self.context.refreshed()))
-
-    def explain(self) -> str:
-        """The plan in words."""
-        return self.plan().explain()
-
-    def _known(self, context: TableContext) -> TableContext:
-        """The table, once it is clear that it may be cleaned and has the snapshots that were named."""
-        refuse_to_delete(context, "expire snapshots of")
+    def _plan(self, context: TableContext) -> ExpirePlan:
+        context.refuse_to_delete_files("expire snapshots of")
         known = context.metadata.lazy_snapshots.positions
         for snapshot_id in sorted(self.named - known.keys()):
             raise UnknownName("snapshot", snapshot_id, known, f"table {context.name}")
-        return context
+        return self._plan_expiry(context)
 
-    def _planned(self, context: TableContext) -> ExpirePlan:
+    def _plan_expiry(self, context: TableContext) -> ExpirePlan:
         metadata = context.metadata
         found = retention(metadata, self._rules(context))
         unused = unused_specs_and_schemas(context.io, metadata, found.kept) if self.cleans_metadata else ((), ())
@@ -200,35 +192,42 @@ class ExpireSnapshots:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def execute(self) -> ExpireResult:
-        """Take the snapshots out of the table, then delete the files that only they led to."""
-        started, context = time.monotonic(), self._known(self.context.refreshed())
-        tried: list[tuple[TableMetadata, ExpirePlan]] = []
+    def _write(self, context: TableContext, plan: ExpirePlan, execution: Execution) -> _Expired:
+        """Take the snapshots out of the metadata, then delete the files that only they led to."""
+        tried = [(context.metadata, plan)]
 
         def change(state: TableContext) -> Change:
-            tell(Step("plan"))
-            plan = self._planned(state)
-            tried.append((state.metadata, plan))
-            is_served = isinstance(state.catalog, RestTables)
-            requirements = plan.expiry.requirements(state.metadata, is_served=is_served)
-            return requirements, plan.expiry.updates(one_by_one=is_served)
+            if state is not context:  # a concurrent writer was faster
+                tell(Step("plan"))
+                tried.append((state.metadata, self._plan_expiry(state)))
+            expiry, is_served = tried[-1][1].expiry, isinstance(state.catalog, RestTables)
+            return expiry.requirements(state.metadata, is_served=is_served), expiry.updates(one_by_one=is_served)
 
-        land(context, change, "expiry of snapshots")
-        before, plan = tried[-1]
-        if not plan.expiry:
-            return ExpireResult(attempts=len(tried))
-        left = self._settled(context, before, plan)
+        land(context, change, self.title)
+        before, landed = tried[-1]
+        if not landed.expiry:
+            return _Expired(landed, Left(), {}, len(tried))
+        left = self._settled(context, before, landed)
         tell(Step("delete files", total=len(left), unit="files"))
         kept = delete_reach(context.io, left.reach, _roots(context, before))
+        outside = dict.fromkeys(left.outside, "it lies outside the table")
+        return _Expired(landed, left.without(kept), outside | kept, len(tried))
+
+    def _result(
+        self, context: TableContext, plan: ExpirePlan, written: _Expired, committed: Committed, execution: Execution
+    ) -> ExpireResult:
+        landed = written.plan
+        if not landed.expiry:
+            return ExpireResult(attempts=written.attempts)
         return ExpireResult(
-            plan.snapshot_ids,
-            plan.refs,
-            plan.expiry.spec_ids,
-            plan.expiry.schema_ids,
-            deleted=left.without(kept),
-            files_kept=dict.fromkeys(left.outside, "it lies outside the table") | kept,
-            attempts=len(tried),
-            seconds=round(time.monotonic() - started, 3),
+            landed.snapshot_ids,
+            landed.refs,
+            landed.expiry.spec_ids,
+            landed.expiry.schema_ids,
+            deleted=written.deleted,
+            files_kept=written.files_kept,
+            attempts=written.attempts,
+            seconds=execution.total_seconds,
         )
 
     def _settled(self, context: TableContext, before: TableMetadata, plan: ExpirePlan) -> Left:
@@ -236,6 +235,16 @@ class ExpireSnapshots:
         after = context.refreshed().metadata
         came = after.lazy_snapshots.positions.keys() - set(plan.kept)
         return self._left(context, before, after) if came else plan.left
+
+
+@dataclass(frozen=True)
+class _Expired(PendingCommit):
+    """The plan that landed, and what became of the files that only expired snapshots led to."""
+
+    plan: ExpirePlan
+    deleted: Left
+    files_kept: Mapping[str, str]
+    attempts: int
 
 
 def _roots(context: TableContext, metadata: TableMetadata) -> tuple[str, ...]:

@@ -19,17 +19,18 @@ from typing import Any, Self
 
 import pyarrow.compute as pc
 
+from neve.commit.outcome import Committed
 from neve.display.format import several
 from neve.display.html import Explained, Summarised
 from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.ops.events import Step, tell
-from neve.ops.maintenance.base import may_delete
 from neve.ops.maintenance.expire_snapshots import ExpireSnapshots
 from neve.ops.maintenance.remove_dangling_deletes import RemoveDanglingDeletes
 from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.ops.maintenance.rewrite_manifests import RewriteManifests
 from neve.ops.maintenance.rewrite_position_deletes import RewritePositionDeletes
+from neve.ops.verb import Execution, PendingCommit, Verb
 from neve.plan.rewrite import RewritePlan
 from neve.tree.entries import EntryTable
 
@@ -95,12 +96,13 @@ class MaintenanceResult(Summarised):
 
 
 @dataclass(frozen=True)
-class Maintain:
+class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
     """Care for a table on its way: `.budget(bytes=…, seconds=…)`, then `.plan()`, `.explain()` or `.execute()`."""
 
-    context: TableContext
     most_bytes: int | None = None
     most_seconds: float | None = None
+
+    title = "maintenance"
 
     def budget(self, *, bytes: int | None = None, seconds: float | None = None) -> Self:  # noqa: A002
         """How much may be read, or how long it may take."""
@@ -109,27 +111,29 @@ class Maintain:
                 raise UserError(f"A budget of {value!r} {name} allows nothing: give a number above 0.")
         return replace(self, most_bytes=bytes, most_seconds=seconds)
 
-    def plan(self) -> MaintenancePlan:
-        """What would be done; nothing is touched."""
-        found = sorted(_proposals(self.context.refreshed()), key=lambda p: (p.verb in _AFTER_FILES, -p.pays))
+    def _plan(self, context: TableContext) -> MaintenancePlan:
+        found = sorted(_proposals(context), key=lambda p: (p.verb in _AFTER_FILES, -p.pays))
         return self._within(found)
 
-    def explain(self) -> str:
-        """The plan in words."""
-        return self.plan().explain()
-
-    def execute(self) -> MaintenanceResult:
-        """Do what the plan says, step by step, as far as the budget goes."""
-        tell(Step("plan"))
-        started, plan = time.monotonic(), self.plan()
+    def _write(self, context: TableContext, plan: MaintenancePlan, execution: Execution) -> _FinishedSteps:
+        """Run the steps of the plan, as far as the budget goes; each step commits by itself."""
         results: list[tuple[str, Any]] = []
         waiting = list(plan.steps)
-        while waiting and not self._is_late(started):
+        while waiting and not self._is_late(execution.started):
             step = waiting.pop(0)
             tell(Step(step.verb, len(results), len(plan.steps), "steps"))
-            results.append((step.verb, self._run(step, started)))
-        seconds = round(time.monotonic() - started, 3)
-        return MaintenanceResult(tuple(results), (*waiting, *plan.left_out), seconds)
+            results.append((step.verb, self._run(step, execution.started)))
+        return _FinishedSteps(tuple(results), tuple(waiting))
+
+    def _result(
+        self,
+        context: TableContext,
+        plan: MaintenancePlan,
+        written: _FinishedSteps,
+        committed: Committed,
+        execution: Execution,
+    ) -> MaintenanceResult:
+        return MaintenanceResult(written.results, (*written.waiting, *plan.left_out), execution.total_seconds)
 
     def _within(self, found: list[Proposal]) -> MaintenancePlan:
         """The steps the budget of bytes allows; of a compaction a part may do."""
@@ -173,6 +177,14 @@ class Maintain:
         return self.most_seconds is not None and time.monotonic() - started >= self.most_seconds
 
 
+@dataclass(frozen=True)
+class _FinishedSteps(PendingCommit):
+    """The results of the steps that ran, and the steps for which no time was left."""
+
+    results: tuple[tuple[str, Any], ...]
+    waiting: tuple[Proposal, ...]
+
+
 _VERBS: dict[str, Callable[[TableContext], Any]] = {
     "rewrite_position_deletes": lambda context: RewritePositionDeletes(context).equality_deletes(),
     "remove_dangling_deletes": RemoveDanglingDeletes,
@@ -196,7 +208,7 @@ def _proposals(context: TableContext) -> Iterator[Proposal]:
         fewer = manifests.manifests - sum(g.pieces for g in manifests.groups)
         why = f"{several(manifests.manifests, 'manifest')} of {several(manifests.files, 'file')}"
         yield Proposal("rewrite_manifests", why, max(fewer, 0), sum(g.bytes for g in manifests.groups))
-    if may_delete(context):
+    if context.may_delete_files:
         expiry = ExpireSnapshots(context).plan()
         if expiry.snapshot_ids or expiry.refs:
             refs = f"{several(len(expiry.refs), 'old reference')}, " if expiry.refs else ""

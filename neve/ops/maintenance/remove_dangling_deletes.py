@@ -12,18 +12,16 @@ Writes: no files but manifests; the snapshot is a `replace`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neve.commit.actions import Removed, RewriteFiles
-from neve.commit.outcome import Outcome
+from neve.commit.outcome import Committed
 from neve.commit.summary import Tally
 from neve.display.format import several
 from neve.display.html import Summarised
-from neve.ops.commit import land_anew
 from neve.ops.context import TableContext
-from neve.ops.maintenance.base import Tidying
+from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
 from neve.plan.delete_files import DanglingPlan, dangling
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest
@@ -51,10 +49,12 @@ class DanglingResult(Summarised):
 
 
 @dataclass(frozen=True)
-class RemoveDanglingDeletes(Tidying[DanglingPlan]):
+class RemoveDanglingDeletes(SnapshotVerb[DanglingPlan, DanglingResult]):
     """A removal of dangling deletes on its way: `.branch(name)`, then `.plan()`, `.explain()` or `.execute()`."""
 
-    def _planned(self, context: TableContext) -> DanglingPlan:
+    title = "removal of dangling deletes"
+
+    def _plan(self, context: TableContext) -> DanglingPlan:
         head = context.head(self.target_branch)
         manifests = [m for m in manifests_of(context.io, context.metadata, head) if m.may_hold_live_files]
         deletes = _read(context, manifests, True, DETAIL.names)
@@ -65,32 +65,36 @@ class RemoveDanglingDeletes(Tidying[DanglingPlan]):
         data = _read(context, manifests, False, statistics)
         return DanglingPlan(head_id, dangling(data, deletes), len(deletes))
 
-    def execute(self) -> DanglingResult:
-        """Take the dangling delete files out of the table; the files go when their snapshots expire."""
-        started = time.monotonic()
-        landed = land_anew(self.context.refreshed(), self._planned, self._removed, "removal of dangling deletes")
-        done = landed.committed
-        if done is None or done.snapshot_id is None:
-            return DanglingResult(reruns=landed.reruns)
-        tally = Tally.of(landed.plan.deletes)
+    def _write(self, context: TableContext, plan: DanglingPlan, execution: Execution) -> PendingCommit:
+        """Write nothing: the commit takes the delete files out of the table. They are deleted by a later expiry."""
+        if not len(plan.deletes):
+            return PendingCommit()
+        action = RewriteFiles(
+            removed_deletes=Removed(plan.deletes), start_snapshot_id=plan.snapshot_id, covers=frozenset()
+        )
+        return PendingCommit(action=action)
+
+    def _result(
+        self,
+        context: TableContext,
+        plan: DanglingPlan,
+        written: PendingCommit,
+        committed: Committed,
+        execution: Execution,
+    ) -> DanglingResult:
+        if committed.snapshot_id is None:
+            return DanglingResult(reruns=execution.reruns)
+        tally = Tally.of(plan.deletes)
         return DanglingResult(
-            snapshot_id=done.snapshot_id,
+            snapshot_id=committed.snapshot_id,
             delete_files_removed=tally.delete_files,
             vectors_removed=tally.vectors,
             equality_delete_files_removed=tally.equality_delete_files,
             bytes_removed=tally.bytes,
-            attempts=done.attempts,
-            reruns=landed.reruns,
-            seconds=round(time.monotonic() - started, 3),
+            attempts=committed.attempts,
+            reruns=execution.reruns,
+            seconds=execution.total_seconds,
         )
-
-    def _removed(self, context: TableContext, plan: DanglingPlan) -> Outcome | None:
-        if not len(plan.deletes):
-            return None
-        action = RewriteFiles(
-            removed_deletes=Removed(plan.deletes), start_snapshot_id=plan.snapshot_id, covers=frozenset()
-        )
-        return self._commit(context, action)
 
 
 def _read(context: TableContext, manifests: Sequence[Manifest], is_deletes: bool, detail: Sequence[str]) -> EntryTable:

@@ -23,7 +23,6 @@ that has no snapshots leads to nothing; it may be what a creation that was kille
 from __future__ import annotations
 
 import re
-import time
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,7 @@ from pyiceberg.io import FileIO
 
 from neve.catalog.metadata_files import read_metadata
 from neve.commit.cleanup import Prefixes, delete_orphans, hidden, sort_out
+from neve.commit.outcome import Committed
 from neve.commit.reachable_files import reachable, roots_of
 from neve.display.format import several
 from neve.display.html import Explained, Summarised
@@ -48,8 +48,8 @@ from neve.io.parallel import in_threads, readers
 from neve.io.paths import canonical, canonical_all, has_folders, inside, inside_all
 from neve.ops.context import TableContext
 from neve.ops.events import Step, tell
-from neve.ops.maintenance.base import refuse_to_delete
 from neve.ops.results import milliseconds
+from neve.ops.verb import Execution, PendingCommit, Verb
 
 _HEAD = 4 << 10
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]*)"')
@@ -102,6 +102,7 @@ class OrphanPlan(Explained):
     files_young: int = 0  # not in use, and too young to tell
     mismatched: tuple[str, ...] = ()  # a file of the table has the same path below another scheme or authority
     other_tables: tuple[str, ...] = ()  # folders in which other tables lie
+    metadata_location: str = ""  # of the state of the table that the files were compared with
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -149,10 +150,9 @@ class OrphanResult(Summarised):
 
 
 @dataclass(frozen=True)
-class RemoveOrphanFiles:
+class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
     """A search for orphans on its way: where and how old, then `.plan()`, `.explain()` or `.execute()`."""
 
-    context: TableContext
     is_dry: bool = True
     cut_off_ms: int | None = None
     may_be_young: bool = False
@@ -160,6 +160,8 @@ class RemoveOrphanFiles:
     same_schemes: Mapping[str, str] = field(default_factory=dict)
     same_authorities: Mapping[str, str] = field(default_factory=dict)
     mode: MismatchMode = "error"
+
+    title = "removal of orphan files"
 
     # -- building ----------------------------------------------------------------------------------------------------
 
@@ -200,17 +202,8 @@ class RemoveOrphanFiles:
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
-    def plan(self) -> OrphanPlan:
-        """Which files nothing leads to; nothing is deleted."""
-        return self._planned(self.context.refreshed())[0]
-
-    def explain(self) -> str:
-        """The plan in words."""
-        return self.plan().explain()
-
-    def _planned(self, context: TableContext) -> tuple[OrphanPlan, TableContext]:
-        """The plan, and the state of the table it was made on."""
-        refuse_to_delete(context, "remove orphan files of")
+    def _plan(self, context: TableContext) -> OrphanPlan:
+        context.refuse_to_delete_files("remove orphan files of")
         cut_off, location = self._cut_off(context), self._location(context)
         tell(Step("list the folder"))
         stored = listing(context.io, location)
@@ -227,8 +220,8 @@ class RemoveOrphanFiles:
         # A file whose age is not known counts as young.
         is_old = pc.less(unknown["modified_ms"], cut_off).fill_null(False)
         found = unknown.filter(is_old).sort_by("path")
-        plan = OrphanPlan(location, found, len(stored), len(unknown) - len(found), mismatched, others)
-        return plan, context
+        young, state = len(unknown) - len(found), context.iceberg.metadata_location
+        return OrphanPlan(location, found, len(stored), young, mismatched, others, state)
 
     def _cut_off(self, context: TableContext) -> int:
         now = context.environment.now_ms()
@@ -284,29 +277,43 @@ class RemoveOrphanFiles:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def execute(self) -> OrphanResult:
-        """Find the orphans, and delete them unless this is a dry run."""
-        started = time.monotonic()
-        plan, context = self._planned(self.context.refreshed())
-        orphans, kept = plan.orphans, dict[str, str]()
-        if not self.is_dry:
-            orphans = self._still(orphans, context)
-            tell(Step("delete files", total=len(orphans), unit="files"))
-            kept = delete_orphans(context.io, orphans["path"].to_pylist(), plan.location)
+    def _write(self, context: TableContext, plan: OrphanPlan, execution: Execution) -> _DeletedOrphans:
+        """Delete the orphans, unless this is a dry run."""
+        if self.is_dry:
+            return _DeletedOrphans(plan.orphans, {})
+        orphans = self._still_orphans(plan, context.refreshed())
+        tell(Step("delete files", total=len(orphans), unit="files"))
+        return _DeletedOrphans(orphans, delete_orphans(context.io, orphans["path"].to_pylist(), plan.location))
+
+    def _still_orphans(self, plan: OrphanPlan, now: TableContext) -> pa.Table:
+        """The files of the plan that are orphans still: a slow job may have committed an old file meanwhile."""
+        if not len(plan.orphans) or now.iceberg.metadata_location == plan.metadata_location:
+            return plan.orphans
+        return self._sorted(plan.orphans, _known(now))[0]
+
+    def _result(
+        self,
+        context: TableContext,
+        plan: OrphanPlan,
+        written: _DeletedOrphans,
+        committed: Committed,
+        execution: Execution,
+    ) -> OrphanResult:
         return OrphanResult(
-            tuple(orphans["path"].to_pylist()),
-            int(pc.sum(orphans["size"]).as_py() or 0),
+            tuple(written.orphans["path"].to_pylist()),
+            int(pc.sum(written.orphans["size"]).as_py() or 0),
             self.is_dry,
-            kept,
-            round(time.monotonic() - started, 3),
+            written.files_kept,
+            execution.total_seconds,
         )
 
-    def _still(self, orphans: pa.Table, context: TableContext) -> pa.Table:
-        """The orphans that are orphans still: a slow job may have committed an old file meanwhile."""
-        now = context.refreshed()
-        if not len(orphans) or now.iceberg.metadata_location == context.iceberg.metadata_location:
-            return orphans
-        return self._sorted(orphans, _known(now))[0]
+
+@dataclass(frozen=True)
+class _DeletedOrphans(PendingCommit):
+    """The orphans, and those of them that could not be deleted with the reason."""
+
+    orphans: pa.Table
+    files_kept: Mapping[str, str]
 
 
 def _texts(given: Any, name: str) -> dict[str, str]:

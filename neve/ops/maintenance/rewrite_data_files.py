@@ -26,13 +26,14 @@ from typing import Any, Self
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 
-from neve.commit.summary import refuse_own_names
+from neve.commit.outcome import Committed
 from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.ops.events import Progress
-from neve.ops.maintenance.rewrite_run import RewriteOrders, RewriteRun
+from neve.ops.maintenance.rewrite_run import CompactionOutcome, RewriteOrders, RewriteRun
 from neve.ops.maintenance.row_order import Arrangement, RowOrder
 from neve.ops.results import RewriteResult
+from neve.ops.verb import Execution, SnapshotVerb
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
 from neve.plan.rewrite import RewritePlan, RewritePlanningResult, SpecMode, Unopened, plan_rewrite
@@ -44,21 +45,20 @@ from neve.tree.read import Choice, manifests_of, read_entries
 
 
 @dataclass(frozen=True)
-class RewriteDataFiles:
+class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
     """A compaction on its way: options, then `.plan()`, `.plan_with_stats()`, `.explain()` or `.execute()`."""
 
-    context: TableContext
     condition: str | BooleanExpression | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
     spec_mode: SpecMode = SpecMode.CURRENT
     is_strict: bool = False
     is_case_sensitive: bool = True
-    target_branch: str = "main"
-    properties: Mapping[str, str] = field(default_factory=dict)
     told: Callable[[Progress], None] = lambda progress: None
     is_enough: Callable[[Progress], bool] = lambda progress: False
     arrangement: Arrangement | None = None  # None: rows stay in the order they are found in
     verifies: bool = False
+
+    title = "compaction"
 
     # -- building ----------------------------------------------------------------------------------------------------
 
@@ -106,14 +106,6 @@ class RewriteDataFiles:
         """Whether names in the filter must be of the case they have in the table."""
         return replace(self, is_case_sensitive=value)
 
-    def branch(self, name: str) -> Self:
-        """Compact a branch instead of main."""
-        return replace(self, target_branch=name)
-
-    def snapshot_property(self, name: str, value: str) -> Self:
-        """Add a property to the summary of the snapshots."""
-        return replace(self, properties={**self.properties, name: value})
-
     def on_progress(self, told: Callable[[Progress], None]) -> Self:
         """Be told how far it is; raising in the function cancels the work and leaves the table as it was."""
         return replace(self, told=told)
@@ -140,16 +132,11 @@ class RewriteDataFiles:
 
     def plan_with_stats(self) -> RewritePlanningResult:
         """The plan, and how often the filter had to take files it could not judge."""
-        context = self.context.refreshed()
-        self._order(context)  # what it would be refused for is told before there is anything to rewrite
-        return self._planned(context)
+        return self._plan(self.context.refreshed())
 
-    def explain(self) -> str:
-        """The plan in words."""
-        return self.plan().explain()
-
-    def _planned(self, context: TableContext, only: Container[str] | None = None) -> RewritePlanningResult:
+    def _plan(self, context: TableContext, only: Container[str] | None = None) -> RewritePlanningResult:
         """The plan of all data files, or only of those at some paths."""
+        self._order(context)  # what it would be refused for is told before there is anything to rewrite
         options = self._options(context)
         head = context.head(self.target_branch)
         condition = self._condition(context)
@@ -197,17 +184,24 @@ class RewriteDataFiles:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def execute(self) -> RewriteResult:
-        """Rewrite the groups of the plan and commit them."""
-        refuse_own_names(self.properties)
-        context = self.context.refreshed()
-        return RewriteRun(context, self._planned, self._orders(self._order(context))).run()
+    def _write(self, context: TableContext, planned: RewritePlanningResult, execution: Execution) -> CompactionOutcome:
+        """Rewrite the groups of the plan and commit them in batches."""
+        order = self._order(context)
+        orders = RewriteOrders(self.target_branch, self.properties, self.told, order, self.verifies, self.is_enough)
+        return RewriteRun(context, self._plan, orders, execution).run(planned)
+
+    def _result(
+        self,
+        context: TableContext,
+        planned: RewritePlanningResult,
+        written: CompactionOutcome,
+        committed: Committed,
+        execution: Execution,
+    ) -> RewriteResult:
+        return replace(written.result, filter_stats=planned.filter_stats, seconds=execution.total_seconds)
 
     def _order(self, context: TableContext) -> RowOrder | None:
         return None if self.arrangement is None else self.arrangement.order(context, self._options(context))
-
-    def _orders(self, order: RowOrder | None) -> RewriteOrders:
-        return RewriteOrders(self.target_branch, self.properties, self.told, order, self.verifies, self.is_enough)
 
 
 def _read(

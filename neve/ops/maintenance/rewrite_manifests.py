@@ -18,18 +18,16 @@ Writes: manifests of existing files, one spec and kind each, of about `commit.ma
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Self
 
 from neve.commit.actions import RewriteManifests as Replacement
-from neve.commit.outcome import Outcome
+from neve.commit.outcome import Committed
 from neve.display.format import several
 from neve.display.html import Summarised
 from neve.errors import UserError
-from neve.ops.commit import land_anew
 from neve.ops.context import TableContext
-from neve.ops.maintenance.base import Tidying
+from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
 from neve.plan.manifests import ManifestPlan, plan_manifests, regrouped
 from neve.tree.entries import DETAIL, EntryTable
 from neve.tree.read import manifests_of, read_entries, with_detail
@@ -58,11 +56,13 @@ class RewriteManifestsResult(Summarised):
 
 
 @dataclass(frozen=True)
-class RewriteManifests(Tidying[ManifestPlan]):
+class RewriteManifests(SnapshotVerb[ManifestPlan, RewriteManifestsResult]):
     """A rewrite of manifests on its way: `.cluster_by(…)`, then `.plan()`, `.explain()` or `.execute()`."""
 
     spec_id: int | None = None
     fields: tuple[str, ...] | None = None
+
+    title = "rewrite of manifests"
 
     # -- building ----------------------------------------------------------------------------------------------------
 
@@ -79,7 +79,9 @@ class RewriteManifests(Tidying[ManifestPlan]):
             raise UserError("Name the partition fields to cluster by, or leave cluster_by out to use all of them.")
         return replace(self, fields=fields)
 
-    def _planned(self, context: TableContext) -> ManifestPlan:
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def _plan(self, context: TableContext) -> ManifestPlan:
         head = context.head(self.target_branch)
         # What shows another side of a manifest goes where the manifest goes.
         manifests = [m for m in manifests_of(context.io, context.metadata, head) if not m.is_view]
@@ -92,38 +94,36 @@ class RewriteManifests(Tidying[ManifestPlan]):
             snapshot_id=None if head is None else head.snapshot_id,
         )
 
-    # -- running -----------------------------------------------------------------------------------------------------
+    def _write(self, context: TableContext, plan: ManifestPlan, execution: Execution) -> PendingCommit:
+        """Read what the new manifests hold; the commit writes them."""
+        if not plan.groups:
+            return PendingCommit()
+        groups: list[EntryTable] = []
+        with execution.phase("read manifests"):
+            for group in plan.groups:
+                detailed = with_detail(context.io, group.entries, group.manifests, DETAIL.names)
+                groups += regrouped(group, detailed, self.fields)
+        removed = frozenset(m.path for g in plan.groups for m in g.manifests)
+        return PendingCommit(action=Replacement(removed, tuple(groups)))
 
-    def execute(self) -> RewriteManifestsResult:
-        """Write the new manifests and commit them in place of the old ones."""
-        started = time.monotonic()
-        landed = land_anew(self.context.refreshed(), self._planned, self._replaced, "rewrite of manifests")
-        done, plan = landed.committed, landed.plan
-        if done is None or done.snapshot_id is None:
-            return RewriteManifestsResult(manifests_kept=plan.manifests_kept, reruns=landed.reruns)
+    def _result(
+        self,
+        context: TableContext,
+        plan: ManifestPlan,
+        written: PendingCommit,
+        committed: Committed,
+        execution: Execution,
+    ) -> RewriteManifestsResult:
+        if committed.snapshot_id is None:
+            return RewriteManifestsResult(manifests_kept=plan.manifests_kept, reruns=execution.reruns)
+        summary = context.refreshed().snapshot_summary(committed.snapshot_id)
         return RewriteManifestsResult(
-            snapshot_id=done.snapshot_id,
+            snapshot_id=committed.snapshot_id,
             manifests_rewritten=plan.manifests,
-            manifests_added=self._added(done.snapshot_id),
+            manifests_added=int(summary.get("manifests-created", 0)),
             manifests_kept=plan.manifests_kept,
             files=plan.files,
-            attempts=done.attempts,
-            reruns=landed.reruns,
-            seconds=round(time.monotonic() - started, 3),
+            attempts=committed.attempts,
+            reruns=execution.reruns,
+            seconds=execution.total_seconds,
         )
-
-    def _replaced(self, context: TableContext, plan: ManifestPlan) -> Outcome | None:
-        if not plan.groups:
-            return None
-        groups: list[EntryTable] = []
-        for group in plan.groups:
-            detailed = with_detail(context.io, group.entries, group.manifests, DETAIL.names)
-            groups += regrouped(group, detailed, self.fields)
-        removed = frozenset(m.path for g in plan.groups for m in g.manifests)
-        return self._commit(context, Replacement(removed, tuple(groups)))
-
-    def _added(self, snapshot_id: int) -> int:
-        """How many manifests the snapshot says it created."""
-        snapshot = self.context.refreshed().metadata.snapshot_by_id(snapshot_id)
-        said = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
-        return int(said.get("manifests-created", 0))

@@ -13,7 +13,6 @@ Writes: delete files under the spec and partition of the data files they are abo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -25,14 +24,13 @@ from pyiceberg.expressions import BooleanExpression
 from pyspark.sql import functions as F  # noqa: N812
 
 from neve.commit.actions import Removed, RewriteFiles
-from neve.commit.outcome import Outcome
+from neve.commit.outcome import Committed
 from neve.display.html import Summarised
 from neve.errors import CorruptFile, UnknownName, UnsupportedFeature, UserError
 from neve.io.deletion_vectors import PositionSet
-from neve.ops.commit import land_anew
 from neve.ops.context import TableContext
-from neve.ops.maintenance.base import Tidying
 from neve.ops.rows.changed_files import Touched, folded
+from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
 from neve.plan.delete_files import DeletesPlan, plan_delete_rewrite
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
@@ -86,12 +84,14 @@ class DeletesResult(Summarised):
 
 
 @dataclass(frozen=True)
-class RewritePositionDeletes(Tidying[DeletesPlan]):
+class RewritePositionDeletes(SnapshotVerb[DeletesPlan, DeletesResult]):
     """A rewrite of delete files on its way: options, then `.plan()`, `.explain()` or `.execute()`."""
 
     condition: str | BooleanExpression | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
     equality_too: bool = False
+
+    title = "rewrite of delete files"
 
     def where(self, condition: str | BooleanExpression) -> Self:
         """Take only delete files of partitions that may hold rows for which this is true."""
@@ -114,7 +114,7 @@ class RewritePositionDeletes(Tidying[DeletesPlan]):
         """Replace equality deletes too, by the positions they hit."""
         return replace(self, equality_too=True)
 
-    def _planned(self, context: TableContext) -> DeletesPlan:
+    def _plan(self, context: TableContext) -> DeletesPlan:
         metadata = context.metadata
         schema = metadata.schema()
         condition = parse(self.condition, schema, time_zone=context.time_zone())
@@ -137,45 +137,49 @@ class RewritePositionDeletes(Tidying[DeletesPlan]):
             snapshot_id=None if head is None else head.snapshot_id,
         )
 
-    def execute(self) -> DeletesResult:
-        """Write the new delete files and put them in the place of the old ones."""
-        started = time.monotonic()
-        made: list[tuple[EntryTable, EntryTable]] = []
-        landed = land_anew(
-            self.context.refreshed(),
-            self._planned,
-            lambda context, plan: self._replaced(context, plan, made),
-            "rewrite of delete files",
-        )
-        done = landed.committed
-        if done is None or done.snapshot_id is None:
-            return DeletesResult(reruns=landed.reruns)
-        gone, added = made[-1]
-        return DeletesResult(
-            snapshot_id=done.snapshot_id,
-            delete_files_removed=len(gone),
-            delete_files_added=len(added),
-            bytes_removed=_bytes(gone),
-            bytes_added=_bytes(added),
-            attempts=done.attempts,
-            reruns=landed.reruns,
-            seconds=round(time.monotonic() - started, 3),
-        )
-
-    def _replaced(
-        self, context: TableContext, plan: DeletesPlan, made: list[tuple[EntryTable, EntryTable]]
-    ) -> Outcome | None:
+    def _write(self, context: TableContext, plan: DeletesPlan, execution: Execution) -> _WrittenDeletes:
         if plan.is_empty:
-            return None
-        gone, added = _Rewriting(context, plan).written()
-        made.append((gone, added))
+            nothing = EntryTable.empty(context.specs)
+            return _WrittenDeletes(nothing, nothing)
+        with execution.phase("write deletes"):
+            removed, added = _Rewriting(context, plan).written()
         action = RewriteFiles(
-            removed_deletes=Removed(gone),
+            removed_deletes=Removed(removed),
             added_deletes=added or None,
             start_snapshot_id=plan.snapshot_id,
             covers=frozenset(plan.scan.files["file_path"].to_pylist()),
         )
-        return self._commit(context, action, list(dict.fromkeys(added["file_path"].to_pylist())))
+        paths = list(dict.fromkeys(added["file_path"].to_pylist()))
+        return _WrittenDeletes(removed, added, action=action, written_files=paths)
+
+    def _result(
+        self,
+        context: TableContext,
+        plan: DeletesPlan,
+        written: _WrittenDeletes,
+        committed: Committed,
+        execution: Execution,
+    ) -> DeletesResult:
+        if committed.snapshot_id is None:
+            return DeletesResult(reruns=execution.reruns)
+        return DeletesResult(
+            snapshot_id=committed.snapshot_id,
+            delete_files_removed=len(written.removed),
+            delete_files_added=len(written.added),
+            bytes_removed=_bytes(written.removed),
+            bytes_added=_bytes(written.added),
+            attempts=committed.attempts,
+            reruns=execution.reruns,
+            seconds=execution.total_seconds,
+        )
+
+
+@dataclass(frozen=True)
+class _WrittenDeletes(PendingCommit):
+    """The delete files that are replaced, and the new ones."""
+
+    removed: EntryTable
+    added: EntryTable
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ were not committed are deleted, and the table is as it was after the last batch.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,6 @@ import pyarrow.compute as pc
 
 from neve.commit.actions import Removed, RewriteFiles
 from neve.commit.outcome import Committed, Conflict, Outcome, Rejected, require
-from neve.commit.protocol import commit
 from neve.errors import CommitConflict, NeveError, TableError, UserError
 from neve.io.files import delete_all
 from neve.ops.context import TableContext
@@ -25,6 +23,7 @@ from neve.ops.events import Progress, Step, tell
 from neve.ops.maintenance.remove_dangling_deletes import RemoveDanglingDeletes
 from neve.ops.maintenance.row_order import RowOrder
 from neve.ops.results import GroupResult, RewriteResult
+from neve.ops.verb import Execution, PendingCommit
 from neve.plan.rewrite import FileGroup, RewritePlan, RewritePlanningResult
 from neve.run.spark.rewrite import Rewriting, Rewritten
 from neve.run.spark.session import is_classic
@@ -94,6 +93,13 @@ class _Planned:
         return None if snapshot is None else snapshot.sequence_number
 
 
+@dataclass(frozen=True)
+class CompactionOutcome(PendingCommit):
+    """What a run did. Its batches are committed already, so no action is left."""
+
+    result: RewriteResult
+
+
 @dataclass
 class RewriteRun:
     """One execution: what was committed so far, and what is written and not committed."""
@@ -101,26 +107,24 @@ class RewriteRun:
     context: TableContext
     planned: Callable[[TableContext, Container[str] | None], RewritePlanningResult]  # of all files, or of some paths
     orders: RewriteOrders
-    started: float = field(default_factory=time.monotonic)
+    execution: Execution
     progress: Progress = field(default_factory=Progress)
     open: list[Rewritten] = field(default_factory=list)  # written, not committed
     result: RewriteResult = field(default_factory=RewriteResult)
 
-    def run(self) -> RewriteResult:
-        """Carry out the plan of the table as it is."""
-        tell(Step("plan"))
-        found = self.planned(self.context, None)
-        self._expect(found.plan.groups)
+    def run(self, planned: RewritePlanningResult) -> CompactionOutcome:
+        """Carry out a plan."""
+        plan = planned.plan
+        self._expect(plan.groups)
         try:
-            for batch in _batches(found.plan):
-                self._batch(_Planned(self.context, found.plan), batch, self.context.properties.reruns)
+            for batch in _batches(plan):
+                self._batch(_Planned(self.context, plan), batch, self.context.properties.reruns)
                 if self.orders.is_enough(self.progress):
                     break
         finally:
             self._delete(self.open)
-        removed = self._without_dangling(found.plan)
-        seconds = round(time.monotonic() - self.started, 3)
-        return replace(self.result, delete_files_removed=removed, filter_stats=found.filter_stats, seconds=seconds)
+        removed = self._without_dangling(plan)
+        return CompactionOutcome(replace(self.result, delete_files_removed=removed))
 
     def _batch(self, planned: _Planned, groups: Sequence[FileGroup], races: int) -> None:
         """Rewrite some groups and commit them together; those that lose a race are planned again, alone."""
@@ -264,15 +268,12 @@ class RewriteRun:
         """Commit; from the first attempt on only proof that nothing landed lets the files be deleted, there or here."""
         kept, self.open = self.open, [w for w in self.open if w not in written]
         tell(Step("commit"))
-        outcome = commit(
-            self.context.catalog,
-            self.context.iceberg,
+        outcome = self.context.commit(
             action,
             branch=self.orders.branch,
             properties=self.orders.properties,
-            environment=self.context.environment,
-            owned=_paths(written),
-            keeps_rejected=True,
+            written_files=_paths(written),
+            keep_files_if_rejected=True,
         )
         if isinstance(outcome, Rejected):
             self.open = kept
@@ -340,7 +341,7 @@ class RewriteRun:
             groups_done=now.groups_done + len(groups),
             bytes_done=now.bytes_done + sum(g.bytes for g in groups),
             files_done=now.files_done + sum(len(g.files) for g in groups),
-            seconds=round(time.monotonic() - self.started, 3),
+            seconds=self.execution.total_seconds,
         )
         tell(self.progress)
         self.orders.told(self.progress)

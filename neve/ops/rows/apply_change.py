@@ -1,4 +1,4 @@
-"""From a plan and the rows it concerns to files and a commit, in either mode.
+"""Write the files of a row change, in either mode.
 
 *Merge-on-read*: one job writes the new rows and tells which positions of which files they replace; those become
 deletes. *Copy-on-write*: one job tells which rows change, another rewrites the files that hold them. A file no live row
@@ -9,10 +9,9 @@ Everything written belongs to the commit. What is written before an error is del
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -21,18 +20,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from neve.commit.actions import Action, DeleteFiles, Overwrite, Removed, RowDelta
 from neve.commit.isolation import Command, Isolation, guarded
-from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected
-from neve.commit.protocol import commit
-from neve.errors import CommitConflict, UserError, WriteFailed
+from neve.errors import UserError, WriteFailed
 from neve.io.deletion_vectors import PositionSet
 from neve.io.files import delete_all
 from neve.ops.context import TableContext
-from neve.ops.events import Step, tell
-from neve.ops.plan_scan import plan as plan_of
-from neve.ops.results import ChangeResult
-from neve.ops.rows.changed_files import Made, Touched, by_spec, folded, live_rows, paths_of, result_of
-from neve.plan.row_change import ChangePlan, in_two, keep_their_place
-from neve.plan.scan import ScanPlan
+from neve.ops.rows.changed_files import Touched, WrittenChange, folded, paths_of
+from neve.ops.verb import Execution
+from neve.plan.row_change import ChangePlan, keep_their_place
 from neve.run.change_tally import CLAUSE, FILE, Effects, Tally
 from neve.run.read.tasks import tasks_of
 from neve.run.read.types import Carrier, arrow_type
@@ -45,11 +39,9 @@ from neve.run.write.patch import Patch
 from neve.run.write.target import WriteOptions, WriteTarget
 from neve.tree.entries import EntryTable
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
-class Change:
+class RowChange:
     """The rows a statement concerns, and what becomes of them."""
 
     command: Command
@@ -69,92 +61,82 @@ class Change:
     before_commit: Callable[[], None] | None = None  # what must land before the rows
 
 
-@dataclass(frozen=True)
-class Applied:
-    """A change that was committed, or was not due."""
-
-    outcome: Outcome
-    result: ChangeResult
-    tally: Tally
-    is_pruned: bool = False
-    is_evolved: bool = False  # what must land before the rows has landed
-
-
 @dataclass
-class Applying:
-    """One run of a statement: its clock and the files it has written so far."""
+class ChangeExecution:
+    """One attempt at a row change: the files it has written so far."""
 
     context: TableContext
-    change: Change
+    change: RowChange
     isolation: Isolation
-    branch: str
-    properties: Mapping[str, str]
-    seconds: dict[str, float] = field(default_factory=dict)
+    execution: Execution
     written: list[str] = field(default_factory=list)
-    is_evolved: bool = False
 
-    def run(self) -> Applied:
-        """Write what the change needs and commit it."""
+    def write(self) -> WrittenChange:
+        """Write what the change needs; the result holds the action that commits it."""
         try:
             with quiet_errors():
-                return self._run()
+                return self._write()
         except (WriteFailed, PySparkException) as e:
-            self._undo()
+            delete_all(self.context.io, set(self.written))
             raise _as_user_error(self.change, e) from e
         except BaseException:
-            self._undo()
+            delete_all(self.context.io, set(self.written))
             raise
 
-    def _run(self) -> Applied:
-        plan = self.change.plan
-        if plan.is_empty and not self.change.inserts:
-            return self._nothing(self._tally_of_nothing())
-        if self.change.command is Command.DELETE and plan.is_metadata_only:
-            return self._dropped()
-        made = self._merged_on_read() if plan.mode == "merge-on-read" else self._copied_on_write()
-        if made.is_empty:
-            return self._nothing(made.tally)
-        return self._committed(made)
+    def _write(self) -> WrittenChange:
+        change, plan = self.change, self.change.plan
+        nothing = WrittenChange.nothing(Tally({}, len(change.effects)), self.context.specs)
+        if plan.is_empty and not change.inserts:
+            return nothing
+        if change.command is Command.DELETE and plan.is_metadata_only:
+            return replace(nothing, action=DeleteFiles(row_filter=plan.row_filter))
+        written = self._merge_on_read() if plan.mode == "merge-on-read" else self._copy_on_write()
+        if written.is_empty:
+            return written
+        return replace(written, action=self._action(written), written_files=tuple(self.written))
 
     # -- the modes ---------------------------------------------------------------------------------------------------
 
-    def _merged_on_read(self) -> Made:
+    def _merge_on_read(self) -> WrittenChange:
         change, plan = self.change, self.change.plan
         if any(change.effects.writes):
-            added, tally = self._phase("write", lambda: write_changes(change.rows(), self._target(), change.effects))
-            self._own(added["file_path"].to_pylist())
+            with self.execution.phase("write"):
+                added, tally = write_changes(change.rows(), self._target(), change.effects)
+            self.written += added["file_path"].to_pylist()
         else:
-            added, tally = None, self._phase("scan", lambda: count_changes(change.positions(), change.effects))
+            added, tally = None, self._count(change.positions)
         self._refuse_ambiguous(tally)
         touched = Touched.of(plan.read, tally)
         rest, tally = self._rest(tally)
-        all_gone = self._phase("fold", lambda: folded(self.context, touched))
-        dropped, partly = all_gone.in_two()
-        deletes = self._phase("deletes", lambda: write_deletes(partly.deleted, self._target()))
-        self._own(deletes["file_path"].to_pylist())
+        with self.execution.phase("fold"):
+            dropped, partly = folded(self.context, touched).in_two()
+        with self.execution.phase("deletes"):
+            deletes = write_deletes(partly.deleted, self._target())
+        self.written += deletes["file_path"].to_pylist()
         gone = EntryTable.concat([plan.whole.files, dropped.deleted.files], self.context.specs)
-        files = EntryTable.concat([self._entries(a) for a in (added, *rest)], self.context.specs)
-        return Made(tally, files, deletes, gone, partly.superseded, touched.files)
+        files = self._entries(rest if added is None else [added, *rest])
+        return WrittenChange(tally, files, deletes, gone, partly.superseded, touched.files)
 
-    def _copied_on_write(self) -> Made:
+    def _copy_on_write(self) -> WrittenChange:
         change = self.change
         if not any(change.effects.writes):
-            tally = self._phase("scan", lambda: count_changes(change.positions(), change.effects))
-            return self._rewritten(tally, None)
+            return self._rewrite(self._count(change.positions), None)
         with kept(change.patches()) as changes:
-            tally = self._phase("scan", lambda: count_changes(changes, change.effects))
-            return self._rewritten(tally, changes)
+            return self._rewrite(self._count(lambda: changes), changes)
 
-    def _rewritten(self, tally: Tally, changes: DataFrame | None) -> Made:
+    def _count(self, rows: Callable[[], DataFrame]) -> Tally:
+        with self.execution.phase("scan"):
+            return count_changes(rows(), self.change.effects)
+
+    def _rewrite(self, tally: Tally, changes: DataFrame | None) -> WrittenChange:
         """The files that hold a match, rewritten; and the rows that belong to no file yet."""
         self._refuse_ambiguous(tally)
-        touched = Touched.of(self.change.plan.read, tally)
+        specs, touched = self.context.specs, Touched.of(self.change.plan.read, tally)
         patched = [*self._patched(touched, tally, changes), *self._new_rows(tally, changes)]
         rest, tally = self._rest(tally)
-        added = [*patched, *rest]
-        files = EntryTable.concat([self._entries(a) for a in added], self.context.specs)
-        gone = EntryTable.concat([self.change.plan.whole.files, touched.files], self.context.specs)
-        return Made(tally, files, EntryTable.empty(self.context.specs), gone, None, touched.files)
+        gone = EntryTable.concat([self.change.plan.whole.files, touched.files], specs)
+        added = self._entries([*patched, *rest])
+        return WrittenChange(tally, added, EntryTable.empty(specs), gone, None, touched.files)
 
     def _patched(self, touched: Touched, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
         if not len(touched.files):
@@ -165,8 +147,9 @@ class Applying:
                 patching = self._patching(touched.only(mask), tally, changes)
                 # better many small files, and in no order, than values that Spark would round
                 other = patching.moving if self._is_carried() else patching.in_no_order
-                files = self._phase("rewrite", patching.in_place if is_placed else other)
-                self._own(files["file_path"].to_pylist())
+                with self.execution.phase("rewrite"):
+                    files = (patching.in_place if is_placed else other)()
+                self.written += files["file_path"].to_pylist()
                 yield files
 
     def _patching(self, touched: Touched, tally: Tally, changes: DataFrame | None) -> Patching:
@@ -184,9 +167,10 @@ class Applying:
         """Rows that come from no file that is patched: inserted ones, and those of files that change as a whole."""
         if changes is None or not tally.has_new_rows:
             return
-        rows = changes.where(F.col(FILE).isNull())
-        files = self._phase("write", lambda: write_changes(rows, self._target(), self.change.effects)[0])
-        self._own(files["file_path"].to_pylist())
+        with self.execution.phase("write"):
+            rows = changes.where(F.col(FILE).isNull())
+            files, _ = write_changes(rows, self._target(), self.change.effects)
+        self.written += files["file_path"].to_pylist()
         yield files
 
     def _rest(self, tally: Tally) -> tuple[list[pa.Table], Tally]:
@@ -194,53 +178,12 @@ class Applying:
         rows = None if self.change.rest is None else self.change.rest(tally.seen)
         if rows is None:
             return [], tally
-        files, more = self._phase("insert", lambda: write_changes(rows, self._target(), self.change.effects))
-        self._own(files["file_path"].to_pylist())
+        with self.execution.phase("insert"):
+            files, more = write_changes(rows, self._target(), self.change.effects)
+        self.written += files["file_path"].to_pylist()
         return [files], tally.united(more)
 
-    # -- commit ------------------------------------------------------------------------------------------------------
-
-    def _dropped(self) -> Applied:
-        """A DELETE of whole files: metadata only, decided again on what is there when it commits."""
-        plan = self.change.plan
-        outcome = self._phase("commit", lambda: self._commit(DeleteFiles(row_filter=plan.row_filter)))
-        result = ChangeResult(None, plan.mode, attempts=getattr(outcome, "attempts", 0), seconds=self.seconds)
-        if isinstance(outcome, Committed):
-            try:
-                gone = self._gone_with(outcome)
-            except Exception:  # it has landed: no error may say otherwise
-                gone = plan.whole
-            result = replace(
-                result,
-                snapshot_id=outcome.snapshot_id,
-                rows_deleted=live_rows(self.context, gone),
-                files_removed=len(gone.files),
-                files_removed_by_spec=by_spec(gone.files),
-            )
-        return Applied(outcome, result, self._tally_of_nothing())
-
-    def _gone_with(self, landed: Committed) -> ScanPlan:
-        """The files that a DELETE of whole files took: those there when it landed, which may not be those planned."""
-        plan, now = self.change.plan, self.context.refreshed()
-        made = now.metadata.snapshot_by_id(landed.snapshot_id) if landed.snapshot_id is not None else None
-        if made is None or made.parent_snapshot_id in (None, plan.snapshot_id):
-            return plan.whole
-        before = now.metadata.snapshot_by_id(made.parent_snapshot_id)
-        if before is None:  # expired since
-            return plan.whole
-        found = plan_of(now.io, now.metadata, before, where=plan.row_filter)
-        return in_two(found, plan.row_filter, now.metadata)[1]
-
-    def _committed(self, made: Made) -> Applied:
-        outcome = self._phase("commit", lambda: self._commit(self._action(made)))
-        change = self.change
-        is_counted = isinstance(outcome, Committed) and not change.plan.keeps_whole
-        dropped = live_rows(self.context, change.plan.whole) if is_counted else 0
-        result = result_of(change.plan, change.effects, made, outcome, dropped, change.is_unique)
-        result = replace(result, seconds=self.seconds)
-        return Applied(outcome, result, made.tally, change.is_pruned, self.is_evolved)
-
-    def _action(self, made: Made) -> Action:
+    def _action(self, made: WrittenChange) -> Action:
         plan = self.change.plan
         start, conflict = plan.snapshot_id, plan.conflict_filter
         gone = Removed(made.gone, manifests=plan.read.manifests) if len(made.gone) else Removed()
@@ -263,35 +206,6 @@ class Applying:
             start_snapshot_id=start,
         )
         return guarded(overwrite, self.change.command, self.isolation, reads_itself=plan.reads_itself)
-
-    def _commit(self, action: Action) -> Outcome:
-        if self.change.before_commit is not None:
-            try:
-                self.change.before_commit()
-            except CommitConflict as e:  # another writer has changed the columns: the statement is planned anew
-                self._undo()
-                why = cast(tuple[Conflict, ...], e.conflicts)
-                return Rejected(why or (Conflict(Check.CONCURRENT_UPDATE, str(e)),))
-            self.is_evolved = True
-        owned, self.written = self.written, []  # from here on the commit decides what becomes of them
-        return commit(
-            self.context.catalog,
-            self.context.iceberg,
-            action,
-            branch=self.branch,
-            properties=self.properties,
-            environment=self.context.environment,
-            owned=owned,
-        )
-
-    def _nothing(self, tally: Tally) -> Applied:
-        result = ChangeResult(
-            None, self.change.plan.mode, files_scanned=len(self.change.plan.read.files), seconds=self.seconds
-        )
-        return Applied(Committed(None, "", 0), result, tally, self.change.is_pruned)
-
-    def _tally_of_nothing(self) -> Tally:
-        return Tally({}, len(self.change.effects))
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
@@ -316,31 +230,15 @@ class Applying:
         kinds = [f.field_type for f in self.context.metadata.schema().fields]
         return all(arrow_type(k, Carrier.SPARK) == arrow_type(k, Carrier.EXACT) for k in kinds)
 
-    def _entries(self, files: pa.Table | None) -> EntryTable:
-        return EntryTable.empty(self.context.specs) if files is None else EntryTable(files, self.context.specs)
+    def _entries(self, files: list[pa.Table]) -> EntryTable:
+        return EntryTable.concat([EntryTable(f, self.context.specs) for f in files], self.context.specs)
 
     def _refuse_ambiguous(self, tally: Tally) -> None:
         if self.change.is_unique and tally.ambiguous_files():
             raise UserError(self.change.ambiguity)
 
-    def _own(self, paths: list[str]) -> None:
-        self.written += paths
 
-    def _undo(self) -> None:
-        if self.written:
-            delete_all(self.context.io, set(self.written))
-            self.written = []
-
-    def _phase(self, name: str, work: Callable[[], T]) -> T:
-        tell(Step(name))
-        started = time.perf_counter()
-        try:
-            return work()
-        finally:
-            self.seconds[name] = round(self.seconds.get(name, 0) + time.perf_counter() - started, 3)
-
-
-def _as_user_error(change: Change, error: Exception) -> Exception:
+def _as_user_error(change: RowChange, error: Exception) -> Exception:
     """What a value in the data did to a statement, without Spark's stacks."""
     cause = error.__cause__ if isinstance(error, WriteFailed) else error
     said = str(cause).strip().splitlines()[0] if cause is not None and str(cause).strip() else str(error)

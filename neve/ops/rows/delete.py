@@ -26,8 +26,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from neve.commit.isolation import Command
 from neve.ops.context import TableContext
 from neve.ops.results import DeleteResult
-from neve.ops.rows.apply_change import Change
-from neve.ops.rows.statement import RowChange
+from neve.ops.rows.apply_change import RowChange
+from neve.ops.rows.statement import RowStatement
 from neve.ops.rows.target_rows import Resolved, Target, Where, metadata_columns_in, plainly, resolved, row_condition
 from neve.plan.row_change import ChangePlan
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE, Effects
@@ -38,7 +38,7 @@ _EFFECTS = Effects(removes=(True,), writes=(False,))
 
 
 @dataclass(frozen=True)
-class Delete(RowChange[DeleteResult]):
+class Delete(RowStatement[DeleteResult]):
     """A DELETE on its way: `.where(…)`, then `.plan()`, `.explain()` or `.execute()`."""
 
     condition: Where = None
@@ -51,9 +51,9 @@ class Delete(RowChange[DeleteResult]):
         return replace(self, condition=self._both(self.condition, condition))
 
     @contextmanager
-    def _change(self, context: TableContext) -> Iterator[Change]:
+    def _plan(self, context: TableContext) -> Iterator[RowChange]:
         with resolved(context, {_CLAUSE: self.condition}) as ready:
-            plan = self._planned(context, ready)
+            plan = self._change_plan(context, ready)
             target = Target(context, plan.read, self._alias(context), metadata_columns_in(context, [self.condition]))
             given, where = ready.values[_CLAUSE], row_condition(context, ready.values[_CLAUSE])
             if not plan.is_metadata_only and given is not None:
@@ -63,9 +63,9 @@ class Delete(RowChange[DeleteResult]):
                 with plainly(_CLAUSE):
                     return target.frame().where(where).withColumn(CLAUSE, F.lit(0)).select(*CHANGE_COLUMNS)
 
-            yield Change(self.command, plan, _EFFECTS, (), positions, positions, positions)
+            yield RowChange(self.command, plan, _EFFECTS, (), positions, positions, positions)
 
-    def _planned(self, context: TableContext, ready: Resolved) -> ChangePlan:
+    def _change_plan(self, context: TableContext, ready: Resolved) -> ChangePlan:
         predicate = self._predicate(context, self.condition, _CLAUSE)
         read, whole = self._read_and_whole(context, predicate)
         return self._plan_of(

@@ -31,16 +31,19 @@ import numpy as np
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 
 from neve.commit.isolation import Command
+from neve.commit.outcome import Committed
 from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.ops.metadata.evolve_schema import SchemaChange
 from neve.ops.results import MergeResult
-from neve.ops.rows.apply_change import Applied, Change
+from neve.ops.rows.apply_change import RowChange
+from neve.ops.rows.changed_files import WrittenChange
 from neve.ops.rows.merge_clauses import Action, Clause, Kind, refuse_unreachable, wanted_columns
 from neve.ops.rows.merge_rows import MergeJob
 from neve.ops.rows.merge_source import MergeSource, SourceKeys, merge_source
-from neve.ops.rows.statement import RowChange
+from neve.ops.rows.statement import RowStatement
 from neve.ops.rows.target_rows import Resolved, resolved
+from neve.ops.verb import Execution
 from neve.plan.row_change import ChangePlan
 from neve.predicate import parse
 from neve.predicate.column_names import equalities
@@ -54,7 +57,7 @@ _ON = "MERGE ON"
 
 
 @dataclass(frozen=True)
-class Merge(RowChange[MergeResult]):
+class Merge(RowStatement[MergeResult]):
     """A MERGE on its way: clauses in the order they are tried, then `.plan()`, `.explain()` or `.execute()`."""
 
     source: Any = None
@@ -129,7 +132,7 @@ class Merge(RowChange[MergeResult]):
                 raise UserError(f"{clause}: a condition of MERGE cannot hold a subquery. Join it into the source.")
 
     @contextmanager
-    def _change(self, context: TableContext) -> Iterator[Change]:
+    def _plan(self, context: TableContext) -> Iterator[RowChange]:
         with merge_source(context, self.source) as source:
             evolution = self._evolution(context, source)
             context = context if evolution is None else evolution.foreseen()
@@ -139,14 +142,14 @@ class Merge(RowChange[MergeResult]):
             texts = {_ON: self.on, **{k: v for c in clauses for k, v in c.values().items()}}
             with resolved(context, texts) as ready:
                 wanted, keys = self._wanted(context, source)
-                plan, pruned = self._planned(context, source, ready, wanted, keys is not None)
+                plan, pruned = self._change_plan(context, source, ready, wanted, keys is not None)
                 known = tuple(c.with_values(ready.values) for c in clauses)
                 among = keys.among if keys is not None else None
                 job = MergeJob(context, plan, source, self.aliases, ready.values[_ON], known, pruned, among).checked()
                 land = evolution.commit if evolution is not None else None
                 yield replace(job.change(), context=context, before_commit=land)
 
-    def _planned(
+    def _change_plan(
         self, context: TableContext, source: MergeSource, ready: Resolved, wanted: BooleanExpression, by_source: bool
     ) -> tuple[ChangePlan, bool]:
         read = self._scan_plan(context, None if wanted is AlwaysTrue() else wanted)
@@ -181,10 +184,17 @@ class Merge(RowChange[MergeResult]):
         keys = source.keys(equalities(self.on, target), schema, other)
         return (on.expression if keys is None else And(on.expression, keys.within)), keys
 
-    def _result(self, applied: Applied, reruns: int) -> MergeResult:
-        result = super()._result(applied, reruns)
-        rows = applied.tally.rows[: len(self.clauses)]
-        return replace(result, rows_by_clause=rows, pruned_by_source=applied.is_pruned)
+    def _result(
+        self,
+        context: TableContext,
+        change: RowChange,
+        written: WrittenChange,
+        committed: Committed,
+        execution: Execution,
+    ) -> MergeResult:
+        result = super()._result(context, change, written, committed, execution)
+        rows = written.tally.rows[: len(self.clauses)]
+        return replace(result, rows_by_clause=rows, pruned_by_source=change.is_pruned)
 
     def _evolution(self, context: TableContext, source: MergeSource) -> SchemaChange | None:
         """The columns the source brings and the types it widens; they land right before the rows, and only then."""

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from neve.commit.isolation import Command
 from neve.io.deletion_vectors import PositionSet
 from neve.ops.context import TableContext
-from neve.ops.rows.apply_change import Change
+from neve.ops.rows.apply_change import RowChange
 from neve.ops.rows.assignments import refuse_cut, refuse_rounded
 from neve.ops.rows.merge_clauses import Action, Clause, Kind
 from neve.ops.rows.merge_source import SOURCE_ROW, MergeSource, refuse_duplicate_names
@@ -70,9 +70,9 @@ class MergeJob:
         both.check_condition("MERGE ON", self.on)
         return replace(self, clauses=tuple(_checked(c, one_sided.get(c.kind, both)) for c in self.clauses))
 
-    def change(self) -> Change:
+    def change(self) -> RowChange:
         """The change the job makes."""
-        return Change(
+        return RowChange(
             Command.MERGE,
             self.plan,
             self._effects,

@@ -7,25 +7,27 @@ so running it again is what its author meant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import Column
 
 from neve.commit.isolation import Command, Isolation, isolation_of
-from neve.commit.outcome import Rejected, require
-from neve.commit.summary import refuse_own_names
+from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected
 from neve.errors import CommitConflict, UnknownName, UnsupportedFeature, UserError
+from neve.io.files import delete_all
 from neve.ops.context import TableContext
-from neve.ops.events import Step, tell
 from neve.ops.plan_scan import plan as plan_of
 from neve.ops.results import ChangeResult
-from neve.ops.rows.apply_change import Applied, Applying, Change
+from neve.ops.rows.apply_change import ChangeExecution, RowChange
+from neve.ops.rows.change_result import change_result
+from neve.ops.rows.changed_files import WrittenChange
 from neve.ops.rows.target_rows import Where, predicate_of
+from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
 from neve.plan.row_change import ChangePlan, Mode, in_two
 from neve.plan.scan import ScanPlan
 from neve.predicate import Predicate
@@ -41,17 +43,14 @@ class Settings:
 
     mode: Mode | None = None
     isolation: Isolation | None = None
-    branch: str = "main"
     reruns: int | None = None
     alias: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class RowChange(Generic[R]):
+class RowStatement(SnapshotVerb[ChangePlan, R]):
     """A statement that changes rows of a table."""
 
-    context: TableContext
     settings: Settings = field(default_factory=Settings)
 
     command: ClassVar[Command]
@@ -71,10 +70,6 @@ class RowChange(Generic[R]):
             raise UnknownName("isolation level", level, [str(i) for i in Isolation])
         return self._set(isolation=Isolation(level))
 
-    def branch(self, name: str) -> Self:
-        """Read and change a branch instead of main."""
-        return self._set(branch=name)
-
     def reruns(self, count: int) -> Self:
         """Run the statement again at most so often when another writer gets in the way; 0 fails at once."""
         if count < 0:
@@ -85,11 +80,6 @@ class RowChange(Generic[R]):
         """A name of the table that columns may be qualified with; the last part of its own unless said."""
         return self._set(alias=name)
 
-    def snapshot_property(self, name: str, value: str) -> Self:
-        """Add a property to the summary of the snapshot."""
-        refuse_own_names([name])
-        return self._set(properties={**self.settings.properties, name: value})
-
     def _set(self, **changes: Any) -> Self:
         return replace(self, settings=replace(self.settings, **changes))
 
@@ -98,46 +88,60 @@ class RowChange(Generic[R]):
     def plan(self) -> ChangePlan:
         """Which files would be read, dropped, rewritten or given deletes; nothing is run."""
         self._check()
-        with self._change(self.context.refreshed()) as change:
+        with self._planned(self.context.refreshed()) as change:
             return change.plan
 
-    def explain(self) -> str:
-        """The plan in words."""
-        return self.plan().explain()
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """What errors call the statement."""
+        return self.command.value
 
-    def execute(self) -> R:
-        """Run the statement and commit what it changed."""
-        self._check()
-        context, reruns, is_evolved = self.context.refreshed(), 0, False
-        while True:
-            applied = self._once(context)
-            is_evolved |= applied.is_evolved
-            if not isinstance(applied.outcome, Rejected):
-                require(applied.outcome, self.command.value)
-                return self._result(applied, reruns)
-            if reruns >= self._most_reruns(context):
-                raise _conflict(self.command, applied.outcome, reruns, is_evolved)
-            context, reruns = context.refreshed(), reruns + 1
-
-    def _once(self, context: TableContext) -> Applied:
-        tell(Step("plan"))
-        with self._change(context) as change:
-            isolation = self.settings.isolation or isolation_of(context.properties, self.command)
-            state = change.context or context
-            return Applying(state, change, isolation, self.settings.branch, self.settings.properties).run()
-
-    def _result(self, applied: Applied, reruns: int) -> R:
-        told = {f.name: getattr(applied.result, f.name) for f in fields(applied.result)}
-        return self.result_type(**told | {"reruns": reruns})
-
-    def _most_reruns(self, context: TableContext) -> int:
+    def _max_reruns(self, context: TableContext) -> int:
         return context.properties.reruns if self.settings.reruns is None else self.settings.reruns
 
-    def _change(self, context: TableContext) -> AbstractContextManager[Change]:
-        raise NotImplementedError
+    @abstractmethod
+    def _plan(self, context: TableContext) -> AbstractContextManager[RowChange]:
+        """The rows the statement concerns; views and cached rows behind them are open until the commit."""
 
-    def _check(self) -> None:
-        """Refuse what is wrong in itself, before the table is looked at."""
+    def _write(self, context: TableContext, change: RowChange, execution: Execution) -> WrittenChange:
+        isolation = self.settings.isolation or isolation_of(context.properties, self.command)
+        return ChangeExecution(change.context or context, change, isolation, execution).write()
+
+    def _publish(
+        self, context: TableContext, change: RowChange, written: PendingCommit, execution: Execution
+    ) -> Outcome:
+        state = change.context or context
+        if change.before_commit is not None:
+            try:
+                change.before_commit()
+            except BaseException as e:
+                delete_all(state.io, set(written.written_files))
+                if not isinstance(e, CommitConflict):
+                    raise
+                # a concurrent writer has changed the columns: the statement is planned again
+                conflicts = cast(tuple[Conflict, ...], e.conflicts)
+                return Rejected(conflicts or (Conflict(Check.CONCURRENT_UPDATE, str(e)),))
+            execution.has_changed_schema = True
+        return super()._publish(state, change, written, execution)
+
+    def _require(self, outcome: Outcome, execution: Execution) -> Committed:
+        is_conflict = isinstance(outcome, Rejected) and not all(c.rule.is_about_input for c in outcome.conflicts)
+        if isinstance(outcome, Rejected) and is_conflict:
+            raise _conflict(self.command, outcome, execution)
+        return super()._require(outcome, execution)
+
+    def _result(
+        self,
+        context: TableContext,
+        change: RowChange,
+        written: WrittenChange,
+        committed: Committed,
+        execution: Execution,
+    ) -> R:
+        result = change_result(change.context or context, change, written, committed)
+        values = {f.name: getattr(result, f.name) for f in fields(result)}
+        timing = {"seconds": execution.seconds, "reruns": execution.reruns}
+        return self.result_type(**values | timing)
 
     # -- for the statements ------------------------------------------------------------------------------------------
 
@@ -220,16 +224,17 @@ class RowChange(Generic[R]):
     def _scan_plan(self, context: TableContext, predicate: BooleanExpression | None) -> ScanPlan:
         facts = context.facts
         always = ("value_counts",) if facts.columns_to_place(facts.schema) else ()
-        head = context.head(self.settings.branch)
+        head = context.head(self.target_branch)
         return plan_of(context.io, context.metadata, head, where=predicate, always_read=always)
 
 
-def _conflict(command: Command, rejected: Rejected, reruns: int, is_evolved: bool) -> CommitConflict:
+def _conflict(command: Command, rejected: Rejected, execution: Execution) -> CommitConflict:
     reasons = " ".join(str(c) for c in rejected.conflicts)
-    again = f" It was run again {reruns} times." if reruns else ""
-    kept = "The columns of the source were added, and no row was changed" if is_evolved else "Nothing was changed"
+    again = f" It was run again {execution.reruns} times." if execution.reruns else ""
+    added_columns = "The columns of the source were added, and no row was changed"
+    effect = added_columns if execution.has_changed_schema else "Nothing was changed"
     return CommitConflict(
-        f"The {command.value} did not land: {reasons}{again} {kept}; run it again when the other writers have "
+        f"The {command.value} did not land: {reasons}{again} {effect}; run it again when the other writers have "
         "finished.",
         rejected.conflicts,
     )

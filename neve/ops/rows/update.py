@@ -31,9 +31,9 @@ from neve.commit.isolation import Command
 from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.ops.results import UpdateResult
-from neve.ops.rows.apply_change import Change
+from neve.ops.rows.apply_change import RowChange
 from neve.ops.rows.assignments import Assignments, refuse_cut, refuse_rounded
-from neve.ops.rows.statement import RowChange
+from neve.ops.rows.statement import RowStatement
 from neve.ops.rows.target_rows import Resolved, Target, Where, metadata_columns_in, plainly, resolved, row_condition
 from neve.plan.row_change import ChangePlan
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION, Effects
@@ -46,7 +46,7 @@ _EFFECTS = Effects(removes=(True,), writes=(True,))
 
 
 @dataclass(frozen=True)
-class Update(RowChange[UpdateResult]):
+class Update(RowStatement[UpdateResult]):
     """An UPDATE on its way: `.set(…)`, `.where(…)`, then `.plan()`, `.explain()` or `.execute()`."""
 
     assignments: tuple[tuple[str, Value], ...] = ()
@@ -72,17 +72,17 @@ class Update(RowChange[UpdateResult]):
             raise UserError("UPDATE without SET: say which column gets which value, as in .set('status', \"'done'\").")
 
     @contextmanager
-    def _change(self, context: TableContext) -> Iterator[Change]:
+    def _plan(self, context: TableContext) -> Iterator[RowChange]:
         assignments = Assignments.of(context, self.assignments, self._alias(context), "UPDATE SET")
         texts = {**assignments.values(), _WHERE: self.condition}
         with resolved(context, texts) as ready:
-            plan = self._planned(context, ready)
+            plan = self._change_plan(context, ready)
             job = _Job.of(context, plan, assignments.with_values(ready.values), ready, self._alias(context), self)
             if not plan.is_empty:
                 job = job.checked()
-            yield Change(self.command, plan, _EFFECTS, job.assignments.columns, job.positions, job.patches, job.rows)
+            yield RowChange(self.command, plan, _EFFECTS, job.assignments.columns, job.positions, job.patches, job.rows)
 
-    def _planned(self, context: TableContext, ready: Resolved) -> ChangePlan:
+    def _change_plan(self, context: TableContext, ready: Resolved) -> ChangePlan:
         predicate = self._predicate(context, self.condition, _WHERE)
         if rounded_by_spark(context.metadata.schema()) is not None:  # whole rows go through Spark, patched ones do not
             predicate = replace(predicate, exact=False)

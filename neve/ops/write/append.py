@@ -9,17 +9,105 @@ Writes: data files under the current default spec, one manifest for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
-from neve.commit.actions import Append
-from neve.ops.commit import write_and_publish
+import pyarrow.compute as pc
+
+from neve.commit.actions import Append, Overwrite, ReplacePartitions
+from neve.commit.outcome import Committed
+from neve.commit.summary import refuse_own_names
 from neve.ops.context import TableContext
 from neve.ops.results import WriteResult
+from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
+from neve.run.spark.input_rows import write_rows
+from neve.run.write.target import WriteTarget
+from neve.tree.entries import EntryTable
+
+WriteAction: TypeAlias = Append | Overwrite | ReplacePartitions
 
 
-def append(context: TableContext, rows: Any, branch: str, snapshot_properties: Mapping[str, str]) -> WriteResult:
-    """Append rows; no rows make no snapshot."""
-    return write_and_publish(
-        context, rows, Append, doing="append", branch=branch, snapshot_properties=snapshot_properties
-    )
+@dataclass(frozen=True)
+class WritePlan:
+    """The action of a write, whose files are still to be written, and where they go."""
+
+    action: WriteAction
+    target: WriteTarget
+
+    def explain(self) -> str:
+        """Describe the plan in words."""
+        return f"{type(self.action).__name__} under partition spec {self.target.spec_id}"
+
+
+@dataclass(frozen=True)
+class WrittenRows(PendingCommit):
+    """The data files that hold the new rows."""
+
+    files: EntryTable
+
+
+@dataclass(frozen=True)
+class WriteRows(SnapshotVerb[WritePlan, WriteResult]):
+    """A verb that writes the rows it was given; it is not run again, since the rows may be readable only once."""
+
+    rows: Any = None
+
+    def _check(self) -> None:
+        refuse_own_names(self.properties)
+
+    def _start(self) -> TableContext:
+        return self.context  # `Table` has just refreshed it
+
+    def _max_reruns(self, context: TableContext) -> int:
+        return 0
+
+    @abstractmethod
+    def _action(self, context: TableContext) -> WriteAction:
+        """The action, without the files."""
+
+    def _plan(self, context: TableContext) -> WritePlan:
+        context.head(self.target_branch)  # an unknown branch is an error before any row is written
+        return WritePlan(self._action(context), WriteTarget.of(context.metadata, context.facts.io_properties))
+
+    def _write(self, context: TableContext, plan: WritePlan, execution: Execution) -> WrittenRows:
+        with execution.phase("write"):
+            files = EntryTable(write_rows(self.rows, plan.target, context.spark), context.specs)
+        action = with_added_files(plan.action, files)
+        return WrittenRows(files, action=action, written_files=files["file_path"].to_pylist())
+
+    def _result(
+        self, context: TableContext, plan: WritePlan, written: WrittenRows, committed: Committed, execution: Execution
+    ) -> WriteResult:
+        files, now = written.files, context if committed.snapshot_id is None else context.refreshed()
+        summary = now.snapshot_summary(committed.snapshot_id)
+        return WriteResult(
+            snapshot_id=committed.snapshot_id,
+            rows_added=pc.sum(files["record_count"]).as_py() or 0,
+            files_added=len(files),
+            bytes_added=pc.sum(files["file_size_in_bytes"]).as_py() or 0,
+            files_added_by_spec=files.count_by_spec(),
+            files_removed=int(summary.get("deleted-data-files", 0)),
+            rows_removed=int(summary.get("deleted-records", 0)),
+            attempts=committed.attempts,
+            seconds=execution.seconds,
+        )
+
+
+@dataclass(frozen=True)
+class AppendRows(WriteRows):
+    """An append; no rows make no snapshot."""
+
+    title = "append"
+
+    def _action(self, context: TableContext) -> Append:
+        return Append()
+
+
+def with_added_files(action: WriteAction, files: EntryTable) -> WriteAction:
+    """The action with the files that were written for it; without files, no partition is replaced."""
+    if isinstance(action, Append):
+        return replace(action, files=files)
+    if isinstance(action, ReplacePartitions) and not len(files):
+        return Append(files)
+    return replace(action, added=files)

@@ -30,40 +30,42 @@ Writes: data files under the current default spec; tombstones for the files repl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from neve.commit.actions import Append, Overwrite, ReplacePartitions
+from neve.commit.actions import Overwrite, ReplacePartitions
 from neve.errors import UnknownName, UserError
-from neve.ops.commit import write_and_publish
 from neve.ops.context import TableContext
-from neve.ops.results import WriteResult
+from neve.ops.write.append import WriteRows
 from neve.predicate import parse
-from neve.tree.entries import EntryTable
 
 ISOLATION_LEVELS = ("serializable", "snapshot")
 
 
-def overwrite(
-    context: TableContext,
-    rows: Any,
-    where: str | BooleanExpression | None,
-    isolation: str | None,
-    branch: str,
-    snapshot_properties: Mapping[str, str],
-) -> WriteResult:
-    """Replace every file inside `where`, or all of them, by the rows given."""
-    replacing = overwrite_of(context, where, isolation, branch)
+@dataclass(frozen=True)
+class OverwriteRows(WriteRows):
+    """An overwrite of every file inside a condition, or of all files."""
 
-    def action(files: EntryTable) -> Overwrite:
-        return replace(replacing, added=files)
+    where: str | BooleanExpression | None = None
+    isolation: str | None = None
 
-    return write_and_publish(
-        context, rows, action, doing="overwrite", branch=branch, snapshot_properties=snapshot_properties
-    )
+    title = "overwrite"
+
+    def _action(self, context: TableContext) -> Overwrite:
+        return overwrite_of(context, self.where, self.isolation, self.target_branch)
+
+
+@dataclass(frozen=True)
+class OverwritePartitions(WriteRows):
+    """An overwrite of every partition that the rows fall into; no rows replace nothing."""
+
+    isolation: str | None = None
+
+    title = "partition overwrite"
+
+    def _action(self, context: TableContext) -> ReplacePartitions:
+        return replacement_of(context, self.isolation, self.target_branch)
 
 
 def overwrite_of(
@@ -99,24 +101,6 @@ def is_serializable(isolation: str | None) -> bool:
     if isolation is not None and isolation not in ISOLATION_LEVELS:
         raise UnknownName("isolation level", isolation, ISOLATION_LEVELS)
     return isolation == "serializable"
-
-
-def overwrite_partitions(
-    context: TableContext,
-    rows: Any,
-    isolation: str | None,
-    branch: str,
-    snapshot_properties: Mapping[str, str],
-) -> WriteResult:
-    """Replace every partition that the rows fall into; no rows replace nothing."""
-    replacing = replacement_of(context, isolation, branch)
-
-    def action(files: EntryTable) -> ReplacePartitions | Append:
-        return replace(replacing, added=files) if len(files) else Append(files)
-
-    return write_and_publish(
-        context, rows, action, doing="partition overwrite", branch=branch, snapshot_properties=snapshot_properties
-    )
 
 
 def replacement_of(context: TableContext, isolation: str | None, branch: str) -> ReplacePartitions:
