@@ -28,8 +28,6 @@ from neve.errors import TableError, UserError
 from neve.lake import Lake, connect
 from neve.table import Table
 
-__all__ = ["run"]
-
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _REGIONS = ("eu", "us", "apac")
 _NAME = "demo.events"

@@ -23,22 +23,6 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = [
-    "CommitConflict",
-    "CommitError",
-    "CommitUnknown",
-    "CorruptFile",
-    "LimitExceeded",
-    "MissingFile",
-    "NeveError",
-    "TableError",
-    "UnknownName",
-    "UnsupportedFeature",
-    "UserError",
-    "WriteFailed",
-]
-
-
 _LONGEST = 3_000
 _IN_URI = re.compile(r"://[^/\s@:]*:[^/\s@]*@")  # user:password@
 _IN_QUERY = re.compile(r"(?i)([?&;][\w.-]*(?:secret|token|credential|signature|sig|key)|\bpassword)=[^&;\s'\"]+")

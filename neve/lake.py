@@ -32,8 +32,6 @@ from neve.run.spark.session import session
 from neve.sql import run as run_sql
 from neve.table import Table
 
-__all__ = ["Lake", "connect"]
-
 
 def connect(
     path: str | Path = "lake",

@@ -37,8 +37,6 @@ from neve.ops.write.append import AppendRows
 from neve.ops.write.overwrite import OverwritePartitions, OverwriteRows
 from neve.report.page import table_card, write_report
 
-__all__ = ["Table"]
-
 
 @dataclass
 class Table:

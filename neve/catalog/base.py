@@ -23,8 +23,6 @@ from neve.model.metadata import TableMetadata, adopt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NeveCatalog", "check_requirements"]
-
 
 class NeveCatalog(Catalog):
     """A PyIceberg catalog that loads and commits format versions 1 to 4.

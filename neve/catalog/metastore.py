@@ -27,8 +27,6 @@ from neve.catalog.swap import CatalogUnavailable, LostRace, MaybeSwapped, Swappe
 from neve.errors import NeveError, TableError, UnsupportedFeature
 from neve.model.metadata import adopt
 
-__all__ = ["MetastoreTables"]
-
 
 @dataclass
 class _Attempt:

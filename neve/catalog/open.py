@@ -20,8 +20,6 @@ from neve.catalog.rest import RestTables
 from neve.catalog.sql import EmbeddedCatalog, SqlTables, cause_of
 from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
 
-__all__ = ["adopt_catalog", "open_catalog"]
-
 _UNSAFE_IN_PATHS = "#?%"  # a file URI would be cut or decoded there, differently by each reader
 
 

@@ -25,8 +25,6 @@ from neve.errors import CommitError, NeveError, TableError
 from neve.model.metadata import adopt, from_object
 from neve.model.new_table import with_fresh_ids
 
-__all__ = ["RestCatalog", "RestTables"]
-
 _REFRESH_TOKEN = (401, 419)
 _ABSENT_OR_THERE: dict[int, type[Exception]] = {404: NoSuchNamespaceError, 409: TableAlreadyExistsError}
 

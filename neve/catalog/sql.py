@@ -33,8 +33,6 @@ from neve.errors import CommitUnknown, NeveError, TableError, UserError
 from neve.io.files import delete_all
 from neve.model.metadata import TableMetadata
 
-__all__ = ["EmbeddedCatalog", "SqlCatalog", "SqlTables", "cause_of"]
-
 T = TypeVar("T")
 _LOCK_WAIT_SECONDS = 60
 

@@ -25,16 +25,6 @@ from neve.catalog.rest import RestTables
 from neve.errors import UnknownName, UserError
 from neve.model.properties import properties_of
 
-__all__ = [
-    "create_table",
-    "drop_table",
-    "identifier_of",
-    "list_tables",
-    "load_table",
-    "register_table",
-    "rename_table",
-]
-
 
 def create_table(
     catalog: NeveCatalog,

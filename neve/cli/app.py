@@ -15,8 +15,6 @@ from neve.cli.commands.query import scan, sql
 from neve.cli.commands.rows import delete, merge, update
 from neve.cli.commands.tables import demo, register, tables
 
-__all__ = ["app"]
-
 _EXITS = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 conflict, 4 nothing to do, 130 interrupted."
 
 app = typer.Typer(

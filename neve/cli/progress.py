@@ -24,8 +24,6 @@ from neve.cli.process import running_spark
 from neve.display.html import plain
 from neve.ops.events import Event, Progress, Step, listening
 
-__all__ = ["Watch", "watched"]
-
 STARTING = "start Spark"
 _BAR = 28
 

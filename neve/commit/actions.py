@@ -17,18 +17,6 @@ from pyiceberg.table.snapshots import Operation
 from neve.model.partition import Specs
 from neve.tree.entries import EntryTable, Manifest
 
-__all__ = [
-    "Action",
-    "Append",
-    "DeleteFiles",
-    "Overwrite",
-    "Removed",
-    "ReplacePartitions",
-    "RewriteFiles",
-    "RewriteManifests",
-    "RowDelta",
-]
-
 Files: TypeAlias = EntryTable | None
 
 

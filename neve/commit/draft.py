@@ -42,8 +42,6 @@ from neve.tree.group_by_spec import FIRST_SPEC, vectors_in
 from neve.tree.read import read_entries
 from neve.tree.tree_writer import Edit
 
-__all__ = ["Draft", "draft"]
-
 
 @dataclass(frozen=True, slots=True)
 class Draft:

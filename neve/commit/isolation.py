@@ -14,8 +14,6 @@ from typing import TypeVar
 from neve.commit.actions import Overwrite, ReplacePartitions, RowDelta
 from neve.model.properties import TableProperties
 
-__all__ = ["Command", "Isolation", "guarded", "isolation_of"]
-
 A = TypeVar("A", RowDelta, Overwrite, ReplacePartitions)
 
 

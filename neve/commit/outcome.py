@@ -15,8 +15,6 @@ import pyarrow as pa
 from neve.errors import CommitConflict, CommitUnknown, UserError
 from neve.tree.entries import EntryTable
 
-__all__ = ["Check", "Committed", "Conflict", "Outcome", "Rejected", "Unknown", "conflict_over", "require"]
-
 _SHOWN_FILES = 5
 
 

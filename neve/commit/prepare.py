@@ -19,8 +19,6 @@ from neve.model.snapshots import AddSnapshot, Snapshot
 from neve.tree.entries import Manifest
 from neve.tree.tree_writer import Listing
 
-__all__ = ["Prepared", "prepare"]
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:

@@ -33,8 +33,6 @@ from neve.model.metadata import TableMetadata, adopt, are_others, identity_of
 from neve.model.snapshots import Snapshot, listing_of
 from neve.tree.entries import Manifest
 
-__all__ = ["commit"]
-
 
 def commit(
     catalog: NeveCatalog,

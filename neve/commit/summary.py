@@ -19,8 +19,6 @@ from neve.model.partition import partition_folders
 from neve.tree.entries import Content, EntryTable
 from neve.tree.group_by_spec import vectors_in
 
-__all__ = ["Tally", "refuse_own_names", "summarise"]
-
 _TOTALS = {
     "total-data-files": ("added-data-files", "deleted-data-files"),
     "total-delete-files": ("added-delete-files", "removed-delete-files"),

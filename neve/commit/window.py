@@ -32,8 +32,6 @@ from neve.tree.partition_types import typed
 from neve.tree.read import manifests_of, read_entries, with_detail
 from neve.tree.tree_writer import Shape, shape_of
 
-__all__ = ["Base", "Refused", "Window"]
-
 FIRST_SEQUENCE_NUMBER = 0
 """The data sequence number of everything in a v1 table."""
 

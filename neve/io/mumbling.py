@@ -17,8 +17,6 @@ import numpy as np
 
 from neve.errors import CorruptFile, UserError
 
-__all__ = ["decode", "encode"]
-
 _VERSION = 1
 _HEADER = 6
 _WIDE = 256  # positions of a container, and descriptors of a chunk

@@ -40,8 +40,6 @@ from sqlglot.dialects.spark import Spark
 
 from neve.errors import UnknownName, UserError
 
-__all__ = ["Words", "column_fields", "column_type", "refuse_alike"]
-
 _TYPES: dict[str, IcebergType] = {
     "BOOLEAN": BooleanType(),
     "TINYINT": IntegerType(),

@@ -30,26 +30,6 @@ from neve.model.metadata_defaults import completed, id_by_location
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.snapshots import Snapshot, Snapshots
 
-__all__ = [
-    "MAX_FIELDS",
-    "MAX_METADATA_BYTES",
-    "MAX_SPECS",
-    "VERSIONS",
-    "MetadataV1",
-    "MetadataV2",
-    "MetadataV3",
-    "MetadataV4",
-    "TableMetadata",
-    "adopt",
-    "are_others",
-    "check_has_scheme",
-    "check_schema_fits",
-    "from_object",
-    "identity_of",
-    "parse",
-    "serialise",
-]
-
 MAX_METADATA_BYTES = 256 << 20
 """Metadata larger than this, after decompression, is refused; looked at anew on every read."""
 

@@ -17,8 +17,6 @@ from typing import Any, Generic, TypeVar, overload
 
 from neve.errors import UserError
 
-__all__ = ["PROPERTIES", "MetricsMode", "Property", "TableProperties", "properties_of"]
-
 T = TypeVar("T")
 _METRICS_COLUMN = "write.metadata.metrics.column."
 

@@ -15,8 +15,6 @@ from pyiceberg.schema import Schema, visit
 from pyiceberg.table.update.schema import UpdateSchema, _ApplyChanges
 from pyiceberg.types import NestedField, StructType
 
-__all__ = ["changed_columns", "fields_by_id", "ids_by_name", "parents_by_id", "schema_without_ids"]
-
 
 def fields_by_id(schema: Schema) -> Mapping[int, NestedField]:
     """Every field of a schema, nested ones too, by its id; made once per schema."""

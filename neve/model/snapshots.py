@@ -18,8 +18,6 @@ from pyiceberg.table.update import AddSnapshotUpdate as IcebergAddSnapshot
 
 from neve.errors import CorruptFile, UnsupportedFeature
 
-__all__ = ["AddSnapshot", "Snapshot", "SnapshotRow", "Snapshots", "listing_of", "snapshot_row"]
-
 SnapshotRow = dict[str, Any]
 
 

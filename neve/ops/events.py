@@ -19,8 +19,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Event", "Progress", "Step", "listening", "tell"]
-
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -29,8 +29,6 @@ from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL, MIXED_SPECS, Content, EntryTable, FieldSummary, Manifest
 from neve.tree.read import is_root, manifests_of, read_entries
 
-__all__ = ["Inspect"]
-
 P = ParamSpec("P")
 
 _MILLISECONDS = pa.timestamp("ms", "UTC")

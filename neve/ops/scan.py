@@ -50,8 +50,6 @@ from neve.run.spark.read_columns import by_name, narrowed
 from neve.run.spark.session import quiet_errors
 from neve.run.table_facts import TableFacts
 
-__all__ = ["Scan"]
-
 Engine = Literal["auto", "spark", "arrow"]
 _LOCAL_BYTES = 64 << 20  # a whole read of less is done in this process: a Spark job costs more
 

@@ -21,8 +21,6 @@ from neve.errors import UnknownName
 from neve.model.partition import Specs
 from neve.tree.entries import EntryTable, Manifest
 
-__all__ = ["ManifestGroup", "ManifestPlan", "clustered", "plan_manifests", "regrouped"]
-
 _TOO_LARGE = 1.5  # of the target: a manifest that is larger is worth splitting
 _TOO_SMALL = 0.75  # of the target: what manifests hold on average when there are no more than needed
 

@@ -22,8 +22,6 @@ from neve.plan import ranges
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
 from neve.tree.entries import EntryTable, statistic_column
 
-__all__ = ["STATISTICS", "FileRanges", "may_match", "must_match", "of_field"]
-
 STATISTICS = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 
 

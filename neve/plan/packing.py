@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from neve.tree.entries import EntryTable
 
-__all__ = ["Packed", "in_fixed_order", "packed"]
-
 Rows = NDArray[np.int64]
 
 

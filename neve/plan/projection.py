@@ -37,8 +37,6 @@ from neve.model.partition import Specs
 from neve.predicate.comparison import make
 from neve.predicate.normalize import all_of, any_of
 
-__all__ = ["inclusive", "strict", "tuple_schema"]
-
 _MOST_INT, _MOST_LONG = (1 << 31) - 1, (1 << 63) - 1
 
 

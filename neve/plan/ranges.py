@@ -22,8 +22,6 @@ from pyiceberg.types import IcebergType, NestedField
 
 from neve.model.values import ordered_scalar, ordered_type
 
-__all__ = ["FieldRange", "Mask", "Ranges", "may_match", "must_match", "safe_uuid_bounds"]
-
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 

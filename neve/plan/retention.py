@@ -18,8 +18,6 @@ from neve.errors import UserError
 from neve.model.metadata import TableMetadata
 from neve.model.snapshots import SnapshotRow
 
-__all__ = ["Retention", "Rules", "retention"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rules:

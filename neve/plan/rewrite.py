@@ -36,8 +36,6 @@ from neve.plan.rewrite_plan import (
 from neve.plan.scan import ScanPlan, ScanStats
 from neve.tree.entries import Content, EntryTable
 
-__all__ = ["FileGroup", "Reason", "RewritePlan", "RewritePlanningResult", "SpecMode", "Unopened", "plan_rewrite"]
-
 
 def plan_rewrite(
     data: EntryTable,

@@ -17,8 +17,6 @@ from typing import Any, Literal
 
 from neve.errors import UnknownName, UserError
 
-__all__ = ["JOB_ORDERS", "OPTIONS", "JobOrder", "Option", "RewriteOptions"]
-
 JobOrder = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"]
 JOB_ORDERS: tuple[JobOrder, ...] = ("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc")
 _NO_LIMIT = (1 << 31) - 1

@@ -19,18 +19,6 @@ from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.scan import ScanPlan
 from neve.tree.entries import EntryTable
 
-__all__ = [
-    "FileGroup",
-    "Reason",
-    "RewriteDataFilesPlan",
-    "RewriteDataFilesPlanningResult",
-    "RewritePlan",
-    "RewritePlanningResult",
-    "SpecMode",
-    "Unopened",
-    "is_chosen",
-]
-
 
 class SpecMode(StrEnum):
     """Under which spec new files are written."""

@@ -63,8 +63,6 @@ from neve.predicate.constants import (
 )
 from neve.predicate.normalize import MOST_NANOS, NanosLiteral
 
-__all__ = ["ABOVE", "BELOW", "Cut", "alike", "canonical", "cut"]
-
 EXACT_DOUBLE = 1 << 53  # whole numbers up to here are doubles
 EXACT_FLOAT = 1 << 24
 MAX_DIGITS = 38

@@ -31,8 +31,6 @@ from neve.predicate.constants import Constant, Kind, constant, zone_of
 from neve.predicate.normalize import MAX_DEPTH, normal
 from neve.predicate.sql_text import column_parts, parsed, parts_of, too_deep, wrong
 
-__all__ = ["Predicate", "columns_of", "parse", "pruning"]
-
 COMPARISONS: dict[type[exp.Expression], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",

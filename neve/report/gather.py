@@ -18,9 +18,9 @@ from neve.ops.context import TableContext
 from neve.plan.delete_index import attach
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
-from neve.plan.rewrite import RewritePlanningResult, plan_rewrite
+from neve.plan.rewrite import plan_rewrite
 from neve.plan.rewrite_options import RewriteOptions
-from neve.plan.rewrite_plan import Reason, is_chosen
+from neve.plan.rewrite_plan import Reason, RewritePlanningResult, is_chosen
 from neve.plan.scan import statistics_matter
 from neve.predicate import Predicate, parse
 from neve.report.columns import columns_of

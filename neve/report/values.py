@@ -12,32 +12,6 @@ from dataclasses import dataclass, field
 
 from neve.plan.partition_filter import FilterStats
 
-__all__ = [
-    "Amounts",
-    "Bin",
-    "Cell",
-    "Change",
-    "Column",
-    "Commit",
-    "DeleteKind",
-    "Deletes",
-    "FileRow",
-    "FilterFacts",
-    "Life",
-    "ManifestRow",
-    "Node",
-    "Period",
-    "Pruning",
-    "Ref",
-    "Report",
-    "SizeBin",
-    "Sizes",
-    "SpecFacts",
-    "Step",
-    "Tree",
-    "Upkeep",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Amounts:

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from neve.model.values import whole
 
-__all__ = ["z_keys"]
-
 Bytes = NDArray[np.uint8]
 _SIGN = np.uint64(1 << 63)
 

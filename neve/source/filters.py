@@ -20,8 +20,6 @@ from neve.errors import UserError
 from neve.predicate.normalize import all_of, normal
 from neve.run.read.types import Carrier, arrow_type
 
-__all__ = ["expression_of", "is_same_in_spark"]
-
 _IS_NULL: Any = ice.IsNull  # pydantic's types hide how expressions are made
 _IS_NOT_NULL: Any = ice.NotNull
 _COMPARISONS: dict[type[spark.Filter], Any] = {

@@ -16,8 +16,6 @@ from neve.ops.context import TableContext
 from neve.ops.write.overwrite import is_serializable
 from neve.source.connection import Connection
 
-__all__ = ["ReadOptions", "StreamReadOptions", "TableOptions", "WriteOptions"]
-
 SNAPSHOT_PROPERTY = "snapshot-property."
 _PLACE = ("path", "lake", "catalog")
 _OF_SPARK = ("checkpointlocation", "queryname")  # what Spark leaves among the options of a stream

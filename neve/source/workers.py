@@ -31,8 +31,6 @@ from neve.run.write.partitioning import FileNames
 from neve.run.write.target import WriteTarget
 from neve.tree.entries import EntryTable
 
-__all__ = ["FileWriter", "RowReader", "Sealed", "SinkTask", "StreamRows", "TableRows", "TableWriter", "Written"]
-
 T = TypeVar("T")
 
 _QUERY_ID = "sql.streaming.queryId"  # what Spark tells the tasks of a streaming query

@@ -15,8 +15,6 @@ from neve.predicate.sql_text import Word, parsed
 from neve.sql.reader import Reader
 from neve.sql.statement import Name
 
-__all__ = ["Argument", "arguments", "flag", "mapping", "number", "numbers", "table", "text", "texts", "time"]
-
 Zone = tzinfo
 Read = Callable[[exp.Expression, Zone], Any]  # the value of an argument; None when it is not one of its kind
 

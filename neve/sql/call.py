@@ -26,8 +26,6 @@ from neve.sql.reader import Reader
 from neve.sql.statement import Options, table_and_branch
 from neve.table import Table
 
-__all__ = ["PROCEDURES", "Call", "Procedure", "call"]
-
 Given = Mapping[str, Any]
 
 

@@ -9,8 +9,6 @@ from neve.predicate.column_names import quoted
 from neve.predicate.sql_text import Word
 from neve.sql.reader import Reader
 
-__all__ = ["names_of", "spread"]
-
 _QUERIES = ("SELECT", "FROM", "VALUES", "TABLE", "WITH")
 
 

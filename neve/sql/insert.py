@@ -18,8 +18,6 @@ from neve.sql.query import QUERY, query_text, rows_of
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, Options, table_and_branch
 
-__all__ = ["Insert", "insert"]
-
 
 @dataclass(frozen=True)
 class Insert:

@@ -13,8 +13,6 @@ from neve.sql.reader import Reader
 from neve.sql.statement import Name, Options, called_short, own_name, table_and_branch
 from neve.sql.update_delete import Assignment, assignments
 
-__all__ = ["Merge", "When", "merge"]
-
 Rows = Literal["matched", "not matched", "not matched by source"]
 Deed = Literal["update", "update all", "delete", "insert", "insert all"]
 

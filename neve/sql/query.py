@@ -17,8 +17,6 @@ from neve.run.spark.session import is_classic, quiet_errors
 from neve.sql.reader import Reader
 from neve.sql.statement import Options, find_in
 
-__all__ = ["QUERY", "Query", "frame_of", "query", "query_text", "rows_of"]
-
 QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 
 

@@ -15,8 +15,6 @@ from neve.sql.reader import Reader
 from neve.sql.statement import Name, Options, table_named
 from neve.table import Table
 
-__all__ = ["Describe", "ShowNamespaces", "ShowTables", "describe", "show"]
-
 
 @dataclass(frozen=True)
 class ShowTables:

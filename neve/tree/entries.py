@@ -19,25 +19,6 @@ import pyarrow.compute as pc
 
 from neve.model.partition import PartitionKey, Specs
 
-__all__ = [
-    "BOUNDS",
-    "CORE",
-    "COUNTS",
-    "DETAIL",
-    "MIXED_SPECS",
-    "Content",
-    "EntryTable",
-    "FieldSummary",
-    "Leaf",
-    "LeafStatistics",
-    "Manifest",
-    "Sieve",
-    "Sifted",
-    "Status",
-    "distinct_specs",
-    "statistic_column",
-]
-
 
 class Status(IntEnum):
     """The state of an entry in its manifest."""

@@ -35,19 +35,6 @@ from neve.tree.v4.fields import is_tracked
 from neve.tree.v4.filtered_read import TOGETHER, Chosen, can_sift, chosen_files, entries_of
 from neve.tree.v4.root import read_root
 
-__all__ = [
-    "header_of",
-    "is_root",
-    "manifests_of",
-    "read_entries",
-    "read_list",
-    "read_listing",
-    "read_manifest",
-    "refuse_repeated",
-    "sift_entries",
-    "with_detail",
-]
-
 Opened: TypeAlias = AvroFile | ParquetEntries
 Choice: TypeAlias = Callable[[EntryTable], Any]  # a flag for each entry
 

@@ -32,8 +32,6 @@ from neve.model.values import whole
 from neve.tree.avro_schemas import V3, entry_schema, list_schema
 from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
 
-__all__ = ["UNASSIGNED", "ManifestContext", "assign_row_ids", "encode_manifest", "write_list", "write_manifests"]
-
 UNASSIGNED = -1
 """A sequence number that the commit will assign when it writes the manifest list."""
 

@@ -16,8 +16,9 @@ from neve.model.partition import Specs
 from neve.ops.context import TableContext
 from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.plan.partition_filter import PartitionFilter
-from neve.plan.rewrite import FileGroup, RewritePlan, RewritePlanningResult, SpecMode, plan_rewrite
+from neve.plan.rewrite import plan_rewrite
 from neve.plan.rewrite_options import RewriteOptions
+from neve.plan.rewrite_plan import FileGroup, RewritePlan, RewritePlanningResult, SpecMode
 from neve.predicate import parse
 from neve.tree.entries import Content, EntryTable
 from tests.commit.kit import Kit

@@ -22,7 +22,8 @@ from neve.commit.actions import Append, RowDelta
 from neve.model.partition import Specs
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import FilterStats, PartitionFilter
-from neve.plan.rewrite import Reason, RewritePlan, plan_rewrite
+from neve.plan.rewrite import Reason, plan_rewrite
+from neve.plan.rewrite_plan import RewritePlan
 from neve.predicate import parse
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
 from neve.tree.read import manifests_of, read_entries

@@ -20,8 +20,8 @@ from neve.model.partition import PartitionKey, Specs
 from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.plan import ranges
 from neve.plan.partition_filter import FilterStats
-from neve.plan.rewrite import RewritePlan, SpecMode
 from neve.plan.rewrite_options import JOB_ORDERS, OPTIONS, RewriteOptions
+from neve.plan.rewrite_plan import RewritePlan, SpecMode
 from neve.tree.entries import EntryTable, Status
 from tests.commit.kit import Kit, name_of, plus, removed
 from tests.plan.files import entries, spec

@@ -19,7 +19,6 @@ try:
 except ImportError:  # the standard library does the same at half the speed
     libdeflate = None
 
-__all__ = ["COMPRESSORS", "DECOMPRESSORS", "Damaged", "TooLarge"]
 
 Bytes = bytes | bytearray | memoryview
 LEVEL = 5  # of deflate: as small as 6 on manifests, a tenth cheaper

@@ -16,8 +16,6 @@ from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
 from neve.io.avro.codecs import COMPRESSORS, DECOMPRESSORS, Bytes, Damaged, TooLarge
 from neve.io.avro.schema import DEFAULT, Limits
 
-__all__ = ["PADDING", "AvroHeader", "Blocks", "inflate_blocks", "open_header", "read_header", "write_container"]
-
 MAGIC = b"Obj\x01"
 ENCRYPTED = b"AGS1"
 SYNC = 16

@@ -18,8 +18,6 @@ from neve.io.avro.decode_program import Program, compile_program
 from neve.io.avro.jit import Backend, backend_for
 from neve.io.avro.schema import ALL, DEFAULT, BadSchema, Limits, Projection, UnsupportedSchema, parse_schema, select
 
-__all__ = ["AvroFile", "decode", "open_avro"]
-
 Rows: TypeAlias = np.ndarray[Any, Any]
 
 FAULTS: dict[int, tuple[str, str]] = {

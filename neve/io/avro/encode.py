@@ -15,8 +15,6 @@ from neve.io.avro.encode_program import Lowering, lower
 from neve.io.avro.jit import Backend, backend_for
 from neve.io.avro.schema import DEFAULT, BadSchema, Node, Projection, UnsupportedSchema, parse_schema, select
 
-__all__ = ["encode"]
-
 SLACK = 16  # bytes after the longest possible output
 BLOCK_BYTES = 64_000
 

@@ -23,8 +23,6 @@ from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable
 from neve.tree.read import with_detail
 
-__all__ = ["FilesAudit", "audit_files"]
-
 _THREADS = 16
 _TOLD = 64  # files between two words about how far it is
 _TOGETHER = 4096  # files whose footers are in memory at once

@@ -14,8 +14,6 @@ from neve.display.html import Summarised
 from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, UnsupportedFeature
 from neve.tree.entries import EntryTable
 
-__all__ = ["Audit", "Finding", "about", "flagged"]
-
 Severity = Literal["error", "note"]
 
 _SHOWN = 20

@@ -23,8 +23,6 @@ from neve.ops.audit.findings import Finding, about, flagged
 from neve.tree.entries import LIVE, Content, EntryTable, FieldSummary, Manifest, Status
 from neve.tree.read import header_of, read_manifest
 
-__all__ = ["DETAILS", "AuditedManifest", "audit_manifest"]
-
 DETAILS = ("key_metadata",)
 """What the audit reads of every entry beyond the core."""
 

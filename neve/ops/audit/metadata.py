@@ -11,8 +11,6 @@ from pyiceberg.table.snapshots import Snapshot
 from neve.model.metadata import TableMetadata
 from neve.ops.audit.findings import Finding
 
-__all__ = ["metadata_findings"]
-
 Rule = Callable[[TableMetadata, str], Iterator[Finding]]
 
 

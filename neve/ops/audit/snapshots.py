@@ -11,8 +11,6 @@ from neve.ops.audit.findings import Finding, Severity
 from neve.ops.audit.snapshot_index import Forest, Ints, Tree
 from neve.tree.entries import Content
 
-__all__ = ["snapshot_findings"]
-
 _TOTALS: dict[str, tuple[Severity, tuple[int, ...]]] = {  # with the rows of `_measures` any of which will do
     "total-data-files": ("error", (0,)),
     "total-records": ("error", (1,)),

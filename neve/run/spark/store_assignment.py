@@ -7,9 +7,8 @@ matched by the names of their fields; a field that is left out has its write def
 A DataFrame as the writers want it: its columns named as the table's, its types checked before any job runs.
 
 Values are converted where files are written, by the rules of `neve.run.write.store_assignment`, the same for every
-input. Two conversions are Spark's: between timestamps with and without a time zone, by the time zone of the session; and
-into
-text, since rows are sorted as what they become.
+input. Two conversions are Spark's: between timestamps with and without a time zone, by the time zone of the session,
+and into text, since rows are sorted as what they become.
 """
 
 from __future__ import annotations

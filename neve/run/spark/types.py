@@ -24,8 +24,6 @@ from pyspark.sql import types as sp
 
 from neve.errors import UnsupportedFeature
 
-__all__ = ["FIELD_ID", "iceberg_schema", "spark_field", "spark_schema", "spark_type"]
-
 FIELD_ID = "parquet.field.id"  # the metadata key Spark reads the id of a column from
 
 Naming = Callable[[ice.NestedField], str]

@@ -23,8 +23,6 @@ from neve.run.write.partitioning import FileNames
 from neve.run.write.rolling_writer import WrittenFile
 from neve.run.write.target import WriteTarget
 
-__all__ = ["count_changes", "write", "write_changes"]
-
 _COUNTED = "tally binary"
 
 
