@@ -18,11 +18,11 @@ import numpy as np
 from bench import metadata as b
 from bench.tree import ADAPTIVE, FLAT, Step, cpu_growth, delete, deletes_of, in_a_folder, in_turn
 from neve.catalog import NeveCatalog, open_catalog
-from neve.commit.actions import Append, Removed
-from neve.commit.outcome import require
+from neve.commit.actions import Append, RemovedFiles
+from neve.commit.outcome import require_committed
 from neve.commit.protocol import commit
 from neve.model.partition import Specs
-from neve.ops.plan_scan import plan
+from neve.ops.plan_scan import plan_snapshot_scan
 from neve.tree.entries import EntryTable
 
 FEW, MANY = 1, 1_000  # leaves
@@ -58,7 +58,7 @@ class _Tree:
     home: Path
     leaves: int
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(3))
-    chosen: list[tuple[Removed, EntryTable]] = field(default_factory=list)
+    chosen: list[tuple[RemovedFiles, EntryTable]] = field(default_factory=list)
 
     @classmethod
     def grown(cls, folder: Path, leaves: int) -> _Tree:
@@ -68,7 +68,7 @@ class _Tree:
         state = self.lake.load_table("b.t")
         place = (self.leaves * ROWS + n, 1, self.rng, state.metadata.location, (YEAR, YEAR + 1))
         files = b.random_entries(Specs.of(state.metadata), 2, *place)
-        require(commit(self.lake, state, Append(files, fast=True)))
+        require_committed(commit(self.lake, state, Append(files, fast=True)))
 
     def choose(self) -> None:
         """Files of leaves everywhere, each with a delete of a row of it; of other leaves as long as there are.
@@ -76,7 +76,7 @@ class _Tree:
         A statement plans on the head, so that what it tells its commit about leaves holds; here one plan serves all.
         """
         state = self.lake.load_table("b.t")
-        read = plan(state.io, state.metadata, state.metadata.current_snapshot())
+        read = plan_snapshot_scan(state.io, state.metadata, state.metadata.current_snapshot())
         order = np.random.default_rng(11).permutation(len(read.files))
         firsts = np.sort(np.unique(read.files.numpy("manifest")[order], return_index=True)[1])
         places = np.r_[order[firsts], np.delete(order, firsts)][: ROWS + 1]
@@ -97,7 +97,7 @@ def _grown(folder: Path, leaves: int) -> tuple[NeveCatalog, Path]:
             state = lake.load_table("b.t")
             specs, spec_id, day = Specs.of(state.metadata), 3 * n // leaves, n * YEAR // leaves
             place = (n * ROWS, ROWS, rng, state.metadata.location, (day, day + 1))
-            require(commit(lake, state, Append(b.random_entries(specs, spec_id, *place), fast=True)))
+            require_committed(commit(lake, state, Append(b.random_entries(specs, spec_id, *place), fast=True)))
     return _forgetful(lake, folder, home), home
 
 

@@ -36,15 +36,15 @@ from neve.catalog import open_catalog
 from neve.commit.actions import Append
 from neve.commit.protocol import commit
 from neve.io.avro.jit import load_compiled
-from neve.model.metadata import parse
+from neve.model.metadata import parse_metadata
 from neve.model.partition import Specs
-from neve.ops.plan_scan import plan
+from neve.ops.plan_scan import plan_snapshot_scan
 from neve.predicate import parse as predicate
 from neve.tree.entries import BOUNDS, COUNTS, EntryTable, Status
-from neve.tree.pyiceberg_files import entries_of
+from neve.tree.pyiceberg_files import entries_from_pyiceberg
 from neve.tree.read import manifests_of, read_entries
-from neve.tree.tree_writer import Listing, shape_of
-from neve.tree.write import ManifestContext, write_list, write_manifests
+from neve.tree.tree_writer import ManifestListHeader, tree_writer_for
+from neve.tree.write import ManifestContext, write_manifest_list, write_manifests
 
 FILES = int(os.environ.get("NEVE_BENCH_FILES", "1000000"))
 PER_MANIFEST = 10_000
@@ -121,18 +121,20 @@ def many_files(folder: Path, version: int, manifests: int, each: int, properties
     row[key] = row.pop("manifest-list")
     whole = document(location, [row], {"commit.manifest-merge.enabled": "false", **(properties or {})})
     whole |= {"format-version": version, **({"next-row-id": 1 << 50} if version > 2 else {})}
-    metadata = parse(json.dumps(whole).encode(), "bench")
+    metadata = parse_metadata(json.dumps(whole).encode(), "bench")
     numbers, rng = count(), np.random.default_rng(7)
     new_path = lambda: f"{location}/metadata/{COMMIT}-m{next(numbers)}.{suffix}"  # noqa: E731
     context = ManifestContext(metadata, Specs.of(metadata), 1, new_path, target_bytes=1 << 30)
-    shape, written = shape_of(metadata), []
+    shape, written = tree_writer_for(metadata), []
     with no_fsync():
         for at in range(manifests):
             entries = random_entries(context.specs, at % 3, at * each, each, rng, location)
             written += shape.write_added(io, entries, context)
         if version > 2:
             written, _ = shape.assign_row_ids(written, 0)
-        shape.write_listing(io, row[key], written, Listing(1, None, 1, 0 if version > 2 else None), context)
+        shape.write_list_or_root(
+            io, row[key], written, ManifestListHeader(1, None, 1, 0 if version > 2 else None), context
+        )
     path = folder / "metadata" / "00000-bench.metadata.json"
     path.write_text(json.dumps(whole))
     return path.as_uri()
@@ -216,13 +218,15 @@ def cpu_of(case: Callable[[], object]) -> tuple[float, object]:
 def bench_planning(folder: Path) -> bool:
     """The files of one table in every version, planned by Névé, and by PyIceberg from version 2."""
     places = {version: usual(folder / f"v{version}", FILES, version) for version in TARGETS}
-    tables = {version: parse(Path(p.removeprefix("file://")).read_bytes(), p) for version, p in places.items()}
+    tables = {version: parse_metadata(Path(p.removeprefix("file://")).read_bytes(), p) for version, p in places.items()}
     where, io = predicate(WHERE, tables[2].schema()).expression, PyArrowFileIO()
     peer = StaticTable.from_metadata(places[2])
 
     def ours(version: int, filtered: bool) -> int:
         metadata = tables[version]
-        return len(plan(io, metadata, metadata.current_snapshot(), where=where if filtered else None).files)
+        return len(
+            plan_snapshot_scan(io, metadata, metadata.current_snapshot(), where=where if filtered else None).files
+        )
 
     def theirs() -> int:
         clear_manifest_cache()
@@ -258,7 +262,7 @@ def old_table(folder: Path, manifests: int = 1000, snapshots: int = 1000) -> str
     location, io = folder.as_uri(), PyArrowFileIO()
     rows = [snapshot(n, f"{location}/metadata/snap-{n}.avro") for n in range(1, snapshots + 1)]
     text = json.dumps(document(location, rows, {"commit.manifest-merge.enabled": "false"}))
-    metadata = parse(text.encode(), "bench")
+    metadata = parse_metadata(text.encode(), "bench")
     numbers = iter(range(10**9))
     context = ManifestContext(
         metadata, Specs.of(metadata), snapshots, lambda: f"{location}/metadata/{next(numbers)}-m0.avro"
@@ -269,7 +273,7 @@ def old_table(folder: Path, manifests: int = 1000, snapshots: int = 1000) -> str
         for n in range(manifests)
         for m in write_manifests(io, random_entries(context.specs, n % 3, n, 1, rng, location), context)
     ]
-    write_list(
+    write_manifest_list(
         io,
         f"{location}/metadata/snap-{snapshots}.avro",
         written,
@@ -319,7 +323,7 @@ def bench_append(folder: Path) -> bool:
 
     def mine(n: int) -> None:
         table = lake.load_table("b.t")
-        commit(lake, table, Append(entries_of([new_file(f"n{n}")], Specs.of(table.metadata)), fast=True))
+        commit(lake, table, Append(entries_from_pyiceberg([new_file(f"n{n}")], Specs.of(table.metadata)), fast=True))
 
     mine(-1)
     peer(-1)

@@ -24,14 +24,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from bench import metadata as b
 from neve.catalog import NeveCatalog, open_catalog
-from neve.commit.actions import Append, Removed, RowDelta
-from neve.commit.outcome import require
+from neve.commit.actions import Append, RemovedFiles, RowDelta
+from neve.commit.outcome import require_committed
 from neve.commit.protocol import commit
 from neve.model.partition import Specs
-from neve.ops.plan_scan import plan
+from neve.ops.plan_scan import plan_snapshot_scan
 from neve.plan.scan import ScanPlan
 from neve.tree.entries import Content, EntryTable
-from neve.tree.pyiceberg_files import entries_of
+from neve.tree.pyiceberg_files import entries_from_pyiceberg
 
 LEAVES = tuple(n for n in (1, 100, 1_000, 10_000) if n <= int(os.environ.get("NEVE_BENCH_LEAVES", "10000")))
 FILES = 100  # in each leaf: fewer than an adaptive tree moves out of its root at once
@@ -55,7 +55,7 @@ class _Tree:
 
     lake: NeveCatalog
     home: Path
-    deltas: list[tuple[Removed, EntryTable]] = field(default_factory=list)
+    deltas: list[tuple[RemovedFiles, EntryTable]] = field(default_factory=list)
 
     @classmethod
     def opened(cls, folder: Path, place: str, properties: dict[str, str]) -> _Tree:
@@ -70,13 +70,13 @@ class _Tree:
 
     def append(self, n: int) -> None:
         state = self.lake.load_table("b.t")
-        added = entries_of([b.new_file(f"n{n}")], Specs.of(state.metadata))
-        require(commit(self.lake, state, Append(added, fast=True)))
+        added = entries_from_pyiceberg([b.new_file(f"n{n}")], Specs.of(state.metadata))
+        require_committed(commit(self.lake, state, Append(added, fast=True)))
 
     def choose(self) -> None:
         """A delete of a row of some file for each round."""
         state = self.lake.load_table("b.t")
-        read = plan(state.io, state.metadata, state.metadata.current_snapshot())
+        read = plan_snapshot_scan(state.io, state.metadata, state.metadata.current_snapshot())
         chosen = np.random.default_rng(11).choice(len(read.files), ROUNDS + 1, replace=len(read.files) <= ROUNDS)
         self.deltas = deletes_of(state, read, chosen)
 
@@ -84,11 +84,13 @@ class _Tree:
         delete(self.lake, *self.deltas[n])
 
 
-def delete(lake: NeveCatalog, homes: Removed, deletes: EntryTable) -> None:
+def delete(lake: NeveCatalog, homes: RemovedFiles, deletes: EntryTable) -> None:
     """Commit deletes of files that were found before."""
     state = lake.load_table("b.t")
     start = state.metadata.current_snapshot_id
-    require(commit(lake, state, RowDelta(added_deletes=deletes, homes=homes, start_snapshot_id=start)))
+    require_committed(
+        commit(lake, state, RowDelta(added_deletes=deletes, vector_targets=homes, start_snapshot_id=start))
+    )
 
 
 def bench_small_commits(folder: Path) -> bool:
@@ -156,10 +158,10 @@ def cpu_growth(few: list[Cost], many: list[Cost]) -> float:
     return median(more / less for (less, _), (more, _) in zip(few, many, strict=True))
 
 
-def deletes_of(state: Any, read: ScanPlan, places: Iterable[int]) -> list[tuple[Removed, EntryTable]]:
+def deletes_of(state: Any, read: ScanPlan, places: Iterable[int]) -> list[tuple[RemovedFiles, EntryTable]]:
     """A delete of a row of each of some files, with where the file was found."""
     files = [read.files.take([int(at)]) for at in places]
-    return [(Removed(f, manifests=read.manifests), _delete_of(state, f, n)) for n, f in enumerate(files)]
+    return [(RemovedFiles(f, manifests=read.manifests), _delete_of(state, f, n)) for n, f in enumerate(files)]
 
 
 def _delete_of(state: Any, file: EntryTable, n: int) -> EntryTable:

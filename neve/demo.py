@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.text import Text
 
 from neve.cli.console import Screen
-from neve.cli.progress import watched
-from neve.display.format import several
-from neve.display.html import plain
-from neve.display.terminal import arrow_table
+from neve.cli.progress import show_progress
+from neve.display.format import plural
+from neve.display.html import replace_unprintable
+from neve.display.terminal import render_arrow_table
 from neve.errors import TableError, UserError
 from neve.lake import Lake, connect
 from neve.table import Table
@@ -54,80 +54,86 @@ def _run(console: Console, folder: Path, reports: Path) -> None:
     console.print("Starting Spark …", highlight=False)
     lake.spark()
     began = time.monotonic()
-    story = _Story(console, lake.create_table(_NAME, _COLUMNS, ["days(ts)"], format_version=2))
-    for chapter in (story.lives, story.changes, story.is_compacted, story.moves_on, story.is_sound):
+    story = _Demo(console, lake.create_table(_NAME, _COLUMNS, ["days(ts)"], format_version=2))
+    for chapter in (
+        story.write_under_three_specs,
+        story.change_rows,
+        story.compact,
+        story.upgrade_to_v4,
+        story.verify_files,
+    ):
         chapter(lake)
-    story.reported(reports / "neve-demo-report.html")
+    story.write_report(reports / "neve-demo-report.html")
     console.print(f"\n{time.monotonic() - began:.0f} seconds since Spark was there.", highlight=False)
 
 
 @dataclass
-class _Story:
+class _Demo:
     """One table, and what its rows have to be."""
 
     console: Console
     table: Table
-    model: dict[int, Row] = field(default_factory=dict)
+    expected_rows: dict[int, Row] = field(default_factory=dict)
 
-    def lives(self, lake: Lake) -> None:
+    def write_under_three_specs(self, lake: Lake) -> None:
         """The table is written under one spec after the other."""
         self._title("A table by day, that has lived")
-        self._appended(0, "amount")
-        with self._shown('t.evolve_partitions(add=["region"])'):
+        self._append_batches(0, "amount")
+        with self._show_step('t.evolve_partitions(add=["region"])'):
             self.table.evolve_partitions(add=["region"])
-        self._appended(1, "amount")
-        with self._shown(
+        self._append_batches(1, "amount")
+        with self._show_step(
             't.evolve_partitions(add=["bucket(4, id)"], drop=["days(ts)", "region"]); amount is now price'
         ):
             with self.table.evolve_schema() as change:
                 change.rename_column("amount", "price")
             self.table.evolve_partitions(add=["bucket(4, id)"], drop=["days(ts)", "region"])
-        for row in self.model.values():
+        for row in self.expected_rows.values():
             row["price"] = row.pop("amount")
-        self._appended(2, "price")
+        self._append_batches(2, "price")
         specs = self.table.inspect.specs()
-        self._grid(pa.table({"spec": specs["spec_id"], "by": [_terms(s) for s in specs["fields"].to_pylist()]}))
+        self._grid(pa.table({"spec": specs["spec_id"], "by": [_spec_text(s) for s in specs["fields"].to_pylist()]}))
 
-    def changes(self, lake: Lake) -> None:
+    def change_rows(self, lake: Lake) -> None:
         """Rows change in files of every spec."""
         self._title("Rows change, whatever spec their file has")
         update = self.table.update().set("price", "price * 2").where(_NEW_YEAR)
         self._text(update.explain())
-        self._changed(f"UPDATE SET price = price * 2 WHERE {_NEW_YEAR}", update.execute)
+        self._run_change(f"UPDATE SET price = price * 2 WHERE {_NEW_YEAR}", update.execute)
         delete = self.table.delete().where("price > 55").mode("merge-on-read")
-        self._changed("DELETE WHERE price > 55, merge-on-read", delete.execute)
+        self._run_change("DELETE WHERE price > 55, merge-on-read", delete.execute)
         changes = [{**_row(0, 0, "price"), "price": 1.0}, _row(9, 0, "price")]
         merge = self.table.merge(changes, on="t.id = s.id").when_matched_update_all().when_not_matched_insert_all()
-        self._changed("MERGE two changes", merge.execute)
-        for row in self.model.values():
+        self._run_change("MERGE two changes", merge.execute)
+        for row in self.expected_rows.values():
             row["price"] *= 2 if row["region"] == "eu" and row["ts"] < _START + timedelta(days=2) else 1
-        self.model = {i: row for i, row in self.model.items() if row["price"] <= 55}
-        self.model |= {row["id"]: row for row in changes}
-        self._checked()
+        self.expected_rows = {i: row for i, row in self.expected_rows.items() if row["price"] <= 55}
+        self.expected_rows |= {row["id"]: row for row in changes}
+        self._check_rows()
 
-    def is_compacted(self, lake: Lake) -> None:
+    def compact(self, lake: Lake) -> None:
         """What a filter would take, and then everything."""
         self._title("Compaction: a plan first, with a filter judged under every spec")
         found = self.table.rewrite_data_files().where(_NEW_YEAR).option("min-input-files", 2).plan_with_stats()
         self._text(found.plan.explain())
         self._text(f"{found.filter_stats}")
         rewrite = self.table.rewrite_data_files().options({"rewrite-all": True, "remove-dangling-deletes": True})
-        self._changed("rewrite_data_files(), rows summed up before and after", rewrite.verify_rows().execute)
-        self._checked()
+        self._run_change("rewrite_data_files(), rows summed up before and after", rewrite.verify_rows().execute)
+        self._check_rows()
 
-    def moves_on(self, lake: Lake) -> None:
+    def upgrade_to_v4(self, lake: Lake) -> None:
         """Format version 4: one tree, with vectors beside the files they are about."""
         self._title("On to format version 4")
-        with self._shown("t.upgrade(format_version=4)"):
+        with self._show_step("t.upgrade(format_version=4)"):
             self.table.upgrade(format_version=4)
         delete = self.table.delete().where("region = 'us' AND id < 1000").mode("merge-on-read")
-        self._changed("DELETE WHERE region = 'us' AND id < 1000, merge-on-read", delete.execute)
-        self.model = {i: r for i, r in self.model.items() if r["region"] != "us" or i >= 1000}
-        self._checked()
+        self._run_change("DELETE WHERE region = 'us' AND id < 1000, merge-on-read", delete.execute)
+        self.expected_rows = {i: r for i, r in self.expected_rows.items() if r["region"] != "us" or i >= 1000}
+        self._check_rows()
         tree = self.table.inspect.tree().select(["kind", "path", "spec_id", "bytes", "files", "rows"])
         self._grid(tree, "The metadata tree")
 
-    def is_sound(self, lake: Lake) -> None:
+    def verify_files(self, lake: Lake) -> None:
         """Every file that can be reached is there and as stated."""
         self._title("Every file checked")
         audit = self.table.verify()
@@ -135,39 +141,39 @@ class _Story:
         if not audit.is_sound:
             raise TableError("The demo table did not pass its audit.")
 
-    def reported(self, path: Path) -> None:
+    def write_report(self, path: Path) -> None:
         """The page to look at."""
         self.table.report(path)
         self._text(f"Report: {path}, {path.stat().st_size:,} bytes")
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    def _appended(self, generation: int, column: str) -> None:
-        with self._shown(f"t.append(…) three times, {several(_ROWS, 'row')} each"):
+    def _append_batches(self, generation: int, column: str) -> None:
+        with self._show_step(f"t.append(…) three times, {plural(_ROWS, 'row')} each"):
             for batch in range(3):
                 rows = [_row(generation, batch * _ROWS + i, column) for i in range(_ROWS)]
                 self.table.append(rows)
-                self.model |= {row["id"]: row for row in rows}
+                self.expected_rows |= {row["id"]: row for row in rows}
 
-    def _changed(self, what: str, act: Callable[[], Any]) -> None:
-        with self._shown(what):
-            with watched(Screen(), _NAME):
+    def _run_change(self, what: str, act: Callable[[], Any]) -> None:
+        with self._show_step(what):
+            with show_progress(Screen(), _NAME):
                 result = act()
             self._text(f"  {result.summary}")
 
     @contextmanager
-    def _shown(self, what: str) -> Iterator[None]:
+    def _show_step(self, what: str) -> Iterator[None]:
         """Say what is done, and then what the table is."""
-        self.console.print(Text(f"> {plain(what)}", "cyan"), soft_wrap=True)
+        self.console.print(Text(f"> {replace_unprintable(what)}", "cyan"), soft_wrap=True)
         yield
         self._text(f"  {_state(self.table)}")
 
-    def _checked(self) -> None:
+    def _check_rows(self) -> None:
         """Compare the rows of the table with those plain Python says it has."""
         rows = {row["id"]: row for row in self.table.to_arrow().to_pylist()}
-        if rows != self.model:
-            raise TableError(f"The demo read {len(rows)} rows, but not those it should: {len(self.model)}.")
-        self._text(f"  all {several(len(rows), 'row')} are what plain Python says they are")
+        if rows != self.expected_rows:
+            raise TableError(f"The demo read {len(rows)} rows, but not those it should: {len(self.expected_rows)}.")
+        self._text(f"  all {plural(len(rows), 'row')} are what plain Python says they are")
 
     # -- the screen --------------------------------------------------------------------------------------------------
 
@@ -175,11 +181,11 @@ class _Story:
         self.console.print(Text(f"\n{text}", "bold"))
 
     def _text(self, text: str) -> None:
-        lines = "\n".join(plain(line) for line in text.splitlines())
+        lines = "\n".join(replace_unprintable(line) for line in text.splitlines())
         self.console.print(Text(lines), soft_wrap=not self.console.is_terminal)
 
     def _grid(self, table: pa.Table, title: str = "") -> None:
-        self.console.print(arrow_table(table, title, width=self.console.width))
+        self.console.print(render_arrow_table(table, title, width=self.console.width))
 
 
 def _row(generation: int, number: int, column: str) -> Row:
@@ -200,11 +206,11 @@ def _state(table: Table) -> str:
     deletes = files.num_rows - data.num_rows
     size = pc.sum(data["file_size_in_bytes"]).as_py() or 0
     burden = f", {deletes} of deletes" if deletes else ""
-    files = f"{several(data.num_rows, 'data file')} of {size:,} bytes in {several(specs, 'spec')}"
+    files = f"{plural(data.num_rows, 'data file')} of {size:,} bytes in {plural(specs, 'spec')}"
     return f"version {metadata.format_version}: {files}{burden}"
 
 
-def _terms(fields: list[Row]) -> str:
+def _spec_text(fields: list[Row]) -> str:
     """The fields of a spec as they are written."""
     return ", ".join(
         f["source"] if f["transform"] == "identity" else f"{f['transform']}({f['source']})" for f in fields

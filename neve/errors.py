@@ -23,16 +23,16 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-_LONGEST = 3_000
-_IN_URI = re.compile(r"://[^/\s@:]*:[^/\s@]*@")  # user:password@
-_IN_QUERY = re.compile(r"(?i)([?&;][\w.-]*(?:secret|token|credential|signature|sig|key)|\bpassword)=[^&;\s'\"]+")
+_MAX_LENGTH = 3_000
+_URI_PASSWORD = re.compile(r"://[^/\s@:]*:[^/\s@]*@")  # user:password@
+_QUERY_SECRET = re.compile(r"(?i)([?&;][\w.-]*(?:secret|token|credential|signature|sig|key)|\bpassword)=[^&;\s'\"]+")
 
 
 class NeveError(Exception):
     """The base of every error Névé raises on purpose."""
 
     def __init__(self, *said: object) -> None:
-        super().__init__(*(_shown(each) if isinstance(each, str) else each for each in said))
+        super().__init__(*(_sanitize_message(each) if isinstance(each, str) else each for each in said))
 
 
 class UserError(NeveError, ValueError):
@@ -70,7 +70,9 @@ class CorruptFile(TableError):
     """A file whose bytes contradict its format or the metadata that names it."""
 
     def __init__(self, path: str, expected: str, found: str) -> None:
-        super().__init__(f"Corrupt file {_line(path)}: expected {_line(expected)}, found {_line(found)}.")
+        super().__init__(
+            f"Corrupt file {_single_line(path)}: expected {_single_line(expected)}, found {_single_line(found)}."
+        )
         self.path, self.expected, self.found = path, expected, found
 
 
@@ -78,7 +80,7 @@ class MissingFile(TableError):
     """A file the table's metadata names is not there."""
 
     def __init__(self, path: str, named_by: str = "the table metadata") -> None:
-        super().__init__(f"Missing file {_line(path)}: {named_by} names it, but it is not there.")
+        super().__init__(f"Missing file {_single_line(path)}: {named_by} names it, but it is not there.")
         self.path = path
 
 
@@ -86,7 +88,7 @@ class LimitExceeded(TableError):
     """A budget that protects memory or time was exceeded; the message says how to raise it."""
 
     def __init__(self, what: str, limit: int | float, hint: str) -> None:
-        super().__init__(f"Limit exceeded: {_line(what)} is over {limit}. {hint}")
+        super().__init__(f"Limit exceeded: {_single_line(what)} is over {limit}. {hint}")
         self.what, self.limit = what, limit
 
 
@@ -118,24 +120,28 @@ class CommitUnknown(CommitError):
         self.location = location
 
 
-def _shown(text: str) -> str:
+def _sanitize_message(text: str) -> str:
     """A message without what would act on a terminal, and without the secrets a URI may carry."""
-    safe = _IN_URI.sub("://…@", _IN_QUERY.sub(r"\1=…", _brief(text, _LONGEST)))
-    return safe if safe.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in safe)
+    safe = _URI_PASSWORD.sub("://…@", _QUERY_SECRET.sub(r"\1=…", _shorten_middle(text, _MAX_LENGTH)))
+    return (
+        safe
+        if safe.isprintable()
+        else "".join(c if c.isprintable() or c in "\n\t" else _escape_character(c) for c in safe)
+    )
 
 
-def _escaped(letter: str) -> str:
+def _escape_character(letter: str) -> str:
     return letter.encode("unicode_escape").decode("ascii")
 
 
-def _brief(text: str, most: int = 600) -> str:
+def _shorten_middle(text: str, limit: int = 600) -> str:
     """A text whose middle is left out when it is longer than anybody reads."""
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 2 :]}"
+    return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 2 :]}"
 
 
-def _line(text: str) -> str:
+def _single_line(text: str) -> str:
     """A text on one line: what a file says cannot look like another message."""
-    return _brief(text.replace("\n", "\\n"))
+    return _shorten_middle(text.replace("\n", "\\n"))
 
 
 def _suggestion(near: list[str], known: list[str]) -> str:

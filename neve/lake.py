@@ -25,10 +25,10 @@ from neve.catalog import EmbeddedCatalog, NeveCatalog, open_catalog, register_ta
 from neve.commit.environment import Environment
 from neve.errors import UserError
 from neve.ops.context import LakeContext
-from neve.ops.events import Step, tell
+from neve.ops.events import Step, emit
 from neve.ops.metadata.create_table import SchemaLike, create_table
 from neve.ops.metadata.drop_table import DropResult, drop_table
-from neve.run.spark.session import session
+from neve.run.spark.session import resolve_session
 from neve.sql import run as run_sql
 from neve.table import Table
 
@@ -75,10 +75,10 @@ class Lake:
     def spark(self) -> SparkSession:
         """The Spark session in use; a local one is started on first use when none was given."""
         if self.given_spark is not None or SparkSession.getActiveSession() is not None:
-            return session(self.given_spark)
-        tell(Step("start Spark"))
-        started = session()
-        tell(Step("start Spark", 1, 1))
+            return resolve_session(self.given_spark)
+        emit(Step("start Spark"))
+        started = resolve_session()
+        emit(Step("start Spark", 1, 1))
         return started
 
     def time_zone(self) -> str:

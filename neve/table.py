@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyspark.sql import Column, DataFrame
 
-from neve.display.format import several
+from neve.display.format import plural
 from neve.ops.audit import verify
 from neve.ops.audit.findings import Audit
 from neve.ops.context import TableContext
@@ -56,7 +56,7 @@ class Table:
 
     def __repr__(self) -> str:
         metadata = self.context.metadata
-        specs = several(len(metadata.partition_specs), "spec")
+        specs = plural(len(metadata.partition_specs), "spec")
         return f"Table({self.context.name!r}, v{metadata.format_version}, {specs})"
 
     def _repr_html_(self) -> str:
@@ -95,7 +95,7 @@ class Table:
         """Read rows: `.to_spark()`, `.to_arrow()`, `.to_pandas()`, `.count()`; `.plan()` says what would be read.
 
         `where` is a condition in Spark SQL or a PyIceberg expression; `columns` are names, those of fields in structs
-        and the metadata columns `_file`, `_pos`, `_spec_id`, `_partition`, `_row_id` and
+        and the metadata columns `_file`, `_pos`, `_spec_id`, `_partition_constant`, `_row_id` and
         `_last_updated_sequence_number` among them. The newest state is read, unless one of `snapshot_id`, `ref` (a
         branch or tag) and `as_of` (a datetime, or milliseconds since 1970) says which.
 
@@ -245,8 +245,8 @@ class Table:
         """Change columns: PyIceberg's `UpdateSchema`, to be used in a `with` block, which lands as one commit.
 
         `allow_incompatible_changes` lets a column become required, or be added as such. What can be changed:
-        `add_column`, `delete_column`, `rename_column`, `update_column`, `move_first`, `move_before`, `move_after`,
-        `set_identifier_fields`, `union_by_name` and more.
+        `add_column`, `delete_column`, `parse_rename_column`, `update_column`, `move_first`, `move_before`, `move_after`,
+        `parse_set_identifier_fields`, `union_by_name` and more.
 
         >>> with t.evolve_schema() as change:
         ...     _ = change.update_column("region", doc="where it was sold")
@@ -277,7 +277,7 @@ class Table:
         >>> t.upgrade(format_version=3).iceberg.format_version
         3
         """
-        evolve.upgrade(self.refresh().context, format_version)
+        evolve.upgrade_format_version(self.refresh().context, format_version)
         return self.refresh()
 
     def export_metadata(self, format_version: int = 3) -> str:
@@ -305,17 +305,17 @@ class Table:
 
     def drop_branch(self, name: str) -> Table:
         """Remove a branch; its snapshots stay until they expire."""
-        refs.drop(self.refresh().context, name, "branch")
+        refs.drop_ref(self.refresh().context, name, "branch")
         return self.refresh()
 
     def drop_tag(self, name: str) -> Table:
         """Remove a tag."""
-        refs.drop(self.refresh().context, name, "tag")
+        refs.drop_ref(self.refresh().context, name, "tag")
         return self.refresh()
 
     def rollback(self, snapshot_id: int) -> Table:
         """Make an earlier snapshot of the main branch the current one; later ones stay until they expire."""
-        refs.rollback(self.refresh().context, snapshot_id)
+        refs.rollback_to_snapshot(self.refresh().context, snapshot_id)
         return self.refresh()
 
     def fast_forward(self, branch: str, to: str) -> Table:
@@ -330,7 +330,7 @@ class Table:
 
     def set_current_snapshot(self, snapshot_id: int | None = None, *, ref: str | None = None) -> Table:
         """Make any snapshot the current one, by its id or by a branch or tag; it need not be an ancestor."""
-        refs.set_current(self.refresh().context, snapshot_id, ref)
+        refs.set_current_snapshot(self.refresh().context, snapshot_id, ref)
         return self.refresh()
 
     @property

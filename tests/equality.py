@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata
 
 from neve.commit import preconditions as requests
-from neve.tree.checks import unfit_deletes
+from neve.tree.checks import unsupported_deletes
 from neve.tree.entries import Content, EntryTable
 
 __all__ = ["another_engine_writes"]
@@ -21,7 +21,7 @@ def another_engine_writes() -> Iterator[None]:
     """Commits stand in for those of an engine that writes equality deletes to tables of every version but the first."""
 
     def unfit(metadata: TableMetadata, deletes: EntryTable) -> tuple[Any, str]:
-        wrong, message = unfit_deletes(metadata, deletes)
+        wrong, message = unsupported_deletes(metadata, deletes)
         by_value = deletes.numpy("content") == Content.EQUALITY_DELETES
         return wrong & ~(by_value & (metadata.format_version > 1)), message
 

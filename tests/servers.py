@@ -36,7 +36,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 
 from neve.catalog import NeveCatalog
-from neve.model.metadata import adopt, serialise
+from neve.model.metadata import serialise_metadata, to_neve_metadata
 from neve.model.snapshots import AddSnapshot, Snapshot
 
 # --- PostgreSQL ---
@@ -254,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
         table = catalog.load_table(identifier)
         requirements = [_REQUIREMENT.validate_python(found) for found in body["requirements"]]
         done = catalog.swap(table, requirements, [_update(found) for found in body["updates"]])
-        return {"metadata": json.loads(serialise(done.metadata)), "metadata-location": done.metadata_location}
+        return {"metadata": json.loads(serialise_metadata(done.metadata)), "metadata-location": done.metadata_location}
 
 
 def _update(found: Any) -> Any:
@@ -268,7 +268,7 @@ def _parts(namespace: str) -> tuple[str, ...]:
 
 
 def _shown(table: Table) -> Any:
-    metadata = json.loads(serialise(adopt(table.metadata)))
+    metadata = json.loads(serialise_metadata(to_neve_metadata(table.metadata)))
     return {"metadata": metadata, "metadata-location": table.metadata_location, "config": {}}
 
 

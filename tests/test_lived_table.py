@@ -18,7 +18,7 @@ from pyiceberg.types import LongType
 
 import neve
 from neve.commit.actions import RowDelta
-from neve.commit.outcome import require
+from neve.commit.outcome import require_committed
 from neve.commit.protocol import commit
 from neve.errors import UserError
 from neve.io.deletion_vectors import PositionSet
@@ -86,7 +86,7 @@ class Lived:
         files = self.table.scan().plan().files
         deletes = _position_deletes(self.table, files, places)
         context = self.table.refresh().context
-        require(commit(context.catalog, context.iceberg, RowDelta(added_deletes=deletes)))
+        require_committed(commit(context.catalog, context.iceberg, RowDelta(added_deletes=deletes)))
         self.model = [row for row in self.model if row["id"] not in ids]
 
 

@@ -15,7 +15,7 @@ from typer.main import get_command
 from neve import errors
 from neve.cli import app
 from neve.model.properties import PROPERTIES, MetricsMode
-from neve.ops.maintenance.rewrite_position_deletes import OPTIONS_OF_DELETES
+from neve.ops.maintenance.rewrite_position_deletes import DELETE_OPTIONS
 from neve.plan.rewrite_options import OPTIONS, RewriteOptions
 from neve.sql.call import PROCEDURES
 from tests.peers.faults import FAULTS, SHARED_FAULTS, SPARK_FAULTS
@@ -60,7 +60,7 @@ def options_table() -> str:
 
 def delete_options_table() -> str:
     """The options that a rewrite of delete files takes."""
-    rows = ((f"`{name}`", _sentence(OPTIONS[name].meaning)) for name in OPTIONS_OF_DELETES)
+    rows = ((f"`{name}`", _sentence(OPTIONS[name].meaning)) for name in DELETE_OPTIONS)
     return _table(("option", "meaning"), rows)
 
 

@@ -7,12 +7,12 @@ from neve.catalog.rest import RestCatalog
 from neve.catalog.sql import EmbeddedCatalog, SqlCatalog
 from neve.catalog.swap import (
     CatalogUnavailable,
-    Fate,
     LostRace,
     MaybeSwapped,
     NotSwapped,
     RequirementFailed,
     Swapped,
+    SwapStatus,
 )
 from neve.catalog.tables import (
     create_table,
@@ -27,7 +27,7 @@ from neve.catalog.tables import (
 __all__ = [
     "CatalogUnavailable",
     "EmbeddedCatalog",
-    "Fate",
+    "SwapStatus",
     "LostRace",
     "MaybeSwapped",
     "NeveCatalog",

@@ -15,10 +15,10 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from neve.catalog.swap import Fate, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
+from neve.catalog.swap import MaybeSwapped, NotSwapped, RequirementFailed, Swapped, SwapStatus
 from neve.errors import NeveError
-from neve.io.files import delete_all
-from neve.model.metadata import TableMetadata, adopt
+from neve.io.files import delete_files
+from neve.model.metadata import TableMetadata, to_neve_metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,13 +68,13 @@ class NeveCatalog(Catalog):
         parts = self.identifier_to_tuple(identifier)
         return self.create(parts, converted, partition_spec, sort_order, location, kept, version)
 
-    def fate(self, unknown: MaybeSwapped) -> Fate:
+    def swap_status(self, lost_swap: MaybeSwapped) -> SwapStatus:
         """What became of a swap whose answer was lost. LANDED and NEVER are proofs."""
         try:
-            table = self.load_table(unknown.identifier)
+            table = self.load_table(lost_swap.identifier)
         except (NoSuchTableError, NeveError, OSError):
-            return Fate.OPEN
-        return unknown.fate_in(adopt(table.metadata), table.metadata_location, settled=False)
+            return SwapStatus.OPEN
+        return lost_swap.swap_status_in(to_neve_metadata(table.metadata), table.metadata_location, is_final=False)
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -84,13 +84,13 @@ class NeveCatalog(Catalog):
             done = self.swap(table, requirements, updates)
             metadata, location = done.metadata, done.metadata_location
         except NotSwapped as e:
-            delete_all(table.io, [] if e.location is None else [e.location])
+            delete_files(table.io, [] if e.location is None else [e.location])
             raise
         except MaybeSwapped as e:
-            if self.fate(e) is not Fate.LANDED:
+            if self.swap_status(e) is not SwapStatus.LANDED:
                 raise
             current = self.load_table(table.name())
-            metadata, location = adopt(current.metadata), current.metadata_location
+            metadata, location = to_neve_metadata(current.metadata), current.metadata_location
         # The response model knows versions 1 to 3 only, so it is built without validation.
         return CommitTableResponse.model_construct(metadata=metadata, metadata_location=location)
 

@@ -22,21 +22,21 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from neve.catalog.base import NeveCatalog, check_requirements
-from neve.catalog.metadata_files import Staged, read_metadata, stage, write_metadata
+from neve.catalog.metadata_files import StagedMetadata, read_metadata, stage_updates, write_metadata
 from neve.catalog.swap import CatalogUnavailable, LostRace, MaybeSwapped, Swapped
 from neve.errors import NeveError, TableError, UnsupportedFeature
-from neve.model.metadata import adopt
+from neve.model.metadata import to_neve_metadata
 
 
 @dataclass
 class _Attempt:
-    staged: Staged | None = None
+    staged: StagedMetadata | None = None
 
 
 _ATTEMPT: ContextVar[_Attempt | None] = ContextVar("attempt", default=None)
 
 
-class MetastoreTables(NeveCatalog, MetastoreCatalog):
+class MetastoreCatalogMixin(NeveCatalog, MetastoreCatalog):
     """The part of a metastore catalog that differs from PyIceberg's; put before its class when one is adopted."""
 
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
@@ -44,21 +44,21 @@ class MetastoreTables(NeveCatalog, MetastoreCatalog):
         attempt = _Attempt()
         token = _ATTEMPT.set(attempt)
         try:
-            done = _theirs(self).commit_table(table, tuple(requirements), tuple(updates))
+            done = _pyiceberg_methods(self).commit_table(table, tuple(requirements), tuple(updates))
         except NeveError:
             raise
         except NotImplementedError as e:
             raise UnsupportedFeature(f"Catalog {self.name!r} ({type(self).__name__}) cannot commit.") from e
         except Exception as e:
-            raise self._failure(e, table.name(), attempt.staged, updates) from e
+            raise self._commit_error(e, table.name(), attempt.staged, updates) from e
         finally:
             _ATTEMPT.reset(token)
         base = attempt.staged.base if attempt.staged else None
-        return Swapped(base, adopt(done.metadata), done.metadata_location)
+        return Swapped(base, to_neve_metadata(done.metadata), done.metadata_location)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """The table with metadata as this engine reads it."""
-        return self._ours(_theirs(self).load_table(identifier))
+        return self._with_our_metadata(_pyiceberg_methods(self).load_table(identifier))
 
     def create(
         self,
@@ -73,14 +73,14 @@ class MetastoreTables(NeveCatalog, MetastoreCatalog):
         """Create a table in a namespace that exists."""
         _check_version(format_version, self)
         asked = {**properties, "format-version": str(format_version)}
-        _theirs(self).create_table(identifier, schema, location, spec, sort_order, asked)
+        _pyiceberg_methods(self).create_table(identifier, schema, location, spec, sort_order, asked)
         return self.load_table(identifier)
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         # PyIceberg hands over properties of the table: they come from storage and must not choose code or endpoints.
         return super()._load_file_io(EMPTY_DICT, location)
 
-    def _ours(self, table: Table) -> Table:
+    def _with_our_metadata(self, table: Table) -> Table:
         location = table.metadata_location
         io = self._load_file_io(EMPTY_DICT, location)
         return Table(table.name(), read_metadata(io, location), location, io, self)
@@ -92,10 +92,10 @@ class MetastoreTables(NeveCatalog, MetastoreCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        current = self._ours(current_table) if current_table else None
+        current = self._with_our_metadata(current_table) if current_table else None
         base: Any = current.metadata if current else None
         check_requirements(requirements, base, table_identifier)
-        staged = stage(base, current.metadata_location if current else None, updates)
+        staged = stage_updates(base, current.metadata_location if current else None, updates)
         _check_version(staged.metadata.format_version, self)
         if (attempt := _ATTEMPT.get()) is not None:
             attempt.staged = staged
@@ -104,14 +104,14 @@ class MetastoreTables(NeveCatalog, MetastoreCatalog):
 
     def _write_metadata(self, metadata: Any, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         try:
-            write_metadata(io, metadata_path, adopt(metadata))
+            write_metadata(io, metadata_path, to_neve_metadata(metadata))
         except TableError as e:
             raise CatalogUnavailable(f"{e}. Nothing landed.", metadata_path) from e
 
     _write_metadata_no_exist_check = _write_metadata  # Glue's name for the same on S3 Tables
 
-    def _failure(
-        self, error: Exception, identifier: Identifier, staged: Staged | None, updates: Sequence[Any]
+    def _commit_error(
+        self, error: Exception, identifier: Identifier, staged: StagedMetadata | None, updates: Sequence[Any]
     ) -> CatalogUnavailable | LostRace | MaybeSwapped:
         shown = ".".join(identifier)
         if isinstance(error, CommitFailedException):
@@ -122,7 +122,7 @@ class MetastoreTables(NeveCatalog, MetastoreCatalog):
         return MaybeSwapped(message, identifier, staged.base, staged.base_location, staged.location, updates)
 
 
-def _theirs(catalog: NeveCatalog) -> Any:
+def _pyiceberg_methods(catalog: NeveCatalog) -> Any:
     """The methods of PyIceberg's class, which stands behind ours."""
     return super(NeveCatalog, catalog)
 

@@ -15,9 +15,9 @@ from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
 from neve.catalog.base import NeveCatalog
-from neve.catalog.metastore import MetastoreTables
-from neve.catalog.rest import RestTables
-from neve.catalog.sql import EmbeddedCatalog, SqlTables, cause_of
+from neve.catalog.metastore import MetastoreCatalogMixin
+from neve.catalog.rest import RestCatalogMixin
+from neve.catalog.sql import EmbeddedCatalog, SqlCatalogMixin, cause_of
 from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
 
 _UNSAFE_IN_PATHS = "#?%"  # a file URI would be cut or decoded there, differently by each reader
@@ -26,14 +26,14 @@ _UNSAFE_IN_PATHS = "#?%"  # a file URI would be cut or decoded there, differentl
 def open_catalog(spec: str | Path | Catalog, **properties: str) -> NeveCatalog:
     """The catalog a caller means.
 
-    A path (a `Path`, text with a slash, or an existing folder) is a lake folder with its embedded catalog, and
+    A path (a `FieldPath`, text with a slash, or an existing folder) is a lake folder with its embedded catalog, and
     `properties` are those of its storage. Other text is the name of a catalog in PyIceberg's configuration, completed
     by `properties`. A catalog object is adopted.
     """
     if isinstance(spec, Catalog):
         return adopt_catalog(spec)
     if isinstance(spec, Path) or (not properties and _is_path(spec)):
-        return _embedded(_folder(spec), properties)
+        return _open_embedded(_lake_folder(spec), properties)
     if not properties and spec not in list_catalogs():
         raise UnknownName("catalog", spec, list_catalogs(), "PyIceberg's configuration")
     try:
@@ -46,7 +46,7 @@ def open_catalog(spec: str | Path | Catalog, **properties: str) -> NeveCatalog:
         raise TableError(f"Cannot reach catalog {spec!r}: {type(e).__name__}.") from e
 
 
-def _embedded(folder: Path, properties: dict[str, str]) -> NeveCatalog:
+def _open_embedded(folder: Path, properties: dict[str, str]) -> NeveCatalog:
     try:
         return EmbeddedCatalog(folder, **properties)
     except SQLAlchemyError as e:
@@ -59,16 +59,20 @@ def adopt_catalog(catalog: Catalog) -> NeveCatalog:
     """The same catalog, able to load and commit format versions 1 to 4; it shares all state with the object given."""
     if isinstance(catalog, NeveCatalog):
         return catalog
-    kind = _adopted(type(catalog))
+    kind = _adopted_class(type(catalog))
     adopted: NeveCatalog = object.__new__(kind)
     adopted.__dict__ = catalog.__dict__
     return adopted
 
 
 @cache
-def _adopted(kind: type[Catalog]) -> type[Any]:
+def _adopted_class(kind: type[Catalog]) -> type[Any]:
     """A class that puts our methods before those of PyIceberg's class, which stays as it is."""
-    for ours, theirs in ((SqlTables, SqlCatalog), (RestTables, RestCatalog), (MetastoreTables, MetastoreCatalog)):
+    for ours, theirs in (
+        (SqlCatalogMixin, SqlCatalog),
+        (RestCatalogMixin, RestCatalog),
+        (MetastoreCatalogMixin, MetastoreCatalog),
+    ):
         if issubclass(kind, theirs):
             return type(f"Neve{kind.__name__}", (ours, kind), {"__module__": __name__})
     raise UnsupportedFeature(f"Catalog class {kind.__name__} is not supported. Use a SQL, REST, Hive or Glue catalog.")
@@ -78,7 +82,7 @@ def _is_path(spec: str) -> bool:
     return "/" in spec or spec.startswith(".") or Path(spec).is_dir()
 
 
-def _folder(spec: str | Path) -> Path:
+def _lake_folder(spec: str | Path) -> Path:
     text = str(spec)
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/+", text)  # a Path has one slash where a URI has two
     if scheme is not None and scheme[1].lower() != "file":

@@ -22,28 +22,28 @@ from urllib3.exceptions import MaxRetryError, NewConnectionError
 from neve.catalog.base import NeveCatalog
 from neve.catalog.swap import CatalogUnavailable, LostRace, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
 from neve.errors import CommitError, NeveError, TableError
-from neve.model.metadata import adopt, from_object
+from neve.model.metadata import metadata_from_json, to_neve_metadata
 from neve.model.new_table import with_fresh_ids
 
 _REFRESH_TOKEN = (401, 419)
-_ABSENT_OR_THERE: dict[int, type[Exception]] = {404: NoSuchNamespaceError, 409: TableAlreadyExistsError}
+_CREATE_ERRORS: dict[int, type[Exception]] = {404: NoSuchNamespaceError, 409: TableAlreadyExistsError}
 
 
-class RestTables(NeveCatalog, IcebergRestCatalog):
+class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
     """The part of a REST catalog that differs from PyIceberg's; put before its class when one is adopted."""
 
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
         """Send requirements and updates to the server, and say how it ended."""
         self._check_endpoint(Capability.V1_UPDATE_TABLE)
-        identifier, unknown = table.name(), _Unknown(table, updates)
+        identifier, unknown = table.name(), _LostAnswer(table, updates)
         token = table.config.get("token")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         body = _commit_request(identifier, requirements, updates)
         try:
-            answer = self._send("POST", Endpoints.update_table, identifier, data=body, headers=headers)
+            answer = self._send_request("POST", Endpoints.update_table, identifier, data=body, headers=headers)
             if answer.status_code >= 400:
                 raise _refusal(answer, identifier, unknown)
-            done = self._table_in(answer, identifier)
+            done = self._parse_table(answer, identifier)
         except CommitError:
             raise
         except RequestException as e:
@@ -52,7 +52,7 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
             raise unknown(type(e).__name__) from e
         except (ValueError, KeyError, TypeError, NeveError) as e:
             raise unknown(f"unreadable answer ({e})") from e
-        return Swapped(adopt(table.metadata), adopt(done.metadata), done.metadata_location)
+        return Swapped(to_neve_metadata(table.metadata), to_neve_metadata(done.metadata), done.metadata_location)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """The table with metadata as this engine reads it."""
@@ -60,7 +60,7 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
         mode = self.properties.get("snapshot-loading-mode")
         parts = self.identifier_to_tuple(identifier)
         params = {"snapshots": mode} if mode else {}
-        return self._ask("GET", Endpoints.load_table, parts, {404: NoSuchTableError}, params=params)
+        return self._request_table("GET", Endpoints.load_table, parts, {404: NoSuchTableError}, params=params)
 
     def create(
         self,
@@ -86,7 +86,7 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
             }
         )
         body = request.model_dump_json().encode()
-        return self._ask("POST", Endpoints.create_table, identifier, _ABSENT_OR_THERE, data=body)
+        return self._request_table("POST", Endpoints.create_table, identifier, _CREATE_ERRORS, data=body)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         """Make an existing metadata file a table of this catalog."""
@@ -96,9 +96,9 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
             {"name": parts[-1], "metadata-location": metadata_location, "overwrite": overwrite}
         )
         body = request.model_dump_json().encode()
-        return self._ask("POST", Endpoints.register_table, parts, _ABSENT_OR_THERE, data=body)
+        return self._request_table("POST", Endpoints.register_table, parts, _CREATE_ERRORS, data=body)
 
-    def _send(self, method: str, endpoint: str, identifier: Identifier, **request: Any) -> Response:
+    def _send_request(self, method: str, endpoint: str, identifier: Identifier, **request: Any) -> Response:
         """Ask the server; once more with a fresh token when the old one was refused."""
         url = self.url(endpoint, prefixed=True, **self._split_identifier_for_path(identifier))
         answer = self._session.request(method, url, **request)
@@ -107,18 +107,18 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
             answer = self._session.request(method, url, **request)
         return answer
 
-    def _ask(
+    def _request_table(
         self, method: str, endpoint: str, parts: Identifier, errors: Mapping[int, type[Exception]], **request: Any
     ) -> Table:
         """The table in the answer to a request that may be asked again; `errors` says what a status means."""
         shown = ".".join(parts)
         try:
-            answer = self._send(method, endpoint, parts, **request)
+            answer = self._send_request(method, endpoint, parts, **request)
             if answer.status_code in errors:
-                raise errors[answer.status_code](f"Table {shown}: {_said(answer)}")
+                raise errors[answer.status_code](f"Table {shown}: {_describe_error(answer)}")
             if answer.status_code >= 400:
-                raise TableError(f"Catalog {self.name!r} refused table {shown}: {_said(answer)}.")
-            return self._table_in(answer, parts)
+                raise TableError(f"Catalog {self.name!r} refused table {shown}: {_describe_error(answer)}.")
+            return self._parse_table(answer, parts)
         except RequestException as e:
             raise TableError(f"Cannot reach catalog {self.name!r} for table {shown}: {type(e).__name__}.") from e
         except (ValueError, KeyError, TypeError) as e:
@@ -126,12 +126,12 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
                 raise
             raise TableError(f"Catalog {self.name!r} sent no readable table {shown}: {e}") from e
 
-    def _table_in(self, answer: Response, identifier: Identifier) -> Table:
+    def _parse_table(self, answer: Response, identifier: Identifier) -> Table:
         body = from_json(answer.content)
         if not isinstance(body, dict):
             raise ValueError("the answer is not an object")
         location: Any = body.get("metadata-location")  # None only while a table is staged
-        metadata = from_object(body["metadata"], location or answer.url)
+        metadata = metadata_from_json(body["metadata"], location or answer.url)
         credentials = [StorageCredential.model_validate(found) for found in body.get("storage-credentials") or ()]
         config: dict[str, str] = body.get("config") or {}
         # Properties of the table itself come from storage: they must not choose code or endpoints.
@@ -139,11 +139,11 @@ class RestTables(NeveCatalog, IcebergRestCatalog):
         return Table(identifier, metadata, location, io, self, config)
 
 
-class RestCatalog(RestTables):
+class RestCatalog(RestCatalogMixin):
     """A REST catalog to name in PyIceberg's configuration: `py-catalog-impl: neve.catalog.RestCatalog`."""
 
 
-class _Unknown:
+class _LostAnswer:
     """Makes the error for an answer that was lost; the server chose the location, so only the snapshot can tell."""
 
     def __init__(self, table: Table, updates: Sequence[TableUpdate]) -> None:
@@ -152,7 +152,7 @@ class _Unknown:
     def __call__(self, cause: str) -> MaybeSwapped:
         identifier = self.table.name()
         message = f"The answer to the commit of {'.'.join(identifier)} was lost: {cause}. It may have landed."
-        base, base_location = adopt(self.table.metadata), self.table.metadata_location
+        base, base_location = to_neve_metadata(self.table.metadata), self.table.metadata_location
         return MaybeSwapped(message, identifier, base, base_location, None, self.updates)
 
 
@@ -167,22 +167,22 @@ def _commit_request(identifier: Identifier, requirements: Sequence[Any], updates
     )
 
 
-class TableGone(RequirementFailed, NoSuchTableError):
+class TableWasDropped(RequirementFailed, NoSuchTableError):
     """The table was dropped meanwhile. Nothing landed."""
 
 
-def _refusal(answer: Response, identifier: Identifier, unknown: _Unknown) -> NotSwapped | MaybeSwapped:
-    shown, said = ".".join(identifier), _said(answer)
+def _refusal(answer: Response, identifier: Identifier, lost_answer: _LostAnswer) -> NotSwapped | MaybeSwapped:
+    shown, said = ".".join(identifier), _describe_error(answer)
     if answer.status_code == 404:
-        return TableGone(f"Table {shown} does not exist any more: {said}")
+        return TableWasDropped(f"Table {shown} does not exist any more: {said}")
     if answer.status_code == 409:
         return LostRace(f"Table {shown} was not changed: {said}")
     if answer.status_code >= 500 and answer.status_code != 501:
-        return unknown(said)
+        return lost_answer(said)
     return CatalogUnavailable(f"The catalog refused the commit of {shown}: {said}. Nothing landed.")
 
 
-def _said(answer: Response) -> str:
+def _describe_error(answer: Response) -> str:
     try:
         error = from_json(answer.content)["error"]
         return f"HTTP {answer.status_code} {error.get('type')}: {error.get('message')}"

@@ -27,25 +27,32 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from neve.catalog.base import NeveCatalog, check_requirements
-from neve.catalog.metadata_files import Staged, free_place, read_metadata, stage, stage_new, write_metadata
-from neve.catalog.swap import CatalogUnavailable, Fate, LostRace, MaybeSwapped, NotSwapped, Swapped
+from neve.catalog.metadata_files import (
+    StagedMetadata,
+    free_location,
+    read_metadata,
+    stage_new_table,
+    stage_updates,
+    write_metadata,
+)
+from neve.catalog.swap import CatalogUnavailable, LostRace, MaybeSwapped, NotSwapped, Swapped, SwapStatus
 from neve.errors import CommitUnknown, NeveError, TableError, UserError
-from neve.io.files import delete_all
+from neve.io.files import delete_files
 from neve.model.metadata import TableMetadata
 
 T = TypeVar("T")
 _LOCK_WAIT_SECONDS = 60
 
 
-class SqlTables(NeveCatalog, IcebergSqlCatalog):
+class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
     """The part of a SQL catalog that differs from PyIceberg's; put before its class when one is adopted."""
 
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
         """Write new metadata and move the row to it, if the row still says what it was made from."""
         identifier = table.name()
-        base, base_location = self._current(identifier, table)
+        base, base_location = self._current_metadata(identifier, table)
         check_requirements(requirements, base, identifier)
-        staged = stage(base, base_location, updates)
+        staged = stage_updates(base, base_location, updates)
         if staged.is_unchanged:
             return Swapped(base, staged.metadata, staged.location)
         io = self._load_file_io(EMPTY_DICT, staged.location)
@@ -53,44 +60,44 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
             write_metadata(io, staged.location, staged.metadata)
         except (OSError, TableError) as e:
             raise CatalogUnavailable(f"{e}. Nothing landed.", staged.location) from e
-        self._move(identifier, staged, updates)
+        self._swap_location(identifier, staged, updates)
         return Swapped(base, staged.metadata, staged.location)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """The table with metadata as this engine reads it."""
-        return self._asked(lambda: super(SqlTables, self).load_table(identifier), "a table")
+        return self._read_database(lambda: super(SqlCatalogMixin, self).load_table(identifier), "a table")
 
     def namespace_exists(self, namespace: str | Identifier) -> bool:
         """Whether there is a namespace."""
-        return self._asked(lambda: super(SqlTables, self).namespace_exists(namespace), "a namespace")
+        return self._read_database(lambda: super(SqlCatalogMixin, self).namespace_exists(namespace), "a namespace")
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         """The namespaces in one, or the outermost."""
-        return self._asked(lambda: super(SqlTables, self).list_namespaces(namespace), "its namespaces")
+        return self._read_database(lambda: super(SqlCatalogMixin, self).list_namespaces(namespace), "its namespaces")
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
         """The tables of a namespace."""
-        return self._asked(lambda: super(SqlTables, self).list_tables(namespace), "its tables")
+        return self._read_database(lambda: super(SqlCatalogMixin, self).list_tables(namespace), "its tables")
 
-    def _asked(self, read: Callable[[], T], wanted: str) -> T:
+    def _read_database(self, read: Callable[[], T], subject: str) -> T:
         """What the database says; its failures as an error of ours."""
         try:
-            return _reconnecting(read)
+            return _read_with_reconnect(read)
         except SQLAlchemyError as e:
-            raise TableError(f"Cannot ask catalog {self.name!r} for {wanted}: {cause_of(e)}.") from e
+            raise TableError(f"Cannot ask catalog {self.name!r} for {subject}: {cause_of(e)}.") from e
 
-    def fate(self, unknown: MaybeSwapped) -> Fate:
+    def swap_status(self, lost_swap: MaybeSwapped) -> SwapStatus:
         """What became of a swap; reading under the lock waits for one that is still being decided."""
         try:
-            location = _reconnecting(lambda: self._location(unknown.identifier, locked=True))
+            location = _read_with_reconnect(lambda: self._current_location(lost_swap.identifier, locked=True))
             if location is None:
-                return Fate.OPEN
-            if location == unknown.base_location:
-                return Fate.NEVER
+                return SwapStatus.OPEN
+            if location == lost_swap.base_location:
+                return SwapStatus.NEVER
             metadata = read_metadata(self._load_file_io(EMPTY_DICT, location), location)
         except (SQLAlchemyError, NeveError, OSError):
-            return Fate.OPEN
-        return unknown.fate_in(metadata, location, settled=True)
+            return SwapStatus.OPEN
+        return lost_swap.swap_status_in(metadata, location, is_final=True)
 
     def create(
         self,
@@ -104,66 +111,66 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
     ) -> Table:
         """Create a table in a namespace that exists."""
         namespace, name = _row_key(identifier)
-        if self._asked(lambda: self._location(identifier), "a table") is not None:
+        if self._read_database(lambda: self._current_location(identifier), "a table") is not None:
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
         where = self._resolve_table_location(location, namespace, name)
-        staged = stage_new(schema, spec, sort_order, where, properties, format_version)
+        staged = stage_new_table(schema, spec, sort_order, where, properties, format_version)
         io = self._load_file_io(EMPTY_DICT, staged.location)
         write_metadata(io, staged.location, staged.metadata)
         try:
-            self._move(identifier, staged)
+            self._swap_location(identifier, staged)
         except NotSwapped as e:
-            delete_all(io, [staged.location])  # nobody can know of it: its name was made above
+            delete_files(io, [staged.location])  # nobody can know of it: its name was made above
             if not isinstance(e, LostRace):
                 raise
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists") from e
-        return self._table(identifier, staged.metadata, staged.location)
+        return self._make_table(identifier, staged.metadata, staged.location)
 
     def _resolve_table_location(self, location: str | None, database_name: str, table_name: str) -> str:
         """Where a new table goes; one that lies there already keeps the place to itself."""
         where: str = super()._resolve_table_location(location, database_name, table_name)
-        return where if location else free_place(self._load_file_io(EMPTY_DICT, where), where, self._has_table_in)
+        return where if location else free_location(self._load_file_io(EMPTY_DICT, where), where, self._has_table_in)
 
-    def _has_table_in(self, place: str) -> bool:
+    def _has_table_in(self, location: str) -> bool:
         """Whether a table of any catalog of this database may lie in a place, by the names of its last two folders."""
-        folders = f"/{'/'.join(place.rstrip('/').split('/')[-2:])}/"
+        folders = f"/{'/'.join(location.rstrip('/').split('/')[-2:])}/"
         wanted = select(IcebergTables).where(IcebergTables.metadata_location.contains(folders, autoescape=True))
 
         def first() -> IcebergTables | None:
             with self._session() as session:
                 return session.scalars(wanted.limit(1)).first()
 
-        return self._asked(first, "the places of its tables") is not None
+        return self._read_database(first, "the places of its tables") is not None
 
     def drop_table(self, identifier: str | Identifier) -> None:
         """Forget a table."""
-        with self._told("drop of table", identifier):
+        with self._translate_write_errors("drop of table", identifier):
             super().drop_table(identifier)
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
         """Give a table another name."""
-        with self._told("rename of table", from_identifier):
+        with self._translate_write_errors("rename of table", from_identifier):
             return super().rename_table(from_identifier, to_identifier)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         """Make an existing metadata file a table."""
         asked = {"overwrite": True} if overwrite else {}  # older versions of PyIceberg do not know it
-        with self._told("registration of table", identifier):
+        with self._translate_write_errors("registration of table", identifier):
             return super().register_table(identifier, metadata_location, **asked)
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         """Make a namespace."""
-        with self._told("creation of namespace", namespace):
+        with self._translate_write_errors("creation of namespace", namespace):
             super().create_namespace(namespace, properties)
 
     @contextlib.contextmanager
-    def _told(self, doing: str, name: str | Identifier) -> Iterator[None]:
+    def _translate_write_errors(self, action: str, name: str | Identifier) -> Iterator[None]:
         """Failures of the database as an error of ours: the change may have been made all the same."""
         try:
             yield
         except SQLAlchemyError as e:
             shown = ".".join(Catalog.identifier_to_tuple(name))
-            message = f"Cannot tell whether the {doing} {shown} was done: {cause_of(e)}. Look before trying again."
+            message = f"Cannot tell whether the {action} {shown} was done: {cause_of(e)}. Look before trying again."
             raise CommitUnknown(message) from e
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
@@ -171,16 +178,16 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
             raise NoSuchTableError(f"Table {orm_table.table_name} has no metadata location in the catalog")
         metadata = read_metadata(self._load_file_io(EMPTY_DICT, location), location)
         identifier = (*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
-        return self._table(identifier, metadata, location)
+        return self._make_table(identifier, metadata, location)
 
-    def _table(self, identifier: Identifier, metadata: TableMetadata, location: str) -> Table:
+    def _make_table(self, identifier: Identifier, metadata: TableMetadata, location: str) -> Table:
         # Properties of the catalog only: those of the table come from storage and must not choose code or endpoints.
         return Table(identifier, metadata, location, self._load_file_io(EMPTY_DICT, location), self)
 
-    def _current(self, identifier: Identifier, table: Table) -> tuple[TableMetadata | None, str | None]:
+    def _current_metadata(self, identifier: Identifier, table: Table) -> tuple[TableMetadata | None, str | None]:
         """The current metadata and its location; nothing for a table that is about to be created."""
         try:
-            location = _reconnecting(lambda: self._location(identifier))
+            location = _read_with_reconnect(lambda: self._current_location(identifier))
         except SQLAlchemyError as e:
             raise CatalogUnavailable(f"Cannot ask catalog {self.name!r}: {cause_of(e)}. Nothing landed.") from e
         if location is None:
@@ -189,13 +196,13 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
             return table.metadata, location
         return read_metadata(self._load_file_io(EMPTY_DICT, location), location), location
 
-    def _location(self, identifier: Identifier, locked: bool = False) -> str | None:
+    def _current_location(self, identifier: Identifier, locked: bool = False) -> str | None:
         with self._session(locked) as session:
-            query = self._where(select(IcebergTables.metadata_location), identifier)
+            query = self._filter_by_identifier(select(IcebergTables.metadata_location), identifier)
             found: str | None = session.scalar(query.with_for_update() if locked else query)
             return found
 
-    def _where(self, query: Select[Any], identifier: Identifier) -> Select[Any]:
+    def _filter_by_identifier(self, query: Select[Any], identifier: Identifier) -> Select[Any]:
         namespace, name = _row_key(identifier)
         query = query.where(
             IcebergTables.catalog_name == self.name,
@@ -219,15 +226,17 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
             with contextlib.suppress(SQLAlchemyError):  # trouble in closing must not hide how the work ended
                 session.close()
 
-    def _move(self, identifier: Identifier, staged: Staged, updates: Sequence[Any] = ()) -> None:
+    def _swap_location(self, identifier: Identifier, staged: StagedMetadata, updates: Sequence[Any] = ()) -> None:
         """Point the row of the table to the staged metadata, or make the row; say how it ended."""
-        statement = self._update(identifier, staged) if staged.base_location else self._insert(identifier, staged)
+        statement = (
+            self._update_statement(identifier, staged) if staged.base_location else self._insert(identifier, staged)
+        )
         shown = ".".join(identifier)
         try:
             with self._session(locked=True) as session:
                 if cast(Any, session.execute(statement)).rowcount < 1:
                     raise LostRace(f"Another writer changed {shown} first. Refresh and try again.", staged.location)
-                self._commit(session, identifier, staged, updates)
+                self._commit_session(session, identifier, staged, updates)
         except IntegrityError as e:
             raise LostRace(f"Another writer created {shown} first.", staged.location) from e
         except SQLAlchemyError as e:  # COMMIT was not sent, so the database rolls back
@@ -236,7 +245,7 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
             message = f"Catalog {self.name!r} failed before committing {shown}: {cause_of(e)}. Nothing landed."
             raise CatalogUnavailable(message, staged.location) from e
 
-    def _update(self, identifier: Identifier, staged: Staged) -> Executable:
+    def _update_statement(self, identifier: Identifier, staged: StagedMetadata) -> Executable:
         namespace, name = _row_key(identifier)
         return (
             update(IcebergTables)
@@ -249,10 +258,12 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
             .values(metadata_location=staged.location, previous_metadata_location=staged.base_location)
         )
 
-    def _insert(self, identifier: Identifier, staged: Staged) -> Executable:
+    def _insert(self, identifier: Identifier, staged: StagedMetadata) -> Executable:
         return insert(IcebergTables).values(**self._create_table_row(*_row_key(identifier), staged.location))
 
-    def _commit(self, session: Session, identifier: Identifier, staged: Staged, updates: Sequence[Any]) -> None:
+    def _commit_session(
+        self, session: Session, identifier: Identifier, staged: StagedMetadata, updates: Sequence[Any]
+    ) -> None:
         try:
             session.commit()
         except SQLAlchemyError as e:
@@ -264,11 +275,11 @@ class SqlTables(NeveCatalog, IcebergSqlCatalog):
             raise MaybeSwapped(message, identifier, base, base_location, staged.location, updates) from e
 
 
-class SqlCatalog(SqlTables):
+class SqlCatalog(SqlCatalogMixin):
     """A SQL catalog to name in PyIceberg's configuration: `py-catalog-impl: neve.catalog.SqlCatalog`."""
 
 
-class EmbeddedCatalog(SqlTables):
+class EmbeddedCatalog(SqlCatalogMixin):
     """The catalog inside a lake folder: `catalog.db`, with the tables beside it.
 
     Properties are those of the storage, such as `py-io-impl`.
@@ -307,7 +318,7 @@ def _row_key(identifier: Identifier) -> tuple[str, str]:
     return Catalog.namespace_to_string(Catalog.namespace_from(identifier)), Catalog.table_name_from(identifier)
 
 
-def _reconnecting(read: Callable[[], T]) -> T:
+def _read_with_reconnect(read: Callable[[], T]) -> T:
     """Read, and once more when the connection taken from the pool turns out to be dead."""
     try:
         return read()

@@ -37,7 +37,7 @@ class Swapped:
     metadata_location: str
 
     @property
-    def retired(self) -> frozenset[str]:
+    def retired_metadata_files(self) -> frozenset[str]:
         """Metadata files that left the log and that the table's properties want deleted."""
         if self.base is None or not self._deletes_retired():
             return frozenset()
@@ -88,22 +88,22 @@ class MaybeSwapped(CommitUnknown, CommitStateUnknownException):
         self.table_uuid = base.table_uuid if base is not None else None
         self.base_location = base_location
         self.metadata_location = location
-        self.listings = listings_of(updates)
+        self.listings = manifest_list_paths(updates)
 
-    def fate_in(self, metadata: TableMetadata, metadata_location: str, settled: bool) -> Fate:
+    def swap_status_in(self, metadata: TableMetadata, metadata_location: str, is_final: bool) -> SwapStatus:
         """What the table says about this swap.
 
         `settled`: the catalog compares and swaps, and no answer is outstanding, so what has not landed never will.
         """
         if self.table_uuid is not None and metadata.table_uuid != self.table_uuid:
-            return Fate.OPEN
+            return SwapStatus.OPEN
         trail = [*(entry.metadata_file for entry in metadata.metadata_log), metadata_location]
         if self.metadata_location in trail or not self.listings.isdisjoint(_listings(metadata.lazy_snapshots.rows)):
-            return Fate.LANDED
-        return Fate.NEVER if settled and self.base_location in trail else Fate.OPEN
+            return SwapStatus.LANDED
+        return SwapStatus.NEVER if is_final and self.base_location in trail else SwapStatus.OPEN
 
 
-class Fate(Enum):
+class SwapStatus(Enum):
     """What became of a swap whose answer was lost."""
 
     LANDED = "landed"
@@ -111,7 +111,7 @@ class Fate(Enum):
     OPEN = "open"  # not seen, but not disproved
 
 
-def listings_of(updates: Iterable[Any]) -> frozenset[str]:
+def manifest_list_paths(updates: Iterable[Any]) -> frozenset[str]:
     """Where the snapshots these updates add list their files: unique to an attempt, so it recognises the attempt."""
     added = (update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate))
     return frozenset(path for snapshot in added if (path := _listing(snapshot)) is not None)

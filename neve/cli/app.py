@@ -15,11 +15,11 @@ from neve.cli.commands.query import scan, sql
 from neve.cli.commands.rows import delete, merge, update
 from neve.cli.commands.tables import demo, register, tables
 
-_EXITS = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 conflict, 4 nothing to do, 130 interrupted."
+_EXIT_CODES_HELP = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 conflict, 4 nothing to do, 130 interrupted."
 
 app = typer.Typer(
     help="Névé: Apache Iceberg tables that have lived, on Spark, without a jar.",
-    epilog=_EXITS,
+    epilog=_EXIT_CODES_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -32,9 +32,9 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from neve.display.format import readable, several
-from neve.display.html import plain
-from neve.display.terminal import arrow_table
+from neve.display.format import plural, readable_values
+from neve.display.html import replace_unprintable
+from neve.display.terminal import render_arrow_table
 from neve.errors import (
     CommitConflict,
     CommitUnknown,
@@ -47,7 +47,7 @@ from neve.errors import (
     WriteFailed,
 )
 
-_HIDDEN = ("snapshot_id", "snapshot_ids", "seconds", "attempts", "filter_stats", "groups", "files_kept")
+_HIDDEN_FACTS = ("snapshot_id", "snapshot_ids", "seconds", "attempts", "filter_stats", "groups", "files_kept")
 
 
 @dataclass(frozen=True)
@@ -66,55 +66,55 @@ class Screen:
         """The standard error: plans, questions, progress."""
         return Console(stderr=True, highlight=False, emoji=False)
 
-    def rows(self, table: Any, title: str, limit: int) -> None:
+    def print_rows(self, table: Any, title: str, limit: int) -> None:
         """The rows of an Arrow table, up to a limit when people read them."""
         if not self.as_json:
             console = self.out
-            console.print(arrow_table(table, title, limit, console.width))
+            console.print(render_arrow_table(table, title, limit, console.width))
             return
         names = list(table.column_names)
         if twice := [name for at, name in enumerate(names) if name in names[:at]]:
             raise UserError(
                 f"Cannot print rows as JSON: two columns are called {twice[0]!r}. Name one of them with AS."
             )
-        for row in zip(*map(readable, table.columns), strict=True):
-            self.document(dict(zip(names, row, strict=True)))
+        for row in zip(*map(readable_values, table.columns), strict=True):
+            self.print_json_line(dict(zip(names, row, strict=True)))
 
-    def document(self, value: Mapping[str, Any]) -> None:
+    def print_json_line(self, value: Mapping[str, Any]) -> None:
         """One JSON object on a line."""
-        sys.stdout.write(json.dumps(jsonable(value), ensure_ascii=False, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False) + "\n")
 
-    def text(self, text: str, style: str = "") -> None:
+    def print_text(self, text: str, style: str = "") -> None:
         """Lines as they are."""
-        _print(self.out, Text(clean(text), style))
+        _print_wrapped(self.out, Text(without_control_characters(text), style))
 
-    def aside(self, text: str, style: str = "") -> None:
+    def print_note(self, text: str, style: str = "") -> None:
         """Lines beside the answer."""
-        self.block(Text(clean(text), style))
+        self.print_styled_note(Text(without_control_characters(text), style))
 
-    def block(self, text: Text) -> None:
+    def print_styled_note(self, text: Text) -> None:
         """Coloured lines beside the answer."""
-        _print(self.err, text)
+        _print_wrapped(self.err, text)
 
-    def result(self, result: Any) -> None:
+    def print_result(self, result: Any) -> None:
         """What a verb did, for people: a sentence, then what counts."""
         told = facts_of(result)
-        self.text(f"Done: {told.get('summary') or 'it has landed'}.", "green")
-        shown = {name: _briefly(value) for name, value in told.items() if name not in {*_HIDDEN, "summary"}}
+        self.print_text(f"Done: {told.get('summary') or 'it has landed'}.", "green")
+        shown = {name: _short_text(value) for name, value in told.items() if name not in {*_HIDDEN_FACTS, "summary"}}
         grid = Grid.grid(padding=(0, 2))
-        for name, value in {**_ends(told), **{n: v for n, v in shown.items() if v}}.items():
-            grid.add_row(Text(f"  {name.replace('_', ' ')}"), Text(plain(value)))
+        for name, value in {**_snapshots_and_seconds(told), **{n: v for n, v in shown.items() if v}}.items():
+            grid.add_row(Text(f"  {name.replace('_', ' ')}"), Text(replace_unprintable(value)))
         self.out.print(grid)
 
 
-def _print(console: Console, text: Text) -> None:
+def _print_wrapped(console: Console, text: Text) -> None:
     """Lines broken between words on a terminal; as they are for a file or another program."""
     console.print(text, soft_wrap=not console.is_terminal)
 
 
-def clean(text: str) -> str:
+def without_control_characters(text: str) -> str:
     """Lines of text without control characters."""
-    return "\n".join(plain(line) for line in text.splitlines())
+    return "\n".join(replace_unprintable(line) for line in text.splitlines())
 
 
 def facts_of(result: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def facts_of(result: Any) -> dict[str, Any]:
     return {name: getattr(result, name) for name in names}
 
 
-def jsonable(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A value as JSON has it; see the module for what has no equal there."""
     match value:
         case None | bool() | int() | str():
@@ -135,11 +135,11 @@ def jsonable(value: Any) -> Any:
         case float() if math.isfinite(value):
             return value
         case Mapping():
-            return {str(k) if isinstance(k, str | int) else _as_text(k): jsonable(v) for k, v in value.items()}
+            return {str(k) if isinstance(k, str | int) else _as_text(k): to_json_value(v) for k, v in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [jsonable(v) for v in value]
+            return [to_json_value(v) for v in value]
     if is_dataclass(value):
-        return {f.name: jsonable(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: to_json_value(getattr(value, f.name)) for f in fields(value)}
     return _as_text(value)
 
 
@@ -149,17 +149,17 @@ def _as_text(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime | date | time) else str(value)
 
 
-def _ends(told: Mapping[str, Any]) -> dict[str, str]:
+def _snapshots_and_seconds(facts: Mapping[str, Any]) -> dict[str, str]:
     """Where the result is, and how long it took."""
-    ids = [i for i in (told.get("snapshot_id"), *(told.get("snapshot_ids") or ())) if i is not None]
-    seconds = told.get("seconds") or 0
+    ids = [i for i in (facts.get("snapshot_id"), *(facts.get("snapshot_ids") or ())) if i is not None]
+    seconds = facts.get("seconds") or 0
     total = sum(seconds.values()) if isinstance(seconds, Mapping) else seconds
     took = f"{total:.1f}" if seconds else ""
     said = {"snapshot" if len(ids) == 1 else "snapshots": ", ".join(map(str, ids)), "seconds": took}
     return {name: value for name, value in said.items() if value}
 
 
-def _briefly(value: Any) -> str:
+def _short_text(value: Any) -> str:
     """A value in a line; nothing for what is zero or empty."""
     if not value or (not isinstance(value, str) and is_dataclass(value)):
         return ""
@@ -171,7 +171,7 @@ def _briefly(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-class Code(IntEnum):
+class ExitCode(IntEnum):
     """How a command ended."""
 
     DONE = 0
@@ -182,39 +182,39 @@ class Code(IntEnum):
     INTERRUPTED = 130
 
 
-def code_of(error: BaseException) -> Code:
+def exit_code_of(error: BaseException) -> ExitCode:
     """The code an error ends a command with."""
     match error:
         case KeyboardInterrupt():
-            return Code.INTERRUPTED
+            return ExitCode.INTERRUPTED
         case CommitConflict():
-            return Code.CONFLICT
+            return ExitCode.CONFLICT
         case UserError():
-            return Code.USAGE
+            return ExitCode.USAGE
         case _:
-            return Code.FAILED
+            return ExitCode.FAILED
 
 
-_LONGEST = 2000
+_MAX_MESSAGE_LENGTH = 2000
 
 
-def tell_error(error: Exception, screen: Screen, table: str | None, debug: bool) -> int:
+def print_error(error: Exception, screen: Screen, table: str | None, debug: bool) -> int:
     """Print an error; the code to exit with."""
-    code = code_of(error)
+    code = exit_code_of(error)
     message, hint = _message(error), _hint(error, table)
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     if screen.as_json:
-        tell_object(type(error).__name__, message, hint, code)
+        print_json_error(type(error).__name__, message, hint, code)
         return code
-    block = Text("Error: ", "bold red") + Text(clean(message))
+    block = Text("Error: ", "bold red") + Text(without_control_characters(message))
     if hint:
-        block += Text("\nHint:  ", "bold") + Text(clean(hint))
-    screen.block(block)
+        block += Text("\nHint:  ", "bold") + Text(without_control_characters(hint))
+    screen.print_styled_note(block)
     return code
 
 
-def tell_object(error: str, message: str, hint: str, code: int) -> None:
+def print_json_error(error: str, message: str, hint: str, code: int) -> None:
     """Print an error for programs."""
     told = {"error": error, "message": message, "hint": hint, "exit_code": int(code)}
     sys.stderr.write(json.dumps(told, ensure_ascii=False) + "\n")
@@ -226,7 +226,7 @@ def _message(error: Exception) -> str:
     if isinstance(error, NeveError):
         return said
     first = said.splitlines()[0] if said else "no message"
-    return f"{type(error).__name__}: {first}"[:_LONGEST]
+    return f"{type(error).__name__}: {first}"[:_MAX_MESSAGE_LENGTH]
 
 
 def _hint(error: Exception, table: str | None) -> str:
@@ -240,7 +240,7 @@ def _hint(error: Exception, table: str | None) -> str:
         case CommitUnknown():
             return f"Look at `neve inspect {name} snapshots` before you run it again."
         case WriteFailed(leftover=left) if left:
-            files = several(len(left), "file")
+            files = plural(len(left), "file")
             return f"{files} could not be deleted; `neve orphans {name}` finds what is old enough."
         case UnsupportedFeature() | NeveError():
             return ""

@@ -12,19 +12,19 @@ from typing import Any
 
 import typer
 
-from neve.cli.command import Work
-from neve.cli.console import Code, facts_of
-from neve.cli.progress import watched
-from neve.display.format import several
+from neve.cli.command import Command
+from neve.cli.console import ExitCode, facts_of
+from neve.cli.progress import show_progress
+from neve.display.format import plural
 
 Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Deed:
+class CommandPlan:
     """What a verb wants to do: a builder with `plan` and `execute`, and what to say about both."""
 
-    doing: str  # "Compacting db.events"
+    activity: str  # "Compacting db.events"
     plan: Callable[[], Any]
     execute: Callable[[], Any]
     facts: Callable[[Any], Facts]  # the plan for programs
@@ -34,63 +34,63 @@ class Deed:
     explain: Callable[[Any], str] = lambda plan: plan.explain()
 
     @classmethod
-    def of(cls, doing: str, builder: Any, **words: Any) -> Deed:
+    def of(cls, activity: str, builder: Any, **words: Any) -> CommandPlan:
         """The deed of a builder."""
-        return cls(doing, builder.plan, builder.execute, **words)
+        return cls(activity, builder.plan, builder.execute, **words)
 
 
-def carry_out(work: Work, deed: Deed) -> Any:
+def run_command(work: Command, command_plan: CommandPlan) -> Any:
     """Do it, or say what would be done; the result is told and given back."""
-    if work.dry_run or deed.question:
-        with watched(work.screen, deed.doing):
-            plan = deed.plan()
-        is_empty = deed.is_empty(plan)
+    if work.dry_run or command_plan.question:
+        with show_progress(work.screen, command_plan.activity):
+            plan = command_plan.plan()
+        is_empty = command_plan.is_empty(plan)
         if work.dry_run:
-            tell_plan(work, deed.facts(plan), deed.explain(plan), is_empty)
-            raise typer.Exit(Code.NOTHING_TO_DO if is_empty else Code.DONE)
+            print_plan(work, command_plan.facts(plan), command_plan.explain(plan), is_empty)
+            raise typer.Exit(ExitCode.NOTHING_TO_DO if is_empty else ExitCode.DONE)
         if not is_empty:
-            work.screen.aside(deed.explain(plan))
-            confirm(work, deed.question)
-    with watched(work.screen, deed.doing):
-        result = deed.execute()
-    if deed.did_nothing(result):
+            work.screen.print_note(command_plan.explain(plan))
+            confirm_or_exit(work, command_plan.question)
+    with show_progress(work.screen, command_plan.activity):
+        result = command_plan.execute()
+    if command_plan.did_nothing(result):
         told = facts_of(result)
-        raise work.nothing_to_do(told.pop("summary", "the table is as it should be"), **told)
-    _tell_result(work, result)
+        raise work.exit_with_nothing_to_do(told.pop("summary", "the table is as it should be"), **told)
+    _print_result(work, result)
     return result
 
 
-def confirm(work: Work, question: str) -> None:
+def confirm_or_exit(work: Command, question: str) -> None:
     """Ask on a terminal, unless told not to; a no ends the command."""
     if work.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     if not typer.confirm(question, err=True):
-        work.screen.aside("Nothing was changed.")
-        raise typer.Exit(Code.FAILED)
+        work.screen.print_note("Nothing was changed.")
+        raise typer.Exit(ExitCode.FAILED)
 
 
-def tell_plan(work: Work, facts: Facts, explained: str, is_empty: bool = False) -> None:
+def print_plan(work: Command, facts: Facts, explanation: str, is_empty: bool = False) -> None:
     """Tell what a dry run found out."""
     if work.as_json:
-        work.document("nothing-to-do" if is_empty else "planned", plan=facts, explain=explained)
+        work.print_json("nothing-to-do" if is_empty else "planned", plan=facts, explain=explanation)
         return
-    work.screen.text(explained)
-    work.screen.aside("Dry run: nothing was changed.")
+    work.screen.print_text(explanation)
+    work.screen.print_note("Dry run: nothing was changed.")
 
 
-def tell_failures(work: Work, *results: Any) -> None:
+def exit_if_groups_failed(work: Command, *results: Any) -> None:
     """End the command as failed when groups of a compaction did, though others have landed."""
     failed = [group for result in results for group in facts_of(result).get("failed_groups") or ()]
     if failed:
-        work.screen.aside(f"{several(len(failed), 'group')} failed, the first: {failed[0].failure}", "red")
-        raise typer.Exit(Code.FAILED)
+        work.screen.print_note(f"{plural(len(failed), 'group')} failed, the first: {failed[0].failure}", "red")
+        raise typer.Exit(ExitCode.FAILED)
 
 
-def _tell_result(work: Work, result: Any) -> None:
+def _print_result(work: Command, result: Any) -> None:
     if work.as_json:
-        work.document("done", **facts_of(result))
+        work.print_json("done", **facts_of(result))
     else:
-        work.screen.result(result)
+        work.screen.print_result(result)
 
 
 @dataclass(frozen=True)
@@ -102,28 +102,28 @@ class MetadataChange:
     after: Mapping[str, Any]
 
     @property
-    def changed(self) -> list[str]:
+    def changed_keys(self) -> list[str]:
         """What is not the same."""
         return [key for key in self.after if self.before[key] != self.after[key]]
 
     def explain(self) -> str:
         """The change in words."""
         lines = [
-            f"  {key.replace('_', ' '):<15} {_said(self.before[key])} → {_said(self.after[key])}"
-            for key in self.changed
+            f"  {key.replace('_', ' '):<15} {_format_value(self.before[key])} → {_format_value(self.after[key])}"
+            for key in self.changed_keys
         ]
         return "\n".join([self.title, *(lines or ["  nothing changes"])])
 
-    def deed(self, doing: str, land: Callable[[], object], question: str = "") -> Deed:
+    def command_plan(self, doing: str, land: Callable[[], object], question: str = "") -> CommandPlan:
         """The change as a verb; it is landed by the function given."""
 
         def execute() -> dict[str, Any]:
-            if self.changed:
+            if self.changed_keys:
                 land()
-            facts = {"before": self.before, "after": self.after, "changed": self.changed}
-            return {**facts, "summary": "only metadata changed" if self.changed else "the table is so already"}
+            facts = {"before": self.before, "after": self.after, "changed": self.changed_keys}
+            return {**facts, "summary": "only metadata changed" if self.changed_keys else "the table is so already"}
 
-        return Deed(
+        return CommandPlan(
             doing,
             lambda: self,
             execute,
@@ -134,7 +134,7 @@ class MetadataChange:
         )
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{k}={v}" for k, v in value.items()) or "none"
     return ", ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)

@@ -38,9 +38,9 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
-_HOW = "Where and how"
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_SIZES = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4}
+_SHARED_PANEL = "Where and how"
+_TIME_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SIZE_EXPONENTS = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4}
 
 TableName = Annotated[
     str,
@@ -51,21 +51,24 @@ TableName = Annotated[
 Where = Annotated[str | None, typer.Option("--where", metavar="CONDITION", help="In Spark SQL.", show_default=False)]
 Branch = Annotated[str, typer.Option("--branch", help="The branch to work on.")]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="Rows to show.")]
-Options = Annotated[
+OptionPairs = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="NAME=VALUE", help="An option by its Iceberg name; may be repeated."),
 ]
-Properties = Annotated[
+SnapshotProperties = Annotated[
     list[str] | None,
     typer.Option("--snapshot-property", metavar="NAME=VALUE", help="A property for the snapshot; may be repeated."),
 ]
-Modes = Annotated[
+Mode = Annotated[
     str | None,
     typer.Option("--mode", help="copy-on-write or merge-on-read, instead of what the table says.", show_default=False),
 ]
 
 _LAKE = Annotated[
-    Path, typer.Option("--lake", help="Folder of the lake.", envvar="NEVE_LAKE", rich_help_panel=_HOW, dir_okay=True)
+    Path,
+    typer.Option(
+        "--lake", help="Folder of the lake.", envvar="NEVE_LAKE", rich_help_panel=_SHARED_PANEL, dir_okay=True
+    ),
 ]
 _CATALOG = Annotated[
     str | None,
@@ -73,12 +76,14 @@ _CATALOG = Annotated[
         "--catalog",
         help="A catalog of PyIceberg's configuration, instead of a lake.",
         envvar="NEVE_CATALOG",
-        rich_help_panel=_HOW,
+        rich_help_panel=_SHARED_PANEL,
         show_default=False,
     ),
 ]
-_JSON = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.", rich_help_panel=_HOW)]
-_DEBUG = Annotated[bool, typer.Option("--debug", help="Show traces and what Spark prints.", rich_help_panel=_HOW)]
+_JSON = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.", rich_help_panel=_SHARED_PANEL)]
+_DEBUG = Annotated[
+    bool, typer.Option("--debug", help="Show traces and what Spark prints.", rich_help_panel=_SHARED_PANEL)
+]
 _DRY_RUN = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
 _YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -87,7 +92,7 @@ def _parameter(name: str, annotation: object, default: object) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-READING = (
+READ_PARAMETERS = (
     _parameter("lake_path", _LAKE, Path("lake")),
     _parameter("catalog", _CATALOG, None),
     _parameter("as_json", _JSON, False),
@@ -95,19 +100,19 @@ READING = (
 )
 """What every verb takes."""
 
-WRITING = (_parameter("dry_run", _DRY_RUN, False), _parameter("yes", _YES, False), *READING)
+WRITE_PARAMETERS = (_parameter("dry_run", _DRY_RUN, False), _parameter("yes", _YES, False), *READ_PARAMETERS)
 """What every verb takes that writes."""
 
 
-def names(text: str | None) -> list[str] | None:
+def split_names(text: str | None) -> list[str] | None:
     """Names separated by commas."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
+def parse_pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
     """What was given as NAME=VALUE, several times."""
     found = {}
-    for text in given or ():
+    for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise UserError(f"Cannot read {option} {text!r}. Write it as {option} NAME=VALUE.")
@@ -115,12 +120,12 @@ def pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
     return found
 
 
-def moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """A point in time: as ISO 8601, in UTC unless it says otherwise, or as how long ago it is, such as 7d or 12h."""
     ago = re.fullmatch(r"(\d+)\s*([smhdw])", text.strip())
     try:
         if ago is not None:
-            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            return datetime.now(UTC) - timedelta(**{_TIME_UNITS[ago[2]]: int(ago[1])})
         found = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise UserError(
@@ -130,11 +135,11 @@ def moment(text: str) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def size(text: str | None, option: str) -> int | None:
+def parse_size(text: str | None, option: str) -> int | None:
     """A number of bytes: 1048576, 512kB, 128MB or 10GB, in powers of 1024."""
     if text is None:
         return None
     read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if read is None or read[2] not in _SIZES:
+    if read is None or read[2] not in _SIZE_EXPONENTS:
         raise UserError(f"Cannot read {option} {text!r}. Write it as 1048576, 512kB, 128MB or 10GB.")
-    return int(float(read[1]) * 1024 ** _SIZES[read[2]])
+    return int(float(read[1]) * 1024 ** _SIZE_EXPONENTS[read[2]])

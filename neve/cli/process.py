@@ -33,53 +33,53 @@ from importlib import import_module
 from types import FrameType
 from typing import Any, Self, TextIO
 
-from neve.ops.events import Event, listening
+from neve.ops.events import Event, subscribe
 
-_BETWEEN = 0.3  # seconds between two words to Spark: a job may begin right after the first
+_CANCEL_INTERVAL_SECONDS = 0.3  # seconds between two words to Spark: a job may begin right after the first
 
 
 @dataclass
-class Interrupts:
+class InterruptHandler:
     """The handling of Ctrl-C for the time of a block."""
 
-    asked: bool = False
-    _over: threading.Event = field(default_factory=threading.Event)
+    is_interrupted: bool = False
+    _finished: threading.Event = field(default_factory=threading.Event)
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
             self._stack.callback(signal.signal, signal.SIGINT, before)
-            signal.signal(signal.SIGINT, self._pressed)
-            self._stack.enter_context(listening(self._told))
+            signal.signal(signal.SIGINT, self._on_sigint)
+            self._stack.enter_context(subscribe(self._on_event))
         return self
 
     def __exit__(self, *ended: object) -> None:
-        self._over.set()
+        self._finished.set()
         self._stack.close()
 
-    def _told(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         """Stop at the next step; and take the handler back from Spark, which brings its own when it starts."""
-        if self.asked:
+        if self.is_interrupted:
             raise KeyboardInterrupt
-        signal.signal(signal.SIGINT, self._pressed)
+        signal.signal(signal.SIGINT, self._on_sigint)
 
-    def _pressed(self, number: int, frame: FrameType | None) -> None:
-        is_first, self.asked = not self.asked, True
+    def _on_sigint(self, number: int, frame: FrameType | None) -> None:
+        is_first, self.is_interrupted = not self.is_interrupted, True
         if not is_first or not _is_calling_spark(frame):
             raise KeyboardInterrupt
-        threading.Thread(target=self._cancel, daemon=True).start()
+        threading.Thread(target=self._cancel_spark_jobs, daemon=True).start()
 
-    def _cancel(self) -> None:
+    def _cancel_spark_jobs(self) -> None:
         """Cancel what Spark runs until the verb has come to its end."""
-        while not self._over.wait(_BETWEEN):
-            context = running_spark()
+        while not self._finished.wait(_CANCEL_INTERVAL_SECONDS):
+            context = active_spark_context()
             with suppress(Exception):  # Spark is starting or stopping
                 if context is not None:
                     context.cancelAllJobs()
 
 
-def running_spark() -> Any:
+def active_spark_context() -> Any:
     """The Spark of this process, if somebody has started it."""
     spark = sys.modules.get("pyspark")
     return None if spark is None else spark.SparkContext._active_spark_context
@@ -94,39 +94,39 @@ def _is_calling_spark(frame: FrameType | None) -> bool:
 
 
 @contextmanager
-def spark_apart() -> Iterator[None]:
+def redirect_spark_output() -> Iterator[None]:
     """Have the screen free of what others print, until the block ends."""
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.callback(logging.disable, logging.root.manager.disable)
         logging.disable(logging.CRITICAL)
-        if _is_ours(sys.stdout, 1) and _is_ours(sys.stderr, 2):
+        if _writes_to_descriptor(sys.stdout, 1) and _writes_to_descriptor(sys.stderr, 2):
             aside = stack.enter_context(tempfile.TemporaryFile())
             for name, number in (("stdout", 1), ("stderr", 2)):
-                stack.enter_context(_moved(name, number, aside.fileno()))
+                stack.enter_context(_redirect_stream(name, number, aside.fileno()))
         yield
 
 
 @contextmanager
-def _moved(name: str, number: int, aside: int) -> Iterator[None]:
+def _redirect_stream(name: str, descriptor: int, target_descriptor: int) -> Iterator[None]:
     """Point a descriptor elsewhere, and the stream of this process to where it pointed."""
     stream: TextIO = getattr(sys, name)
     stream.flush()
-    kept = os.dup(number)
+    kept = os.dup(descriptor)
     with open(kept, "w", encoding=stream.encoding, errors="replace", closefd=False) as ours:
         setattr(sys, name, ours)
-        os.dup2(aside, number)
+        os.dup2(target_descriptor, descriptor)
         try:
             yield
             ours.flush()
         finally:
-            os.dup2(kept, number)
+            os.dup2(kept, descriptor)
             setattr(sys, name, stream)
     os.close(kept)
 
 
-def _is_ours(stream: TextIO, number: int) -> bool:
+def _writes_to_descriptor(stream: TextIO, number: int) -> bool:
     """Whether a stream writes to its descriptor, and was not replaced by a test or another program."""
     try:
         return stream.fileno() == number
@@ -134,7 +134,7 @@ def _is_ours(stream: TextIO, number: int) -> bool:
         return False
 
 
-def late(module: str, name: str) -> Callable[..., Any]:
+def lazy_import(module: str, name: str) -> Callable[..., Any]:
     """A function that loads its module on the first call."""
 
     def call(*given: Any, **named: Any) -> Any:

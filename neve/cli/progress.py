@@ -20,86 +20,89 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from neve.cli.console import Screen
-from neve.cli.process import running_spark
-from neve.display.html import plain
-from neve.ops.events import Event, Progress, Step, listening
+from neve.cli.process import active_spark_context
+from neve.display.html import replace_unprintable
+from neve.ops.events import Event, Progress, Step, subscribe
 
-STARTING = "start Spark"
-_BAR = 28
+START_SPARK_STEP = "start Spark"
+_BAR_WIDTH = 28
 
 
 @contextmanager
-def watched(screen: Screen, doing: str) -> Iterator[None]:
+def show_progress(screen: Screen, activity: str) -> Iterator[None]:
     """Show how far the verbs in the block are."""
     console = screen.err
     if not console.is_terminal:
         yield
         return
-    watch = Watch(doing)
-    with Live(get_renderable=watch.drawn, console=console, refresh_per_second=4, transient=True), listening(watch.told):
+    watch = ProgressDisplay(activity)
+    with (
+        Live(get_renderable=watch.render, console=console, refresh_per_second=4, transient=True),
+        subscribe(watch.on_event),
+    ):
         yield
 
 
 @dataclass
-class Watch:
+class ProgressDisplay:
     """What has been told so far, and how it is drawn."""
 
-    doing: str
+    activity: str
     clock: Callable[[], float] = time.monotonic
     step: Step = field(default_factory=lambda: Step("begin"))
     progress: Progress | None = None
-    before: tuple[Step, Progress | None] = (Step("begin"), None)
-    started: float = field(init=False)
+    step_before_spark: tuple[Step, Progress | None] = (Step("begin"), None)
+    started_at: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.started = self.clock()
+        self.started_at = self.clock()
 
-    def told(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take in what a verb tells."""
         if isinstance(event, Progress):
             self.progress, self.step = event, Step("rewrite")
             return
-        if event.name == STARTING:
-            self._begun_or_over(event)
+        if event.name == START_SPARK_STEP:
+            self._start_or_end_spark_step(event)
             return
         if event.name not in ("commit", "plan"):
             self.progress = None
         self.step = event
 
-    def _begun_or_over(self, event: Step) -> None:
+    def _start_or_end_spark_step(self, event: Step) -> None:
         """Spark starts in the middle of something else, which goes on when it is there."""
         if event.done:
-            self.step, self.progress = self.before
+            self.step, self.progress = self.step_before_spark
         else:
-            self.before = self.step, self.progress
+            self.step_before_spark = self.step, self.progress
             self.step, self.progress = event, None
 
-    def drawn(self) -> Group:
+    def render(self) -> Group:
         """The two lines as they are now."""
         head = Grid.grid(padding=(0, 1))
-        head.add_row(Text(plain(self.doing)), Text(self.step.name, "cyan"), *self._bar())
+        head.add_row(Text(replace_unprintable(self.activity)), Text(self.step.name, "cyan"), *self._bar())
         return Group(head, Text("  " + "   ".join(self._counts()), "dim", no_wrap=True, overflow="ellipsis"))
 
     @property
-    def share(self) -> float | None:
+    def fraction_done(self) -> float | None:
         """How much of the work is done, when that is known: of a compaction by bytes."""
         if self.progress is not None and self.progress.bytes:
             return self.progress.bytes_done / self.progress.bytes
         return self.step.done / self.step.total if self.step.total and self.step.done else None
 
     def _bar(self) -> list[Any]:
-        share = self.share
+        share = self.fraction_done
         if share is None:
-            return [ProgressBar(width=_BAR, pulse=True, animation_time=self.clock())]
-        return [ProgressBar(total=1, completed=share, width=_BAR), Text(f"{share:4.0%}"), Text(self._left(share))]
+            return [ProgressBar(width=_BAR_WIDTH, pulse=True, animation_time=self.clock())]
+        return [ProgressBar(total=1, completed=share, width=_BAR_WIDTH), Text(f"{share:4.0%}"), Text(self._left(share))]
 
     def _left(self, share: float) -> str:
         """The time left, at the rate so far."""
         gone = self.progress.seconds if self.progress is not None else self._elapsed()
-        return "" if not 0 < share < 1 else f"{_time(gone / share - gone)} left"
+        return "" if not 0 < share < 1 else f"{_format_duration(gone / share - gone)} left"
 
     def _counts(self) -> Iterator[str]:
-        yield _time(self._elapsed())
+        yield _format_duration(self._elapsed())
         now = self.progress
         if now is not None:
             yield f"groups {now.groups_done}/{now.groups}"
@@ -118,12 +121,12 @@ class Watch:
             yield f"tasks {done}/{tasks}"
 
     def _elapsed(self) -> float:
-        return self.clock() - self.started
+        return self.clock() - self.started_at
 
 
 def spark_tasks() -> tuple[int, int]:
     """How many tasks of the stages that run now are done, and how many there are."""
-    context = running_spark()
+    context = active_spark_context()
     if context is None:
         return 0, 0
     with suppress(Exception):  # Spark is being stopped, or the question came at a bad time
@@ -133,7 +136,7 @@ def spark_tasks() -> tuple[int, int]:
     return 0, 0
 
 
-def _time(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

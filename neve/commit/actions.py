@@ -21,7 +21,7 @@ Files: TypeAlias = EntryTable | None
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemovedFiles:
     """Files to take out of the table: entries that a plan has read, or paths.
 
     With `manifests` (the path of each manifest the ordinals of the entries count) only those manifests are opened
@@ -33,7 +33,7 @@ class Removed:
     manifests: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, *paths: str) -> Removed:
+    def of(cls, *paths: str) -> RemovedFiles:
         """The files at some paths."""
         return cls(paths=frozenset(paths))
 
@@ -41,7 +41,7 @@ class Removed:
         return bool(self.paths) or bool(self.entries)
 
 
-NOTHING = Removed()
+NO_FILES = RemovedFiles()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Overwrite:
     """Replace files: the ones named, and every file that lies entirely inside `row_filter`."""
 
     added: Files = None
-    removed: Removed = NOTHING
-    removed_deletes: Removed = NOTHING
+    removed: RemovedFiles = NO_FILES
+    removed_deletes: RemovedFiles = NO_FILES
     row_filter: BooleanExpression | None = None
     conflict_filter: BooleanExpression | None = None
     start_snapshot_id: int | None = None
@@ -91,7 +91,7 @@ class ReplacePartitions:
 class DeleteFiles:
     """Drop whole data files, by name or because every row of them matches; acts on what is there when it commits."""
 
-    removed: Removed = NOTHING
+    removed: RemovedFiles = NO_FILES
     row_filter: BooleanExpression | None = None
     must_exist: bool = False
     case_sensitive: bool = True
@@ -108,10 +108,10 @@ class RowDelta:
 
     added_data: Files = None
     added_deletes: Files = None
-    removed_data: Removed = NOTHING
-    removed_deletes: Removed = NOTHING
-    referenced: frozenset[str] = frozenset()
-    homes: Removed = NOTHING
+    removed_data: RemovedFiles = NO_FILES
+    removed_deletes: RemovedFiles = NO_FILES
+    referenced_data_files: frozenset[str] = frozenset()
+    vector_targets: RemovedFiles = NO_FILES
     conflict_filter: BooleanExpression | None = None
     start_snapshot_id: int | None = None
     check_deleted_files: bool = False
@@ -132,13 +132,13 @@ class RewriteFiles:
     apply. With `covers` the removed delete files must apply to no live data file but these when the commit lands.
     """
 
-    removed_data: Removed = NOTHING
+    removed_data: RemovedFiles = NO_FILES
     added_data: Files = None
-    removed_deletes: Removed = NOTHING
+    removed_deletes: RemovedFiles = NO_FILES
     added_deletes: Files = None
     data_sequence_number: int | None = None
     start_snapshot_id: int | None = None
-    covers: frozenset[str] | None = None
+    covered_data_files: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def added_files(action: Action) -> Iterator[EntryTable]:
             yield files
 
 
-def removed_data(action: Action) -> Removed:
+def removed_data(action: Action) -> RemovedFiles:
     """The data files an action takes out by name."""
     match action:
         case Overwrite() | DeleteFiles():
@@ -190,15 +190,15 @@ def removed_data(action: Action) -> Removed:
         case RowDelta() | RewriteFiles():
             return action.removed_data
         case Append() | ReplacePartitions() | RewriteManifests():
-            return NOTHING
+            return NO_FILES
 
 
-def removed_deletes(action: Action) -> Removed:
+def removed_deletes(action: Action) -> RemovedFiles:
     """The delete files an action takes out by name."""
-    return action.removed_deletes if isinstance(action, Overwrite | RowDelta | RewriteFiles) else NOTHING
+    return action.removed_deletes if isinstance(action, Overwrite | RowDelta | RewriteFiles) else NO_FILES
 
 
-def start_of(action: Action) -> int | None:
+def start_snapshot_id_of(action: Action) -> int | None:
     """The snapshot the caller had read, when it told."""
     return None if isinstance(action, Append | DeleteFiles | RewriteManifests) else action.start_snapshot_id
 
@@ -234,18 +234,18 @@ def _operation_of_delta(action: RowDelta) -> Operation:
     return Operation.OVERWRITE if removes else Operation.APPEND
 
 
-def under(action: Action, specs: Specs) -> Action:
+def with_specs(action: Action, specs: Specs) -> Action:
     """The same action on a table whose specs or types may have changed since its files were read and written."""
-    changes: dict[str, Any] = {f.name: _under(getattr(action, f.name), specs) for f in fields(action)}
+    changes: dict[str, Any] = {f.name: _value_with_specs(getattr(action, f.name), specs) for f in fields(action)}
     return replace(action, **changes)
 
 
-def _under(value: Any, specs: Specs) -> Any:
+def _value_with_specs(value: Any, specs: Specs) -> Any:
     if isinstance(value, EntryTable):
-        return value.under(specs)
-    if isinstance(value, Removed) and value.entries is not None:
-        return replace(value, entries=value.entries.under(specs))
-    return tuple(_under(part, specs) for part in value) if isinstance(value, tuple) else value
+        return value.with_specs(specs)
+    if isinstance(value, RemovedFiles) and value.entries is not None:
+        return replace(value, entries=value.entries.with_specs(specs))
+    return tuple(_value_with_specs(part, specs) for part in value) if isinstance(value, tuple) else value
 
 
 def paths_of(tables: Iterable[Files]) -> frozenset[str]:

@@ -43,14 +43,14 @@ class Environment:
     observe: Callable[[Phase, int], None] = lambda phase, attempt: None
 
 
-_CROWD = 8  # waits grow up to this many attempts' time: then so many writers mostly miss one another
+_MAX_WAIT_IN_ATTEMPTS = 8  # waits grow up to this many attempts' time: then so many writers mostly miss one another
 
 
-def wait_before(attempt: int, properties: TableProperties, attempt_ms: float, jitter: float) -> float:
+def retry_wait_seconds(attempt: int, properties: TableProperties, attempt_ms: float, jitter: float) -> float:
     """Seconds to wait after some attempts, the last of which took `attempt_ms`: doubling, with a spread of half.
 
     The wait follows how long an attempt takes: waiting much longer than the others need helps nobody.
     """
     doubled = properties.commit_min_wait_ms * 2.0 ** min(attempt - 1, 32)
-    enough = max(properties.commit_min_wait_ms, _CROWD * attempt_ms)
+    enough = max(properties.commit_min_wait_ms, _MAX_WAIT_IN_ATTEMPTS * attempt_ms)
     return min(doubled, enough, properties.commit_max_wait_ms) * (0.5 + jitter / 2) / 1000

@@ -85,7 +85,7 @@ class Expiry:
             *([RemoveSchemasUpdate(schema_ids=list(self.schema_ids))] if self.schema_ids else []),
         )
 
-    def requirements(self, metadata: TableMetadata, *, is_served: bool = False) -> Sequence[Any]:
+    def requirements(self, metadata: TableMetadata, *, checked_by_server: bool = False) -> Sequence[Any]:
         """No name has moved since, and neither has what new files are written by.
 
         A server is not able to say that no name was added: a tag that somebody puts on an expiring snapshot at that
@@ -94,20 +94,20 @@ class Expiry:
         refs = [AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items()]
         spec = [AssertDefaultSpecId(default_spec_id=metadata.default_spec_id)] if self.spec_ids else []
         schema = [AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id)] if self.schema_ids else []
-        history = [] if is_served else [AssertHistory.of(metadata)]
+        history = [] if checked_by_server else [AssertHistory.of(metadata)]
         return (*refs, *spec, *schema, *history)
 
 
 def unused_specs_and_schemas(
-    io: FileIO, metadata: TableMetadata, kept: Collection[int]
+    io: FileIO, metadata: TableMetadata, kept_snapshot_ids: Collection[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The ids of the specs and schemas that nothing needs when only some snapshots are kept."""
-    snapshots = [s for s in metadata.lazy_snapshots if s.snapshot_id in kept]
+    snapshots = [s for s in metadata.lazy_snapshots if s.snapshot_id in kept_snapshot_ids]
     manifests = distinct_manifests(io, metadata, snapshots).values()
     specs = {metadata.default_spec_id, *_specs_in(io, metadata, manifests)}
     schemas = {metadata.current_schema_id, *(s.schema_id for s in snapshots)}
     if None not in schemas:  # the first writers did not say which schema they used: it may be any
-        schemas |= _telling(metadata, schemas, _columns(io, metadata, specs, manifests))
+        schemas |= _telling(metadata, schemas, _required_columns(io, metadata, specs, manifests))
     return (
         tuple(s.spec_id for s in metadata.partition_specs if s.spec_id not in specs),
         () if None in schemas else tuple(s.schema_id for s in metadata.schemas if s.schema_id not in schemas),
@@ -121,7 +121,9 @@ def _specs_in(io: FileIO, metadata: TableMetadata, manifests: Collection[Manifes
     return (told & known) | set(read_entries(io, silent, Specs.of(metadata)).spec_ids())
 
 
-def _columns(io: FileIO, metadata: TableMetadata, spec_ids: set[int], manifests: Iterable[Manifest]) -> set[int]:
+def _required_columns(
+    io: FileIO, metadata: TableMetadata, spec_ids: set[int], manifests: Iterable[Manifest]
+) -> set[int]:
     """The columns that partitions and equality deletes are about."""
     sources = {f.source_id for s in metadata.partition_specs if s.spec_id in spec_ids for f in s.fields}
     deletes = read_entries(io, [m for m in manifests if m.is_deletes], Specs.of(metadata), live_only=True)

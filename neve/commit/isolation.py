@@ -24,7 +24,7 @@ class Isolation(StrEnum):
     SNAPSHOT = "snapshot"
 
 
-class Command(StrEnum):
+class RowCommand(StrEnum):
     """A command that changes rows."""
 
     DELETE = "delete"
@@ -33,17 +33,17 @@ class Command(StrEnum):
     OVERWRITE = "overwrite"
 
 
-def isolation_of(properties: TableProperties, command: Command) -> Isolation:
+def isolation_of(properties: TableProperties, command: RowCommand) -> Isolation:
     """The level the table asks for; an overwrite has no property of its own."""
     asked = {
-        Command.DELETE: properties.delete_isolation,
-        Command.UPDATE: properties.update_isolation,
-        Command.MERGE: properties.merge_isolation,
+        RowCommand.DELETE: properties.delete_isolation,
+        RowCommand.UPDATE: properties.update_isolation,
+        RowCommand.MERGE: properties.merge_isolation,
     }
     return Isolation(asked.get(command, Isolation.SERIALIZABLE))
 
 
-def guarded(action: A, command: Command, isolation: Isolation, *, reads_itself: bool = False) -> A:
+def with_conflict_checks(action: A, command: RowCommand, isolation: Isolation, *, reads_itself: bool = False) -> A:
     """An action with the checks its command asks for.
 
     `reads_itself` tells that the command also reads the table it changes, in a subquery: what it read there must not
@@ -54,7 +54,7 @@ def guarded(action: A, command: Command, isolation: Isolation, *, reads_itself: 
         action = replace(action, no_conflicting_removals=True)
     if not isinstance(action, RowDelta):
         return replace(action, no_conflicting_data=reads, no_conflicting_deletes=True)
-    if command is Command.DELETE:
+    if command is RowCommand.DELETE:
         # Deletes of other rows of one file get along; only a copy that an update made could keep a deleted row alive.
         return replace(action, no_conflicting_data=reads, no_conflicting_updates=True, merge_vectors=True)
     return replace(

@@ -19,88 +19,99 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from neve.commit.actions import RewriteManifests
-from neve.commit.file_selection import Selection, identities
+from neve.commit.file_selection import FileSelection, file_identities
 from neve.commit.outcome import Check, Conflict
-from neve.commit.window import Base, Refused
-from neve.commit.written_files import Scratch
+from neve.commit.window import CommitBase, CommitRefused
+from neve.commit.written_files import WrittenFiles
 from neve.tree.entries import EntryTable, Manifest, Status
 from neve.tree.read import read_entries, read_manifest
-from neve.tree.tree_writer import Edit
+from neve.tree.tree_writer import ManifestEdit
 from neve.tree.write import UNASSIGNED
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ManifestMatch:
     """What a selection found in one manifest: the files that leave it, and the oldest number among those that stay."""
 
-    leaving: EntryTable
-    oldest: int | None
+    leaving_files: EntryTable
+    oldest_sequence_number: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
+class SelectedFiles:
     """Manifests of one kind, and what a selection found in those it had to open."""
 
     manifests: tuple[Manifest, ...]
-    findings: Mapping[str, Finding]
+    matches_by_manifest: Mapping[str, ManifestMatch]
     removed: EntryTable
     duplicates: int
 
     @property
-    def touched(self) -> frozenset[str]:
+    def manifests_to_rewrite(self) -> frozenset[str]:
         """The manifests that must be rewritten."""
-        return frozenset(path for path, finding in self.findings.items() if len(finding.leaving))
+        return frozenset(path for path, finding in self.matches_by_manifest.items() if len(finding.leaving_files))
 
-    def oldest_number(self, floor: int) -> int:
+    def oldest_remaining_sequence_number(self, floor: int) -> int:
         """The lowest data sequence number among the files that stay; `floor` when none stays."""
-        numbers, touched = [floor], self.touched
+        numbers, touched = [floor], self.manifests_to_rewrite
         for manifest in self.manifests:
             if manifest.path in touched:
-                numbers.append(_or(self.findings[manifest.path].oldest, floor))
+                numbers.append(_or(self.matches_by_manifest[manifest.path].oldest_sequence_number, floor))
             elif manifest.may_hold_live_files:
                 numbers.append(manifest.min_sequence_number)
         return min(numbers)
 
 
-def find(base: Base, manifests: Sequence[Manifest], selection: Selection, scratch: Scratch) -> Filtered:
+def find_selected_files(
+    base: CommitBase, manifests: Sequence[Manifest], selection: FileSelection, written_files: WrittenFiles
+) -> SelectedFiles:
     """Look for the selected files in manifests of one kind; nothing is written."""
     if selection.is_empty:
-        return Filtered(tuple(manifests), {}, EntryTable.empty(base.specs), 0)
-    candidates = selection.candidates(manifests)
-    _look_into(base, [m for m in candidates if (m.path, selection.token) not in scratch.findings], selection, scratch)
-    findings = {m.path: scratch.findings[m.path, selection.token] for m in candidates}
+        return SelectedFiles(tuple(manifests), {}, EntryTable.empty(base.specs), 0)
+    candidates = selection.candidate_manifests(manifests)
+    _search_manifests(
+        base,
+        [m for m in candidates if (m.path, selection.cache_key) not in written_files.matches],
+        selection,
+        written_files,
+    )
+    findings = {m.path: written_files.matches[m.path, selection.cache_key] for m in candidates}
     leaving = EntryTable.concat([f.leaving for f in findings.values() if len(f.leaving)], base.specs)
-    removed = distinct(leaving)
-    return Filtered(tuple(manifests), findings, removed, len(leaving) - len(removed))
+    removed = distinct_files(leaving)
+    return SelectedFiles(tuple(manifests), findings, removed, len(leaving) - len(removed))
 
 
-def _look_into(base: Base, manifests: Sequence[Manifest], selection: Selection, scratch: Scratch) -> None:
+def _search_manifests(
+    base: CommitBase, manifests: Sequence[Manifest], selection: FileSelection, written_files: WrittenFiles
+) -> None:
     entries = read_entries(base.io, manifests, base.specs, detail=selection.detail, live_only=True)
     _refuse_partial(entries, selection)
-    goes, ordinals = selection.chosen(entries), entries.numpy("manifest")
-    untouched = Finding(EntryTable.empty(base.specs), None)
-    scratch.findings |= {(m.path, selection.token): untouched for m in manifests}
+    goes, ordinals = selection.selects(entries), entries.numpy("manifest")
+    untouched = ManifestMatch(EntryTable.empty(base.specs), None)
+    written_files.matches |= {(m.path, selection.cache_key): untouched for m in manifests}
     for ordinal in np.unique(ordinals[goes]):
         start, end = np.searchsorted(ordinals, (ordinal, ordinal + 1))
         own, leaves = EntryTable(entries.columns.slice(start, end - start), base.specs), goes[start:end]
         oldest = pc.min(own["sequence_number"].filter(pa.array(~leaves))).as_py()
-        key = (manifests[int(ordinal)].path, selection.token)
-        scratch.findings[key] = Finding(own.filter(pa.array(leaves)), oldest)
+        key = (manifests[int(ordinal)].path, selection.cache_key)
+        written_files.matches[key] = ManifestMatch(own.filter(pa.array(leaves)), oldest)
 
 
-def rewrite(base: Base, manifests: Sequence[Manifest], edits: Mapping[str, Edit], scratch: Scratch) -> list[Manifest]:
+def apply_edits(
+    base: CommitBase, manifests: Sequence[Manifest], edits: Mapping[str, ManifestEdit], written_files: WrittenFiles
+) -> list[Manifest]:
     """The manifests with their edits applied, by file; untouched ones are kept as they are."""
     found: list[Manifest] = []
     for manifest in manifests:
         edit = edits.get(manifest.file)
-        found += [manifest] if edit is None else _edited(base, manifest, edit, scratch)
+        found += [manifest] if edit is None else _write_edited_manifest(base, manifest, edit, written_files)
     return found
 
 
-def _refuse_partial(entries: EntryTable, selection: Selection) -> None:
-    partial = entries.filter(pa.array(selection.partial(entries)))
+def _refuse_partial(entries: EntryTable, selection: FileSelection) -> None:
+    partial = entries.filter(pa.array(selection.selects_in_part(entries)))
     if len(partial):
-        raise Refused(
+        raise CommitRefused(
             Conflict(
                 Check.PARTIAL_MATCH,
                 "Cannot drop files by filter: some of their rows match, others may not. Delete the rows instead.",
@@ -110,18 +121,22 @@ def _refuse_partial(entries: EntryTable, selection: Selection) -> None:
         )
 
 
-def _edited(base: Base, manifest: Manifest, edit: Edit, scratch: Scratch) -> list[Manifest]:
-    key = (manifest.path, edit.token)
-    if key not in scratch.rewritten:
-        scratch.rewritten[key] = base.shape.write_edited(base.io, manifest, edit, scratch.context(base))
-    return scratch.rewritten[key]
+def _write_edited_manifest(
+    base: CommitBase, manifest: Manifest, edit: ManifestEdit, written_files: WrittenFiles
+) -> list[Manifest]:
+    key = (manifest.path, edit.identity_key)
+    if key not in written_files.edited_manifests:
+        written_files.edited_manifests[key] = base.tree_writer.write_edited(
+            base.io, manifest, edit, written_files.manifest_context(base)
+        )
+    return written_files.edited_manifests[key]
 
 
-def distinct(files: EntryTable) -> EntryTable:
+def distinct_files(files: EntryTable) -> EntryTable:
     """Each file once: a path that is listed twice is one file, and its second entry a duplicate."""
     if not len(files):
         return files
-    codes = identities(files).combine_chunks().dictionary_encode().indices.to_numpy()
+    codes = file_identities(files).combine_chunks().dictionary_encode().indices.to_numpy()
     first = np.unique(codes, return_index=True)[1]
     return files if len(first) == len(files) else files.take(np.sort(first))
 
@@ -130,61 +145,67 @@ def _or(number: int | None, otherwise: int) -> int:
     return otherwise if number is None else number
 
 
-def replaced_manifests(base: Base, action: RewriteManifests, scratch: Scratch) -> tuple[tuple[Manifest, ...], int]:
+def replace_manifests(
+    base: CommitBase, action: RewriteManifests, written_files: WrittenFiles
+) -> tuple[tuple[Manifest, ...], int]:
     """The manifests after the rewrite, new before old, and how many entries were carried over."""
-    removed = [counted(base, m) for m in base.manifests if m.path in action.removed]
+    removed = [with_counts(base, m) for m in base.manifests if m.path in action.removed]
     _refuse_absent(base, action)
     _refuse_new_entries(action)
     _refuse_other_count(action, removed)
-    groups = scratch.once("groups", base, lambda: _write_groups(base, action, scratch))
+    groups = written_files.write_manifests_once("groups", base, lambda: _write_groups(base, action, written_files))
     gone = {m.file for m in base.manifests if m.path in action.removed and not m.is_view}
-    claimed = [replace(m, added_snapshot_id=scratch.snapshot_id, sequence_number=UNASSIGNED) for m in action.added]
+    claimed = [
+        replace(m, added_snapshot_id=written_files.snapshot_id, sequence_number=UNASSIGNED) for m in action.added
+    ]
     kept = [m for m in base.manifests if m.file not in gone]
-    return (*groups, *claimed, *kept), sum(_live(m) for m in removed)
+    return (*groups, *claimed, *kept), sum(_live_file_count(m) for m in removed)
 
 
-def _write_groups(base: Base, action: RewriteManifests, scratch: Scratch) -> list[Manifest]:
+def _write_groups(base: CommitBase, action: RewriteManifests, written_files: WrittenFiles) -> list[Manifest]:
     replaced = [m for m in base.manifests if m.path in action.removed]
-    return base.shape.write_groups(base.io, action.groups, replaced, scratch.context(base))
+    return base.tree_writer.write_groups(base.io, action.groups, replaced, written_files.manifest_context(base))
 
 
-def _refuse_absent(base: Base, action: RewriteManifests) -> None:
+def _refuse_absent(base: CommitBase, action: RewriteManifests) -> None:
     if gone := action.removed - {m.path for m in base.manifests}:
         message = "Manifests to be replaced are no longer in the table: another commit rewrote or merged them."
         head = base.parent.snapshot_id if base.parent else None
-        raise Refused(Conflict(Check.MANIFESTS, message, head, tuple(sorted(gone))))
+        raise CommitRefused(Conflict(Check.MANIFESTS, message, head, tuple(sorted(gone))))
 
 
 def _refuse_new_entries(action: RewriteManifests) -> None:
     for manifest in action.added:
         if manifest.added_files != 0 or manifest.deleted_files != 0 or manifest.existing_files is None:
             message = "Cannot add a manifest with added or deleted entries: a rewrite carries existing files only."
-            raise Refused(Conflict(Check.ARGUMENTS, message, files=(manifest.path,), spec_ids=(manifest.spec_id,)))
+            raise CommitRefused(
+                Conflict(Check.ARGUMENTS, message, files=(manifest.path,), spec_ids=(manifest.spec_id,))
+            )
     if any(not len(group) == len(group.live()) for group in action.groups):
-        raise Refused(Conflict(Check.ARGUMENTS, "Cannot carry entries that are not live into new manifests."))
+        raise CommitRefused(Conflict(Check.ARGUMENTS, "Cannot carry entries that are not live into new manifests."))
 
 
 def _refuse_other_count(action: RewriteManifests, removed: list[Manifest]) -> None:
     """Data and delete files are counted apart: one of each kind lost and gained would not show in the sum."""
     for is_deletes in (False, True):
-        before = sum(_live(m) for m in removed if m.is_deletes == is_deletes)
-        after = sum(_live(m) for m in action.added if m.is_deletes == is_deletes)
+        before = sum(_live_file_count(m) for m in removed if m.is_deletes == is_deletes)
+        after = sum(_live_file_count(m) for m in action.added if m.is_deletes == is_deletes)
         after += sum(_count(group, is_deletes) for group in action.groups)
         if before != after:
             kind = "delete" if is_deletes else "data"
             message = f"Cannot replace manifests of {before} live {kind} files by manifests of {after}."
-            raise Refused(Conflict(Check.MANIFESTS, message, files=tuple(sorted(action.removed))))
+            raise CommitRefused(Conflict(Check.MANIFESTS, message, files=tuple(sorted(action.removed))))
 
 
 def _count(group: EntryTable, is_deletes: bool) -> int:
     return int(((group.numpy("content") != 0) == is_deletes).sum())
 
 
-def _live(manifest: Manifest) -> int:
+def _live_file_count(manifest: Manifest) -> int:
     return (manifest.added_files or 0) + (manifest.existing_files or 0) - manifest.hidden_files
 
 
-def counted(base: Base, manifest: Manifest) -> Manifest:
+def with_counts(base: CommitBase, manifest: Manifest) -> Manifest:
     """A manifest with its counts: v1 writers left them out, later versions and row ids need them."""
     if manifest.added_files is not None and manifest.existing_rows is not None and manifest.added_rows is not None:
         return manifest
@@ -203,9 +224,9 @@ def counted(base: Base, manifest: Manifest) -> Manifest:
     )
 
 
-def merge_manifests(base: Base, manifests: Sequence[Manifest], scratch: Scratch) -> list[Manifest]:
+def merge_manifests(base: CommitBase, manifests: Sequence[Manifest], written_files: WrittenFiles) -> list[Manifest]:
     """Manifests of one kind, newest first, with the small ones merged."""
-    mergeable = [m for m in manifests if base.shape.can_merge(m)]
+    mergeable = [m for m in manifests if base.tree_writer.can_merge(m)]
     if not mergeable or not base.properties.manifest_merge:
         return list(manifests)
     newest = mergeable[0]
@@ -217,26 +238,30 @@ def merge_manifests(base: Base, manifests: Sequence[Manifest], scratch: Scratch)
         for spec in sorted(by_spec, reverse=True)
         for b in pack_from_end(by_spec[spec], base.properties.manifest_target_size)
     )
-    others = [m for m in manifests if not base.shape.can_merge(m)]
-    return [*(m for b in bins for m in _merged(base, b, newest, scratch)), *others]
+    others = [m for m in manifests if not base.tree_writer.can_merge(m)]
+    return [*(m for b in bins for m in _merge_bin(base, b, newest, written_files)), *others]
 
 
-def _merged(base: Base, together: list[Manifest], newest: Manifest, scratch: Scratch) -> list[Manifest]:
-    waits = newest in together and len(together) < base.properties.manifest_min_count
-    if len(together) == 1 or waits:
-        return together
-    key = tuple(m.path for m in together)
-    if key not in scratch.merged:
-        scratch.merged[key] = base.shape.write_merged(base.io, together, scratch.context(base))
-    return scratch.merged[key]
+def _merge_bin(
+    base: CommitBase, manifests: list[Manifest], newest: Manifest, written_files: WrittenFiles
+) -> list[Manifest]:
+    waits = newest in manifests and len(manifests) < base.properties.manifest_min_count
+    if len(manifests) == 1 or waits:
+        return manifests
+    key = tuple(m.path for m in manifests)
+    if key not in written_files.merged_manifests:
+        written_files.merged_manifests[key] = base.tree_writer.write_merged(
+            base.io, manifests, written_files.manifest_context(base)
+        )
+    return written_files.merged_manifests[key]
 
 
 def pack_from_end(manifests: Sequence[Manifest], target: int) -> list[list[Manifest]]:
     """Neighbouring manifests in bins of at most `target` bytes, filled from the last one on."""
-    return list(_packed(manifests, target))[::-1]
+    return list(_bins_from_end(manifests, target))[::-1]
 
 
-def _packed(manifests: Sequence[Manifest], target: int) -> Iterator[list[Manifest]]:
+def _bins_from_end(manifests: Sequence[Manifest], target: int) -> Iterator[list[Manifest]]:
     filling: list[Manifest] = []
     size = 0
     for manifest in reversed(manifests):

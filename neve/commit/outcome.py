@@ -133,21 +133,21 @@ class Unknown:
 Outcome: TypeAlias = Committed | Rejected | Unknown
 
 
-def require(outcome: Outcome, doing: str = "commit") -> Committed:
+def require_committed(outcome: Outcome, operation: str = "commit") -> Committed:
     """The commit, or the error that tells why there is none."""
     match outcome:
         case Committed():
             return outcome
         case Unknown():
             raise CommitUnknown(
-                f"Cannot tell whether the {doing} landed ({outcome.cause}). Every file is kept; look for snapshot "
+                f"Cannot tell whether the {operation} landed ({outcome.cause}). Every file is kept; look for snapshot "
                 f"{outcome.snapshot_id} before trying again.",
                 outcome.location,
             )
         case Rejected():
             reasons = " ".join(str(c) for c in outcome.conflicts)
             if all(c.rule.is_about_input for c in outcome.conflicts):
-                raise UserError(f"The {doing} was refused: {reasons}")
+                raise UserError(f"The {operation} was refused: {reasons}")
             raise CommitConflict(
-                f"The {doing} did not land: {reasons} Plan it again on the current table.", outcome.conflicts
+                f"The {operation} did not land: {reasons} Plan it again on the current table.", outcome.conflicts
             )

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyiceberg.types import NestedField, UUIDType
 
 from neve.model.partition import Specs
-from neve.model.values import comparable, ordered
+from neve.model.values import decode_comparable, to_comparable
 from neve.plan.ranges import Mask, safe_uuid_bounds
 from neve.tree.entries import MIXED_SPECS, EntryTable, FieldSummary, Manifest
 
@@ -30,23 +30,23 @@ class PartitionSet:
 
     def holds(self, entries: EntryTable) -> Mask:
         """Which files lie in a partition of the set."""
-        both = pa.concat_tables([_keys(table, self.specs) for table in (self.members, entries)])
+        both = pa.concat_tables([_partition_key_columns(table, self.specs) for table in (self.members, entries)])
         codes, _ = EntryTable(both, self.specs).partition_codes()
         return np.isin(codes[len(self.members) :], codes[: len(self.members)])
 
-    def may_meet(self, manifests: Sequence[Manifest]) -> Mask:
+    def may_match_manifests(self, manifests: Sequence[Manifest]) -> Mask:
         """Which manifests may hold a file of one of the partitions, as far as their summaries tell."""
         found = np.zeros(len(manifests), bool)
         spec_ids = np.array([m.spec_id for m in manifests], np.int64)
         for spec_id, members in self._by_spec():
             of_spec = np.flatnonzero(spec_ids == spec_id)
-            found[of_spec] = self._may_meet(members, spec_id, [manifests[int(i)] for i in of_spec])
+            found[of_spec] = self._may_match_manifests_of_spec(members, spec_id, [manifests[int(i)] for i in of_spec])
         return found | ((spec_ids == MIXED_SPECS) & bool(len(self.members)))
 
     def _by_spec(self) -> Iterator[tuple[int, EntryTable]]:
         return self.members.by_spec() if len(self.members) else iter(())
 
-    def _may_meet(self, members: EntryTable, spec_id: int, manifests: Sequence[Manifest]) -> Mask:
+    def _may_match_manifests_of_spec(self, members: EntryTable, spec_id: int, manifests: Sequence[Manifest]) -> Mask:
         found = np.ones(len(manifests), bool)
         fields = self.specs.partition_type(spec_id).fields
         told = [i for i, m in enumerate(manifests) if m.partitions is not None and len(m.partitions) == len(fields)]
@@ -60,7 +60,7 @@ def _may_lie_in(values: pa.ChunkedArray, field: NestedField, summaries: Sequence
     """Where one of the values may lie in the range a summary states; what it does not state does not exclude."""
     if pa.types.is_null(values.type):
         return np.ones(len(summaries), bool)
-    known = ordered(values.combine_chunks(), field.field_type)
+    known = to_comparable(values.combine_chunks(), field.field_type)
     has_null, has_nan = values.null_count > 0, known.null_count > values.null_count
     lower, upper = _bounds(summaries, field)
     unknown = pc.or_(lower.is_null(), upper.is_null()).to_numpy(zero_copy_only=False)
@@ -78,7 +78,7 @@ def _flags(claims: Iterable[bool]) -> Mask:
 
 def _bounds(summaries: Sequence[FieldSummary], field: NestedField) -> tuple[pa.Array, pa.Array]:
     stored = ([s.lower_bound for s in summaries], [s.upper_bound for s in summaries])
-    lower, upper = (comparable(pa.array(bounds, pa.binary()), field.field_type) for bounds in stored)
+    lower, upper = (decode_comparable(pa.array(bounds, pa.binary()), field.field_type) for bounds in stored)
     return safe_uuid_bounds(lower, upper) if isinstance(field.field_type, UUIDType) else (lower, upper)
 
 
@@ -92,7 +92,7 @@ def _some_between(values: pa.Array, lower: pa.Array, upper: pa.Array) -> Mask:
     return np.asarray((at < len(members)) & (members[np.minimum(at, len(members) - 1)] <= high), bool)
 
 
-def _keys(files: EntryTable, specs: Specs) -> pa.Table:
+def _partition_key_columns(files: EntryTable, specs: Specs) -> pa.Table:
     """The columns of the partition key; a table read before a spec was added lacks the columns of that spec."""
     types = {"spec_id": pa.int32()} | {u.column: u.arrow_type for u in specs.union}
     have = set(files.columns.schema.names)

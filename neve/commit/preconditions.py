@@ -15,14 +15,14 @@ from neve.commit.window import Window
 from neve.errors import UnknownName
 from neve.plan.delete_index import referenced_paths
 from neve.plan.file_filter import RowFilter
-from neve.tree.checks import unfit_deletes
+from neve.tree.checks import unsupported_deletes
 from neve.tree.group_by_spec import validate_added_data_files
 
 
 def no_self_reference(window: Window, action: RowDelta) -> Conflict | None:
     """H. A delta does not remove a data file and delete rows from it as well."""
     removed = action.removed_data.paths | actions.paths_of([action.removed_data.entries])
-    if both := removed & referenced(action):
+    if both := removed & referenced_data_files(action):
         message = "Cannot remove data files and delete rows from them in one commit."
         return Conflict(Check.SELF_REFERENCE, message, files=tuple(sorted(both)))
     return None
@@ -35,7 +35,7 @@ def start_is_an_ancestor(window: Window, action: RowDelta) -> Conflict | None:
         if oldest.snapshot_id == action.start_snapshot_id:
             return None
     if oldest is not None and oldest.parent_snapshot_id is not None:
-        return window.broken(oldest)  # expiry cut the history short, so nobody can tell
+        return window.broken_history(oldest)  # expiry cut the history short, so nobody can tell
     branch = window.base.branch
     message = (
         f"Snapshot {action.start_snapshot_id}, which the change was planned on, is not in the history of {branch!r}."
@@ -48,7 +48,7 @@ def delete_kinds_fit(window: Window, action: Action) -> Conflict | None:
     deletes = actions.added_deletes(action)
     if not deletes:
         return None
-    wrong, message = unfit_deletes(window.base.metadata, deletes)
+    wrong, message = unsupported_deletes(window.base.metadata, deletes)
     return conflict_over(Check.DELETE_KIND, message, deletes, wrong)
 
 
@@ -76,7 +76,7 @@ def added_files_match_the_filter(window: Window, action: Overwrite) -> Conflict 
     return conflict_over(Check.OUTSIDE_FILTER, message, action.added, outside)
 
 
-def one_spec(window: Window, action: ReplacePartitions) -> Conflict | None:
+def added_files_have_one_spec(window: Window, action: ReplacePartitions) -> Conflict | None:
     """Partitions are replaced under one spec: those of another spec could not be told to hold the same rows."""
     found = action.added.spec_ids() if action.added else []
     if len(found) == 1:
@@ -89,7 +89,7 @@ def one_spec(window: Window, action: ReplacePartitions) -> Conflict | None:
     return Conflict(Check.ARGUMENTS, message, spec_ids=tuple(found))
 
 
-def rewrite_arguments(window: Window, action: RewriteFiles) -> Conflict | None:
+def rewrite_arguments_fit(window: Window, action: RewriteFiles) -> Conflict | None:
     """A rewrite removes something, and adds only what replaces files of the same kind."""
     wrong = [
         (not action.removed_data and not action.removed_deletes, "Cannot rewrite files without removing any."),
@@ -105,7 +105,7 @@ def rewrite_arguments(window: Window, action: RewriteFiles) -> Conflict | None:
     return next((Conflict(Check.ARGUMENTS, message) for is_wrong, message in wrong if is_wrong), None)
 
 
-def referenced(action: RowDelta) -> frozenset[str]:
+def referenced_data_files(action: RowDelta) -> frozenset[str]:
     """The data files that the new deletes of a delta point at."""
     named = referenced_paths(action.added_deletes).to_pylist() if action.added_deletes else []
-    return action.referenced | frozenset(name for name in named if name is not None)
+    return action.referenced_data_files | frozenset(name for name in named if name is not None)

@@ -18,19 +18,19 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from neve.catalog.base import NeveCatalog
-from neve.catalog.swap import Fate, MaybeSwapped, NotSwapped
-from neve.commit.actions import Action, under
-from neve.commit.cleanup import delete_retired, discard, discard_losing_attempts
-from neve.commit.draft import draft
-from neve.commit.environment import Environment, Phase, wait_before
+from neve.catalog.swap import MaybeSwapped, NotSwapped, SwapStatus
+from neve.commit.actions import Action, with_specs
+from neve.commit.cleanup import delete_retired_metadata, discard_losing_attempts, discard_rejected
+from neve.commit.draft import draft_manifests
+from neve.commit.environment import Environment, Phase, retry_wait_seconds
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected, Unknown
-from neve.commit.prepare import Prepared, prepare
-from neve.commit.rules import check
-from neve.commit.window import Base, Refused
-from neve.commit.written_files import Scratch
+from neve.commit.prepare import PreparedSnapshot, prepare_snapshot
+from neve.commit.rules import check_conflicts
+from neve.commit.window import CommitBase, CommitRefused
+from neve.commit.written_files import WrittenFiles
 from neve.errors import TableError, UserError
-from neve.model.metadata import TableMetadata, adopt, are_others, identity_of
-from neve.model.snapshots import Snapshot, listing_of
+from neve.model.metadata import TableMetadata, are_different_tables, table_identity, to_neve_metadata
+from neve.model.snapshots import Snapshot, tree_root_location
 from neve.tree.entries import Manifest
 
 
@@ -42,9 +42,9 @@ def commit(
     branch: str = MAIN_BRANCH,
     properties: Mapping[str, str] | None = None,
     environment: Environment | None = None,
-    owned: Collection[str] = (),
-    keeps_rejected: bool = False,
-    unless: Callable[[Base], Conflict | None] | None = None,
+    files_of_this_commit: Collection[str] = (),
+    keep_files_if_rejected: bool = False,
+    extra_check: Callable[[CommitBase], Conflict | None] | None = None,
 ) -> Outcome:
     """Apply an action to a branch of a table; `properties` go to the summary of the snapshot.
 
@@ -56,19 +56,19 @@ def commit(
 
     Raises only for what no attempt can change: an unknown table or branch, a storage that fails, a corrupt file.
     """
-    made_for_it = frozenset(owned)
+    made_for_it = frozenset(files_of_this_commit)
     said = dict(properties or {})
     env = environment or Environment()
-    job = _Commit(catalog, table, action, branch, said, env, made_for_it, keeps_rejected, unless)
+    job = _Commit(catalog, table, action, branch, said, env, made_for_it, keep_files_if_rejected, extra_check)
     try:
         outcome = job.run()
     except BaseException:
         job.abandon()
         raise
-    return job.proven(outcome) if isinstance(outcome, Rejected) else outcome
+    return job.confirm_rejection(outcome) if isinstance(outcome, Rejected) else outcome
 
 
-class _Gone(TableError):
+class _TableMissing(TableError):
     """The table is not there any more; another may have its name."""
 
 
@@ -82,86 +82,88 @@ class _Commit:
     branch: str
     properties: dict[str, str]
     environment: Environment
-    owned: frozenset[str] = frozenset()
-    keeps_rejected: bool = False
-    unless: Callable[[Base], Conflict | None] | None = None
+    files_of_this_commit: frozenset[str] = frozenset()
+    keep_files_if_rejected: bool = False
+    extra_check: Callable[[CommitBase], Conflict | None] | None = None
     attempts: int = 0
     may_have_landed: bool = False
-    scratch: Scratch = field(init=False)
+    written_files: WrittenFiles = field(init=False)
 
     def __post_init__(self) -> None:
-        self.scratch = Scratch(self.environment.snapshot_id())
+        self.written_files = WrittenFiles(self.environment.snapshot_id())
 
     def run(self) -> Outcome:
         """Attempt until one is decided."""
         started = self.environment.now_ms()
         while True:
             began = self.environment.now_ms()
-            base = self.refreshed()
-            if landed := self.already_landed(base):
-                return self.found(landed)
+            base = self.refresh()
+            if landed := self.landed_snapshot(base):
+                return self.finish_on_current_table(landed)
             try:
-                outcome = self.attempt(base)
-            except Refused as e:
-                return Rejected((e.conflict,), self.scratch.written, self.attempts)
+                outcome = self.run_attempt(base)
+            except CommitRefused as e:
+                return Rejected((e.conflict,), self.written_files.all_paths, self.attempts)
             if not isinstance(outcome, NotSwapped):
                 return outcome
-            if gave_up := self.out_of_attempts(base, outcome, started):
+            if gave_up := self.rejection_when_exhausted(base, outcome, started):
                 return gave_up
             took = self.environment.now_ms() - began
-            self.environment.sleep(wait_before(self.attempts, base.properties, took, self.environment.jitter()))
+            self.environment.sleep(retry_wait_seconds(self.attempts, base.properties, took, self.environment.jitter()))
 
-    def refreshed(self) -> Base:
+    def refresh(self) -> CommitBase:
         """The table as it is now."""
         self.observe(Phase.REFRESH)
         name = ".".join(self.table.name())
         try:
             found = self.catalog.load_table(self.table.name())
         except NoSuchTableError as e:
-            raise _Gone(f"Table {name} does not exist any more. Nothing landed.") from e
-        if are_others(identity_of(found.metadata), identity_of(self.table.metadata)):
-            raise _Gone(f"Table {name} was dropped and made anew meanwhile. Nothing went into the new one.")
+            raise _TableMissing(f"Table {name} does not exist any more. Nothing landed.") from e
+        if are_different_tables(table_identity(found.metadata), table_identity(self.table.metadata)):
+            raise _TableMissing(f"Table {name} was dropped and made anew meanwhile. Nothing went into the new one.")
         self.table = found
-        base = Base(self.table.io, adopt(self.table.metadata, self.table.metadata_location), self.branch)
-        taken = base.metadata.snapshot_by_id(self.scratch.snapshot_id)
-        if taken is not None and listing_of(taken) not in self.scratch.lists:
+        base = CommitBase(
+            self.table.io, to_neve_metadata(self.table.metadata, self.table.metadata_location), self.branch
+        )
+        taken = base.metadata.snapshot_by_id(self.written_files.snapshot_id)
+        if taken is not None and tree_root_location(taken) not in self.written_files.list_paths:
             self.take_another_id()
         return base
 
     def take_another_id(self) -> None:
         """Begin anew under another snapshot id: another snapshot has this one, and manifests state the id."""
-        self.scratch = self.scratch.renamed(self.environment.snapshot_id())
+        self.written_files = self.written_files.with_snapshot_id(self.environment.snapshot_id())
 
-    def already_landed(self, base: Base) -> Snapshot | None:
+    def landed_snapshot(self, base: CommitBase) -> Snapshot | None:
         """The snapshot of an earlier attempt that was reported lost and landed all the same."""
-        found = base.metadata.snapshot_by_id(self.scratch.snapshot_id) if self.attempts else None
-        return found if found is not None and listing_of(found) in self.scratch.lists else None
+        found = base.metadata.snapshot_by_id(self.written_files.snapshot_id) if self.attempts else None
+        return found if found is not None and tree_root_location(found) in self.written_files.list_paths else None
 
-    def attempt(self, base: Base) -> Outcome | NotSwapped:
+    def run_attempt(self, base: CommitBase) -> Outcome | NotSwapped:
         """One attempt: its outcome, or that it provably did not land."""
         self.attempts += 1
-        action = under(self.action, base.specs)
+        action = with_specs(self.action, base.specs)
         self.observe(Phase.CHECK)
-        if self.unless is not None and (found := self.unless(base)):
-            raise Refused(found)
-        check(base, action)
+        if self.extra_check is not None and (found := self.extra_check(base)):
+            raise CommitRefused(found)
+        check_conflicts(base, action)
         self.observe(Phase.DRAFT)
-        made = draft(base, action, self.scratch)
+        made = draft_manifests(base, action, self.written_files)
         if made.is_empty:
             return Committed(None, self.table.metadata_location, self.attempts)
         self.observe(Phase.LIST)
-        ready = prepare(
+        ready = prepare_snapshot(
             base,
             action,
             made,
-            self.scratch,
+            self.written_files,
             attempt=self.attempts,
             now_ms=self.environment.now_ms(),
             properties=self.properties,
         )
-        return self.swapped(ready)
+        return self.swap(ready)
 
-    def swapped(self, ready: Prepared) -> Outcome | NotSwapped:
+    def swap(self, ready: PreparedSnapshot) -> Outcome | NotSwapped:
         """Ask the catalog to make the snapshot current."""
         self.observe(Phase.SWAP)
         self.may_have_landed = True
@@ -170,7 +172,7 @@ class _Commit:
         except NotSwapped as e:
             self.may_have_landed = False
             if e.location is not None:
-                self.scratch.metadata.append(e.location)
+                self.written_files.lost_metadata_paths.append(e.location)
             return e
         except UserError as e:
             self.may_have_landed = False  # the change itself was refused, before anything was sent
@@ -178,68 +180,72 @@ class _Commit:
                 raise
             return NotSwapped(str(e))
         except MaybeSwapped as e:
-            return self.settled(e, ready)
+            return self.resolve_lost_answer(e, ready)
         self.observe(Phase.SWAPPED)
-        committed = self.finished(ready.snapshot, done.metadata, done.metadata_location, ready.manifests)
-        delete_retired(self.table.io, done.retired, done.metadata_location)
+        committed = self.finish(ready.snapshot, done.metadata, done.metadata_location, ready.manifests)
+        delete_retired_metadata(self.table.io, done.retired_metadata_files, done.metadata_location)
         return committed
 
     def is_outdated(self) -> bool:
         """Whether the table has changed since this attempt began, by an upgrade for example."""
         return bool(self.catalog.load_table(self.table.name()).metadata_location != self.table.metadata_location)
 
-    def settled(self, lost: MaybeSwapped, ready: Prepared) -> Outcome | NotSwapped:
+    def resolve_lost_answer(self, lost: MaybeSwapped, ready: PreparedSnapshot) -> Outcome | NotSwapped:
         """What became of a swap whose answer was lost, as far as the table shows it."""
-        properties = Base(self.table.io, adopt(self.table.metadata), self.branch).properties
+        properties = CommitBase(self.table.io, to_neve_metadata(self.table.metadata), self.branch).properties
         wait = properties.status_check_min_wait_ms
         for look in range(properties.status_checks + 1):
-            match self.catalog.fate(lost):
-                case Fate.LANDED:
-                    return self.landed(lost, ready)
-                case Fate.NEVER:
+            match self.catalog.swap_status(lost):
+                case SwapStatus.LANDED:
+                    return self.finish_after_lost_answer(lost, ready)
+                case SwapStatus.NEVER:
                     self.may_have_landed = False
-                    self.scratch.metadata += [lost.metadata_location] if lost.metadata_location else []
+                    self.written_files.lost_metadata_paths += [lost.metadata_location] if lost.metadata_location else []
                     return NotSwapped(str(lost))
-                case Fate.OPEN if look < properties.status_checks:
+                case SwapStatus.OPEN if look < properties.status_checks:
                     self.environment.sleep(wait / 1000)
                     wait = min(wait * 2, properties.status_check_max_wait_ms)
-        return Unknown(lost.metadata_location or "", str(lost), self.scratch.snapshot_id)
+        return Unknown(lost.metadata_location or "", str(lost), self.written_files.snapshot_id)
 
-    def landed(self, lost: MaybeSwapped, ready: Prepared) -> Committed:
+    def finish_after_lost_answer(self, lost: MaybeSwapped, ready: PreparedSnapshot) -> Committed:
         """The commit that was seen in the table; a table that cannot be read just now does not undo it."""
         try:
-            self.refreshed()
+            self.refresh()
         except Exception:  # catalogs fail in ways of their own; what other attempts left stays as orphans
             return Committed(ready.snapshot.snapshot_id, lost.metadata_location or "", self.attempts)
-        return self.found(ready.snapshot)
+        return self.finish_on_current_table(ready.snapshot)
 
-    def found(self, snapshot: Snapshot) -> Committed:
+    def finish_on_current_table(self, snapshot: Snapshot) -> Committed:
         """The commit, whose snapshot was found in the table as it is now."""
-        return self.finished(snapshot, adopt(self.table.metadata), self.table.metadata_location)
+        return self.finish(snapshot, to_neve_metadata(self.table.metadata), self.table.metadata_location)
 
-    def finished(
+    def finish(
         self, snapshot: Snapshot, metadata: TableMetadata, location: str, used: Sequence[Manifest] = ()
     ) -> Committed:
         """The commit landed: remove what its other attempts left."""
         self.observe(Phase.CLEAN)
         trail = {location, *(entry.metadata_file for entry in metadata.metadata_log)}
-        discard_losing_attempts(self.table.io, self.scratch, snapshot, metadata, trail, used, self.owned)
+        discard_losing_attempts(
+            self.table.io, self.written_files, snapshot, metadata, trail, used, self.files_of_this_commit
+        )
         return Committed(snapshot.snapshot_id, location, self.attempts)
 
-    def out_of_attempts(self, base: Base, lost: NotSwapped, started: int) -> Rejected | None:
+    def rejection_when_exhausted(self, base: CommitBase, lost: NotSwapped, started: int) -> Rejected | None:
         """The rejection when no further attempt is due."""
         elapsed = self.environment.now_ms() - started
         if self.attempts <= base.properties.commit_retries and elapsed < base.properties.commit_timeout_ms:
             return None
         message = f"Gave up after {self.attempts} attempts in {elapsed} ms: {lost}"
-        return Rejected((Conflict(Check.ATTEMPTS, message),), self.scratch.written, self.attempts)
+        return Rejected((Conflict(Check.ATTEMPTS, message),), self.written_files.all_paths, self.attempts)
 
-    def proven(self, rejected: Rejected) -> Outcome:
+    def confirm_rejection(self, rejected: Rejected) -> Outcome:
         """A rejection, after one more look: a swap reported as lost may have landed and been lost to a retry below."""
-        if self.scratch.lists and (landed := self.already_landed(self.refreshed())):
-            return self.found(landed)
+        if self.written_files.list_paths and (landed := self.landed_snapshot(self.refresh())):
+            return self.finish_on_current_table(landed)
         self.observe(Phase.CLEAN)
-        discard(rejected, self.table.io, also=() if self.keeps_rejected else self.owned)
+        discard_rejected(
+            rejected, self.table.io, data_files=() if self.keep_files_if_rejected else self.files_of_this_commit
+        )
         return rejected
 
     def abandon(self) -> None:
@@ -247,14 +253,16 @@ class _Commit:
         if self.may_have_landed:
             return
         with suppress(Exception):
-            if not self.scratch.lists or not self.has_landed():
-                discard(Rejected((), self.scratch.written), self.table.io, also=self.owned)
+            if not self.written_files.list_paths or not self.has_landed():
+                discard_rejected(
+                    Rejected((), self.written_files.all_paths), self.table.io, data_files=self.files_of_this_commit
+                )
 
     def has_landed(self) -> bool:
         """Whether the table has a snapshot of an earlier attempt; one that is gone has none."""
         try:
-            return self.already_landed(self.refreshed()) is not None
-        except _Gone:
+            return self.landed_snapshot(self.refresh()) is not None
+        except _TableMissing:
             return False
 
     def observe(self, phase: Phase) -> None:

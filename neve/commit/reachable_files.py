@@ -13,93 +13,101 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
-from neve.display.format import several
+from neve.display.format import plural
 from neve.errors import MissingFile
-from neve.io.parallel import in_threads, readers
-from neve.io.paths import canonical_all, inside_all, may_be_place_of
+from neve.io.parallel import map_in_threads, reader_count
+from neve.io.paths import canonical_path_all, is_inside_all, may_be_table_location
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import properties_of
-from neve.model.snapshots import Snapshot, listing_of
+from neve.model.snapshots import Snapshot, tree_root_location
 from neve.tree.entries import Content, EntryTable, Manifest
-from neve.tree.partition_types import at_once
+from neve.tree.partition_types import manifest_reader_count
 from neve.tree.read import manifests_of, read_entries
 
 T = TypeVar("T")
 Paths = tuple[str, ...]
-Manifests = dict[Hashable, Manifest]
+ManifestsByPath = dict[Hashable, Manifest]
 
-_LIST = 8 << 10  # bytes, about, of the list of a snapshot
+_LIST_BYTES = 8 << 10  # bytes, about, of the list of a snapshot
 
 
 @dataclass(frozen=True)
-class Reach:
+class ReachableFiles:
     """The files of a table, in the order in which they can go: what leads to a file goes after it."""
 
     files: Paths = ()  # data files, delete files and vectors
     manifests: Paths = ()
     lists: Paths = ()
-    others: Paths = ()  # statistics and table metadata
+    statistics_and_metadata: Paths = ()  # statistics and table metadata
 
     def __iter__(self) -> Iterator[Paths]:
-        return iter((self.files, self.manifests, self.lists, self.others))
+        return iter((self.files, self.manifests, self.lists, self.statistics_and_metadata))
 
     def __len__(self) -> int:
         return sum(map(len, self))
 
 
-def reachable(io: FileIO, metadata: TableMetadata, metadata_location: str, *, live_only: bool = False) -> Reach:
+def find_reachable_files(
+    io: FileIO, metadata: TableMetadata, metadata_location: str, *, live_only: bool = False
+) -> ReachableFiles:
     """The files of all snapshots, also staged ones; tombstones are included unless only live files are asked for.
 
     A manifest that cannot be read is an error.
     """
     manifests = distinct_manifests(io, metadata, metadata.lazy_snapshots)
-    entries = _entries(io, manifests.values(), Specs.of(metadata), live_only=live_only)
+    entries = _read_entries_one_by_one(io, manifests.values(), Specs.of(metadata), live_only=live_only)
     statistics = [*metadata.statistics, *metadata.partition_statistics]
     log = (entry.metadata_file for entry in metadata.metadata_log)
     others = (*(file.statistics_path for file in statistics), *log, metadata_location)
-    return Reach(
+    return ReachableFiles(
         tuple(pc.unique(entries["file_path"]).drop_null().to_pylist()),
-        tuple(_stored(manifests)),
-        tuple(_lists(metadata.lazy_snapshots)),
+        tuple(_manifest_file_paths(manifests)),
+        tuple(_list_paths(metadata.lazy_snapshots)),
         tuple(dict.fromkeys(others)),
     )
 
 
-def distinct_manifests(io: FileIO, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> Manifests:
+def distinct_manifests(io: FileIO, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> ManifestsByPath:
     """The manifests of some snapshots, each once."""
-    listed = _each(io, metadata, list(snapshots), lambda s: manifests_of(io, metadata, s))
-    return _distinct(m for manifests in listed for m in manifests)
+    listed = _read_each_list(io, metadata, list(snapshots), lambda s: manifests_of(io, metadata, s))
+    return _manifests_by_path(m for manifests in listed for m in manifests)
 
 
-def _each(io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot], read: Callable[[Snapshot], T]) -> list[T]:
+def _read_each_list(
+    io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot], read: Callable[[Snapshot], T]
+) -> list[T]:
     """What is read of the list of each snapshot."""
-    return in_threads(read, snapshots, readers(io, [metadata.location], len(snapshots) * _LIST))
+    return map_in_threads(read, snapshots, reader_count(io, [metadata.location], len(snapshots) * _LIST_BYTES))
 
 
-def _entries(io: FileIO, manifests: Iterable[Manifest], specs: Specs, *, live_only: bool = True) -> EntryTable:
+def _read_entries_one_by_one(
+    io: FileIO, manifests: Iterable[Manifest], specs: Specs, *, live_only: bool = True
+) -> EntryTable:
     """The files of manifests of several snapshots, read one by one: a file may be live in many of them."""
     every = list(manifests)
-    read = in_threads(lambda m: read_entries(io, [m], specs, live_only=live_only), every, at_once(io, every))
+    read = map_in_threads(
+        lambda m: read_entries(io, [m], specs, live_only=live_only), every, manifest_reader_count(io, every)
+    )
     return EntryTable.concat(read, specs)
 
 
-def _distinct(manifests: Iterable[Manifest]) -> Manifests:
+def _manifests_by_path(manifests: Iterable[Manifest]) -> ManifestsByPath:
     return {m.path: m for m in manifests}
 
 
-def _stored(manifests: Manifests) -> list[str]:
+def _manifest_file_paths(manifests: ManifestsByPath) -> list[str]:
     """The files that manifests lie in."""
     return list(dict.fromkeys(m.file for m in manifests.values() if not m.is_inline))
 
 
-def _lists(snapshots: Iterable[Snapshot]) -> Iterator[str]:
+def _list_paths(snapshots: Iterable[Snapshot]) -> Iterator[str]:
     """Where the snapshots list their files; the first writers listed them in the metadata itself."""
-    return (path for s in snapshots if (path := listing_of(s)))
+    return (path for s in snapshots if (path := tree_root_location(s)))
 
 
 @dataclass(frozen=True)
-class Left:
+class UnreachableFiles:
     """The files that lose all that led to them when snapshots leave a table, by kind."""
 
     data_files: Paths = ()
@@ -114,33 +122,33 @@ class Left:
     """Manifests and lists that were gone already, so what only they led to is not known."""
 
     @property
-    def reach(self) -> Reach:
+    def in_deletion_order(self) -> ReachableFiles:
         """The files in the order in which they can go."""
         files = (*self.data_files, *self.position_deletes, *self.equality_deletes)
-        return Reach(files, self.manifests, self.lists, self.statistics)
+        return ReachableFiles(files, self.manifests, self.lists, self.statistics)
 
     @property
     def counts(self) -> list[str]:
         """How many files there are of each kind, in words."""
-        return [several(count, word) for name, word in _KINDS.items() if (count := len(getattr(self, name)))]
+        return [plural(count, word) for name, word in _KINDS.items() if (count := len(getattr(self, name)))]
 
     def __len__(self) -> int:
-        return len(self.reach)
+        return len(self.in_deletion_order)
 
     def __str__(self) -> str:
         return ", ".join(self.counts) or "nothing"
 
-    def without(self, paths: Collection[str]) -> Left:
+    def without(self, paths: Collection[str]) -> UnreachableFiles:
         """The same without some files."""
         return replace(self, **{name: tuple(p for p in getattr(self, name) if p not in paths) for name in _KINDS})
 
-    def within(self, roots: Sequence[str]) -> Left:
+    def restrict_to(self, roots: Sequence[str]) -> UnreachableFiles:
         """The same with the files that do not lie below one of the roots set apart."""
         apart: list[str] = []
         kept: dict[str, Paths] = {}
         for name in _KINDS:
             paths = pa.array(getattr(self, name), pa.string())
-            is_inside = inside_all(paths, roots)
+            is_inside = is_inside_all(paths, roots)
             kept[name] = tuple(paths.filter(is_inside).to_pylist())
             apart += paths.filter(pc.invert(is_inside)).to_pylist()
         return replace(self, **kept, outside=(*self.outside, *apart))
@@ -156,7 +164,9 @@ _KINDS = {
 }
 
 
-def left_by(io: FileIO, before: TableMetadata, after: TableMetadata, *, metadata_only: bool = False) -> Left:
+def find_unreachable_files(
+    io: FileIO, before: TableMetadata, after: TableMetadata, *, metadata_only: bool = False
+) -> UnreachableFiles:
     """What the snapshots that are no longer in `after` lead to, and none of those that are.
 
     A file is in use when a snapshot has it as live; tombstones need no file. A manifest of a snapshot that stays and
@@ -165,18 +175,18 @@ def left_by(io: FileIO, before: TableMetadata, after: TableMetadata, *, metadata
     gone = before.lazy_snapshots.positions.keys() - after.lazy_snapshots.positions.keys()
     expired = [s for s in before.lazy_snapshots if s.snapshot_id in gone]
     kept = distinct_manifests(io, after, after.lazy_snapshots)
-    found, missing = _listed(io, before, expired)
+    found, missing = _manifests_and_missing_lists(io, before, expired)
     only = {key: manifest for key, manifest in found.items() if key not in kept}
     files, also_missing = (
-        (EntryTable.empty(Specs.of(before)), ()) if metadata_only else _files(io, before, only, after, kept)
+        (EntryTable.empty(Specs.of(before)), ()) if metadata_only else _entries_only_in(io, before, only, after, kept)
     )
     statistics = (*before.statistics, *before.partition_statistics)
     in_use = [f.statistics_path for f in (*after.statistics, *after.partition_statistics)]
-    return Left(
+    return UnreachableFiles(
         **{name: _paths(files, content) for name, content in _CONTENTS.items()},
-        manifests=tuple(_beyond(_stored(only), _stored(kept))),
-        lists=tuple(_beyond(_lists(expired), _lists(after.lazy_snapshots))),
-        statistics=tuple(_beyond([f.statistics_path for f in statistics if f.snapshot_id in gone], in_use)),
+        manifests=tuple(_paths_not_in(_manifest_file_paths(only), _manifest_file_paths(kept))),
+        lists=tuple(_paths_not_in(_list_paths(expired), _list_paths(after.lazy_snapshots))),
+        statistics=tuple(_paths_not_in([f.statistics_path for f in statistics if f.snapshot_id in gone], in_use)),
         missing=(*missing, *also_missing),
     )
 
@@ -188,7 +198,9 @@ _CONTENTS = {
 }
 
 
-def _listed(io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[Manifests, Paths]:
+def _manifests_and_missing_lists(
+    io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot]
+) -> tuple[ManifestsByPath, Paths]:
     """The manifests of snapshots that go, and the lists of those that are gone already."""
 
     def one(snapshot: Snapshot) -> tuple[Manifest, ...] | str:
@@ -197,13 +209,13 @@ def _listed(io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot]) 
         except MissingFile as e:
             return e.path
 
-    listed = _each(io, metadata, snapshots, one)
-    found = _distinct(m for manifests in listed if not isinstance(manifests, str) for m in manifests)
+    listed = _read_each_list(io, metadata, snapshots, one)
+    found = _manifests_by_path(m for manifests in listed if not isinstance(manifests, str) for m in manifests)
     return found, tuple(path for path in listed if isinstance(path, str))
 
 
-def _files(
-    io: FileIO, before: TableMetadata, only: Manifests, after: TableMetadata, kept: Manifests
+def _entries_only_in(
+    io: FileIO, before: TableMetadata, only: ManifestsByPath, after: TableMetadata, kept: ManifestsByPath
 ) -> tuple[EntryTable, Paths]:
     """The live files of manifests that go, without those that are live in a manifest that stays."""
     specs = Specs.of(before)
@@ -214,13 +226,13 @@ def _files(
         except MissingFile as e:
             return e.path
 
-    read = in_threads(one, list(only.values()), at_once(io, only.values()))
+    read = map_in_threads(one, list(only.values()), manifest_reader_count(io, only.values()))
     entries = EntryTable.concat([t for t in read if not isinstance(t, str)], specs)
     missing = tuple(path for path in read if isinstance(path, str))
     if not len(entries):
         return entries, missing
-    live = _entries(io, [m for m in kept.values() if m.may_hold_live_files], Specs.of(after))
-    in_use = pc.is_in(canonical_all(entries["file_path"]), value_set=canonical_all(live["file_path"]))
+    live = _read_entries_one_by_one(io, [m for m in kept.values() if m.may_hold_live_files], Specs.of(after))
+    in_use = pc.is_in(canonical_path_all(entries["file_path"]), value_set=canonical_path_all(live["file_path"]))
     return entries.filter(pc.invert(in_use)), missing
 
 
@@ -229,11 +241,11 @@ def _paths(files: EntryTable, content: Content) -> Paths:
     return tuple(pc.unique(files.of_content(content)["file_path"]).to_pylist())
 
 
-def _beyond(paths: Iterable[str], others: Iterable[str]) -> list[str]:
+def _paths_not_in(paths: Iterable[str], others: Iterable[str]) -> list[str]:
     """The paths, each once, that are not among the others, however those are spelt."""
     column = pa.array(dict.fromkeys(paths), pa.string())
-    known = canonical_all(pa.array(list(others), pa.string()))
-    return list(column.filter(pc.invert(pc.is_in(canonical_all(column), value_set=known))).to_pylist())
+    known = canonical_path_all(pa.array(list(others), pa.string()))
+    return list(column.filter(pc.invert(pc.is_in(canonical_path_all(column), value_set=known))).to_pylist())
 
 
 def roots_of(metadata: TableMetadata, metadata_location: str = "") -> Paths:
@@ -244,4 +256,4 @@ def roots_of(metadata: TableMetadata, metadata_location: str = "") -> Paths:
     """
     properties = properties_of(metadata.properties)
     places = (metadata.location, properties.data_path, properties.metadata_path)
-    return tuple(place for place in places if place and may_be_place_of(place, metadata_location))
+    return tuple(place for place in places if place and may_be_table_location(place, metadata_location))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from neve.errors import UserError
 from neve.model.partition import partition_folders
 from neve.tree.entries import Content, EntryTable
-from neve.tree.group_by_spec import vectors_in
+from neve.tree.group_by_spec import deletion_vector_mask
 
 _TOTALS = {
     "total-data-files": ("added-data-files", "deleted-data-files"),
@@ -29,14 +29,14 @@ _TOTALS = {
 }
 
 
-def refuse_own_names(properties: Iterable[str]) -> None:
+def refuse_reserved_properties(properties: Iterable[str]) -> None:
     """Refuse properties that a commit sets itself."""
     if "operation" in properties:
         raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class FileCounts:
     """Some files counted by kind."""
 
     data_files: int
@@ -49,10 +49,10 @@ class Tally:
     bytes: int
 
     @classmethod
-    def of(cls, files: EntryTable) -> Tally:
+    def of(cls, files: EntryTable) -> FileCounts:
         """Count files; a vector counts with the bytes of its blob, since it shares its file with others."""
         content, rows = files.numpy("content"), files.numpy("record_count")
-        is_vector = vectors_in(files)
+        is_vector = deletion_vector_mask(files)
         is_data, is_equality = content == Content.DATA, content == Content.EQUALITY_DELETES
         is_position = content == Content.POSITION_DELETES
         sizes = pc.if_else(pa.array(is_vector), files["content_size_in_bytes"], files["file_size_in_bytes"])
@@ -76,7 +76,7 @@ class Tally:
         return any(getattr(self, f.name) for f in fields(self))
 
 
-def summarise(
+def build_summary(
     added: EntryTable,
     removed: EntryTable,
     *,
@@ -85,7 +85,7 @@ def summarise(
     partition_limit: int = 0,
 ) -> dict[str, str]:
     """The summary of a commit; `parent` is the summary of the snapshot before it, None when there is none."""
-    counts = _counts(Tally.of(added), Tally.of(removed))
+    counts = _change_counts(FileCounts.of(added), FileCounts.of(removed))
     if duplicates:
         counts["deleted-duplicate-files"] = duplicates
     changed = {key: str(value) for key, value in counts.items()}
@@ -98,14 +98,14 @@ def totals(counts: Mapping[str, int], parent: Mapping[str, str] | None) -> dict[
     before = dict.fromkeys(_TOTALS, "0") if parent is None else parent
     found = {}
     for name, (added, removed) in _TOTALS.items():
-        if (known := _number(before.get(name))) is not None:
+        if (known := _parse_int(before.get(name))) is not None:
             after = known + counts.get(added, 0) - counts.get(removed, 0)
             if after >= 0:  # a parent that counted wrong makes the total unknown, not negative
                 found[name] = str(after)
     return found
 
 
-def _counts(added: Tally, removed: Tally) -> dict[str, int]:
+def _change_counts(added: FileCounts, removed: FileCounts) -> dict[str, int]:
     found = {
         "added-data-files": added.data_files,
         "deleted-data-files": removed.data_files,
@@ -129,7 +129,7 @@ def _counts(added: Tally, removed: Tally) -> dict[str, int]:
     return {key: value for key, value in found.items() if value > 0}
 
 
-def _number(text: str | None) -> int | None:
+def _parse_int(text: str | None) -> int | None:
     try:
         return None if text is None else int(text)
     except ValueError:
@@ -137,7 +137,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _partition_counts(added: EntryTable, removed: EntryTable, limit: int) -> dict[str, str]:
-    both = EntryTable.concat([_slim(added), _slim(removed)], added.specs)
+    both = EntryTable.concat([_without_details(added), _without_details(removed)], added.specs)
     if not len(both):
         return {"changed-partition-count": "0"}
     codes, firsts = both.partition_codes()
@@ -148,7 +148,7 @@ def _partition_counts(added: EntryTable, removed: EntryTable, limit: int) -> dic
     return found | dict(_partition_summaries(both, codes, firsts, len(added)))
 
 
-def _slim(files: EntryTable) -> EntryTable:
+def _without_details(files: EntryTable) -> EntryTable:
     return EntryTable(files.columns.select(EntryTable.schema(files.specs).names), files.specs)
 
 
@@ -161,7 +161,7 @@ def _partition_summaries(
         path = _partition_path(firsts, code)
         by_path[path] = by_path.get(path, False) | (codes == code)
     for path, mask in by_path.items():
-        counts = _counts(*(Tally.of(both.filter(pa.array(mask & side))) for side in (is_added, ~is_added)))
+        counts = _change_counts(*(FileCounts.of(both.filter(pa.array(mask & side))) for side in (is_added, ~is_added)))
         yield f"partitions.{path}", ",".join(f"{key}={value}" for key, value in counts.items())
 
 

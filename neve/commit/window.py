@@ -1,6 +1,6 @@
 """What happened to a table between the snapshot a plan was made on and the head it is to be committed on.
 
-`Base` is the table as one attempt finds it. `Window` walks from its head back to the start and reads only the
+`CommitBase` is the table as one attempt finds it. `Window` walks from its head back to the start and reads only the
 manifests that the snapshots on the way wrote themselves: carried-over manifests would make old entries look new.
 """
 
@@ -20,7 +20,7 @@ from pyiceberg.table.snapshots import Operation
 
 from neve.commit.outcome import Check, Conflict
 from neve.errors import UnknownName, UserError
-from neve.io.paths import canonical_all
+from neve.io.paths import canonical_path_all
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties, properties_of
@@ -28,15 +28,15 @@ from neve.model.snapshots import Snapshot
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import EntryTable, Manifest, Status
 from neve.tree.group_by_spec import entries_by_manifest
-from neve.tree.partition_types import typed
+from neve.tree.partition_types import infer_partition_types
 from neve.tree.read import manifests_of, read_entries, with_detail
-from neve.tree.tree_writer import Shape, shape_of
+from neve.tree.tree_writer import TreeWriter, tree_writer_for
 
 FIRST_SEQUENCE_NUMBER = 0
 """The data sequence number of everything in a v1 table."""
 
 
-class Refused(Exception):
+class CommitRefused(Exception):
     """A check failed where its finding could not be returned; the commit ends as rejected."""
 
     def __init__(self, conflict: Conflict) -> None:
@@ -45,7 +45,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Base:
+class CommitBase:
     """The table as one attempt finds it: the newest metadata, and the head of the branch to be moved."""
 
     io: FileIO
@@ -56,7 +56,7 @@ class Base:
     def specs(self) -> Specs:
         """The partition specs of the table."""
         specs = Specs.of(self.metadata)
-        return typed(self.io, specs, self.manifests) if specs.untyped else specs
+        return infer_partition_types(self.io, specs, self.manifests) if specs.untyped_fields else specs
 
     @cached_property
     def properties(self) -> TableProperties:
@@ -86,9 +86,9 @@ class Base:
         return manifests_of(self.io, self.metadata, self.parent)
 
     @cached_property
-    def shape(self) -> Shape:
+    def tree_writer(self) -> TreeWriter:
         """How the tree of the next snapshot is spelled."""
-        return shape_of(self.metadata)
+        return tree_writer_for(self.metadata)
 
     @property
     def next_sequence_number(self) -> int:
@@ -96,12 +96,12 @@ class Base:
         last: int | None = getattr(self.metadata, "last_sequence_number", None)
         return FIRST_SEQUENCE_NUMBER if last is None else last + 1
 
-    def live_data(self, paths: Collection[str]) -> EntryTable:
+    def live_data_files(self, paths: Collection[str]) -> EntryTable:
         """The live data files at some paths, with their statistics."""
         manifests = [m for m in self.manifests if not m.is_deletes and m.may_hold_live_files]
         live = read_entries(self.io, manifests, self.specs, live_only=True)
-        wanted = canonical_all(pa.array(sorted(paths), pa.string()))
-        found = live.filter(pc.is_in(canonical_all(live["file_path"]), value_set=wanted))
+        wanted = canonical_path_all(pa.array(sorted(paths), pa.string()))
+        found = live.filter(pc.is_in(canonical_path_all(live["file_path"]), value_set=wanted))
         return with_detail(self.io, found, manifests, STATISTICS)
 
     def ancestors(self) -> Iterator[Snapshot]:
@@ -118,10 +118,10 @@ class Base:
 class Window:
     """The snapshots after `start` up to the head, and the files they added and removed."""
 
-    base: Base
+    base: CommitBase
     start: int | None
-    _read: dict[str, EntryTable] = field(default_factory=dict, repr=False, compare=False)
-    _lists: dict[int, tuple[Manifest, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _entries_by_manifest: dict[str, EntryTable] = field(default_factory=dict, repr=False, compare=False)
+    _manifests_by_snapshot: dict[int, tuple[Manifest, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def snapshots(self) -> tuple[Snapshot, ...]:
@@ -132,10 +132,10 @@ class Window:
                 break
             found.append(snapshot)
         if found and found[-1].parent_snapshot_id != self.start:
-            raise Refused(self.broken(found[-1]))
+            raise CommitRefused(self.broken_history(found[-1]))
         return tuple(found)
 
-    def broken(self, oldest: Snapshot) -> Conflict:
+    def broken_history(self, oldest: Snapshot) -> Conflict:
         """The conflict over a history that is no longer known back to the start."""
         since = "the first snapshot" if self.start is None else f"snapshot {self.start}"
         return Conflict(
@@ -151,7 +151,7 @@ class Window:
         start = None if self.start is None else self.base.metadata.snapshot_by_id(self.start)
         return FIRST_SEQUENCE_NUMBER if start is None else start.sequence_number or FIRST_SEQUENCE_NUMBER
 
-    def of_operations(self, operations: Collection[Operation]) -> tuple[Snapshot, ...]:
+    def snapshots_with(self, operations: Collection[Operation]) -> tuple[Snapshot, ...]:
         """The snapshots of the window with one of these operations."""
         return tuple(s for s in self.snapshots if _operation(s) in operations)
 
@@ -164,9 +164,9 @@ class Window:
         may_hold: Callable[[Sequence[Manifest]], Any] | None = None,
     ) -> EntryTable:
         """The entries of given statuses that snapshots with these operations wrote for themselves."""
-        snapshots = self.of_operations(operations)
-        written = [m for s in snapshots for m in self.written_by(s) if m.is_deletes == is_deletes]
-        manifests = [m for m in written if _may_hold(m, statuses)]
+        snapshots = self.snapshots_with(operations)
+        written = [m for s in snapshots for m in self.manifests_written_by(s) if m.is_deletes == is_deletes]
+        manifests = [m for m in written if _may_hold_status(m, statuses)]
         if may_hold is not None:
             manifests = list(compress(manifests, may_hold(manifests)))
         entries = self._entries_of(manifests)
@@ -174,26 +174,26 @@ class Window:
         by_them = pc.is_in(entries["snapshot_id"], value_set=ids)
         return entries.filter(pc.and_(by_them, pc.is_in(entries["status"], value_set=pa.array(statuses, pa.int8()))))
 
-    def written_by(self, snapshot: Snapshot) -> Iterator[Manifest]:
+    def manifests_written_by(self, snapshot: Snapshot) -> Iterator[Manifest]:
         """The manifests a snapshot wrote itself, carried-over ones left out."""
         manifests = self.base.manifests if snapshot is self.base.parent else self._listed(snapshot)
         return (m for m in manifests if m.added_snapshot_id == snapshot.snapshot_id)
 
     def _listed(self, snapshot: Snapshot) -> tuple[Manifest, ...]:
-        if snapshot.snapshot_id not in self._lists:
-            self._lists[snapshot.snapshot_id] = manifests_of(self.base.io, self.base.metadata, snapshot)
-        return self._lists[snapshot.snapshot_id]
+        if snapshot.snapshot_id not in self._manifests_by_snapshot:
+            self._manifests_by_snapshot[snapshot.snapshot_id] = manifests_of(self.base.io, self.base.metadata, snapshot)
+        return self._manifests_by_snapshot[snapshot.snapshot_id]
 
     def _entries_of(self, manifests: list[Manifest]) -> EntryTable:
         """The entries of some manifests, each read once for all checks."""
-        missing = [m for m in manifests if m.path not in self._read]
+        missing = [m for m in manifests if m.path not in self._entries_by_manifest]
         read = read_entries(self.base.io, missing, self.base.specs, detail=STATISTICS)
         for manifest, own in zip(missing, entries_by_manifest(read, len(missing)), strict=True):
-            self._read[manifest.path] = own
-        return EntryTable.concat([self._read[m.path] for m in manifests], self.base.specs)
+            self._entries_by_manifest[manifest.path] = own
+        return EntryTable.concat([self._entries_by_manifest[m.path] for m in manifests], self.base.specs)
 
 
-def _may_hold(manifest: Manifest, statuses: Iterable[Status]) -> bool:
+def _may_hold_status(manifest: Manifest, statuses: Iterable[Status]) -> bool:
     """Whether a manifest may hold an entry of one of the statuses; v1 writers left the counts out."""
     counts = {
         Status.ADDED: manifest.added_files,

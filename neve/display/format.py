@@ -26,12 +26,12 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def several(number: int, name: str) -> str:
+def plural(number: int, name: str) -> str:
     """A number of things."""
     return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
 
 
-def size(number: float) -> str:
+def format_size(number: float) -> str:
     """Bytes in the unit that suits them, with two or three digits that count."""
     value, unit = float(number), 0
     while abs(value) >= 1023.5 and unit < len(_UNITS) - 1:
@@ -41,7 +41,7 @@ def size(number: float) -> str:
     return f"{text} {_UNITS[unit]}"
 
 
-def share(part: float) -> str:
+def format_percent(part: float) -> str:
     """A share in percent; what is not nothing is not said to be."""
     if 0 < part < 0.001:
         return "under 0.1 %"
@@ -49,19 +49,19 @@ def share(part: float) -> str:
     return "over 99.9 %" if text == "100" and part < 1 else f"{text} %"
 
 
-def moment(milliseconds: int) -> str:
+def format_time(milliseconds: int) -> str:
     """A time to the minute, in UTC."""
     at = _utc_time(milliseconds)
     return str(milliseconds) if at is None else at.strftime("%Y-%m-%d %H:%M")
 
 
-def day(milliseconds: int) -> str:
+def format_day(milliseconds: int) -> str:
     """A day, in UTC."""
     at = _utc_time(milliseconds)
     return str(milliseconds) if at is None else at.strftime("%Y-%m-%d")
 
 
-def listed(parts: list[str]) -> str:
+def join_with_and(parts: list[str]) -> str:
     """Several things in a sentence: a, b and c."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
 
@@ -74,25 +74,27 @@ def _utc_time(milliseconds: int) -> datetime | None:
         return None
 
 
-def readable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+def readable_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a column: maps by key, or as pairs when a dict cannot have the keys; far times as text."""
     try:
         found: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
     except (OverflowError, TypeError, ValueError):
-        return [_value(scalar) for scalar in column]
+        return [_python_value(scalar) for scalar in column]
     return found
 
 
-def _value(scalar: Any) -> Any:
+def _python_value(scalar: Any) -> Any:
     if not scalar.is_valid:
         return None
     match scalar:
         case pa.MapScalar():
-            return [{"key": _value(pair["key"]), "value": _value(pair["value"])} for pair in scalar.values]
+            return [
+                {"key": _python_value(pair["key"]), "value": _python_value(pair["value"])} for pair in scalar.values
+            ]
         case pa.ListScalar():
-            return [_value(one) for one in scalar.values]
+            return [_python_value(one) for one in scalar.values]
         case pa.StructScalar():
-            return {name: _value(one) for name, one in scalar.items()}
+            return {name: _python_value(one) for name, one in scalar.items()}
         case pa.Date32Scalar() | pa.TimestampScalar():
             return _readable_time(scalar)
     return scalar.as_py()

@@ -41,14 +41,14 @@ _BITS_UNITS = 4_096  # a container of bits, in 16-bit units
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class UntrustedBytes:
     """Untrusted bytes together with the place in a file they came from."""
 
     data: bytes
     path: str
     offset: int = 0
 
-    def corrupt(self, at: int, expected: str, found: str) -> CorruptFile:
+    def corruption(self, at: int, expected: str, found: str) -> CorruptFile:
         """The error for what was found at a position of these bytes."""
         return CorruptFile(self.path, expected, f"{found} at byte {self.offset + at}")
 
@@ -56,14 +56,14 @@ class Stretch:
         """One number in `struct` notation."""
         size = struct.calcsize(layout)
         if at + size > len(self.data):
-            raise self.corrupt(at, f"{what} of {size} bytes", f"{max(len(self.data) - at, 0)}")
+            raise self.corruption(at, f"{what} of {size} bytes", f"{max(len(self.data) - at, 0)}")
         return int(struct.unpack_from(layout, self.data, at)[0])
 
-    def column(self, dtype: str, count: int, at: int, what: str) -> NDArray[Any]:
+    def read_array(self, dtype: str, count: int, at: int, what: str) -> NDArray[Any]:
         """`count` numbers in a row, not copied."""
         size = count * np.dtype(dtype).itemsize
         if at + size > len(self.data):
-            raise self.corrupt(at, f"{what} of {size} bytes", f"{max(len(self.data) - at, 0)}")
+            raise self.corruption(at, f"{what} of {size} bytes", f"{max(len(self.data) - at, 0)}")
         return np.frombuffer(self.data, dtype, count, at)
 
 
@@ -71,154 +71,158 @@ class Stretch:
 class _Containers:
     """Containers of one 32-bit bitmap as columns; starts and sizes count the 16-bit units of `body`."""
 
-    source: Stretch
+    source: UntrustedBytes
     at: int  # byte position of the body
     body: NDArray[np.uint16]
     starts: Ints
     cardinalities: Ints
     is_run: Flags
 
-    def only(self, chosen: Flags) -> _Containers:
-        return replace(
-            self, starts=self.starts[chosen], cardinalities=self.cardinalities[chosen], is_run=self.is_run[chosen]
-        )
+    def filter(self, mask: Flags) -> _Containers:
+        return replace(self, starts=self.starts[mask], cardinalities=self.cardinalities[mask], is_run=self.is_run[mask])
 
-    def corrupt(self, expected: str, found: str) -> CorruptFile:
-        return self.source.corrupt(self.at, expected, found)
+    def corruption(self, expected: str, found: str) -> CorruptFile:
+        return self.source.corruption(self.at, expected, found)
 
 
-def checked_cardinality(source: Stretch) -> int:
+def checked_cardinality(source: UntrustedBytes) -> int:
     """The number of values in a serialised 64-bit bitmap, after checking all of its structure."""
     count, room = source.number("<Q", 0, "a bitmap count"), (len(source.data) - 8) // 12
     if count > room:
-        raise source.corrupt(0, f"at most {room} bitmaps in {len(source.data)} bytes", f"{count}")
+        raise source.corruption(0, f"at most {room} bitmaps in {len(source.data)} bytes", f"{count}")
     if count > MAX_BITMAPS:
         raise LimitExceeded(f"{count} bitmaps in one deletion vector", MAX_BITMAPS, "No data file has so many rows.")
     at, last, total = 8, -1, 0
     for _ in range(count):
         key = source.number("<I", at, "a bitmap key")
         if not last < key <= MAX_KEY:
-            raise source.corrupt(at, f"a key above {last} and at most {MAX_KEY}", f"{key}")
+            raise source.corruption(at, f"a key above {last} and at most {MAX_KEY}", f"{key}")
         at, cardinality = _check_bitmap(source, at + 4)
         last, total = key, total + cardinality
     if at != len(source.data):
-        raise source.corrupt(at, "the end of the bitmaps", f"{len(source.data) - at} more bytes")
+        raise source.corruption(at, "the end of the bitmaps", f"{len(source.data) - at} more bytes")
     return total
 
 
-def _check_bitmap(source: Stretch, at: int) -> tuple[int, int]:
+def _check_bitmap(source: UntrustedBytes, at: int) -> tuple[int, int]:
     """The end and the cardinality of the 32-bit bitmap at a byte position."""
-    descriptors_at, is_run, has_offsets = _header(source, at)
+    descriptors_at, is_run, has_offsets = _read_bitmap_header(source, at)
     count = len(is_run)
     if count == 0:
         return descriptors_at, 0
     descriptors = (
-        source.column("<u2", 2 * count, descriptors_at, "container descriptors").reshape(-1, 2).astype(np.int64)
+        source.read_array("<u2", 2 * count, descriptors_at, "container descriptors").reshape(-1, 2).astype(np.int64)
     )
     if np.any(np.diff(descriptors[:, 0]) <= 0):
-        raise source.corrupt(descriptors_at, "container keys in ascending order", "one that is not")
+        raise source.corruption(descriptors_at, "container keys in ascending order", "one that is not")
     offsets_at = descriptors_at + 4 * count
-    offsets = source.column("<u4", count, offsets_at, "container offsets").astype(np.int64) if has_offsets else None
+    offsets = source.read_array("<u4", count, offsets_at, "container offsets").astype(np.int64) if has_offsets else None
     body_at = offsets_at + (4 * count if has_offsets else 0)
-    body = source.column("<u2", (len(source.data) - body_at) // 2, body_at, "containers")
+    body = source.read_array("<u2", (len(source.data) - body_at) // 2, body_at, "containers")
     found = _Containers(source, body_at, body, np.zeros(count, dtype=np.int64), descriptors[:, 1] + 1, is_run)
-    found, end = _laid_out(found, None if offsets is None else offsets - (body_at - at))
+    found, end = _locate_containers(found, None if offsets is None else offsets - (body_at - at))
     _check_containers(found)
     return body_at + 2 * end, int(found.cardinalities.sum())
 
 
-def _header(source: Stretch, at: int) -> tuple[int, Flags, bool]:
+def _read_bitmap_header(source: UntrustedBytes, at: int) -> tuple[int, Flags, bool]:
     """Where the descriptors start, which containers hold runs, and whether offsets follow the descriptors."""
     cookie = source.number("<I", at, "a roaring cookie")
     if cookie == _NO_RUNS:
         count = source.number("<I", at + 4, "a container count")
         if count > 65_536:
-            raise source.corrupt(at + 4, "at most 65536 containers", f"{count}")
+            raise source.corruption(at + 4, "at most 65536 containers", f"{count}")
         return at + 8, np.zeros(count, dtype=bool), True
     if cookie & 0xFFFF != _WITH_RUNS:
-        raise source.corrupt(at, f"a roaring cookie, {_NO_RUNS} or {_WITH_RUNS},", f"{cookie}")
+        raise source.corruption(at, f"a roaring cookie, {_NO_RUNS} or {_WITH_RUNS},", f"{cookie}")
     count = (cookie >> 16) + 1
-    flags = source.column("u1", (count + 7) // 8, at + 4, "run flags")
+    flags = source.read_array("u1", (count + 7) // 8, at + 4, "run flags")
     is_run = np.unpackbits(flags, bitorder="little")[:count].astype(bool)
     return at + 4 + len(flags), is_run, count >= _OFFSETS_FROM
 
 
-def _laid_out(found: _Containers, offsets: Ints | None) -> tuple[_Containers, int]:
+def _locate_containers(containers: _Containers, offsets: Ints | None) -> tuple[_Containers, int]:
     """The containers with their starts, and the end of the last; they must follow one another without gaps."""
-    starts, sizes = _walked(found) if offsets is None else _placed(found, offsets)
+    starts, sizes = _locate_by_walking(containers) if offsets is None else _locate_by_offsets(containers, offsets)
     ends = starts + sizes
     if starts[0] != 0 or np.any(ends[:-1] != starts[1:]):
-        raise found.corrupt("containers that follow one another", "a gap or an overlap between them")
-    if ends[-1] > len(found.body):
-        raise found.corrupt(f"{2 * int(ends[-1])} bytes of containers", f"{2 * len(found.body)}")
-    return replace(found, starts=starts), int(ends[-1])
+        raise containers.corruption("containers that follow one another", "a gap or an overlap between them")
+    if ends[-1] > len(containers.body):
+        raise containers.corruption(f"{2 * int(ends[-1])} bytes of containers", f"{2 * len(containers.body)}")
+    return replace(containers, starts=starts), int(ends[-1])
 
 
-def _placed(found: _Containers, offsets: Ints) -> tuple[Ints, Ints]:
+def _locate_by_offsets(containers: _Containers, offsets: Ints) -> tuple[Ints, Ints]:
     """Starts and sizes by the offsets stored in the bitmap, given in bytes from the start of the body."""
-    if np.any((offsets & 1 != 0) | (offsets < 0) | (offsets >> 1 >= len(found.body))):
-        raise found.corrupt(f"container offsets within {2 * len(found.body)} bytes", "one outside")
+    if np.any((offsets & 1 != 0) | (offsets < 0) | (offsets >> 1 >= len(containers.body))):
+        raise containers.corruption(f"container offsets within {2 * len(containers.body)} bytes", "one outside")
     starts = offsets >> 1
-    return starts, np.where(found.is_run, 1 + 2 * found.body[starts].astype(np.int64), _plain_sizes(found))
+    return starts, np.where(
+        containers.is_run, 1 + 2 * containers.body[starts].astype(np.int64), _sizes_without_runs(containers)
+    )
 
 
-def _walked(found: _Containers) -> tuple[Ints, Ints]:
+def _locate_by_walking(containers: _Containers) -> tuple[Ints, Ints]:
     """Starts and sizes of at most three containers: a bitmap with more of them stores offsets."""
-    starts, sizes = found.starts.copy(), _plain_sizes(found)
+    starts, sizes = containers.starts.copy(), _sizes_without_runs(containers)
     for i in range(len(starts)):
         starts[i] = starts[i - 1] + sizes[i - 1] if i else 0
-        if found.is_run[i]:
-            if starts[i] >= len(found.body):
-                raise found.corrupt("a run container", "the end of the bytes")
-            sizes[i] = 1 + 2 * int(found.body[starts[i]])
+        if containers.is_run[i]:
+            if starts[i] >= len(containers.body):
+                raise containers.corruption("a run container", "the end of the bytes")
+            sizes[i] = 1 + 2 * int(containers.body[starts[i]])
     return starts, sizes
 
 
-def _plain_sizes(found: _Containers) -> Ints:
-    return np.where(found.cardinalities > _ARRAY_MAX, _BITS_UNITS, found.cardinalities)
+def _sizes_without_runs(containers: _Containers) -> Ints:
+    return np.where(containers.cardinalities > _ARRAY_MAX, _BITS_UNITS, containers.cardinalities)
 
 
-def _check_containers(found: _Containers) -> None:
-    is_bits = ~found.is_run & (found.cardinalities > _ARRAY_MAX)
-    is_array = ~found.is_run & ~is_bits
-    for chosen, check in ((found.is_run, _check_runs), (is_bits, _check_bits), (is_array, _check_arrays)):
+def _check_containers(containers: _Containers) -> None:
+    is_bits = ~containers.is_run & (containers.cardinalities > _ARRAY_MAX)
+    is_array = ~containers.is_run & ~is_bits
+    for chosen, check in ((containers.is_run, _check_runs), (is_bits, _check_bits), (is_array, _check_arrays)):
         if chosen.any():
-            check(found.only(chosen))
+            check(containers.filter(chosen))
 
 
-def _check_arrays(found: _Containers) -> None:
-    values = found.body[_flat(found.starts, found.cardinalities)].astype(np.int64)
-    if np.any((np.diff(values) <= 0) & ~_opens(found.cardinalities)[1:]):
-        raise found.corrupt("values of an array container in ascending order", "one that is not")
+def _check_arrays(containers: _Containers) -> None:
+    values = containers.body[_flat_indices(containers.starts, containers.cardinalities)].astype(np.int64)
+    if np.any((np.diff(values) <= 0) & ~_starts_container(containers.cardinalities)[1:]):
+        raise containers.corruption("values of an array container in ascending order", "one that is not")
 
 
-def _check_bits(found: _Containers) -> None:
-    rows = found.body[_flat(found.starts, np.full(len(found.starts), _BITS_UNITS))].reshape(-1, _BITS_UNITS)
-    if np.any(np.bitwise_count(rows).sum(axis=1, dtype=np.int64) != found.cardinalities):
-        raise found.corrupt("as many bits in a container as its descriptor says", "another number")
+def _check_bits(containers: _Containers) -> None:
+    rows = containers.body[_flat_indices(containers.starts, np.full(len(containers.starts), _BITS_UNITS))].reshape(
+        -1, _BITS_UNITS
+    )
+    if np.any(np.bitwise_count(rows).sum(axis=1, dtype=np.int64) != containers.cardinalities):
+        raise containers.corruption("as many bits in a container as its descriptor says", "another number")
 
 
-def _check_runs(found: _Containers) -> None:
-    counts = found.body[found.starts].astype(np.int64)
+def _check_runs(containers: _Containers) -> None:
+    counts = containers.body[containers.starts].astype(np.int64)
     if np.any(counts == 0):
-        raise found.corrupt("at least one run in a run container", "none")
-    runs = found.body[_flat(found.starts + 1, 2 * counts)].astype(np.int64).reshape(-1, 2)
-    firsts, lasts, opens = runs[:, 0], runs[:, 0] + runs[:, 1], _opens(counts)
+        raise containers.corruption("at least one run in a run container", "none")
+    runs = containers.body[_flat_indices(containers.starts + 1, 2 * counts)].astype(np.int64).reshape(-1, 2)
+    firsts, lasts, opens = runs[:, 0], runs[:, 0] + runs[:, 1], _starts_container(counts)
     # Runs that touch must have been written as one: the decoder relies on it.
     if np.any(lasts > 0xFFFF) or np.any((firsts[1:] <= lasts[:-1] + 1) & ~opens[1:]):
-        raise found.corrupt("runs in ascending order, apart, below 65536", "one that is not")
-    if np.any(np.add.reduceat(lasts - firsts + 1, np.flatnonzero(opens)) != found.cardinalities):
-        raise found.corrupt("as many values in the runs of a container as its descriptor says", "another number")
+        raise containers.corruption("runs in ascending order, apart, below 65536", "one that is not")
+    if np.any(np.add.reduceat(lasts - firsts + 1, np.flatnonzero(opens)) != containers.cardinalities):
+        raise containers.corruption(
+            "as many values in the runs of a container as its descriptor says", "another number"
+        )
 
 
-def _opens(lengths: Ints) -> Flags:
+def _starts_container(lengths: Ints) -> Flags:
     """For stretches laid end to end: which elements open a stretch. No stretch is empty."""
     opens = np.zeros(int(lengths.sum()), dtype=bool)
     opens[np.cumsum(lengths) - lengths] = True
     return opens
 
 
-def _flat(starts: Ints, lengths: Ints) -> Ints:
+def _flat_indices(starts: Ints, lengths: Ints) -> Ints:
     """The indices of many stretches, laid end to end."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
@@ -227,7 +231,7 @@ def _flat(starts: Ints, lengths: Ints) -> Ints:
 MAGIC = b"\xd1\xd3\x39\x64"
 MAX_POSITION = (MAX_KEY << 32) | 0x8000_0000  # what the reference accepts
 MAX_EXPANDED = 1 << 28  # positions held at once: 2 GiB
-WORDS = 1_024  # 64-bit words in a chunk of 65,536 rows
+WORDS_PER_CHUNK = 1_024  # 64-bit words in a chunk of 65,536 rows
 _CHUNK_BITS, _WORD_BITS = 16, 6
 _HINT = "Rewrite the data file without its deleted rows, or raise the limit of this call."
 
@@ -286,13 +290,15 @@ class PositionSet:
         expanded positions and, separately, words.
         """
         positions = self.positions(limit)
-        at_word, words = _words(positions)
+        at_word, words = _pack_into_words(positions)
         chunk_of_word = at_word >> (_CHUNK_BITS - _WORD_BITS)
         chunks, row = np.unique(chunk_of_word, return_inverse=True)
-        if len(chunks) * WORDS > limit:
-            raise LimitExceeded(f"A deletion vector spread over {len(chunks)} chunks of rows", limit // WORDS, _HINT)
-        table = np.zeros((len(chunks), WORDS), dtype=np.int64)
-        table[row, at_word & (WORDS - 1)] = words
+        if len(chunks) * WORDS_PER_CHUNK > limit:
+            raise LimitExceeded(
+                f"A deletion vector spread over {len(chunks)} chunks of rows", limit // WORDS_PER_CHUNK, _HINT
+            )
+        table = np.zeros((len(chunks), WORDS_PER_CHUNK), dtype=np.int64)
+        table[row, at_word & (WORDS_PER_CHUNK - 1)] = words
         return chunks, table
 
     def encode(self) -> bytes:
@@ -304,27 +310,29 @@ class PositionSet:
         return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
 
 
-def decode(blob: bytes, path: str, expected_cardinality: int | None = None, offset: int = 0) -> PositionSet:
+def decode_vector(blob: bytes, path: str, expected_cardinality: int | None = None, offset: int = 0) -> PositionSet:
     """The positions in a `deletion-vector-v1` blob that was read at `offset` of the file `path`."""
-    bitmap = _unframed(Stretch(blob, path, offset))
+    bitmap = _unwrap_bitmap(UntrustedBytes(blob, path, offset))
     cardinality = checked_cardinality(bitmap)
     if expected_cardinality is not None and cardinality != expected_cardinality:
-        raise bitmap.corrupt(0, f"{expected_cardinality} deleted positions, as the metadata says", f"{cardinality}")
+        raise bitmap.corruption(0, f"{expected_cardinality} deleted positions, as the metadata says", f"{cardinality}")
     return PositionSet(FrozenBitMap64.deserialize(bitmap.data))
 
 
-def _unframed(blob: Stretch) -> Stretch:
+def _unwrap_bitmap(blob: UntrustedBytes) -> UntrustedBytes:
     """The bitmap inside the frame of length, magic and CRC."""
     data, length = blob.data, blob.number(">I", 0, "a vector length")
     if length != len(data) - 8 or length < len(MAGIC):
-        raise blob.corrupt(0, f"a vector length of {len(data) - 8}, for a blob of {len(data)} bytes,", f"{length}")
+        raise blob.corruption(0, f"a vector length of {len(data) - 8}, for a blob of {len(data)} bytes,", f"{length}")
     body = data[4:-4]
     if not body.startswith(MAGIC):
-        raise blob.corrupt(4, f"the magic {MAGIC.hex()}", body[:4].hex())
+        raise blob.corruption(4, f"the magic {MAGIC.hex()}", body[:4].hex())
     stored = blob.number(">I", len(data) - 4, "a CRC-32")
     if zlib.crc32(body) != stored:
-        raise blob.corrupt(len(data) - 4, f"the CRC-32 {zlib.crc32(body):08x} of the bytes before it", f"{stored:08x}")
-    return Stretch(body[4:], blob.path, blob.offset + 8)
+        raise blob.corruption(
+            len(data) - 4, f"the CRC-32 {zlib.crc32(body):08x} of the bytes before it", f"{stored:08x}"
+        )
+    return UntrustedBytes(body[4:], blob.path, blob.offset + 8)
 
 
 def _as_int64(positions: NDArray[np.integer] | pa.Array | pa.ChunkedArray | Iterable[int]) -> NDArray[np.int64]:
@@ -338,7 +346,7 @@ def _as_int64(positions: NDArray[np.integer] | pa.Array | pa.ChunkedArray | Iter
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
-def _words(positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _pack_into_words(positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The 64-bit words that hold ascending positions: their numbers and their bits."""
     if not len(positions):
         return positions, positions

@@ -24,10 +24,10 @@ from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, TableError
 from neve.io.paths import local_path, refuse_outside
-from neve.io.storage_paths import delete_file, file_to_open, input_file, local_target, output_file
+from neve.io.storage_paths import checked_input_file, delete_remote_file, input_file, local_file_path, output_file
 
 
-def sync(*paths: str) -> None:
+def fsync_paths(*paths: str) -> None:
     """Wait until files, and the entries of folders, have reached the disk."""
     for path in paths:
         handle = os.open(path, os.O_RDONLY)
@@ -41,72 +41,74 @@ def sync(*paths: str) -> None:
 
 
 DEFAULT_LIMIT = 1 << 30
-_GAP = 64 << 10  # reading this much for nothing is cheaper than another request
-_TOGETHER = 32 << 20
+_MAX_GAP_BYTES = 64 << 10  # reading this much for nothing is cheaper than another request
+_MAX_READ_BYTES = 32 << 20
 _THREADS = 16
-PART = r"/\.[0-9a-f]{32}\.part$"
+PART_FILE_PATTERN = r"/\.[0-9a-f]{32}\.part$"
 """The end of the path of a local file that a writer of this engine did not finish."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 _FAILURES = (OSError, ValueError, NotImplementedError, ImportError)  # also: a scheme or a name nobody knows
 
 
-def read_all(io: FileIO, path: str, limit: int = DEFAULT_LIMIT) -> bytes:
+def read_file(io: FileIO, path: str, limit: int = DEFAULT_LIMIT) -> bytes:
     """All bytes of a file that is at most `limit` long."""
-    with _opened(io, path) as stream:
+    with _open_stream(io, path) as stream:
         size = stream.seek(0, os.SEEK_END)
-        return _read(stream, path, 0, size, size, limit)
+        return _read_bytes(stream, path, 0, size, size, limit)
 
 
 def read_range(io: FileIO, path: str, offset: int, length: int, limit: int = DEFAULT_LIMIT) -> bytes:
     """`length` bytes of a file from `offset` on."""
-    return read_ranges(io, path, [(offset, length)], limit)[0]
+    return read_many_ranges(io, path, [(offset, length)], limit)[0]
 
 
-def read_ranges(io: FileIO, path: str, ranges: Sequence[tuple[int, int]], limit: int = DEFAULT_LIMIT) -> list[bytes]:
+def read_many_ranges(
+    io: FileIO, path: str, ranges: Sequence[tuple[int, int]], limit: int = DEFAULT_LIMIT
+) -> list[bytes]:
     """Several (offset, length) parts of a file, opened once; parts that lie near one another are read together."""
     parts: dict[tuple[int, int], bytes] = {}
-    with _opened(io, path) as stream:
+    with _open_stream(io, path) as stream:
         size = stream.seek(0, os.SEEK_END)
-        for group in _neighbours(ranges):
+        for group in _group_nearby_ranges(ranges):
             start, end = group[0][0], max(offset + length for offset, length in group)
-            data = _read(stream, path, start, end - start, size, limit)
+            data = _read_bytes(stream, path, start, end - start, size, limit)
             parts |= {(offset, length): data[offset - start : offset - start + length] for offset, length in group}
     return [parts[wanted] for wanted in ranges]
 
 
-def size(io: FileIO, path: str) -> int:
+def file_size(io: FileIO, path: str) -> int:
     """The length of a file in bytes."""
-    with naming(path, "read"):
+    with translate_storage_errors(path, "read"):
         return len(input_file(io, path))
 
 
-def exists(io: FileIO, path: str) -> bool:
+def file_exists(io: FileIO, path: str) -> bool:
     """Whether there is a file at a path."""
-    with naming(path, "look for"):
+    with translate_storage_errors(path, "look for"):
         return input_file(io, path).exists()
 
 
-def write_new(io: FileIO, path: str, data: bytes) -> None:
+def write_new_file(io: FileIO, path: str, data: bytes) -> None:
     """Create a file; one that is there already is left alone and is an error.
 
     On a local disk the file appears complete or not at all, and has reached the disk when this returns. An object store
     makes an object visible only when it is complete, but there a second writer of the same name is noticed only by
     looking before writing: names must be unique.
     """
-    target = local_target(io, path)
-    with naming(path, "create"):
+    target = local_file_path(io, path)
+    with translate_storage_errors(path, "create"):
         if target is None:
             _write_remote(io, path, data)
         else:
             _write_local(target, data)
 
 
-def is_part(path: str) -> bool:
+def is_part_file(path: str) -> bool:
     """Whether a path is that of a local file which was not finished, by a writer of this engine."""
-    return re.search(PART, path) is not None
+    return re.search(PART_FILE_PATTERN, path) is not None
 
 
-def delete_all(io: FileIO, paths: Iterable[str], roots: Sequence[str] | None = None) -> dict[str, str]:
+def delete_files(io: FileIO, paths: Iterable[str], roots: Sequence[str] | None = None) -> dict[str, str]:
     """Delete files; the answer says which ones could not be deleted, and why. A file that is not there is no failure.
 
     With roots, a path that is not below one of them is an error before anything is deleted, and a local file that is
@@ -116,41 +118,41 @@ def delete_all(io: FileIO, paths: Iterable[str], roots: Sequence[str] | None = N
     if roots is not None:
         refuse_outside(pa.array(wanted, pa.string()), roots, "delete")
     with ThreadPoolExecutor(_THREADS) as pool:
-        reasons = pool.map(lambda path: _delete(io, path, roots), wanted)
+        reasons = pool.map(lambda path: _try_delete(io, path, roots), wanted)
     return {path: reason for path, reason in zip(wanted, reasons, strict=True) if reason}
 
 
 @contextmanager
-def _opened(io: FileIO, path: str) -> Iterator[Any]:
-    with naming(path, "read"), file_to_open(io, path).open() as stream:
+def _open_stream(io: FileIO, path: str) -> Iterator[Any]:
+    with translate_storage_errors(path, "read"), checked_input_file(io, path).open() as stream:
         yield stream
 
 
 @contextmanager
-def naming(path: str, doing: str) -> Iterator[None]:
+def translate_storage_errors(path: str, action: str) -> Iterator[None]:
     """Failures of the storage as errors that name the file."""
     try:
         yield
     except NeveError:
         raise
     except FileNotFoundError as e:
-        raise (MissingFile(path) if doing == "read" else TableError(f"Cannot {doing} {path}: {e}")) from e
+        raise (MissingFile(path) if action == "read" else TableError(f"Cannot {action} {path}: {e}")) from e
     except FileExistsError as e:
-        raise TableError(f"Cannot {doing} {path}: there is a file already, and files are never overwritten.") from e
+        raise TableError(f"Cannot {action} {path}: there is a file already, and files are never overwritten.") from e
     except _FAILURES as e:
-        raise TableError(f"Cannot {doing} {path}: {e}") from e
+        raise TableError(f"Cannot {action} {path}: {e}") from e
     except MemoryError as e:
-        raise out_of_memory(path) from e
+        raise out_of_memory_error(path) from e
 
 
-def out_of_memory(path: str) -> TableError:
+def out_of_memory_error(path: str) -> TableError:
     """A file that asks for more than there is: too large for this machine, or made to be."""
     return TableError(
         f"Cannot read {path}: it needs more memory than this process has. It may be a decompression bomb."
     )
 
 
-def _read(stream: Any, path: str, offset: int, length: int, size: int, limit: int) -> bytes:
+def _read_bytes(stream: Any, path: str, offset: int, length: int, size: int, limit: int) -> bytes:
     if length > limit:
         raise LimitExceeded(f"{path} ({length} bytes to read)", limit, "Raise the limit if the file is to be trusted.")
     if offset < 0 or length < 0 or offset + length > size:
@@ -162,12 +164,12 @@ def _read(stream: Any, path: str, offset: int, length: int, size: int, limit: in
     return bytes(data)
 
 
-def _neighbours(ranges: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+def _group_nearby_ranges(ranges: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
     """The ranges in groups worth reading in one go."""
     group: list[tuple[int, int]] = []
     end = 0
     for offset, length in sorted(set(ranges)):
-        if group and (offset - end > _GAP or max(end, offset + length) - group[0][0] > _TOGETHER):
+        if group and (offset - end > _MAX_GAP_BYTES or max(end, offset + length) - group[0][0] > _MAX_READ_BYTES):
             yield group
             group = []
         end = max(end, offset + length) if group else offset + length
@@ -183,7 +185,7 @@ def _write_remote(io: FileIO, path: str, data: bytes) -> None:
             stream.write(data)
     except BaseException:
         with suppress(Exception):
-            delete_file(io, path)
+            delete_remote_file(io, path)
         raise
 
 
@@ -193,18 +195,18 @@ def _write_local(target: str, data: bytes) -> None:
     part = os.path.join(folder, f".{uuid.uuid4().hex}.part")
     try:
         _write_synced(part, data)
-        _publish(part, target, data)
+        _link_into_place(part, target, data)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(part)
     try:
-        sync(folder)
+        fsync_paths(folder)
     except BaseException:
         os.unlink(target)
         raise
 
 
-def _publish(part: str, target: str, data: bytes) -> None:
+def _link_into_place(part: str, target: str, data: bytes) -> None:
     """Give a finished file its name; unlike a rename, a link fails when the name is taken."""
     try:
         os.link(part, target)
@@ -234,19 +236,19 @@ def _make_folder(folder: str) -> None:
     _make_folder(parent)
     with suppress(FileExistsError):
         os.mkdir(folder)
-    sync(parent)
+    fsync_paths(parent)
 
 
-def _delete(io: FileIO, path: str, roots: Sequence[str] | None) -> str | None:
+def _try_delete(io: FileIO, path: str, roots: Sequence[str] | None) -> str | None:
     """Why a file could not be deleted."""
-    target = local_target(io, path)
+    target = local_file_path(io, path)
     try:
         if target is not None and roots is not None and not _really_inside(target, roots):
             return "it is reached through a symbolic link that leads out of the table"
         if target is not None:
             os.unlink(target)
         else:
-            delete_file(io, path)
+            delete_remote_file(io, path)
     except FileNotFoundError:
         return None
     except Exception as e:  # a deletion that fails must not stop the others; the caller reports it

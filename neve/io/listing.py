@@ -21,33 +21,33 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from neve.errors import UnsupportedFeature
-from neve.io.files import naming
+from neve.io.files import translate_storage_errors
 from neve.io.paths import scheme_of
-from neve.io.storage_paths import arrow_target, local_target
+from neve.io.storage_paths import arrow_filesystem_path, local_file_path
 
-SCHEMA = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
-_MODIFIED = ("mtime", "LastModified", "last_modified", "updated", "created")  # what file systems of fsspec call it
+LISTING_SCHEMA = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
+_MODIFIED_KEYS = ("mtime", "LastModified", "last_modified", "updated", "created")  # what file systems of fsspec call it
 
 Row = tuple[str, int, int | None]
 
 
-def listing(io: FileIO, prefix: str) -> pa.Table:
+def list_files(io: FileIO, prefix: str) -> pa.Table:
     """Every file below a prefix, at any depth; nothing when there is no such place."""
     prefix = prefix.rstrip("/")
-    with naming(prefix, "list"):
+    with translate_storage_errors(prefix, "list"):
         rows = list(_rows(io, prefix))
     columns = zip(*rows, strict=True) if rows else ((), (), ())
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, LISTING_SCHEMA, strict=True)], schema=LISTING_SCHEMA)
 
 
-def some_paths(io: FileIO, prefix: str, most: int) -> list[str]:
+def list_some_paths(io: FileIO, prefix: str, limit: int) -> list[str]:
     """Paths of files below a prefix, in no order: all, or as many as asked for."""
-    with naming(prefix, "list"):
-        return [path for path, _, _ in islice(_rows(io, prefix.rstrip("/")), most)]
+    with translate_storage_errors(prefix, "list"):
+        return [path for path, _, _ in islice(_rows(io, prefix.rstrip("/")), limit)]
 
 
 def _rows(io: FileIO, prefix: str) -> Iterator[Row]:
-    folder = local_target(io, prefix)
+    folder = local_file_path(io, prefix)
     if folder is not None:
         return _local_rows(folder, prefix)
     if isinstance(io, PyArrowFileIO):
@@ -76,7 +76,7 @@ def _is_text(name: str) -> bool:
 
 
 def _arrow_rows(io: PyArrowFileIO, prefix: str) -> Iterator[Row]:
-    files, below = arrow_target(io, prefix)
+    files, below = arrow_filesystem_path(io, prefix)
     selector = pyarrow.fs.FileSelector(below, allow_not_found=True, recursive=True)
     for found in files.get_file_info(selector):
         if found.type == pyarrow.fs.FileType.File:
@@ -94,8 +94,8 @@ def _fsspec_rows(io: FsspecFileIO, prefix: str) -> Iterator[Row]:
         yield prefix + name[len(below) :], found["size"], _modified_ms(found)
 
 
-def _modified_ms(found: dict[str, Any]) -> int | None:
-    value = next((found[key] for key in _MODIFIED if found.get(key) is not None), None)
+def _modified_ms(info: dict[str, Any]) -> int | None:
+    value = next((info[key] for key in _MODIFIED_KEYS if info.get(key) is not None), None)
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     if isinstance(value, datetime):

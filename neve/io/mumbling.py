@@ -19,38 +19,38 @@ from neve.errors import CorruptFile, UserError
 
 _VERSION = 1
 _HEADER = 6
-_WIDE = 256  # positions of a container, and descriptors of a chunk
+_GROUP_SIZE = 256  # positions of a container, and descriptors of a chunk
 _DENSE = 32  # positions from which on a container is a bitmap, the bytes of that bitmap, and its descriptor
-_MOST_CONTAINERS = 8192
-_MOST_POSITIONS = _WIDE * _MOST_CONTAINERS
+_MAX_CONTAINERS = 8192
+_MAX_POSITIONS = _GROUP_SIZE * _MAX_CONTAINERS
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def encode(positions: Iterable[int]) -> bytes:
+def encode_positions(positions: Iterable[int]) -> bytes:
     """The bytes of a set of positions."""
     wanted = np.unique(np.fromiter(positions, np.int64))
-    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= _MOST_POSITIONS):
-        raise UserError(f"A manifest vector holds positions below {_MOST_POSITIONS}, not {wanted[0]} to {wanted[-1]}.")
-    count = int(wanted[-1]) // _WIDE + 1 if len(wanted) else 0
-    sizes = np.bincount(wanted // _WIDE, minlength=count)
-    body = b"".join(_container(wanted[wanted // _WIDE == i] % _WIDE) for i in range(count))
+    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= _MAX_POSITIONS):
+        raise UserError(f"A manifest vector holds positions below {_MAX_POSITIONS}, not {wanted[0]} to {wanted[-1]}.")
+    count = int(wanted[-1]) // _GROUP_SIZE + 1 if len(wanted) else 0
+    sizes = np.bincount(wanted // _GROUP_SIZE, minlength=count)
+    body = b"".join(_encode_container(wanted[wanted // _GROUP_SIZE == i] % _GROUP_SIZE) for i in range(count))
     head = bytes([_VERSION]) + len(wanted).to_bytes(3, "little") + count.to_bytes(2, "little")
     return head + _packed(np.minimum(sizes, _DENSE)) + body
 
 
-def decode(data: bytes, path: str) -> Ints:
+def decode_positions(data: bytes, path: str) -> Ints:
     """The positions of a bitmap, ascending; `path` names the file it comes from in errors."""
     if len(data) < _HEADER or data[0] != _VERSION:
         raise CorruptFile(path, "a manifest vector of version 1", f"{len(data)} bytes that begin {data[:1].hex()!r}")
     cardinality, count = int.from_bytes(data[1:4], "little"), int.from_bytes(data[4:6], "little")
-    if count > _MOST_CONTAINERS:
-        raise CorruptFile(path, f"a manifest vector of at most {_MOST_CONTAINERS} containers", str(count))
-    descriptors, at = _unpacked(data, _HEADER, count, path)
+    if count > _MAX_CONTAINERS:
+        raise CorruptFile(path, f"a manifest vector of at most {_MAX_CONTAINERS} containers", str(count))
+    descriptors, at = _read_descriptors(data, _HEADER, count, path)
     found = []
     for number, descriptor in enumerate(descriptors.tolist()):
         own, at = _read_container(data, at, descriptor, path)
-        found.append(own + number * _WIDE)
+        found.append(own + number * _GROUP_SIZE)
     positions = np.concatenate(found) if found else np.zeros(0, np.int64)
     if at != len(data) or len(positions) != cardinality:
         wanted = f"a manifest vector of {cardinality} positions and {len(data)} bytes"
@@ -58,10 +58,10 @@ def decode(data: bytes, path: str) -> Ints:
     return positions
 
 
-def _container(offsets: Ints) -> bytes:
+def _encode_container(offsets: Ints) -> bytes:
     if len(offsets) < _DENSE:
         return offsets.astype(np.uint8).tobytes()
-    bits = np.zeros(_WIDE, np.uint8)
+    bits = np.zeros(_GROUP_SIZE, np.uint8)
     bits[offsets] = 1
     return np.packbits(bits).tobytes()
 
@@ -71,7 +71,7 @@ def _read_container(data: bytes, at: int, descriptor: int, path: str) -> tuple[I
     if not is_dense and descriptor >= _DENSE:
         raise CorruptFile(path, "a container of a known kind in a manifest vector", f"descriptor {descriptor}")
     size = _DENSE if is_dense else descriptor
-    raw = np.frombuffer(_part(data, at, size, path), np.uint8)
+    raw = np.frombuffer(_checked_slice(data, at, size, path), np.uint8)
     offsets = np.flatnonzero(np.unpackbits(raw)) if is_dense else raw.astype(np.int64)
     if (is_dense and len(offsets) < _DENSE) or (np.diff(offsets) <= 0).any():
         raise CorruptFile(path, "ascending positions in a manifest vector", f"container {raw.tobytes().hex()}")
@@ -80,17 +80,17 @@ def _read_container(data: bytes, at: int, descriptor: int, path: str) -> tuple[I
 
 def _packed(values: np.ndarray[Any, Any]) -> bytes:
     """Values below 256 as chunks without exceptions."""
-    return b"".join(_chunk(values[start : start + _WIDE]) for start in range(0, len(values), _WIDE))
+    return b"".join(_encode_chunk(values[start : start + _GROUP_SIZE]) for start in range(0, len(values), _GROUP_SIZE))
 
 
-def _chunk(values: np.ndarray[Any, Any]) -> bytes:
+def _encode_chunk(values: np.ndarray[Any, Any]) -> bytes:
     least = int(values.min())
     width = int(values.max() - least).bit_length()
     bits = (values[:, None] - least) >> np.arange(width - 1, -1, -1) & 1
     return bytes([width, 0, least]) + np.packbits(bits.astype(np.uint8).ravel()).tobytes()
 
 
-def _unpacked(data: bytes, at: int, count: int, path: str) -> tuple[Ints, int]:
+def _read_descriptors(data: bytes, at: int, count: int, path: str) -> tuple[Ints, int]:
     chunks = []
     for length in _lengths(count):
         values, at = _read_chunk(data, at, length, path)
@@ -100,30 +100,30 @@ def _unpacked(data: bytes, at: int, count: int, path: str) -> tuple[Ints, int]:
 
 def _lengths(count: int) -> Iterator[int]:
     while count > 0:
-        yield min(count, _WIDE)
-        count -= _WIDE
+        yield min(count, _GROUP_SIZE)
+        count -= _GROUP_SIZE
 
 
 def _read_chunk(data: bytes, at: int, length: int, path: str) -> tuple[Ints, int]:
-    widths, exceptions, least = _part(data, at, 3, path)
+    widths, exceptions, least = _checked_slice(data, at, 3, path)
     low, high = widths & 0xF, widths >> 4
-    values, at = _numbers(data, at + 3, length, low, path)
-    places = np.frombuffer(_part(data, at, exceptions, path), np.uint8)
-    highs, at = _numbers(data, at + exceptions, exceptions, high, path)
+    values, at = _read_numbers(data, at + 3, length, low, path)
+    places = np.frombuffer(_checked_slice(data, at, exceptions, path), np.uint8)
+    highs, at = _read_numbers(data, at + exceptions, exceptions, high, path)
     if len(places) and int(places.max()) >= length:
         raise CorruptFile(path, f"exceptions among {length} descriptors of a manifest vector", str(int(places.max())))
     values[places] |= highs << low
     return values + least, at
 
 
-def _numbers(data: bytes, at: int, count: int, width: int, path: str) -> tuple[Ints, int]:
+def _read_numbers(data: bytes, at: int, count: int, width: int, path: str) -> tuple[Ints, int]:
     size = -(-count * width // 8)
-    bits = np.unpackbits(np.frombuffer(_part(data, at, size, path), np.uint8))[: count * width]
+    bits = np.unpackbits(np.frombuffer(_checked_slice(data, at, size, path), np.uint8))[: count * width]
     weights = 1 << np.arange(width - 1, -1, -1, dtype=np.int64)
     return bits.reshape(count, width).astype(np.int64) @ weights, at + size
 
 
-def _part(data: bytes, at: int, size: int, path: str) -> bytes:
+def _checked_slice(data: bytes, at: int, size: int, path: str) -> bytes:
     if at + size > len(data):
         raise CorruptFile(path, f"a manifest vector of at least {at + size} bytes", f"{len(data)}")
     return data[at : at + size]

@@ -16,23 +16,23 @@ from typing import Any
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
-_AT_ONCE = 64 << 10  # bytes read from the end of a file; most footers are in them
+_FIRST_READ_BYTES = 64 << 10  # bytes read from the end of a file; most footers are in them
 _TAIL = struct.Struct("<I4s")
 _LIMIT = 64 << 20
-_DEPTH = 24
-_VARINT = 10  # bytes of a 64-bit number at most
+_MAX_DEPTH = 24
+_MAX_VARINT_BYTES = 10  # bytes of a 64-bit number at most
 
 # Thrift's compact types
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 
 # Parquet's fields by number
-_ROW_GROUPS, _ORDERS, _CHUNKS, _CHUNK_METADATA, _TYPE, _VALUES, _STATISTICS = 4, 7, 1, 3, 1, 5, 12
-_OLD_MAX, _OLD_MIN, _NULLS, _MAX, _MIN, _MAX_IS_EXACT, _MIN_IS_EXACT = 1, 2, 3, 5, 6, 7, 8
+_ROW_GROUPS, _COLUMN_ORDERS, _CHUNKS, _CHUNK_METADATA, _TYPE, _NUM_VALUES, _STATISTICS = 4, 7, 1, 3, 1, 5, 12
+_OLD_MAX, _OLD_MIN, _NULL_COUNT, _MAX, _MIN, _MAX_IS_EXACT, _MIN_IS_EXACT = 1, 2, 3, 5, 6, 7, 8
 
 _FIXED_WIDTH = {0: "<?", 1: "<i", 2: "<q", 4: "<f", 5: "<d"}  # by physical type: boolean, int32, int64, float, double
-_BYTES = (6, 7)  # byte array, fixed-length byte array
+_BYTE_ARRAYS = (6, 7)  # byte array, fixed-length byte array
 
-Raw = bool | int | float | bytes
+PhysicalValue = bool | int | float | bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +42,28 @@ class ChunkStatistics:
     Bounds of long values may be cut: then no value is below or above them, but they need not be values themselves.
     """
 
-    lower: Raw | None = None
-    upper: Raw | None = None
+    lower: PhysicalValue | None = None
+    upper: PhysicalValue | None = None
     nulls: int | None = None
     values: int | None = None  # nulls included
     is_lower_exact: bool = True
     is_upper_exact: bool = True
 
     @property
-    def minimum(self) -> Raw | None:
+    def minimum(self) -> PhysicalValue | None:
         """The least value, if the footer has it whole."""
         return self.lower if self.is_lower_exact else None
 
     @property
-    def maximum(self) -> Raw | None:
+    def maximum(self) -> PhysicalValue | None:
         """The greatest value, if the footer has it whole."""
         return self.upper if self.is_upper_exact else None
 
 
 def read_footer(stream: Any, size: int, path: str) -> bytes:
     """The footer of an open file of `size` bytes, without the length and the magic that follow it."""
-    start = max(0, size - _AT_ONCE)
-    end = _read(stream, start, size - start, path)
+    start = max(0, size - _FIRST_READ_BYTES)
+    end = _read_at(stream, start, size - start, path)
     if len(end) < _TAIL.size:
         raise CorruptFile(path, f"{_TAIL.size} bytes of a Parquet footer", f"{len(end)}")
     length, magic = _TAIL.unpack(end[-_TAIL.size :])
@@ -74,65 +74,65 @@ def read_footer(stream: Any, size: int, path: str) -> bytes:
     if length > _LIMIT:
         raise LimitExceeded(f"the footer of {path}", _LIMIT, "Rewrite the file with fewer row groups.")
     missing = length + _TAIL.size - len(end)
-    rest = _read(stream, start - missing, missing, path) if missing > 0 else b""
+    rest = _read_at(stream, start - missing, missing, path) if missing > 0 else b""
     return (rest + end)[-_TAIL.size - length : -_TAIL.size]
 
 
 def parse_statistics(footer: bytes, path: str) -> list[list[ChunkStatistics]]:
     """The statistics of each column of each row group, from the bytes of a footer."""
     try:
-        metadata, _ = _structure(footer, 0, 0)
-    except (IndexError, _Damaged) as e:
+        metadata, _ = _read_struct(footer, 0, 0)
+    except (IndexError, _DamagedThrift) as e:
         found = "its end" if isinstance(e, IndexError) else str(e)
         raise CorruptFile(path, f"{len(footer)} bytes of a Parquet footer", found) from None
-    is_ordered = _ORDERS in metadata  # without orders of the columns the newer pair of bounds means nothing
-    groups = _listed(metadata, _ROW_GROUPS)
-    return [[_statistics(chunk, is_ordered) for chunk in _listed(group, _CHUNKS)] for group in groups]
+    is_ordered = _COLUMN_ORDERS in metadata  # without orders of the columns the newer pair of bounds means nothing
+    groups = _struct_list(metadata, _ROW_GROUPS)
+    return [[_chunk_statistics(chunk, is_ordered) for chunk in _struct_list(group, _CHUNKS)] for group in groups]
 
 
-def _statistics(chunk: dict[int, Any], is_ordered: bool) -> ChunkStatistics:
-    metadata = _structured(chunk, _CHUNK_METADATA)
-    found, kind = _structured(metadata, _STATISTICS), metadata.get(_TYPE)
+def _chunk_statistics(chunk: dict[int, Any], is_ordered: bool) -> ChunkStatistics:
+    metadata = _struct_field(chunk, _CHUNK_METADATA)
+    found, kind = _struct_field(metadata, _STATISTICS), metadata.get(_TYPE)
     low, high = (found.get(_MIN), found.get(_MAX)) if is_ordered else (None, None)
-    if low is None and high is None and kind not in _BYTES:  # the old pair has no order for bytes
+    if low is None and high is None and kind not in _BYTE_ARRAYS:  # the old pair has no order for bytes
         low, high = found.get(_OLD_MIN), found.get(_OLD_MAX)
     return ChunkStatistics(
-        _value(low, kind),
-        _value(high, kind),
-        _count(found.get(_NULLS)),
-        _count(metadata.get(_VALUES)),
+        _decode_value(low, kind),
+        _decode_value(high, kind),
+        _count_or_none(found.get(_NULL_COUNT)),
+        _count_or_none(metadata.get(_NUM_VALUES)),
         found.get(_MIN_IS_EXACT, True) is True,
         found.get(_MAX_IS_EXACT, True) is True,
     )
 
 
-def _count(found: Any) -> int | None:
-    return found if type(found) is int and found >= 0 else None
+def _count_or_none(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
 
 
-def _value(raw: Any, kind: Any) -> Raw | None:
+def _decode_value(raw: Any, kind: Any) -> PhysicalValue | None:
     if not isinstance(raw, bytes):
         return None
-    if kind in _BYTES:
+    if kind in _BYTE_ARRAYS:
         return raw
     layout = _FIXED_WIDTH.get(kind)
     if layout is None or struct.calcsize(layout) != len(raw):
         return None
-    value: Raw = struct.unpack(layout, raw)[0]
+    value: PhysicalValue = struct.unpack(layout, raw)[0]
     return value
 
 
-def _listed(found: dict[int, Any], number: int) -> list[dict[int, Any]]:
-    values = found.get(number)
+def _struct_list(fields: dict[int, Any], number: int) -> list[dict[int, Any]]:
+    values = fields.get(number)
     return [v for v in values if isinstance(v, dict)] if isinstance(values, list) else []
 
 
-def _structured(found: dict[int, Any], number: int) -> dict[int, Any]:
-    value = found.get(number)
+def _struct_field(fields: dict[int, Any], number: int) -> dict[int, Any]:
+    value = fields.get(number)
     return value if isinstance(value, dict) else {}
 
 
-def _read(stream: Any, at: int, length: int, path: str) -> bytes:
+def _read_at(stream: Any, at: int, length: int, path: str) -> bytes:
     if at < 0:
         raise CorruptFile(path, f"{length} bytes of a Parquet footer", "a shorter file")
     stream.seek(at, os.SEEK_SET)
@@ -142,17 +142,17 @@ def _read(stream: Any, at: int, length: int, path: str) -> bytes:
     return data
 
 
-class _Damaged(Exception):
+class _DamagedThrift(Exception):
     """Bytes that are no Thrift; an IndexError says that they end too early."""
 
 
-def _structure(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
     """The fields of a structure by their numbers, and where it ends.
 
     Written out without helpers for what is frequent: a footer has some forty fields for every column chunk.
     """
-    if depth > _DEPTH:
-        raise _Damaged(f"structures more than {_DEPTH} deep")
+    if depth > _MAX_DEPTH:
+        raise _DamagedThrift(f"structures more than {_MAX_DEPTH} deep")
     found: dict[int, Any] = {}
     number = 0
     while True:
@@ -163,7 +163,7 @@ def _structure(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
         if head >> 4:
             number += head >> 4
         else:
-            number, at = _number(data, at)
+            number, at = _read_zigzag(data, at)
         kind = head & 15
         if _I16 <= kind <= _I64:
             byte = data[at]
@@ -171,85 +171,85 @@ def _structure(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
                 found[number] = (byte >> 1) ^ -(byte & 1)
                 at += 1
             else:
-                found[number], at = _number(data, at)
+                found[number], at = _read_zigzag(data, at)
         elif kind <= _FALSE and kind:
             found[number] = kind == _TRUE
         else:
-            found[number], at = _element(data, at, kind, depth + 1)
+            found[number], at = _read_element(data, at, kind, depth + 1)
 
 
-def _element(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def _read_element(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind == _BINARY:
-        length, at = _varint(data, at)
-        return _bytes(data, at, length)
-    if (nested := _NESTED.get(kind)) is not None:
+        length, at = _read_varint(data, at)
+        return _read_bytes(data, at, length)
+    if (nested := _NESTED_READERS.get(kind)) is not None:
         return nested(data, at, depth)
     if _I16 <= kind <= _I64:
-        return _number(data, at)
+        return _read_zigzag(data, at)
     if kind == _DOUBLE:
-        return _bytes(data, at, 8)
+        return _read_bytes(data, at, 8)
     if kind in (_TRUE, _FALSE, _BYTE):  # as elements of a list
         return data[at], at + 1
-    raise _Damaged(f"the Thrift type {kind} at byte {at}")
+    raise _DamagedThrift(f"the Thrift type {kind} at byte {at}")
 
 
-def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+def _read_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
     head = data[at]
     at += 1
     count = head >> 4
     if count == 15:
-        count, at = _varint(data, at)
-    _check(data, at, count, depth)
+        count, at = _read_varint(data, at)
+    _check_count(data, at, count, depth)
     found = []
     for _ in range(count):
-        element, at = _element(data, at, head & 15, depth + 1)
+        element, at = _read_element(data, at, head & 15, depth + 1)
         found.append(element)
     return found, at
 
 
-def _map(data: bytes, at: int, depth: int) -> tuple[None, int]:
+def _skip_map(data: bytes, at: int, depth: int) -> tuple[None, int]:
     """Pass over a map; no field of interest is one."""
-    count, at = _varint(data, at)
-    _check(data, at, count, depth)
+    count, at = _read_varint(data, at)
+    _check_count(data, at, count, depth)
     if count:
         kinds = data[at]
         at += 1
         for _ in range(count):
-            _, at = _element(data, at, kinds >> 4, depth + 1)
-            _, at = _element(data, at, kinds & 15, depth + 1)
+            _, at = _read_element(data, at, kinds >> 4, depth + 1)
+            _, at = _read_element(data, at, kinds & 15, depth + 1)
     return None, at
 
 
-def _check(data: bytes, at: int, count: int, depth: int) -> None:
-    if depth > _DEPTH or count > len(data) - at:  # every element takes a byte at least
-        raise _Damaged(f"{count} elements at byte {at}, {depth} deep")
+def _check_count(data: bytes, at: int, count: int, depth: int) -> None:
+    if depth > _MAX_DEPTH or count > len(data) - at:  # every element takes a byte at least
+        raise _DamagedThrift(f"{count} elements at byte {at}, {depth} deep")
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    raw, at = _varint(data, at)
+def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:
+    raw, at = _read_varint(data, at)
     return (raw >> 1) ^ -(raw & 1), at
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
-    for step in range(_VARINT):
+    for step in range(_MAX_VARINT_BYTES):
         byte = data[at]
         at += 1
         value |= (byte & 127) << (7 * step)
         if byte < 128:
             return value, at
-    raise _Damaged(f"a number of more than 64 bits at byte {at}")
+    raise _DamagedThrift(f"a number of more than 64 bits at byte {at}")
 
 
-def _bytes(data: bytes, at: int, length: int) -> tuple[bytes, int]:
+def _read_bytes(data: bytes, at: int, length: int) -> tuple[bytes, int]:
     if length > len(data) - at:
-        raise _Damaged(f"{length} bytes at byte {at}")
+        raise _DamagedThrift(f"{length} bytes at byte {at}")
     return data[at : at + length], at + length
 
 
-_NESTED: dict[int, Callable[[bytes, int, int], tuple[Any, int]]] = {
-    _STRUCT: _structure,
-    _LIST: _list,
-    _SET: _list,
-    _MAP: _map,
+_NESTED_READERS: dict[int, Callable[[bytes, int, int], tuple[Any, int]]] = {
+    _STRUCT: _read_struct,
+    _LIST: _read_list,
+    _SET: _read_list,
+    _MAP: _skip_map,
 }

@@ -20,12 +20,12 @@ from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile, LimitExceeded, UserError
 from neve.io import files
-from neve.io.deletion_vectors import PositionSet, decode
+from neve.io.deletion_vectors import PositionSet, decode_vector
 
 MAGIC = b"PFA1"
 VECTOR_TYPE = "deletion-vector-v1"
 ROW_POSITION_ID = 2147483645  # the reserved column `_pos`
-VECTOR_ROWS = pa.schema(
+VECTOR_ROW_SCHEMA = pa.schema(
     [
         ("referenced_data_file", pa.string()),
         ("content_offset", pa.int64()),
@@ -66,16 +66,16 @@ class PuffinFile:
     def read(self, io: FileIO, blob: Blob, limit: int = _BLOB_LIMIT) -> bytes:
         """The payload of one blob, decompressed; the rest of the file is not read."""
         data = files.read_range(io, self.path, blob.offset, blob.length, limit)
-        return data if blob.compression_codec is None else _decompressed(data, blob.compression_codec, self.path, limit)
+        return data if blob.compression_codec is None else _decompress(data, blob.compression_codec, self.path, limit)
 
 
 def read_footer(io: FileIO, path: str) -> PuffinFile:
     """The footer of a Puffin file, checked: every blob lies between the first magic and the footer."""
-    size = files.size(io, path)
+    size = files.file_size(io, path)
     if size < 2 * len(MAGIC) + _TRAILER.size:
         raise CorruptFile(path, "a Puffin file", f"{size} bytes")
     tail_at = max(0, size - _FIRST_READ)
-    head, tail = files.read_ranges(io, path, [(0, len(MAGIC)), (tail_at, size - tail_at)])
+    head, tail = files.read_many_ranges(io, path, [(0, len(MAGIC)), (tail_at, size - tail_at)])
     length, flags, end_magic = _TRAILER.unpack(tail[-_TRAILER.size :])
     _check_magic(path, head, 0)
     _check_magic(path, end_magic, size - len(MAGIC))
@@ -86,18 +86,19 @@ def read_footer(io: FileIO, path: str) -> PuffinFile:
         tail_at, tail = footer_at, files.read_range(io, path, footer_at, size - footer_at, _FOOTER_LIMIT)
     _check_magic(path, tail[footer_at - tail_at :][: len(MAGIC)], footer_at)
     payload = tail[footer_at - tail_at + len(MAGIC) : -_TRAILER.size]
-    return _parsed(_plain_payload(payload, flags, path), path, footer_at)
+    return _parse_footer(_decompress_payload(payload, flags, path), path, footer_at)
 
 
-def read_vectors(io: FileIO, path: str, wanted: Sequence[tuple[int, int, int]]) -> list[PositionSet]:
+def read_vectors(io: FileIO, path: str, vector_ranges: Sequence[tuple[int, int, int]]) -> list[PositionSet]:
     """The vectors at given (offset, length, cardinality) of a Puffin file, which is opened once."""
-    blobs = files.read_ranges(io, path, [(offset, length) for offset, length, _ in wanted])
+    blobs = files.read_many_ranges(io, path, [(offset, length) for offset, length, _ in vector_ranges])
     return [
-        decode(blob, path, cardinality, offset) for blob, (offset, _, cardinality) in zip(blobs, wanted, strict=True)
+        decode_vector(blob, path, cardinality, offset)
+        for blob, (offset, _, cardinality) in zip(blobs, vector_ranges, strict=True)
     ]
 
 
-def write(blobs: Iterable[tuple[Blob, bytes]], properties: Mapping[str, str] | None = None) -> bytes:
+def encode_puffin(blobs: Iterable[tuple[Blob, bytes]], properties: Mapping[str, str] | None = None) -> bytes:
     """The bytes of a Puffin file with these blobs, stored as they are given, in this order."""
     heads, payloads, offset = [], [MAGIC], len(MAGIC)
     for blob, payload in blobs:
@@ -111,7 +112,7 @@ def write(blobs: Iterable[tuple[Blob, bytes]], properties: Mapping[str, str] | N
 def pack_vectors(
     vectors: Iterable[tuple[str, PositionSet]], properties: Mapping[str, str] | None = None
 ) -> tuple[bytes, pa.Table]:
-    """One Puffin file for the vectors of many data files, and a row of `VECTOR_ROWS` for each: where it lies."""
+    """One Puffin file for the vectors of many data files, and a row of `VECTOR_ROW_SCHEMA` for each: where it lies."""
     chosen = list(vectors)
     names = [name for name, _ in chosen]
     if len(set(names)) < len(names):
@@ -119,10 +120,10 @@ def pack_vectors(
     if empty := [name for name, vector in chosen if not vector.cardinality]:
         raise UserError(f"Nothing is deleted from {empty[0]}. Write no deletion vector for it.")
     blobs = [(_vector_head(name, vector), vector.encode()) for name, vector in chosen]
-    data = write(blobs, properties)
+    data = encode_puffin(blobs, properties)
     lengths = [len(payload) for _, payload in blobs]
     offsets = list(accumulate(lengths, initial=len(MAGIC)))[:-1]
-    return data, pa.table([names, offsets, lengths, [v.cardinality for _, v in chosen]], schema=VECTOR_ROWS)
+    return data, pa.table([names, offsets, lengths, [v.cardinality for _, v in chosen]], schema=VECTOR_ROW_SCHEMA)
 
 
 def _vector_head(data_file: str, vector: PositionSet) -> Blob:
@@ -156,15 +157,15 @@ def _check_magic(path: str, found: bytes, at: int) -> None:
         raise CorruptFile(path, f"the Puffin magic {MAGIC.hex()}", f"{found.hex()} at byte {at}")
 
 
-def _plain_payload(payload: bytes, flags: bytes, path: str) -> bytes:
+def _decompress_payload(payload: bytes, flags: bytes, path: str) -> bytes:
     if flags == bytes(4):
         return payload
     if flags != b"\x01\x00\x00\x00":
         raise CorruptFile(path, "Puffin flags 00000000 or 01000000", flags.hex())
-    return _decompressed(payload, "lz4", path, _FOOTER_LIMIT)
+    return _decompress(payload, "lz4", path, _FOOTER_LIMIT)
 
 
-def _decompressed(data: bytes, codec: str, path: str, limit: int) -> bytes:
+def _decompress(data: bytes, codec: str, path: str, limit: int) -> bytes:
     """One frame, decompressed piece by piece so that a bomb is noticed before it fills the memory."""
     if codec not in _CODECS:
         raise CorruptFile(path, f"a Puffin compression codec ({', '.join(_CODECS)})", repr(codec))
@@ -183,11 +184,11 @@ def _decompressed(data: bytes, codec: str, path: str, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def _parsed(payload: bytes, path: str, footer_at: int) -> PuffinFile:
+def _parse_footer(payload: bytes, path: str, footer_at: int) -> PuffinFile:
     try:
         footer = json.loads(payload)
-        blobs = tuple(_blob(raw) for raw in _typed(footer, "blobs", list))
-        properties = _strings(footer)
+        blobs = tuple(_parse_blob(raw) for raw in _value_of_type(footer, "blobs", list))
+        properties = _parse_properties(footer)
     except (ValueError, RecursionError) as e:
         raise CorruptFile(path, "a Puffin footer", f"{e} at byte {footer_at + len(MAGIC)}") from e
     for blob in blobs:
@@ -197,30 +198,32 @@ def _parsed(payload: bytes, path: str, footer_at: int) -> PuffinFile:
     return PuffinFile(path, blobs, properties)
 
 
-def _blob(raw: Any) -> Blob:
-    ids = _typed(raw, "fields", list)
+def _parse_blob(raw: Any) -> Blob:
+    ids = _value_of_type(raw, "fields", list)
     if not all(type(i) is int for i in ids):
         raise ValueError("field ids that are not integers")
     return Blob(
-        type=_typed(raw, "type", str),
+        type=_value_of_type(raw, "type", str),
         fields=tuple(ids),
-        snapshot_id=_typed(raw, "snapshot-id", int),
-        sequence_number=_typed(raw, "sequence-number", int),
-        offset=_typed(raw, "offset", int),
-        length=_typed(raw, "length", int),
-        compression_codec=None if raw.get("compression-codec") is None else _typed(raw, "compression-codec", str),
-        properties=_strings(raw),
+        snapshot_id=_value_of_type(raw, "snapshot-id", int),
+        sequence_number=_value_of_type(raw, "sequence-number", int),
+        offset=_value_of_type(raw, "offset", int),
+        length=_value_of_type(raw, "length", int),
+        compression_codec=None
+        if raw.get("compression-codec") is None
+        else _value_of_type(raw, "compression-codec", str),
+        properties=_parse_properties(raw),
     )
 
 
-def _strings(raw: dict[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {} if raw.get("properties") is None else _typed(raw, "properties", dict)
+def _parse_properties(raw: dict[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {} if raw.get("properties") is None else _value_of_type(raw, "properties", dict)
     if not all(isinstance(value, str) for value in found.values()):
         raise ValueError("properties that are not text")
     return found
 
 
-def _typed(raw: Any, key: str, kind: type) -> Any:
+def _value_of_type(raw: Any, key: str, kind: type) -> Any:
     value = raw.get(key) if isinstance(raw, dict) else None
     if type(value) is not kind:
         raise ValueError(f"no {kind.__name__} {key!r}")

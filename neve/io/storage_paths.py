@@ -20,7 +20,7 @@ from neve.errors import TableError
 from neve.io.paths import local_path, scheme_of
 
 
-def local_target(io: FileIO, path: str) -> str | None:
+def local_file_path(io: FileIO, path: str) -> str | None:
     """The plain path of a file that PyIceberg would look for on the local disk; None for any other file."""
     if not isinstance(io, (PyArrowFileIO, FsspecFileIO)):
         return None
@@ -29,24 +29,24 @@ def local_target(io: FileIO, path: str) -> str | None:
     return local_path(path)
 
 
-def arrow_target(io: PyArrowFileIO, path: str) -> tuple[FileSystem, str]:
+def arrow_filesystem_path(io: PyArrowFileIO, path: str) -> tuple[FileSystem, str]:
     """The Arrow file system of a path, and the whole name of the file there."""
     scheme, host, name = io.parse_location(path, io.properties)
-    if _is_cut(path):
+    if _has_uri_delimiters(path):
         name = path[path.index(name, len(scheme)) :]
     return io.fs_by_scheme(scheme, host), name
 
 
 def input_file(io: FileIO, path: str) -> InputFile:
     """The file to read."""
-    whole = _whole_file(io, path)
+    whole = _file_with_full_name(io, path)
     # Not `or`: the truth of a file is its length, which costs a request.
-    return io.new_input(local_target(io, path) or path) if whole is None else whole
+    return io.new_input(local_file_path(io, path) or path) if whole is None else whole
 
 
-def file_to_open(io: FileIO, path: str) -> InputFile:
+def checked_input_file(io: FileIO, path: str) -> InputFile:
     """The file to read, once it is known to be one: opening a pipe or a device may never end."""
-    if (target := local_target(io, path)) is not None:
+    if (target := local_file_path(io, path)) is not None:
         check_is_file(target, path)
     return input_file(io, path)
 
@@ -59,14 +59,14 @@ def check_is_file(target: str, path: str) -> None:
 
 def output_file(io: FileIO, path: str) -> OutputFile:
     """The file to write, when it is not local."""
-    whole = _whole_file(io, path)
+    whole = _file_with_full_name(io, path)
     return io.new_output(path) if whole is None else whole
 
 
-def delete_file(io: FileIO, path: str) -> None:
+def delete_remote_file(io: FileIO, path: str) -> None:
     """Delete a file that is not local."""
-    if isinstance(io, PyArrowFileIO) and _is_cut(path):
-        files, name = arrow_target(io, path)
+    if isinstance(io, PyArrowFileIO) and _has_uri_delimiters(path):
+        files, name = arrow_filesystem_path(io, path)
         files.delete_file(name)
     elif isinstance(io, FsspecFileIO):  # its own way takes `*`, `?` and `[` in a name for patterns
         files = io.get_fs(scheme_of(path) or "file", urlsplit(path).hostname)
@@ -75,13 +75,13 @@ def delete_file(io: FileIO, path: str) -> None:
         io.delete(path)
 
 
-def _whole_file(io: FileIO, path: str) -> PyArrowFile | None:
+def _file_with_full_name(io: FileIO, path: str) -> PyArrowFile | None:
     """A file that PyArrowFileIO would look for under a shortened name."""
-    if not isinstance(io, PyArrowFileIO) or not _is_cut(path) or local_target(io, path) is not None:
+    if not isinstance(io, PyArrowFileIO) or not _has_uri_delimiters(path) or local_file_path(io, path) is not None:
         return None
-    files, name = arrow_target(io, path)
+    files, name = arrow_filesystem_path(io, path)
     return PyArrowFile(path, name, files)
 
 
-def _is_cut(path: str) -> bool:
+def _has_uri_delimiters(path: str) -> bool:
     return scheme_of(path) is not None and ("#" in path or "?" in path)

@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile, NeveError, TableError
-from neve.io.files import naming, out_of_memory
-from neve.io.storage_paths import file_to_open
+from neve.io.files import out_of_memory_error, translate_storage_errors
+from neve.io.storage_paths import checked_input_file
 
-_SURPRISES = (
+_UNEXPECTED_ERRORS = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -33,22 +33,22 @@ _SURPRISES = (
 
 
 @contextmanager
-def untrusted(path: str, expected: str) -> Iterator[None]:
+def translate_parse_errors(path: str, expected: str) -> Iterator[None]:
     """Whatever is raised while the contents of a file are taken apart, as an error about that file."""
     try:
         yield
     except NeveError:
         raise
     except MemoryError as e:
-        raise out_of_memory(path) from e
-    except _SURPRISES as e:
+        raise out_of_memory_error(path) from e
+    except _UNEXPECTED_ERRORS as e:
         raise CorruptFile(path, expected, f"{type(e).__name__}: {e}".split("\n", 1)[0]) from e
 
 
-def opened(io: FileIO, path: str, size: int | None) -> tuple[Any, int]:
+def open_checked_file(io: FileIO, path: str, size: int | None) -> tuple[Any, int]:
     """A seekable stream over a file and its length, which must be the one the metadata gives."""
-    with naming(path, "read"):
-        stream = file_to_open(io, path).open(seekable=True)
+    with translate_storage_errors(path, "read"):
+        stream = checked_input_file(io, path).open(seekable=True)
         stream.seek(0, os.SEEK_END)
         found = int(stream.tell())
         stream.seek(0)
@@ -59,7 +59,7 @@ def opened(io: FileIO, path: str, size: int | None) -> tuple[Any, int]:
 
 
 @contextmanager
-def reading(path: str, expected: str) -> Iterator[None]:
+def translate_decoder_errors(path: str, expected: str) -> Iterator[None]:
     """Turn what a decoder says about damaged bytes into an error that names the file.
 
     Arrow reports damage as an `OSError` without a number; a failing disk or network has one.
@@ -69,7 +69,7 @@ def reading(path: str, expected: str) -> Iterator[None]:
     except NeveError:
         raise
     except MemoryError as error:
-        raise out_of_memory(path) from error
+        raise out_of_memory_error(path) from error
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise CorruptFile(path, expected, _first_line(error)) from error
     except OSError as error:

@@ -43,7 +43,7 @@ from pyiceberg.transforms import (
 from sqlglot import exp
 
 from neve.errors import UnknownName, UserError
-from neve.model.ddl_types import Words, column_fields
+from neve.model.ddl_types import DdlDialect, column_fields
 from neve.model.pyiceberg_private import ids_by_name
 
 _PLAIN_TRANSFORMS: dict[str, Transform[Any, Any]] = {
@@ -67,7 +67,7 @@ _TERM = re.compile(rf"\s*(?:(?P<column>{_NAME})|(?P<transform>\w+)\s*\(\s*(?P<ar
 def schema_of_ddl(text: str) -> Schema:
     """The schema that DDL text describes, such as `id bigint not null, at struct<x: double, y: double>`."""
     try:
-        parsed = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect=Words)
+        parsed = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect=DdlDialect)
     except (sqlglot.ParseError, sqlglot.TokenError) as e:
         errors = getattr(e, "errors", [])
         place = f" at {errors[0]['highlight']!r}" if errors else ""
@@ -96,20 +96,20 @@ class PartitionTerm:
         if found is None:
             raise UserError(f"Cannot read the partition field {text!r}. Write a column or a transform: {_EXAMPLES}.")
         if found["column"]:
-            term = cls(IdentityTransform(), _unquoted(found["column"]))
+            term = cls(IdentityTransform(), _unquote_name(found["column"]))
         else:
-            term = cls._transformed(text, found["transform"].lower(), found["arguments"])
-        return term if found["alias"] is None else replace(term, alias=_unquoted(found["alias"]))
+            term = cls._parse_transform(text, found["transform"].lower(), found["arguments"])
+        return term if found["alias"] is None else replace(term, alias=_unquote_name(found["alias"]))
 
     @classmethod
-    def _transformed(cls, text: str, name: str, arguments: str) -> PartitionTerm:
+    def _parse_transform(cls, text: str, name: str, arguments: str) -> PartitionTerm:
         parts = [p.strip() for p in arguments.split(",")]
         if name in _PLAIN_TRANSFORMS and len(parts) == 1 and re.fullmatch(_NAME, parts[0]):
-            return cls(_PLAIN_TRANSFORMS[name], _unquoted(parts[0]))
+            return cls(_PLAIN_TRANSFORMS[name], _unquote_name(parts[0]))
         if name in _SIZED_TRANSFORMS and len(parts) == 2:
             size, column = parts if parts[0].isdecimal() else reversed(parts)
             if size.isdecimal() and 0 < int(size) < 2**31 and re.fullmatch(_NAME, column):
-                return cls(_SIZED_TRANSFORMS[name](int(size)), _unquoted(column))
+                return cls(_SIZED_TRANSFORMS[name](int(size)), _unquote_name(column))
         if name not in _PLAIN_TRANSFORMS | _SIZED_TRANSFORMS:
             raise UnknownName("partition transform", name, [*_PLAIN_TRANSFORMS, *_SIZED_TRANSFORMS])
         raise UserError(f"Cannot read the partition field {text!r}. Examples: {_EXAMPLES}.")
@@ -131,7 +131,7 @@ class PartitionTerm:
         except ValueError:
             raise UnknownName("column", self.source, schema.column_names) from None
 
-    def default_name(self, sized: bool = False) -> str:
+    def default_name(self, with_size: bool = False) -> str:
         """The name Iceberg gives the field: `ts_day`, `id_bucket`; one added later carries its size, `id_bucket_16`.
 
         A name that was asked for comes first.
@@ -142,9 +142,9 @@ class PartitionTerm:
             case IdentityTransform():
                 return self.source
             case BucketTransform(num_buckets=size):
-                return f"{self.source}_bucket_{size}" if sized else f"{self.source}_bucket"
+                return f"{self.source}_bucket_{size}" if with_size else f"{self.source}_bucket"
             case TruncateTransform(width=size):
-                return f"{self.source}_trunc_{size}" if sized else f"{self.source}_trunc"
+                return f"{self.source}_trunc_{size}" if with_size else f"{self.source}_trunc"
             case VoidTransform():
                 return f"{self.source}_null"
             case other:
@@ -188,7 +188,7 @@ def refuse_redundant_times(terms: list[PartitionTerm]) -> None:
         )
 
 
-def _unquoted(name: str) -> str:
+def _unquote_name(name: str) -> str:
     return ".".join(
         part[1:-1].replace("``", "`") if part.startswith("`") else part
         for part in re.findall(r"`(?:[^`]|``)+`|[^.`]+", name)
@@ -200,17 +200,17 @@ _SORT_TERM = re.compile(
 )
 
 
-def order_of_terms(terms: Sequence[str], schema: Schema, known: Iterable[SortOrder] = ()) -> SortOrder:
+def sort_order_of_terms(terms: Sequence[str], schema: Schema, existing_orders: Iterable[SortOrder] = ()) -> SortOrder:
     """The order that terms say, as `ts`, `id DESC NULLS LAST` or `bucket(16, id)`.
 
     It has the number of the order among the known ones that says the same, and 0 when none does.
     """
-    fields = tuple(_field(term, schema) for term in terms)
-    number = next((order.order_id for order in known if order.fields and tuple(order.fields) == fields), 0)
+    fields = tuple(_sort_field(term, schema) for term in terms)
+    number = next((order.order_id for order in existing_orders if order.fields and tuple(order.fields) == fields), 0)
     return SortOrder(*fields, order_id=number)
 
 
-def _field(text: str, schema: Schema) -> SortField:
+def _sort_field(text: str, schema: Schema) -> SortField:
     found = _SORT_TERM.fullmatch(text)
     if found is None:
         raise UserError(f"Cannot read the sort field {text!r}. Write a column or a transform, as in 'ts DESC'.")

@@ -63,15 +63,15 @@ _TYPES: dict[str, IcebergType] = {
     "BINARY": BinaryType(),
     "VARBINARY": BinaryType(),
 }
-_KNOWN = [
+_TYPE_NAMES = [
     *("boolean", "int", "bigint", "float", "double", "decimal(p,s)", "string", "binary", "fixed(n)", "uuid"),
     *("date", "time", "timestamp", "timestamp_ntz", "timestamp_ns", "timestamptz_ns"),
     *("struct<…>", "array<…>", "map<…>"),
 ]
-_LONGEST = 2**31 - 1
+_MAX_FIXED_LENGTH = 2**31 - 1
 
 
-class Words(Spark):
+class DdlDialect(Spark):
     """Spark's SQL with the types of Iceberg; words that mean different types elsewhere are not types here."""
 
     class Tokenizer(Spark.Tokenizer):
@@ -89,14 +89,14 @@ def column_fields(definitions: list[exp.ColumnDef], ids: count[int]) -> list[Nes
     """The columns of a table or a struct; they are numbered before what is nested in them."""
     names = [d.name for d in definitions]
     for at, name in enumerate(names):
-        refuse_alike(name, names[:at])
+        refuse_duplicate_column(name, names[:at])
     numbered = [(next(ids), d) for d in definitions]
     return [_field(number, d, ids) for number, d in numbered]
 
 
-def refuse_alike(name: str, others: Iterable[str]) -> None:
+def refuse_duplicate_column(name: str, other_names: Iterable[str]) -> None:
     """Refuse the name of a column that differs in case only, or not at all, from one beside it."""
-    if name.lower() in {other.lower() for other in others}:
+    if name.lower() in {other.lower() for other in other_names}:
         raise UserError(f"Cannot name two columns {name!r}: Spark does not tell upper from lower case.")
 
 
@@ -118,20 +118,20 @@ def _field(number: int, definition: exp.ColumnDef, ids: count[int]) -> NestedFie
 
 def column_type(kind: Any, ids: count[int]) -> IcebergType:
     """The type that a parsed one means; what is nested in it takes the next ids."""
-    found = _nested(kind, ids) if kind.args.get("nested") else _plain(kind.this.name, kind.expressions)
+    found = _nested_type(kind, ids) if kind.args.get("nested") else _primitive_type(kind.this.name, kind.expressions)
     if found is None:
-        raise UnknownName("column type", _as_written(kind), _KNOWN)
+        raise UnknownName("column type", _type_text(kind), _TYPE_NAMES)
     return found
 
 
-def _as_written(kind: Any) -> str:
+def _type_text(kind: Any) -> str:
     text: str = kind.sql().lower()
     for word, ours in {"text": "string", "fixedstring": "fixed", "timestamp_s": "timestamptz_ns"}.items():
         text = re.sub(rf"\b{word}\b", ours, text)
     return text
 
 
-def _nested(kind: Any, ids: count[int]) -> IcebergType | None:
+def _nested_type(kind: Any, ids: count[int]) -> IcebergType | None:
     match kind.this.name, kind.expressions:
         case "STRUCT", [_, *_] as fields:
             return StructType(*column_fields(fields, ids))
@@ -144,11 +144,11 @@ def _nested(kind: Any, ids: count[int]) -> IcebergType | None:
     return None
 
 
-def _plain(name: str, sizes: list[Any]) -> IcebergType | None:
+def _primitive_type(name: str, sizes: list[Any]) -> IcebergType | None:
     match name, [int(size.name) if size.name.isdecimal() else -1 for size in sizes]:
         case "DECIMAL", [] | [_] | [_, _] as numbers:
-            return _decimal(*numbers)
-        case "FIXEDSTRING", [length] if 0 < length <= _LONGEST:
+            return _decimal_type(*numbers)
+        case "FIXEDSTRING", [length] if 0 < length <= _MAX_FIXED_LENGTH:
             return FixedType(length)
         case "CHAR" | "VARCHAR", [_]:
             return StringType()
@@ -157,7 +157,7 @@ def _plain(name: str, sizes: list[Any]) -> IcebergType | None:
     return None
 
 
-def _decimal(precision: int = 10, scale: int = 0) -> DecimalType:
+def _decimal_type(precision: int = 10, scale: int = 0) -> DecimalType:
     if not 0 <= scale <= precision or not 0 < precision <= 38:
         raise UserError(
             f"Cannot make decimal({precision}, {scale}): a decimal has 1 to 38 digits, and no more behind the point."

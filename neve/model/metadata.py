@@ -26,7 +26,7 @@ from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 from pyiceberg.utils.datetime import nanos_to_timestamp, timestamp_to_nanos, timestamptz_to_nanos
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature, UserError
-from neve.model.metadata_defaults import completed, id_by_location
+from neve.model.metadata_defaults import complete_metadata, uuid_from_location
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.snapshots import Snapshot, Snapshots
 
@@ -73,7 +73,7 @@ class PartitionStatistics(PartitionStatisticsFile):
     model_config = _KEEP_UNKNOWN
 
 
-class _Kept(iceberg.TableMetadataCommonFields):
+class _CommonMetadata(iceberg.TableMetadataCommonFields):
     """What all versions share: unknown keys are kept, snapshots are lazy, a deep copy copies no snapshot."""
 
     model_config = _KEEP_UNKNOWN
@@ -85,7 +85,7 @@ class _Kept(iceberg.TableMetadataCommonFields):
 
     @field_validator("snapshots", mode="plain")
     @classmethod
-    def _lazy_snapshots(cls, value: Any) -> Snapshots:
+    def _parse_snapshots(cls, value: Any) -> Snapshots:
         return Snapshots.of(value or ())
 
     @field_serializer("snapshots")
@@ -110,15 +110,15 @@ class _Kept(iceberg.TableMetadataCommonFields):
         return copied
 
 
-class MetadataV1(_Kept, iceberg.TableMetadataV1):
+class MetadataV1(_CommonMetadata, iceberg.TableMetadataV1):
     """Version 1: one current schema and spec, with or without the later lists."""
 
 
-class MetadataV2(_Kept, iceberg.TableMetadataV2):
+class MetadataV2(_CommonMetadata, iceberg.TableMetadataV2):
     """Version 2: sequence numbers and row-level deletes."""
 
 
-class MetadataV3(_Kept, iceberg.TableMetadataV3):
+class MetadataV3(_CommonMetadata, iceberg.TableMetadataV3):
     """Version 3: row lineage, deletion vectors, defaults."""
 
     def model_dump_json(  # type: ignore[override]
@@ -167,7 +167,7 @@ def _(_: TimestamptzNanoType, value: int) -> str:
     return f"{to_json_value(TimestampNanoType(), value)}+00:00"
 
 
-def parse(raw: bytes, path: str, limit: int | None = None) -> TableMetadata:
+def parse_metadata(raw: bytes, path: str, limit: int | None = None) -> TableMetadata:
     """Table metadata from the bytes of a metadata file, compressed or not.
 
     Raises CorruptFile naming the path, LimitExceeded, or UnsupportedFeature for a version from the future.
@@ -175,45 +175,45 @@ def parse(raw: bytes, path: str, limit: int | None = None) -> TableMetadata:
     limit = MAX_METADATA_BYTES if limit is None else limit
     text = _decompress(raw, path, limit) if raw[:2] == _GZIP_MAGIC else raw
     if len(text) > limit:
-        raise _too_large(path, limit)
+        raise _too_large_error(path, limit)
     try:
         found = from_json(text, allow_inf_nan=False)
     except ValueError as e:
         raise CorruptFile(path, "table metadata as JSON", str(e)) from e
     except MemoryError as e:
         raise LimitExceeded(f"the memory to hold {path}", len(text), "It has too many values for this process.") from e
-    return from_object(found, path)
+    return metadata_from_json(found, path)
 
 
-def from_object(found: Any, path: str) -> TableMetadata:
+def metadata_from_json(json_object: Any, path: str) -> TableMetadata:
     """Table metadata from a parsed JSON object; `path` says where it came from. Do not use the object after."""
-    if not isinstance(found, dict) or type(found.get("format-version")) is not int:
-        raise CorruptFile(path, "a JSON object with a format-version", _shown(found))
-    version = found["format-version"]
+    if not isinstance(json_object, dict) or type(json_object.get("format-version")) is not int:
+        raise CorruptFile(path, "a JSON object with a format-version", _describe_json(json_object))
+    version = json_object["format-version"]
     if version not in VERSIONS:
         raise UnsupportedFeature(f"Format version {version} of {path} is not supported; this engine knows 1 to 4.")
-    _check_width(found, path)
-    _check_specs(found, path)
+    _check_field_count(json_object, path)
+    _check_spec_count(json_object, path)
     try:
-        return _validated(VERSIONS[version], completed(dict(found), version, path))
+        return _validate_model(VERSIONS[version], complete_metadata(dict(json_object), version, path))
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise _refused(path, f"{where}: {first['msg']}") from e
+        raise _invalid_metadata_error(path, f"{where}: {first['msg']}") from e
     except (ValueError, TypeError, KeyError, AttributeError, IcebergValidationError, RecursionError) as e:
-        raise _refused(path, str(e) or type(e).__name__) from e
+        raise _invalid_metadata_error(path, str(e) or type(e).__name__) from e
 
 
-def _refused(path: str, why: str) -> CorruptFile | UnsupportedFeature:
+def _invalid_metadata_error(path: str, why: str) -> CorruptFile | UnsupportedFeature:
     """What is wrong with metadata: the file, or that a type of the format is not known here."""
     if _UNKNOWN_TYPE.search(why):
         return UnsupportedFeature(f"Cannot read {path}: {why}. This engine does not know that type yet.")
     return CorruptFile(path, "valid table metadata", why)
 
 
-def _check_width(found: dict[str, Any], path: str) -> None:
-    schemas = found.get("schemas")
-    for schema in (found.get("schema"), *(schemas if isinstance(schemas, list) else ())):
+def _check_field_count(json_object: dict[str, Any], path: str) -> None:
+    schemas = json_object.get("schemas")
+    for schema in (json_object.get("schema"), *(schemas if isinstance(schemas, list) else ())):
         count, rest = 0, [schema]
         while rest and count <= MAX_FIELDS:
             node = rest.pop()
@@ -229,8 +229,8 @@ def _check_width(found: dict[str, Any], path: str) -> None:
             )
 
 
-def _check_specs(found: dict[str, Any], path: str) -> None:
-    specs = found.get("partition-specs")
+def _check_spec_count(json_object: dict[str, Any], path: str) -> None:
+    specs = json_object.get("partition-specs")
     if not isinstance(specs, list):
         return
     widest = max(
@@ -241,28 +241,28 @@ def _check_specs(found: dict[str, Any], path: str) -> None:
         raise LimitExceeded(f"the number of partition specs or fields in {path}", MAX_SPECS, hint)
 
 
-def adopt(metadata: Any, path: str = "") -> TableMetadata:
+def to_neve_metadata(metadata: Any, path: str = "") -> TableMetadata:
     """The same metadata in this module's types; PyIceberg's own are converted, ours are returned as they are."""
-    if isinstance(metadata, _Kept):
+    if isinstance(metadata, _CommonMetadata):
         return cast(TableMetadata, metadata)
     found = IcebergBaseModel.model_dump(metadata, mode="json")
     if metadata.format_version >= 3 and not metadata.snapshots:
         found.setdefault("next-row-id", 0)  # PyIceberg leaves it out of a new table
-    return from_object(found, path or metadata.location)
+    return metadata_from_json(found, path or metadata.location)
 
 
-def identity_of(metadata: Any) -> str:
+def table_identity(metadata: Any) -> str:
     """The id a table has had since it was made; empty for one of version 1 that was made without."""
-    by_location = metadata.format_version == 1 and metadata.table_uuid == id_by_location(metadata.location)
+    by_location = metadata.format_version == 1 and metadata.table_uuid == uuid_from_location(metadata.location)
     return str(metadata.table_uuid) if "table_uuid" in metadata.model_fields_set and not by_location else ""
 
 
-def are_others(one: str, other: str) -> bool:
+def are_different_tables(one: str, other: str) -> bool:
     """Whether two identities are of different tables; what is not known is not told apart."""
     return bool(one and other) and one != other
 
 
-def serialise(metadata: TableMetadata, path: str = "") -> bytes:
+def serialise_metadata(metadata: TableMetadata, path: str = "") -> bytes:
     """The bytes of a metadata file; compressed when the file name says so."""
     text = metadata.model_dump_json().encode()
     return gzip.compress(text, compresslevel=6, mtime=0) if path.endswith(_GZIP_SUFFIXES) else text
@@ -288,9 +288,11 @@ def check_schema_fits(schema: Schema, format_version: int) -> None:
         )
 
 
-def _validated(kind: type[TableMetadata], found: dict[str, Any]) -> TableMetadata:
-    last_partition_id = found["last-partition-id"]  # PyIceberg's version 1 replaces it by what the specs still use
-    metadata = kind.model_validate(found)
+def _validate_model(kind: type[TableMetadata], json_object: dict[str, Any]) -> TableMetadata:
+    last_partition_id = json_object[
+        "last-partition-id"
+    ]  # PyIceberg's version 1 replaces it by what the specs still use
+    metadata = kind.model_validate(json_object)
     iceberg.check_schemas(metadata)
     iceberg.check_partition_specs(metadata)
     iceberg.check_sort_orders(metadata)
@@ -323,15 +325,15 @@ def _decompress(raw: bytes, path: str, limit: int) -> bytes:
     except zlib.error as e:
         raise CorruptFile(path, "gzip data", str(e)) from e
     if len(text) > limit:
-        raise _too_large(path, limit)
+        raise _too_large_error(path, limit)
     if not inflate.eof:
         raise CorruptFile(path, "complete gzip data", f"a stream that ends after {len(raw)} bytes")
     return text
 
 
-def _too_large(path: str, limit: int) -> LimitExceeded:
+def _too_large_error(path: str, limit: int) -> LimitExceeded:
     return LimitExceeded(f"the size of {path}", limit, "Raise neve.model.metadata.MAX_METADATA_BYTES.")
 
 
-def _shown(found: object) -> str:
-    return f"an object with keys {sorted(found)[:8]}" if isinstance(found, dict) else type(found).__name__
+def _describe_json(value: object) -> str:
+    return f"an object with keys {sorted(value)[:8]}" if isinstance(value, dict) else type(value).__name__

@@ -20,7 +20,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Draft:
+class MetadataBuilder:
     """Metadata in the making: the base, the fields that differ from it, and what was added on the way."""
 
     def __init__(self, base: TableMetadata, now: Callable[[], int]) -> None:
@@ -48,7 +48,7 @@ class Draft:
         """The snapshots after the updates so far."""
         return cast(Snapshots, self["snapshots"])
 
-    def finished(self, previous_location: str | None) -> TableMetadata:
+    def build(self, previous_location: str | None) -> TableMetadata:
         """The metadata with its logs brought up to date; the base itself when nothing changed."""
         if not self.changed:
             return self.base
@@ -59,9 +59,9 @@ class Draft:
             self["snapshot_log"] = self._snapshot_log()
         if previous_location is not None:
             self["metadata_log"] = self._metadata_log(previous_location)
-        return self._built()
+        return self._apply_changes()
 
-    def _built(self) -> TableMetadata:
+    def _apply_changes(self) -> TableMetadata:
         kind = VERSIONS[self.version]
         if kind is type(self.base):
             built = self.base.model_copy(update=self.changed)
@@ -71,7 +71,7 @@ class Draft:
         if not self.changed.keys().isdisjoint(
             ("schemas", "current_schema_id", "default_spec_id", "default_sort_order_id")
         ):
-            built = _checked(built)
+            built = _check_fits_schema(built)
         return built
 
     def _snapshot_log(self) -> list[SnapshotLogEntry]:
@@ -97,7 +97,7 @@ class Draft:
         return log[-keep:]
 
 
-def _checked(built: Any) -> Any:
+def _check_fits_schema(built: Any) -> Any:
     """The metadata, once its spec and sort order fit its schema; version 1 repeats its current schema and spec."""
     try:
         built.spec().check_compatible(built.schema())

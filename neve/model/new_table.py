@@ -25,7 +25,7 @@ from neve.model.metadata import (
     TableMetadata,
     check_has_scheme,
     check_schema_fits,
-    from_object,
+    metadata_from_json,
 )
 from neve.model.metadata_builder import now_ms
 from neve.model.snapshots import Snapshots
@@ -34,44 +34,52 @@ from neve.model.snapshots import Snapshots
 def with_fresh_ids(schema: Schema) -> Schema:
     """The same columns, numbered anew; schema id 0."""
     ids = count(1)
-    numbering = _Numbering(lambda: next(ids))
-    fields = numbering.fields(schema.fields)
+    numbering = _IdAssigner(lambda: next(ids))
+    fields = numbering.renumber_fields(schema.fields)
     identifiers = [numbering.given[i] for i in schema.identifier_field_ids]
     return Schema(*fields, schema_id=0, identifier_field_ids=identifiers)
 
 
 def with_next_ids(kind: IcebergType, next_id: Callable[[], int]) -> IcebergType:
     """The same type, the fields inside it numbered anew."""
-    return _Numbering(next_id).type(kind)
+    return _IdAssigner(next_id).renumber_type(kind)
 
 
-class _Numbering:
+class _IdAssigner:
     def __init__(self, next_id: Callable[[], int]) -> None:
         self._next_id = next_id
         self.given: dict[int, int] = {}  # from the old id of each field to the new one
 
-    def fields(self, fields: Iterable[NestedField]) -> list[NestedField]:
-        numbered = [(self._next(f.field_id), f) for f in fields]
-        return [f.model_copy(update={"field_id": i, "field_type": self.type(f.field_type)}) for i, f in numbered]
+    def renumber_fields(self, fields: Iterable[NestedField]) -> list[NestedField]:
+        numbered = [(self._assign_id(f.field_id), f) for f in fields]
+        return [
+            f.model_copy(update={"field_id": i, "field_type": self.renumber_type(f.field_type)}) for i, f in numbered
+        ]
 
-    def _next(self, old: int) -> int:
+    def _assign_id(self, old: int) -> int:
         self.given[old] = self._next_id()
         return self.given[old]
 
-    def type(self, kind: IcebergType) -> IcebergType:
+    def renumber_type(self, kind: IcebergType) -> IcebergType:
         match kind:
             case StructType():
-                return StructType(*self.fields(kind.fields))
+                return StructType(*self.renumber_fields(kind.fields))
             case ListType():
-                element = self._next(kind.element_id)
-                return ListType(element, self.type(kind.element_type), kind.element_required)
+                element = self._assign_id(kind.element_id)
+                return ListType(element, self.renumber_type(kind.element_type), kind.element_required)
             case MapType():
-                key, value = self._next(kind.key_id), self._next(kind.value_id)
-                return MapType(key, self.type(kind.key_type), value, self.type(kind.value_type), kind.value_required)
+                key, value = self._assign_id(kind.key_id), self._assign_id(kind.value_id)
+                return MapType(
+                    key,
+                    self.renumber_type(kind.key_type),
+                    value,
+                    self.renumber_type(kind.value_type),
+                    kind.value_required,
+                )
         return kind
 
 
-_NOT_IN = {
+_ABSENT_KEYS = {
     1: {"last-sequence-number", "next-row-id"},
     2: {"schema", "partition-spec", "next-row-id"},
     3: {"schema", "partition-spec"},
@@ -112,7 +120,7 @@ def new_metadata(
         "properties": properties,
         "next-row-id": 0,
     }
-    return from_object({key: found[key] for key in found if key not in _NOT_IN[format_version]}, location)
+    return metadata_from_json({key: found[key] for key in found if key not in _ABSENT_KEYS[format_version]}, location)
 
 
 def empty_metadata() -> TableMetadata:
@@ -121,10 +129,10 @@ def empty_metadata() -> TableMetadata:
     return MetadataV1.model_construct(**fields)
 
 
-def validated(metadata: TableMetadata) -> TableMetadata:
+def validate_metadata(metadata: TableMetadata) -> TableMetadata:
     """The same metadata after every check that reading it from a file would make."""
     try:
-        return from_object(IcebergBaseModel.model_dump(metadata, mode="json"), metadata.location)
+        return metadata_from_json(IcebergBaseModel.model_dump(metadata, mode="json"), metadata.location)
     except (AttributeError, CorruptFile) as e:
         raise UserError(f"The updates do not make a complete table: {e}") from e
 

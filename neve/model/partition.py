@@ -46,7 +46,7 @@ from pyiceberg.types import (
 from neve.errors import TableError
 from neve.model.pyiceberg_private import fields_by_id
 
-Meaning: TypeAlias = tuple[int, str]
+SourceAndTransform: TypeAlias = tuple[int, str]
 """What the values of a partition field are: the id of the source column and the transform."""
 
 
@@ -82,7 +82,7 @@ class UnionField:
     @property
     def arrow_type(self) -> pa.DataType:
         """The Arrow type of the column."""
-        return arrow_type(self.field.field_type)
+        return value_arrow_type(self.field.field_type)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,9 @@ class Specs:
     by_id: Mapping[int, PartitionSpec]
     default_id: int
     schemas: tuple[Schema, ...]  # the current schema first, then from the newest to the oldest
-    learned: Mapping[Meaning, IcebergType] = field(default_factory=dict)  # of fields no schema knows the source of
+    learned_types: Mapping[SourceAndTransform, IcebergType] = field(
+        default_factory=dict
+    )  # of fields no schema knows the source of
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> Specs:
@@ -115,7 +117,7 @@ class Specs:
                 "The file that names it was written for another table, or the metadata lost the spec."
             ) from None
 
-    def require(self, spec_ids: Iterable[int], named_by: str) -> None:
+    def refuse_unknown_specs(self, spec_ids: Iterable[int], named_by: str) -> None:
         """Refuse a spec id the table does not know, naming the file or manifest it came from."""
         if unknown := sorted(set(spec_ids) - set(self.by_id)):
             known = sorted(self.by_id)
@@ -134,7 +136,9 @@ class Specs:
         schema = self.schema_of(field)
         if schema is not None:
             return schema.find_field(field.source_id).field_type
-        return self.learned.get(meaning(field), UnknownType()) if _keeps_type(field) else UnknownType()
+        return (
+            self.learned_types.get(source_and_transform(field), UnknownType()) if _keeps_type(field) else UnknownType()
+        )
 
     def result_type(self, field: PartitionField) -> IcebergType:
         """The type of a partition field's values."""
@@ -144,20 +148,24 @@ class Specs:
         return field.transform.result_type(source)
 
     @cached_property
-    def untyped(self) -> Mapping[int, tuple[PartitionField, ...]]:
+    def untyped_fields(self) -> Mapping[int, tuple[PartitionField, ...]]:
         """The fields of each spec that hold values of a type nothing tells so far; only specs that have such fields."""
         found = {spec_id: tuple(filter(self._is_untyped, spec.fields)) for spec_id, spec in self.by_id.items()}
         return {spec_id: fields for spec_id, fields in found.items() if fields}
 
     def _is_untyped(self, field: PartitionField) -> bool:
-        if isinstance(field.transform, VoidTransform) or not _keeps_type(field) or meaning(field) in self.learned:
+        if (
+            isinstance(field.transform, VoidTransform)
+            or not _keeps_type(field)
+            or source_and_transform(field) in self.learned_types
+        ):
             return False
         return self.schema_of(field) is None
 
-    def taught(self, learned: Mapping[Meaning, IcebergType]) -> Specs:
+    def with_learned_types(self, learned: Mapping[SourceAndTransform, IcebergType]) -> Specs:
         """The same specs with more types known."""
-        more = {key: kind for key, kind in learned.items() if self.learned.get(key) != kind}
-        return replace(self, learned={**self.learned, **more}) if more else self
+        more = {key: kind for key, kind in learned.items() if self.learned_types.get(key) != kind}
+        return replace(self, learned_types={**self.learned_types, **more}) if more else self
 
     def partition_type(self, spec_id: int) -> StructType:
         """The partition struct of one spec; every field is optional, as the format demands."""
@@ -204,7 +212,7 @@ def _place(value: object) -> tuple[Any, ...]:
 
 
 @cache
-def arrow_type(iceberg_type: IcebergType) -> pa.DataType:
+def value_arrow_type(iceberg_type: IcebergType) -> pa.DataType:
     """The Arrow type a partition value of an Iceberg type is held in."""
     if isinstance(iceberg_type, UnknownType):
         return pa.null()
@@ -214,7 +222,7 @@ def arrow_type(iceberg_type: IcebergType) -> pa.DataType:
     return plain.get(found, found)
 
 
-def meaning(field: PartitionField) -> Meaning:
+def source_and_transform(field: PartitionField) -> SourceAndTransform:
     """What decides the type of a field's values, whichever specs have it."""
     return field.source_id, str(field.transform)
 

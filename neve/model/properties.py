@@ -22,11 +22,11 @@ _METRICS_COLUMN = "write.metadata.metrics.column."
 
 
 @dataclass(frozen=True, slots=True)
-class Accepts(Generic[T]):
+class PropertyType(Generic[T]):
     """What a property accepts: how its text becomes a value, and the words for it in errors and docs."""
 
     parse: Callable[[str], T]  # raises ValueError
-    words: str
+    expected: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Property(Generic[T]):
 
     name: str
     default: T
-    accepts: Accepts[T]
+    value_type: PropertyType[T]
     meaning: str
 
     def value(self, text: str | None) -> T:
@@ -43,9 +43,9 @@ class Property(Generic[T]):
         if text is None:
             return self.default
         try:
-            return self.accepts.parse(text)
+            return self.value_type.parse(text)
         except ValueError:
-            raise UserError(f"Property {self.name!r} is {text!r}; it must be {self.accepts.words}.") from None
+            raise UserError(f"Property {self.name!r} is {text!r}; it must be {self.value_type.expected}.") from None
 
     @overload
     def __get__(self, instance: None, owner: type) -> Property[T]: ...
@@ -80,28 +80,28 @@ def _boolean(text: str) -> bool:
     return {"true": True, "false": False}[text.strip().lower()]
 
 
-def _whole(lowest: int, words: str) -> Accepts[int]:
+def _integer_at_least(lowest: int, expected: str) -> PropertyType[int]:
     def parse(text: str) -> int:
         number = int(text.strip())
         if number < lowest:
             raise ValueError(text)
         return number
 
-    return Accepts(parse, words)
+    return PropertyType(parse, expected)
 
 
-def _one_of(*choices: str) -> Accepts[str]:
+def _one_of(*choices: str) -> PropertyType[str]:
     def parse(text: str) -> str:
         word = text.strip().lower()
         if word not in choices:
             raise ValueError(text)
         return word
 
-    return Accepts(parse, f"one of {', '.join(choices)}")
+    return PropertyType(parse, f"one of {', '.join(choices)}")
 
 
-def _optional(accepts: Accepts[T]) -> Accepts[T | None]:
-    return Accepts(accepts.parse, accepts.words)
+def _optional(value_type: PropertyType[T]) -> PropertyType[T | None]:
+    return PropertyType(value_type.parse, value_type.expected)
 
 
 def _key_error_is_value_error(parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -114,11 +114,11 @@ def _key_error_is_value_error(parse: Callable[[str], T]) -> Callable[[str], T]:
     return parsed
 
 
-_BOOLEAN = Accepts(_key_error_is_value_error(_boolean), "true or false")
-_COUNT = _whole(0, "a whole number, 0 or more")
-_POSITIVE = _whole(1, "a whole number, 1 or more")
-_TEXT: Accepts[str | None] = Accepts(str, "text")
-_METRICS = Accepts(MetricsMode.parse, "none, counts, truncate(length) or full")
+_BOOLEAN = PropertyType(_key_error_is_value_error(_boolean), "true or false")
+_COUNT = _integer_at_least(0, "a whole number, 0 or more")
+_POSITIVE = _integer_at_least(1, "a whole number, 1 or more")
+_TEXT: PropertyType[str | None] = PropertyType(str, "text")
+_METRICS = PropertyType(MetricsMode.parse, "none, counts, truncate(length) or full")
 _MODE = _one_of("copy-on-write", "merge-on-read")
 _ISOLATION = _one_of("serializable", "snapshot")
 _DISTRIBUTION = _optional(_one_of("none", "hash", "range"))
@@ -153,7 +153,10 @@ class TableProperties:
         return _metrics_override(name).value(self.values.get(name))
 
     format_version = Property(
-        "format-version", 2, _whole(1, "1, 2, 3 or 4"), "Format version of a new table; set later, an upgrade."
+        "format-version",
+        2,
+        _integer_at_least(1, "1, 2, 3 or 4"),
+        "Format version of a new table; set later, an upgrade.",
     )
     name_mapping = Property("schema.name-mapping.default", None, _TEXT, "Field ids by name, for files without ids.")
     gc_enabled = Property("gc.enabled", True, _BOOLEAN, "Whether maintenance may delete files of this table.")
@@ -218,7 +221,7 @@ class TableProperties:
     parquet_level = Property(
         "write.parquet.compression-level",
         None,
-        _optional(_whole(-131072, "a whole number")),
+        _optional(_integer_at_least(-131072, "a whole number")),
         "Level of that compression.",
     )
     parquet_row_group_size = Property(

@@ -36,7 +36,7 @@ def schema_without_ids(schema: pa.Schema, format_version: int = 2) -> Schema:
     return _pyarrow_to_schema_without_ids(schema, format_version=min(format_version, 3))  # type: ignore[arg-type]
 
 
-def changed_columns(change: UpdateSchema) -> tuple[NestedField, ...]:
+def columns_after_changes(change: UpdateSchema) -> tuple[NestedField, ...]:
     """The columns of a table after the changes collected so far."""
     visitor = _ApplyChanges(change._adds, change._updates, change._deletes, change._moves)
     struct = visit(change._schema, visitor)

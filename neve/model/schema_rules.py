@@ -33,16 +33,16 @@ from neve.model.metadata import TableMetadata, check_schema_fits
 from neve.model.pyiceberg_private import fields_by_id
 
 
-def can_promote(now: IcebergType, wanted: IcebergType, format_version: int) -> bool:
+def can_promote(from_type: IcebergType, to_type: IcebergType, format_version: int) -> bool:
     """Whether a column of one type may become one of another, or stays what it is."""
-    match now, wanted:
+    match from_type, to_type:
         case (IntegerType(), LongType()) | (FloatType(), DoubleType()):
             return True
         case DecimalType(), DecimalType():
-            return now.scale == wanted.scale and now.precision <= wanted.precision
+            return from_type.scale == to_type.scale and from_type.precision <= to_type.precision
         case (DateType(), TimestampType() | TimestampNanoType()) | (UnknownType(), PrimitiveType()):
             return format_version >= 3
-    return now == wanted
+    return from_type == to_type
 
 
 def refuse_default(value: Any, kind: IcebergType) -> None:
@@ -57,23 +57,23 @@ def refuse_default(value: Any, kind: IcebergType) -> None:
         fitting = literal(value).to(kind)
     except (TypeError, ValueError) as e:
         raise UserError(f"Cannot take {value!r} as a default value of type {kind}: {e}") from e
-    if isinstance(fitting, AboveMax | BelowMin) or not _is_held(value, fitting.value, kind):
+    if isinstance(fitting, AboveMax | BelowMin) or not _fits_type(value, fitting.value, kind):
         raise UserError(f"Cannot take {value!r} as a default value of type {kind}: it does not fit.")
 
 
-def _is_held(given: Any, made: Any, kind: IcebergType) -> bool:
+def _fits_type(value: Any, converted: Any, kind: IcebergType) -> bool:
     """Whether a type holds a number as it was given: without rounding, and in as many digits as it has."""
     if isinstance(kind, DecimalType):
-        return len(Decimal(made).as_tuple().digits) <= kind.precision
-    if isinstance(kind, IntegerType | LongType) and isinstance(given, float | Decimal | str):
-        return Decimal(str(given)) == made
+        return len(Decimal(converted).as_tuple().digits) <= kind.precision
+    if isinstance(kind, IntegerType | LongType) and isinstance(value, float | Decimal | str):
+        return Decimal(str(value)) == converted
     return True
 
 
-def refuse_promotion(field: NestedField, wanted: IcebergType, metadata: TableMetadata) -> None:
+def refuse_promotion(field: NestedField, to_type: IcebergType, metadata: TableMetadata) -> None:
     """Refuse a change of type that would change what is stored already."""
-    now, what = field.field_type, f"Cannot change the column {field.name!r} from {field.field_type} to {wanted}"
-    if not can_promote(now, wanted, metadata.format_version):
+    now, what = field.field_type, f"Cannot change the column {field.name!r} from {field.field_type} to {to_type}"
+    if not can_promote(now, to_type, metadata.format_version):
         raise UserError(f"{what}. Only wider types are possible: add a column of the new type instead.")
     if not isinstance(now, DateType):
         return
@@ -88,7 +88,7 @@ def refuse_promotion(field: NestedField, wanted: IcebergType, metadata: TableMet
                 )
 
 
-def refuse_what_does_not_fit(schema: Schema, metadata: TableMetadata) -> None:
+def refuse_unfit_schema(schema: Schema, metadata: TableMetadata) -> None:
     """Refuse a schema that does not fit the version, the specs or the sort order of the table.
 
     What does not fit already is left alone: the change is not to blame for it.

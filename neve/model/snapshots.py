@@ -36,9 +36,9 @@ class Snapshot(IcebergSnapshot):
     """Id of the encryption key of the manifest list."""
 
     @property
-    def listing(self) -> str | None:
+    def tree_root_location(self) -> str | None:
         """Location of the file that lists what the snapshot holds; None: the snapshot itself does."""
-        return listing_of(self)
+        return tree_root_location(self)
 
     def manifests(self, io: FileIO) -> list[ManifestFile]:
         """The manifests as PyIceberg reads them; only a manifest list can be read that way."""
@@ -83,16 +83,16 @@ class Snapshots(Sequence[Snapshot]):
         position = self.positions.get(snapshot_id)
         return None if position is None else self[position]
 
-    def added(self, snapshot: IcebergSnapshot, version: int) -> Snapshots:
+    def with_snapshot(self, snapshot: IcebergSnapshot, version: int) -> Snapshots:
         """These snapshots and one more, as a table of this format version writes it."""
         return Snapshots([*self._rows, snapshot_row(snapshot, version)], self._path)
 
-    def without(self, snapshot_ids: Iterable[int]) -> Snapshots:
+    def without_ids(self, snapshot_ids: Iterable[int]) -> Snapshots:
         """These snapshots except the named ones. Parent ids stay: a link to an expired parent still proves order."""
         gone = set(snapshot_ids)
         return Snapshots([row for row in self._rows if row["snapshot-id"] not in gone], self._path)
 
-    def numbered(self) -> Snapshots:
+    def with_sequence_numbers(self) -> Snapshots:
         """The snapshots with the number 0 where they have none: later versions than 1 require one to be written."""
         return Snapshots([{"sequence-number": 0, **row} for row in self._rows], self._path)
 
@@ -102,7 +102,7 @@ class Snapshots(Sequence[Snapshot]):
         if isinstance(value, Snapshots):
             return value
         rows = [snapshot_row(item) if isinstance(item, IcebergSnapshot) else item for item in value]
-        _check(rows)
+        _check_rows(rows)
         found = cls(rows, path)
         if len(found.positions) != len(rows):
             raise ValueError(f"{len(rows) - len(found.positions)} snapshots repeat the id of another")
@@ -120,7 +120,7 @@ class Snapshots(Sequence[Snapshot]):
             return [self[i] for i in range(*index.indices(len(self)))]
         position = range(len(self))[index]
         if position not in self._made:
-            self._made[position] = self._make(self._rows[position])
+            self._made[position] = self._parse_row(self._rows[position])
         return self._made[position]
 
     def __iter__(self) -> Iterator[Snapshot]:
@@ -142,7 +142,7 @@ class Snapshots(Sequence[Snapshot]):
     def __deepcopy__(self, memo: dict[int, Any]) -> Snapshots:
         return self  # rows are never changed in place
 
-    def _make(self, row: SnapshotRow) -> Snapshot:
+    def _parse_row(self, row: SnapshotRow) -> Snapshot:
         summary = row.get("summary")
         if summary is not None and "operation" not in summary:  # PyIceberg warns and assumes the same
             row = {**row, "summary": {**summary, "operation": "overwrite"}}
@@ -160,11 +160,11 @@ def snapshot_row(snapshot: IcebergSnapshot, version: int = 2) -> SnapshotRow:
     return row
 
 
-def _check(rows: Sequence[Any]) -> None:
+def _check_rows(rows: Sequence[Any]) -> None:
     """Refuse rows that lack what every reader relies on; the rest is checked when a snapshot is looked at."""
     if not {type(row) for row in rows} <= {dict}:
         raise ValueError("snapshots must be a list of objects")
-    for key, kinds in _KINDS.items():  # one set a key, not one test a row: there may be thousands of rows
+    for key, kinds in _JSON_TYPES.items():  # one set a key, not one test a row: there may be thousands of rows
         if not {type(row.get(key)) for row in rows} <= kinds:
             wrong = next(row for row in rows if type(row.get(key)) not in kinds)
             raise ValueError(f"snapshot {wrong.get('snapshot-id')} has {key} {wrong.get(key)!r}")
@@ -175,7 +175,7 @@ def _check(rows: Sequence[Any]) -> None:
             raise ValueError(f"snapshot {row['snapshot-id']} names neither manifest-list, root-manifest nor manifests")
 
 
-_KINDS: dict[str, set[type]] = {
+_JSON_TYPES: dict[str, set[type]] = {
     "snapshot-id": {int},
     "timestamp-ms": {int},
     "parent-snapshot-id": {int, NoneType},
@@ -190,6 +190,6 @@ _KINDS: dict[str, set[type]] = {
 }
 
 
-def listing_of(snapshot: IcebergSnapshot) -> str | None:
+def tree_root_location(snapshot: IcebergSnapshot) -> str | None:
     """Location of the file that lists what a snapshot holds, ours or PyIceberg's; None: the snapshot itself does."""
     return getattr(snapshot, "root_manifest", None) or snapshot.manifest_list

@@ -26,17 +26,17 @@ def evolved_spec(
     spec, schema = metadata.spec(), metadata.schema()
     terms = [PartitionTerm.parse(text) for text in add]
     refuse_redundant_times(terms)
-    named = [_field_named(spec, schema, text) for text in drop]
-    staying = [f for f in named if any(_comes_back(t, f, schema) for t in terms)]
+    named = [_find_field(spec, schema, text) for text in drop]
+    staying = [f for f in named if any(_is_added_again(t, f, schema) for t in terms)]
     dropped = {f.field_id for f in named} - {f.field_id for f in staying}
-    kept = _kept(spec, dropped, rename or {}, metadata.format_version)
-    new = [t for t in terms if not any(_comes_back(t, f, schema) for f in staying)]
-    fields = _with_added(kept, new, metadata)
+    kept = _remaining_fields(spec, dropped, rename or {}, metadata.format_version)
+    new = [t for t in terms if not any(_is_added_again(t, f, schema) for f in staying)]
+    fields = _add_fields(kept, new, metadata)
     _refuse_name_clashes(fields, schema)
-    return _known_or_new(fields, metadata)
+    return _existing_or_new_spec(fields, metadata)
 
 
-def _field_named(spec: PartitionSpec, schema: Schema, text: str) -> PartitionField:
+def _find_field(spec: PartitionSpec, schema: Schema, text: str) -> PartitionField:
     """The field a name or a term stands for."""
     live = [f for f in spec.fields if not isinstance(f.transform, VoidTransform)]
     for field in live:
@@ -54,11 +54,11 @@ def _is_made_by(term: PartitionTerm, field: PartitionField, schema: Schema) -> b
     return (field.source_id, field.transform) == (term.source_id(schema), term.transform)
 
 
-def _comes_back(term: PartitionTerm, field: PartitionField, schema: Schema) -> bool:
+def _is_added_again(term: PartitionTerm, field: PartitionField, schema: Schema) -> bool:
     return _is_made_by(term, field, schema) and term.alias in {None, field.name}
 
 
-def _kept(
+def _remaining_fields(
     spec: PartitionSpec, dropped: set[int], rename: Mapping[str, str], format_version: int
 ) -> list[PartitionField]:
     known = {f.name for f in spec.fields}
@@ -77,23 +77,25 @@ def _kept(
     return kept
 
 
-def _with_added(
-    kept: list[PartitionField], terms: list[PartitionTerm], metadata: TableMetadata
+def _add_fields(
+    remaining_fields: list[PartitionField], terms: list[PartitionTerm], metadata: TableMetadata
 ) -> list[PartitionField]:
-    schema, fields = metadata.schema(), list(kept)
+    schema, fields = metadata.schema(), list(remaining_fields)
     next_id = max(metadata.last_partition_id or 0, 999)
     for term in terms:
-        old = _known_before(term, fields, metadata)
+        old = _field_of_earlier_spec(term, fields, metadata)
         if old is None:
             next_id += 1
-        field = term.field(schema, old.field_id if old else next_id, _name(term, old, fields, schema))
+        field = term.field(schema, old.field_id if old else next_id, _field_name(term, old, fields, schema))
         if any(_is_made_by(term, f, schema) for f in fields):
             raise UserError(f"Cannot add the partition field {field.name!r}: the table is partitioned by it already.")
-        fields = _placed(field, fields)
+        fields = _insert_field(field, fields)
     return fields
 
 
-def _known_before(term: PartitionTerm, fields: list[PartitionField], metadata: TableMetadata) -> PartitionField | None:
+def _field_of_earlier_spec(
+    term: PartitionTerm, fields: list[PartitionField], metadata: TableMetadata
+) -> PartitionField | None:
     """The same field in an earlier spec. Version 1 has no ids to come back to: its tuples go by position.
 
     Early version 1 writers gave one id to several fields; an id that the spec has for another field is left alone.
@@ -107,22 +109,22 @@ def _known_before(term: PartitionTerm, fields: list[PartitionField], metadata: T
     return next((f for f in known if f.field_id not in taken and term.alias in {None, f.name}), None)
 
 
-def _name(term: PartitionTerm, old: PartitionField | None, fields: list[PartitionField], schema: Schema) -> str:
+def _field_name(term: PartitionTerm, old: PartitionField | None, fields: list[PartitionField], schema: Schema) -> str:
     """The name the field had before, unless a column or another field has taken it since."""
     if old is None or is_named_like_a_column(old, schema):
-        return term.default_name(sized=True)
+        return term.default_name(with_size=True)
     others = {f.name for f in fields if f.field_id != old.field_id}
-    return term.default_name(sized=True) if old.name in others else old.name
+    return term.default_name(with_size=True) if old.name in others else old.name
 
 
-def _placed(added: PartitionField, fields: list[PartitionField]) -> list[PartitionField]:
+def _insert_field(added: PartitionField, fields: list[PartitionField]) -> list[PartitionField]:
     """The fields with one more; a field that version 1 left behind as void comes back in its place."""
     if any(f.field_id == added.field_id for f in fields):
         return [added if f.field_id == added.field_id else f for f in fields]
-    return [*(_out_of_the_way(f, added) for f in fields), added]
+    return [*(_yield_name(f, added) for f in fields), added]
 
 
-def _out_of_the_way(field: PartitionField, added: PartitionField) -> PartitionField:
+def _yield_name(field: PartitionField, added: PartitionField) -> PartitionField:
     """A void field yields its name to a field that is added under it."""
     if field.name != added.name or not isinstance(field.transform, VoidTransform):
         return field
@@ -136,7 +138,7 @@ def _refuse_name_clashes(fields: list[PartitionField], schema: Schema) -> None:
     refuse_names_of_columns(fields, schema)
 
 
-def _known_or_new(fields: list[PartitionField], metadata: TableMetadata) -> PartitionSpec:
+def _existing_or_new_spec(fields: list[PartitionField], metadata: TableMetadata) -> PartitionSpec:
     wanted = [(f.source_id, f.transform, f.name) for f in fields]
     specs = metadata.specs().values()
     for spec in specs:

@@ -18,13 +18,13 @@ from neve.commit.actions import Action
 from neve.commit.environment import Environment
 from neve.commit.outcome import Conflict, Outcome
 from neve.commit.protocol import commit
-from neve.commit.window import Base
+from neve.commit.window import CommitBase
 from neve.errors import UnknownName, UserError
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties, properties_of
 from neve.run.table_facts import TableFacts
-from neve.tree.partition_types import typed
+from neve.tree.partition_types import infer_partition_types
 from neve.tree.read import manifests_of
 
 _LOADING_MODE = "snapshot-loading-mode"
@@ -60,7 +60,11 @@ class TableContext:
     def specs(self) -> Specs:
         """All partition specs, typed."""
         specs = Specs.of(self.metadata)
-        return typed(self.io, specs, manifests_of(self.io, self.metadata, self.head())) if specs.untyped else specs
+        return (
+            infer_partition_types(self.io, specs, manifests_of(self.io, self.metadata, self.head()))
+            if specs.untyped_fields
+            else specs
+        )
 
     @cached_property
     def facts(self) -> TableFacts:
@@ -84,7 +88,7 @@ class TableContext:
         properties: Mapping[str, str] | None = None,
         written_files: Collection[str] = (),
         keep_files_if_rejected: bool = False,
-        extra_check: Callable[[Base], Conflict | None] | None = None,
+        extra_check: Callable[[CommitBase], Conflict | None] | None = None,
     ) -> Outcome:
         """Commit an action to a branch; `neve.commit.protocol.commit` explains the arguments.
 
@@ -97,9 +101,9 @@ class TableContext:
             branch=branch,
             properties=properties,
             environment=self.environment,
-            owned=written_files,
-            keeps_rejected=keep_files_if_rejected,
-            unless=extra_check,
+            files_of_this_commit=written_files,
+            keep_files_if_rejected=keep_files_if_rejected,
+            extra_check=extra_check,
         )
 
     @property
@@ -156,14 +160,14 @@ class TableContext:
             return found
         if ref is not None:
             return self.snapshot_of_ref(ref)
-        return self._as_of(as_of) if as_of is not None else self.metadata.current_snapshot()
+        return self._snapshot_as_of(as_of) if as_of is not None else self.metadata.current_snapshot()
 
     def snapshot_summary(self, snapshot_id: int | None) -> Mapping[str, str]:
         """The properties in the summary of a snapshot; empty when the table does not have the snapshot."""
         snapshot = None if snapshot_id is None else self.metadata.snapshot_by_id(snapshot_id)
         return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
 
-    def _as_of(self, milliseconds: int) -> Snapshot:
+    def _snapshot_as_of(self, milliseconds: int) -> Snapshot:
         log = [e for e in self.metadata.snapshot_log if e.timestamp_ms <= milliseconds]
         if not log:
             raise UserError(f"Table {self.name} has no snapshot as old as {milliseconds} ms since 1970.")

@@ -49,16 +49,16 @@ _listeners: ContextVar[tuple[Callable[[Event], object], ...]] = ContextVar("list
 
 
 @contextmanager
-def listening(told: Callable[[Event], object]) -> Iterator[None]:
+def subscribe(listener: Callable[[Event], object]) -> Iterator[None]:
     """Have a function told what happens inside the block."""
-    before = _listeners.set((*_listeners.get(), told))
+    before = _listeners.set((*_listeners.get(), listener))
     try:
         yield
     finally:
         _listeners.reset(before)
 
 
-def tell(event: Event) -> None:
+def emit(event: Event) -> None:
     """Tell whoever listens."""
     for told in _listeners.get():
         told(event)

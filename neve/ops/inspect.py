@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
 from pyiceberg.table.snapshots import Snapshot
 
-from neve.io.untrusted import untrusted
+from neve.io.untrusted import translate_parse_errors
 from neve.model.partition import Specs, partition_text
-from neve.model.snapshots import listing_of
+from neve.model.snapshots import tree_root_location
 from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL, MIXED_SPECS, Content, EntryTable, FieldSummary, Manifest
-from neve.tree.read import is_root, manifests_of, read_entries
+from neve.tree.read import has_root_manifest, manifests_of, read_entries
 
 P = ParamSpec("P")
 
@@ -51,12 +51,14 @@ _FILE_COLUMNS = (
 _ENTRY_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 
 
-def _guarded(view: Callable[Concatenate[Inspect, P], pa.Table]) -> Callable[Concatenate[Inspect, P], pa.Table]:
+def _with_untrusted_metadata(
+    view: Callable[Concatenate[Inspect, P], pa.Table],
+) -> Callable[Concatenate[Inspect, P], pa.Table]:
     """A view of metadata that is not trusted: what no check foresaw is an error about the table's metadata."""
 
     @wraps(view)
     def guarded(self: Inspect, /, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
-        with untrusted(self.context.iceberg.metadata_location, "a table whose metadata can be shown"):
+        with translate_parse_errors(self.context.iceberg.metadata_location, "a table whose metadata can be shown"):
             return view(self, *args, **kwargs)
 
     return guarded
@@ -68,22 +70,22 @@ class Inspect:
 
     context: TableContext
 
-    @_guarded
+    @_with_untrusted_metadata
     def files(self, snapshot_id: int | None = None) -> pa.Table:
         """The live files, data and deletes, with their statistics."""
-        return self._entries(snapshot_id).live().columns_as(_FILE_COLUMNS)
+        return self._entries(snapshot_id).live().select_columns(_FILE_COLUMNS)
 
-    @_guarded
+    @_with_untrusted_metadata
     def entries(self, snapshot_id: int | None = None) -> pa.Table:
         """Every manifest entry, tombstones included, with the values it inherits filled in."""
-        return self._entries(snapshot_id).columns_as((*_ENTRY_COLUMNS, *_FILE_COLUMNS))
+        return self._entries(snapshot_id).select_columns((*_ENTRY_COLUMNS, *_FILE_COLUMNS))
 
-    @_guarded
+    @_with_untrusted_metadata
     def manifests(self, snapshot_id: int | None = None) -> pa.Table:
         """The manifests of a snapshot, each with the range of every partition field of its spec."""
         return _manifest_rows(self._manifests(snapshot_id), self.context.specs)
 
-    @_guarded
+    @_with_untrusted_metadata
     def partitions(self, snapshot_id: int | None = None) -> pa.Table:
         """What each partition holds, by spec: files, rows and bytes of data, and the delete files beside them."""
         live = self._entries(snapshot_id, detail=()).entries.live()
@@ -92,7 +94,7 @@ class Inspect:
         order = pc.sort_indices(keys.columns, [(name, "ascending") for name in in_order])
         return _partition_rows(live, codes, keys).take(order)
 
-    @_guarded
+    @_with_untrusted_metadata
     def specs(self) -> pa.Table:
         """The fields of every partition spec the table has had, with their types and sources."""
         specs, default = self.context.specs, self.context.metadata.default_spec_id
@@ -116,7 +118,7 @@ class Inspect:
         ]
         return pa.Table.from_pylist(rows, _SPECS)
 
-    @_guarded
+    @_with_untrusted_metadata
     def snapshots(self) -> pa.Table:
         """All snapshots in the metadata."""
         rows = [
@@ -126,14 +128,14 @@ class Inspect:
                 "parent_id": s.parent_snapshot_id,
                 "sequence_number": s.sequence_number,
                 "operation": s.summary.operation.value if s.summary else None,
-                "manifest_list": listing_of(s),
+                "manifest_list": tree_root_location(s),
                 "summary": [(k, str(v)) for k, v in s.summary.additional_properties.items()] if s.summary else [],
             }
             for s in self.context.metadata.lazy_snapshots
         ]
         return pa.Table.from_pylist(rows, _SNAPSHOTS)
 
-    @_guarded
+    @_with_untrusted_metadata
     def history(self) -> pa.Table:
         """Which snapshot was current since when, and whether it is still an ancestor of the current one."""
         metadata = self.context.metadata
@@ -152,7 +154,7 @@ class Inspect:
         ]
         return pa.Table.from_pylist(rows, _HISTORY)
 
-    @_guarded
+    @_with_untrusted_metadata
     def refs(self) -> pa.Table:
         """Branches and tags."""
         rows = [
@@ -168,7 +170,7 @@ class Inspect:
         ]
         return pa.Table.from_pylist(rows, _REFS)
 
-    @_guarded
+    @_with_untrusted_metadata
     def tree(self, snapshot_id: int | None = None) -> pa.Table:
         """The metadata tree from the snapshot down to its manifests: one row per node with what hangs below it.
 
@@ -178,10 +180,10 @@ class Inspect:
         manifests = [m for m in self._manifests(snapshot_id) if not m.is_view]  # the vectors of a leaf are in the leaf
         root = {
             "depth": 0,
-            "kind": "root" if snapshot is not None and is_root(snapshot) else "manifest list",
+            "kind": "root" if snapshot is not None and has_root_manifest(snapshot) else "manifest list",
             "path": getattr(snapshot, "listing", None),
-            "files": _total([_live_files(m) for m in manifests]),
-            "rows": _total([_live_rows(m) for m in manifests if not m.is_deletes]),
+            "files": _sum_if_known([_live_files(m) for m in manifests]),
+            "rows": _sum_if_known([_live_rows(m) for m in manifests if not m.is_deletes]),
         }
         leaves = [
             {
@@ -202,21 +204,21 @@ class Inspect:
         snapshot: Snapshot | None = self.context.snapshot(snapshot_id)
         return manifests_of(self.context.io, self.context.metadata, snapshot)
 
-    def _entries(self, snapshot_id: int | None, detail: tuple[str, ...] = tuple(DETAIL.names)) -> _Shown:
+    def _entries(self, snapshot_id: int | None, detail: tuple[str, ...] = tuple(DETAIL.names)) -> _DisplayedEntries:
         manifests = self._manifests(snapshot_id)
-        return _Shown(read_entries(self.context.io, manifests, self.context.specs, detail=detail))
+        return _DisplayedEntries(read_entries(self.context.io, manifests, self.context.specs, detail=detail))
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _DisplayedEntries:
     """Entries on their way to a reader: the union tuple as one struct."""
 
     entries: EntryTable
 
-    def live(self) -> _Shown:
-        return _Shown(self.entries.live())
+    def live(self) -> _DisplayedEntries:
+        return _DisplayedEntries(self.entries.live())
 
-    def columns_as(self, names: tuple[str, ...]) -> pa.Table:
+    def select_columns(self, names: tuple[str, ...]) -> pa.Table:
         columns = [partition_struct(self.entries) if n == "partition" else self.entries[n] for n in names]
         return pa.Table.from_arrays(columns, names=list(names))
 
@@ -278,7 +280,7 @@ def _manifest_rows(manifests: tuple[Manifest, ...], specs: Specs) -> pa.Table:
             "existing_rows_count": m.existing_rows,
             "deleted_rows_count": m.deleted_rows,
             "first_row_id": m.first_row_id,
-            "partition_summaries": _shown_summaries(m, specs),
+            "partition_summaries": _partition_summary_rows(m, specs),
         }
         for m in manifests
     ]
@@ -286,20 +288,20 @@ def _manifest_rows(manifests: tuple[Manifest, ...], specs: Specs) -> pa.Table:
 
 
 def _live_files(manifest: Manifest) -> int | None:
-    found = _total([manifest.added_files, manifest.existing_files])
+    found = _sum_if_known([manifest.added_files, manifest.existing_files])
     return None if found is None else found - manifest.hidden_files
 
 
 def _live_rows(manifest: Manifest) -> int | None:
-    return None if manifest.hidden_files else _total([manifest.added_rows, manifest.existing_rows])
+    return None if manifest.hidden_files else _sum_if_known([manifest.added_rows, manifest.existing_rows])
 
 
-def _total(numbers: list[int | None]) -> int | None:
+def _sum_if_known(numbers: list[int | None]) -> int | None:
     known = [n for n in numbers if n is not None]
     return sum(known) if len(known) == len(numbers) else None
 
 
-def _shown_summaries(manifest: Manifest, specs: Specs) -> list[dict[str, Any]]:
+def _partition_summary_rows(manifest: Manifest, specs: Specs) -> list[dict[str, Any]]:
     if manifest.spec_id == MIXED_SPECS:
         return []
     fields = specs.partition_type(manifest.spec_id).fields
@@ -374,7 +376,7 @@ _TREE = pa.schema(
         ("sequence_number", pa.int64()),
     ]
 )
-_SHOWN_SUMMARY = pa.struct(
+_SUMMARY_TYPE = pa.struct(
     [
         ("field", pa.string()),
         ("contains_null", pa.bool_()),
@@ -399,6 +401,6 @@ _MANIFESTS = pa.schema(
         ("existing_rows_count", pa.int64()),
         ("deleted_rows_count", pa.int64()),
         ("first_row_id", pa.int64()),
-        ("partition_summaries", pa.list_(_SHOWN_SUMMARY)),
+        ("partition_summaries", pa.list_(_SUMMARY_TYPE)),
     ]
 )

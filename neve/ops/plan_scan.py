@@ -18,21 +18,21 @@ from neve.model.partition import Specs
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
 from neve.plan.scan import (
-    FileSieve,
+    FileFilter,
     ScanPlan,
     compared_columns,
+    needs_statistics,
     plan_scan,
     prune_manifests,
-    statistics_matter,
+    with_filter_counts,
     with_manifests,
-    with_sifted,
 )
 from neve.tree.entries import DETAIL
-from neve.tree.partition_types import typed
-from neve.tree.read import manifests_of, read_entries, refuse_repeated, sift_entries
+from neve.tree.partition_types import infer_partition_types
+from neve.tree.read import manifests_of, read_entries, read_matching_entries, refuse_repeated_files
 
 
-def plan(
+def plan_snapshot_scan(
     io: FileIO,
     metadata: TableMetadata,
     snapshot: Snapshot | None,
@@ -45,16 +45,16 @@ def plan(
 ) -> ScanPlan:
     """The plan of a scan over a snapshot; `always_read` names detail columns the reader needs of every data file."""
     manifests = manifests_of(io, metadata, snapshot)
-    specs = typed(io, Specs.of(metadata), manifests)
+    specs = infer_partition_types(io, Specs.of(metadata), manifests)
     partitions = PartitionFilter.of(where, specs, schema or metadata.schema(), case_sensitive=case_sensitive)
     kept = prune_manifests(manifests, partitions)
     data = tuple(m for m in kept if not m.is_deletes)
     deletes = tuple(m for m in kept if m.is_deletes)
     applied = read_entries(io, deletes, specs, detail=DETAIL.names, live_only=True)
-    statistics = STATISTICS if statistics_matter(partitions, applied) else ()
+    statistics = STATISTICS if needs_statistics(partitions, applied) else ()
     compared = None if always_read or len(applied) else compared_columns(partitions.predicate)
     detail = {*always_read, *statistics}
-    sifted = sift_entries(io, data, specs, FileSieve.of(partitions), detail=detail, columns=compared)
+    sifted = read_matching_entries(io, data, specs, FileFilter.of(partitions), detail=detail, columns=compared)
     found = plan_scan(
         sifted.entries,
         applied,
@@ -65,5 +65,5 @@ def plan(
         case_sensitive=case_sensitive,
         schema=schema,
     )
-    refuse_repeated(found.files, data)  # of those that are read: equal files are judged alike
-    return with_manifests(with_sifted(found, sifted), manifests, kept)
+    refuse_repeated_files(found.files, data)  # of those that are read: equal files are judged alike
+    return with_manifests(with_filter_counts(found, sifted), manifests, kept)

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from neve.display.format import several
-from neve.display.html import Summarised
+from neve.display.format import plural
+from neve.display.html import SummaryMixin
 from neve.errors import UserError
 from neve.model.partition import PartitionKey
 from neve.plan.partition_filter import FilterStats
 
 
 @dataclass(frozen=True, slots=True)
-class WriteResult(Summarised):
+class WriteResult(SummaryMixin):
     """What a write changed. No snapshot is made when there was nothing to change.
 
     >>> WriteResult(1, rows_added=1204, files_added=2, files_removed=1).summary, WriteResult(None).summary
@@ -43,11 +43,13 @@ class WriteResult(Summarised):
             (self.rows_removed, "row", "removed"),
             (self.files_removed, "file", "removed"),
         ]
-        return _said(counts) or ("nothing to write" if self.snapshot_id is None else "nothing added or removed")
+        return _describe_counts(counts) or (
+            "nothing to write" if self.snapshot_id is None else "nothing added or removed"
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeResult(Summarised):
+class ChangeResult(SummaryMixin):
     """What a statement changed. No snapshot is made when no row matched."""
 
     snapshot_id: int | None
@@ -82,7 +84,7 @@ class ChangeResult(Summarised):
             (self.files_removed, "file", "removed"),
             (self.delete_files_added, "delete file", "added"),
         ]
-        return _said(counts) or "nothing matched"
+        return _describe_counts(counts) or "nothing matched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class MergeResult(ChangeResult):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupResult(Summarised):
+class GroupResult(SummaryMixin):
     """What became of one group of a compaction."""
 
     group_id: int
@@ -119,7 +121,7 @@ class GroupResult(Summarised):
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteResult(Summarised):
+class RewriteResult(SummaryMixin):
     """What a compaction did."""
 
     snapshot_ids: tuple[int, ...] = ()
@@ -153,14 +155,14 @@ class RewriteResult(Summarised):
         """What happened, in a few words."""
         if not self.groups and not self.failed_groups:
             return "nothing to rewrite"
-        failed = f", {several(len(self.failed_groups), 'group')} failed" if self.failed_groups else ""
-        groups = several(len(self.groups), "group")
-        return f"{several(self.files_rewritten, 'file')} rewritten to {self.files_added} in {groups}{failed}"
+        failed = f", {plural(len(self.failed_groups), 'group')} failed" if self.failed_groups else ""
+        groups = plural(len(self.groups), "group")
+        return f"{plural(self.files_rewritten, 'file')} rewritten to {self.files_added} in {groups}{failed}"
 
 
-def _said(counts: list[tuple[int, str, str]]) -> str:
+def _describe_counts(counts: list[tuple[int, str, str]]) -> str:
     """What was done to how many, leaving out what did not happen; things that were named before have no name."""
-    said = (f"{several(count, what) if what else f'{count:,}'} {done}" for count, what, done in counts if count)
+    said = (f"{plural(count, what) if what else f'{count:,}'} {done}" for count, what, done in counts if count)
     return ", ".join(said)
 
 

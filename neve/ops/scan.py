@@ -33,20 +33,20 @@ from pyiceberg.types import IcebergType
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
-from neve.display.format import several
+from neve.display.format import plural
 from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
-from neve.io.untrusted import untrusted
+from neve.io.untrusted import translate_parse_errors
 from neve.ops.context import TableContext
-from neve.ops.plan_scan import plan
+from neve.ops.plan_scan import plan_snapshot_scan
 from neve.ops.results import milliseconds
-from neve.plan.scan import ScanPlan, projected, top_level
+from neve.plan.scan import ScanPlan, project_schema, top_level_column
 from neve.predicate import Predicate, parse
-from neve.predicate.normalize import bound
+from neve.predicate.normalize import normalize_and_bind
 from neve.run.read.scan import read_table
-from neve.run.read.types import Carrier, arrow_type, rounded_by_spark
-from neve.run.spark.expressions import condition
-from neve.run.spark.read import read
-from neve.run.spark.read_columns import by_name, narrowed
+from neve.run.read.types import ArrowFlavor, arrow_type, first_column_rounded_by_spark
+from neve.run.spark.expressions import condition_column
+from neve.run.spark.read import read_dataframe
+from neve.run.spark.read_columns import column_by_name, prune_nested_fields
 from neve.run.spark.session import quiet_errors
 from neve.run.table_facts import TableFacts
 
@@ -82,7 +82,7 @@ class Scan:
             raise UserError(f"Give columns as a list, such as [{columns!r}].")
         time = None if as_of is None else milliseconds(as_of, "as_of")
         snapshot = context.snapshot(snapshot_id, ref, time)
-        schema = _schema(context, snapshot, ref, is_past=snapshot_id is not None or as_of is not None)
+        schema = _schema_to_read(context, snapshot, ref, is_past=snapshot_id is not None or as_of is not None)
         names = None if columns is None else tuple(columns)
         made = cls(context, snapshot, schema, where, names, case_sensitive)
         made._check()
@@ -99,15 +99,15 @@ class Scan:
     def summary(self) -> str:
         """The plan in a few words: files of files, and how many specs they are from."""
         stats, specs = self._plan.stats, len(self._plan.files.spec_ids())
-        return f"{stats.files} of {several(stats.files_considered, 'file')} in {several(specs, 'spec')}"
+        return f"{stats.files} of {plural(stats.files_considered, 'file')} in {plural(specs, 'spec')}"
 
     def to_spark(self) -> DataFrame:
         """The rows as a Spark DataFrame."""
-        with self._plain_errors():
-            rows = read(self.context.spark(), self._plan, self._facts, self._plan.metadata_columns)
+        with self._translate_spark_errors():
+            rows = read_dataframe(self.context.spark(), self._plan, self._facts, self._plan.metadata_columns)
             if self._condition is not None:
                 rows = rows.where(self._condition)
-            return rows if self.columns is None else rows.select(*self._result())
+            return rows if self.columns is None else rows.select(*self._result_columns())
 
     def to_arrow(self, engine: Engine = "auto") -> pa.Table:
         """The rows as an Arrow table in this process.
@@ -118,16 +118,16 @@ class Scan:
         """
         if engine not in ("auto", "spark", "arrow"):
             raise UnknownName("engine", engine, ("auto", "spark", "arrow"))
-        if engine == "arrow" or (engine == "auto" and self._is_read_here):
-            return self._read_here()
-        with self._plain_errors():
+        if engine == "arrow" or (engine == "auto" and self._is_read_locally):
+            return self._read_locally()
+        with self._translate_spark_errors():
             return self.to_spark().toArrow()
 
     def head(self, count: int = 20) -> pa.Table:
         """The first rows as an Arrow table, whichever those are; a table that is large is not read as a whole."""
-        if self._is_read_here:
-            return self._read_here(count)
-        with self._plain_errors():
+        if self._is_read_locally:
+            return self._read_locally(count)
+        with self._translate_spark_errors():
             return self.to_spark().limit(count).toArrow()
 
     def to_pandas(self) -> Any:
@@ -140,7 +140,7 @@ class Scan:
         is_counted = pc.all(pc.greater_equal(files["record_count"], 0), min_count=0).as_py()  # old imports did not
         only_vectors = pc.all(pc.equal(deletes["file_format"], "PUFFIN"), min_count=0).as_py()
         if self.where is not None or not is_counted or not only_vectors:
-            with self._plain_errors():
+            with self._translate_spark_errors():
                 return self.to_spark().count()
         rows, dead = (pc.sum(some["record_count"]).as_py() or 0 for some in (files, deletes))
         return int(rows - dead)
@@ -156,9 +156,9 @@ class Scan:
     def _plan(self) -> ScanPlan:
         context = self.context
         where = self._predicate.expression if self._predicate else None
-        with untrusted(context.iceberg.metadata_location, "a table whose scan can be planned"):
-            always = ("value_counts",) if context.facts.columns_to_place(self.schema) else ()
-            return plan(
+        with translate_parse_errors(context.iceberg.metadata_location, "a table whose scan can be planned"):
+            always = ("value_counts",) if context.facts.columns_that_may_be_missing(self.schema) else ()
+            return plan_snapshot_scan(
                 context.io,
                 context.metadata,
                 self.snapshot,
@@ -185,26 +185,31 @@ class Scan:
     def _columns_compared(self) -> tuple[str, ...]:
         if self._predicate is None or isinstance(self.where, str):
             return self._predicate.columns if self._predicate else ()
-        ids = extract_field_ids(bound(self._predicate.expression, self.schema))
+        ids = extract_field_ids(normalize_and_bind(self._predicate.expression, self.schema))
         return tuple(name for i in sorted(ids) if (name := self.schema.find_column_name(i)) is not None)
 
     @cached_property
-    def _names(self) -> tuple[str, ...]:
+    def _result_names(self) -> tuple[str, ...]:
         """The columns of the result."""
         if self.columns is None:
             return tuple(f.name for f in self.schema.fields)
-        return tuple(dict.fromkeys(top_level(self.schema, n, case_sensitive=self.case_sensitive) for n in self.columns))
+        return tuple(
+            dict.fromkeys(top_level_column(self.schema, n, case_sensitive=self.case_sensitive) for n in self.columns)
+        )
 
     @property
-    def _wanted(self) -> Schema:
+    def _result_schema(self) -> Schema:
         """The columns of the result, without fields of structs that only the condition needs."""
-        return projected(self.schema, self.columns, case_sensitive=self.case_sensitive)[0]
+        return project_schema(self.schema, self.columns, case_sensitive=self.case_sensitive)[0]
 
-    def _result(self) -> list[Column]:
+    def _result_columns(self) -> list[Column]:
         """The columns of the result, made from those that were read."""
-        were_read, wanted = ({f.name: f.field_type for f in s.fields} for s in (self._plan.schema, self._wanted))
+        were_read, wanted = ({f.name: f.field_type for f in s.fields} for s in (self._plan.schema, self._result_schema))
         return [
-            narrowed(by_name(n), were_read[n], wanted[n]).alias(n) if n in wanted else by_name(n) for n in self._names
+            prune_nested_fields(column_by_name(n), were_read[n], wanted[n]).alias(n)
+            if n in wanted
+            else column_by_name(n)
+            for n in self._result_names
         ]
 
     @cached_property
@@ -212,30 +217,30 @@ class Scan:
         """The condition for Spark: text as it was given, an expression as a column."""
         if self.where is None or isinstance(self.where, str):
             return self.where
-        return condition(self.where, self.schema, case_sensitive=self.case_sensitive)
+        return condition_column(self.where, self.schema, case_sensitive=self.case_sensitive)
 
     @property
-    def _is_read_here(self) -> bool:
+    def _is_read_locally(self) -> bool:
         schema = self._plan.schema
-        if self._predicate is not None and not self._predicate.exact:
-            return rounded_by_spark(schema) is not None
+        if self._predicate is not None and not self._predicate.is_exact:
+            return first_column_rounded_by_spark(schema) is not None
         # The types of the result are the same however much there is to read.
         return self._plan.stats.bytes <= _LOCAL_BYTES or not all(_is_carried(f.field_type) for f in schema.fields)
 
-    def _read_here(self, count: int | None = None) -> pa.Table:
+    def _read_locally(self, count: int | None = None) -> pa.Table:
         """The rows read in this process; the condition must be one that can be decided without Spark."""
-        if self._predicate is not None and not self._predicate.exact:
+        if self._predicate is not None and not self._predicate.is_exact:
             raise UnsupportedFeature(
                 f"Cannot apply the condition {self.where!r} outside Spark. Compare columns with values only, "
                 "or read the rows with to_spark()."
             )
         where = self._predicate.expression if self._predicate else None
-        with untrusted(self.context.iceberg.metadata_location, "a table whose rows can be read"):
-            asked = replace(self._plan, schema=self._wanted)
-            return read_table(asked, self._facts, where, count=count).select(self._names)
+        with translate_parse_errors(self.context.iceberg.metadata_location, "a table whose rows can be read"):
+            asked = replace(self._plan, schema=self._result_schema)
+            return read_table(asked, self._facts, where, count=count).select(self._result_names)
 
     @contextmanager
-    def _plain_errors(self) -> Iterator[None]:
+    def _translate_spark_errors(self) -> Iterator[None]:
         """What Spark says about a condition or a file, without its plans and stacks."""
         try:
             with quiet_errors():
@@ -248,10 +253,10 @@ class Scan:
 
     def _check(self) -> None:
         """Refuse an unknown column or a condition that cannot be read, before anything is planned."""
-        self._wanted, self._predicate  # noqa: B018
+        self._result_schema, self._predicate  # noqa: B018
 
 
-def _schema(context: TableContext, snapshot: Snapshot | None, ref: str | None, *, is_past: bool) -> Schema:
+def _schema_to_read(context: TableContext, snapshot: Snapshot | None, ref: str | None, *, is_past: bool) -> Schema:
     """The past is read as it looked then; a branch is read with the columns of today."""
     is_tag = ref in context.metadata.refs and context.metadata.refs[ref].snapshot_ref_type == SnapshotRefType.TAG
     if snapshot is None or snapshot.schema_id is None or not (is_past or is_tag):
@@ -261,4 +266,4 @@ def _schema(context: TableContext, snapshot: Snapshot | None, ref: str | None, *
 
 def _is_carried(kind: IcebergType) -> bool:
     """Whether Spark holds values of a type without changing them."""
-    return arrow_type(kind, Carrier.SPARK) == arrow_type(kind, Carrier.EXACT)
+    return arrow_type(kind, ArrowFlavor.SPARK) == arrow_type(kind, ArrowFlavor.EXACT)

@@ -37,17 +37,17 @@ from neve.ops.context import TableContext
 from neve.ops.inspect import Inspect
 from neve.ops.scan import Scan
 from neve.plan.scan import METADATA_COLUMNS
-from neve.predicate.column_names import quoted
-from neve.predicate.parse import pruning
-from neve.predicate.table_references import TableName, with_tables, without
+from neve.predicate.column_names import quote_name
+from neve.predicate.parse import pruning_expression
+from neve.predicate.table_references import TableName, exclude_columns_from_star, replace_tables
 from neve.run.spark.input_rows import as_dataframe
-from neve.run.spark.session import is_read_otherwise
+from neve.run.spark.session import parses_text_differently
 
-Find: TypeAlias = Callable[[tuple[str, ...]], TableContext | None]
+TableLookup: TypeAlias = Callable[[tuple[str, ...]], TableContext | None]
 """The table of a name, or None for a name the lake does not know; the same state however often it is asked."""
 
 METADATA_TABLES = ("files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree")
-_OF_A_SNAPSHOT = ("files", "entries", "manifests", "partitions", "tree")
+_SNAPSHOT_METADATA_TABLES = ("files", "entries", "manifests", "partitions", "tree")
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class TableRead:
     metadata_table: str | None = None  # read instead of the rows
 
     @property
-    def hidden(self) -> tuple[str, ...]:
+    def metadata_columns(self) -> tuple[str, ...]:
         """The metadata columns that the text asks for; a column of the table's own of that name comes first."""
         own = {name.lower() for name in self.context.metadata.schema().column_names}
-        asked = self.name.asked - own if self.metadata_table is None else ()
+        asked = self.name.underscore_columns - own if self.metadata_table is None else ()
         return tuple(column for column in METADATA_COLUMNS if column in asked)
 
     def is_of(self, context: TableContext) -> bool:
@@ -77,18 +77,18 @@ class Views:
 
     texts: tuple[str, ...]
     tables: tuple[TableRead, ...]
-    names: tuple[str, ...]
+    view_names: tuple[str, ...]
     spark: Callable[[], SparkSession]
 
     @property
-    def text(self) -> str:
+    def single_text(self) -> str:
         """The text, when there is one."""
         (only,) = self.texts
         return only
 
     def close(self) -> None:
         """Drop the views."""
-        _drop(self.spark, self.names)
+        _drop_views(self.spark, self.view_names)
 
     def __enter__(self) -> Views:
         return self
@@ -97,53 +97,55 @@ class Views:
         self.close()
 
 
-def views_of(find: Find, spark: Callable[[], SparkSession], *texts: str) -> Views:
+def register_views(find: TableLookup, spark: Callable[[], SparkSession], *texts: str) -> Views:
     """Register what the texts read of the lake as views; Spark is asked for only when there is something to read."""
     reads: dict[tuple[object, ...], tuple[str, TableRead]] = {}
 
     questionable = [text for text in texts if '"' in text or "\\" in text]
 
     def view(name: TableName) -> str | None:
-        if any(is_read_otherwise(spark(), text) for text in questionable):
+        if any(parses_text_differently(spark(), text) for text in questionable):
             name = replace(name, restriction=None)  # Spark alone knows what the conditions mean
-        state = (name.parts, name.version, name.timestamp, name.restriction, name.asked)
-        if state not in reads and (found := _resolved(find, spark, name)) is not None:
+        state = (name.parts, name.version, name.timestamp, name.restriction, name.underscore_columns)
+        if state not in reads and (found := _resolve_name(find, spark, name)) is not None:
             read, rows = found
             reads[state] = f"neve_{uuid4().hex}", read
             rows.createOrReplaceTempView(reads[state][0])
-        return quoted(reads[state][0]) if state in reads else None
+        return quote_name(reads[state][0]) if state in reads else None
 
     try:
-        rewritten = tuple(with_tables(text, view) for text in texts)
-        shown = dict.fromkeys(column for _, read in reads.values() for column in read.hidden)
-        rewritten = tuple(without(text, shown) for text in rewritten)
+        rewritten = tuple(replace_tables(text, view) for text in texts)
+        shown = dict.fromkeys(column for _, read in reads.values() for column in read.metadata_columns)
+        rewritten = tuple(exclude_columns_from_star(text, shown) for text in rewritten)
     except BaseException:
-        _drop(spark, [name for name, _ in reads.values()])
+        _drop_views(spark, [name for name, _ in reads.values()])
         raise
     return Views(rewritten, tuple(read for _, read in reads.values()), tuple(n for n, _ in reads.values()), spark)
 
 
-def _drop(spark: Callable[[], SparkSession], names: Iterable[str]) -> None:
+def _drop_views(spark: Callable[[], SparkSession], names: Iterable[str]) -> None:
     for name in names:
         spark().catalog.dropTempView(name)
 
 
-def tables_beside(context: TableContext) -> Find:
+def sibling_table_lookup(context: TableContext) -> TableLookup:
     """The tables of the catalog that a table is in; the table itself is found in the state given."""
-    return tables_of(context.catalog, lambda loaded: replace(context, iceberg=loaded), [context])
+    return catalog_table_lookup(context.catalog, lambda loaded: replace(context, iceberg=loaded), [context])
 
 
-def tables_of(
-    catalog: NeveCatalog, context_of: Callable[[IcebergTable], TableContext], known: Iterable[TableContext] = ()
-) -> Find:
+def catalog_table_lookup(
+    catalog: NeveCatalog,
+    context_of: Callable[[IcebergTable], TableContext],
+    loaded_contexts: Iterable[TableContext] = (),
+) -> TableLookup:
     """The tables of a catalog; a name may begin with that of the catalog. Each is loaded once."""
-    states = {context.iceberg.name(): context for context in known}
+    states = {context.iceberg.name(): context for context in loaded_contexts}
 
     @cache
     def find(parts: tuple[str, ...]) -> TableContext | None:
         if parts in states:
             return states[parts]
-        loaded = _loaded(catalog, parts)
+        loaded = _load_or_none(catalog, parts)
         if loaded is not None:
             return context_of(loaded)
         return find(parts[1:]) if len(parts) > 2 and parts[0] == catalog.name else None
@@ -151,80 +153,88 @@ def tables_of(
     return find
 
 
-def _loaded(catalog: NeveCatalog, parts: tuple[str, ...]) -> IcebergTable | None:
+def _load_or_none(catalog: NeveCatalog, parts: tuple[str, ...]) -> IcebergTable | None:
     try:
         return catalog.load_table(identifier_of(parts))
     except (UserError, NoSuchTableError, NoSuchNamespaceError):  # a name that no table of the lake can have
         return None
 
 
-def _resolved(find: Find, spark: Callable[[], SparkSession], name: TableName) -> tuple[TableRead, DataFrame] | None:
+def _resolve_name(
+    find: TableLookup, spark: Callable[[], SparkSession], name: TableName
+) -> tuple[TableRead, DataFrame] | None:
     if (context := find(name.parts)) is not None:
-        return _rows(context, spark, name)
+        return _read_rows(context, spark, name)
     *parts, last = name.parts
     context = find(tuple(parts)) if len(parts) > 1 else None
     if context is None:
         return None
     if last in METADATA_TABLES:
-        return _metadata(context, spark, name, last)
+        return _read_metadata_table(context, spark, name, last)
     kind, _, ref = last.partition("_")
     if kind not in {"branch", "tag"} or not ref:
         raise UnknownName("metadata table", last, METADATA_TABLES, f"table {context.name}")
-    return _rows(context, spark, name, ref)
+    return _read_rows(context, spark, name, ref)
 
 
-def _rows(
+def _read_rows(
     context: TableContext, spark: Callable[[], SparkSession], name: TableName, ref: str | None = None
 ) -> tuple[TableRead, DataFrame]:
-    snapshot_id, said_ref, as_of = _state(context, spark, name)
+    snapshot_id, said_ref, as_of = _requested_state(context, spark, name)
     if ref is not None and (name.version, name.timestamp) != (None, None):
         raise UserError(f"Cannot read {name.name} as of another version: the name already says which one.")
     scan = Scan.of(context, snapshot_id=snapshot_id, ref=ref or said_ref, as_of=as_of)
     read = TableRead(name, context, scan.snapshot)
-    if read.hidden and name.joins_naturally:
-        raise UserError(f"A NATURAL JOIN would join by {', '.join(read.hidden)} too. Name the columns to join by.")
-    columns = (*(f.name for f in scan.schema.fields), *read.hidden) if read.hidden else None
-    return read, replace(scan, where=_where(scan, name), columns=columns).to_spark()
+    if read.metadata_columns and name.joins_naturally:
+        raise UserError(
+            f"A NATURAL JOIN would join by {', '.join(read.metadata_columns)} too. Name the columns to join by."
+        )
+    columns = (*(f.name for f in scan.schema.fields), *read.metadata_columns) if read.metadata_columns else None
+    return read, replace(scan, where=_pruning_filter(scan, name), columns=columns).to_spark()
 
 
-def _where(scan: Scan, name: TableName) -> BooleanExpression | None:
+def _pruning_filter(scan: Scan, name: TableName) -> BooleanExpression | None:
     """What is known of the rows that the text can use, so that files without any are left out."""
     if name.restriction is None:
         return None
     try:
-        found = pruning(
+        found = pruning_expression(
             name.restriction.condition,
             scan.schema,
             time_zone=scan.context.time_zone(),
-            alias=name.called,
-            has_others=name.restriction.has_others,
+            alias=name.qualifier,
+            has_other_tables=name.restriction.has_other_tables,
         )
     except UserError:  # what is wrong with it Spark will say
         return None
     return None if isinstance(found, AlwaysTrue) else found
 
 
-def _metadata(
-    context: TableContext, spark: Callable[[], SparkSession], name: TableName, which: str
+def _read_metadata_table(
+    context: TableContext, spark: Callable[[], SparkSession], name: TableName, metadata_table: str
 ) -> tuple[TableRead, DataFrame]:
-    snapshot = context.snapshot(*_state(context, spark, name))
-    chosen = {"snapshot_id": snapshot.snapshot_id} if snapshot is not None and which in _OF_A_SNAPSHOT else {}
-    found = getattr(Inspect(context), which)(**chosen)
-    return TableRead(name, context, snapshot, which), as_dataframe(spark(), found, context.metadata.schema())
+    snapshot = context.snapshot(*_requested_state(context, spark, name))
+    chosen = (
+        {"snapshot_id": snapshot.snapshot_id}
+        if snapshot is not None and metadata_table in _SNAPSHOT_METADATA_TABLES
+        else {}
+    )
+    found = getattr(Inspect(context), metadata_table)(**chosen)
+    return TableRead(name, context, snapshot, metadata_table), as_dataframe(spark(), found, context.metadata.schema())
 
 
-def _state(
+def _requested_state(
     context: TableContext, spark: Callable[[], SparkSession], name: TableName
 ) -> tuple[int | None, str | None, int | None]:
     """Snapshot id, reference and time in milliseconds: at most one is said."""
     if name.timestamp is not None:
-        return None, None, _milliseconds(spark(), name.timestamp)
+        return None, None, _evaluate_timestamp(spark(), name.timestamp)
     if isinstance(name.version, str) and name.version not in context.metadata.refs and name.version.isdecimal():
         return int(name.version), None, None
     return (None, name.version, None) if isinstance(name.version, str) else (name.version, None, None)
 
 
-def _milliseconds(spark: SparkSession, expression: str) -> int:
+def _evaluate_timestamp(spark: SparkSession, expression: str) -> int:
     """The time an expression says, on the clock of the session."""
     try:
         row = spark.sql(f"SELECT unix_millis(CAST({expression} AS TIMESTAMP))").first()

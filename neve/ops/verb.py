@@ -21,10 +21,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from neve.commit.actions import Action
-from neve.commit.outcome import Committed, Outcome, Rejected, require
-from neve.commit.summary import refuse_own_names
+from neve.commit.outcome import Committed, Outcome, Rejected, require_committed
+from neve.commit.summary import refuse_reserved_properties
 from neve.ops.context import TableContext
-from neve.ops.events import Step, tell
+from neve.ops.events import Step, emit
 
 PlanT = TypeVar("PlanT")
 ResultT = TypeVar("ResultT")
@@ -44,7 +44,7 @@ class Execution:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Report a phase to listeners and measure it."""
-        tell(Step(name))
+        emit(Step(name))
         started = time.perf_counter()
         try:
             yield
@@ -88,7 +88,7 @@ class Verb(ABC, Generic[PlanT, ResultT]):
         self._check()
         context, execution = self._start(), Execution()
         while True:
-            tell(Step("plan"))
+            emit(Step("plan"))
             with self._planned(context) as plan:
                 written = self._write(context, plan, execution)
                 outcome = self._commit(context, plan, written, execution)
@@ -134,7 +134,7 @@ class Verb(ABC, Generic[PlanT, ResultT]):
 
     def _require(self, outcome: Outcome, execution: Execution) -> Committed:
         """Return the commit, or raise the error that says why there is none."""
-        return require(outcome, self.title)
+        return require_committed(outcome, self.title)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class SnapshotVerb(_SnapshotOptions, Verb[PlanT, ResultT]):
 
     def snapshot_property(self, name: str, value: str) -> Self:
         """Add a property to the summary of the snapshot."""
-        refuse_own_names([name])
+        refuse_reserved_properties([name])
         return replace(self, properties={**self.properties, name: value})
 
     def _commit(self, context: TableContext, plan: Any, written: Any, execution: Execution) -> Outcome:

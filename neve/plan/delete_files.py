@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 
-from neve.display.format import several
-from neve.display.html import Explained
-from neve.plan.delete_index import attach, referenced_paths
-from neve.plan.packing import Packed, Rows, in_fixed_order, packed
+from neve.display.format import plural
+from neve.display.html import ExplainMixin
+from neve.plan.delete_index import match_deletes, referenced_paths
+from neve.plan.packing import GroupSlices, Rows, pack_files, sort_by_partition_and_size
 from neve.plan.partition_filter import PartitionFilter
 from neve.plan.ranges import Mask
 from neve.plan.rewrite_options import RewriteOptions
@@ -35,7 +35,7 @@ from neve.tree.entries import Content, EntryTable
 
 
 @dataclass(frozen=True)
-class DeletesPlan(Explained):
+class DeletesPlan(ExplainMixin):
     """The delete files that are replaced, and the data files they apply to; a value: making it touches nothing."""
 
     snapshot_id: int | None
@@ -62,16 +62,16 @@ class DeletesPlan(Explained):
     def explain(self) -> str:
         """The plan in words."""
         if self.is_empty:
-            return f"nothing to rewrite: {several(self.considered, 'delete file')}, none worth it"
+            return f"nothing to rewrite: {plural(self.considered, 'delete file')}, none worth it"
         by_equality = len(self.equality_deletes)
         lines = [
-            f"Rewrite {len(self.replaced)} of {several(self.considered, 'delete file')}, {several(self.bytes, 'byte')}",
+            f"Rewrite {len(self.replaced)} of {plural(self.considered, 'delete file')}, {plural(self.bytes, 'byte')}",
             f"  on       snapshot {self.snapshot_id}",
-            f"  takes    {several(len(self.replaced) - by_equality, 'position delete file')} in "
-            f"{several(len(self.groups), 'group')}",
+            f"  takes    {plural(len(self.replaced) - by_equality, 'position delete file')} in "
+            f"{plural(len(self.groups), 'group')}",
         ]
         lines += [f"  takes    {by_equality} equality delete files"] if by_equality else []
-        return "\n".join([*lines, f"  about    {several(len(self.scan.files), 'data file')}"])
+        return "\n".join([*lines, f"  about    {plural(len(self.scan.files), 'data file')}"])
 
     def __str__(self) -> str:
         return self.explain()
@@ -84,30 +84,32 @@ def plan_delete_rewrite(
     options: RewriteOptions,
     partitions: PartitionFilter,
     *,
-    makes_vectors: bool,
-    one_for_each: bool,
-    equality_too: bool,
+    writes_vectors: bool,
+    one_delete_file_per_data_file: bool,
+    include_equality_deletes: bool,
     snapshot_id: int | None,
 ) -> DeletesPlan:
     """Which of the live delete files of a snapshot are replaced, and for which data files.
 
     With `one_for_each`, every data file gets a delete file of its own, as it has where only one names it.
     """
-    attached = attach(data, deletes)
+    attached = match_deletes(data, deletes)
     keep = partitions.judge(deletes).keep
     content, is_vector = deletes.numpy("content"), _is(deletes, "file_format", "PUFFIN")
     by_position = keep & (content == Content.POSITION_DELETES) & ~is_vector
-    if one_for_each and not options.rewrite_all:
-        by_position &= ~_is_alone(deletes, attached)
-    groups = _all_at_once(by_position) if makes_vectors else _worth_it(deletes, by_position, options)
-    by_equality = np.flatnonzero(keep & (content == Content.EQUALITY_DELETES)) if equality_too else np.array([], int)
+    if one_delete_file_per_data_file and not options.rewrite_all:
+        by_position &= ~_is_only_delete_of_file(deletes, attached)
+    groups = _all_at_once(by_position) if writes_vectors else _groups_worth_rewriting(deletes, by_position, options)
+    by_equality = (
+        np.flatnonzero(keep & (content == Content.EQUALITY_DELETES)) if include_equality_deletes else np.array([], int)
+    )
     chosen = np.concatenate([*groups, by_equality]).astype(np.int64)
     whole = ScanPlan(snapshot_id, schema, data, deletes, attached, AlwaysTrue(), ScanStats())
     scan = whole.only(_touched(data, attached, chosen))
     return DeletesPlan(snapshot_id, scan, deletes.take(chosen), tuple(_renumbered(groups)), len(deletes))
 
 
-def _is_alone(deletes: EntryTable, attached: pa.Table) -> Mask:
+def _is_only_delete_of_file(deletes: EntryTable, attached: pa.Table) -> Mask:
     """Whether a delete file names a live data file that no other positions are about."""
     file, delete = attached["file"].to_numpy(), attached["delete"].to_numpy()
     positions = deletes.numpy("content")[delete] == Content.POSITION_DELETES
@@ -123,22 +125,22 @@ def _all_at_once(chosen: Mask) -> list[Rows]:
     return [rows] if len(rows) else []
 
 
-def _worth_it(deletes: EntryTable, candidates: Mask, options: RewriteOptions) -> list[Rows]:
+def _groups_worth_rewriting(deletes: EntryTable, candidates: Mask, options: RewriteOptions) -> list[Rows]:
     """Groups of delete files of one partition, as compaction makes them of data files."""
     size = deletes.numpy("file_size_in_bytes")
     badly_sized = (size < options.min_file_size) | (size > options.max_file_size) | options.rewrite_all
-    rows, partition = in_fixed_order(deletes, np.flatnonzero(candidates & badly_sized))
+    rows, partition = sort_by_partition_and_size(deletes, np.flatnonzero(candidates & badly_sized))
     if not len(rows):
         return []
-    made = packed(size[rows], partition, options.max_group_size, options.max_group_files)
-    kept = made if options.rewrite_all else made.only(_is_worth_it(made, size[rows], options))
-    kept = kept if options.max_files is None else kept.first_files(options.max_files)
+    made = pack_files(size[rows], partition, options.max_group_size, options.max_group_files)
+    kept = made if options.rewrite_all else made.select(_is_worth_it(made, size[rows], options))
+    kept = kept if options.max_files is None else kept.limit_files(options.max_files)
     return [rows[start:end] for start, end in zip(kept.starts, kept.ends, strict=True)]
 
 
-def _is_worth_it(groups: Packed, sizes: NDArray[np.int64], options: RewriteOptions) -> Mask:
-    total, several = groups.sums(sizes), groups.counts >= 2
-    enough = several & ((groups.counts >= options.min_input_files) | (total > options.target_file_size))
+def _is_worth_it(groups: GroupSlices, sizes: NDArray[np.int64], options: RewriteOptions) -> Mask:
+    total, several = groups.sums(sizes), groups.file_counts >= 2
+    enough = several & ((groups.file_counts >= options.min_input_files) | (total > options.target_file_size))
     return np.asarray(enough | (total > options.max_file_size))
 
 
@@ -159,7 +161,7 @@ def _is(entries: EntryTable, column: str, value: str) -> Mask:
 
 
 @dataclass(frozen=True)
-class DanglingPlan(Explained):
+class DanglingPlan(ExplainMixin):
     """The delete files of a snapshot that apply to nothing."""
 
     snapshot_id: int | None
@@ -174,17 +176,17 @@ class DanglingPlan(Explained):
     def explain(self) -> str:
         """The plan in words, with every path."""
         if not len(self.deletes):
-            return f"nothing to remove: {several(self.delete_files, 'delete file')}, all of live data files"
+            return f"nothing to remove: {plural(self.delete_files, 'delete file')}, all of live data files"
         rows = zip(*(self.deletes[n].to_pylist() for n in ("content", "spec_id", "file_path")), strict=True)
         lines = [f"  {_KINDS[Content(content)]} deletes of spec {spec}: {path}" for content, spec, path in rows]
-        return "\n".join([f"remove {len(self.deletes)} of {several(self.delete_files, 'delete file')}", *lines])
+        return "\n".join([f"remove {len(self.deletes)} of {plural(self.delete_files, 'delete file')}", *lines])
 
 
 _KINDS = {Content.POSITION_DELETES: "position", Content.EQUALITY_DELETES: "equality"}
 
 
-def dangling(data: EntryTable, deletes: EntryTable) -> EntryTable:
+def dangling_deletes(data: EntryTable, deletes: EntryTable) -> EntryTable:
     """The delete files that apply to none of the data files; both are live, deletes with the bounds of their paths."""
     applies = np.zeros(len(deletes), bool)
-    applies[attach(data, deletes)["delete"].to_numpy()] = True
+    applies[match_deletes(data, deletes)["delete"].to_numpy()] = True
     return deletes.filter(pa.array(~applies))

@@ -31,10 +31,10 @@ import pyarrow.compute as pc
 from pyiceberg.types import NestedField, StringType
 
 from neve.errors import TableError
-from neve.io.paths import canonical_all
+from neve.io.paths import canonical_path_all
 from neve.model.partition import Specs
-from neve.model.values import decode
-from neve.plan.metrics_filter import FileRanges, of_field
+from neve.model.values import decode_values
+from neve.plan.metrics_filter import FileRanges, values_of_field
 from neve.plan.ranges import FieldRange, Mask
 from neve.tree.entries import Content, EntryTable
 
@@ -43,7 +43,7 @@ Pairs = tuple[Rows, Rows]  # rows of data files, rows of delete files
 Side = Literal["left", "right"]  # numbers below the limit, or up to it
 
 NO_PAIRS: Pairs = (np.empty(0, np.int64), np.empty(0, np.int64))
-BLOCK = 1 << 22
+PAIRS_PER_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Runs:
 
     def blocks(self) -> Iterator[Pairs]:
         """The pairs in portions of some million, whole delete files each."""
-        block = (np.cumsum(self.counts) - self.counts) // BLOCK
+        block = (np.cumsum(self.counts) - self.counts) // PAIRS_PER_BLOCK
         edges = [*np.flatnonzero(np.diff(block, prepend=-1)).tolist(), len(self.counts)]
         for start, stop in pairwise(edges):
             yield self.pairs(start, stop)
@@ -72,28 +72,35 @@ class Runs:
 NO_RUNS = Runs(*(np.empty(0, np.int64) for _ in range(4)))
 
 
-def runs(data: Rows, data_number: Rows, deletes: Rows, limit: Rows, rows: Rows, side: Side) -> Runs:
+def find_runs(
+    data_codes: Rows,
+    data_sequence_numbers: Rows,
+    delete_codes: Rows,
+    max_sequence_numbers: Rows,
+    delete_rows: Rows,
+    side: Side,
+) -> Runs:
     """The data files with the code of each delete file and a number within its limit; a code below zero has none."""
-    order = np.lexsort((data_number, data))
-    ranks, numbers = _dense(data_number[order], limit)
+    order = np.lexsort((data_sequence_numbers, data_codes))
+    ranks, numbers = _dense(data_sequence_numbers[order], max_sequence_numbers)
     width = int(max(ranks.max(initial=0), numbers.max(initial=0))) + 2
-    keys = data[order] * width + ranks
-    first = np.searchsorted(keys, deletes * width)
-    last = np.searchsorted(keys, deletes * width + numbers, side=side)
-    return Runs(order, first, np.where(deletes < 0, 0, np.maximum(last - first, 0)), rows)
+    keys = data_codes[order] * width + ranks
+    first = np.searchsorted(keys, delete_codes * width)
+    last = np.searchsorted(keys, delete_codes * width + numbers, side=side)
+    return Runs(order, first, np.where(delete_codes < 0, 0, np.maximum(last - first, 0)), delete_rows)
 
 
-def places(values: pa.Array, known: pa.Array) -> Rows:
+def index_in(values: pa.Array, value_set: pa.Array) -> Rows:
     """The place of each value in a list, -1 where it is not there."""
-    return np.asarray(pc.index_in(values, value_set=known).fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    return np.asarray(pc.index_in(values, value_set=value_set).fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
-def where(pairs: Pairs, mask: np.ndarray[Any, Any]) -> Pairs:
+def filter_pairs(pairs: Pairs, mask: np.ndarray[Any, Any]) -> Pairs:
     """The pairs a mask selects."""
     return pairs[0][mask], pairs[1][mask]
 
 
-def concat(pairs: Sequence[Pairs]) -> Pairs:
+def concat_pairs(pairs: Sequence[Pairs]) -> Pairs:
     """Several pairs of columns as one."""
     return (np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])) if pairs else NO_PAIRS
 
@@ -104,14 +111,14 @@ def _dense(one: Rows, other: Rows) -> tuple[Rows, Rows]:
 
 
 PATH_FIELD_ID = 2147483546
-NEWEST = np.iinfo(np.int64).max  # a file that is not committed yet is newer than all that are
+NEWEST_SEQUENCE_NUMBER = np.iinfo(np.int64).max  # a file that is not committed yet is newer than all that are
 
 
-def attach(data: EntryTable, deletes: EntryTable) -> pa.Table:
+def match_deletes(data: EntryTable, deletes: EntryTable) -> pa.Table:
     """The pairs of data file and delete file that belong together, as row numbers, sorted by data file."""
     if not len(data) or not len(deletes):
-        return _table(NO_PAIRS)
-    return _Matching(data, deletes).table()
+        return _pairs_as_table(NO_PAIRS)
+    return _DeleteMatcher(data, deletes).pairs_table()
 
 
 def referenced_paths(deletes: EntryTable) -> pa.Array:
@@ -119,44 +126,46 @@ def referenced_paths(deletes: EntryTable) -> pa.Array:
     named = deletes["referenced_data_file"].combine_chunks()
     if not deletes.has("lower_bounds", "upper_bounds"):
         return named
-    lower, upper = (of_field(deletes[name], PATH_FIELD_ID) for name in ("lower_bounds", "upper_bounds"))
-    single = decode(pc.if_else(pc.equal(lower, upper), lower, pa.scalar(None, pa.binary())), StringType())
+    lower, upper = (values_of_field(deletes[name], PATH_FIELD_ID) for name in ("lower_bounds", "upper_bounds"))
+    single = decode_values(pc.if_else(pc.equal(lower, upper), lower, pa.scalar(None, pa.binary())), StringType())
     of_positions = pc.equal(deletes["content"].combine_chunks(), int(Content.POSITION_DELETES))
     return pc.coalesce(named, pc.if_else(of_positions, single, pa.scalar(None, pa.string())))
 
 
 @dataclass(frozen=True)
-class _Matching:
+class _DeleteMatcher:
     """Data files and delete files with what is needed to bring them together."""
 
     data: EntryTable
     deletes: EntryTable
 
-    def table(self) -> pa.Table:
+    def pairs_table(self) -> pa.Table:
         self.refuse_vectors_without_file()
-        vectors = self.by_path(self.is_vector)
+        vectors = self.pairs_by_path(self.is_vector)
         self.refuse_other_partitions(vectors)
         self.refuse_second_vectors(vectors)
         self.refuse_old_vectors(vectors)
         has_vector = np.zeros(len(self.data), bool)
         has_vector[vectors[0]] = True
-        positions = (where(pairs, ~has_vector[pairs[0]]) for pairs in self.positions())
-        pairs = [vectors, *positions, *self.equalities()]
-        return _table(concat(pairs))
+        positions = (filter_pairs(pairs, ~has_vector[pairs[0]]) for pairs in self.position_delete_pairs())
+        pairs = [vectors, *positions, *self.equality_delete_pairs()]
+        return _pairs_as_table(concat_pairs(pairs))
 
-    def positions(self) -> Iterator[Pairs]:
-        alone = self.is_position & ~self.is_vector & self.names_file
-        named = self.by_path(alone)
+    def position_delete_pairs(self) -> Iterator[Pairs]:
+        alone = self.is_position & ~self.is_vector & self.names_one_data_file
+        named = self.pairs_by_path(alone)
         self.refuse_other_partitions(named)
-        yield where(named, self.deletes_number[named[1]] >= self.data_number[named[0]])
-        yield self.within_path_bounds(self.by_partition(self.is_position & ~self.names_file, "right").pairs())
+        yield filter_pairs(named, self.delete_sequence_numbers[named[1]] >= self.data_sequence_numbers[named[0]])
+        yield self.filter_by_path_bounds(
+            self.runs_by_partition(self.is_position & ~self.names_one_data_file, "right").pairs()
+        )
 
-    def equalities(self) -> Iterator[Pairs]:
+    def equality_delete_pairs(self) -> Iterator[Pairs]:
         equality = self.deletes.numpy("content") == Content.EQUALITY_DELETES
         self.refuse_without_columns(equality)
-        everywhere = equality & np.isin(self.deletes.numpy("spec_id"), self.unpartitioned)
-        yield self.overlapping(self.everywhere(everywhere))
-        yield self.overlapping(self.by_partition(equality & ~everywhere, "left"))
+        everywhere = equality & np.isin(self.deletes.numpy("spec_id"), self.unpartitioned_spec_ids)
+        yield self.filter_by_column_ranges(self.runs_over_all_data_files(everywhere))
+        yield self.filter_by_column_ranges(self.runs_by_partition(equality & ~everywhere, "left"))
 
     # -- facts ------------------------------------------------------------------------------------------------------
 
@@ -174,29 +183,29 @@ class _Matching:
         return self.is_position & pc.equal(formats, "PUFFIN").fill_null(False).to_numpy()
 
     @cached_property
-    def references(self) -> pa.Array:
+    def referenced_data_files(self) -> pa.Array:
         return referenced_paths(self.deletes)
 
     @cached_property
-    def paths(self) -> pa.Array:
+    def canonical_data_paths(self) -> pa.Array:
         """The data files, spelled in one way: who wrote a delete file may have spelled them in another."""
-        return canonical_all(self.data["file_path"])
+        return canonical_path_all(self.data["file_path"])
 
     @cached_property
-    def names_file(self) -> Mask:
-        return self.references.is_valid().to_numpy(zero_copy_only=False)
+    def names_one_data_file(self) -> Mask:
+        return self.referenced_data_files.is_valid().to_numpy(zero_copy_only=False)
 
     @cached_property
-    def unpartitioned(self) -> list[int]:
+    def unpartitioned_spec_ids(self) -> list[int]:
         return [s for s in self.deletes.spec_ids() if self.specs.is_unpartitioned(s)]
 
     @cached_property
-    def data_number(self) -> Rows:
-        return _numbers(self.data)
+    def data_sequence_numbers(self) -> Rows:
+        return _sequence_numbers(self.data)
 
     @cached_property
-    def deletes_number(self) -> Rows:
-        return _numbers(self.deletes)
+    def delete_sequence_numbers(self) -> Rows:
+        return _sequence_numbers(self.deletes)
 
     @cached_property
     def partitions(self) -> tuple[Rows, Rows]:
@@ -208,60 +217,64 @@ class _Matching:
 
     # -- bringing together ------------------------------------------------------------------------------------------
 
-    def by_path(self, chosen: Mask) -> Pairs:
+    def pairs_by_path(self, chosen: Mask) -> Pairs:
         """The chosen delete files with the data file each names."""
         rows = np.flatnonzero(chosen)
         if not len(rows):
             return NO_PAIRS
-        paths = canonical_all(self.references.take(pa.array(rows)))
+        paths = canonical_path_all(self.referenced_data_files.take(pa.array(rows)))
         known = paths.drop_null().unique()
-        data = places(self.paths, known)
-        newest = np.full(len(rows), NEWEST)
-        return runs(data, self.data_number, places(paths, known), newest, rows, "right").pairs()
+        data = index_in(self.canonical_data_paths, known)
+        newest = np.full(len(rows), NEWEST_SEQUENCE_NUMBER)
+        return find_runs(data, self.data_sequence_numbers, index_in(paths, known), newest, rows, "right").pairs()
 
-    def by_partition(self, chosen: Mask, side: Side) -> Runs:
+    def runs_by_partition(self, chosen: Mask, side: Side) -> Runs:
         """The chosen delete files with the data files of their partition that are old enough."""
         rows = np.flatnonzero(chosen)
         if not len(rows):
             return NO_RUNS
         data, deletes = self.partitions
-        return runs(data, self.data_number, deletes[rows], self.deletes_number[rows], rows, side)
+        return find_runs(
+            data, self.data_sequence_numbers, deletes[rows], self.delete_sequence_numbers[rows], rows, side
+        )
 
-    def everywhere(self, chosen: Mask) -> Runs:
+    def runs_over_all_data_files(self, chosen: Mask) -> Runs:
         """The chosen delete files with every data file that is old enough."""
         rows = np.flatnonzero(chosen)
         same, code = np.zeros(len(self.data), np.int64), np.zeros(len(rows), np.int64)
-        return runs(same, self.data_number, code, self.deletes_number[rows], rows, "left")
+        return find_runs(same, self.data_sequence_numbers, code, self.delete_sequence_numbers[rows], rows, "left")
 
-    def within_path_bounds(self, pairs: Pairs) -> Pairs:
+    def filter_by_path_bounds(self, pairs: Pairs) -> Pairs:
         """Without the pairs whose data file lies outside the paths the delete file is about."""
         if not len(pairs[0]) or not self.deletes.has("lower_bounds", "upper_bounds"):
             return pairs
-        bounds = [of_field(self.deletes[n], PATH_FIELD_ID) for n in ("lower_bounds", "upper_bounds")]
-        outside = _outside(self.data["file_path"].combine_chunks(), bounds, pairs)
+        bounds = [values_of_field(self.deletes[n], PATH_FIELD_ID) for n in ("lower_bounds", "upper_bounds")]
+        outside = _is_outside_bounds(self.data["file_path"].combine_chunks(), bounds, pairs)
         if outside.any():
-            outside &= _outside(self.paths, [canonical_all(decode(b, StringType())) for b in bounds], pairs)
-        return where(pairs, ~outside)
+            outside &= _is_outside_bounds(
+                self.canonical_data_paths, [canonical_path_all(decode_values(b, StringType())) for b in bounds], pairs
+            )
+        return filter_pairs(pairs, ~outside)
 
-    def overlapping(self, runs: Runs) -> Pairs:
+    def filter_by_column_ranges(self, runs: Runs) -> Pairs:
         """The pairs of equality delete file and data file that have something in common in every column compared."""
         if not (self.data.has("lower_bounds") and self.deletes.has("lower_bounds")):
             return runs.pairs()
-        return concat([self._overlapping(pairs) for pairs in runs.blocks()])
+        return concat_pairs([self._filter_block_by_column_ranges(pairs) for pairs in runs.blocks()])
 
-    def _overlapping(self, pairs: Pairs) -> Pairs:
-        for comparing, data, deletes in self.compared:
+    def _filter_block_by_column_ranges(self, pairs: Pairs) -> Pairs:
+        for comparing, data, deletes in self.compared_column_ranges:
             meet = data.take(pairs[0]).overlaps(deletes.take(pairs[1]))
-            pairs = where(pairs, meet | ~comparing[pairs[1]])
+            pairs = filter_pairs(pairs, meet | ~comparing[pairs[1]])
         return pairs
 
     @cached_property
-    def compared(self) -> list[tuple[Mask, FieldRange, FieldRange]]:
+    def compared_column_ranges(self) -> list[tuple[Mask, FieldRange, FieldRange]]:
         """Per column of some equality delete: which delete files compare it, its ranges in data and in delete files."""
         ids = self.deletes["equality_ids"].combine_chunks()
         fields = [f for i in ids.flatten().unique().to_pylist() if (f := self._column(i)) is not None]
         data, deletes = FileRanges(self.data), FileRanges(self.deletes)
-        return [(_lists_with(ids, f.field_id), data.of(f), deletes.of(f)) for f in fields]
+        return [(_list_contains(ids, f.field_id), data.of(f), deletes.of(f)) for f in fields]
 
     def _column(self, field_id: int) -> NestedField | None:
         """A column as the newest schema that has it knows it."""
@@ -294,17 +307,17 @@ class _Matching:
             )
 
     def refuse_old_vectors(self, vectors: Pairs) -> None:
-        old = np.flatnonzero(self.deletes_number[vectors[1]] < self.data_number[vectors[0]])
+        old = np.flatnonzero(self.delete_sequence_numbers[vectors[1]] < self.data_sequence_numbers[vectors[0]])
         if len(old):
             file, delete = int(vectors[0][old[0]]), int(vectors[1][old[0]])
             raise TableError(
                 f"Deletion vector {self._path(self.deletes, delete)} is older than its data file "
-                f"{self._path(self.data, file)}: sequence number {self.deletes_number[delete]} is less than "
-                f"{self.data_number[file]}. Find out who wrote it."
+                f"{self._path(self.data, file)}: sequence number {self.delete_sequence_numbers[delete]} is less than "
+                f"{self.data_sequence_numbers[file]}. Find out who wrote it."
             )
 
     def refuse_vectors_without_file(self) -> None:
-        if (bare := np.flatnonzero(self.is_vector & ~self.names_file)).size:
+        if (bare := np.flatnonzero(self.is_vector & ~self.names_one_data_file)).size:
             path = self._path(self.deletes, int(bare[0]))
             raise TableError(f"Deletion vector {path} names no data file; its entry is corrupt.")
 
@@ -319,7 +332,7 @@ class _Matching:
         return str(entries["file_path"][row].as_py())
 
 
-def _outside(paths: pa.Array, bounds: list[pa.Array], pairs: Pairs) -> Mask:
+def _is_outside_bounds(paths: pa.Array, bounds: list[pa.Array], pairs: Pairs) -> Mask:
     """Where the path of a data file is not within the bounds of a delete file."""
     at, found = pa.array(pairs[1]), paths.cast(pa.binary()).take(pa.array(pairs[0]))
     lower, upper = (bound.cast(pa.binary()).take(at) for bound in bounds)
@@ -327,11 +340,11 @@ def _outside(paths: pa.Array, bounds: list[pa.Array], pairs: Pairs) -> Mask:
     return np.asarray(outside.fill_null(False).to_numpy(zero_copy_only=False), bool)
 
 
-def _numbers(entries: EntryTable) -> Rows:
-    return np.asarray(entries["sequence_number"].fill_null(NEWEST).to_numpy(), np.int64)
+def _sequence_numbers(entries: EntryTable) -> Rows:
+    return np.asarray(entries["sequence_number"].fill_null(NEWEST_SEQUENCE_NUMBER).to_numpy(), np.int64)
 
 
-def _lists_with(lists: pa.Array, value: int) -> Mask:
+def _list_contains(lists: pa.Array, value: int) -> Mask:
     found = np.zeros(len(lists), bool)
     offsets = lists.offsets.to_numpy()
     hits = np.flatnonzero(lists.values.to_numpy(zero_copy_only=False)[offsets[0] : offsets[-1]] == value) + offsets[0]
@@ -339,6 +352,6 @@ def _lists_with(lists: pa.Array, value: int) -> Mask:
     return found
 
 
-def _table(pairs: Pairs) -> pa.Table:
+def _pairs_as_table(pairs: Pairs) -> pa.Table:
     order = np.lexsort((pairs[1], pairs[0]))
     return pa.table({"file": pa.array(pairs[0][order], pa.int64()), "delete": pa.array(pairs[1][order], pa.int64())})

@@ -1,6 +1,6 @@
 """Which files a predicate on rows concerns: those that may hold a matching row, and those that hold nothing else.
 
-The predicate is projected into the spec of each file. `may_match` keeps what cannot be excluded, `must_match` only
+The predicate is projected into the spec of each file. `row_groups_that_may_match` keeps what cannot be excluded, `must_match` only
 what is proven.
 """
 
@@ -55,22 +55,22 @@ class RowFilter:
         if not len(files):
             return np.zeros(0, bool)
         keep = self._partitions.judge(files).keep
-        found = keep & self._proven(files, self._partitions.predicate)
+        found = keep & self._is_proven(files, self._partitions.predicate)
         undecided = np.flatnonzero(keep & ~found)
         if len(undecided):
-            found[undecided] = self._proven_in_parts(files.take(undecided), self._partitions.predicate)
+            found[undecided] = self._is_proven_in_parts(files.take(undecided), self._partitions.predicate)
         return found
 
-    def _proven(self, files: EntryTable, predicate: BooleanExpression) -> Mask:
+    def _is_proven(self, files: EntryTable, predicate: BooleanExpression) -> Mask:
         """Where a predicate is proven. Statistics of a delete file tell nothing about the rows it deletes."""
         by_statistics = metrics_filter.must_match(files, predicate) & (files.numpy("content") == Content.DATA)
         return replace(self._partitions, predicate=predicate).covers(files) | by_statistics
 
-    def _proven_in_parts(self, files: EntryTable, predicate: BooleanExpression) -> Mask:
+    def _is_proven_in_parts(self, files: EntryTable, predicate: BooleanExpression) -> Mask:
         match predicate:
             case And(left=left, right=right):
-                return self._proven_in_parts(files, left) & self._proven_in_parts(files, right)
+                return self._is_proven_in_parts(files, left) & self._is_proven_in_parts(files, right)
             case Or(left=left, right=right):
-                return self._proven_in_parts(files, left) | self._proven_in_parts(files, right)
+                return self._is_proven_in_parts(files, left) | self._is_proven_in_parts(files, right)
             case _:
-                return self._proven(files, predicate)
+                return self._is_proven(files, predicate)

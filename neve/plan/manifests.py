@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyiceberg.transforms import VoidTransform
 
-from neve.display.format import several
-from neve.display.html import Explained
+from neve.display.format import plural
+from neve.display.html import ExplainMixin
 from neve.errors import UnknownName
 from neve.model.partition import Specs
 from neve.tree.entries import EntryTable, Manifest
@@ -43,7 +43,7 @@ class ManifestGroup:
 
 
 @dataclass(frozen=True)
-class ManifestPlan(Explained):
+class ManifestPlan(ExplainMixin):
     """The manifests of a snapshot that are rewritten."""
 
     snapshot_id: int | None
@@ -63,16 +63,16 @@ class ManifestPlan(Explained):
     def explain(self) -> str:
         """The plan in words."""
         if not self.groups:
-            return f"nothing to rewrite: {several(self.manifests_kept, 'manifest')}, as it should be"
-        return "\n".join([*map(_explained, self.groups), f"keep {several(self.manifests_kept, 'manifest')}"])
+            return f"nothing to rewrite: {plural(self.manifests_kept, 'manifest')}, as it should be"
+        return "\n".join([*map(_describe_group, self.groups), f"keep {plural(self.manifests_kept, 'manifest')}"])
 
 
-def _explained(group: ManifestGroup) -> str:
+def _describe_group(group: ManifestGroup) -> str:
     kind = "delete" if group.is_deletes else "data"
     if not group.pieces:
-        return f"drop {several(len(group.manifests), f'{kind} manifest')} of spec {group.spec_id}: {group.reason}"
-    files = f"{several(len(group.entries), f'{kind} file')} of spec {group.spec_id}"
-    return f"rewrite {several(len(group.manifests), 'manifest')} with {files} to {group.pieces}: {group.reason}"
+        return f"drop {plural(len(group.manifests), f'{kind} manifest')} of spec {group.spec_id}: {group.reason}"
+    files = f"{plural(len(group.entries), f'{kind} file')} of spec {group.spec_id}"
+    return f"rewrite {plural(len(group.manifests), 'manifest')} with {files} to {group.pieces}: {group.reason}"
 
 
 def plan_manifests(
@@ -90,12 +90,15 @@ def plan_manifests(
     sorted by those it has, and by all of its own when it has none.
     """
     _refuse_unknown(entries.specs, spec_id, sort_by)
-    found = [_group(manifests, rows, entries, target, sort_by) for rows in _together(manifests, spec_id)]
-    groups = tuple(g for g in map(_worth, found) if g is not None)
+    found = [
+        _build_group(manifests, rows, entries, target, sort_by)
+        for rows in _ordinals_by_kind_and_spec(manifests, spec_id)
+    ]
+    groups = tuple(g for g in map(_part_worth_rewriting, found) if g is not None)
     return ManifestPlan(snapshot_id, groups, len(manifests) - sum(len(g.manifests) for g in groups))
 
 
-def _together(manifests: Sequence[Manifest], spec_id: int | None) -> Iterator[list[int]]:
+def _ordinals_by_kind_and_spec(manifests: Sequence[Manifest], spec_id: int | None) -> Iterator[list[int]]:
     """The ordinals of the manifests of each spec and kind, data before deletes."""
     keys = [(m.is_deletes, m.spec_id) for m in manifests]
     for key in sorted(set(keys)):
@@ -103,19 +106,19 @@ def _together(manifests: Sequence[Manifest], spec_id: int | None) -> Iterator[li
             yield [at for at, other in enumerate(keys) if other == key]
 
 
-def _group(
+def _build_group(
     manifests: Sequence[Manifest], rows: list[int], entries: EntryTable, target: int, sort_by: Sequence[str] | None
 ) -> ManifestGroup:
     """Manifests of one spec and kind, whether they are worth rewriting or not."""
     own = tuple(manifests[at] for at in rows)
     live = entries.filter(pa.array(np.isin(entries.numpy("manifest"), rows)))
     live = live.with_columns(manifest=np.searchsorted(rows, live.numpy("manifest")))
-    reason = _reason(own, live, target, sort_by) if len(live) else ""
+    reason = _rewrite_reason(own, live, target, sort_by) if len(live) else ""
     pieces = max(1, -(-_live_bytes(own) // target))
     return ManifestGroup(own[0].spec_id, own[0].is_deletes, own, live, pieces, reason)
 
 
-def _worth(group: ManifestGroup) -> ManifestGroup | None:
+def _part_worth_rewriting(group: ManifestGroup) -> ManifestGroup | None:
     """What of a group is rewritten: all of it, or those manifests that only say which files have gone.
 
     Such a manifest would keep its spec in the table for ever. Its own snapshot still has it, and says what it did.
@@ -130,7 +133,7 @@ def _worth(group: ManifestGroup) -> ManifestGroup | None:
     return replace(group, manifests=empty, entries=nothing, pieces=0, reason="their files are gone")
 
 
-def _reason(manifests: Sequence[Manifest], live: EntryTable, target: int, sort_by: Sequence[str] | None) -> str:
+def _rewrite_reason(manifests: Sequence[Manifest], live: EntryTable, target: int, sort_by: Sequence[str] | None) -> str:
     """Why manifests of one spec and kind are worth rewriting; empty when they are not."""
     holding = [m for m in manifests if m.may_hold_live_files]
     needed = max(1, -(-_live_bytes(holding) // max(1, int(target * _TOO_SMALL))))
@@ -140,7 +143,7 @@ def _reason(manifests: Sequence[Manifest], live: EntryTable, target: int, sort_b
     large = [m for m, count in zip(manifests, counts, strict=True) if m.length > target * _TOO_LARGE and count > 1]
     if large:
         return "some are large"
-    return "their partitions overlap" if _overlap(live, sort_by) else ""
+    return "their partitions overlap" if _have_overlapping_ranges(live, sort_by) else ""
 
 
 def _live_bytes(manifests: Sequence[Manifest]) -> int:
@@ -149,10 +152,10 @@ def _live_bytes(manifests: Sequence[Manifest]) -> int:
     return sum(length * live // (live + dead) if live + dead else length for length, live, dead in shares)
 
 
-def _overlap(live: EntryTable, sort_by: Sequence[str] | None) -> bool:
+def _have_overlapping_ranges(live: EntryTable, sort_by: Sequence[str] | None) -> bool:
     """Whether manifests hold files of the same ranges, beyond a partition that two neighbours share."""
     for spec_id, files in live.by_spec():
-        places, ordinals = _places(files, _columns_at_hand(files.specs, spec_id, sort_by)), files.numpy("manifest")
+        places, ordinals = _value_ranks(files, _columns_at_hand(files.specs, spec_id, sort_by)), files.numpy("manifest")
         holders, of_file = np.unique(ordinals, return_inverse=True)
         first, last = np.full(len(holders), len(files)), np.full(len(holders), -1)
         np.minimum.at(first, of_file, places)
@@ -163,9 +166,9 @@ def _overlap(live: EntryTable, sort_by: Sequence[str] | None) -> bool:
     return False
 
 
-def _places(files: EntryTable, columns: Sequence[str]) -> NDArray[np.int64]:
+def _value_ranks(files: EntryTable, columns: Sequence[str]) -> NDArray[np.int64]:
     """For each file its place among the distinct values of some columns, in their order."""
-    order = _in_order(files, columns)
+    order = _sort_indices(files, columns)
     moves = np.zeros(len(files), bool)
     for column in (files[c].take(order) for c in columns):
         plain = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
@@ -176,7 +179,7 @@ def _places(files: EntryTable, columns: Sequence[str]) -> NDArray[np.int64]:
     return places
 
 
-def clustered(
+def cluster_by_partition(
     entries: EntryTable, spec_id: int, pieces: int, sort_by: Sequence[str] | None = None
 ) -> tuple[EntryTable, ...]:
     """Files of one spec in groups of about the same size, one to a manifest, in the order of some partition fields.
@@ -184,50 +187,50 @@ def clustered(
     `sort_by` names fields of the spec; without it all of them count, in the order of the spec. Files that are equal in
     these fields stay in the order they came, as do the files of an unpartitioned spec.
     """
-    columns = _columns(entries.specs, spec_id, sort_by)
-    entries = entries.take(_in_order(entries, columns)) if columns else entries
+    columns = _sort_columns(entries.specs, spec_id, sort_by)
+    entries = entries.take(_sort_indices(entries, columns)) if columns else entries
     groups = np.array_split(np.arange(len(entries)), max(1, min(pieces, len(entries))))
     return tuple(entries.take(rows) for rows in groups if len(rows))
 
 
-def regrouped(group: ManifestGroup, entries: EntryTable, sort_by: Sequence[str] | None) -> tuple[EntryTable, ...]:
+def regroup_entries(group: ManifestGroup, entries: EntryTable, sort_by: Sequence[str] | None) -> tuple[EntryTable, ...]:
     """The files of a group, given with all their details, as its new manifests hold them."""
     found: list[EntryTable] = []
     for spec_id, files in entries.by_spec():
         pieces = max(1, round(group.pieces * len(files) / len(entries)))
-        found += clustered(files, spec_id, pieces, _names_at_hand(files.specs, spec_id, sort_by))
+        found += cluster_by_partition(files, spec_id, pieces, _sort_fields_of_spec(files.specs, spec_id, sort_by))
     return tuple(found)
 
 
-def _in_order(entries: EntryTable, columns: Sequence[str]) -> pa.Array:
+def _sort_indices(entries: EntryTable, columns: Sequence[str]) -> pa.Array:
     sortable = [c for c in columns if not pa.types.is_null(entries[c].type)]
     if not sortable:
         return pa.array(np.arange(len(entries)))
     return pc.sort_indices(entries.columns, sort_keys=[(column, "ascending") for column in sortable])
 
 
-def _columns(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str]:
+def _sort_columns(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str]:
     """The columns that hold the fields named; a field that was dropped and left void separates nothing."""
-    known = _fields(specs, spec_id)
+    known = _column_by_field_name(specs, spec_id)
     for name in sort_by or ():
         if name not in known:
             raise UnknownName("partition field", name, list(known), f"partition spec {spec_id}")
     return [known[name] for name in (known if sort_by is None else sort_by)]
 
 
-def _fields(specs: Specs, spec_id: int) -> dict[str, str]:
+def _column_by_field_name(specs: Specs, spec_id: int) -> dict[str, str]:
     """The fields of a spec that separate rows, with their columns."""
     fields = zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
     return {f.name: column for f, column in fields if not isinstance(f.transform, VoidTransform)}
 
 
-def _names_at_hand(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str] | None:
-    known = _fields(specs, spec_id)
+def _sort_fields_of_spec(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str] | None:
+    known = _column_by_field_name(specs, spec_id)
     return [name for name in sort_by or () if name in known] or None
 
 
 def _columns_at_hand(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str]:
-    return _columns(specs, spec_id, _names_at_hand(specs, spec_id, sort_by))
+    return _sort_columns(specs, spec_id, _sort_fields_of_spec(specs, spec_id, sort_by))
 
 
 def _refuse_unknown(specs: Specs, spec_id: int | None, sort_by: Sequence[str] | None) -> None:
@@ -235,7 +238,7 @@ def _refuse_unknown(specs: Specs, spec_id: int | None, sort_by: Sequence[str] | 
     if spec_id is not None and spec_id not in specs.by_id:
         raise UnknownName("partition spec", spec_id, sorted(specs.by_id), "the table")
     asked = sorted(specs.by_id) if spec_id is None else [spec_id]
-    known = list(dict.fromkeys(name for s in asked for name in _fields(specs, s)))
+    known = list(dict.fromkeys(name for s in asked for name in _column_by_field_name(specs, s)))
     for name in sort_by or ():
         if name not in known:
             where = "the table" if spec_id is None else f"partition spec {spec_id}"

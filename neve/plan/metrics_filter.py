@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.types import DateType, DoubleType, FloatType, NestedField, UUIDType
 
-from neve.model.values import comparable, ordered
+from neve.model.values import decode_comparable, to_comparable
 from neve.plan import ranges
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
 from neve.tree.entries import EntryTable, statistic_column
@@ -37,10 +37,10 @@ def must_match(entries: EntryTable, bound: BooleanExpression) -> Mask:
     return (rows == 0) | ((rows > 0) & ranges.must_match(FileRanges(entries), bound))
 
 
-def of_field(column: Any, field_id: int) -> pa.Array:
+def values_of_field(column: Any, field_id: int) -> pa.Array:
     """The value each list of (field id, value) has for one field; null where it has none."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    found = [_of_field(chunk, field_id) for chunk in chunks]
+    found = [_values_of_field_in_chunk(chunk, field_id) for chunk in chunks]
     return pa.concat_arrays(found) if found else pa.nulls(0, column.type.value_type.field("value").type)
 
 
@@ -77,7 +77,7 @@ class FileRanges:
         alone = statistic_column(name, field_id)
         if self.entries.has(alone):
             return self.entries[alone].combine_chunks()
-        return of_field(self.entries[name], field_id) if self.entries.has(name) else None
+        return values_of_field(self.entries[name], field_id) if self.entries.has(name) else None
 
     def _bounds(self, field: NestedField, trusted: Mask) -> tuple[pa.Array, pa.Array]:
         lower, upper = (self._bound(name, field, trusted) for name in STATISTICS[3:])
@@ -86,11 +86,11 @@ class FileRanges:
     def _bound(self, name: str, field: NestedField, trusted: Mask) -> pa.Array:
         known = self._statistic(name, field.field_id)
         if known is None:
-            return comparable(pa.nulls(len(self), pa.binary()), field.field_type)
+            return decode_comparable(pa.nulls(len(self), pa.binary()), field.field_type)
         is_typed = self.entries.has(statistic_column(name, field.field_id))
         if is_typed and isinstance(field.field_type, DateType) and pa.types.is_timestamp(known.type):
             known = known.cast(pa.date32(), safe=False)  # the column was promoted since the schema that is asked
-        found = (ordered if is_typed else comparable)(known, field.field_type)
+        found = (to_comparable if is_typed else decode_comparable)(known, field.field_type)
         return found if trusted.all() else pc.if_else(pa.array(trusted), found, pa.scalar(None, found.type))
 
 
@@ -99,7 +99,7 @@ def _record_counts(entries: EntryTable) -> np.ndarray[Any, Any]:
     return np.asarray(entries["record_count"].fill_null(-1).to_numpy(), np.int64)
 
 
-def _of_field(lists: pa.Array, field_id: int) -> pa.Array:
+def _values_of_field_in_chunk(lists: pa.Array, field_id: int) -> pa.Array:
     offsets = lists.offsets.to_numpy()
     keys = lists.values.field("key").to_numpy(zero_copy_only=False)[offsets[0] : offsets[-1]]
     hits = np.flatnonzero(keys == field_id) + offsets[0]

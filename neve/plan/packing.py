@@ -20,7 +20,7 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Packed:
+class GroupSlices:
     """Stretches of files in a fixed order: group n is the rows from `starts[n]` to `ends[n]`, exclusive."""
 
     starts: Rows
@@ -30,25 +30,25 @@ class Packed:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def only(self, chosen: NDArray[np.bool_] | Rows) -> Packed:
+    def select(self, chosen: NDArray[np.bool_] | Rows) -> GroupSlices:
         """Some of the groups."""
-        return Packed(self.starts[chosen], self.ends[chosen], self.partition[chosen])
+        return GroupSlices(self.starts[chosen], self.ends[chosen], self.partition[chosen])
 
-    def first_files(self, most: int) -> Packed:
+    def limit_files(self, most: int) -> GroupSlices:
         """The first groups that together hold at most so many files, the last one cut to fit."""
-        before = np.cumsum(self.counts) - self.counts
-        kept = self.only(before < most)
-        room = min(most, int(self.counts.sum())) - before[: len(kept)]
-        return Packed(kept.starts, np.minimum(kept.ends, kept.starts + room), kept.partition)
+        before = np.cumsum(self.file_counts) - self.file_counts
+        kept = self.select(before < most)
+        room = min(most, int(self.file_counts.sum())) - before[: len(kept)]
+        return GroupSlices(kept.starts, np.minimum(kept.ends, kept.starts + room), kept.partition)
 
     def rows(self) -> Rows:
         """The rows of all groups, one group after the other."""
-        counts = self.counts
+        counts = self.file_counts
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return np.repeat(self.starts, counts) + within
 
     @property
-    def index(self) -> Rows:
+    def index_in_partition(self) -> Rows:
         """The place of each group among those of its partition; groups of one partition follow each other."""
         firsts = np.flatnonzero(np.diff(self.partition, prepend=-1))
         return np.arange(len(self)) - np.repeat(firsts, np.diff(np.append(firsts, len(self))))
@@ -59,12 +59,12 @@ class Packed:
         return np.asarray(total[self.ends] - total[self.starts], np.int64)
 
     @property
-    def counts(self) -> Rows:
+    def file_counts(self) -> Rows:
         """The files in each group."""
         return self.ends - self.starts
 
 
-def in_fixed_order(files: EntryTable, rows: Rows) -> tuple[Rows, Rows]:
+def sort_by_partition_and_size(files: EntryTable, rows: Rows) -> tuple[Rows, Rows]:
     """Some rows by spec, typed partition value, size from large to small and path; and the partition of each.
 
     Partitions are numbered in that order too, so the same files always give the same numbers.
@@ -72,45 +72,45 @@ def in_fixed_order(files: EntryTable, rows: Rows) -> tuple[Rows, Rows]:
     needed = ["spec_id", "file_size_in_bytes", "file_path", *(u.column for u in files.specs.union)]
     some = EntryTable(files.columns.select(needed), files.specs).take(rows)
     codes, keys = some.partition_codes()
-    ranks = _ranks(keys)[codes]
+    ranks = _partition_ranks(keys)[codes]
     table = pa.table({"rank": ranks, "size": some["file_size_in_bytes"], "path": some["file_path"]})
     by = [("rank", "ascending"), ("size", "descending"), ("path", "ascending")]
     order = np.asarray(pc.sort_indices(table, sort_keys=by).to_numpy(), np.int64)
     return rows[order], ranks[order]
 
 
-def packed(sizes: Rows, partitions: Rows, most_bytes: int, most_files: int | None) -> Packed:
+def pack_files(sizes: Rows, partitions: Rows, max_bytes: int, max_files: int | None) -> GroupSlices:
     """Files in order cut into groups: a group is closed when the next file would exceed a limit."""
-    cuts = list(_cuts(sizes, partitions, most_bytes, most_files))
+    cuts = list(_group_slices(sizes, partitions, max_bytes, max_files))
     starts, ends = np.array(cuts, np.int64).reshape(-1, 2).T
-    return Packed(starts, ends, partitions[starts])
+    return GroupSlices(starts, ends, partitions[starts])
 
 
-def _cuts(sizes: Rows, partitions: Rows, most_bytes: int, most_files: int | None) -> Iterator[tuple[int, int]]:
+def _group_slices(sizes: Rows, partitions: Rows, max_bytes: int, max_files: int | None) -> Iterator[tuple[int, int]]:
     before = np.concatenate([[0], np.cumsum(sizes)])
-    most_bytes = min(most_bytes, int(before[-1]))  # "no limit" is often the largest number there is: nothing to add to
+    max_bytes = min(max_bytes, int(before[-1]))  # "no limit" is often the largest number there is: nothing to add to
     firsts = np.flatnonzero(np.diff(partitions, prepend=-1)).tolist()
     for first, end in pairwise([*firsts, len(sizes)]):
         at = first
         while at < end:
-            fits = int(np.searchsorted(before, before[at] + most_bytes, side="right")) - 1
-            stop = min(max(fits, at + 1), end, at + (most_files or end))
+            fits = int(np.searchsorted(before, before[at] + max_bytes, side="right")) - 1
+            stop = min(max(fits, at + 1), end, at + (max_files or end))
             yield at, stop
             at = stop
 
 
-def _ranks(keys: EntryTable) -> Rows:
+def _partition_ranks(keys: EntryTable) -> Rows:
     """The place of each partition by spec and by the values of that spec's own fields, nulls first."""
     ranks, placed = np.zeros(len(keys), np.int64), 0
     spec_ids = keys.numpy("spec_id")
     for spec_id in np.unique(spec_ids):
         rows = np.flatnonzero(spec_ids == spec_id)
-        ranks[rows[_sorted(keys.take(rows), int(spec_id))]] = placed + np.arange(len(rows))
+        ranks[rows[_sort_indices(keys.take(rows), int(spec_id))]] = placed + np.arange(len(rows))
         placed += len(rows)
     return ranks
 
 
-def _sorted(keys: EntryTable, spec_id: int) -> Rows:
+def _sort_indices(keys: EntryTable, spec_id: int) -> Rows:
     columns = [keys[name] for name in keys.specs.columns(spec_id) if not pa.types.is_null(keys[name].type)]
     if not columns:
         return np.arange(len(keys))

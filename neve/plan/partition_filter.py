@@ -27,22 +27,22 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, NestedField, UUIDType
 
-from neve.display.format import several
-from neve.display.html import Summarised
+from neve.display.format import plural
+from neve.display.html import SummaryMixin
 from neve.errors import UserError
 from neve.model.partition import PartitionKey, Specs
-from neve.model.values import comparable, ordered
+from neve.model.values import decode_comparable, to_comparable
 from neve.plan import metrics_filter, projection, ranges
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
-from neve.predicate.normalize import bound
+from neve.predicate.normalize import normalize_and_bind
 from neve.tree.entries import MIXED_SPECS, EntryTable, FieldSummary, Manifest
 
-MOST = 32
+MAX_LISTED = 32
 """How many undecided specs and partitions are listed; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
+class UndecidedPartition:
     """A spec, or one of its partitions, that a filter could not be judged for: its files were taken."""
 
     spec_id: int
@@ -53,7 +53,7 @@ class Undecided:
 
     def __str__(self) -> str:
         where = f"spec {self.spec_id}" + (f", partition {self.partition.values}" if self.partition else "")
-        return f"{where}: {self.why}; {several(self.files, 'file')} of {several(self.partitions, 'partition')} taken"
+        return f"{where}: {self.why}; {plural(self.files, 'file')} of {plural(self.partitions, 'partition')} taken"
 
     def sort_key(self) -> tuple[Any, ...]:
         """By spec, the spec itself first, then its partitions in their order."""
@@ -65,15 +65,15 @@ class Undecided:
 class Diagnostics:
     """What a filter could not decide; empty when every file was judged by the whole filter."""
 
-    undecided: tuple[Undecided, ...] = ()
+    undecided: tuple[UndecidedPartition, ...] = ()
     left_out: int = 0  # undecided specs and partitions that are not listed
     judged_in_part: str | None = None  # the condition, when some of what it says cannot choose files
 
     @classmethod
-    def of(cls, undecided: Iterable[Undecided], judged_in_part: str | None = None) -> Diagnostics:
+    def of(cls, undecided: Iterable[UndecidedPartition], judged_in_part: str | None = None) -> Diagnostics:
         """The first of them by spec and partition, whatever the order they were found in."""
-        found = sorted(undecided, key=Undecided.sort_key)
-        return cls(tuple(found[:MOST]), max(len(found) - MOST, 0), judged_in_part)
+        found = sorted(undecided, key=UndecidedPartition.sort_key)
+        return cls(tuple(found[:MAX_LISTED]), max(len(found) - MAX_LISTED, 0), judged_in_part)
 
     def __bool__(self) -> bool:
         return bool(self.undecided) or self.judged_in_part is not None
@@ -91,7 +91,7 @@ class Diagnostics:
 
 
 # what evaluating a predicate against values it was not made for may raise
-UNEVALUABLE = (
+EVALUATION_ERRORS = (
     ArithmeticError,
     AttributeError,
     LookupError,
@@ -101,7 +101,7 @@ UNEVALUABLE = (
     pa.ArrowException,
 )
 
-_LONGEST = 200  # characters of a reason
+_MAX_REASON_LENGTH = 200  # characters of a reason
 
 Codes = np.ndarray[Any, np.dtype[np.int64]]
 Failures = dict[int, str]  # what went wrong, by row
@@ -109,7 +109,7 @@ Judge = Callable[[ranges.Ranges, BooleanExpression], Mask]
 
 
 @dataclass(frozen=True, slots=True)
-class FilterStats(Summarised):
+class FilterStats(SummaryMixin):
     """How often a partition filter had to keep files it could not judge."""
 
     unevaluable_specs: int = 0  # specs the predicate cannot be projected into
@@ -124,21 +124,21 @@ class PartitionFilterEvaluator:
 
     spec_id: int
     predicate: BooleanExpression | None  # on the columns of the tuple; None: files of the spec are kept
-    why_not: str = ""
+    reason_unevaluable: str = ""
 
     @classmethod
     def from_bound(cls, predicate: BooleanExpression, specs: Specs, spec_id: int) -> PartitionFilterEvaluator:
         """The evaluator of a predicate in normal form that is bound to the table's schema."""
         try:
-            return cls(spec_id, projection.inclusive(predicate, specs, spec_id))
-        except UNEVALUABLE as e:
-            return cls(spec_id, None, _said(e))
+            return cls(spec_id, projection.inclusive_projection(predicate, specs, spec_id))
+        except EVALUATION_ERRORS as e:
+            return cls(spec_id, None, _first_line(e))
 
     def judge(self, keys: EntryTable) -> tuple[Mask, Failures]:
         """Which partitions of the spec may hold a matching row, and which could not be evaluated: those may."""
         if self.predicate is None:
             return np.ones(len(keys), bool), {}
-        return _attempted(keys, self.predicate, ranges.may_match, on_failure=True)
+        return _judge_keys(keys, self.predicate, ranges.may_match, on_failure=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +149,9 @@ class Verdict:
     fail_open: Mask  # kept only because the file's partition could not be judged
     stats: FilterStats
     partitions: Codes  # a number per file, equal for files of one partition
-    undecided: tuple[tuple[Undecided, Codes], ...] = ()  # with the numbers of the partitions it is about
+    undecided: tuple[tuple[UndecidedPartition, Codes], ...] = ()  # with the numbers of the partitions it is about
 
-    def counting(self, candidates: Mask) -> FilterStats:
+    def stats_for(self, candidates: Mask) -> FilterStats:
         """The statistics when only some of the files are candidates for what is planned."""
         return replace(self.stats, fail_open_files=int((self.fail_open & candidates).sum()))
 
@@ -176,7 +176,11 @@ class PartitionFilter:
         cls, expression: BooleanExpression | None, specs: Specs, schema: Schema, *, case_sensitive: bool = True
     ) -> PartitionFilter:
         """The filter of an expression; one that does not fit the schema is an error."""
-        predicate = AlwaysTrue() if expression is None else bound(expression, schema, case_sensitive=case_sensitive)
+        predicate = (
+            AlwaysTrue()
+            if expression is None
+            else normalize_and_bind(expression, schema, case_sensitive=case_sensitive)
+        )
         return cls(specs, predicate, {s: PartitionFilterEvaluator.from_bound(predicate, specs, s) for s in specs.by_id})
 
     def strict(self) -> PartitionFilter:
@@ -195,12 +199,12 @@ class PartitionFilter:
 
     def judge(self, entries: EntryTable) -> Verdict:
         """What the filter says of each file, evaluated once per partition."""
-        self._require_known(entries)
+        self._require_known_specs(entries)
         codes, keys = entries.partition_codes()
         keep, undecided = np.ones(len(keys), bool), [*self._unevaluable(keys)]
         for spec_id, rows in _rows_by_spec(keys):
-            keep[rows], failures = self._evaluable(spec_id).judge(keys.take(rows))
-            undecided += [self._failed(keys, int(rows[at]), why) for at, why in failures.items()]
+            keep[rows], failures = self._evaluator_for(spec_id).judge(keys.take(rows))
+            undecided += [self._undecided_partition(keys, int(rows[at]), why) for at, why in failures.items()]
         opened = np.zeros(len(keys), bool)
         for _, numbers in undecided:
             opened[numbers] = True
@@ -211,39 +215,41 @@ class PartitionFilter:
 
     def may_keep(self, entries: EntryTable) -> Mask:
         """Which files lie in partitions that may match; the same as `judge` says, without counting anything."""
-        self._require_known(entries)
-        return np.ones(len(entries), bool) if self._keeps_all(entries) else self.judge(entries).keep
+        self._require_known_specs(entries)
+        return np.ones(len(entries), bool) if self._keeps_all_specs_of(entries) else self.judge(entries).keep
 
-    def undecided(self, entries: EntryTable, rows: Codes) -> Mask:
+    def is_undecided(self, entries: EntryTable, rows: Codes) -> Mask:
         """Which files at some rows are kept only because their partition could not be judged."""
-        return np.zeros(len(rows), bool) if self._keeps_all(entries) else self.judge(entries.take(rows)).fail_open
+        return (
+            np.zeros(len(rows), bool) if self._keeps_all_specs_of(entries) else self.judge(entries.take(rows)).fail_open
+        )
 
-    def _keeps_all(self, entries: EntryTable) -> bool:
+    def _keeps_all_specs_of(self, entries: EntryTable) -> bool:
         """Whether no partition of the specs that files have can be left out."""
-        return all(self._evaluable(s).predicate is AlwaysTrue() for s in entries.spec_ids())
+        return all(self._evaluator_for(s).predicate is AlwaysTrue() for s in entries.spec_ids())
 
-    def _unevaluable(self, keys: EntryTable) -> Iterator[tuple[Undecided, Codes]]:
+    def _unevaluable(self, keys: EntryTable) -> Iterator[tuple[UndecidedPartition, Codes]]:
         """The specs that cannot express the predicate, with the partitions there are of each."""
         for spec_id in self.unevaluable_specs:
             rows = np.flatnonzero(keys.numpy("spec_id") == spec_id)
-            yield Undecided(spec_id, None, self.evaluators[spec_id].why_not, len(rows), 0), rows
+            yield UndecidedPartition(spec_id, None, self.evaluators[spec_id].reason_unevaluable, len(rows), 0), rows
 
-    def _failed(self, keys: EntryTable, row: int, why: str) -> tuple[Undecided, Codes]:
+    def _undecided_partition(self, keys: EntryTable, row: int, why: str) -> tuple[UndecidedPartition, Codes]:
         """A partition whose evaluation failed."""
         key = keys.partition_key(row)
         if self.is_strict:
             raise self._refusal(f"partition {key.values} of spec {key.spec_id}", "partition", why)
-        return Undecided(key.spec_id, key, why, 1, 0), np.array([row])
+        return UndecidedPartition(key.spec_id, key, why, 1, 0), np.array([row])
 
     def covers(self, entries: EntryTable) -> Mask:
         """The files whose partition alone proves that every row matches."""
-        self._require_known(entries)
+        self._require_known_specs(entries)
         codes, keys = entries.partition_codes()
         inside = np.zeros(len(keys), bool)
         for spec_id, rows in _rows_by_spec(keys):
-            predicate = _attempt(projection.strict, self.predicate, self.specs, spec_id)
+            predicate = _call_or_none(projection.strict_projection, self.predicate, self.specs, spec_id)
             if predicate is not None:
-                inside[rows], _ = _attempted(keys.take(rows), predicate, ranges.must_match, on_failure=False)
+                inside[rows], _ = _judge_keys(keys.take(rows), predicate, ranges.must_match, on_failure=False)
         return inside[codes]
 
     def may_match(self, manifest: Manifest) -> bool:
@@ -252,19 +258,19 @@ class PartitionFilter:
 
     def may_match_each(self, manifests: Sequence[Manifest]) -> Mask:
         """Whether each manifest may list a file of a matching partition; without summaries it may."""
-        found = self._by_statistics(manifests)
+        found = self._may_match_by_statistics(manifests)
         spec_ids = np.array([m.spec_id for m in manifests], np.int64)
         for spec_id in np.unique(spec_ids[spec_ids != MIXED_SPECS]):
-            self.specs.require([int(spec_id)], next(m.path for m in manifests if m.spec_id == spec_id))
-            predicate = self._evaluable(int(spec_id)).predicate
+            self.specs.refuse_unknown_specs([int(spec_id)], next(m.path for m in manifests if m.spec_id == spec_id))
+            predicate = self._evaluator_for(int(spec_id)).predicate
             told = [int(i) for i in np.flatnonzero(spec_ids == spec_id) if self._is_summarised(manifests[int(i)])]
             if predicate is not None and told:
                 summaries = _SummaryRanges(tuple(manifests[i].partitions or () for i in told), self.specs, int(spec_id))
-                judged = _attempt(ranges.may_match, summaries, predicate)
+                judged = _call_or_none(ranges.may_match, summaries, predicate)
                 found[told] &= True if judged is None else judged
         return found
 
-    def _by_statistics(self, manifests: Sequence[Manifest]) -> Mask:
+    def _may_match_by_statistics(self, manifests: Sequence[Manifest]) -> Mask:
         """Which manifests may list a file with a matching row, as far as statistics over all their files tell.
 
         Those of delete files are about the deletes, and say nothing of the rows that these apply to.
@@ -280,7 +286,7 @@ class PartitionFilter:
                 known[1].append(row)
                 known[2].append(at)
         for source, rows, places in sources.values():
-            judged = _attempt(metrics_filter.may_match, source.read().take(rows), self.predicate)
+            judged = _call_or_none(metrics_filter.may_match, source.read().take(rows), self.predicate)
             found[places] = True if judged is None else judged
         return found
 
@@ -288,11 +294,11 @@ class PartitionFilter:
         # a list of another length was written for another spec and says nothing
         return len(manifest.partitions or ()) == len(self.specs[manifest.spec_id].fields) > 0
 
-    def _evaluable(self, spec_id: int) -> PartitionFilterEvaluator:
+    def _evaluator_for(self, spec_id: int) -> PartitionFilterEvaluator:
         evaluator = self.evaluators[spec_id]
         if evaluator.predicate is None and self.is_strict:
             fields = ", ".join(str(f) for f in self.specs[spec_id].fields)
-            raise self._refusal(f"partition spec {spec_id} ({fields})", "spec", evaluator.why_not)
+            raise self._refusal(f"partition spec {spec_id} ({fields})", "spec", evaluator.reason_unevaluable)
         return evaluator
 
     @staticmethod
@@ -302,42 +308,42 @@ class PartitionFilter:
             f"Without strict mode, the files of this {kind} are included."
         )
 
-    def _require_known(self, entries: EntryTable) -> None:
+    def _require_known_specs(self, entries: EntryTable) -> None:
         if unknown := set(entries.spec_ids()) - set(self.specs.by_id):
             row = int(np.flatnonzero(np.isin(entries.numpy("spec_id"), list(unknown)))[0])
-            self.specs.require(unknown, f"file {entries['file_path'][row].as_py()}")
+            self.specs.refuse_unknown_specs(unknown, f"file {entries['file_path'][row].as_py()}")
 
 
 MultiSpecPartitionFilter = PartitionFilter
 """The filter by its longer name: one predicate, an evaluator for every spec the table knows."""
 
 
-def _attempted(
+def _judge_keys(
     keys: EntryTable, predicate: BooleanExpression, judge: Judge, *, on_failure: bool
 ) -> tuple[Mask, Failures]:
     """The judgement of each key and where it failed; keys are judged one by one only when all together fail."""
     try:
         return judge(_TupleRanges(keys), predicate), {}
-    except UNEVALUABLE:
+    except EVALUATION_ERRORS:
         found, failures = np.full(len(keys), on_failure), {}
         for row in range(len(keys)):
             try:
                 found[row] = judge(_TupleRanges(keys.take([row])), predicate)[0]
-            except UNEVALUABLE as e:
-                failures[row] = _said(e)
+            except EVALUATION_ERRORS as e:
+                failures[row] = _first_line(e)
         return found, failures
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """The first line of what an error says, cut to a bearable length."""
     text = next(iter(str(error).splitlines()), "") or type(error).__name__
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_REASON_LENGTH else f"{text[: _MAX_REASON_LENGTH - 1]}…"
 
 
-def _attempt(step: Callable[..., Any], *arguments: Any) -> Any:
+def _call_or_none(step: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return step(*arguments)
-    except UNEVALUABLE:
+    except EVALUATION_ERRORS:
         return None
 
 
@@ -358,7 +364,7 @@ class _TupleRanges:
 
     def of(self, field: NestedField) -> FieldRange:
         values = self.keys[field.name].combine_chunks()
-        known = ordered(values, field.field_type)
+        known = to_comparable(values, field.field_type)
         null = values.is_null().to_numpy(zero_copy_only=False)
         value = known.is_valid().to_numpy(zero_copy_only=False)
         return FieldRange(known, known, null, ~null & ~value, value)
@@ -378,8 +384,8 @@ class _SummaryRanges:
     def of(self, field: NestedField) -> FieldRange:
         at = [f.field_id for f in self.specs[self.spec_id].fields].index(field.field_id)
         column = [s[at] for s in self.summaries]
-        lower = comparable(pa.array([s.lower_bound for s in column], pa.binary()), field.field_type)
-        upper = comparable(pa.array([s.upper_bound for s in column], pa.binary()), field.field_type)
+        lower = decode_comparable(pa.array([s.lower_bound for s in column], pa.binary()), field.field_type)
+        upper = decode_comparable(pa.array([s.upper_bound for s in column], pa.binary()), field.field_type)
         if isinstance(field.field_type, UUIDType):
             lower, upper = safe_uuid_bounds(lower, upper)
         floating = isinstance(field.field_type, FloatType | DoubleType)

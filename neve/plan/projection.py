@@ -34,20 +34,20 @@ from pyiceberg.transforms import DayTransform, TimeTransform, TruncateTransform,
 from pyiceberg.types import DateType, IntegerType, LongType, NestedField
 
 from neve.model.partition import Specs
-from neve.predicate.comparison import make
+from neve.predicate.comparison import make_expression
 from neve.predicate.normalize import all_of, any_of
 
-_MOST_INT, _MOST_LONG = (1 << 31) - 1, (1 << 63) - 1
+_MAX_INT, _MAX_LONG = (1 << 31) - 1, (1 << 63) - 1
 
 
-def inclusive(bound: BooleanExpression, specs: Specs, spec_id: int) -> BooleanExpression:
+def inclusive_projection(bound: BooleanExpression, specs: Specs, spec_id: int) -> BooleanExpression:
     """A bound predicate as one on the tuples of a spec, true for every tuple that may hold a matching row."""
-    return bind(tuple_schema(specs, spec_id), visit(bound, _Inclusive(specs, spec_id)), True)
+    return bind(tuple_schema(specs, spec_id), visit(bound, _InclusiveProjection(specs, spec_id)), True)
 
 
-def strict(bound: BooleanExpression, specs: Specs, spec_id: int) -> BooleanExpression:
+def strict_projection(bound: BooleanExpression, specs: Specs, spec_id: int) -> BooleanExpression:
     """A bound predicate as one on the tuples of a spec, true only for tuples in which every row matches."""
-    return bind(tuple_schema(specs, spec_id), visit(bound, _Strict(specs, spec_id)), True)
+    return bind(tuple_schema(specs, spec_id), visit(bound, _StrictProjection(specs, spec_id)), True)
 
 
 def tuple_schema(specs: Specs, spec_id: int) -> Schema:
@@ -61,7 +61,9 @@ class _Projection(BooleanExpressionVisitor[BooleanExpression]):
         self.specs = specs
         self.fields = tuple(zip(specs.columns(spec_id), specs[spec_id].fields, strict=True))
 
-    def each(self, predicate: BoundPredicate, project: Callable[[PartitionField, str], Any]) -> list[BooleanExpression]:
+    def projections(
+        self, predicate: BoundPredicate, project: Callable[[PartitionField, str], Any]
+    ) -> list[BooleanExpression]:
         """The projections through every field made from the column the predicate names."""
         source = predicate.term.ref().field.field_id
         fields = [(field, column) for column, field in self.fields if field.source_id == source]
@@ -100,66 +102,66 @@ def _wrapped(predicate: BoundPredicate, field: PartitionField, column: str) -> I
 
     A column of longs may have been one of ints when its files were written.
     """
-    for low, high in _overflown(predicate, field):
-        yield all_of((make(GreaterThan, column, low), make(LessThanOrEqual, column, high)))
+    for low, high in _overflow_ranges(predicate, field):
+        yield all_of((make_expression(GreaterThan, column, low), make_expression(LessThanOrEqual, column, high)))
 
 
 def _unwrapped(predicate: BoundPredicate, field: PartitionField, column: str) -> Iterator[BooleanExpression]:
     """Partitions that cannot hold them."""
-    for low, high in _overflown(predicate, field):
-        yield any_of((make(LessThanOrEqual, column, low), make(GreaterThan, column, high)))
+    for low, high in _overflow_ranges(predicate, field):
+        yield any_of((make_expression(LessThanOrEqual, column, low), make_expression(GreaterThan, column, high)))
 
 
-def _overflown(predicate: BoundPredicate, field: PartitionField) -> Iterator[tuple[int, int]]:
+def _overflow_ranges(predicate: BoundPredicate, field: PartitionField) -> Iterator[tuple[int, int]]:
     kind, transform = predicate.term.ref().field.field_type, field.transform
     if isinstance(transform, TruncateTransform) and isinstance(kind, IntegerType | LongType):
-        for most in (_MOST_INT, _MOST_LONG) if isinstance(kind, LongType) else (_MOST_INT,):
+        for most in (_MAX_INT, _MAX_LONG) if isinstance(kind, LongType) else (_MAX_INT,):
             yield most - transform.width, most
 
 
-class _Inclusive(_Projection):
+class _InclusiveProjection(_Projection):
     def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
-        return all_of(self.each(predicate, lambda field, column: self.projected(predicate, field, column)))
+        return all_of(self.projections(predicate, lambda field, column: self.project_field(predicate, field, column)))
 
-    def projected(self, predicate: BoundPredicate, field: PartitionField, column: str) -> BooleanExpression | None:
+    def project_field(self, predicate: BoundPredicate, field: PartitionField, column: str) -> BooleanExpression | None:
         found = field.transform.project(column, predicate)
         if found is not None and self.follows_old_rounding(field):
-            return _higher_too(found)
+            return _include_next_unit(found)
         return None if found is None else any_of((found, *_wrapped(predicate, field, column)))
 
 
-class _Strict(_Projection):
+class _StrictProjection(_Projection):
     def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
-        return any_of(self.each(predicate, lambda field, column: self.projected(predicate, field, column)))
+        return any_of(self.projections(predicate, lambda field, column: self.project_field(predicate, field, column)))
 
-    def projected(self, predicate: BoundPredicate, field: PartitionField, column: str) -> BooleanExpression | None:
+    def project_field(self, predicate: BoundPredicate, field: PartitionField, column: str) -> BooleanExpression | None:
         found = field.transform.strict_project(column, predicate)
         if found is not None and self.follows_old_rounding(field):
-            return _higher_only(found)
+            return _exclude_next_unit(found)
         return None if found is None else all_of((found, *_unwrapped(predicate, field, column)))
 
 
-def _higher_too(predicate: UnboundPredicate) -> UnboundPredicate:
+def _include_next_unit(predicate: UnboundPredicate) -> UnboundPredicate:
     """A predicate on a time unit that also finds the unit after a negative one."""
     make: Any = type(predicate)
     if isinstance(predicate, LessThanOrEqual) and predicate.literal.value < 0:
         return make(predicate.term, predicate.literal.value + 1)
     if isinstance(predicate, EqualTo | In):
-        return _any(In, predicate)
+        return _with_next_units(In, predicate)
     return predicate
 
 
-def _higher_only(predicate: UnboundPredicate) -> UnboundPredicate:
+def _exclude_next_unit(predicate: UnboundPredicate) -> UnboundPredicate:
     """A predicate on a time unit that does not trust the unit after a negative one."""
     make: Any = type(predicate)
     if isinstance(predicate, GreaterThan) and predicate.literal.value < 0:
         return make(predicate.term, predicate.literal.value + 1)
     if isinstance(predicate, NotEqualTo | NotIn):
-        return _any(NotIn, predicate)
+        return _with_next_units(NotIn, predicate)
     return predicate
 
 
-def _any(make: Any, predicate: LiteralPredicate | SetPredicate) -> UnboundPredicate:
+def _with_next_units(make: Any, predicate: LiteralPredicate | SetPredicate) -> UnboundPredicate:
     literals = predicate.literals if isinstance(predicate, SetPredicate) else {predicate.literal}
     values = {v.value for v in literals}
     return make(predicate.term, values | {v + 1 for v in values if v < 0})

@@ -2,7 +2,7 @@
 
 Three things are pruned with the same rules: manifests by their partition summaries, files by their partition tuple, and
 files by their column statistics. All three are ranges: bounds, and whether a null, a NaN or an ordinary value may be
-there. `may_match` says where some row may satisfy a bound predicate, `must_match` where every row does.
+there. `row_groups_that_may_match` says where some row may satisfy a bound predicate, `must_match` where every row does.
 
 Bounds need not be values of the column: they may be cut short or too wide. What they promise is only that no ordinary
 value lies outside them, and no rule here believes more than that.
@@ -20,7 +20,7 @@ from pyiceberg.expressions import BooleanExpression, BoundTerm
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
 from pyiceberg.types import IcebergType, NestedField
 
-from neve.model.values import ordered_scalar, ordered_type
+from neve.model.values import comparable_scalar, comparable_type
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -31,19 +31,29 @@ class FieldRange:
 
     lower: pa.Array  # comparable values; null: not known
     upper: pa.Array
-    null: Mask  # may hold a null
-    nan: Mask  # may hold a NaN
-    value: Mask  # may hold a value that is neither
+    may_hold_null: Mask  # may hold a null
+    may_hold_nan: Mask  # may hold a NaN
+    may_hold_value: Mask  # may hold a value that is neither
 
     def take(self, rows: np.ndarray[Any, Any]) -> FieldRange:
         """The range in the files at the given rows."""
         at = pa.array(rows)
-        return FieldRange(self.lower.take(at), self.upper.take(at), self.null[rows], self.nan[rows], self.value[rows])
+        return FieldRange(
+            self.lower.take(at),
+            self.upper.take(at),
+            self.may_hold_null[rows],
+            self.may_hold_nan[rows],
+            self.may_hold_value[rows],
+        )
 
     def overlaps(self, other: FieldRange) -> Mask:
         """Where some value, null or NaN may be in this column and in the other one alike."""
-        apart = _true(pc.less(self.upper, other.lower)) | _true(pc.less(other.upper, self.lower))
-        return (self.null & other.null) | (self.nan & other.nan) | (self.value & other.value & ~apart)
+        apart = _true_mask(pc.less(self.upper, other.lower)) | _true_mask(pc.less(other.upper, self.lower))
+        return (
+            (self.may_hold_null & other.may_hold_null)
+            | (self.may_hold_nan & other.may_hold_nan)
+            | (self.may_hold_value & other.may_hold_value & ~apart)
+        )
 
 
 class Ranges(Protocol):
@@ -57,12 +67,12 @@ class Ranges(Protocol):
 
 def may_match(ranges: Ranges, expression: BooleanExpression) -> Mask:
     """Where some row may satisfy a bound expression without NOT."""
-    return visit(expression, _SomeRow(ranges))
+    return visit(expression, _MayMatchVisitor(ranges))
 
 
 def must_match(ranges: Ranges, expression: BooleanExpression) -> Mask:
     """Where every row satisfies a bound expression without NOT."""
-    return visit(expression, _EveryRow(ranges))
+    return visit(expression, _MustMatchVisitor(ranges))
 
 
 def safe_uuid_bounds(lower: pa.Array, upper: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -77,14 +87,14 @@ def safe_uuid_bounds(lower: pa.Array, upper: pa.Array) -> tuple[pa.Array, pa.Arr
     return pc.if_else(known, low, nothing), pc.if_else(known, high, nothing)
 
 
-class _Masks(BoundBooleanExpressionVisitor[Mask]):
+class _MaskVisitor(BoundBooleanExpressionVisitor[Mask]):
     """What both readings of a predicate share."""
 
     def __init__(self, ranges: Ranges) -> None:
         self.ranges = ranges
         self.seen: dict[int, FieldRange] = {}
 
-    def range(self, term: BoundTerm) -> FieldRange:
+    def field_range(self, term: BoundTerm) -> FieldRange:
         field = term.ref().field
         if field.field_id not in self.seen:
             self.seen[field.field_id] = self.ranges.of(field)
@@ -106,162 +116,166 @@ class _Masks(BoundBooleanExpressionVisitor[Mask]):
         return left_result | right_result
 
 
-class _SomeRow(_Masks):
+class _MayMatchVisitor(_MaskVisitor):
     """Where some row may match; what is not known counts as a match."""
 
     def visit_is_null(self, term: BoundTerm) -> Mask:
-        return self.range(term).null
+        return self.field_range(term).may_hold_null
 
     def visit_not_null(self, term: BoundTerm) -> Mask:
-        at = self.range(term)
-        return at.nan | at.value
+        at = self.field_range(term)
+        return at.may_hold_nan | at.may_hold_value
 
     def visit_is_nan(self, term: BoundTerm) -> Mask:
-        return self.range(term).nan
+        return self.field_range(term).may_hold_nan
 
     def visit_not_nan(self, term: BoundTerm) -> Mask:
-        at = self.range(term)
-        return at.null | at.value
+        at = self.field_range(term)
+        return at.may_hold_null | at.may_hold_value
 
     def visit_less_than(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return at.value & ~_true(pc.greater_equal(at.lower, _scalar(term, literal)))
+        at = self.field_range(term)
+        return at.may_hold_value & ~_true_mask(pc.greater_equal(at.lower, _scalar(term, literal)))
 
     def visit_less_than_or_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return at.value & ~_true(pc.greater(at.lower, _scalar(term, literal)))
+        at = self.field_range(term)
+        return at.may_hold_value & ~_true_mask(pc.greater(at.lower, _scalar(term, literal)))
 
     def visit_greater_than(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return at.value & ~_true(pc.less_equal(at.upper, _scalar(term, literal)))
+        at = self.field_range(term)
+        return at.may_hold_value & ~_true_mask(pc.less_equal(at.upper, _scalar(term, literal)))
 
     def visit_greater_than_or_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return at.value & ~_true(pc.less(at.upper, _scalar(term, literal)))
+        at = self.field_range(term)
+        return at.may_hold_value & ~_true_mask(pc.less(at.upper, _scalar(term, literal)))
 
     def visit_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return at.value & ~_outside(at, _scalar(term, literal))
+        at = self.field_range(term)
+        return at.may_hold_value & ~_excludes_value(at, _scalar(term, literal))
 
     def visit_not_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return at.null | at.nan | (at.value & ~_only(at, _scalar(term, literal)))
+        at = self.field_range(term)
+        return at.may_hold_null | at.may_hold_nan | (at.may_hold_value & ~_is_only_value(at, _scalar(term, literal)))
 
     def visit_in(self, term: BoundTerm, literals: Any) -> Mask:
-        at = self.range(term)
-        return at.value & _touches(at, _sorted(term, literals))
+        at = self.field_range(term)
+        return at.may_hold_value & _includes_any_literal(at, _sorted_literals(term, literals))
 
     def visit_not_in(self, term: BoundTerm, literals: Any) -> Mask:
-        at = self.range(term)
-        return at.null | at.nan | (at.value & ~_only_one_of(at, _sorted(term, literals)))
+        at = self.field_range(term)
+        return (
+            at.may_hold_null
+            | at.may_hold_nan
+            | (at.may_hold_value & ~_is_one_literal(at, _sorted_literals(term, literals)))
+        )
 
     def visit_starts_with(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return at.value & ~_apart_from_prefix(at, _scalar(term, literal))
+        at = self.field_range(term)
+        return at.may_hold_value & ~_excludes_prefix(at, _scalar(term, literal))
 
     def visit_not_starts_with(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return at.null | (at.value & ~_all_with_prefix(at, _scalar(term, literal)))
+        at = self.field_range(term)
+        return at.may_hold_null | (at.may_hold_value & ~_all_start_with(at, _scalar(term, literal)))
 
 
-class _EveryRow(_Masks):
+class _MustMatchVisitor(_MaskVisitor):
     """Where every row matches; what is not known counts as a row that does not."""
 
     def visit_is_null(self, term: BoundTerm) -> Mask:
-        at = self.range(term)
-        return ~at.nan & ~at.value
+        at = self.field_range(term)
+        return ~at.may_hold_nan & ~at.may_hold_value
 
     def visit_not_null(self, term: BoundTerm) -> Mask:
-        return ~self.range(term).null
+        return ~self.field_range(term).may_hold_null
 
     def visit_is_nan(self, term: BoundTerm) -> Mask:
-        at = self.range(term)
-        return ~at.null & ~at.value
+        at = self.field_range(term)
+        return ~at.may_hold_null & ~at.may_hold_value
 
     def visit_not_nan(self, term: BoundTerm) -> Mask:
-        return ~self.range(term).nan
+        return ~self.field_range(term).may_hold_nan
 
     def visit_less_than(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return _plain(at, _true(pc.less(at.upper, _scalar(term, literal))))
+        at = self.field_range(term)
+        return _every_value_matches(at, _true_mask(pc.less(at.upper, _scalar(term, literal))))
 
     def visit_less_than_or_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return _plain(at, _true(pc.less_equal(at.upper, _scalar(term, literal))))
+        at = self.field_range(term)
+        return _every_value_matches(at, _true_mask(pc.less_equal(at.upper, _scalar(term, literal))))
 
     def visit_greater_than(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return _plain(at, _true(pc.greater(at.lower, _scalar(term, literal))))
+        at = self.field_range(term)
+        return _every_value_matches(at, _true_mask(pc.greater(at.lower, _scalar(term, literal))))
 
     def visit_greater_than_or_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return _plain(at, _true(pc.greater_equal(at.lower, _scalar(term, literal))))
+        at = self.field_range(term)
+        return _every_value_matches(at, _true_mask(pc.greater_equal(at.lower, _scalar(term, literal))))
 
     def visit_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return _plain(at, _only(at, _scalar(term, literal)))
+        at = self.field_range(term)
+        return _every_value_matches(at, _is_only_value(at, _scalar(term, literal)))
 
     def visit_not_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return ~at.value | _outside(at, _scalar(term, literal))
+        at = self.field_range(term)
+        return ~at.may_hold_value | _excludes_value(at, _scalar(term, literal))
 
     def visit_in(self, term: BoundTerm, literals: Any) -> Mask:
-        at = self.range(term)
-        return _plain(at, _only_one_of(at, _sorted(term, literals)))
+        at = self.field_range(term)
+        return _every_value_matches(at, _is_one_literal(at, _sorted_literals(term, literals)))
 
     def visit_not_in(self, term: BoundTerm, literals: Any) -> Mask:
-        at = self.range(term)
-        return ~at.value | ~_touches(at, _sorted(term, literals))
+        at = self.field_range(term)
+        return ~at.may_hold_value | ~_includes_any_literal(at, _sorted_literals(term, literals))
 
     def visit_starts_with(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return _plain(at, _all_with_prefix(at, _scalar(term, literal)))
+        at = self.field_range(term)
+        return _every_value_matches(at, _all_start_with(at, _scalar(term, literal)))
 
     def visit_not_starts_with(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.range(term)
-        return ~at.value | _apart_from_prefix(at, _scalar(term, literal))
+        at = self.field_range(term)
+        return ~at.may_hold_value | _excludes_prefix(at, _scalar(term, literal))
 
 
-def _plain(at: FieldRange, values_match: Mask) -> Mask:
+def _every_value_matches(at: FieldRange, values_match: Mask) -> Mask:
     """Where there is neither null nor NaN, and the ordinary values match."""
-    return ~at.null & ~at.nan & (~at.value | values_match)
+    return ~at.may_hold_null & ~at.may_hold_nan & (~at.may_hold_value | values_match)
 
 
-def _true(result: pa.Array) -> Mask:
+def _true_mask(result: pa.Array) -> Mask:
     return np.asarray(result.fill_null(False).to_numpy(zero_copy_only=False), bool)
 
 
-def _kind(term: BoundTerm) -> IcebergType:
+def _type_of(term: BoundTerm) -> IcebergType:
     return term.ref().field.field_type
 
 
 def _scalar(term: BoundTerm, literal: Any) -> pa.Scalar:
-    return ordered_scalar(literal.value, _kind(term))
+    return comparable_scalar(literal.value, _type_of(term))
 
 
-def _sorted(term: BoundTerm, literals: Any) -> pa.Array:
-    values = pa.array([ordered_scalar(v, _kind(term)).as_py() for v in literals], ordered_type(_kind(term)))
+def _sorted_literals(term: BoundTerm, literals: Any) -> pa.Array:
+    values = pa.array([comparable_scalar(v, _type_of(term)).as_py() for v in literals], comparable_type(_type_of(term)))
     return values.take(pc.sort_indices(values))
 
 
-def _outside(at: FieldRange, value: pa.Scalar) -> Mask:
-    return _true(pc.greater(at.lower, value)) | _true(pc.less(at.upper, value))
+def _excludes_value(at: FieldRange, value: pa.Scalar) -> Mask:
+    return _true_mask(pc.greater(at.lower, value)) | _true_mask(pc.less(at.upper, value))
 
 
-def _only(at: FieldRange, value: pa.Scalar) -> Mask:
-    return _true(pc.equal(at.lower, value)) & _true(pc.equal(at.upper, value))
+def _is_only_value(at: FieldRange, value: pa.Scalar) -> Mask:
+    return _true_mask(pc.equal(at.lower, value)) & _true_mask(pc.equal(at.upper, value))
 
 
-def _touches(at: FieldRange, literals: pa.Array) -> Mask:
+def _includes_any_literal(at: FieldRange, literals: pa.Array) -> Mask:
     """Where a literal of a sorted list lies between the bounds."""
     lower, upper, wanted = _ranks(at, literals)
     first = np.searchsorted(wanted, lower)
     return (first < len(wanted)) & (wanted[np.minimum(first, len(wanted) - 1)] <= upper)
 
 
-def _only_one_of(at: FieldRange, literals: pa.Array) -> Mask:
+def _is_one_literal(at: FieldRange, literals: pa.Array) -> Mask:
     """Where the bounds leave one value and the list has it."""
-    return _true(pc.equal(at.lower, at.upper)) & _touches(at, literals)
+    return _true_mask(pc.equal(at.lower, at.upper)) & _includes_any_literal(at, literals)
 
 
 def _ranks(at: FieldRange, literals: pa.Array) -> tuple[np.ndarray[Any, Any], ...]:
@@ -273,16 +287,16 @@ def _ranks(at: FieldRange, literals: pa.Array) -> tuple[np.ndarray[Any, Any], ..
     return lower, upper, wanted
 
 
-def _apart_from_prefix(at: FieldRange, prefix: pa.Scalar) -> Mask:
+def _excludes_prefix(at: FieldRange, prefix: pa.Scalar) -> Mask:
     """Where no value between the bounds starts with the prefix."""
     length = len(prefix.as_py())
     above = pc.greater(pc.binary_slice(at.lower, 0, length), prefix)
     below = pc.less(pc.binary_slice(at.upper, 0, length), prefix)
-    return _true(above) | _true(below)
+    return _true_mask(above) | _true_mask(below)
 
 
-def _all_with_prefix(at: FieldRange, prefix: pa.Scalar) -> Mask:
+def _all_start_with(at: FieldRange, prefix: pa.Scalar) -> Mask:
     """Where both bounds, and so everything between them, start with the prefix."""
     length = len(prefix.as_py())
     starts = (pc.equal(pc.binary_slice(bound, 0, length), prefix) for bound in (at.lower, at.upper))
-    return np.logical_and(*(_true(s) for s in starts))
+    return np.logical_and(*(_true_mask(s) for s in starts))

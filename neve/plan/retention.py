@@ -20,7 +20,7 @@ from neve.model.snapshots import SnapshotRow
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RetentionRules:
     """What decides about the snapshots of a table, where a branch or tag says nothing else."""
 
     now_ms: int
@@ -35,23 +35,23 @@ class Retention:
     """What goes and what stays, in the order of the table's metadata."""
 
     expired: tuple[int, ...]
-    kept: tuple[int, ...]
+    retained: tuple[int, ...]
     expired_refs: tuple[str, ...]
 
     def __bool__(self) -> bool:
         return bool(self.expired or self.expired_refs)
 
 
-def retention(metadata: TableMetadata, rules: Rules) -> Retention:
+def decide_retention(metadata: TableMetadata, rules: RetentionRules) -> Retention:
     """Which snapshots of a table go by some rules; one that is asked for and still has a name is refused."""
     history = _History(metadata, rules)
-    history.refuse_named()
+    history.refuse_referenced_snapshots()
     ids = [row["snapshot-id"] for row in metadata.lazy_snapshots.rows]
-    kept = history.kept() - rules.snapshot_ids
+    kept = history.retained_snapshot_ids() - rules.snapshot_ids
     return Retention(
         tuple(i for i in ids if i not in kept),
         tuple(i for i in ids if i in kept),
-        tuple(name for name in metadata.refs if name not in history.refs),
+        tuple(name for name in metadata.refs if name not in history.retained_refs),
     )
 
 
@@ -60,27 +60,27 @@ class _History:
     """The snapshots of a table by id, and the names that are kept."""
 
     metadata: TableMetadata
-    rules: Rules
+    rules: RetentionRules
 
     @cached_property
-    def rows(self) -> Mapping[int, SnapshotRow]:
+    def snapshots_by_id(self) -> Mapping[int, SnapshotRow]:
         return {row["snapshot-id"]: row for row in self.metadata.lazy_snapshots.rows}
 
     @cached_property
-    def refs(self) -> dict[str, SnapshotRef]:
+    def retained_refs(self) -> dict[str, SnapshotRef]:
         """The branches and tags that are kept."""
-        return {name: ref for name, ref in self.metadata.refs.items() if self._is_young(name, ref)}
+        return {name: ref for name, ref in self.metadata.refs.items() if self._is_retained(name, ref)}
 
-    def _is_young(self, name: str, ref: SnapshotRef) -> bool:
-        snapshot = self.rows.get(ref.snapshot_id)
+    def _is_retained(self, name: str, ref: SnapshotRef) -> bool:
+        snapshot = self.snapshots_by_id.get(ref.snapshot_id)
         if name == MAIN_BRANCH or snapshot is None:
             return name == MAIN_BRANCH
         age = self.rules.now_ms - snapshot["timestamp-ms"]
-        return bool(age <= _or(ref.max_ref_age_ms, self.rules.max_ref_age_ms))
+        return bool(age <= _value_or_default(ref.max_ref_age_ms, self.rules.max_ref_age_ms))
 
-    def refuse_named(self) -> None:
+    def refuse_referenced_snapshots(self) -> None:
         """Refuse to expire a snapshot that a kept branch or tag points at."""
-        for name, ref in self.refs.items():
+        for name, ref in self.retained_refs.items():
             if ref.snapshot_id in self.rules.snapshot_ids:
                 kind = SnapshotRefType(ref.snapshot_ref_type).value
                 raise UserError(
@@ -88,19 +88,19 @@ class _History:
                     f"{kind} first."
                 )
 
-    def kept(self) -> set[int]:
+    def retained_snapshot_ids(self) -> set[int]:
         """The snapshots that age, number and names keep."""
-        branches = [ref for ref in self.refs.values() if ref.snapshot_ref_type == SnapshotRefType.BRANCH]
-        pointed_at = {ref.snapshot_id for ref in self.refs.values()}
+        branches = [ref for ref in self.retained_refs.values() if ref.snapshot_ref_type == SnapshotRefType.BRANCH]
+        pointed_at = {ref.snapshot_id for ref in self.retained_refs.values()}
         walked = {row["snapshot-id"] for ref in branches for row in self._ancestors(ref)}
-        unnamed = self.rows.keys() - walked - pointed_at
-        young = {i for i in unnamed if self.rows[i]["timestamp-ms"] >= self.rules.older_than_ms}
-        return pointed_at.union(young, *(self._kept_of(ref) for ref in branches))
+        unnamed = self.snapshots_by_id.keys() - walked - pointed_at
+        young = {i for i in unnamed if self.snapshots_by_id[i]["timestamp-ms"] >= self.rules.older_than_ms}
+        return pointed_at.union(young, *(self._retained_on_branch(ref) for ref in branches))
 
-    def _kept_of(self, branch: SnapshotRef) -> set[int]:
+    def _retained_on_branch(self, branch: SnapshotRef) -> set[int]:
         rules, age = self.rules, branch.max_snapshot_age_ms
         cut_off = rules.older_than_ms if age is None else rules.now_ms - age
-        least = _or(branch.min_snapshots_to_keep, rules.retain_last)
+        least = _value_or_default(branch.min_snapshots_to_keep, rules.retain_last)
         kept: set[int] = set()
         for row in self._ancestors(branch):
             if len(kept) >= least and row["timestamp-ms"] < cut_off:
@@ -110,13 +110,13 @@ class _History:
 
     def _ancestors(self, branch: SnapshotRef) -> Iterator[SnapshotRow]:
         """The snapshots of a branch, newest first, as far as they are still known."""
-        row, seen = self.rows.get(branch.snapshot_id), set[int]()
+        row, seen = self.snapshots_by_id.get(branch.snapshot_id), set[int]()
         while row is not None and row["snapshot-id"] not in seen:
             yield row
             seen.add(row["snapshot-id"])
             parent = row.get("parent-snapshot-id")
-            row = None if parent is None else self.rows.get(parent)
+            row = None if parent is None else self.snapshots_by_id.get(parent)
 
 
-def _or(value: int | None, otherwise: int) -> int:
+def _value_or_default(value: int | None, otherwise: int) -> int:
     return otherwise if value is None else value

@@ -20,9 +20,9 @@ from neve.errors import UnknownName, UserError
 JobOrder = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"]
 JOB_ORDERS: tuple[JobOrder, ...] = ("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc")
 _NO_LIMIT = (1 << 31) - 1
-_LARGEST = (1 << 63) - 1
-_MANY_BYTES = 100 << 30
-_MUCH = sys.float_info.max
+_MAX_LONG = (1 << 63) - 1
+_DEFAULT_GROUP_SIZE = 100 << 30
+_MAX_FLOAT = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +36,27 @@ class Option:
     meaning: str
 
 
-def _number(least: int) -> Callable[[Any], int]:
+def _whole_number_reader(minimum: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
         number = int(value)
         is_whole = isinstance(value, str) or (number == value and not isinstance(value, bool))
-        if not is_whole or not least <= number <= _LARGEST:
+        if not is_whole or not minimum <= number <= _MAX_LONG:
             raise ValueError(value)
         return number
 
     return read
 
 
-def _real(most: float) -> Callable[[Any], float]:
+def _real_number_reader(maximum: float) -> Callable[[Any], float]:
     def read(value: Any) -> float:
-        if isinstance(value, bool) or not 0 < float(value) <= most:
+        if isinstance(value, bool) or not 0 < float(value) <= maximum:
             raise ValueError(value)
         return float(value)
 
     return read
 
 
-def _flag(value: Any) -> bool:
+def _read_flag(value: Any) -> bool:
     if str(value).lower() not in ("true", "false"):
         raise ValueError(value)
     return str(value).lower() == "true"
@@ -67,32 +67,56 @@ def _order(value: Any) -> JobOrder:
 
 
 _POSITIVE, _COUNT = "a whole number above 0", "a whole number, 0 or more"
-_ALL = (
-    Option("target-file-size-bytes", "target_file_size", _number(1), _POSITIVE, "size aimed at for each new file"),
-    Option("min-file-size-bytes", "min_file_size", _number(0), _COUNT, "a smaller file is a candidate"),
-    Option("max-file-size-bytes", "max_file_size", _number(1), _POSITIVE, "a larger file is a candidate"),
-    Option("min-input-files", "min_input_files", _number(1), _POSITIVE, "files that make a group worth it"),
-    Option("rewrite-all", "rewrite_all", _flag, "true or false", "take every file the filter selects"),
-    Option("max-file-group-size-bytes", "max_group_size", _number(1), _POSITIVE, "input bytes in one group"),
-    Option("max-file-group-input-files", "max_group_files", _number(1), _POSITIVE, "input files in one group"),
-    Option("max-files-to-rewrite", "max_files", _number(1), _POSITIVE, "stop when so many files were taken"),
-    Option("delete-file-threshold", "delete_file_threshold", _number(0), _COUNT, "delete files that make a candidate"),
+_ALL_OPTIONS = (
+    Option(
+        "target-file-size-bytes",
+        "target_file_size",
+        _whole_number_reader(1),
+        _POSITIVE,
+        "size aimed at for each new file",
+    ),
+    Option("min-file-size-bytes", "min_file_size", _whole_number_reader(0), _COUNT, "a smaller file is a candidate"),
+    Option("max-file-size-bytes", "max_file_size", _whole_number_reader(1), _POSITIVE, "a larger file is a candidate"),
+    Option(
+        "min-input-files", "min_input_files", _whole_number_reader(1), _POSITIVE, "files that make a group worth it"
+    ),
+    Option("rewrite-all", "rewrite_all", _read_flag, "true or false", "take every file the filter selects"),
+    Option(
+        "max-file-group-size-bytes", "max_group_size", _whole_number_reader(1), _POSITIVE, "input bytes in one group"
+    ),
+    Option(
+        "max-file-group-input-files", "max_group_files", _whole_number_reader(1), _POSITIVE, "input files in one group"
+    ),
+    Option(
+        "max-files-to-rewrite", "max_files", _whole_number_reader(1), _POSITIVE, "stop when so many files were taken"
+    ),
+    Option(
+        "delete-file-threshold",
+        "delete_file_threshold",
+        _whole_number_reader(0),
+        _COUNT,
+        "delete files that make a candidate",
+    ),
     Option(
         "delete-ratio-threshold",
         "delete_ratio_threshold",
-        _real(1),
+        _real_number_reader(1),
         "a number above 0, 1 at most",
         "share of deleted rows that makes a candidate",
     ),
     Option(
-        "max-concurrent-file-group-rewrites", "concurrent_groups", _number(1), _POSITIVE, "groups rewritten at once"
+        "max-concurrent-file-group-rewrites",
+        "concurrent_groups",
+        _whole_number_reader(1),
+        _POSITIVE,
+        "groups rewritten at once",
     ),
-    Option("partial-progress.enabled", "partial_progress", _flag, "true or false", "commit groups as they finish"),
-    Option("partial-progress.max-commits", "max_commits", _number(1), _POSITIVE, "batches of groups"),
+    Option("partial-progress.enabled", "partial_progress", _read_flag, "true or false", "commit groups as they finish"),
+    Option("partial-progress.max-commits", "max_commits", _whole_number_reader(1), _POSITIVE, "batches of groups"),
     Option(
         "partial-progress.max-failed-commits",
         "max_failed_commits",
-        _number(0),
+        _whole_number_reader(0),
         _COUNT,
         "more failed batches fail the call",
     ),
@@ -100,38 +124,44 @@ _ALL = (
     Option(
         "use-starting-sequence-number",
         "use_starting_sequence_number",
-        _flag,
+        _read_flag,
         "true or false",
         "new files keep the number of the snapshot the plan was made on",
     ),
     Option(
         "remove-dangling-deletes",
         "remove_dangling_deletes",
-        _flag,
+        _read_flag,
         "true or false",
         "then remove delete files that apply to nothing",
     ),
-    Option("output-spec-id", "output_spec_id", _number(0), _COUNT, "the partition spec of the new files"),
+    Option("output-spec-id", "output_spec_id", _whole_number_reader(0), _COUNT, "the partition spec of the new files"),
     Option(
-        "compression-factor", "compression_factor", _real(_MUCH), "a number above 0", "of the estimate of sorted files"
+        "compression-factor",
+        "compression_factor",
+        _real_number_reader(_MAX_FLOAT),
+        "a number above 0",
+        "of the estimate of sorted files",
     ),
     Option(
         "shuffle-partitions-per-file",
         "shuffle_partitions_per_file",
-        _number(1),
+        _whole_number_reader(1),
         _POSITIVE,
         "accepted and of no effect: a sorted file is one slice, since Spark puts slices together in any order",
     ),
     Option(
         "var-length-contribution",
         "var_length_contribution",
-        _number(1),
+        _whole_number_reader(1),
         _POSITIVE,
         "bytes of text in a z-order key",
     ),
-    Option("max-output-size", "max_output_size", _number(1), _POSITIVE, "bytes of a z-order key that are kept"),
+    Option(
+        "max-output-size", "max_output_size", _whole_number_reader(1), _POSITIVE, "bytes of a z-order key that are kept"
+    ),
 )
-OPTIONS: dict[str, Option] = {option.name: option for option in _ALL}
+OPTIONS: dict[str, Option] = {option.name: option for option in _ALL_OPTIONS}
 """Every option by its Iceberg name."""
 
 
@@ -144,7 +174,7 @@ class RewriteOptions:
     max_file_size: int = (512 << 20) * 9 // 5
     min_input_files: int = 5
     rewrite_all: bool = False
-    max_group_size: int = _MANY_BYTES
+    max_group_size: int = _DEFAULT_GROUP_SIZE
     max_group_files: int | None = None
     max_files: int | None = None
     delete_file_threshold: int = _NO_LIMIT
@@ -163,10 +193,10 @@ class RewriteOptions:
     max_output_size: int = _NO_LIMIT
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], default_target: int) -> RewriteOptions:
+    def of(cls, options: Mapping[str, Any], default_target: int) -> RewriteOptions:
         """The options under their Iceberg names; sizes that are not given follow from the target."""
-        _refuse_unknown(given)
-        known = {OPTIONS[name].field: _read(name, value) for name, value in given.items()}
+        _refuse_unknown(options)
+        known = {OPTIONS[name].field: _read_option(name, value) for name, value in options.items()}
         target = known.setdefault("target_file_size", default_target)
         known.setdefault("min_file_size", target * 3 // 4)
         known.setdefault("max_file_size", max(target * 9 // 5, target + 1))
@@ -197,7 +227,7 @@ class RewriteOptions:
 
     def as_dict(self) -> dict[str, Any]:
         """The options by their Iceberg names."""
-        named = {option.field: option.name for option in _ALL}
+        named = {option.field: option.name for option in _ALL_OPTIONS}
         return {named[f.name]: getattr(self, f.name) for f in fields(self)}
 
     def _refuse_contradictions(self) -> None:
@@ -213,15 +243,15 @@ class RewriteOptions:
             )
 
 
-def _refuse_unknown(given: Mapping[str, Any]) -> None:
-    wrong = [UnknownName("option", name, OPTIONS) for name in given if name not in OPTIONS]
+def _refuse_unknown(options: Mapping[str, Any]) -> None:
+    wrong = [UnknownName("option", name, OPTIONS) for name in options if name not in OPTIONS]
     if len(wrong) > 1:
         raise UserError(" ".join(map(str, wrong)))
     for one in wrong:
         raise one
 
 
-def _read(name: str, value: Any) -> Any:
+def _read_option(name: str, value: Any) -> Any:
     try:
         return OPTIONS[name].read(value)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neve.display.format import several
-from neve.display.html import Explained
+from neve.display.format import plural
+from neve.display.html import ExplainMixin
 from neve.model.partition import PartitionKey
 from neve.plan.partition_filter import Diagnostics, FilterStats
 from neve.plan.ranges import Mask
@@ -88,7 +88,7 @@ class Unopened:
 
 
 @dataclass(frozen=True)
-class RewritePlan(Explained):
+class RewritePlan(ExplainMixin):
     """The groups a compaction rewrites; a value: making it touches nothing."""
 
     snapshot_id: int | None
@@ -117,10 +117,10 @@ class RewritePlan(Explained):
 
     def reasons(self) -> pa.Table:
         """For every file of the table why it was chosen or not."""
-        parts = [_reasons(self.considered, self.reason_codes)]
+        parts = [_reasons_table(self.considered, self.reason_codes)]
         if self.unopened is not None:
             rest = self.unopened.read()
-            parts.append(_reasons(rest, np.full(len(rest), Reason.NOT_MATCHING_PARTITION, np.int8)))
+            parts.append(_reasons_table(rest, np.full(len(rest), Reason.NOT_MATCHING_PARTITION, np.int8)))
         return pa.concat_tables(parts)
 
     def explain(self) -> str:
@@ -131,22 +131,22 @@ class RewritePlan(Explained):
         return self.explain()
 
     def _lines(self) -> Iterator[str]:
-        yield "Nothing to rewrite" if self.is_empty else self._extent()
+        yield "Nothing to rewrite" if self.is_empty else self._headline()
         yield f"  on       snapshot {self.snapshot_id}"
-        yield f"  target   {several(self.options.target_file_size, 'byte')} a file"
+        yield f"  target   {plural(self.options.target_file_size, 'byte')} a file"
         for reason, count in self._counts():
-            yield f"  {'takes' if reason.is_chosen else 'leaves':<8} {several(count, 'file')}: {_WORDS[reason]}"
+            yield f"  {'takes' if reason.is_chosen else 'leaves':<8} {plural(count, 'file')}: {_REASON_TEXTS[reason]}"
         if self.unopened is not None:
-            files = "the files" if self.unopened.files is None else several(self.unopened.files, "file")
-            yield f"  leaves   {files} of {several(self.unopened.manifests, 'manifest')} that need not be opened"
+            files = "the files" if self.unopened.files is None else plural(self.unopened.files, "file")
+            yield f"  leaves   {files} of {plural(self.unopened.manifests, 'manifest')} that need not be opened"
         yield from (f"  unclear  {line}" for line in self.diagnostics.lines())
 
-    def _extent(self) -> str:
+    def _headline(self) -> str:
         partitions, made = {g.partition for g in self.groups}, sum(g.output_files for g in self.groups)
         return (
-            f"Rewrite {several(self.files, 'file')}, {several(self.bytes, 'byte')}, in "
-            f"{several(len(self.groups), 'group')} of {several(len(partitions), 'partition')} into about "
-            f"{several(made, 'file')}"
+            f"Rewrite {plural(self.files, 'file')}, {plural(self.bytes, 'byte')}, in "
+            f"{plural(len(self.groups), 'group')} of {plural(len(partitions), 'partition')} into about "
+            f"{plural(made, 'file')}"
         )
 
     def _counts(self) -> Iterator[tuple[Reason, int]]:
@@ -156,7 +156,7 @@ class RewritePlan(Explained):
 
 
 @dataclass(frozen=True)
-class RewritePlanningResult(Explained):
+class RewritePlanningResult(ExplainMixin):
     """A plan, and how often its filter had to keep files it could not judge."""
 
     plan: RewritePlan
@@ -169,9 +169,9 @@ class RewritePlanningResult(Explained):
             return self.plan.explain()
         s = self.filter_stats
         return (
-            f"{self.plan.explain()}\n  filter   {several(s.unevaluable_specs, 'spec')} cannot express it, "
-            f"{several(s.eval_errors, 'partition')} failed; {several(s.fail_open_files, 'file')} of "
-            f"{several(s.fail_open_partitions, 'partition')} taken undecided"
+            f"{self.plan.explain()}\n  filter   {plural(s.unevaluable_specs, 'spec')} cannot express it, "
+            f"{plural(s.eval_errors, 'partition')} failed; {plural(s.fail_open_files, 'file')} of "
+            f"{plural(s.fail_open_partitions, 'partition')} taken undecided"
         )
 
 
@@ -181,7 +181,7 @@ RewriteDataFilesPlan = RewritePlan
 RewriteDataFilesPlanningResult = RewritePlanningResult
 """The result of planning by the name of the verb."""
 
-_WORDS = {
+_REASON_TEXTS = {
     Reason.NOT_MATCHING_PARTITION: "the partition does not match the filter",
     Reason.NOT_MATCHING_STATISTICS: "the statistics do not match the filter",
     Reason.WELL_SIZED: "of a good size",
@@ -202,7 +202,7 @@ def is_chosen(codes: NDArray[np.int8]) -> Mask:
     return np.asarray(codes >= Reason.TOO_SMALL)
 
 
-def _reasons(files: EntryTable, codes: NDArray[np.int8]) -> pa.Table:
+def _reasons_table(files: EntryTable, codes: NDArray[np.int8]) -> pa.Table:
     names = pa.array([r.name.lower().replace("_", "-") for r in Reason])
     place = {int(r): n for n, r in enumerate(Reason)}
     at = np.array([place.get(code, 0) for code in range(int(max(Reason)) + 1)], np.int32)

@@ -25,43 +25,43 @@ from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from neve.display.format import several
-from neve.display.html import Explained
+from neve.display.format import plural
+from neve.display.html import ExplainMixin
 from neve.errors import UnknownName
 from neve.plan import metrics_filter
-from neve.plan.delete_index import attach
+from neve.plan.delete_index import match_deletes
 from neve.plan.partition_filter import FilterStats, PartitionFilter, Verdict
 from neve.plan.ranges import Mask
-from neve.predicate.normalize import normal
-from neve.tree.entries import Content, EntryTable, Manifest, Sifted
+from neve.predicate.normalize import normalize_expression
+from neve.tree.entries import Content, EntryTable, FilteredEntries, Manifest
 
 METADATA_COLUMNS = ("_file", "_pos", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
 
 
-def projected(
+def project_schema(
     schema: Schema, columns: Sequence[str] | None, *, case_sensitive: bool = True
 ) -> tuple[Schema, tuple[str, ...]]:
     """The columns wanted, in the order asked for, and the metadata columns among them."""
     if columns is None:
         return schema, ()
-    own = [name for name in columns if not _is_metadata(name, schema, case_sensitive)]
-    extra = tuple(dict.fromkeys(name for name in columns if _is_metadata(name, schema, case_sensitive)))
+    own = [name for name in columns if not _is_metadata_column(name, schema, case_sensitive)]
+    extra = tuple(dict.fromkeys(name for name in columns if _is_metadata_column(name, schema, case_sensitive)))
     ids = [_field_id(schema, name, case_sensitive) for name in own]
     chosen = schema.select(*(n for i in ids if (n := schema.find_column_name(i)) is not None))
-    order = {root: place for place, root in reversed(list(enumerate(_root(schema, i) for i in ids)))}
+    order = {root: place for place, root in reversed(list(enumerate(_root_field_id(schema, i) for i in ids)))}
     fields = sorted(chosen.fields, key=lambda f: order[f.field_id])
     return Schema(*fields, schema_id=schema.schema_id), extra
 
 
-def top_level(schema: Schema, name: str, *, case_sensitive: bool = True) -> str:
+def top_level_column(schema: Schema, name: str, *, case_sensitive: bool = True) -> str:
     """The column of a result that a name asked for is, or is part of."""
-    if _is_metadata(name, schema, case_sensitive):
+    if _is_metadata_column(name, schema, case_sensitive):
         return name
-    root = schema.find_column_name(_root(schema, _field_id(schema, name, case_sensitive)))
+    root = schema.find_column_name(_root_field_id(schema, _field_id(schema, name, case_sensitive)))
     return root or name
 
 
-def _is_metadata(name: str, schema: Schema, case_sensitive: bool) -> bool:
+def _is_metadata_column(name: str, schema: Schema, case_sensitive: bool) -> bool:
     return name in METADATA_COLUMNS and not _has(schema, name, case_sensitive)
 
 
@@ -77,7 +77,7 @@ def _field_id(schema: Schema, name: str, case_sensitive: bool) -> int:
         raise UnknownName("column", name, [*schema.column_names, *METADATA_COLUMNS]) from None
 
 
-def _root(schema: Schema, field_id: int) -> int:
+def _root_field_id(schema: Schema, field_id: int) -> int:
     """The id of the top-level column a field is part of."""
     name = schema.find_column_name(field_id) or ""
     tops = {f.name: f.field_id for f in schema.fields}
@@ -85,14 +85,14 @@ def _root(schema: Schema, field_id: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class FileSieve:
+class FileFilter:
     """A predicate that sifts files while they are read: by partition, then by statistics."""
 
     partitions: PartitionFilter
     columns: frozenset[int]
 
     @classmethod
-    def of(cls, partitions: PartitionFilter) -> FileSieve:
+    def of(cls, partitions: PartitionFilter) -> FileFilter:
         """The sieve of a partition filter and of the predicate it was made from."""
         return cls(partitions, compared_columns(partitions.predicate))
 
@@ -105,7 +105,7 @@ class FileSieve:
         keep = metrics_filter.may_match(entries, self.partitions.predicate)
         goes = np.flatnonzero(~keep)
         if len(goes):
-            keep[goes] = self.partitions.undecided(entries, goes)
+            keep[goes] = self.partitions.is_undecided(entries, goes)
         return keep
 
 
@@ -127,7 +127,7 @@ class ScanStats:
 
 
 @dataclass(frozen=True)
-class ScanPlan(Explained):
+class ScanPlan(ExplainMixin):
     """The files to read, the delete files that apply to them, and the columns and rows wanted."""
 
     snapshot_id: int | None
@@ -161,9 +161,9 @@ class ScanPlan(Explained):
 
     def explain(self, where: str | None = None) -> str:
         """What will be read and what was left out, for people; `where` is the condition as it was written."""
-        return "\n".join((*self._outline(where or str(self.predicate)), *self._by_spec()))
+        return "\n".join((*self._summary_lines(where or str(self.predicate)), *self._spec_lines()))
 
-    def _outline(self, where: str) -> Iterable[str]:
+    def _summary_lines(self, where: str) -> Iterable[str]:
         s = self.stats
         yield f"Scan of snapshot {self.snapshot_id}: {', '.join((*self.schema.column_names, *self.metadata_columns))}"
         yield f"  where      {where}"
@@ -173,21 +173,21 @@ class ScanPlan(Explained):
             f"  files      {s.files} of {s.files_considered}, {s.pruned_by_partition} pruned by partition, "
             f"{s.pruned_by_statistics} by statistics"
         )
-        yield f"  size       {several(s.rows, 'row')}, {several(s.bytes, 'byte')}"
-        attached = several(self.attached.num_rows, "time")
+        yield f"  size       {plural(s.rows, 'row')}, {plural(s.bytes, 'byte')}"
+        attached = plural(self.attached.num_rows, "time")
         yield f"  deletes    {s.delete_files} of {s.delete_files_considered}, attached {attached}"
         if s.filter.unevaluable_specs or s.filter.fail_open_partitions:
-            partitions = several(s.filter.fail_open_partitions, "partition")
-            yield f"  undecided  {several(s.filter.fail_open_files, 'file')} of {partitions}, kept"
+            partitions = plural(s.filter.fail_open_partitions, "partition")
+            yield f"  undecided  {plural(s.filter.fail_open_files, 'file')} of {partitions}, kept"
 
-    def _by_spec(self) -> Iterable[str]:
+    def _spec_lines(self) -> Iterable[str]:
         specs = self.files.specs
         for spec_id, files in self.files.by_spec():
             names = ", ".join(f"{f.name} ({f.transform})" for f in specs[spec_id].fields)
             yield (
-                f"  spec {spec_id:<5} {several(len(files), 'file')} by {names}"
+                f"  spec {spec_id:<5} {plural(len(files), 'file')} by {names}"
                 if names
-                else f"  spec {spec_id:<5} {several(len(files), 'file')}"
+                else f"  spec {spec_id:<5} {plural(len(files), 'file')}"
             )
 
 
@@ -209,8 +209,10 @@ def plan_scan(
     are judged by them too.
     """
     schema = metadata.schema() if schema is None else schema
-    wanted, extra = projected(schema, columns, case_sensitive=case_sensitive)
-    expression = AlwaysTrue() if predicate is None else normal(predicate, schema, case_sensitive=case_sensitive)
+    wanted, extra = project_schema(schema, columns, case_sensitive=case_sensitive)
+    expression = (
+        AlwaysTrue() if predicate is None else normalize_expression(predicate, schema, case_sensitive=case_sensitive)
+    )
     partitions = PartitionFilter.of(expression, data.specs, schema)
     partitions = partitions.strict() if strict else partitions
     files, verdict = filter_partitions(data.live(), partitions)
@@ -218,7 +220,7 @@ def plan_scan(
     survivors = len(files)
     files = filter_metrics(files, partitions)
     applied, attached = attach_deletes(files, found)
-    stats = _stats(verdict, survivors, files, len(deletes), applied)
+    stats = _scan_stats(verdict, survivors, files, len(deletes), applied)
     return ScanPlan(snapshot_id, wanted, files, applied, attached, expression, stats, extra)
 
 
@@ -247,12 +249,12 @@ def filter_metrics(files: EntryTable, partitions: PartitionFilter) -> EntryTable
 
 def attach_deletes(files: EntryTable, deletes: EntryTable) -> tuple[EntryTable, pa.Table]:
     """The delete files that apply to some of the files, and the pairs of row numbers."""
-    pairs = attach(files, deletes)
+    pairs = match_deletes(files, deletes)
     used, renumbered = np.unique(pairs["delete"].to_numpy(), return_inverse=True)
     return deletes.take(used), pairs.set_column(1, "delete", pa.array(renumbered, pa.int64()))
 
 
-def statistics_matter(partitions: PartitionFilter, deletes: EntryTable) -> bool:
+def needs_statistics(partitions: PartitionFilter, deletes: EntryTable) -> bool:
     """Whether the statistics of data files can rule out a file, or a delete file for a file."""
     by_value = bool((deletes.numpy("content") == Content.EQUALITY_DELETES).any())
     return by_value or partitions.predicate is not AlwaysTrue()
@@ -263,7 +265,7 @@ def compared_columns(predicate: BooleanExpression) -> frozenset[int]:
     return frozenset(extract_field_ids(predicate))
 
 
-def _stats(verdict: Verdict, survivors: int, files: EntryTable, deletes: int, applied: EntryTable) -> ScanStats:
+def _scan_stats(verdict: Verdict, survivors: int, files: EntryTable, deletes: int, applied: EntryTable) -> ScanStats:
     considered = len(verdict.keep)
     return ScanStats(
         files_considered=considered,
@@ -278,20 +280,20 @@ def _stats(verdict: Verdict, survivors: int, files: EntryTable, deletes: int, ap
     )
 
 
-def with_manifests(plan: ScanPlan, every: Sequence[Manifest], kept: Sequence[Manifest]) -> ScanPlan:
+def with_manifests(plan: ScanPlan, all_manifests: Sequence[Manifest], opened_manifests: Sequence[Manifest]) -> ScanPlan:
     """The same plan with the manifests its files were found in, and the count of those that were never opened."""
-    total, opened = (sum(not m.is_view for m in some) for some in (every, kept))
+    total, opened = (sum(not m.is_view for m in some) for some in (all_manifests, opened_manifests))
     stats = replace(plan.stats, manifests=total, manifests_pruned=total - opened)
-    data, deletes = (tuple(m.path for m in kept if m.is_deletes == side) for side in (False, True))
+    data, deletes = (tuple(m.path for m in opened_manifests if m.is_deletes == side) for side in (False, True))
     return replace(plan, stats=stats, manifests=data, delete_manifests=deletes)
 
 
-def with_sifted(plan: ScanPlan, sifted: Sifted) -> ScanPlan:
+def with_filter_counts(plan: ScanPlan, filtered: FilteredEntries) -> ScanPlan:
     """The same plan with the counts of files that were left out while they were read."""
     stats = replace(
         plan.stats,
-        files_considered=sifted.considered,
-        pruned_by_partition=sifted.considered - sifted.in_partitions,
-        pruned_by_statistics=sifted.in_partitions - len(plan.files),
+        files_considered=filtered.live_count,
+        pruned_by_partition=filtered.live_count - filtered.in_partitions,
+        pruned_by_statistics=filtered.in_partitions - len(plan.files),
     )
     return replace(plan, stats=stats)

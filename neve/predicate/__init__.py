@@ -1,6 +1,6 @@
 """Conditions on rows: SQL text and PyIceberg expressions in one normal form."""
 
-from neve.predicate.normalize import normal
+from neve.predicate.normalize import normalize_expression
 from neve.predicate.parse import Predicate, columns_of, parse
 
-__all__ = ["Predicate", "columns_of", "normal", "parse"]
+__all__ = ["Predicate", "columns_of", "normalize_expression", "parse"]

@@ -51,17 +51,17 @@ from pyiceberg.types import (
 )
 
 from neve.predicate.constants import (
-    DAY,
+    DAY_MICROS,
     Constant,
-    Kind,
-    instant,
-    is_steady,
-    local,
-    number_of,
+    ConstantKind,
+    has_constant_offset,
+    local_to_utc_micros,
     parse_date,
+    parse_number,
     parse_timestamp,
+    utc_to_local_micros,
 )
-from neve.predicate.normalize import MOST_NANOS, NanosLiteral
+from neve.predicate.normalize import MAX_NANOS, NanosLiteral
 
 EXACT_DOUBLE = 1 << 53  # whole numbers up to here are doubles
 EXACT_FLOAT = 1 << 24
@@ -69,32 +69,32 @@ MAX_DIGITS = 38
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ValuePosition:
     """A place in the order of a column's values: at a value, or right above it."""
 
     floor: Literal[Any] | None
-    on: bool = True
+    is_at_floor: bool = True
 
 
-BELOW = Cut(None, False)  # below every value
-ABOVE = Cut(None)  # above every value
+BELOW_ALL = ValuePosition(None, False)  # below every value
+ABOVE_ALL = ValuePosition(None)  # above every value
 
 
-def cut(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | None:
+def locate_constant(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
     """The place of a constant among the values of a type; None when it cannot be said."""
-    place = _PLACES.get(type(kind))
+    place = _POSITION_FUNCTIONS.get(type(kind))
     try:
         return None if place is None else place(constant, kind, zone)
     except (ArithmeticError, ValueError):
         return None
 
 
-def canonical(constant: Constant, kind: IcebergType) -> bool:
+def is_canonical(constant: Constant, kind: IcebergType) -> bool:
     """Whether a string means the same whether it is read as the type or the column is written out as a string.
 
     In a list of values Spark may do either.
     """
-    if constant.kind is not Kind.STRING or isinstance(kind, StringType | UUIDType):
+    if constant.kind is not ConstantKind.STRING or isinstance(kind, StringType | UUIDType):
         return True
     if isinstance(kind, IntegerType | LongType):
         return constant.value == str(int(constant.value)) if constant.value.lstrip("-").isdecimal() else False
@@ -102,18 +102,18 @@ def canonical(constant: Constant, kind: IcebergType) -> bool:
     return days is not None and constant.value == str(np.datetime64(days, "D"))
 
 
-def alike(constants: Sequence[Constant], kind: IcebergType) -> bool:
+def can_compare_one_by_one(constants: Sequence[Constant], kind: IcebergType) -> bool:
     """Whether it is the same to compare a column with each constant of a list or, as Spark does, in one common type."""
-    kinds = {c.kind for c in constants} - {Kind.NULL}
-    if len(kinds) > 1 and (Kind.STRING in kinds or kinds >= {Kind.INSTANT, Kind.LOCAL}):
+    kinds = {c.kind for c in constants} - {ConstantKind.NULL}
+    if len(kinds) > 1 and (ConstantKind.STRING in kinds or kinds >= {ConstantKind.INSTANT, ConstantKind.LOCAL}):
         return False
-    if kinds & {Kind.FLOAT, Kind.DOUBLE} and not isinstance(kind, FloatType | DoubleType):
-        limit = EXACT_FLOAT if Kind.FLOAT in kinds else EXACT_DOUBLE
-        numbers = [c.value for c in constants if c.kind is not Kind.NULL]
+    if kinds & {ConstantKind.FLOAT, ConstantKind.DOUBLE} and not isinstance(kind, FloatType | DoubleType):
+        limit = EXACT_FLOAT if ConstantKind.FLOAT in kinds else EXACT_DOUBLE
+        numbers = [c.value for c in constants if c.kind is not ConstantKind.NULL]
         return isinstance(kind, IntegerType | LongType) and all(abs(n) < limit for n in numbers)
-    if Kind.DECIMAL not in kinds:
+    if ConstantKind.DECIMAL not in kinds:
         return True
-    decimals = [Decimal(c.value) for c in constants if c.kind in {Kind.INTEGER, Kind.DECIMAL}]
+    decimals = [Decimal(c.value) for c in constants if c.kind in {ConstantKind.INTEGER, ConstantKind.DECIMAL}]
     return max(d.adjusted() + 1 for d in decimals) + max(_scale(d) for d in decimals) <= MAX_DIGITS
 
 
@@ -121,152 +121,152 @@ def _scale(value: Decimal) -> int:
     return max(0, -int(value.as_tuple().exponent))
 
 
-def _whole(constant: Constant, kind: Any, zone: tzinfo) -> Cut | None:
-    value = _number_beside_whole(constant, kind)
+def _position_in_integers(constant: Constant, kind: Any, zone: tzinfo) -> ValuePosition | None:
+    value = _number_for_integers(constant, kind)
     if value is None:
         return None
     if value > kind.max:
-        return ABOVE
+        return ABOVE_ALL
     if value < kind.min:
-        return BELOW
+        return BELOW_ALL
     floor = math.floor(value)
-    return Cut(LongLiteral(floor), value == floor)
+    return ValuePosition(LongLiteral(floor), value == floor)
 
 
-def _number_beside_whole(constant: Constant, kind: IcebergType) -> Any:
+def _number_for_integers(constant: Constant, kind: IcebergType) -> Any:
     value = constant.value
-    if constant.kind in {Kind.INTEGER, Kind.DECIMAL}:
+    if constant.kind in {ConstantKind.INTEGER, ConstantKind.DECIMAL}:
         return value
-    if constant.kind is Kind.STRING:
+    if constant.kind is ConstantKind.STRING:
         whole = value.strip().lstrip("+-").isdecimal() and value.isascii()
         return int(value) if whole and kind.min <= int(value) <= kind.max else None  # type: ignore[attr-defined]
-    limit = {Kind.DOUBLE: EXACT_DOUBLE, Kind.FLOAT: EXACT_FLOAT}.get(constant.kind)
+    limit = {ConstantKind.DOUBLE: EXACT_DOUBLE, ConstantKind.FLOAT: EXACT_FLOAT}.get(constant.kind)
     if limit is None:
         return None
     return value if math.isinf(value) or abs(value) < limit else None
 
 
-def _double(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | None:
-    value = number_of(constant.value) if constant.kind is Kind.STRING else constant.value
-    numeric = {Kind.STRING, Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}
-    return None if constant.kind not in numeric or value is None else Cut(DoubleLiteral(float(value)))
+def _position_in_doubles(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+    value = parse_number(constant.value) if constant.kind is ConstantKind.STRING else constant.value
+    numeric = {ConstantKind.STRING, ConstantKind.INTEGER, ConstantKind.DECIMAL, ConstantKind.FLOAT, ConstantKind.DOUBLE}
+    return None if constant.kind not in numeric or value is None else ValuePosition(DoubleLiteral(float(value)))
 
 
-def _float(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | None:
-    found = _double(constant, kind, zone)
+def _position_in_floats(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+    found = _position_in_doubles(constant, kind, zone)
     if found is None or found.floor is None:
         return None
     value = found.floor.value
     with np.errstate(over="ignore"):
         near = np.float32(value)
     on = float(near) == value
-    if not on and constant.kind in {Kind.STRING, Kind.INTEGER}:
+    if not on and constant.kind in {ConstantKind.STRING, ConstantKind.INTEGER}:
         return None  # compared as 32 or as 64 bits, by the session's settings
     floor = near if float(near) <= value else np.nextafter(near, np.float32(-np.inf))
-    return Cut(FloatLiteral(float(floor)), on)
+    return ValuePosition(FloatLiteral(float(floor)), on)
 
 
-def _decimal(constant: Constant, kind: Any, zone: tzinfo) -> Cut | None:
-    if constant.kind not in {Kind.INTEGER, Kind.DECIMAL}:
+def _position_in_decimals(constant: Constant, kind: Any, zone: tzinfo) -> ValuePosition | None:
+    if constant.kind not in {ConstantKind.INTEGER, ConstantKind.DECIMAL}:
         return None
     value = Decimal(constant.value)
     if max(kind.precision - kind.scale, value.adjusted() + 1) + max(kind.scale, _scale(value)) > MAX_DIGITS:
         return None  # Spark rounds one of the two to make room
     limit = Decimal(10) ** (kind.precision - kind.scale)
     if abs(value) >= limit:
-        return ABOVE if value > 0 else BELOW
+        return ABOVE_ALL if value > 0 else BELOW_ALL
     with localcontext(prec=2 * MAX_DIGITS):
         floor = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_FLOOR)
-    return BELOW if floor <= -limit else Cut(DecimalLiteral(floor), floor == value)
+    return BELOW_ALL if floor <= -limit else ValuePosition(DecimalLiteral(floor), floor == value)
 
 
-def _boolean(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | None:
-    return Cut(BooleanLiteral(constant.value)) if constant.kind is Kind.BOOLEAN else None
+def _position_in_booleans(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+    return ValuePosition(BooleanLiteral(constant.value)) if constant.kind is ConstantKind.BOOLEAN else None
 
 
-def _string(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | None:
-    return Cut(StringLiteral(constant.value)) if constant.kind is Kind.STRING else None
+def _position_in_strings(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+    return ValuePosition(StringLiteral(constant.value)) if constant.kind is ConstantKind.STRING else None
 
 
-def _uuid(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | None:
-    if constant.kind is not Kind.STRING or str(found := UUID(constant.value)) != constant.value:
+def _position_in_uuids(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+    if constant.kind is not ConstantKind.STRING or str(found := UUID(constant.value)) != constant.value:
         return None
-    return Cut(UUIDLiteral(found.bytes))
+    return ValuePosition(UUIDLiteral(found.bytes))
 
 
-def _binary(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | None:
-    if constant.kind is not Kind.BINARY:
+def _position_in_binaries(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+    if constant.kind is not ConstantKind.BINARY:
         return None
     if isinstance(kind, FixedType):
-        return Cut(FixedLiteral(constant.value)) if len(constant.value) == len(kind) else None
-    return Cut(BinaryLiteral(constant.value))
+        return ValuePosition(FixedLiteral(constant.value)) if len(constant.value) == len(kind) else None
+    return ValuePosition(BinaryLiteral(constant.value))
 
 
-def _date(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | None:
-    if constant.kind in {Kind.DATE, Kind.STRING}:
-        days = constant.value if constant.kind is Kind.DATE else parse_date(constant.value)
-        return None if days is None else Cut(DateLiteral(days))
-    clock = _clock(constant, zone)  # the date is compared as its midnight
-    return None if clock is None else Cut(DateLiteral(clock // DAY), clock % DAY == 0)
+def _position_in_dates(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+    if constant.kind in {ConstantKind.DATE, ConstantKind.STRING}:
+        days = constant.value if constant.kind is ConstantKind.DATE else parse_date(constant.value)
+        return None if days is None else ValuePosition(DateLiteral(days))
+    clock = _local_micros(constant, zone)  # the date is compared as its midnight
+    return None if clock is None else ValuePosition(DateLiteral(clock // DAY_MICROS), clock % DAY_MICROS == 0)
 
 
-def _timestamp(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | None:
-    clock = _clock(constant, zone)
-    return None if clock is None else Cut(TimestampLiteral(clock))
+def _position_in_timestamps(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+    clock = _local_micros(constant, zone)
+    return None if clock is None else ValuePosition(TimestampLiteral(clock))
 
 
-def _timestamptz(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | None:
-    moment = _moment(constant, zone)
-    return None if moment is None else Cut(TimestampLiteral(moment))
+def _position_in_timestamptzs(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+    moment = _utc_micros(constant, zone)
+    return None if moment is None else ValuePosition(TimestampLiteral(moment))
 
 
-def _nanos(place: Callable[[Constant, IcebergType, tzinfo], Cut | None]) -> Any:
-    def in_nanos(constant: Constant, kind: IcebergType, zone: tzinfo) -> Cut | None:
-        found = place(constant, kind, zone)
+def _position_in_nanos(position_in_micros: Callable[[Constant, IcebergType, tzinfo], ValuePosition | None]) -> Any:
+    def in_nanos(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+        found = position_in_micros(constant, kind, zone)
         if found is None or found.floor is None:
             return None
         nanos = found.floor.value * 1000
-        return Cut(NanosLiteral(nanos)) if abs(nanos) < MOST_NANOS else ABOVE if nanos > 0 else BELOW
+        return ValuePosition(NanosLiteral(nanos)) if abs(nanos) < MAX_NANOS else ABOVE_ALL if nanos > 0 else BELOW_ALL
 
     return in_nanos
 
 
-def _clock(constant: Constant, zone: tzinfo) -> int | None:
+def _local_micros(constant: Constant, zone: tzinfo) -> int | None:
     """What a clock without zone shows: a moment is one only while the zone's clocks run evenly."""
-    if constant.kind is Kind.STRING:
+    if constant.kind is ConstantKind.STRING:
         parsed = parse_timestamp(constant.value)
         return parsed[0] if parsed is not None and parsed[1] is None else None
-    if constant.kind is Kind.INSTANT:
-        clock = local(constant.value, zone)
-        return clock if is_steady(clock, zone) else None
-    if constant.kind is Kind.DATE:
-        return int(constant.value) * DAY
-    return int(constant.value) if constant.kind is Kind.LOCAL else None
+    if constant.kind is ConstantKind.INSTANT:
+        clock = utc_to_local_micros(constant.value, zone)
+        return clock if has_constant_offset(clock, zone) else None
+    if constant.kind is ConstantKind.DATE:
+        return int(constant.value) * DAY_MICROS
+    return int(constant.value) if constant.kind is ConstantKind.LOCAL else None
 
 
-def _moment(constant: Constant, zone: tzinfo) -> int | None:
-    if constant.kind is Kind.STRING:
+def _utc_micros(constant: Constant, zone: tzinfo) -> int | None:
+    if constant.kind is ConstantKind.STRING:
         parsed = parse_timestamp(constant.value)
-        return None if parsed is None else instant(parsed[0], parsed[1] or zone)
-    if constant.kind in {Kind.DATE, Kind.LOCAL}:
-        return instant(constant.value * (DAY if constant.kind is Kind.DATE else 1), zone)
-    return int(constant.value) if constant.kind is Kind.INSTANT else None
+        return None if parsed is None else local_to_utc_micros(parsed[0], parsed[1] or zone)
+    if constant.kind in {ConstantKind.DATE, ConstantKind.LOCAL}:
+        return local_to_utc_micros(constant.value * (DAY_MICROS if constant.kind is ConstantKind.DATE else 1), zone)
+    return int(constant.value) if constant.kind is ConstantKind.INSTANT else None
 
 
-_PLACES: dict[type[IcebergType], Any] = {
-    BooleanType: _boolean,
-    IntegerType: _whole,
-    LongType: _whole,
-    FloatType: _float,
-    DoubleType: _double,
-    DecimalType: _decimal,
-    DateType: _date,
-    TimestampType: _timestamp,
-    TimestamptzType: _timestamptz,
-    TimestampNanoType: _nanos(_timestamp),
-    TimestamptzNanoType: _nanos(_timestamptz),
-    StringType: _string,
-    UUIDType: _uuid,
-    FixedType: _binary,
-    BinaryType: _binary,
+_POSITION_FUNCTIONS: dict[type[IcebergType], Any] = {
+    BooleanType: _position_in_booleans,
+    IntegerType: _position_in_integers,
+    LongType: _position_in_integers,
+    FloatType: _position_in_floats,
+    DoubleType: _position_in_doubles,
+    DecimalType: _position_in_decimals,
+    DateType: _position_in_dates,
+    TimestampType: _position_in_timestamps,
+    TimestamptzType: _position_in_timestamptzs,
+    TimestampNanoType: _position_in_nanos(_position_in_timestamps),
+    TimestamptzNanoType: _position_in_nanos(_position_in_timestamptzs),
+    StringType: _position_in_strings,
+    UUIDType: _position_in_uuids,
+    FixedType: _position_in_binaries,
+    BinaryType: _position_in_binaries,
 }

@@ -19,27 +19,27 @@ from pyiceberg.types import NestedField
 from sqlglot import exp
 
 from neve.errors import UserError
-from neve.predicate.sql_features import edited, fragment
-from neve.predicate.sql_text import parts_of
+from neve.predicate.sql_features import apply_edits, parse_fragment
+from neve.predicate.sql_text import name_parts
 
 _PART = re.compile(r"`(?:[^`]|``)+`(?=\.|$)|[^.]+")
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def spelled(parts: Iterable[str]) -> str:
+def join_name(parts: Iterable[str]) -> str:
     """A name of several parts, each in backticks where it would be read otherwise.
 
     >>> spelled(["place", "zip.code"])
     'place.`zip.code`'
     """
-    return ".".join(part if part.isidentifier() else quoted(part) for part in parts)
+    return ".".join(part if part.isidentifier() else quote_name(part) for part in parts)
 
 
-def parted(name: str) -> tuple[str, ...]:
+def split_name(name: str) -> tuple[str, ...]:
     """The parts of a name, without the backticks around them.
 
     >>> parted("place.`zip.code`")
@@ -71,40 +71,44 @@ class Equality:
     is_null_safe: bool = False
 
 
-def qualified(text: str, columns: Collection[str], alias: str, others: Collection[str] = ()) -> str:
+def qualify_columns(text: str, columns: Collection[str], alias: str, other_aliases: Collection[str] = ()) -> str:
     """The text with the alias before every column of that name that has no qualifier; subqueries stay as they are.
 
     What begins with the alias, or one of the others, has one.
     """
-    aliases = {name.lower() for name in (alias, *others)}
+    aliases = {name.lower() for name in (alias, *other_aliases)}
     known = {name.lower() for name in columns}
-    given = fragment(text)
-    places = [p for column in _outside(given.root) if (p := _place(column, known, aliases)) is not None]
-    return edited(text, ((start, start, f"{quoted(alias)}.") for start in places))
+    given = parse_fragment(text)
+    places = [
+        p
+        for column in _columns_outside_subqueries(given.root)
+        if (p := _qualifier_position(column, known, aliases)) is not None
+    ]
+    return apply_edits(text, ((start, start, f"{quote_name(alias)}.") for start in places))
 
 
-def shortened(text: str, table: Sequence[str]) -> str:
+def shorten_table_qualifiers(text: str, table: Sequence[str]) -> str:
     """The text with the last part of the name of a table before columns that have the whole; subqueries stay.
 
     >>> shortened("db.t.id = 3 AND a IN (SELECT db.t.id FROM db.t)", ["db", "t"])
     '`t`.id = 3 AND a IN (SELECT db.t.id FROM db.t)'
     """
     try:
-        columns = list(_outside(fragment(text).root))
+        columns = list(_columns_outside_subqueries(parse_fragment(text).root))
     except UserError:  # whoever runs it says what is wrong
         return text
     name = [part.lower() for part in table]
     long = [c.parts for c in columns if [str(p.name).lower() for p in c.parts[:-1]][: len(name)] == name]
     places = [(p[0].meta["start"], p[len(name) - 1].meta["end"] + 1) for p in long if "start" in p[0].meta]
-    return edited(text, ((start, end, quoted(table[-1])) for start, end in places))
+    return apply_edits(text, ((start, end, quote_name(table[-1])) for start, end in places))
 
 
-def equalities(text: str, alias: str) -> tuple[Equality, ...]:
+def find_equalities(text: str, alias: str) -> tuple[Equality, ...]:
     """The columns of the table with an alias that a condition requires to equal a column of another table."""
-    return tuple(e for part in _conjuncts(fragment(text).root) if (e := _equality(part, alias)) is not None)
+    return tuple(e for part in _conjuncts(parse_fragment(text).root) if (e := _parse_equality(part, alias)) is not None)
 
 
-def _outside(root: exp.Expression) -> Iterator[exp.Column]:
+def _columns_outside_subqueries(root: exp.Expression) -> Iterator[exp.Column]:
     """The column references outside of subqueries and lambda functions."""
     waiting: list[exp.Expression] = [root]
     while waiting:
@@ -116,12 +120,12 @@ def _outside(root: exp.Expression) -> Iterator[exp.Column]:
         waiting += [child for child in node.iter_expressions() if isinstance(child, exp.Expression)]
 
 
-def _place(column: exp.Column, known: Collection[str], aliases: Collection[str]) -> int | None:
+def _qualifier_position(column: exp.Column, column_names: Collection[str], aliases: Collection[str]) -> int | None:
     """Where a column begins that is named without a table, or whose first part is a struct column."""
     first = column.parts[0]
     if len(column.parts) > 1 and str(first.name).lower() in aliases:
         return None
-    if str(first.name).lower() not in known or first.meta.get("start") is None:
+    if str(first.name).lower() not in column_names or first.meta.get("start") is None:
         return None
     return int(first.meta["start"])
 
@@ -138,10 +142,10 @@ def _conjuncts(root: exp.Expression) -> Iterator[exp.Expression]:
             yield node
 
 
-def _equality(node: exp.Expression, alias: str) -> Equality | None:
+def _parse_equality(node: exp.Expression, alias: str) -> Equality | None:
     if not isinstance(node, exp.EQ | exp.NullSafeEQ):
         return None
-    left, right = parts_of(node.this), parts_of(node.expression)
+    left, right = name_parts(node.this), name_parts(node.expression)
     if left is None or right is None:
         return None
     of_target = [len(parts) > 1 and parts[0].lower() == alias.lower() for parts in (left, right)]

@@ -48,8 +48,22 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from neve.predicate.coercion import ABOVE, BELOW, Cut, alike, canonical, cut
-from neve.predicate.constants import DAY, Constant, Kind, instant, is_steady, parse_date
+from neve.predicate.coercion import (
+    ABOVE_ALL,
+    BELOW_ALL,
+    ValuePosition,
+    can_compare_one_by_one,
+    is_canonical,
+    locate_constant,
+)
+from neve.predicate.constants import (
+    DAY_MICROS,
+    Constant,
+    ConstantKind,
+    has_constant_offset,
+    local_to_utc_micros,
+    parse_date,
+)
 from neve.predicate.normalize import NanosLiteral, all_of, any_of
 
 
@@ -62,11 +76,11 @@ class Ternary:
     true_exact: bool = True
     false_exact: bool = True
 
-    def negated(self) -> Ternary:
+    def negate(self) -> Ternary:
         """The condition that is true where this one is false."""
         return Ternary(self.false, self.true, self.false_exact, self.true_exact)
 
-    def inexact(self) -> Ternary:
+    def as_inexact(self) -> Ternary:
         """The same condition, known to let through too much."""
         return Ternary(self.true, self.false, False, False)
 
@@ -90,14 +104,14 @@ def conjunction(parts: Sequence[Ternary]) -> Ternary:
 
 def disjunction(parts: Sequence[Ternary]) -> Ternary:
     """OR: true where one is, false where all are."""
-    return conjunction([p.negated() for p in parts]).negated()
+    return conjunction([p.negate() for p in parts]).negate()
 
 
-NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
+NEGATED_OPERATORS = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PredicateColumn:
     """A primitive column by its full name, to be compared under the clock of a time zone."""
 
     name: str
@@ -107,41 +121,48 @@ class Column:
 
     def compare(self, operator: str, constant: Constant) -> Ternary:
         """The column on the left of an operator, a constant on its right."""
-        if constant.kind is Kind.NULL:
+        if constant.kind is ConstantKind.NULL:
             return NULL
-        if constant.kind in {Kind.FLOAT, Kind.DOUBLE} and math.isnan(constant.value):
-            return self._beside_nan(operator)
-        place = cut(constant, self.kind, self.zone)
+        if constant.kind in {ConstantKind.FLOAT, ConstantKind.DOUBLE} and math.isnan(constant.value):
+            return self._compare_nan(operator)
+        place = locate_constant(constant, self.kind, self.zone)
         if place is None:
             return UNKNOWN
         if isinstance(self.kind, TimestampNanoType | TimestamptzNanoType):
-            return self._beside_micros(operator, place)
-        found = Ternary(self._at(operator, place), self._at(NEGATED[operator], place))
-        if place.floor is None and constant.kind is Kind.DECIMAL:
-            return self._with_null(found)
+            return self._compare_nanos_column(operator, place)
+        found = Ternary(
+            self._compare_position(operator, place), self._compare_position(NEGATED_OPERATORS[operator], place)
+        )
+        if place.floor is None and constant.kind is ConstantKind.DECIMAL:
+            return self._allow_null_rows(found)
         is_exact = operator in {"=", "<>"} or not isinstance(self.kind, UUIDType)
-        return found if is_exact else found.inexact()
+        return found if is_exact else found.as_inexact()
 
-    def same(self, constant: Constant) -> Ternary:
+    def null_safe_equal(self, constant: Constant) -> Ternary:
         """`<=>`: equal, where null equals null; never null itself."""
-        if constant.kind is Kind.NULL:
-            return self.null()
+        if constant.kind is ConstantKind.NULL:
+            return self.null_condition()
         equal = self.compare("=", constant)
         return Ternary(equal.true, any_of((equal.false, self._is_null())), equal.true_exact, equal.false_exact)
 
-    def among(self, constants: Sequence[Constant]) -> Ternary:
+    def in_list(self, constants: Sequence[Constant]) -> Ternary:
         """IN a list of constants."""
-        if not alike(constants, self.kind):
+        if not can_compare_one_by_one(constants, self.kind):
             return UNKNOWN
-        plain = [c for c in constants if c.kind is not Kind.NULL and canonical(c, self.kind) and not _is_nan(c)]
-        places = [cut(c, self.kind, self.zone) for c in plain]
-        special = [c for c in constants if c.kind is Kind.NULL or _is_nan(c)]
+        plain = [
+            c for c in constants if c.kind is not ConstantKind.NULL and is_canonical(c, self.kind) and not _is_nan(c)
+        ]
+        places = [locate_constant(c, self.kind, self.zone) for c in plain]
+        special = [c for c in constants if c.kind is ConstantKind.NULL or _is_nan(c)]
         nanos = isinstance(self.kind, TimestampNanoType | TimestamptzNanoType)
         if nanos or None in places or len(plain) + len(special) < len(constants):
-            return self._among_each(constants)
-        values = {p.floor for p in places if p is not None and p.on and p.floor is not None}
-        listed = Ternary(make(In, self.name, values), all_of((self._not_null(), make(NotIn, self.name, values))))
-        return conjunction([listed.negated(), *(self.compare("<>", c) for c in special)]).negated()
+            return self._in_list_one_by_one(constants)
+        values = {p.floor for p in places if p is not None and p.is_at_floor and p.floor is not None}
+        listed = Ternary(
+            make_expression(In, self.name, values),
+            all_of((self._not_null(), make_expression(NotIn, self.name, values))),
+        )
+        return conjunction([listed.negate(), *(self.compare("<>", c) for c in special)]).negate()
 
     def like(self, pattern: str) -> Ternary:
         """LIKE a pattern; what follows the first wildcard is left to Spark."""
@@ -149,7 +170,7 @@ class Column:
             return UNKNOWN
         ends = [i for i in (pattern.find("%"), pattern.find("_")) if i >= 0]
         if not ends:
-            return self.compare("=", Constant(Kind.STRING, pattern))
+            return self.compare("=", Constant(ConstantKind.STRING, pattern))
         prefix = pattern[: min(ends)]
         found = self.starts_with(prefix)
         if set(pattern[len(prefix) :]) == {"%"}:
@@ -163,97 +184,103 @@ class Column:
         if not prefix:
             return Ternary(self._not_null(), AlwaysFalse())
         return Ternary(
-            make(StartsWith, self.name, prefix), all_of((self._not_null(), make(NotStartsWith, self.name, prefix)))
+            make_expression(StartsWith, self.name, prefix),
+            all_of((self._not_null(), make_expression(NotStartsWith, self.name, prefix))),
         )
 
-    def null(self) -> Ternary:
+    def null_condition(self) -> Ternary:
         """IS NULL."""
         return Ternary(self._is_null(), self._not_null())
 
-    def nan(self) -> Ternary:
+    def nan_condition(self) -> Ternary:
         """isnan(): false for null."""
         if isinstance(self.kind, FloatType | DoubleType):
-            return Ternary(make(IsNaN, self.name), make(NotNaN, self.name))
-        return TRUE.negated()
+            return Ternary(make_expression(IsNaN, self.name), make_expression(NotNaN, self.name))
+        return TRUE.negate()
 
     def compare_day(self, operator: str, constant: Constant) -> Ternary:
         """The day of a timestamp column on the left of an operator, a date on its right."""
-        days = parse_date(constant.value) if constant.kind is Kind.STRING else constant.value
+        days = parse_date(constant.value) if constant.kind is ConstantKind.STRING else constant.value
         if isinstance(self.kind, DateType):
             return self.compare(operator, constant)
-        if constant.kind not in {Kind.DATE, Kind.STRING} or days is None:
-            return NULL if constant.kind is Kind.NULL else UNKNOWN
+        if constant.kind not in {ConstantKind.DATE, ConstantKind.STRING} or days is None:
+            return NULL if constant.kind is ConstantKind.NULL else UNKNOWN
         edges = [self._midnight(d) for d in (days, days + 1)]
         if None in edges:
             return UNKNOWN
-        start, end = (Constant(Kind.LOCAL if isinstance(self.kind, TimestampType) else Kind.INSTANT, e) for e in edges)
+        start, end = (
+            Constant(ConstantKind.LOCAL if isinstance(self.kind, TimestampType) else ConstantKind.INSTANT, e)
+            for e in edges
+        )
         steps = {"<": ("<", start), "<=": ("<", end), ">": (">=", end), ">=": (">=", start)}
         if operator in steps:
             return self.compare(*steps[operator])
         inside = conjunction([self.compare(">=", start), self.compare("<", end)])
-        return inside if operator == "=" else inside.negated()
+        return inside if operator == "=" else inside.negate()
 
     def _midnight(self, days: int) -> int | None:
         if isinstance(self.kind, TimestampType):
-            return days * DAY
-        steady = isinstance(self.kind, TimestamptzType) and is_steady(days * DAY, self.zone)
-        return instant(days * DAY, self.zone) if steady else None
+            return days * DAY_MICROS
+        steady = isinstance(self.kind, TimestamptzType) and has_constant_offset(days * DAY_MICROS, self.zone)
+        return local_to_utc_micros(days * DAY_MICROS, self.zone) if steady else None
 
-    def _at(self, operator: str, place: Cut) -> BooleanExpression:
+    def _compare_position(self, operator: str, place: ValuePosition) -> BooleanExpression:
         """Where the column is before, at or after a place."""
-        if place is BELOW or place is ABOVE:
-            holds = operator in ({">", ">=", "<>"} if place is BELOW else {"<", "<=", "<>"})
+        if place is BELOW_ALL or place is ABOVE_ALL:
+            holds = operator in ({">", ">=", "<>"} if place is BELOW_ALL else {"<", "<=", "<>"})
             return self._not_null() if holds else AlwaysFalse()
         if operator in {"=", "<>"}:
-            return self._equal(operator, place)
+            return self._equal_position(operator, place)
         comparison = {
-            "<": LessThan if place.on else LessThanOrEqual,
+            "<": LessThan if place.is_at_floor else LessThanOrEqual,
             "<=": LessThanOrEqual,
             ">": GreaterThan,
-            ">=": GreaterThanOrEqual if place.on else GreaterThan,
+            ">=": GreaterThanOrEqual if place.is_at_floor else GreaterThan,
         }[operator]
-        found = make(comparison, self.name, place.floor)
+        found = make_expression(comparison, self.name, place.floor)
         upwards = operator in {">", ">="} and isinstance(self.kind, FloatType | DoubleType)
-        return any_of((found, make(IsNaN, self.name))) if upwards else found
+        return any_of((found, make_expression(IsNaN, self.name))) if upwards else found
 
-    def _equal(self, operator: str, place: Cut) -> BooleanExpression:
+    def _equal_position(self, operator: str, place: ValuePosition) -> BooleanExpression:
         if operator == "=":
-            return make(EqualTo, self.name, place.floor) if place.on else AlwaysFalse()
+            return make_expression(EqualTo, self.name, place.floor) if place.is_at_floor else AlwaysFalse()
         if isinstance(place.floor, BooleanLiteral):
-            return make(EqualTo, self.name, not place.floor.value)
-        different = all_of((self._not_null(), make(NotEqualTo, self.name, place.floor)))
-        return different if place.on else self._not_null()
+            return make_expression(EqualTo, self.name, not place.floor.value)
+        different = all_of((self._not_null(), make_expression(NotEqualTo, self.name, place.floor)))
+        return different if place.is_at_floor else self._not_null()
 
     @staticmethod
-    def _with_null(found: Ternary) -> Ternary:
+    def _allow_null_rows(found: Ternary) -> Ternary:
         """Beside a decimal beyond all whole numbers Spark answers without looking at the column, null or not."""
         true, false = (side if side is AlwaysFalse() else AlwaysTrue() for side in (found.true, found.false))
         return Ternary(true, false, False, False)
 
-    def _beside_nan(self, operator: str) -> Ternary:
+    def _compare_nan(self, operator: str) -> Ternary:
         """NaN equals itself and is greater than everything else."""
         if not isinstance(self.kind, FloatType | DoubleType):
             return UNKNOWN
-        nan, number = make(IsNaN, self.name), all_of((make(NotNaN, self.name), self._not_null()))
+        nan, number = make_expression(IsNaN, self.name), all_of((make_expression(NotNaN, self.name), self._not_null()))
         greater_or_equal = Ternary(nan, number)
         always = Ternary(self._not_null(), AlwaysFalse())
         return {
             "=": greater_or_equal,
-            "<>": greater_or_equal.negated(),
+            "<>": greater_or_equal.negate(),
             ">=": greater_or_equal,
-            "<": greater_or_equal.negated(),
+            "<": greater_or_equal.negate(),
             "<=": always,
-            ">": always.negated(),
+            ">": always.negate(),
         }[operator]
 
-    def _beside_micros(self, operator: str, place: Cut) -> Ternary:
+    def _compare_nanos_column(self, operator: str, place: ValuePosition) -> Ternary:
         """A nanosecond column: Spark may see it cut to microseconds, so both readings are let through."""
         if place.floor is None:
-            return Ternary(self._at(operator, place), self._at(NEGATED[operator], place))
-        first = make(GreaterThanOrEqual, self.name, place.floor)
-        before = make(LessThan, self.name, place.floor)
-        until = make(LessThan, self.name, NanosLiteral(place.floor.value + 1000))
-        after = make(GreaterThan, self.name, place.floor)
+            return Ternary(
+                self._compare_position(operator, place), self._compare_position(NEGATED_OPERATORS[operator], place)
+            )
+        first = make_expression(GreaterThanOrEqual, self.name, place.floor)
+        before = make_expression(LessThan, self.name, place.floor)
+        until = make_expression(LessThan, self.name, NanosLiteral(place.floor.value + 1000))
+        after = make_expression(GreaterThan, self.name, place.floor)
         equal = Ternary(all_of((first, until)), self._not_null(), False, False)
         return {
             "<": Ternary(before, first),
@@ -261,24 +288,24 @@ class Column:
             "<=": Ternary(until, after, False, False),
             ">": Ternary(after, until, False, False),
             "=": equal,
-            "<>": equal.negated(),
+            "<>": equal.negate(),
         }[operator]
 
-    def _among_each(self, constants: Sequence[Constant]) -> Ternary:
-        each = [self.compare("<>", c) if canonical(c, self.kind) else UNKNOWN for c in constants]
-        return conjunction(each).negated()
+    def _in_list_one_by_one(self, constants: Sequence[Constant]) -> Ternary:
+        each = [self.compare("<>", c) if is_canonical(c, self.kind) else UNKNOWN for c in constants]
+        return conjunction(each).negate()
 
     def _is_null(self) -> BooleanExpression:
-        return make(IsNull, self.name) if self.is_nullable else AlwaysFalse()
+        return make_expression(IsNull, self.name) if self.is_nullable else AlwaysFalse()
 
     def _not_null(self) -> BooleanExpression:
-        return make(NotNull, self.name) if self.is_nullable else AlwaysTrue()
+        return make_expression(NotNull, self.name) if self.is_nullable else AlwaysTrue()
 
 
 def _is_nan(constant: Constant) -> bool:
-    return constant.kind in {Kind.FLOAT, Kind.DOUBLE} and math.isnan(constant.value)
+    return constant.kind in {ConstantKind.FLOAT, ConstantKind.DOUBLE} and math.isnan(constant.value)
 
 
-def make(maker: Any, *arguments: Any) -> BooleanExpression:
+def make_expression(expression_class: Any, *arguments: Any) -> BooleanExpression:
     """An expression of PyIceberg's; its constructors take arguments that type checkers do not see."""
-    return maker(*arguments)
+    return expression_class(*arguments)

@@ -18,8 +18,8 @@ from typing import Any
 from sqlglot import exp
 
 from neve.errors import UserError
-from neve.predicate.sql_text import Word, column_parts, parsed, words, wrong
-from neve.predicate.time_travel import TimeTravel, after_group, time_travels
+from neve.predicate.sql_text import SqlToken, column_references, parse_sql, syntax_error, tokenize_sql
+from neve.predicate.time_travel import TimeTravel, end_of_parentheses, find_time_travels
 
 _STATEMENTS = (exp.Command, exp.DDL, exp.DML, exp.Drop, exp.Alter, exp.Set, exp.Use, exp.Describe, exp.TruncateTable)
 Edit = tuple[int, int, str]  # where from, where to, what comes there
@@ -30,55 +30,57 @@ class Fragment:
     """A piece of SQL text; nodes of the tree know their places in the text."""
 
     text: str
-    words: tuple[Word, ...]
-    travels: tuple[TimeTravel, ...]  # not in the tree
+    tokens: tuple[SqlToken, ...]
+    time_travels: tuple[TimeTravel, ...]  # not in the tree
     root: exp.Expression
 
 
-def fragment(text: str, *, shown: str | None = None) -> Fragment:
+def parse_fragment(text: str, *, original_text: str | None = None) -> Fragment:
     """Read one expression, condition or query; errors point into `shown`, if it is given: the text before blanks."""
-    whole, found = text if shown is None else shown, words(text)
-    travels = time_travels(text, found)
+    whole, found = text if original_text is None else original_text, tokenize_sql(text)
+    travels = find_time_travels(text, found)
     # sqlglot knows some spellings of time travel, which ones depends on its version
-    roots = parsed(edited(text, ((t.start, t.end, " " * (t.end - t.start)) for t in travels)), shown=whole)
+    roots = parse_sql(
+        apply_edits(text, ((t.start, t.end, " " * (t.end - t.start)) for t in travels)), original_text=whole
+    )
     if len(roots) != 1 or isinstance(roots[0], _STATEMENTS):
-        raise wrong("SQL", whole, None, None, "it is not one expression, condition or query")
+        raise syntax_error("SQL", whole, None, None, "it is not one expression, condition or query")
     if isinstance(roots[0], exp.Alias | exp.Aliases):
-        raise _named(whole, roots[0])
+        raise _alias_error(whole, roots[0])
     return Fragment(text, found, travels, roots[0])
 
 
-def _named(text: str, root: exp.Alias | exp.Aliases) -> UserError:
+def _alias_error(text: str, root: exp.Alias | exp.Aliases) -> UserError:
     """The error that a value has a name, as in `a = b c`: more likely an operator is missing than a name is meant."""
     alias: Any = root.args["alias"] if isinstance(root, exp.Alias) else root.expressions[0]
     start, end = alias.meta.get("start"), alias.meta.get("end")
-    return wrong("SQL", text, start, None if end is None else end + 1, f"unexpected alias {alias.name!r}")
+    return syntax_error("SQL", text, start, None if end is None else end + 1, f"unexpected alias {alias.name!r}")
 
 
-def edited(text: str, edits: Iterable[Edit]) -> str:
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     """The text with edits made; none may overlap."""
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
     return text
 
 
-_QUERY = ("SELECT", "WITH", "FROM", "VALUES")
-_PATTERNS = ("LIKE", "ILIKE")  # LIKE ANY (…) is no aggregate
+_QUERY_KEYWORDS = ("SELECT", "WITH", "FROM", "VALUES")
+_LIKE_OPERATORS = ("LIKE", "ILIKE")  # LIKE ANY (…) is no aggregate
 
 
-def _names(text: str) -> frozenset[str]:
+def _split_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-GENERATORS = _names(
+GENERATORS = _split_names(
     "explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple "
     "variant_explode variant_explode_outer"
 )
-NONDETERMINISTIC = _names(
+NONDETERMINISTIC = _split_names(
     "rand randn random uniform randstr uuid shuffle monotonically_increasing_id spark_partition_id input_file_name "
     "input_file_block_start input_file_block_length reflect java_method try_reflect"
 )
-AGGREGATES = _names(
+AGGREGATES = _split_names(
     "any any_value approx_count_distinct approx_percentile array_agg avg bit_and bit_or bit_xor bitmap_construct_agg "
     "bitmap_or_agg bitmap_and_agg bool_and bool_or collect_list collect_set corr count count_if count_min_sketch "
     "covar_pop covar_samp every first first_value grouping grouping_id histogram_numeric hll_sketch_agg hll_union_agg "
@@ -104,57 +106,57 @@ class Features:
 
 def features_of(text: str) -> Features:
     """What a text is made of; for a query that is its outermost level."""
-    given = fragment(text)
+    given = parse_fragment(text)
     queries = [node for node in given.root.find_all(exp.Query) if id(node) != id(given.root)]
-    outside = list(_outside(given.words)) if queries else given.words
-    calls = list(_calls(outside))
+    outside = list(_tokens_outside_subqueries(given.tokens)) if queries else given.tokens
+    calls = list(_function_calls(outside))
     names = {name for name, _ in calls}
     return Features(
         has_subquery=bool(queries) or isinstance(given.root, exp.Subquery),
         has_aggregate=any(name in AGGREGATES and not is_windowed for name, is_windowed in calls),
-        has_window=any(word.says("OVER") for word in outside),
+        has_window=any(word.matches("OVER") for word in outside),
         has_generator=bool(names & GENERATORS),
         has_star=any(star.find_ancestor(exp.Query) is None for star in given.root.find_all(exp.Star)),
         nondeterministic=tuple(sorted(names & NONDETERMINISTIC)),
-        columns=tuple(dict.fromkeys(".".join(parts) for parts in column_parts(_level(given.root)))),
+        columns=tuple(dict.fromkeys(".".join(parts) for parts in column_references(_outermost_nodes(given.root)))),
     )
 
 
-def _level(root: exp.Expression) -> list[exp.Expression]:
+def _outermost_nodes(root: exp.Expression) -> list[exp.Expression]:
     """The tree of an expression; of a query what hangs below it."""
     below = root.iter_expressions() if isinstance(root, exp.Query) else [root]
     return [node for node in below if isinstance(node, exp.Expression)]
 
 
-def _outside(words: Sequence[Word]) -> Iterator[Word]:
+def _tokens_outside_subqueries(tokens: Sequence[SqlToken]) -> Iterator[SqlToken]:
     """The words that are in no subquery; of a subquery the brackets stay."""
     at = 0
-    while at < len(words):
-        yield words[at]
-        opens_query = words[at].says("(") and at + 1 < len(words) and words[at + 1].says(*_QUERY)
-        behind = after_group(words, at) if opens_query else None
+    while at < len(tokens):
+        yield tokens[at]
+        opens_query = tokens[at].matches("(") and at + 1 < len(tokens) and tokens[at + 1].matches(*_QUERY_KEYWORDS)
+        behind = end_of_parentheses(tokens, at) if opens_query else None
         at = at + 1 if behind is None else behind - 1
 
 
-def _calls(words: Sequence[Word]) -> Iterator[tuple[str, bool]]:
+def _function_calls(tokens: Sequence[SqlToken]) -> Iterator[tuple[str, bool]]:
     """The functions called, each with whether it is one over a window."""
-    for at in range(len(words) - 1):
-        if not words[at].is_name or not words[at + 1].says("("):
+    for at in range(len(tokens) - 1):
+        if not tokens[at].is_name or not tokens[at + 1].matches("("):
             continue
-        before = words[at - 1] if at else None
-        if before is None or not (before.says(".") or before.says(*_PATTERNS)):
-            yield words[at].name.lower(), _is_windowed(words, at + 1)
+        before = tokens[at - 1] if at else None
+        if before is None or not (before.matches(".") or before.matches(*_LIKE_OPERATORS)):
+            yield tokens[at].name.lower(), _is_windowed(tokens, at + 1)
 
 
-def _is_windowed(words: Sequence[Word], at: int) -> bool:
+def _is_windowed(tokens: Sequence[SqlToken], at: int) -> bool:
     """Whether OVER follows a call, behind its FILTER (…), WITHIN GROUP (…) or IGNORE NULLS."""
-    end = after_group(words, at)
-    while end is not None and end < len(words):
-        if words[end].says("OVER"):
+    end = end_of_parentheses(tokens, at)
+    while end is not None and end < len(tokens):
+        if tokens[end].matches("OVER"):
             return True
-        if words[end].says("FILTER", "GROUP"):
-            end = after_group(words, end + 1)
-        elif words[end].says("WITHIN", "IGNORE", "RESPECT", "NULLS"):
+        if tokens[end].matches("FILTER", "GROUP"):
+            end = end_of_parentheses(tokens, end + 1)
+        elif tokens[end].matches("WITHIN", "IGNORE", "RESPECT", "NULLS"):
             end += 1
         else:
             break

@@ -24,10 +24,10 @@ from typing import Any
 from sqlglot import exp
 
 from neve.errors import UserError
-from neve.predicate.column_names import quoted
-from neve.predicate.sql_features import Edit, Fragment, edited, fragment
-from neve.predicate.sql_text import Word, words
-from neve.predicate.time_travel import after_group
+from neve.predicate.column_names import quote_name
+from neve.predicate.sql_features import Edit, Fragment, apply_edits, parse_fragment
+from neve.predicate.sql_text import SqlToken, tokenize_sql
+from neve.predicate.time_travel import end_of_parentheses
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class Restriction:
     """What the query around a table requires of every row that it uses of it."""
 
     condition: exp.Expression
-    has_others: bool  # the query reads other tables too
+    has_other_tables: bool  # the query reads other tables too
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class TableName:
     timestamp: str | None = None  # TIMESTAMP AS OF: an expression
     alias: str | None = None
     restriction: Restriction | None = field(default=None, compare=False, repr=False)
-    asked: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    underscore_columns: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """The columns the query may want of it that begin with an underscore, in lower case."""
     joins_naturally: bool = field(default=False, compare=False, repr=False)
 
@@ -59,85 +59,85 @@ class TableName:
         return ".".join(self.parts)
 
     @property
-    def called(self) -> str:
+    def qualifier(self) -> str:
         """What columns are qualified with."""
         return self.alias or self.parts[-1]
 
 
 def tables_in(text: str) -> tuple[TableName, ...]:
     """The tables that a text reads, in its order; names of common table expressions are none."""
-    return tuple(name for _, name in _Text.of(text).tables)
+    return tuple(name for _, name in _FragmentWithTables.of(text).tables)
 
 
-def with_tables(text: str, names: Callable[[TableName], str | None]) -> str:
+def replace_tables(text: str, replacement_for: Callable[[TableName], str | None]) -> str:
     """The text with tables replaced by what `names` says, and the others as they are.
 
     The new name is put in as given. A table without an alias gets its old name as one, so that columns may be qualified
     with it as before.
     """
-    given = _Text.of(text)
-    new = {id(node): names(name) for node, name in given.tables}
+    given = _FragmentWithTables.of(text)
+    new = {id(node): replacement_for(name) for node, name in given.tables}
     replaced = [(node, name) for node, name in given.tables if new[id(node)] is not None]
     edits: list[Edit] = []
     for node, name in replaced:
         edits.append((name.start, name.end, str(new[id(node)])))
         if name.alias is None:
-            edits += given.aliased(node, name)
-    return edited(text, edits)
+            edits += given.alias_edits(node, name)
+    return apply_edits(text, edits)
 
 
-class _Text(Fragment):
+class _FragmentWithTables(Fragment):
     """A text in which tables are found."""
 
     @classmethod
-    def of(cls, text: str) -> _Text:
-        given = fragment(text)
-        return cls(given.text, given.words, given.travels, given.root)
+    def of(cls, text: str) -> _FragmentWithTables:
+        given = parse_fragment(text)
+        return cls(given.text, given.tokens, given.time_travels, given.root)
 
     @cached_property
     def tables(self) -> list[tuple[exp.Table, TableName]]:
         nodes = [node for node in self.root.find_all(exp.Table) if _is_table(node)]
-        return sorted(((node, self._name(node)) for node in nodes), key=lambda found: found[1].start)
+        return sorted(((node, self._table_name(node)) for node in nodes), key=lambda found: found[1].start)
 
-    def aliased(self, node: exp.Table, name: TableName) -> Iterator[Edit]:
+    def alias_edits(self, node: exp.Table, name: TableName) -> Iterator[Edit]:
         """The edits that keep the old name of a table valid for columns.
 
         Where another table of the text has the same last name, in whichever query, the alias is the whole name.
         """
-        references = [(column, length) for column, source, length in self._references if source is node]
+        references = [(column, length) for column, source, length in self._qualified_columns if source is node]
         is_long = any(length > 1 for _, length in references)
-        is_alone = self._last_names.count(name.parts[-1].lower()) == 1
-        alias = quoted(name.name if is_long and not is_alone else name.parts[-1])
-        at = self._behind_sample(name.end)
+        is_alone = self._source_names.count(name.parts[-1].lower()) == 1
+        alias = quote_name(name.name if is_long and not is_alone else name.parts[-1])
+        at = self._alias_position(name.end)
         yield at, at, f" AS {alias}"
         for column, length in references:
             if length > 1 or (is_long and not is_alone):
                 yield column.parts[0].meta["start"], column.parts[length - 1].meta["end"] + 1, alias
 
     @cached_property
-    def _references(self) -> list[tuple[exp.Column, exp.Expression, int]]:
+    def _qualified_columns(self) -> list[tuple[exp.Column, exp.Expression, int]]:
         """The columns that are qualified: each with the source it is of, and how many parts name that."""
         columns = (column for column in self.root.find_all(exp.Column) if len(column.parts) > 1)
-        return [(column, *found) for column in columns if (found := _source(column)) is not None]
+        return [(column, *found) for column in columns if (found := _source_of_column(column)) is not None]
 
     @cached_property
-    def _last_names(self) -> list[str]:
+    def _source_names(self) -> list[str]:
         """What the sources of all queries of the text are called."""
         kinds = (exp.Table, exp.Subquery, exp.CTE, exp.Lateral, exp.Values)
         return [source.alias_or_name.lower() for source in self.root.find_all(*kinds)]
 
-    def _asked(self, node: exp.Table) -> frozenset[str]:
+    def _underscore_columns(self, node: exp.Table) -> frozenset[str]:
         """The names with an underscore in front that may be columns of a table."""
-        qualified = {id(column): (source, length) for column, source, length in self._references}
+        qualified = {id(column): (source, length) for column, source, length in self._qualified_columns}
         found = set()
         for column in self.root.find_all(exp.Column):
             source, length = qualified.get(id(column), (None, 0))
             name = column.parts[length].name.lower()
-            if name.startswith("_") and (source is node or (source is None and _is_beside(column, node, name))):
+            if name.startswith("_") and (source is node or (source is None and _may_be_column_of(column, node, name))):
                 found.add(name)
         return frozenset(found)
 
-    def _name(self, node: exp.Table) -> TableName:
+    def _table_name(self, node: exp.Table) -> TableName:
         start, end = node.parts[0].meta["start"], node.parts[-1].meta["end"] + 1
         parts = tuple(part.name for part in node.parts)
         name = TableName(
@@ -146,11 +146,11 @@ class _Text(Fragment):
             end,
             alias=node.alias or None,
             restriction=None if self._is_piped else _restriction(node),
-            asked=self._asked(node),
+            underscore_columns=self._underscore_columns(node),
             joins_naturally=_joins_naturally(node),
         )
-        behind = next((word.start for word in self.words if word.start >= end), None)
-        for travel in self.travels:
+        behind = next((word.start for word in self.tokens if word.start >= end), None)
+        for travel in self.time_travels:
             if travel.start == behind:
                 return replace(name, end=travel.end, version=travel.version, timestamp=travel.timestamp)
         return name
@@ -158,14 +158,14 @@ class _Text(Fragment):
     @cached_property
     def _is_piped(self) -> bool:
         """Whether a query goes on behind `|>`; its tree has the conditions of all steps in one place."""
-        return any(word.says("|>") for word in self.words)
+        return any(word.matches("|>") for word in self.tokens)
 
-    def _behind_sample(self, end: int) -> int:
+    def _alias_position(self, end: int) -> int:
         """Where the alias of a table goes: behind TABLESAMPLE (…) REPEATABLE (…)."""
-        at: int | None = next((i for i, word in enumerate(self.words) if word.start >= end), len(self.words))
-        while at is not None and at + 1 < len(self.words) and self.words[at].says("TABLESAMPLE", "REPEATABLE"):
-            at = after_group(self.words, at + 1)
-            end = end if at is None else self.words[at - 1].end
+        at: int | None = next((i for i, word in enumerate(self.tokens) if word.start >= end), len(self.tokens))
+        while at is not None and at + 1 < len(self.tokens) and self.tokens[at].matches("TABLESAMPLE", "REPEATABLE"):
+            at = end_of_parentheses(self.tokens, at + 1)
+            end = end if at is None else self.tokens[at - 1].end
         return end
 
 
@@ -193,16 +193,22 @@ def _is_cte(node: exp.Table) -> bool:
 
 def _restriction(node: exp.Table) -> Restriction | None:
     """The condition of the query that reads a table, if a row that fails it can be left out before anything else."""
-    select = _select(node)
+    select = _enclosing_select(node)
     where = None if select is None else select.args.get("where")
     is_direct = isinstance(node.parent, exp.From | exp.Join) and node.parent.parent is select
     is_plain = not any(node.args.get(part) for part in ("joins", "pivots", "sample", "laterals"))
-    if where is None or not is_direct or not is_plain or node.alias_column_names or not _commutes(node, select):
+    if (
+        where is None
+        or not is_direct
+        or not is_plain
+        or node.alias_column_names
+        or not _can_filter_before_joins(node, select)
+    ):
         return None
-    return Restriction(where.this, len(_sources(select)) > 1)
+    return Restriction(where.this, len(_sources_of_select(select)) > 1)
 
 
-def _commutes(node: exp.Table, select: Any) -> bool:
+def _can_filter_before_joins(node: exp.Table, select: Any) -> bool:
     """Whether a condition on the rows of a table may come before the joins: they make no row of nulls for it."""
     joins = select.args.get("joins") or []
     sides = {(join.args.get("side") or "").upper() for join in joins}
@@ -212,34 +218,34 @@ def _commutes(node: exp.Table, select: Any) -> bool:
     return sides <= {""} and kinds <= {"", "INNER", "CROSS"}
 
 
-def _select(node: exp.Expression) -> exp.Select | None:
+def _enclosing_select(node: exp.Expression) -> exp.Select | None:
     return node.find_ancestor(exp.Select)
 
 
-def _sources(select: exp.Select | None) -> list[exp.Expression]:
+def _sources_of_select(select: exp.Select | None) -> list[exp.Expression]:
     """What a SELECT reads from: tables, subqueries and lateral views."""
     if select is None:
         return []
     kinds = (exp.Table, exp.Subquery, exp.Lateral, exp.Values)
-    return [n for n in select.find_all(*kinds) if _select(n) is select and n.find_ancestor(exp.Hint) is None]
+    return [n for n in select.find_all(*kinds) if _enclosing_select(n) is select and n.find_ancestor(exp.Hint) is None]
 
 
-def _source(column: exp.Column) -> tuple[exp.Expression, int] | None:
+def _source_of_column(column: exp.Column) -> tuple[exp.Expression, int] | None:
     """The source a qualified column belongs to, the nearest that answers to the qualifier, and the length of that."""
-    select = _select(column)
+    select = _enclosing_select(column)
     while select is not None:
-        matching = [(source, _qualified(column, source)) for source in _sources(select)]
+        matching = [(source, _qualifier_length(column, source)) for source in _sources_of_select(select)]
         best = max(matching, key=lambda found: found[1], default=None)
         if best is not None and best[1]:
             return best
-        select = _select(select)
+        select = _enclosing_select(select)
     return None
 
 
-def _is_beside(column: exp.Column, node: exp.Table, name: str) -> bool:
+def _may_be_column_of(column: exp.Column, node: exp.Table, name: str) -> bool:
     """Whether a column without a qualifier may be one of a table: the same query reads it, and has no alias like it."""
-    select = _select(node)
-    if select is None or _select(column) is not select:
+    select = _enclosing_select(node)
+    if select is None or _enclosing_select(column) is not select:
         return False
     own = [e for e in select.expressions if isinstance(e, exp.Alias) and e.alias.lower() == name]
     return all(isinstance(e.this, exp.Column) and e.this.name.lower() == name for e in own)
@@ -247,12 +253,12 @@ def _is_beside(column: exp.Column, node: exp.Table, name: str) -> bool:
 
 def _joins_naturally(node: exp.Table) -> bool:
     """Whether the query that reads a table joins by all columns of one name."""
-    select = _select(node)
+    select = _enclosing_select(node)
     joins = [] if select is None else select.args.get("joins") or []
     return any((join.args.get("method") or "").upper() == "NATURAL" for join in joins)
 
 
-def _qualified(column: exp.Column, source: exp.Expression) -> int:
+def _qualifier_length(column: exp.Column, source: exp.Expression) -> int:
     """How many parts of a column's name are the name of a source; the longest way to read it counts."""
     parts = [part.name.lower() for part in column.parts]
     if source.alias or not isinstance(source, exp.Table):
@@ -265,22 +271,22 @@ def _qualified(column: exp.Column, source: exp.Expression) -> int:
 _BEFORE_A_STAR = ("SELECT", "DISTINCT", "ALL", ",", ".", "(", "*/")
 
 
-def without(text: str, hidden: Collection[str]) -> str:
+def exclude_columns_from_star(text: str, hidden: Collection[str]) -> str:
     """The text with `*` for all columns but some; one that is not as plain as that must name the columns."""
-    found = words(text)
-    stars = list(_stars(found)) if hidden else []
-    is_plain = sum(w.says("SELECT") for w in found) == 1 and not any(w.says("JOIN", "EXCEPT") for w in found)
-    if stars and not (is_plain and all(found[at - 1].says("SELECT", "DISTINCT", "ALL", ",", ".") for at in stars)):
+    found = tokenize_sql(text)
+    stars = list(_star_positions(found)) if hidden else []
+    is_plain = sum(w.matches("SELECT") for w in found) == 1 and not any(w.matches("JOIN", "EXCEPT") for w in found)
+    if stars and not (is_plain and all(found[at - 1].matches("SELECT", "DISTINCT", "ALL", ",", ".") for at in stars)):
         raise UserError(
             f"Cannot tell whether * means {', '.join(sorted(hidden))} too in this query. Name the columns instead of *."
         )
-    but = f" EXCEPT ({', '.join(quoted(name) for name in hidden)})"
-    return edited(text, ((found[at].end, found[at].end, but) for at in stars))
+    but = f" EXCEPT ({', '.join(quote_name(name) for name in hidden)})"
+    return apply_edits(text, ((found[at].end, found[at].end, but) for at in stars))
 
 
-def _stars(found: Sequence[Word]) -> Iterator[int]:
+def _star_positions(tokens: Sequence[SqlToken]) -> Iterator[int]:
     """Where the stars stand that mean columns, and not a product or all rows."""
-    for at in range(1, len(found)):
-        counts = at > 1 and found[at - 1].says("(") and found[at - 2].says("COUNT")
-        if found[at].text == "*" and found[at - 1].says(*_BEFORE_A_STAR) and not counts:
+    for at in range(1, len(tokens)):
+        counts = at > 1 and tokens[at - 1].matches("(") and tokens[at - 2].matches("COUNT")
+        if tokens[at].text == "*" and tokens[at - 1].matches(*_BEFORE_A_STAR) and not counts:
             yield at

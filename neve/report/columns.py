@@ -10,14 +10,14 @@ from itertools import pairwise
 
 from pyiceberg.schema import Schema
 
-from neve.display.format import several
-from neve.display.html import Markup, shortened
+from neve.display.format import plural
+from neve.display.html import Markup, shorten_middle
 from neve.model.metadata import TableMetadata
 from neve.model.pyiceberg_private import fields_by_id
-from neve.report.html import Amount, amount, at, panel, table
-from neve.report.values import Column, Report
+from neve.report.html import NumberCell, number_cell, panel, table, time_cell
+from neve.report.values import ColumnFacts, Report
 
-_MOST_WORDS = 6
+_MAX_CHANGES = 6
 _LONGEST = 400
 
 
@@ -26,12 +26,12 @@ def schemas_in_order(metadata: TableMetadata) -> list[Schema]:
     return sorted(metadata.schemas, key=lambda s: s.schema_id)
 
 
-def columns_of(metadata: TableMetadata) -> tuple[Column, ...]:
+def columns_of(metadata: TableMetadata) -> tuple[ColumnFacts, ...]:
     """The columns of the current schema in its order, then those that are gone."""
     schemas, current = schemas_in_order(metadata), metadata.schema()
     live = list(fields_by_id(current))
     gone = {i: None for schema in reversed(schemas) for i in fields_by_id(schema) if i not in fields_by_id(current)}
-    return tuple(_column(field_id, schemas, current) for field_id in (*live, *sorted(gone)))
+    return tuple(_column_facts(field_id, schemas, current) for field_id in (*live, *sorted(gone)))
 
 
 def schema_changes(schemas: Sequence[Schema]) -> Iterator[tuple[bool, str]]:
@@ -40,9 +40,11 @@ def schema_changes(schemas: Sequence[Schema]) -> Iterator[tuple[bool, str]]:
         if before is None:
             yield False, f"{len(after.fields):,} columns"
             continue
-        words = [word for i in {**fields_by_id(before), **fields_by_id(after)} for word in _changes(i, before, after)]
-        more = [f"{len(words) - _MOST_WORDS} more"] if len(words) > _MOST_WORDS else []
-        yield True, ", ".join([*words[:_MOST_WORDS], *more]) or _otherwise(before, after)
+        words = [
+            word for i in {**fields_by_id(before), **fields_by_id(after)} for word in _field_changes(i, before, after)
+        ]
+        more = [f"{len(words) - _MAX_CHANGES} more"] if len(words) > _MAX_CHANGES else []
+        yield True, ", ".join([*words[:_MAX_CHANGES], *more]) or _otherwise(before, after)
 
 
 def _otherwise(before: Schema, after: Schema) -> str:
@@ -52,19 +54,19 @@ def _otherwise(before: Schema, after: Schema) -> str:
     return "other identifier fields" if before.identifier_field_ids != after.identifier_field_ids else "nothing"
 
 
-def _column(field_id: int, schemas: Sequence[Schema], current: Schema) -> Column:
+def _column_facts(field_id: int, schemas: Sequence[Schema], current: Schema) -> ColumnFacts:
     is_live = field_id in fields_by_id(current)
     told = current if is_live else next(s for s in reversed(schemas) if field_id in fields_by_id(s))
     field = told.find_field(field_id)
     default = "" if field.initial_default is None else str(field.initial_default)
-    return Column(
+    return ColumnFacts(
         field_id,
-        _name(told, field_id),
-        shortened(str(field.field_type), _LONGEST),
+        _column_name(told, field_id),
+        shorten_middle(str(field.field_type), _LONGEST),
         field.required,
         is_live,
-        shortened(default, _LONGEST),
-        shortened(field.doc or "", _LONGEST),
+        shorten_middle(default, _LONGEST),
+        shorten_middle(field.doc or "", _LONGEST),
         tuple(_history(field_id, schemas)),
     )
 
@@ -72,21 +74,21 @@ def _column(field_id: int, schemas: Sequence[Schema], current: Schema) -> Column
 def _history(field_id: int, schemas: Sequence[Schema]) -> Iterator[str]:
     """What happened to one column; that it was there from the beginning is no event."""
     for before, after in pairwise(schemas):
-        for word in _changes(field_id, before, after, is_named=False):
+        for word in _field_changes(field_id, before, after, is_named=False):
             yield f"{word} in schema {after.schema_id}"
 
 
-def _changes(field_id: int, before: Schema, after: Schema, *, is_named: bool = True) -> Iterator[str]:
+def _field_changes(field_id: int, before: Schema, after: Schema, *, is_named: bool = True) -> Iterator[str]:
     was, now = field_id in fields_by_id(before), field_id in fields_by_id(after)
     if not (was and now):
         if was != now:
-            name = f" {_name(after if now else before, field_id)}" if is_named else ""
+            name = f" {_column_name(after if now else before, field_id)}" if is_named else ""
             yield f"{'added' if now else 'dropped'}{name}"
         return
     old, new = before.find_field(field_id), after.find_field(field_id)
-    about = f"{_name(after, field_id)} " if is_named else ""
-    if _name(before, field_id) != _name(after, field_id):
-        yield f"{about}renamed from {_name(before, field_id)}"
+    about = f"{_column_name(after, field_id)} " if is_named else ""
+    if _column_name(before, field_id) != _column_name(after, field_id):
+        yield f"{about}renamed from {_column_name(before, field_id)}"
     if old.field_type.is_primitive and old.field_type != new.field_type:
         yield f"{about}changed from {old.field_type} to {new.field_type}"
     if old.required != new.required:
@@ -97,26 +99,26 @@ def _changes(field_id: int, before: Schema, after: Schema, *, is_named: bool = T
         yield f"{about}with another default"
 
 
-def _name(schema: Schema, field_id: int) -> str:
-    return shortened(schema.find_column_name(field_id) or f"#{field_id}", _LONGEST)
+def _column_name(schema: Schema, field_id: int) -> str:
+    return shorten_middle(schema.find_column_name(field_id) or f"#{field_id}", _LONGEST)
 
 
 def schema_section(report: Report) -> Markup:
     """The columns of the table, with those that are gone."""
     live = sum(column.is_live for column in report.columns)
     gone = len(report.columns) - live
-    lede = f"{several(live, 'column')}, nested ones counted, after {several(report.schemas, 'schema')}"
+    lede = f"{plural(live, 'column')}, nested ones counted, after {plural(report.schemas, 'schema')}"
     lede += f"; {gone:,} more {'is' if gone == 1 else 'are'} gone." if gone else "."
     heads = ("Id", "Column", "Type", "Null", "Default", "History", "Comment")
     order = f" Sort order: {report.sort_order}." if report.sort_order else ""
-    return panel("schema", "Schema", lede + order, table("Columns", heads, map(_row, report.columns)))
+    return panel("schema", "Schema", lede + order, table("Columns", heads, map(_column_row, report.columns)))
 
 
-def _row(column: Column) -> tuple[Amount | str, ...]:
+def _column_row(column: ColumnFacts) -> tuple[NumberCell | str, ...]:
     history = "; ".join(column.history) or "as it was"
     null = "required" if column.is_required else "optional"
     return (
-        amount(column.field_id),
+        number_cell(column.field_id),
         column.name,
         column.type,
         null if column.is_live else "gone",
@@ -128,7 +130,7 @@ def _row(column: Column) -> tuple[Amount | str, ...]:
 
 def properties_section(report: Report) -> Markup:
     """Branches, tags and properties."""
-    refs = ((r.name, r.kind, at(r.at_ms), str(r.snapshot_id)) for r in report.life.refs)
+    refs = ((r.name, r.kind, time_cell(r.at_ms), str(r.snapshot_id)) for r in report.history.refs)
     found = table("Branches and tags", ("Name", "Kind", "At (UTC)", "Snapshot"), refs)
     rows = table("Properties", ("Property", "Value"), sorted(report.properties.items()))
     lede = "Branches and tags keep snapshots from expiring; properties say how the table is written."

@@ -10,27 +10,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from neve.report.values import Amounts
+from neve.report.values import FileTotals
 from neve.tree.entries import Content, EntryTable
 
 Numbers: TypeAlias = NDArray[Any]
-_SUMMED = ("bytes", "rows", "small_files", "delete_files", "deleted_rows", "taken", "undecided", "outside")
+_SUMMED_COLUMNS = ("bytes", "rows", "small_files", "delete_files", "deleted_rows", "taken", "undecided", "outside")
 
 
 @dataclass(frozen=True)
-class Sums:
-    """What `Amounts` says, of many groups at once."""
+class GroupTotals:
+    """What `FileTotals` says, of many groups at once."""
 
     columns: dict[str, Numbers]
 
-    def at(self, group: int) -> Amounts:
+    def totals_of(self, group: int) -> FileTotals:
         """The amounts of one group."""
         found = {name: int(values[group]) for name, values in self.columns.items() if name != "by_value"}
-        return Amounts(**found, has_equality_deletes=bool(self.columns["by_value"][group]))
+        return FileTotals(**found, has_equality_deletes=bool(self.columns["by_value"][group]))
 
 
 @dataclass(frozen=True)
-class Counted:
+class FileMeasures:
     """The live data files, and of each what is to be summed up."""
 
     files: EntryTable
@@ -47,7 +47,7 @@ class Counted:
         taken: Numbers,
         undecided: Numbers,
         outside: Numbers,
-    ) -> Counted:
+    ) -> FileMeasures:
         """Data files with the delete files that apply to them, and what was decided about each."""
         file, delete = pairs["file"].to_numpy(), pairs["delete"].to_numpy()
         size = files.numpy("file_size_in_bytes")
@@ -68,19 +68,19 @@ class Counted:
     def __getitem__(self, name: str) -> Numbers:
         return self.columns[name]
 
-    def summed(self, groups: Numbers, count: int) -> Sums:
+    def totals_by_group(self, groups: Numbers, count: int) -> GroupTotals:
         """The sums of each of so many groups; `groups` has the number of the group of every file."""
-        made = {name: self._sum(name, groups, count) for name in (*_SUMMED, "by_value")}
-        return Sums({"files": np.bincount(groups, minlength=count), **made})
+        made = {name: self._sum(name, groups, count) for name in (*_SUMMED_COLUMNS, "by_value")}
+        return GroupTotals({"files": np.bincount(groups, minlength=count), **made})
 
     def _sum(self, name: str, groups: Numbers, count: int) -> Numbers:
         return np.rint(np.bincount(groups, weights=self.columns[name], minlength=count)).astype(np.int64)
 
-    def total(self) -> Amounts:
+    def total(self) -> FileTotals:
         """The sums of all files."""
-        return self.summed(np.zeros(len(self.files), np.int64), 1).at(0)
+        return self.totals_by_group(np.zeros(len(self.files), np.int64), 1).totals_of(0)
 
-    def first_snapshots(self, chosen: Numbers) -> list[int]:
+    def adding_snapshots(self, chosen: Numbers) -> list[int]:
         """The snapshots that added some of the files, each once."""
         ids = self.files["snapshot_id"].filter(pa.array(chosen))
         return [i for i in pc.unique(ids).to_pylist() if i is not None]

@@ -12,23 +12,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from neve.display.format import several, share, size
+from neve.display.format import format_percent, format_size, plural
 from neve.display.html import Markup, tag
 from neve.plan.rewrite_options import RewriteOptions
-from neve.report.counting import Counted
-from neve.report.html import Amount, Bar, amount, bar, columns, legend, panel, sized, table
-from neve.report.values import Bin, DeleteKind, Deletes, FileRow, Report, SizeBin, Sizes
+from neve.report.counting import FileMeasures
+from neve.report.html import Bar, NumberCell, bar, column_chart, legend, number_cell, panel, size_cell, table
+from neve.report.values import DeleteCountBin, DeleteFacts, DeleteKind, FileRow, FileSizes, Report, SizeBin
 from neve.tree.entries import Content, EntryTable
 
-_STEPS = ((0, 0), (1, 1), (2, 2), (3, 4), (5, 9), (10, 19), (20, 49), (50, 99), (100, None))
-_WORST = 50
+_DELETE_COUNT_RANGES = ((0, 0), (1, 1), (2, 2), (3, 4), (5, 9), (10, 19), (20, 49), (50, 99), (100, None))
+_MAX_WORST_FILES = 50
 
 
-def sizes_of(counted: Counted, options: RewriteOptions) -> Sizes:
+def sizes_of(measures: FileMeasures, options: RewriteOptions) -> FileSizes:
     """The sizes of data files in powers of two, without gaps."""
-    size, taken = counted["bytes"], counted["taken"]
+    size, taken = measures["bytes"], measures["taken"]
     if not len(size):
-        return Sizes((), 0, 0, 0, options.target_file_size, options.min_file_size, options.max_file_size)
+        return FileSizes((), 0, 0, 0, options.target_file_size, options.min_file_size, options.max_file_size)
     power = np.floor(np.log2(np.maximum(size, 1))).astype(np.int64)
     lowest = int(power.min())
     count = (
@@ -38,7 +38,7 @@ def sizes_of(counted: Counted, options: RewriteOptions) -> Sizes:
         np.bincount(power - lowest, weights=weights, minlength=count) for weights in (None, taken, size)
     )
     bins = tuple(SizeBin(1 << (lowest + at), int(files[at]), int(chosen[at]), int(held[at])) for at in range(count))
-    return Sizes(
+    return FileSizes(
         bins,
         int(np.median(size)),
         int(size.min()),
@@ -49,15 +49,17 @@ def sizes_of(counted: Counted, options: RewriteOptions) -> Sizes:
     )
 
 
-def deletes_of(counted: Counted, deletes: EntryTable, pairs: pa.Table) -> Deletes:
+def deletes_of(measures: FileMeasures, deletes: EntryTable, pairs: pa.Table) -> DeleteFacts:
     """The delete files by kind, and how many apply to how many data files."""
-    applied = counted["delete_files"]
+    applied = measures["delete_files"]
     touched = int((applied > 0).sum())
     dangling = len(deletes) - len(np.unique(pairs["delete"].to_numpy()))
-    return Deletes(_kinds(deletes), _bins(applied), _worst(counted, applied), touched, dangling)
+    return DeleteFacts(
+        _delete_kinds(deletes), _delete_count_bins(applied), _worst_files(measures, applied), touched, dangling
+    )
 
 
-def _kinds(deletes: EntryTable) -> tuple[DeleteKind, ...]:
+def _delete_kinds(deletes: EntryTable) -> tuple[DeleteKind, ...]:
     content = deletes.numpy("content")
     is_vector = pc.equal(deletes["file_format"].cast(pa.string()), "PUFFIN").fill_null(False)
     in_puffin = np.asarray(is_vector.to_numpy(), bool) & (content == Content.POSITION_DELETES)
@@ -76,28 +78,30 @@ def _kind(name: str, deletes: EntryTable) -> DeleteKind:
     return DeleteKind(name, len(deletes), rows, held)
 
 
-def _bins(applied: NDArray[np.int64]) -> tuple[Bin, ...]:
-    if not applied.any():
+def _delete_count_bins(delete_counts: NDArray[np.int64]) -> tuple[DeleteCountBin, ...]:
+    if not delete_counts.any():
         return ()
     found = []
-    for low, high in _STEPS:
-        inside = applied >= low if high is None else (applied >= low) & (applied <= high)
+    for low, high in _DELETE_COUNT_RANGES:
+        inside = delete_counts >= low if high is None else (delete_counts >= low) & (delete_counts <= high)
         label = f"{low}" if low == high else f"{low} or more" if high is None else f"{low}–{high}"
-        found.append(Bin(label, int(inside.sum())))
+        found.append(DeleteCountBin(label, int(inside.sum())))
     last = max(at for at, one in enumerate(found) if one.files)
     return tuple(found[: last + 1])
 
 
-def _worst(counted: Counted, applied: NDArray[np.int64]) -> tuple[FileRow, ...]:
+def _worst_files(measures: FileMeasures, delete_counts: NDArray[np.int64]) -> tuple[FileRow, ...]:
     """The files with most deleted."""
-    rows, dead = counted["rows"], counted["deleted_rows"]
+    rows, dead = measures["rows"], measures["deleted_rows"]
     share = np.minimum(np.divide(dead, rows, out=np.zeros(len(rows)), where=rows > 0), 1.0)
-    order = np.lexsort((-share, -applied))[:_WORST]
-    chosen = order[applied[order] > 0]
-    paths = counted.files.take(chosen)["file_path"].to_pylist()
-    specs = counted.files.numpy("spec_id")
+    order = np.lexsort((-share, -delete_counts))[:_MAX_WORST_FILES]
+    chosen = order[delete_counts[order] > 0]
+    paths = measures.files.take(chosen)["file_path"].to_pylist()
+    specs = measures.files.numpy("spec_id")
     return tuple(
-        FileRow(path, int(specs[at]), int(counted["bytes"][at]), int(rows[at]), int(applied[at]), float(share[at]))
+        FileRow(
+            path, int(specs[at]), int(measures["bytes"][at]), int(rows[at]), int(delete_counts[at]), float(share[at])
+        )
         for path, at in zip(paths, chosen.tolist(), strict=True)
     )
 
@@ -108,15 +112,22 @@ def sizes_section(report: Report) -> Markup:
     if not found.bins:
         return panel("sizes", "File sizes", "There are no data files.")
     lede = (
-        f"Half of the files are smaller than {size(found.median)}; the smallest has {size(found.smallest)}, the "
-        f"largest {size(found.largest)}. A compaction takes files below {size(found.least)} and above "
-        f"{size(found.most)}, where enough of them are in one partition."
+        f"Half of the files are smaller than {format_size(found.median)}; the smallest has {format_size(found.smallest)}, the "
+        f"largest {format_size(found.largest)}. A compaction takes files below {format_size(found.min_size)} and above "
+        f"{format_size(found.max_size)}, where enough of them are in one partition."
     )
-    bars = [Bar(size(b.floor), (("left", b.files - b.taken), ("taken", b.taken)), _said(b)) for b in found.bins]
-    chart = columns(bars, f"Files by size. {lede}", marks=[(_place(found), f"target {size(found.target)}")])
+    bars = [
+        Bar(format_size(b.floor), (("left", b.files - b.taken), ("taken", b.taken)), _bin_title(b)) for b in found.bins
+    ]
+    chart = column_chart(bars, f"Files by size. {lede}", marks=[(_place(found), f"target {format_size(found.target)}")])
     keys = legend((("taken", "taken by a compaction"), ("left", "left alone")))
     rows = (
-        (Amount(b.floor, f"from {size(b.floor)}"), amount(b.files), amount(b.taken), sized(b.bytes))
+        (
+            NumberCell(b.floor, f"from {format_size(b.floor)}"),
+            number_cell(b.files),
+            number_cell(b.taken),
+            size_cell(b.bytes),
+        )
         for b in found.bins
         if b.files
     )
@@ -124,15 +135,15 @@ def sizes_section(report: Report) -> Markup:
     return panel("sizes", "File sizes", lede, keys, chart, _aside("The same in numbers", numbers))
 
 
-def _place(found: Sizes) -> float:
+def _place(found: FileSizes) -> float:
     """Where the target is among the columns, as a share of the width."""
     place = (log2(found.target) - log2(found.bins[0].floor)) / len(found.bins)
     return min(max(place, 0.0), 1.0)
 
 
-def _said(one: SizeBin) -> str:
+def _bin_title(one: SizeBin) -> str:
     return (
-        f"{size(one.floor)} to {size(one.floor * 2)}: {several(one.files, 'file')}, {size(one.bytes)}, "
+        f"{format_size(one.floor)} to {format_size(one.floor * 2)}: {plural(one.files, 'file')}, {format_size(one.bytes)}, "
         f"{one.taken:,} taken"
     )
 
@@ -143,19 +154,21 @@ def deletes_section(report: Report) -> Markup:
     if not found.files:
         return panel("deletes", "Deletes", "There are no delete files and no deletion vectors: readers skip nothing.")
     lede = (
-        f"{several(found.touched_files, 'data file')} of {report.total.files:,} cannot be read without delete files; "
-        f"{share(report.total.deleted_share)} of all rows are known to be deleted and are still read."
+        f"{plural(found.touched_files, 'data file')} of {report.total.files:,} cannot be read without delete files; "
+        f"{format_percent(report.total.deleted_share)} of all rows are known to be deleted and are still read."
     )
-    dangling = [tag("p", f"{several(found.dangling, 'delete file')} apply to nothing.", class_="note")]
+    dangling = [tag("p", f"{plural(found.dangling_files, 'delete file')} apply to nothing.", class_="note")]
     kinds = table(
         "Delete files by kind",
         ("Kind", "Files", "Rows", "Bytes"),
-        ((kind.name, amount(kind.files), amount(kind.rows), sized(kind.bytes)) for kind in found.kinds),
+        ((kind.name, number_cell(kind.files), number_cell(kind.rows), size_cell(kind.bytes)) for kind in found.kinds),
     )
-    return panel("deletes", "Deletes", lede, kinds, *(dangling if found.dangling else []), *_spread(report))
+    return panel(
+        "deletes", "Deletes", lede, kinds, *(dangling if found.dangling_files else []), *_delete_distribution(report)
+    )
 
 
-def _spread(report: Report) -> tuple[Markup, ...]:
+def _delete_distribution(report: Report) -> tuple[Markup, ...]:
     found = report.deletes
     if not found.bins:
         return ()
@@ -165,23 +178,23 @@ def _spread(report: Report) -> tuple[Markup, ...]:
     rows = (
         (
             f.path.rsplit("/", 1)[-1],
-            amount(f.spec_id),
-            amount(f.delete_files),
-            Amount(f.deleted_share, share(f.deleted_share)),
-            amount(f.rows),
-            sized(f.bytes),
+            number_cell(f.spec_id),
+            number_cell(f.delete_files),
+            NumberCell(f.deleted_share, format_percent(f.deleted_share)),
+            number_cell(f.rows),
+            size_cell(f.bytes),
         )
-        for f in found.worst
+        for f in found.worst_files
     )
     heads = ("Data file", "Spec", "Delete files", "Rows deleted", "Rows", "Size")
-    shown = len(found.worst)
+    shown = len(found.worst_files)
     note = f"The {shown:,} of {found.touched_files:,} with most." if shown < found.touched_files else ""
     return heading, chart, table("Data files with most deletes", heads, rows, note)
 
 
-def _spread_line(one: Bin, most: int) -> Markup:
+def _spread_line(one: DeleteCountBin, most: int) -> Markup:
     label, colour = tag("span", one.label, class_="when"), "left" if one.label == "0" else "deleted"
-    value = tag("span", several(one.files, "file"), class_="value")
+    value = tag("span", plural(one.files, "file"), class_="value")
     return tag("div", label, bar([(colour, one.files)], most), value)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from neve.display.format import moment, size
-from neve.display.html import Markup, joined, shortened, tag
+from neve.display.format import format_size, format_time
+from neve.display.html import Markup, join_markup, shorten_middle, tag
 
 _LONGEST_NAME = 240
 _LONGEST_WORD = 24  # a longer one is broken anywhere
@@ -19,7 +19,7 @@ _SHORT = 22  # a name that is not longer is not broken at all
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class NumberCell:
     """A number in a table: what it is sorted by, and how it reads."""
 
     value: float
@@ -27,7 +27,7 @@ class Amount:
     is_time: bool = False
 
 
-Cell: TypeAlias = Amount | str
+TableCell: TypeAlias = NumberCell | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +44,28 @@ class Bar:
         return sum(value for _, value in self.parts)
 
 
-def amount(value: int) -> Amount:
+def number_cell(value: int) -> NumberCell:
     """A number with its thousands."""
-    return Amount(value, f"{value:,}")
+    return NumberCell(value, f"{value:,}")
 
 
-def sized(value: float) -> Amount:
+def size_cell(value: float) -> NumberCell:
     """A number of bytes."""
-    return Amount(value, size(value))
+    return NumberCell(value, format_size(value))
 
 
-def at(milliseconds: int | None) -> Amount:
+def time_cell(milliseconds: int | None) -> NumberCell:
     """A time, if it is known."""
-    return Amount(0, "not known", True) if milliseconds is None else Amount(milliseconds, moment(milliseconds), True)
+    return (
+        NumberCell(0, "not known", True)
+        if milliseconds is None
+        else NumberCell(milliseconds, format_time(milliseconds), True)
+    )
 
 
-def name(text: str, longest: int = _LONGEST_NAME) -> Markup:
+def name_markup(text: str, longest: int = _LONGEST_NAME) -> Markup:
     """A name from the table, in the direction of its own script and apart from its surroundings."""
-    shown = shortened(text, longest)
+    shown = shorten_middle(text, longest)
     is_long = max(map(len, shown.split()), default=0) > _LONGEST_WORD
     return tag("bdi", shown, class_="long" if is_long else "short" if len(shown) <= _SHORT else None)
 
@@ -72,36 +76,36 @@ def panel(anchor: str, title: str, lede: object, *body: object) -> Markup:
     return tag("section", heading, tag("p", lede, class_="lede"), *body, id=anchor, aria_labelledby=f"{anchor}-title")
 
 
-def table(label: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], note: str = "") -> Markup:
+def table(label: str, heads: Sequence[str], rows: Iterable[Sequence[TableCell]], note: str = "") -> Markup:
     """A table that can be sorted by each of its columns; it scrolls by itself where it is too wide or too long."""
     found = list(rows)
     if not found:
         return tag("p", f"{label}: none.", class_="note")
-    head = tag("tr", joined(_head(text, cell) for text, cell in zip(heads, found[0], strict=True)))
-    body = joined(tag("tr", joined(map(_cell, row))) for row in found)
+    head = tag("tr", join_markup(_head(text, cell) for text, cell in zip(heads, found[0], strict=True)))
+    body = join_markup(tag("tr", join_markup(map(_cell, row))) for row in found)
     grid = tag("table", tag("caption", label), tag("thead", head), tag("tbody", body), class_="sortable")
     under = tag("p", note, class_="note") if note else ""
-    return joined((tag("div", grid, class_="scroll", role="region", aria_label=label, tabindex="0"), under))
+    return join_markup((tag("div", grid, class_="scroll", role="region", aria_label=label, tabindex="0"), under))
 
 
-def _head(text: str, cell: Cell) -> Markup:
-    return tag("th", tag("button", text, type="button"), scope="col", aria_sort="none", class_=_kind(cell))
+def _head(text: str, cell: TableCell) -> Markup:
+    return tag("th", tag("button", text, type="button"), scope="col", aria_sort="none", class_=_cell_class(cell))
 
 
-def _kind(cell: Cell) -> str | None:
-    return ("n t" if cell.is_time else "n") if isinstance(cell, Amount) else None
+def _cell_class(cell: TableCell) -> str | None:
+    return ("n t" if cell.is_time else "n") if isinstance(cell, NumberCell) else None
 
 
-def _cell(cell: Cell) -> Markup:
-    if isinstance(cell, Amount):
-        return tag("td", cell.text, class_=_kind(cell), data_v=cell.value)
-    return tag("td", cell if isinstance(cell, Markup) else name(cell))
+def _cell(cell: TableCell) -> Markup:
+    if isinstance(cell, NumberCell):
+        return tag("td", cell.text, class_=_cell_class(cell), data_v=cell.value)
+    return tag("td", cell if isinstance(cell, Markup) else name_markup(cell))
 
 
 def legend(pairs: Iterable[tuple[str, str]], kind: str = "") -> Markup:
     """What the colours mean."""
     items = (tag("li", tag("i", class_=f"swatch {colour}"), text) for colour, text in pairs)
-    return tag("ul", joined(items), class_=f"legend {kind}".strip())
+    return tag("ul", join_markup(items), class_=f"legend {kind}".strip())
 
 
 def bar(parts: Iterable[tuple[str, float]], most: float) -> Markup:
@@ -115,21 +119,21 @@ def bar(parts: Iterable[tuple[str, float]], most: float) -> Markup:
     return tag("svg", *drawn, width="100%", height="12", class_="bar", aria_hidden="true")
 
 
-def columns(bars: Sequence[Bar], label: str, height: int = 150, marks: Sequence[tuple[float, str]] = ()) -> Markup:
+def column_chart(bars: Sequence[Bar], label: str, height: int = 150, marks: Sequence[tuple[float, str]] = ()) -> Markup:
     """A chart of columns; marks are lines at a share of its width, with a word each."""
     most, slot, floor = max((b.total for b in bars), default=0), 100 / max(len(bars), 1), height + 18
     drawn: list[Markup] = [tag("line", x1="0", x2="100%", y1=floor, y2=floor, class_="axis")]
     every = -(-len(bars) // 12)
     for at, one in enumerate(bars):
-        drawn.append(_column(one, at * slot, slot, height, most, floor))
+        drawn.append(_chart_column(one, at * slot, slot, height, most, floor))
         if one.label and at % every == 0:
-            drawn.append(_under(one.label, at, slot, floor + 15, is_extra=bool((at // every) % 2)))
+            drawn.append(_column_label(one.label, at, slot, floor + 15, is_extra=bool((at // every) % 2)))
     for place, word in marks:
         drawn.append(_mark(place, word, floor))
     return tag("svg", *drawn, width="100%", height=floor + 22, role="img", aria_label=label, class_="chart")
 
 
-def _under(label: str, at: int, slot: float, foot: int, is_extra: bool) -> Markup:
+def _column_label(label: str, at: int, slot: float, foot: int, is_extra: bool) -> Markup:
     """The label of a column; every other one is left out where there is little room."""
     wide = "wide" if is_extra else None
     if at == 0 and slot < 12:
@@ -137,7 +141,7 @@ def _under(label: str, at: int, slot: float, foot: int, is_extra: bool) -> Marku
     return tag("text", label, x=f"{(at + 0.5) * slot:.2f}%", y=foot, text_anchor="middle", class_=wide)
 
 
-def _column(one: Bar, left: float, slot: float, height: int, most: int, floor: int) -> Markup:
+def _chart_column(one: Bar, left: float, slot: float, height: int, most: int, floor: int) -> Markup:
     pieces, top = [], float(floor)
     for colour, value in one.parts:
         tall = max(height * value / most, 2.0) if most and value else 0.0
@@ -151,4 +155,4 @@ def _column(one: Bar, left: float, slot: float, height: int, most: int, floor: i
 def _mark(place: float, word: str, floor: int) -> Markup:
     at, anchor = f"{place * 100:.2f}%", "end" if place > 0.6 else "start"
     line = tag("line", x1=at, x2=at, y1="14", y2=floor, class_="mark")
-    return joined((line, tag("text", word, x=at, y="10", text_anchor=anchor, class_="mark")))
+    return join_markup((line, tag("text", word, x=at, y="10", text_anchor=anchor, class_="mark")))

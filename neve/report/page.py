@@ -15,15 +15,15 @@ from pathlib import Path
 
 from pyiceberg.expressions import BooleanExpression
 
-from neve.display.format import moment, several
-from neve.display.html import Markup, card, joined, pairs, plain, shortened, tag
+from neve.display.format import format_time, plural
+from neve.display.html import Markup, card, join_markup, pairs_table, replace_unprintable, shorten_middle, tag
 from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.report.columns import properties_section, schema_section
 from neve.report.files import deletes_section, sizes_section
 from neve.report.filters import filters_section
-from neve.report.gather import gather
-from neve.report.history import history_section, spec_in_words
+from neve.report.gather import gather_report
+from neve.report.history import describe_spec, history_section
 from neve.report.maintenance import maintenance_section
 from neve.report.overview import overview_header, verdict_section
 from neve.report.partitions import partitions_section
@@ -43,15 +43,15 @@ _SECTIONS = (
 )
 
 
-def page(report: Report) -> str:
+def render_page(report: Report) -> str:
     """The whole page as text."""
     return f"<!doctype html>\n{tag('html', _head(report), _body(report), lang='en')}\n"
 
 
 def _head(report: Report) -> Markup:
-    style, script = _look("page.css"), _look("page.js")
+    style, script = _page_asset("page.css"), _page_asset("page.js")
     policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        f"default-src 'none'; style-src '{_policy_hash(style)}'; script-src '{_policy_hash(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
     return tag(
@@ -68,33 +68,36 @@ def _head(report: Report) -> Markup:
 
 
 def _body(report: Report) -> Markup:
-    links = joined(tag("a", title, href=f"#{anchor}") for anchor, title, _ in _SECTIONS)
+    links = join_markup(tag("a", title, href=f"#{anchor}") for anchor, title, _ in _SECTIONS)
     return tag(
         "body",
         tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
         overview_header(report),
         tag("nav", links, aria_label="Sections"),
         tag("main", verdict_section(report), *(render(report) for _, _, render in _SECTIONS)),
-        tag("footer", f"Made by Névé {plain(report.neve_version)} from the metadata alone; no data file was opened."),
+        tag(
+            "footer",
+            f"Made by Névé {replace_unprintable(report.neve_version)} from the metadata alone; no data file was opened.",
+        ),
         tag("div", id="tip", hidden=True),
-        Markup(f"<script>{_look('page.js')}</script>"),
+        Markup(f"<script>{_page_asset('page.js')}</script>"),
     )
 
 
 @cache
-def _look(name: str) -> str:
+def _page_asset(name: str) -> str:
     """A part of the page that is the same for every table."""
     return files("neve.report").joinpath("look", name).read_text("utf-8")
 
 
-def _hash(text: str) -> str:
+def _policy_hash(text: str) -> str:
     """What the policy knows a style or a script by."""
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
 
 def write_report(context: TableContext, path: str | Path, where: str | BooleanExpression | None = None) -> Path:
     """Write the page about a table, and return where it is; a file that is there is replaced."""
-    text, target = page(gather(context, where)), Path(path)
+    text, target = render_page(gather_report(context, where)), Path(path)
     try:
         target.write_text(text, encoding="utf-8")
     except OSError as e:
@@ -113,29 +116,29 @@ def table_card(context: TableContext) -> str:
     """The card of a table; no file is read for it."""
     metadata = context.metadata
     told = {
-        "holds": _held(context),
-        "format": f"version {metadata.format_version}, {several(len(metadata.partition_specs), 'spec')}",
-        "partitioned by": shortened(spec_in_words(metadata.spec()), 200),
+        "holds": _contents_text(context),
+        "format": f"version {metadata.format_version}, {plural(len(metadata.partition_specs), 'spec')}",
+        "partitioned by": shorten_middle(describe_spec(metadata.spec()), 200),
         "location": metadata.location,
-        "columns": _columns(context),
+        "columns": _column_list(context),
     }
-    return card("Table", context.name, pairs(told))
+    return card("Table", context.name, pairs_table(told))
 
 
-def _held(context: TableContext) -> str:
+def _contents_text(context: TableContext) -> str:
     snapshot = context.metadata.current_snapshot()
     if snapshot is None:
         return "nothing yet"
     summary = snapshot.summary.additional_properties if snapshot.summary else {}
-    counts = [several(int(n), name) for key, name in _TOTALS if (n := summary.get(key, "")).isdecimal() and n != "0"]
-    return ", ".join([*counts, f"since {moment(snapshot.timestamp_ms)} UTC"])
+    counts = [plural(int(n), name) for key, name in _TOTALS if (n := summary.get(key, "")).isdecimal() and n != "0"]
+    return ", ".join([*counts, f"since {format_time(snapshot.timestamp_ms)} UTC"])
 
 
-def _columns(context: TableContext) -> Markup:
+def _column_list(context: TableContext) -> Markup:
     fields = context.metadata.schema().fields
     shown = [
-        tag("code", f"{shortened(f.name, _LONGEST)} {shortened(str(f.field_type), _LONGEST)}")
+        tag("code", f"{shorten_middle(f.name, _LONGEST)} {shorten_middle(str(f.field_type), _LONGEST)}")
         for f in fields[:_MOST_COLUMNS]
     ]
     more = [f"and {len(fields) - _MOST_COLUMNS:,} more"] if len(fields) > _MOST_COLUMNS else []
-    return joined((*shown, *more), ", ")
+    return join_markup((*shown, *more), ", ")

@@ -9,69 +9,73 @@ from collections.abc import Mapping, Sequence
 
 from pyiceberg.table.snapshots import Snapshot
 
-from neve.display.format import several, size
-from neve.display.html import Markup, joined, tag
+from neve.display.format import format_size, plural
+from neve.display.html import Markup, join_markup, tag
 from neve.ops.context import TableContext
-from neve.report.html import Amount, amount, bar, panel, sized, table
-from neve.report.values import ManifestRow, Node, Report, Tree
+from neve.report.html import NumberCell, bar, number_cell, panel, size_cell, table
+from neve.report.values import ManifestGroup, ManifestRow, MetadataTree, Report
 from neve.tree.entries import MIXED_SPECS, Manifest
-from neve.tree.read import is_root, read_listing
+from neve.tree.read import has_root_manifest, read_manifests_with_header
 
 _MOST_ROWS = 100
 
 
-def listed(context: TableContext, snapshot: Snapshot | None) -> tuple[tuple[Manifest, ...], int]:
+def read_manifests(context: TableContext, snapshot: Snapshot | None) -> tuple[tuple[Manifest, ...], int]:
     """The manifests of a snapshot, and the size of the file that lists them."""
     if snapshot is None:
         return (), 0
-    manifests, _, length = read_listing(context.io, context.metadata, snapshot)
+    manifests, _, length = read_manifests_with_header(context.io, context.metadata, snapshot)
     return manifests, length
 
 
-def tree_of(context: TableContext, manifests: Sequence[Manifest], held: Mapping[str, int], root_bytes: int) -> Tree:
+def tree_of(
+    context: TableContext, manifests: Sequence[Manifest], live_counts: Mapping[str, int], root_bytes: int
+) -> MetadataTree:
     """The tree of the current snapshot, its manifests put together by kind and spec; `held` counts live entries."""
     snapshot = context.metadata.current_snapshot()
     groups: dict[tuple[str, int, bool], list[Manifest]] = {}
-    for manifest in (m for m in manifests if held.get(m.path) or not m.is_view):
-        groups.setdefault((_kind(manifest), manifest.spec_id, manifest.is_inline), []).append(manifest)
+    for manifest in (m for m in manifests if live_counts.get(m.path) or not m.is_view):
+        groups.setdefault((_manifest_kind(manifest), manifest.spec_id, manifest.is_inline), []).append(manifest)
     largest = sorted((m for m in manifests if not (m.is_view or m.is_inline)), key=lambda m: -m.length)[:_MOST_ROWS]
-    return Tree(
-        _length(context, context.iceberg.metadata_location),
-        "root of version 4" if snapshot is not None and is_root(snapshot) else "manifest list",
+    return MetadataTree(
+        _file_size(context, context.iceberg.metadata_location),
+        "root of version 4" if snapshot is not None and has_root_manifest(snapshot) else "manifest list",
         root_bytes,
-        tuple(_node(*key, some, held) for key, some in sorted(groups.items())),
-        tuple(_row(m, held) for m in largest),
+        tuple(_node(*key, some, live_counts) for key, some in sorted(groups.items())),
+        tuple(_to_manifest_row(m, live_counts) for m in largest),
         len({m.file for m in manifests if not m.is_inline}),
     )
 
 
-def _node(kind: str, spec_id: int, is_inline: bool, manifests: Sequence[Manifest], held: Mapping[str, int]) -> Node:
+def _node(
+    kind: str, spec_id: int, is_inline: bool, manifests: Sequence[Manifest], held: Mapping[str, int]
+) -> ManifestGroup:
     sizes = {m.file: m.length for m in manifests if not (m.is_view or m.is_inline)}
     files = sum(held.get(m.path, 0) for m in manifests)
-    return Node(kind, _spec(spec_id), len(manifests), sum(sizes.values()), files, is_inline)
+    return ManifestGroup(kind, _single_spec_id(spec_id), len(manifests), sum(sizes.values()), files, is_inline)
 
 
-def _row(manifest: Manifest, held: Mapping[str, int]) -> ManifestRow:
+def _to_manifest_row(manifest: Manifest, live_counts: Mapping[str, int]) -> ManifestRow:
     return ManifestRow(
         manifest.file,
-        _kind(manifest),
-        _spec(manifest.spec_id),
+        _manifest_kind(manifest),
+        _single_spec_id(manifest.spec_id),
         manifest.length,
-        held.get(manifest.path, 0),
+        live_counts.get(manifest.path, 0),
         (manifest.deleted_files or 0) + manifest.hidden_files,
         manifest.sequence_number,
     )
 
 
-def _kind(manifest: Manifest) -> str:
+def _manifest_kind(manifest: Manifest) -> str:
     return "vectors" if manifest.is_view else "deletes" if manifest.is_deletes else "data"
 
 
-def _spec(spec_id: int) -> int | None:
+def _single_spec_id(spec_id: int) -> int | None:
     return None if spec_id == MIXED_SPECS else spec_id
 
 
-def _length(context: TableContext, path: str) -> int:
+def _file_size(context: TableContext, path: str) -> int:
     """The size of a file; 0 when its storage does not tell."""
     try:
         return len(context.io.new_input(path))
@@ -89,45 +93,54 @@ def tree_section(report: Report) -> Markup:
         return panel("tree", "Metadata tree", "There is no snapshot, and so no tree.")
     bytes_ = sum(node.bytes for node in tree.nodes)
     lede = (
-        f"A reader goes from the metadata file ({size(tree.metadata_bytes)}) to the {tree.root_kind} "
-        f"({size(tree.root_bytes)}), and from there to {several(tree.manifests, 'manifest')} ({size(bytes_)}); filters "
+        f"A reader goes from the metadata file ({format_size(tree.metadata_bytes)}) to the {tree.root_kind} "
+        f"({format_size(tree.root_bytes)}), and from there to {plural(tree.manifests, 'manifest')} ({format_size(bytes_)}); filters "
         "on partitions spare it some of them."
     )
-    return panel("tree", "Metadata tree", lede, _drawn(tree), _largest(tree))
+    return panel("tree", "Metadata tree", lede, _tree_markup(tree), _largest_table(tree))
 
 
-def _drawn(tree: Tree) -> Markup:
+def _tree_markup(tree: MetadataTree) -> Markup:
     """Levels below each other; bars compare their bytes."""
     most = max(tree.metadata_bytes, tree.root_bytes, *(node.bytes for node in tree.nodes), 1)
-    leaves = tag("ul", joined(_node_item(node, most) for node in tree.nodes))
-    root = tag("li", _line(tree.root_kind, "", tree.root_bytes, most, "root"), leaves)
-    top = tag("li", _line("metadata file", "", tree.metadata_bytes, most, "top"), tag("ul", root))
+    leaves = tag("ul", join_markup(_node_item(node, most) for node in tree.nodes))
+    root = tag("li", _tree_line(tree.root_kind, "", tree.root_bytes, most, "root"), leaves)
+    top = tag("li", _tree_line("metadata file", "", tree.metadata_bytes, most, "top"), tag("ul", root))
     return tag("ul", top, class_="tree")
 
 
-def _node_item(node: Node, most: int) -> Markup:
+def _node_item(node: ManifestGroup, most: int) -> Markup:
     spec = "several specs" if node.spec_id is None else f"spec {node.spec_id}"
-    where = "in the root itself" if node.is_inline else several(node.manifests, "manifest")
+    where = "in the root itself" if node.is_inline else plural(node.manifests, "manifest")
     label = f"{_LABELS.get(node.kind, node.kind)} of {spec}"
     entries = f"{node.files:,} {'entry' if node.files == 1 else 'entries'}"
-    return tag("li", _line(label, f"{where}, {entries}", node.bytes, most, node.kind))
+    return tag("li", _tree_line(label, f"{where}, {entries}", node.bytes, most, node.kind))
 
 
-def _line(label: str, aside: str, bytes_: int, most: int, colour: str) -> Markup:
+def _tree_line(label: str, aside: str, bytes_: int, most: int, colour: str) -> Markup:
     said = tag("span", label, tag("span", f" {aside}", class_="aside") if aside else "", class_="label")
-    value = tag("span", size(bytes_) if bytes_ else "–", class_="value")
+    value = tag("span", format_size(bytes_) if bytes_ else "–", class_="value")
     return tag("div", said, bar([(f"t-{colour}", bytes_)], most), value, class_="line")
 
 
-def _largest(tree: Tree) -> Markup:
-    if not tree.largest:
+def _largest_table(tree: MetadataTree) -> Markup:
+    if not tree.largest_manifests:
         return Markup()
     heads = ("Manifest", "Of", "Spec", "Bytes", "Live entries", "Not live any more", "Sequence number")
-    note = f"The {len(tree.largest):,} largest of {tree.manifests:,}." if len(tree.largest) < tree.manifests else ""
-    return table("Manifests", heads, map(_manifest_row, tree.largest), note)
+    note = (
+        f"The {len(tree.largest_manifests):,} largest of {tree.manifests:,}."
+        if len(tree.largest_manifests) < tree.manifests
+        else ""
+    )
+    return table("Manifests", heads, map(_manifest_row, tree.largest_manifests), note)
 
 
-def _manifest_row(row: ManifestRow) -> tuple[Amount | str, ...]:
-    spec = Amount(-1, "several") if row.spec_id is None else amount(row.spec_id)
-    numbers = (sized(row.bytes), amount(row.files), amount(row.tombstones), amount(row.sequence_number))
+def _manifest_row(row: ManifestRow) -> tuple[NumberCell | str, ...]:
+    spec = NumberCell(-1, "several") if row.spec_id is None else number_cell(row.spec_id)
+    numbers = (
+        size_cell(row.bytes),
+        number_cell(row.files),
+        number_cell(row.tombstones),
+        number_cell(row.sequence_number),
+    )
     return (row.path.rsplit("/", 1)[-1], row.kind, spec, *numbers)

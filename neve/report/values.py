@@ -14,7 +14,7 @@ from neve.plan.partition_filter import FilterStats
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class FileTotals:
     """How much some data files are: a partition, a stretch of partitions, a spec, or the table."""
 
     files: int = 0
@@ -29,7 +29,7 @@ class Amounts:
     outside: int = 0  # files that do not match the filter
 
     @property
-    def mean(self) -> float:
+    def mean_size(self) -> float:
         """The mean size of a file."""
         return self.bytes / self.files if self.files else 0.0
 
@@ -40,13 +40,13 @@ class Amounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class MapCell:
     """One square of the map: a partition, or neighbours in the order of their values."""
 
     first: str
     last: str
     partitions: int
-    amounts: Amounts
+    amounts: FileTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ class SpecFacts:
     is_default: bool
     fields: tuple[tuple[int, str, str, str], ...]  # field id, name, transform, source column
     partitions: int
-    amounts: Amounts
-    cells: tuple[Cell, ...]
+    amounts: FileTotals
+    cells: tuple[MapCell, ...]
     first_seen_ms: int | None  # the oldest live file under it
-    unknown: tuple[str, ...] = ()  # transforms this engine does not know
+    unknown_transforms: tuple[str, ...] = ()  # transforms this engine does not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class SizeBin:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class FileSizes:
     """How large data files are, and how large they ought to be."""
 
     bins: tuple[SizeBin, ...]
@@ -82,12 +82,12 @@ class Sizes:
     smallest: int
     largest: int
     target: int
-    least: int  # a smaller file is taken by a compaction
-    most: int  # a larger one too
+    min_size: int  # a smaller file is taken by a compaction
+    max_size: int  # a larger one too
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
+class DeleteCountBin:
     """How many data files so many delete files apply to."""
 
     label: str
@@ -117,14 +117,14 @@ class FileRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Deletes:
+class DeleteFacts:
     """The delete files of a table and how they are spread over its data files."""
 
     kinds: tuple[DeleteKind, ...]
-    bins: tuple[Bin, ...]
-    worst: tuple[FileRow, ...]
+    bins: tuple[DeleteCountBin, ...]
+    worst_files: tuple[FileRow, ...]
     touched_files: int  # data files that a delete file applies to
-    dangling: int  # delete files that apply to nothing
+    dangling_files: int  # delete files that apply to nothing
 
     @property
     def files(self) -> int:
@@ -159,7 +159,7 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class HistoryEvent:
     """A change of the schema or of the partitioning, or a name given to a snapshot, and when it was first seen."""
 
     kind: str  # schema, spec, branch or tag
@@ -178,20 +178,20 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class TableHistory:
     """What happened to the table, as far as its metadata remembers."""
 
     snapshots: int
     commits: tuple[Commit, ...]  # the newest, newest first
     periods: tuple[Period, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[HistoryEvent, ...]
     refs: tuple[Ref, ...]
     first_ms: int | None
     last_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ManifestGroup:
     """Manifests of one kind and spec, as one branch of the tree."""
 
     kind: str  # data, deletes, or vectors that lie in the manifests of their data files
@@ -216,19 +216,19 @@ class ManifestRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class MetadataTree:
     """The metadata tree: the metadata file, the root below it, and its manifests."""
 
     metadata_bytes: int
     root_kind: str  # manifest list, or root of version 4
     root_bytes: int
-    nodes: tuple[Node, ...]
-    largest: tuple[ManifestRow, ...]
+    nodes: tuple[ManifestGroup, ...]
+    largest_manifests: tuple[ManifestRow, ...]
     manifests: int
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MaintenanceStep:
     """Something `maintain()` would do."""
 
     verb: str
@@ -239,13 +239,13 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class MaintenanceOutlook:
     """What `maintain()` would do, and what a compaction leaves."""
 
-    steps: tuple[Step, ...]
-    taken: int
-    taken_bytes: int
-    outputs: int
+    steps: tuple[MaintenanceStep, ...]
+    files_to_rewrite: int
+    bytes_to_rewrite: int
+    output_files: int
     reasons: tuple[tuple[str, bool, int], ...]  # why files are taken or left, and how many
     groups: int
     failure: str = ""  # why the steps could not be planned
@@ -262,17 +262,17 @@ class FilterFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Pruning:
+class FilterMatrix:
     """Which columns a filter can leave files out by, under each spec."""
 
     columns: tuple[str, ...]
     spec_ids: tuple[int, ...]
     cells: tuple[tuple[str, ...], ...]  # by column and spec: the transform, "" without a field, "?" when unknown
-    given: FilterFacts | None = None
+    filter_facts: FilterFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnFacts:
     """A column, now or in the past."""
 
     field_id: int
@@ -292,20 +292,20 @@ class Report:
     name: str
     format_version: int
     location: str
-    made_at_ms: int
+    created_at_ms: int
     snapshot_id: int | None
     neve_version: str
-    total: Amounts
-    sizes: Sizes
+    total: FileTotals
+    sizes: FileSizes
     specs: tuple[SpecFacts, ...]
-    worst_partitions: tuple[tuple[int, Cell], ...]
+    worst_partitions: tuple[tuple[int, MapCell], ...]
     partitions: int
-    deletes: Deletes
-    life: Life
-    tree: Tree
-    upkeep: Upkeep
-    pruning: Pruning
-    columns: tuple[Column, ...]
+    deletes: DeleteFacts
+    history: TableHistory
+    tree: MetadataTree
+    maintenance: MaintenanceOutlook
+    filter_matrix: FilterMatrix
+    columns: tuple[ColumnFacts, ...]
     schemas: int
     sort_order: str
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -318,4 +318,4 @@ class Report:
     @property
     def files_after(self) -> int:
         """How many data files a compaction would leave."""
-        return self.total.files - self.upkeep.taken + self.upkeep.outputs
+        return self.total.files - self.maintenance.files_to_rewrite + self.maintenance.output_files

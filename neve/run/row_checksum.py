@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pandas.util import hash_array
 
 Hashes = NDArray[np.uint64]
-_NULL = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_BITS = (1 << 64) - 1
+_NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
+_MIX_FACTOR_1, _MIX_FACTOR_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_MASK_64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,71 +42,71 @@ class Checksum:
         return cls(batch.num_rows, int(np.add.reduce(row_hashes(batch))))
 
     def __add__(self, other: Checksum) -> Checksum:
-        return Checksum(self.rows + other.rows, (self.total + other.total) & _BITS)
+        return Checksum(self.rows + other.rows, (self.total + other.total) & _MASK_64)
 
     def __str__(self) -> str:
         return f"{self.rows} rows, checksum {self.total:016x}"
 
     @classmethod
-    def over(cls, batches: Iterable[pa.RecordBatch]) -> Checksum:
+    def of_batches(cls, batches: Iterable[pa.RecordBatch]) -> Checksum:
         """The sum of many batches."""
         return sum(map(cls.of, batches), cls())
 
 
 def row_hashes(batch: pa.RecordBatch) -> Hashes:
     """A number for each row."""
-    return _together([_hashes(column) for column in batch.columns], batch.num_rows)
+    return _combine_hashes([_value_hashes(column) for column in batch.columns], batch.num_rows)
 
 
-def _together(columns: list[Hashes], rows: int) -> Hashes:
+def _combine_hashes(columns: list[Hashes], rows: int) -> Hashes:
     total = np.zeros(rows, np.uint64)
     for place, hashes in enumerate(columns):
-        total = _mixed(total + hashes + np.uint64(place + 1))
+        total = _mix_bits(total + hashes + np.uint64(place + 1))
     return total
 
 
-def _mixed(bits: Hashes) -> Hashes:
+def _mix_bits(bits: Hashes) -> Hashes:
     """Bits spread so that neighbours have nothing in common."""
-    bits = (bits ^ (bits >> np.uint64(30))) * _FIRST
-    bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
+    bits = (bits ^ (bits >> np.uint64(30))) * _MIX_FACTOR_1
+    bits = (bits ^ (bits >> np.uint64(27))) * _MIX_FACTOR_2
     return np.asarray(bits ^ (bits >> np.uint64(31)), np.uint64)
 
 
-def _hashes(values: Any) -> Hashes:
+def _value_hashes(values: Any) -> Hashes:
     """A number for each value, nulls among them."""
     if isinstance(values.type, pa.BaseExtensionType):  # UUIDs
         values = values.storage
-    found = _kernel(values.type)(values)
+    found = _hash_function(values.type)(values)
     if not values.null_count:
         return found
-    return np.where(values.is_valid().to_numpy(zero_copy_only=False), found, _NULL)
+    return np.where(values.is_valid().to_numpy(zero_copy_only=False), found, _NULL_HASH)
 
 
-def _kernel(kind: pa.DataType) -> Callable[[Any], Hashes]:
+def _hash_function(kind: pa.DataType) -> Callable[[Any], Hashes]:
     if pa.types.is_struct(kind):
         return _of_struct
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        return _of_list
+        return _hash_lists
     if pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
-        return lambda values: _of_text(_as_bytes(values))
-    if any(is_kind(kind) for is_kind in _TEXTS):
-        return _of_text
-    return _of_fixed
+        return lambda values: _hash_text(_as_bytes(values))
+    if any(is_kind(kind) for is_kind in _TEXT_TYPE_CHECKS):
+        return _hash_text
+    return _hash_fixed_width
 
 
-_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+_TEXT_TYPE_CHECKS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
-def _of_fixed(values: Any) -> Hashes:
+def _hash_fixed_width(values: Any) -> Hashes:
     """Numbers, dates, times and flags by their bits."""
     if pa.types.is_null(values.type):
-        return np.full(len(values), _NULL, np.uint64)
+        return np.full(len(values), _NULL_HASH, np.uint64)
     if pa.types.is_floating(values.type):
         numbers = values.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
         numbers[np.isnan(numbers)] = np.nan
-        return _mixed(numbers.view(np.uint64))
+        return _mix_bits(numbers.view(np.uint64))
     whole = values.cast(pa.int64()) if values.type.bit_width == 64 else values.cast(pa.int32()).cast(pa.int64())
-    return _mixed(whole.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64))
+    return _mix_bits(whole.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64))
 
 
 def _as_bytes(values: Any) -> Any:
@@ -114,7 +114,7 @@ def _as_bytes(values: Any) -> Any:
     return values.cast(pa.string()) if pa.types.is_decimal(values.type) else values.cast(pa.binary())
 
 
-def _of_text(values: Any) -> Hashes:
+def _hash_text(values: Any) -> Hashes:
     """Texts and bytes, each distinct one once."""
     coded = values.cast(_binary(values.type)).fill_null(b"").dictionary_encode()
     distinct = np.array(coded.dictionary.to_pylist() or [b""], dtype=object)
@@ -126,23 +126,23 @@ def _binary(kind: pa.DataType) -> pa.DataType:
 
 
 def _of_struct(values: Any) -> Hashes:
-    return _together([_hashes(child) for child in values.flatten()], len(values))
+    return _combine_hashes([_value_hashes(child) for child in values.flatten()], len(values))
 
 
-def _of_list(values: Any) -> Hashes:
+def _hash_lists(values: Any) -> Hashes:
     """Lists and maps: their values with their places, added up."""
-    parts = pc.list_parent_indices(_plain_list(values)).to_numpy()
-    inner = _hashes(pc.list_flatten(_plain_list(values)))
+    parts = pc.list_parent_indices(_map_as_list(values)).to_numpy()
+    inner = _value_hashes(pc.list_flatten(_map_as_list(values)))
     starts = np.concatenate([[True], parts[1:] != parts[:-1]]) if len(parts) else np.array([], bool)
     first = np.maximum.accumulate(np.where(starts, np.arange(len(parts)), 0)) if len(parts) else parts
-    placed = _mixed(inner + (np.arange(len(parts)) - first).astype(np.uint64))
+    placed = _mix_bits(inner + (np.arange(len(parts)) - first).astype(np.uint64))
     total = np.zeros(len(values), np.uint64)
     np.add.at(total, parts, placed)
-    lengths = pc.list_value_length(_plain_list(values)).fill_null(0).to_numpy(zero_copy_only=False)
-    return _mixed(total + lengths.astype(np.uint64))
+    lengths = pc.list_value_length(_map_as_list(values)).fill_null(0).to_numpy(zero_copy_only=False)
+    return _mix_bits(total + lengths.astype(np.uint64))
 
 
-def _plain_list(values: Any) -> Any:
+def _map_as_list(values: Any) -> Any:
     if not pa.types.is_map(values.type):
         return values
     entries = pa.struct([values.type.key_field, values.type.item_field])

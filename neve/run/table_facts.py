@@ -26,8 +26,10 @@ class TableFacts:
     name_mapping: NameMapping | None = None
     io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold credentials
     schemes: Mapping[str, str] = field(default_factory=dict)  # of the table's paths, to those of Spark's connectors
-    written_with: Mapping[int, int] = field(default_factory=dict)  # schema ids by snapshot, if columns were renamed
-    has_forgotten: bool = False  # columns that no schema of the metadata has any more
+    schema_id_by_snapshot: Mapping[int, int] = field(
+        default_factory=dict
+    )  # schema ids by snapshot, if columns were renamed
+    has_forgotten_columns: bool = False  # columns that no schema of the metadata has any more
 
     @classmethod
     def of(cls, metadata: TableMetadata, io: FileIO, schemes: Mapping[str, str] | None = None) -> TableFacts:
@@ -41,7 +43,7 @@ class TableFacts:
             metadata.name_mapping(),
             properties,
             dict(schemes or {}),
-            _written_with(metadata),
+            _schema_id_by_snapshot(metadata),
             _has_forgotten(metadata),
         )
 
@@ -59,11 +61,11 @@ class TableFacts:
         """File access made from the properties; on executors too."""
         return load_file_io(dict(self.io_properties), self.location)
 
-    def field_ever(self, field_id: int) -> NestedField | None:
+    def find_field_in_any_schema(self, field_id: int) -> NestedField | None:
         """A field by its id, as the newest schema that has it knows it; also after it was dropped."""
         return next((s.find_field(field_id) for s in self.schemas if field_id in fields_by_id(s)), None)
 
-    def columns_to_place(self, schema: Schema) -> frozenset[int]:
+    def columns_that_may_be_missing(self, schema: Schema) -> frozenset[int]:
         """Columns of a projection for which it must be known whether each file has them.
 
         A file that lacks one takes its value from the partition tuple or from the initial default. When there are any,
@@ -86,7 +88,7 @@ def _has_forgotten(metadata: TableMetadata) -> bool:
     return len(known) < metadata.last_column_id
 
 
-def _written_with(metadata: TableMetadata) -> dict[int, int]:
+def _schema_id_by_snapshot(metadata: TableMetadata) -> dict[int, int]:
     """The schema each snapshot was written with; nothing when every column had one name all along."""
     names = {(f.field_id, f.name) for schema in metadata.schemas for f in schema.fields}
     if len({field_id for field_id, _ in names}) == len(names):

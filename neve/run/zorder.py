@@ -14,27 +14,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from neve.model.values import whole
+from neve.model.values import combine_chunks
 
 Bytes = NDArray[np.uint8]
 _SIGN = np.uint64(1 << 63)
 
 
-def z_keys(columns: Sequence[Any], text_bytes: int, most: int) -> pa.Array:
+def z_keys(columns: Sequence[Any], text_bytes: int, max_key_bytes: int) -> pa.Array:
     """The keys of rows: `text_bytes` of each text count, and `most` bytes of a key are kept.
 
     >>> keys = z_keys([pa.array([0, 0, 1, 1]), pa.array([0, 1, 0, 1])], 8, 16).to_pylist()
     >>> keys == sorted(keys)
     True
     """
-    parts = [_ordered(whole(column), text_bytes) for column in columns]
+    parts = [_sortable_bytes(combine_chunks(column), text_bytes) for column in columns]
     bits = np.concatenate([np.unpackbits(part, axis=1) for part in parts], axis=1)
-    keys = np.packbits(bits[:, _turns([part.shape[1] * 8 for part in parts])], axis=1)[:, :most]
+    keys = np.packbits(bits[:, _interleaved_bit_order([part.shape[1] * 8 for part in parts])], axis=1)[
+        :, :max_key_bytes
+    ]
     joined = pa.py_buffer(np.ascontiguousarray(keys).tobytes())
     return pa.Array.from_buffers(pa.binary(keys.shape[1]), len(keys), [None, joined]).cast(pa.binary())
 
 
-def _turns(sizes: Sequence[int]) -> NDArray[np.int64]:
+def _interleaved_bit_order(sizes: Sequence[int]) -> NDArray[np.int64]:
     """The places of all bits in the order they take turns; a column that has no more is passed over."""
     starts = np.cumsum([0, *sizes[:-1]])
     return np.array(
@@ -42,18 +44,18 @@ def _turns(sizes: Sequence[int]) -> NDArray[np.int64]:
     )
 
 
-def _ordered(values: Any, text_bytes: int) -> Bytes:
+def _sortable_bytes(values: Any, text_bytes: int) -> Bytes:
     kind = values.type
     if pa.types.is_boolean(kind):
         return _flags(values)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _reals(values)
-    if any(is_kind(kind) for is_kind in _TEXTS):
-        return _texts(values, text_bytes)
+        return _float_bytes(values)
+    if any(is_kind(kind) for is_kind in _TEXT_TYPE_CHECKS):
+        return _text_prefix_bytes(values, text_bytes)
     return _whole(values)
 
 
-_TEXTS = (
+_TEXT_TYPE_CHECKS = (
     pa.types.is_string,
     pa.types.is_large_string,
     pa.types.is_binary,
@@ -70,22 +72,22 @@ def _flags(values: Any) -> Bytes:
 def _whole(values: Any) -> Bytes:
     wide = values.cast(pa.int64()) if values.type.bit_width == 64 else values.cast(pa.int32()).cast(pa.int64())
     bits = wide.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64) ^ _SIGN
-    return _bytes(bits, values)
+    return _big_endian_bytes(bits, values)
 
 
-def _reals(values: Any) -> Bytes:
+def _float_bytes(values: Any) -> Bytes:
     numbers = values.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
     numbers[np.isnan(numbers)] = np.nan
     bits = numbers.view(np.uint64)
-    return _bytes(np.where(bits & _SIGN, ~bits, bits | _SIGN), values)
+    return _big_endian_bytes(np.where(bits & _SIGN, ~bits, bits | _SIGN), values)
 
 
-def _bytes(bits: NDArray[np.uint64], values: Any) -> Bytes:
+def _big_endian_bytes(bits: NDArray[np.uint64], values: Any) -> Bytes:
     known = values.is_valid().to_numpy(zero_copy_only=False)
     return np.where(known, bits, np.uint64(0)).astype(">u8").view(np.uint8).reshape(-1, 8)
 
 
-def _texts(values: Any, size: int) -> Bytes:
+def _text_prefix_bytes(values: Any, size: int) -> Bytes:
     """The first bytes, filled up with zeros."""
     data = values if pa.types.is_large_binary(values.type) else values.cast(pa.binary()).cast(pa.large_binary())
     first = pc.binary_slice(data.fill_null(b""), 0, size)

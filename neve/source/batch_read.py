@@ -23,14 +23,14 @@ from neve.plan.scan import METADATA_COLUMNS, ScanPlan
 from neve.predicate import parse
 from neve.predicate.normalize import all_of
 from neve.run.read.metadata_columns import metadata_columns
-from neve.run.read.scan import Reading
-from neve.run.read.tasks import divided, groups, tasks_of
-from neve.run.read.types import Carrier
-from neve.run.spark.arrow_exchange import packed
+from neve.run.read.scan import ScanReader
+from neve.run.read.tasks import build_task_table, group_tasks, split_large_files
+from neve.run.read.types import ArrowFlavor
+from neve.run.spark.arrow_exchange import to_ipc
 from neve.run.spark.types import spark_field, spark_schema
 from neve.source.filters import expression_of, is_same_in_spark
 from neve.source.options import ReadOptions, TableOptions
-from neve.source.workers import Pin, RowReader, TableRows
+from neve.source.workers import ExecutorReader, PinnedState, RowReader
 
 
 @dataclass(frozen=True)
@@ -39,49 +39,49 @@ class TableRead:
 
     table: TableOptions
     options: ReadOptions
-    pin: Pin
+    pin: PinnedState
 
     @classmethod
-    def of(cls, table: TableOptions, options: ReadOptions, pin: Pin | None) -> TableRead:
+    def of(cls, table: TableOptions, options: ReadOptions, pin: PinnedState | None) -> TableRead:
         """The state that was found before, or else the one that the options name now."""
         if pin is None:
             found = Scan.of(table.context(), snapshot_id=options.snapshot_id, as_of=options.as_of, ref=options.ref)
             snapshot_id = None if found.snapshot is None else found.snapshot.snapshot_id
-            pin = Pin(snapshot_id, found.schema.schema_id)
+            pin = PinnedState(snapshot_id, found.schema.schema_id)
         return cls(table, options, pin)
 
-    def planned(self, wanted: sp.StructType, filters: list[Filter] | None = None) -> Planned:
+    def plan(self, wanted: sp.StructType, filters: list[Filter] | None = None) -> ReadPlan:
         """The plan for the columns Spark wants; the filters leave out files and rows."""
         context = self.table.context()
-        schema = schema_of(context, self.pin)
+        schema = pinned_schema(context, self.pin)
         refuse_other_types(wanted, schema, context)
-        where = self._where(schema, filters or [])
+        where = self._filter_expression(schema, filters or [])
         snapshot = None if self.pin.snapshot_id is None else context.snapshot(self.pin.snapshot_id)
         scan = Scan(context, snapshot, schema, where, tuple(wanted.names))
-        return Planned.of(scan.plan(), context, where, wanted.names, self.options.split_bytes)
+        return ReadPlan.of(scan.plan(), context, where, wanted.names, self.options.split_bytes)
 
-    def _where(self, schema: Schema, filters: list[Filter]) -> BooleanExpression | None:
+    def _filter_expression(self, schema: Schema, filters: list[Filter]) -> BooleanExpression | None:
         text = self.options.where
         parts = [expression_of(filters, schema)]
         if text is not None:
             found = parse(text, schema, time_zone=self.table.connection.time_zone)
-            if not found.exact:
+            if not found.is_exact:
                 raise UserError(
                     f"Cannot read where {text}: the option where takes comparisons of columns with values only. "
                     "Apply other conditions to the DataFrame."
                 )
-            _refuse_shown_otherwise(found.expression, schema)
+            _refuse_converted_columns(found.expression, schema)
             parts.append(found.expression)
         said = [part for part in parts if part is not None]
         return all_of(said) if said else None
 
 
 @dataclass(frozen=True)
-class Planned:
+class ReadPlan:
     """The tasks of a scan, and how each of them is read."""
 
     tasks: pa.Table
-    rows: RowReader
+    row_reader: RowReader
     split_bytes: int
 
     @classmethod
@@ -92,23 +92,25 @@ class Planned:
         where: BooleanExpression | None,
         names: list[str],
         split_bytes: int | None,
-    ) -> Planned:
+    ) -> ReadPlan:
         """A plan of one of a table's snapshots, ready to be read; `where` is applied to rows."""
         facts = replace(context.facts, specs=plan.files.specs)
-        rows = RowReader(Reading.of(plan, facts, where, Carrier.SPARK), tuple(names))
-        tasks = tasks_of(plan.files, plan.deletes, plan.attached)
+        rows = RowReader(ScanReader.of(plan, facts, where, ArrowFlavor.SPARK), tuple(names))
+        tasks = build_task_table(plan.files, plan.deletes, plan.attached)
         return cls(tasks, rows, split_bytes or context.properties.split_size)
 
-    def parcels(self) -> list[bytes]:
+    def task_groups(self) -> list[bytes]:
         """The tasks in groups that are worth a task of Spark's."""
         if not self.tasks.num_rows:
             return []
-        return [packed(group) for group in groups(divided(self.tasks, self.split_bytes), self.split_bytes)]
+        return [
+            to_ipc(group) for group in group_tasks(split_large_files(self.tasks, self.split_bytes), self.split_bytes)
+        ]
 
 
-def _refuse_shown_otherwise(where: BooleanExpression, schema: Schema) -> None:
+def _refuse_converted_columns(where: BooleanExpression, schema: Schema) -> None:
     """Refuse to compare values that Spark is shown otherwise than they are stored: rows are compared as shown."""
-    for name in _compared(where):
+    for name in _compared_columns(where):
         f = schema.find_field(name)
         if not is_same_in_spark(f):
             raise UnsupportedFeature(
@@ -117,16 +119,16 @@ def _refuse_shown_otherwise(where: BooleanExpression, schema: Schema) -> None:
             )
 
 
-def _compared(expression: BooleanExpression) -> Iterator[str]:
+def _compared_columns(expression: BooleanExpression) -> Iterator[str]:
     """The columns that are compared with values."""
     if isinstance(expression, And | Or):
-        yield from _compared(expression.left)
-        yield from _compared(expression.right)
+        yield from _compared_columns(expression.left)
+        yield from _compared_columns(expression.right)
     elif isinstance(expression, LiteralPredicate | SetPredicate):
         yield expression.term.name  # type: ignore[attr-defined]
 
 
-class TableReader(TableRows):
+class TableReader(ExecutorReader):
     """Reads one state of a table. Conditions of the query are left to Spark."""
 
     def __init__(self, read: TableRead, schema: sp.StructType) -> None:
@@ -135,14 +137,14 @@ class TableReader(TableRows):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks of the scan."""
-        return [InputPartition(parcel) for parcel in self._planned.parcels()]
+        return [InputPartition(parcel) for parcel in self._planned.task_groups()]
 
     def _plan(self, filters: list[Filter]) -> None:
-        self._planned = self._read.planned(self._schema, filters)
-        self._rows = self._planned.rows
+        self._planned = self._read.plan(self._schema, filters)
+        self._rows = self._planned.row_reader
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return TableRows, (self._rows,)  # it travels to be read from
+        return ExecutorReader, (self._rows,)  # it travels to be read from
 
 
 class FilteringReader(TableReader):
@@ -158,7 +160,7 @@ class FilteringReader(TableReader):
         return filters
 
 
-def schema_of(context: TableContext, pin: Pin) -> Schema:
+def pinned_schema(context: TableContext, pin: PinnedState) -> Schema:
     """The columns of a table in one state."""
     found = next((s for s in context.metadata.schemas if s.schema_id == pin.schema_id), None)
     if found is None:
@@ -169,12 +171,12 @@ def schema_of(context: TableContext, pin: Pin) -> Schema:
     return found
 
 
-def refuse_other_types(wanted: sp.StructType, schema: Schema, context: TableContext) -> None:
+def refuse_other_types(requested_schema: sp.StructType, schema: Schema, context: TableContext) -> None:
     """Refuse columns the table does not have, or has in another type."""
     known = {f.name: f for f in spark_schema(schema).fields}
     hidden = metadata_columns(context.specs)
     made = {name: spark_field(hidden[name]) for name in METADATA_COLUMNS if name not in known}
-    for field in wanted.fields:
+    for field in requested_schema.fields:
         found = known.get(field.name) or made.get(field.name)
         if found is None:
             raise UnknownName("column", field.name, [*known, *made], f"table {context.name}")

@@ -18,21 +18,21 @@ from pyspark.sql import types as sp
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from neve.commit.actions import Append
-from neve.commit.outcome import require
+from neve.commit.outcome import require_committed
 from neve.errors import TableError, UserError
-from neve.io.files import delete_all
-from neve.model.metadata import are_others, identity_of
+from neve.io.files import delete_files
+from neve.model.metadata import are_different_tables, table_identity
 from neve.ops.context import TableContext
 from neve.ops.write.append import WriteAction, with_added_files
-from neve.ops.write.overwrite import overwrite_of, replacement_of
+from neve.ops.write.overwrite import overwrite_of, partition_overwrite_of
 from neve.run.write.store_assignment import check_assignable
 from neve.run.write.target import WriteOptions as FileOptions
 from neve.run.write.target import WriteTarget
 from neve.source.options import TableOptions, WriteOptions
-from neve.source.workers import FileWriter, Written
+from neve.source.workers import FileWriter, TaskCommitMessage
 from neve.tree.entries import EntryTable
 
-Answers = Sequence[Written | None]  # of the tasks; None: a task gave none
+CommitMessages = Sequence[TaskCommitMessage | None]  # of the tasks; None: a task gave none
 
 
 @dataclass(frozen=True)
@@ -53,27 +53,27 @@ class TableWrite:
         target = WriteTarget.of(context.metadata, context.facts.io_properties, options=said)
         target.check()
         check_assignable(_arrow_schema(schema), target.file_schema)
-        files = FileWriter(target, str(uuid4()), identity_of(context.metadata))
-        return cls(table, options, files, _change(context, options, overwrite))
+        files = FileWriter(target, str(uuid4()), table_identity(context.metadata))
+        return cls(table, options, files, _change_without_files(context, options, overwrite))
 
     @property
-    def doing(self) -> str:
+    def operation_name(self) -> str:
         """What the write is called in errors."""
         return "append" if isinstance(self.change, Append) else "overwrite"
 
-    def commit(self, messages: Answers) -> None:
+    def commit(self, messages: CommitMessages) -> None:
         """Commit the files of all tasks."""
         context, said = self.table.context(), self.options
-        files = self.written(messages, context)
+        files = self.collect_files(messages, context)
         outcome = context.commit(
             with_added_files(self.change, files),
             branch=said.branch,
             properties=said.snapshot_properties,
             written_files=files["file_path"].to_pylist(),
         )
-        require(outcome, self.doing)
+        require_committed(outcome, self.operation_name)
 
-    def abort(self, messages: Answers) -> None:
+    def abort(self, messages: CommitMessages) -> None:
         """Clean up after a failure, unless a commit may have been under way.
 
         Spark also aborts when the commit failed, or when its answer was lost. The commit itself deletes files that
@@ -82,31 +82,31 @@ class TableWrite:
         if any(m is None for m in messages):
             self.undo(messages)
 
-    def written(self, messages: Answers, context: TableContext) -> EntryTable:
+    def collect_files(self, messages: CommitMessages, context: TableContext) -> EntryTable:
         """The files of all tasks; when one could not store its rows, those of the others are deleted."""
         answers = [m for m in messages if m is not None]
         problem = next((m.problem for m in answers if m.problem is not None), None)
         if problem is not None:
             self.undo(answers)
             raise UserError(problem)
-        if any(are_others(m.table_id, identity_of(context.metadata)) for m in answers):
+        if any(are_different_tables(m.table_id, table_identity(context.metadata)) for m in answers):
             self.undo(answers)
             raise TableError(
                 f"Table {context.name} was dropped and made anew while rows were written. None of them landed."
             )
         return EntryTable.concat([m.entries() for m in answers], context.specs)
 
-    def undo(self, messages: Answers) -> None:
+    def undo(self, messages: CommitMessages) -> None:
         """Delete what tasks wrote; nothing refers to it."""
         paths = [path for m in messages if m is not None for path in m.entries()["file_path"].to_pylist()]
-        delete_all(self.files.target.open_io(), paths)
+        delete_files(self.files.target.open_io(), paths)
 
 
-def _change(context: TableContext, options: WriteOptions, overwrite: bool) -> WriteAction:
+def _change_without_files(context: TableContext, options: WriteOptions, overwrite: bool) -> WriteAction:
     if not overwrite:
         return Append()
     if options.overwrite_mode == "dynamic":
-        return replacement_of(context, options.isolation, options.branch)
+        return partition_overwrite_of(context, options.isolation, options.branch)
     return overwrite_of(context, options.overwrite_where, options.isolation, options.branch)
 
 

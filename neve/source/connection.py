@@ -45,7 +45,7 @@ class Connection:
             return cls(known.properties["warehouse"].removeprefix("file://"), properties=storage, time_zone=time_zone)
         return cls(catalog=known.name, properties=dict(known.properties), time_zone=time_zone)
 
-    def named(self, folder: str | None, catalog: str | None) -> Connection:
+    def for_options(self, folder: str | None, catalog: str | None) -> Connection:
         """The connection that the options of a query ask for; without any, this one."""
         if folder is not None and catalog is not None:
             raise UserError("Choose one of the options lake and catalog: each names the place of the table by itself.")
@@ -57,10 +57,10 @@ class Connection:
 
     def table(self, name: str) -> TableContext:
         """The table of a name, as it is now."""
-        catalog = self._open()
+        catalog = self._open_catalog()
         return TableContext(catalog, load_table(catalog, name), _no_session, time_zone=lambda: self.time_zone)
 
-    def _open(self) -> NeveCatalog:
+    def _open_catalog(self) -> NeveCatalog:
         if self.catalog is not None:
             return open_catalog(self.catalog, **self.properties)
         if self.folder is None:

@@ -16,14 +16,14 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from neve.source.workers import Pin, Sealed
+from neve.source.workers import PinnedState, SealedValue
 
 
 class NeveSource(DataSource):
     """Iceberg tables as a source and sink of Spark; `register` makes a class of it that knows its planner."""
 
-    planner: ClassVar[Sealed[Any]]  # a Planner; its module loads too much for workers that only read or write rows
-    _pin: Pin | None = None
+    planner: ClassVar[SealedValue[Any]]  # a Planner; its module loads too much for workers that only read or write rows
+    _pin: PinnedState | None = None
 
     @classmethod
     def name(cls) -> str:

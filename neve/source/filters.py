@@ -17,8 +17,8 @@ from pyiceberg.types import DecimalType, NestedField
 from pyspark.sql import datasource as spark
 
 from neve.errors import UserError
-from neve.predicate.normalize import all_of, normal
-from neve.run.read.types import Carrier, arrow_type
+from neve.predicate.normalize import all_of, normalize_expression
+from neve.run.read.types import ArrowFlavor, arrow_type
 
 _IS_NULL: Any = ice.IsNull  # pydantic's types hide how expressions are made
 _IS_NOT_NULL: Any = ice.NotNull
@@ -31,7 +31,7 @@ _COMPARISONS: dict[type[spark.Filter], Any] = {
     spark.LessThanOrEqual: ice.LessThanOrEqual,
     spark.StringStartsWith: ice.StartsWith,
 }
-_NEGATED: dict[type[spark.Filter], Any] = {
+_NEGATED_COMPARISONS: dict[type[spark.Filter], Any] = {
     spark.EqualTo: ice.NotEqualTo,
     spark.In: ice.NotIn,
     spark.GreaterThan: ice.LessThanOrEqual,
@@ -44,22 +44,22 @@ _NEGATED: dict[type[spark.Filter], Any] = {
 
 def expression_of(filters: Iterable[spark.Filter], schema: Schema) -> ice.BooleanExpression | None:
     """What some filters say together about the rows of a table; None when nothing can be said."""
-    said = [found for f in filters if (found := _said(f, schema)) is not None]
+    said = [found for f in filters if (found := _normalized_expression(f, schema)) is not None]
     return all_of(said) if said else None
 
 
-def _said(given: spark.Filter, schema: Schema) -> ice.BooleanExpression | None:
+def _normalized_expression(spark_filter: spark.Filter, schema: Schema) -> ice.BooleanExpression | None:
     """One filter as an expression that can be planned with."""
     try:
-        found = _expression(given, schema)
-        return None if found is None else normal(found, schema)
+        found = _to_expression(spark_filter, schema)
+        return None if found is None else normalize_expression(found, schema)
     except (UserError, ValueError, TypeError, ArithmeticError):  # a value that the column cannot be compared with
         return None
 
 
-def _expression(given: spark.Filter, schema: Schema) -> ice.BooleanExpression | None:
-    is_not = isinstance(given, spark.Not)
-    inner: Any = given.child if isinstance(given, spark.Not) else given
+def _to_expression(spark_filter: spark.Filter, schema: Schema) -> ice.BooleanExpression | None:
+    is_not = isinstance(spark_filter, spark.Not)
+    inner: Any = spark_filter.child if isinstance(spark_filter, spark.Not) else spark_filter
     field = schema.find_field(".".join(inner.attribute))
     name = ice.Reference(schema.find_column_name(field.field_id) or "")
     match inner:
@@ -70,27 +70,29 @@ def _expression(given: spark.Filter, schema: Schema) -> ice.BooleanExpression | 
     return _comparison(name, inner, field, is_not) if is_same_in_spark(field) else None
 
 
-def _comparison(name: ice.Reference, given: Any, field: NestedField, is_not: bool) -> ice.BooleanExpression | None:
-    match given:
+def _comparison(
+    name: ice.Reference, spark_filter: Any, field: NestedField, is_not: bool
+) -> ice.BooleanExpression | None:
+    match spark_filter:
         case spark.EqualNullSafe():
-            return None if is_not else _COMPARISONS[spark.EqualTo](name, _value(given.value, field))
-        case spark.In() if is_not and None in given.value:
+            return None if is_not else _COMPARISONS[spark.EqualTo](name, _literal_value(spark_filter.value, field))
+        case spark.In() if is_not and None in spark_filter.value:
             return None
         case spark.In():
-            made = (_NEGATED if is_not else _COMPARISONS)[spark.In]
-            return made(name, {_value(v, field) for v in given.value if v is not None})
-    made = (_NEGATED if is_not else _COMPARISONS).get(type(given))
-    return None if made is None or given.value is None else made(name, _value(given.value, field))
+            made = (_NEGATED_COMPARISONS if is_not else _COMPARISONS)[spark.In]
+            return made(name, {_literal_value(v, field) for v in spark_filter.value if v is not None})
+    made = (_NEGATED_COMPARISONS if is_not else _COMPARISONS).get(type(spark_filter))
+    return None if made is None or spark_filter.value is None else made(name, _literal_value(spark_filter.value, field))
 
 
 def is_same_in_spark(field: NestedField) -> bool:
     """Whether Spark is shown the values of a column as they are stored."""
-    return field.field_type.is_primitive and arrow_type(field.field_type, Carrier.SPARK) == arrow_type(
-        field.field_type, Carrier.EXACT
+    return field.field_type.is_primitive and arrow_type(field.field_type, ArrowFlavor.SPARK) == arrow_type(
+        field.field_type, ArrowFlavor.EXACT
     )
 
 
-def _value(value: Any, field: NestedField) -> Any:
+def _literal_value(value: Any, field: NestedField) -> Any:
     """A value as PyIceberg's literals want it."""
     if isinstance(value, Decimal) and isinstance(field.field_type, DecimalType):
         exact = value.quantize(Decimal(1).scaleb(-field.field_type.scale))

@@ -10,15 +10,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from neve.commit.summary import refuse_own_names
+from neve.commit.summary import refuse_reserved_properties
 from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.ops.write.overwrite import is_serializable
 from neve.source.connection import Connection
 
 SNAPSHOT_PROPERTY = "snapshot-property."
-_PLACE = ("path", "lake", "catalog")
-_OF_SPARK = ("checkpointlocation", "queryname")  # what Spark leaves among the options of a stream
+_LOCATION_OPTIONS = ("path", "lake", "catalog")
+_SPARK_OPTIONS = ("checkpointlocation", "queryname")  # what Spark leaves among the options of a stream
 
 Options = Mapping[str, str]
 OverwriteMode = Literal["static", "dynamic"]
@@ -32,12 +32,12 @@ class TableOptions:
     connection: Connection
 
     @classmethod
-    def of(cls, options: Options, home: Connection) -> TableOptions:
+    def of(cls, options: Options, default_connection: Connection) -> TableOptions:
         """The table named by some options; `home` is where tables are when the options do not say."""
         name = options.get("path")
         if not name:
             raise UserError("No table named. Give its name with its namespace, such as load('db.events').")
-        return cls(name, home.named(options.get("lake"), options.get("catalog")))
+        return cls(name, default_connection.for_options(options.get("lake"), options.get("catalog")))
 
     def context(self) -> TableContext:
         """The table as it is now."""
@@ -65,12 +65,12 @@ class ReadOptions:
         if len(chosen) > 1:
             raise UserError(f"Choose one of the options {' and '.join(chosen)}: each names a snapshot by itself.")
         return cls(
-            _whole(options, "snapshot-id"),
-            _whole(options, "as-of-timestamp"),
+            _parse_integer(options, "snapshot-id"),
+            _parse_integer(options, "as-of-timestamp"),
             options.get("branch", options.get("tag")),
             options.get("where"),
-            _whole(options, "split-size", lowest=1),
-            _flag(options, "filter-pushdown"),
+            _parse_integer(options, "split-size", minimum=1),
+            _parse_boolean(options, "filter-pushdown"),
         )
 
 
@@ -93,7 +93,7 @@ class StreamReadOptions:
     )
 
     @classmethod
-    def are_meant(cls, options: Options) -> bool:
+    def are_for_streaming(cls, options: Options) -> bool:
         """Whether some options are for a streaming read only."""
         return any(name in options for name in cls.NAMES if name not in ReadOptions.NAMES)
 
@@ -102,11 +102,11 @@ class StreamReadOptions:
         """The options of a streaming read."""
         _refuse_unknown(options, cls.NAMES)
         return cls(
-            _whole(options, "stream-from-timestamp"),
-            _flag(options, "streaming-skip-delete-snapshots"),
-            _flag(options, "streaming-skip-overwrite-snapshots"),
+            _parse_integer(options, "stream-from-timestamp"),
+            _parse_boolean(options, "streaming-skip-delete-snapshots"),
+            _parse_boolean(options, "streaming-skip-overwrite-snapshots"),
             options.get("branch", "main"),
-            _whole(options, "split-size", lowest=1),
+            _parse_integer(options, "split-size", minimum=1),
         )
 
 
@@ -130,13 +130,13 @@ class WriteOptions:
         said = {n.removeprefix(SNAPSHOT_PROPERTY): v for n, v in options.items() if n.startswith(SNAPSHOT_PROPERTY)}
         others = {n: v for n, v in options.items() if not n.startswith(SNAPSHOT_PROPERTY)}
         _refuse_unknown(others, cls.OF_STREAM if is_stream else cls.NAMES)
-        refuse_own_names(said)
+        refuse_reserved_properties(said)
         made = cls(
             options.get("branch", "main"),
             options.get("overwrite-where"),
             _overwrite_mode(options),
             options.get("isolation-level"),
-            _whole(options, "target-file-size-bytes", lowest=1),
+            _parse_integer(options, "target-file-size-bytes", minimum=1),
             said,
         )
         made._check(overwrite)
@@ -153,9 +153,9 @@ class WriteOptions:
 
 
 def _refuse_unknown(options: Options, known: Collection[str]) -> None:
-    unknown = [name for name in options if name not in {*known, *_PLACE, *_OF_SPARK}]
+    unknown = [name for name in options if name not in {*known, *_LOCATION_OPTIONS, *_SPARK_OPTIONS}]
     if unknown:
-        raise UnknownName("option", unknown[0], [*known, *_PLACE[1:]], "the source neve")
+        raise UnknownName("option", unknown[0], [*known, *_LOCATION_OPTIONS[1:]], "the source neve")
 
 
 def _overwrite_mode(options: Options) -> OverwriteMode:
@@ -165,16 +165,16 @@ def _overwrite_mode(options: Options) -> OverwriteMode:
     return mode  # type: ignore[return-value]
 
 
-def _whole(options: Options, name: str, lowest: int = 0) -> int | None:
+def _parse_integer(options: Options, name: str, minimum: int = 0) -> int | None:
     text = options.get(name)
     if text is None:
         return None
-    if not text.isdecimal() or int(text) < lowest:
-        raise UserError(f"Option {name} is {text!r}. Give a whole number{' above 0' if lowest else ''}.")
+    if not text.isdecimal() or int(text) < minimum:
+        raise UserError(f"Option {name} is {text!r}. Give a whole number{' above 0' if minimum else ''}.")
     return int(text)
 
 
-def _flag(options: Options, name: str) -> bool:
+def _parse_boolean(options: Options, name: str) -> bool:
     text = options.get(name, "false").lower()
     if text not in ("true", "false"):
         raise UserError(f"Option {name} is {text!r}. Give true or false.")

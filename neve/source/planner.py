@@ -26,7 +26,7 @@ from neve.source.data_source import NeveSource
 from neve.source.options import ReadOptions, StreamReadOptions, TableOptions, WriteOptions
 from neve.source.streaming_read import TableStream, TableStreamReader
 from neve.source.streaming_write import TableSink
-from neve.source.workers import Pin, Sealed, TableWriter
+from neve.source.workers import PinnedState, SealedValue, TableWriter
 
 Options = Mapping[str, str]
 
@@ -35,21 +35,21 @@ Options = Mapping[str, str]
 class Planner:
     """The answers to Spark, for tables that are looked for at one place unless a query names another."""
 
-    home: Connection
+    default_connection: Connection
 
-    def pin(self, options: Options) -> Pin:
+    def pin(self, options: Options) -> PinnedState:
         """The state of a table that a read with these options means now."""
-        if StreamReadOptions.are_meant(options):
+        if StreamReadOptions.are_for_streaming(options):
             stream = self._stream(options, None)
-            return Pin(stream.latest(), stream.schema_id)
+            return PinnedState(stream.latest_snapshot_id(), stream.schema_id)
         return self._read(options, None).pin
 
-    def schema(self, options: Options, pin: Pin) -> sp.StructType:
+    def schema(self, options: Options, pin: PinnedState) -> sp.StructType:
         """The columns of the table in that state."""
         context = self._table(options).context()
         return spark_schema(context.metadata.schema_by_id(pin.schema_id) or context.metadata.schema())
 
-    def reader(self, options: Options, pin: Pin | None, schema: sp.StructType) -> TableReader:
+    def reader(self, options: Options, pin: PinnedState | None, schema: sp.StructType) -> TableReader:
         """A batch read."""
         read = self._read(options, pin)
         return (FilteringReader if read.options.pushes_filters else TableReader)(read, schema)
@@ -58,9 +58,9 @@ class Planner:
         """A batch write."""
         said = WriteOptions.of(options, overwrite=overwrite)
         write = TableWrite.of(self._table(options), said, schema, overwrite)
-        return TableWriter(write.files, Sealed.of(write))
+        return TableWriter(write.files, SealedValue.of(write))
 
-    def stream_reader(self, options: Options, pin: Pin | None, schema: sp.StructType) -> TableStreamReader:
+    def stream_reader(self, options: Options, pin: PinnedState | None, schema: sp.StructType) -> TableStreamReader:
         """A streaming read."""
         return TableStreamReader(self._stream(options, pin), schema)
 
@@ -70,12 +70,12 @@ class Planner:
         return TableSink(TableWrite.of(self._table(options), said, schema, overwrite))
 
     def _table(self, options: Options) -> TableOptions:
-        return TableOptions.of(options, self.home)
+        return TableOptions.of(options, self.default_connection)
 
-    def _read(self, options: Options, pin: Pin | None) -> TableRead:
+    def _read(self, options: Options, pin: PinnedState | None) -> TableRead:
         return TableRead.of(self._table(options), ReadOptions.of(options), pin)
 
-    def _stream(self, options: Options, pin: Pin | None) -> TableStream:
+    def _stream(self, options: Options, pin: PinnedState | None) -> TableStream:
         return TableStream.of(self._table(options), StreamReadOptions.of(options), pin)
 
 
@@ -86,9 +86,9 @@ def register(spark: SparkSession, lake: HasCatalog | str | Path | None = None) -
     lake folder. They travel with the source, not in the options of a query, which Spark shows. Times in conditions are
     read on the clock that the session has now.
     """
-    spark.dataSource.register(source_of(Connection.of(lake, str(spark.conf.get("spark.sql.session.timeZone")))))
+    spark.dataSource.register(data_source_class(Connection.of(lake, str(spark.conf.get("spark.sql.session.timeZone")))))
 
 
-def source_of(home: Connection) -> type[NeveSource]:
+def data_source_class(default_connection: Connection) -> type[NeveSource]:
     """The source as it is registered: tables are looked for at home, unless a query names another place."""
-    return type("NeveSource", (NeveSource,), {"planner": Sealed.of(Planner(home))})
+    return type("NeveSource", (NeveSource,), {"planner": SealedValue.of(Planner(default_connection))})

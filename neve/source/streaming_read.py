@@ -21,22 +21,22 @@ from pyiceberg.table.snapshots import Operation
 from pyspark.sql import types as sp
 from pyspark.sql.datasource import InputPartition
 
-from neve.commit.window import Base, Window
+from neve.commit.window import CommitBase, Window
 from neve.errors import TableError
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.snapshots import Snapshot
 from neve.ops.context import TableContext
 from neve.ops.scan import Scan
-from neve.plan.scan import ScanPlan, ScanStats, projected
-from neve.source.batch_read import Planned, refuse_other_types, schema_of
+from neve.plan.scan import ScanPlan, ScanStats, project_schema
+from neve.source.batch_read import ReadPlan, pinned_schema, refuse_other_types
 from neve.source.options import StreamReadOptions, TableOptions
-from neve.source.workers import Pin, StreamRows
+from neve.source.workers import ExecutorStreamReader, PinnedState
 from neve.tree.entries import EntryTable, Status
 
-SNAPSHOT = "snapshot-id"
+SNAPSHOT_ID_KEY = "snapshot-id"
 
 Offset = dict[str, Any]
-Columns = tuple[Schema, tuple[str, ...]]  # of the table, and metadata columns
+ProjectedColumns = tuple[Schema, tuple[str, ...]]  # of the table, and metadata columns
 
 
 @dataclass(frozen=True)
@@ -48,46 +48,46 @@ class TableStream:
     schema_id: int
 
     @classmethod
-    def of(cls, table: TableOptions, options: StreamReadOptions, pin: Pin | None) -> TableStream:
+    def of(cls, table: TableOptions, options: StreamReadOptions, pin: PinnedState | None) -> TableStream:
         """The stream of a table in the columns it was found with before, or else those it has now."""
         context = table.context()
         context.head(options.branch)
         return cls(table, options, context.metadata.current_schema_id if pin is None else pin.schema_id)
 
-    def start(self) -> int | None:
+    def start_snapshot_id(self) -> int | None:
         """The snapshot after which the stream begins; None: it begins with the first."""
         from_ms = self.options.from_ms
         if from_ms is None:
             return None
-        history = list(self._history(self.table.context()))
+        history = list(self._ancestors(self.table.context()))
         before = next((s.snapshot_id for s in history if s.timestamp_ms < from_ms), None)
         # where what came before is expired, the oldest that is left still knows what it came after
         return before if before is not None or not history else history[-1].parent_snapshot_id
 
-    def latest(self) -> int | None:
+    def latest_snapshot_id(self) -> int | None:
         """The newest snapshot of the branch."""
         head = self.table.context().head(self.options.branch)
         return None if head is None else head.snapshot_id
 
-    def planned(self, start: int | None, end: int | None, wanted: sp.StructType) -> list[Planned]:
+    def plan(self, start: int | None, end: int | None, wanted: sp.StructType) -> list[ReadPlan]:
         """What is new in the snapshots after `start` up to `end`, the oldest first."""
         context = self.table.context()
-        schema = schema_of(context, Pin(end, self.schema_id))
+        schema = pinned_schema(context, PinnedState(end, self.schema_id))
         refuse_other_types(wanted, schema, context)
-        _refuse_changed(projected(schema, wanted.names)[0], context)
-        found = self._between(context, start, end)
+        _refuse_changed_columns(project_schema(schema, wanted.names)[0], context)
+        found = self._snapshots_between(context, start, end)
         plans: list[ScanPlan] = []
         if start is None and found and found[0].parent_snapshot_id is not None:
             plans.append(Scan(context, found.pop(0), schema, None, tuple(wanted.names)).plan())
-        appended = [s for s in found if self._is_late_enough(s) and self._is_read(s)]
+        appended = [s for s in found if self._is_late_enough(s) and self._brings_rows(s)]
         if appended:
-            plans.append(self._added(context, appended, start, projected(schema, wanted.names)))
-        return [Planned.of(p, context, None, wanted.names, self.options.split_bytes) for p in plans]
+            plans.append(self._plan_appended_files(context, appended, start, project_schema(schema, wanted.names)))
+        return [ReadPlan.of(p, context, None, wanted.names, self.options.split_bytes) for p in plans]
 
-    def _between(self, context: TableContext, start: int | None, end: int | None) -> list[Snapshot]:
+    def _snapshots_between(self, context: TableContext, start: int | None, end: int | None) -> list[Snapshot]:
         """The snapshots after one up to another, the oldest first."""
         found: list[Snapshot] = []
-        for snapshot in self._history(context):
+        for snapshot in self._ancestors(context):
             if snapshot.snapshot_id == start:
                 break
             found.append(snapshot)
@@ -104,7 +104,7 @@ class TableStream:
     def _is_late_enough(self, snapshot: Snapshot) -> bool:
         return self.options.from_ms is None or snapshot.timestamp_ms >= self.options.from_ms
 
-    def _is_read(self, snapshot: Snapshot) -> bool:
+    def _brings_rows(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot brings rows to read; one that takes rows away is refused, or passed over."""
         operation = Operation.OVERWRITE if snapshot.summary is None else snapshot.summary.operation
         skipped = {
@@ -120,9 +120,11 @@ class TableStream:
             "to pass over such snapshots."
         )
 
-    def _added(self, context: TableContext, snapshots: list[Snapshot], start: int | None, columns: Columns) -> ScanPlan:
+    def _plan_appended_files(
+        self, context: TableContext, snapshots: list[Snapshot], start: int | None, columns: ProjectedColumns
+    ) -> ScanPlan:
         """The data files that some snapshots brought. No delete is older than they are, so none applies."""
-        base = Base(context.io, context.metadata, self.options.branch)
+        base = CommitBase(context.io, context.metadata, self.options.branch)
         first = start if start is not None else snapshots[0].parent_snapshot_id
         new = Window(base, first).entries({Operation.APPEND}, is_deletes=False, statuses=[Status.ADDED])
         ids = pa.array([s.snapshot_id for s in snapshots], pa.int64())
@@ -132,11 +134,11 @@ class TableStream:
         schema, hidden = columns
         return ScanPlan(snapshots[-1].snapshot_id, schema, files, none, pairs, AlwaysTrue(), ScanStats(), hidden)
 
-    def _history(self, context: TableContext) -> Iterator[Snapshot]:
-        return Base(context.io, context.metadata, self.options.branch).ancestors()
+    def _ancestors(self, context: TableContext) -> Iterator[Snapshot]:
+        return CommitBase(context.io, context.metadata, self.options.branch).ancestors()
 
 
-def _refuse_changed(columns: Schema, context: TableContext) -> None:
+def _refuse_changed_columns(columns: Schema, context: TableContext) -> None:
     """Refuse to read newer files as older columns where they may hold what those cannot."""
     now = fields_by_id(context.metadata.schema())
     for field_id, old in fields_by_id(columns).items():
@@ -152,7 +154,7 @@ def _refuse_changed(columns: Schema, context: TableContext) -> None:
             )
 
 
-class TableStreamReader(StreamRows):
+class TableStreamReader(ExecutorStreamReader):
     """Hands the rows appended to a table to a streaming query."""
 
     def __init__(self, stream: TableStream, schema: sp.StructType) -> None:
@@ -160,16 +162,16 @@ class TableStreamReader(StreamRows):
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a new query begins."""
-        return {SNAPSHOT: self._stream.start()}
+        return {SNAPSHOT_ID_KEY: self._stream.start_snapshot_id()}
 
     def latestOffset(self) -> Offset:  # noqa: N802
         """How far it may read now."""
-        return {SNAPSHOT: self._stream.latest()}
+        return {SNAPSHOT_ID_KEY: self._stream.latest_snapshot_id()}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The tasks of a micro-batch; each brings what it takes to read it, since the table may change meanwhile."""
-        plans = self._stream.planned(start[SNAPSHOT], end[SNAPSHOT], self._schema)
-        return [InputPartition((p.rows, parcel)) for p in plans for parcel in p.parcels()]
+        plans = self._stream.plan(start[SNAPSHOT_ID_KEY], end[SNAPSHOT_ID_KEY], self._schema)
+        return [InputPartition((p.row_reader, parcel)) for p in plans for parcel in p.task_groups()]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return StreamRows, ()  # it travels to be read from
+        return ExecutorStreamReader, ()  # it travels to be read from

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from neve.commit.actions import Append
-from neve.commit.outcome import Check, Conflict, Outcome, Rejected, require
-from neve.commit.window import Base
+from neve.commit.outcome import Check, Conflict, Outcome, Rejected, require_committed
+from neve.commit.window import CommitBase
 from neve.errors import TableError
 from neve.ops.write.append import with_added_files
-from neve.source.batch_write import Answers, TableWrite
-from neve.source.workers import SinkTask
+from neve.source.batch_write import CommitMessages, TableWrite
+from neve.source.workers import ExecutorStreamWriter
 
 QUERY_ID = "spark.sql.streaming.queryId"
 EPOCH_ID = "spark.sql.streaming.epochId"
@@ -39,7 +39,7 @@ class Epoch:
         """What the summary of its snapshot says."""
         return {QUERY_ID: self.query_id, EPOCH_ID: str(self.number)}
 
-    def refused(self, base: Base) -> Conflict | None:
+    def conflict_with(self, base: CommitBase) -> Conflict | None:
         """The conflict with the snapshot that has this epoch, or a later one of the query."""
         for snapshot in base.ancestors():
             said = snapshot.summary.additional_properties if snapshot.summary else {}
@@ -56,17 +56,17 @@ def is_repeated(outcome: Outcome) -> bool:
     return isinstance(outcome, Rejected) and any(c.rule is Check.REPEATED for c in outcome.conflicts)
 
 
-class TableSink(SinkTask):
+class TableSink(ExecutorStreamWriter):
     """Commits the epochs of a streaming query to a table."""
 
     def __init__(self, write: TableWrite) -> None:
         super().__init__(write.files)
         self._asked = write
 
-    def commit(self, messages: Answers, batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+    def commit(self, messages: CommitMessages, batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         """Commit an epoch; one the table has already is left out, with the files that were written for it."""
         asked, context = self._asked, self._asked.table.context()
-        files = asked.written(messages, context)
+        files = asked.collect_files(messages, context)
         if isinstance(asked.change, Append) and not len(files):
             return
         epoch = _epoch(messages, batchId)
@@ -75,20 +75,20 @@ class TableSink(SinkTask):
             branch=asked.options.branch,
             properties={**asked.options.snapshot_properties, **epoch.properties},
             written_files=files["file_path"].to_pylist(),
-            extra_check=epoch.refused,
+            extra_check=epoch.conflict_with,
         )
         if not is_repeated(outcome):
-            require(outcome, f"{asked.doing} of epoch {epoch.number}")
+            require_committed(outcome, f"{asked.operation_name} of epoch {epoch.number}")
 
-    def abort(self, messages: Answers, batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+    def abort(self, messages: CommitMessages, batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         """Delete the files of tasks when another task failed."""
         self._asked.abort(messages)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return SinkTask, (self._files,)  # it travels to write; Spark makes another one to commit
+        return ExecutorStreamWriter, (self._files,)  # it travels to write; Spark makes another one to commit
 
 
-def _epoch(messages: Answers, number: int) -> Epoch:
+def _epoch(messages: CommitMessages, number: int) -> Epoch:
     query_id = next((m.query_id for m in messages if m is not None and m.query_id is not None), None)
     if query_id is None:  # without it a repeated epoch would land twice
         raise TableError(f"Cannot commit epoch {number}: Spark did not tell the tasks the id of the streaming query.")

@@ -24,9 +24,9 @@ from pyspark.sql.datasource import (
 
 from neve.errors import UserError
 from neve.model.partition import Specs
-from neve.run.read.scan import Reading
-from neve.run.spark.arrow_exchange import packed, unpacked
-from neve.run.write.data_files import file_rows, write_batches
+from neve.run.read.scan import ScanReader
+from neve.run.spark.arrow_exchange import from_ipc, to_ipc
+from neve.run.write.data_files import data_file_entries, write_batches
 from neve.run.write.partitioning import FileNames
 from neve.run.write.target import WriteTarget
 from neve.tree.entries import EntryTable
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _QUERY_ID = "sql.streaming.queryId"  # what Spark tells the tasks of a streaming query
 
 
-class Pin(NamedTuple):
+class PinnedState(NamedTuple):
     """The state of a table that a DataFrame reads, whatever is committed after the DataFrame was made."""
 
     snapshot_id: int | None  # None: nobody had written to the table
@@ -44,7 +44,7 @@ class Pin(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sealed(Generic[T]):
+class SealedValue(Generic[T]):
     """A value that is carried along and loaded, with the modules it needs, only where it is opened."""
 
     data: bytes
@@ -53,7 +53,7 @@ class Sealed(Generic[T]):
         return "Sealed()"  # it may hold credentials
 
     @classmethod
-    def of(cls, value: T) -> Sealed[T]:
+    def of(cls, value: T) -> SealedValue[T]:
         """A value, sealed."""
         return cls(pickle.dumps(value))
 
@@ -66,15 +66,15 @@ class Sealed(Generic[T]):
 class RowReader:
     """How groups of data files are read, and in which order Spark counts the columns."""
 
-    reading: Reading
-    names: tuple[str, ...]
+    reading: ScanReader
+    column_names: tuple[str, ...]
 
     def batches(self, tasks: bytes) -> Iterator[pa.RecordBatch]:
         """The rows of one group."""
-        return (batch.select(self.names) for batch in self.reading.batches(unpacked(tasks)))
+        return (batch.select(self.column_names) for batch in self.reading.batches(from_ipc(tasks)))
 
 
-class TableRows(DataSourceReader):
+class ExecutorReader(DataSourceReader):
     """The batch reader as executors have it."""
 
     def __init__(self, rows: RowReader) -> None:
@@ -85,7 +85,7 @@ class TableRows(DataSourceReader):
         return iter(()) if partition is None else self._rows.batches(partition.value)
 
 
-class StreamRows(DataSourceStreamReader):
+class ExecutorStreamReader(DataSourceStreamReader):
     """The streaming reader as executors have it. A task brings its reader, since the table changes while it runs."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -95,7 +95,7 @@ class StreamRows(DataSourceStreamReader):
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class TaskCommitMessage(WriterCommitMessage):
     """What one task wrote: its files as rows of an entry table, or why it wrote none."""
 
     files: bytes
@@ -106,7 +106,7 @@ class Written(WriterCommitMessage):
 
     def entries(self) -> EntryTable:
         """The files of the task."""
-        return EntryTable(unpacked(self.files), self.specs)
+        return EntryTable(from_ipc(self.files), self.specs)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class FileWriter:
     write_id: str
     table_id: str = ""
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommitMessage:
         """The files of one task attempt."""
         task = TaskContext.get()
         number, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
@@ -127,34 +127,36 @@ class FileWriter:
             files, problem = write_batches(batches, self.target, names, is_clustered=False), None
         except UserError as e:  # Spark would repeat the task in vain
             files, problem = [], str(e)
-        return Written(packed(file_rows(files, self.target)), self.target.specs, query_id, problem, self.table_id)
+        return TaskCommitMessage(
+            to_ipc(data_file_entries(files, self.target)), self.target.specs, query_id, problem, self.table_id
+        )
 
 
 class TableWriter(DataSourceArrowWriter):
     """The batch writer: executors write, the driver opens what is sealed and commits."""
 
-    def __init__(self, files: FileWriter, change: Sealed[Any]) -> None:
+    def __init__(self, files: FileWriter, change: SealedValue[Any]) -> None:
         self._files, self._change = files, change
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Write the rows of one task."""
         return self._files.write(iterator)
 
-    def commit(self, messages: Sequence[Written | None]) -> None:  # type: ignore[override]
+    def commit(self, messages: Sequence[TaskCommitMessage | None]) -> None:  # type: ignore[override]
         """Commit the files of all tasks."""
         self._change.open().commit(messages)
 
-    def abort(self, messages: Sequence[Written | None]) -> None:  # type: ignore[override]
+    def abort(self, messages: Sequence[TaskCommitMessage | None]) -> None:  # type: ignore[override]
         """Delete the files of tasks when another task failed."""
         self._change.open().abort(messages)
 
 
-class SinkTask(DataSourceStreamArrowWriter):
+class ExecutorStreamWriter(DataSourceStreamArrowWriter):
     """The streaming writer as executors have it."""
 
     def __init__(self, files: FileWriter) -> None:
         self._files = files
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Write the rows of one task."""
         return self._files.write(iterator)

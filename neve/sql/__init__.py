@@ -10,8 +10,8 @@ from typing import Any
 
 from neve.ops.context import LakeContext
 from neve.sql.parse import parse
-from neve.sql.reader import pointing
-from neve.sql.statement import Options
+from neve.sql.reader import point_at_source
+from neve.sql.statement import StatementOptions
 
 __all__ = ["parse", "run"]
 
@@ -19,5 +19,5 @@ __all__ = ["parse", "run"]
 def run(lake: LakeContext, text: str, **options: Any) -> Any:
     """Run one statement: a query gives a DataFrame, a change of rows its result, a change of a table the table."""
     statement = parse(text)
-    with pointing(text):
-        return statement.run(lake, Options.of(options))
+    with point_at_source(text):
+        return statement.run(lake, StatementOptions.of(options))

@@ -17,10 +17,16 @@ from typing import Literal
 
 import neve.catalog as tables
 from neve.ops.context import LakeContext
-from neve.predicate.sql_text import Kind
-from neve.sql.alter_columns import add_columns, alter_column, drop_columns, rename_column, set_identifier_fields
+from neve.predicate.sql_text import TokenKind
+from neve.sql.alter_columns import (
+    parse_add_columns,
+    parse_alter_column,
+    parse_drop_columns,
+    parse_rename_column,
+    parse_set_identifier_fields,
+)
 from neve.sql.reader import Reader
-from neve.sql.statement import Name, Options, Statement, identifier, table_named
+from neve.sql.statement import Name, Statement, StatementOptions, find_table, identifier
 from neve.table import Table
 
 
@@ -32,34 +38,34 @@ class EvolvePartitions:
     add: tuple[str, ...] = ()  # a term, and AS with a name if one is given
     drop: tuple[str, ...] = ()  # a term or a name
 
-    def run(self, lake: LakeContext, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
         """Make the next partition spec the default."""
-        options.only("ALTER TABLE")
-        return table_named(lake, self.table).evolve_partitions(self.add, self.drop)
+        options.require_only("ALTER TABLE")
+        return find_table(lake, self.table).evolve_partitions(self.add, self.drop)
 
 
-def add_field(reader: Reader, table: Name) -> EvolvePartitions:
+def parse_add_partition_field(reader: Reader, table: Name) -> EvolvePartitions:
     """Read what follows ADD PARTITION FIELD."""
-    return EvolvePartitions(table, add=(reader.rest("a partition field"),))
+    return EvolvePartitions(table, add=(reader.remaining_text("a partition field"),))
 
 
-def drop_field(reader: Reader, table: Name) -> EvolvePartitions:
+def parse_drop_partition_field(reader: Reader, table: Name) -> EvolvePartitions:
     """Read what follows DROP PARTITION FIELD."""
-    return EvolvePartitions(table, drop=(_field(reader),))
+    return EvolvePartitions(table, drop=(_parse_existing_field(reader),))
 
 
-def replace_field(reader: Reader, table: Name) -> EvolvePartitions:
+def parse_replace_partition_field(reader: Reader, table: Name) -> EvolvePartitions:
     """Read what follows REPLACE PARTITION FIELD."""
-    dropped = _field(reader)
+    dropped = _parse_existing_field(reader)
     reader.expect("WITH")
-    return EvolvePartitions(table, (reader.rest("a partition field"),), (dropped,))
+    return EvolvePartitions(table, (reader.remaining_text("a partition field"),), (dropped,))
 
 
-def _field(reader: Reader) -> str:
+def _parse_existing_field(reader: Reader) -> str:
     """A field that exists: its name without backticks, or its term."""
-    start = reader.at
-    text = reader.until("WITH", what="a partition field")
-    return reader.words[start].name if reader.at == start + 1 else text
+    start = reader.position
+    text = reader.text_until("WITH", what="a partition field")
+    return reader.words[start].name if reader.position == start + 1 else text
 
 
 @dataclass(frozen=True)
@@ -69,10 +75,10 @@ class SetProperties:
     table: Name
     properties: Mapping[str, str]
 
-    def run(self, lake: LakeContext, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
         """Set the properties."""
-        options.only("ALTER TABLE")
-        return table_named(lake, self.table).set_properties(**self.properties)
+        options.require_only("ALTER TABLE")
+        return find_table(lake, self.table).set_properties(**self.properties)
 
 
 @dataclass(frozen=True)
@@ -82,53 +88,53 @@ class UnsetProperties:
     table: Name
     names: tuple[str, ...]
 
-    def run(self, lake: LakeContext, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
         """Remove the properties."""
-        options.only("ALTER TABLE")
-        return table_named(lake, self.table).remove_properties(*self.names)
+        options.require_only("ALTER TABLE")
+        return find_table(lake, self.table).remove_properties(*self.names)
 
 
-def set_properties(reader: Reader, table: Name) -> SetProperties:
+def parse_set_properties(reader: Reader, table: Name) -> SetProperties:
     """Read what follows SET TBLPROPERTIES."""
-    return SetProperties(table, properties_in(reader))
+    return SetProperties(table, parse_properties(reader))
 
 
-def unset_properties(reader: Reader, table: Name) -> UnsetProperties:
+def parse_unset_properties(reader: Reader, table: Name) -> UnsetProperties:
     """Read what follows UNSET TBLPROPERTIES."""
-    reader.took("IF", "EXISTS")
-    return UnsetProperties(table, reader.in_brackets(lambda: _name(reader)))
+    reader.take_if_next("IF", "EXISTS")
+    return UnsetProperties(table, reader.bracketed_list(lambda: _parse_property_name(reader)))
 
 
-def properties_in(reader: Reader) -> dict[str, str]:
+def parse_properties(reader: Reader) -> dict[str, str]:
     """Names and values in brackets; none of the names may come twice."""
     found: dict[str, str] = {}
 
     def one() -> None:
-        at, (name, value) = reader.word, _property(reader)
+        at, (name, value) = reader.word, _parse_name_and_value(reader)
         if name in found:
-            raise reader.wrong(f"property {name!r} is given twice", at)
+            raise reader.syntax_error(f"property {name!r} is given twice", at)
         found[name] = value
 
-    reader.in_brackets(one)
+    reader.bracketed_list(one)
     return found
 
 
-def _property(reader: Reader) -> tuple[str, str]:
-    name = _name(reader)
-    reader.took("=")
-    sign = "-" if reader.took("-") else ""
+def _parse_name_and_value(reader: Reader) -> tuple[str, str]:
+    name = _parse_property_name(reader)
+    reader.take_if_next("=")
+    sign = "-" if reader.take_if_next("-") else ""
     word = reader.word
-    if word is None or word.kind is Kind.SYMBOL:
-        raise reader.wrong(f"expected the value of {name!r}")
-    reader.at += 1
-    return name, f"{sign}{word.value if word.kind is Kind.STRING else word.text}"
+    if word is None or word.kind is TokenKind.SYMBOL:
+        raise reader.syntax_error(f"expected the value of {name!r}")
+    reader.position += 1
+    return name, f"{sign}{word.value if word.kind is TokenKind.STRING else word.text}"
 
 
-def _name(reader: Reader) -> str:
+def _parse_property_name(reader: Reader) -> str:
     word = reader.word
-    if word is not None and word.kind is Kind.STRING:
+    if word is not None and word.kind is TokenKind.STRING:
         return reader.string("a property")
-    return ".".join(reader.dotted("a property"))
+    return ".".join(reader.dotted_name("a property"))
 
 
 RefKind = Literal["branch", "tag"]
@@ -144,10 +150,10 @@ class CreateRef:
     snapshot_id: int | None = None
     if_not_exists: bool = False
 
-    def run(self, lake: LakeContext, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
         """Name a snapshot."""
-        options.only("ALTER TABLE")
-        table = table_named(lake, self.table)
+        options.require_only("ALTER TABLE")
+        table = find_table(lake, self.table)
         if self.if_not_exists and self.name in table.context.metadata.refs:
             return table
         create = table.create_branch if self.kind == "branch" else table.create_tag
@@ -163,35 +169,35 @@ class DropRef:
     name: str
     if_exists: bool = False
 
-    def run(self, lake: LakeContext, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
         """Forget the name."""
-        options.only("ALTER TABLE")
-        table = table_named(lake, self.table)
+        options.require_only("ALTER TABLE")
+        table = find_table(lake, self.table)
         if self.if_exists and self.name not in table.context.metadata.refs:
             return table
         return (table.drop_branch if self.kind == "branch" else table.drop_tag)(self.name)
 
 
-def create_ref(reader: Reader, table: Name) -> CreateRef:
+def parse_create_ref(reader: Reader, table: Name) -> CreateRef:
     """Read what follows CREATE."""
-    kind = _kind(reader)
-    if_not_exists = reader.took("IF", "NOT", "EXISTS")
+    kind = _parse_ref_kind(reader)
+    if_not_exists = reader.take_if_next("IF", "NOT", "EXISTS")
     name = reader.name(f"the name of a {kind}")
-    snapshot_id = reader.number("a snapshot") if reader.took("AS", "OF", "VERSION") else None
+    snapshot_id = reader.number("a snapshot") if reader.take_if_next("AS", "OF", "VERSION") else None
     if reader.sees("RETAIN") or reader.sees("WITH", "SNAPSHOT", "RETENTION"):
-        raise reader.wrong(f"how long a {kind} is kept cannot be said here")
+        raise reader.syntax_error(f"how long a {kind} is kept cannot be said here")
     return CreateRef(table, kind, name, snapshot_id, if_not_exists)
 
 
-def drop_ref(reader: Reader, table: Name) -> DropRef:
+def parse_drop_ref(reader: Reader, table: Name) -> DropRef:
     """Read what follows DROP."""
-    kind = _kind(reader)
-    if_exists = reader.took("IF", "EXISTS")
+    kind = _parse_ref_kind(reader)
+    if_exists = reader.take_if_next("IF", "EXISTS")
     return DropRef(table, kind, reader.name(f"the name of a {kind}"), if_exists)
 
 
-def _kind(reader: Reader) -> RefKind:
-    if reader.took("BRANCH"):
+def _parse_ref_kind(reader: Reader) -> RefKind:
+    if reader.take_if_next("BRANCH"):
         return "branch"
     reader.expect("TAG")
     return "tag"
@@ -204,50 +210,50 @@ class RenameTable:
     table: Name
     new_name: Name
 
-    def run(self, lake: LakeContext, options: Options) -> Table:
+    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
         """Give the table another name."""
-        options.only("ALTER TABLE")
+        options.require_only("ALTER TABLE")
         old = identifier(lake, self.table)
         new = identifier(lake, self.new_name)
         full_name = new if len(new) > 1 else (*old[:-1], *new)
         return Table(lake.of_table(tables.rename_table(lake.catalog, old, full_name)))
 
 
-def rename_table(reader: Reader, table: Name) -> RenameTable:
+def parse_rename_table(reader: Reader, table: Name) -> RenameTable:
     """Read what follows RENAME TO."""
     return RenameTable(table, reader.table_name())
 
 
 # The words that begin a change, and who reads what follows; longer ones first where one begins like another.
-_CHANGES: dict[tuple[str, ...], Callable[[Reader, Name], Statement]] = {
-    ("ADD", "PARTITION", "FIELD"): add_field,
-    ("DROP", "PARTITION", "FIELD"): drop_field,
-    ("REPLACE", "PARTITION", "FIELD"): replace_field,
-    ("SET", "TBLPROPERTIES"): set_properties,
-    ("UNSET", "TBLPROPERTIES"): unset_properties,
-    ("SET", "IDENTIFIER", "FIELDS"): set_identifier_fields,
-    ("ADD", "COLUMN"): add_columns,
-    ("ADD", "COLUMNS"): add_columns,
-    ("DROP", "COLUMN"): drop_columns,
-    ("DROP", "COLUMNS"): drop_columns,
-    ("RENAME", "COLUMN"): rename_column,
-    ("ALTER", "COLUMN"): alter_column,
-    ("CHANGE", "COLUMN"): alter_column,
-    ("RENAME", "TO"): rename_table,
-    ("CREATE",): create_ref,
-    ("DROP",): drop_ref,
+_CHANGE_PARSERS: dict[tuple[str, ...], Callable[[Reader, Name], Statement]] = {
+    ("ADD", "PARTITION", "FIELD"): parse_add_partition_field,
+    ("DROP", "PARTITION", "FIELD"): parse_drop_partition_field,
+    ("REPLACE", "PARTITION", "FIELD"): parse_replace_partition_field,
+    ("SET", "TBLPROPERTIES"): parse_set_properties,
+    ("UNSET", "TBLPROPERTIES"): parse_unset_properties,
+    ("SET", "IDENTIFIER", "FIELDS"): parse_set_identifier_fields,
+    ("ADD", "COLUMN"): parse_add_columns,
+    ("ADD", "COLUMNS"): parse_add_columns,
+    ("DROP", "COLUMN"): parse_drop_columns,
+    ("DROP", "COLUMNS"): parse_drop_columns,
+    ("RENAME", "COLUMN"): parse_rename_column,
+    ("ALTER", "COLUMN"): parse_alter_column,
+    ("CHANGE", "COLUMN"): parse_alter_column,
+    ("RENAME", "TO"): parse_rename_table,
+    ("CREATE",): parse_create_ref,
+    ("DROP",): parse_drop_ref,
 }
 
 
-def alter_table(reader: Reader) -> Statement:
+def parse_alter_table(reader: Reader) -> Statement:
     """Read an ALTER TABLE."""
     reader.expect("ALTER", "TABLE")
     table = reader.table_name()
-    for words, change in _CHANGES.items():
-        if reader.took(*words):
+    for words, change in _CHANGE_PARSERS.items():
+        if reader.take_if_next(*words):
             found = change(reader, table)
-            reader.end()
+            reader.expect_end()
             return found
     known = ["ADD, DROP or REPLACE PARTITION FIELD", "ADD, DROP, RENAME or ALTER COLUMN", "RENAME TO"]
     known += ["SET or UNSET TBLPROPERTIES", "SET IDENTIFIER FIELDS", "CREATE or DROP BRANCH or TAG"]
-    raise reader.wrong(f"expected {'; '.join(known)}")
+    raise reader.syntax_error(f"expected {'; '.join(known)}")

@@ -18,15 +18,26 @@ from sqlglot import exp
 from neve.errors import UserError
 from neve.ops.context import LakeContext
 from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
-from neve.predicate.constants import zone_of
-from neve.predicate.sql_text import Word, wrong
+from neve.predicate.constants import parse_time_zone
+from neve.predicate.sql_text import SqlToken, syntax_error
 from neve.run.spark.session import is_case_sensitive
-from neve.sql.arguments import Argument, arguments, flag, mapping, number, numbers, table, text, texts, time
+from neve.sql.arguments import (
+    Argument,
+    boolean_argument,
+    integer_argument,
+    integer_array_argument,
+    parse_arguments,
+    string_argument,
+    string_array_argument,
+    string_map_argument,
+    table_argument,
+    timestamp_argument,
+)
 from neve.sql.reader import Reader
-from neve.sql.statement import Options, table_and_branch
+from neve.sql.statement import StatementOptions, table_and_branch
 from neve.table import Table
 
-Given = Mapping[str, Any]
+ArgumentValues = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +45,28 @@ class Procedure:
     """A procedure: its arguments after the table, in order, and what it does with them."""
 
     arguments: Mapping[str, Argument]
-    run: Callable[[Table, Given], Any]
-    needed: tuple[str, ...] = ()
-    is_built: bool = True  # it makes a verb that can be planned and executed; otherwise it acts at once
+    run: Callable[[Table, ArgumentValues], Any]
+    required: tuple[str, ...] = ()
+    makes_builder: bool = True  # it makes a verb that can be planned and executed; otherwise it acts at once
 
     @property
-    def known(self) -> dict[str, Argument]:
+    def all_arguments(self) -> dict[str, Argument]:
         """All its arguments in order."""
-        return {"table": table, **self.arguments}
+        return {"table": table_argument, **self.arguments}
 
 
 @dataclass(frozen=True, slots=True)
-class NamedCatalog:
+class CatalogName:
     """The name of a catalog as a statement says it."""
 
     statement: str
-    word: Word
+    word: SqlToken
 
     def refuse_unless(self, name: str) -> None:
         """Refuse any other catalog than the one of this name: the tables meant are not in it."""
         if self.word.name != name:
             problem = f"unknown catalog {self.word.name!r}: that of this lake is {name!r}, and may be left out"
-            raise wrong("SQL", self.statement, self.word.start, self.word.end, problem, verb="run")
+            raise syntax_error("SQL", self.statement, self.word.start, self.word.end, problem, verb="run")
 
 
 @dataclass(frozen=True)
@@ -64,144 +75,144 @@ class Call:
 
     procedure: str
     arguments: Mapping[str, exp.Expression]
-    catalog: NamedCatalog | None = None  # what stands before `system`
+    catalog: CatalogName | None = None  # what stands before `system`
 
-    def run(self, lake: LakeContext, options: Options) -> Any:
+    def run(self, lake: LakeContext, options: StatementOptions) -> Any:
         """Run the procedure; the answer is what the verb tells, or the table."""
-        made = self._called(lake, options)
-        return made.execute() if PROCEDURES[self.procedure].is_built else made
+        made = self._invoke(lake, options)
+        return made.execute() if PROCEDURES[self.procedure].makes_builder else made
 
-    def builder(self, lake: LakeContext, options: Options) -> Any:
+    def builder(self, lake: LakeContext, options: StatementOptions) -> Any:
         """The verb of the API that the procedure stands for, or None where there is none; nothing has happened yet."""
-        return self._called(lake, options) if PROCEDURES[self.procedure].is_built else None
+        return self._invoke(lake, options) if PROCEDURES[self.procedure].makes_builder else None
 
-    def _called(self, lake: LakeContext, options: Options) -> Any:
+    def _invoke(self, lake: LakeContext, options: StatementOptions) -> Any:
         """What the procedure makes of its arguments."""
-        options.only("CALL")
+        options.require_only("CALL")
         if self.catalog is not None:
             self.catalog.refuse_unless(lake.catalog.name)
-        procedure, zone = PROCEDURES[self.procedure], zone_of(lake.time_zone())
-        read = {n: procedure.known[n].value(n, node, zone) for n, node in self.arguments.items()}
-        given: Given = {name: value for name, value in read.items() if value is not None}
-        for name in ("table", *procedure.needed):
+        procedure, zone = PROCEDURES[self.procedure], parse_time_zone(lake.time_zone())
+        read = {n: procedure.all_arguments[n].value(n, node, zone) for n, node in self.arguments.items()}
+        given: ArgumentValues = {name: value for name, value in read.items() if value is not None}
+        for name in ("table", *procedure.required):
             if name not in given:
                 raise UserError(f"CALL {self.procedure} needs the argument {name!r}.")
         found, branch = table_and_branch(lake, given["table"])
         if branch is not None:
-            given = _on_branch(self.procedure, given, branch)
+            given = _with_branch(self.procedure, given, branch)
         return procedure.run(found, given)
 
 
-def _on_branch(procedure: str, given: Given, branch: str) -> Given:
+def _with_branch(procedure: str, values: ArgumentValues, branch: str) -> ArgumentValues:
     """The arguments for a table whose name says a branch."""
     if "branch" not in PROCEDURES[procedure].arguments:
         raise UserError(f"CALL {procedure} is about the whole table, not about the branch {branch!r}.")
-    if given.get("branch", branch) != branch:
-        raise UserError(f"The name of the table says branch {branch!r}, the argument {given['branch']!r}. Say one.")
-    return {**given, "branch": branch}
+    if values.get("branch", branch) != branch:
+        raise UserError(f"The name of the table says branch {branch!r}, the argument {values['branch']!r}. Say one.")
+    return {**values, "branch": branch}
 
 
 def call(reader: Reader) -> Call:
     """Read a CALL."""
     reader.expect("CALL")
-    *place, name = reader.words_of_name("the name of a procedure")
+    *place, name = reader.dotted_name_words("the name of a procedure")
     if not place or place[-1].name.lower() != "system":
-        raise reader.wrong(f"procedures are called system.{name.name}", name)
+        raise reader.syntax_error(f"procedures are called system.{name.name}", name)
     if len(place) > 2:
-        raise reader.wrong(f"only the name of a catalog comes before system.{name.name}", place[1])
+        raise reader.syntax_error(f"only the name of a catalog comes before system.{name.name}", place[1])
     procedure = name.name.lower()
     if procedure not in PROCEDURES:
-        raise reader.wrong(f"unknown procedure {name.name!r}: known are {', '.join(PROCEDURES)}", name)
-    catalog = NamedCatalog(reader.text, place[0]) if len(place) > 1 else None
-    return Call(procedure, arguments(reader, procedure, PROCEDURES[procedure].known), catalog)
+        raise reader.syntax_error(f"unknown procedure {name.name!r}: known are {', '.join(PROCEDURES)}", name)
+    catalog = CatalogName(reader.text, place[0]) if len(place) > 1 else None
+    return Call(procedure, parse_arguments(reader, procedure, PROCEDURES[procedure].all_arguments), catalog)
 
 
 # -- the verbs ------------------------------------------------------------------------------------------------------
 
 
-def _rewrite_data_files(found: Table, given: Given) -> Any:
-    rewrite = _built(found.rewrite_data_files().options(given.get("options", {})), given, "where", "branch")
-    if "where" in given:
-        rewrite = rewrite.case_sensitive(is_case_sensitive(found.context.spark()))
-    strategy, order = given.get("strategy", "sort" if "sort_order" in given else "binpack"), given.get("sort_order")
+def _rewrite_data_files(table: Table, values: ArgumentValues) -> Any:
+    rewrite = _configure(table.rewrite_data_files().options(values.get("options", {})), values, "where", "branch")
+    if "where" in values:
+        rewrite = rewrite.case_sensitive(is_case_sensitive(table.context.spark()))
+    strategy, order = values.get("strategy", "sort" if "sort_order" in values else "binpack"), values.get("sort_order")
     if strategy not in ("binpack", "sort"):
         raise UserError(f"Argument 'strategy' is {strategy!r}; it must be 'binpack' or 'sort'.")
     if strategy == "binpack" and order is not None:
         raise UserError("Argument 'sort_order' needs the strategy 'sort'.")
-    return rewrite if strategy == "binpack" else _sorted(rewrite, order)
+    return rewrite if strategy == "binpack" else _apply_sort_order(rewrite, order)
 
 
-def _sorted(rewrite: RewriteDataFiles, order: str | None) -> RewriteDataFiles:
+def _apply_sort_order(rewrite: RewriteDataFiles, order: str | None) -> RewriteDataFiles:
     """A rewrite in the order of some columns, of a curve through them, or of the table."""
     if order is None:
         return rewrite.sort()
     reader = Reader.of(order)
-    if reader.took("ZORDER"):
-        columns = reader.in_brackets(lambda: _column(reader, ",", ")"))
-        reader.end()
+    if reader.take_if_next("ZORDER"):
+        columns = reader.bracketed_list(lambda: _column(reader, ",", ")"))
+        reader.expect_end()
         return rewrite.zorder(*columns)
-    return rewrite.sort(*reader.listed(lambda: _column(reader, ",")))
+    return rewrite.sort(*reader.comma_list(lambda: _column(reader, ",")))
 
 
 def _column(reader: Reader, *stops: str) -> str:
-    return reader.until(*stops, what="a column")
+    return reader.text_until(*stops, what="a column")
 
 
-def _rewrite_position_delete_files(found: Table, given: Given) -> Any:
-    rewrite = found.rewrite_position_deletes().options(given.get("options", {}))
-    return _built(rewrite, given, "where", "branch")
+def _rewrite_position_delete_files(table: Table, values: ArgumentValues) -> Any:
+    rewrite = table.rewrite_position_deletes().options(values.get("options", {}))
+    return _configure(rewrite, values, "where", "branch")
 
 
-def _rewrite_manifests(found: Table, given: Given) -> Any:
-    rewrite = _built(found.rewrite_manifests(), given, "branch", spec_id="spec")
-    return rewrite.cluster_by(*given["sort_by"]) if "sort_by" in given else rewrite
+def _rewrite_manifests(table: Table, values: ArgumentValues) -> Any:
+    rewrite = _configure(table.rewrite_manifests(), values, "branch", spec_id="spec")
+    return rewrite.cluster_by(*values["sort_by"]) if "sort_by" in values else rewrite
 
 
-def _expire_snapshots(found: Table, given: Given) -> Any:
-    expire = _built(found.expire_snapshots(), given, "older_than", "retain_last", "clean_expired_metadata")
-    return expire.snapshot_ids(*given.get("snapshot_ids", ()))
+def _expire_snapshots(table: Table, values: ArgumentValues) -> Any:
+    expire = _configure(table.expire_snapshots(), values, "older_than", "retain_last", "clean_expired_metadata")
+    return expire.snapshot_ids(*values.get("snapshot_ids", ()))
 
 
-def _remove_orphan_files(found: Table, given: Given) -> Any:
+def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
     names = ("older_than", "location", "dry_run", "equal_schemes", "equal_authorities", "prefix_mismatch_mode")
-    return _built(found.remove_orphan_files(), given, *names)
+    return _configure(table.remove_orphan_files(), values, *names)
 
 
-def _remove_dangling_deletes(found: Table, given: Given) -> Any:
-    return _built(found.remove_dangling_deletes(), given, "branch")
+def _remove_dangling_deletes(table: Table, values: ArgumentValues) -> Any:
+    return _configure(table.remove_dangling_deletes(), values, "branch")
 
 
-def _rollback_to_snapshot(found: Table, given: Given) -> Table:
-    return found.rollback(given["snapshot_id"])
+def _rollback_to_snapshot(table: Table, values: ArgumentValues) -> Table:
+    return table.rollback(values["snapshot_id"])
 
 
-def _rollback_to_timestamp(found: Table, given: Given) -> Table:
+def _rollback_to_timestamp(table: Table, values: ArgumentValues) -> Table:
     """Back to the last snapshot before a time, of those that led to the current one."""
-    before = [snapshot_id for snapshot_id, time in _lineage(found, None) if time < given["timestamp"]]
+    before = [snapshot_id for snapshot_id, time in _lineage(table, None) if time < values["timestamp"]]
     if not before:
-        raise UserError(f"Table {found.name} had no snapshot before that time. {found.name}.history lists them.")
-    return found.rollback(before[0])
+        raise UserError(f"Table {table.name} had no snapshot before that time. {table.name}.history lists them.")
+    return table.rollback(before[0])
 
 
-def _set_current_snapshot(found: Table, given: Given) -> Table:
-    return found.set_current_snapshot(given.get("snapshot_id"), ref=given.get("ref"))
+def _set_current_snapshot(table: Table, values: ArgumentValues) -> Table:
+    return table.set_current_snapshot(values.get("snapshot_id"), ref=values.get("ref"))
 
 
-def _fast_forward(found: Table, given: Given) -> Table:
-    return found.fast_forward(given["branch"], given["to"])
+def _fast_forward(table: Table, values: ArgumentValues) -> Table:
+    return table.fast_forward(values["branch"], values["to"])
 
 
-def _ancestors_of(found: Table, given: Given) -> pa.Table:
+def _ancestors_of(table: Table, values: ArgumentValues) -> pa.Table:
     """The snapshot asked for, or the current one, and those before it, newest first."""
-    rows = _lineage(found, given.get("snapshot_id"))
+    rows = _lineage(table, values.get("snapshot_id"))
     ids, times = ([row[i] for row in rows] for i in range(2))
     columns = [pa.array(ids, pa.int64()), pa.array(times, pa.timestamp("ms", "UTC"))]
     return pa.table(columns, names=["snapshot_id", "timestamp"])
 
 
-def _lineage(found: Table, snapshot_id: int | None) -> list[tuple[int, int]]:
+def _lineage(table: Table, snapshot_id: int | None) -> list[tuple[int, int]]:
     """A snapshot and those before it, newest first: ids and times in milliseconds."""
-    context = found.refresh().context
+    context = table.refresh().context
     at, rows = context.snapshot(snapshot_id), []
     while at is not None and (at.snapshot_id, at.timestamp_ms) not in rows:
         rows.append((at.snapshot_id, at.timestamp_ms))
@@ -210,53 +221,75 @@ def _lineage(found: Table, snapshot_id: int | None) -> list[tuple[int, int]]:
     return rows
 
 
-def _built(builder: Any, given: Given, *names: str, **renamed: str) -> Any:
+def _configure(builder: Any, values: ArgumentValues, *names: str, **renamed: str) -> Any:
     """A builder with the arguments that were given, by the names its methods have."""
     for name, method in {**{n: n for n in names}, **renamed}.items():
-        builder = getattr(builder, method)(given[name]) if name in given else builder
+        builder = getattr(builder, method)(values[name]) if name in values else builder
     return builder
 
 
-_HINTS = {"max_concurrent_deletes": number, "stream_results": flag}
+_IGNORED_ARGUMENTS = {"max_concurrent_deletes": integer_argument, "stream_results": boolean_argument}
 
 PROCEDURES: dict[str, Procedure] = {
     "rewrite_data_files": Procedure(
-        {"strategy": text, "sort_order": text, "options": mapping, "where": text, "branch": text}, _rewrite_data_files
+        {
+            "strategy": string_argument,
+            "sort_order": string_argument,
+            "options": string_map_argument,
+            "where": string_argument,
+            "branch": string_argument,
+        },
+        _rewrite_data_files,
     ),
     "rewrite_position_delete_files": Procedure(
-        {"options": mapping, "where": text, "branch": text}, _rewrite_position_delete_files
+        {"options": string_map_argument, "where": string_argument, "branch": string_argument},
+        _rewrite_position_delete_files,
     ),
     "rewrite_manifests": Procedure(
-        {"use_caching": flag, "spec_id": number, "sort_by": texts, "branch": text}, _rewrite_manifests
+        {
+            "use_caching": boolean_argument,
+            "spec_id": integer_argument,
+            "sort_by": string_array_argument,
+            "branch": string_argument,
+        },
+        _rewrite_manifests,
     ),
     "expire_snapshots": Procedure(
         {
-            "older_than": time,
-            "retain_last": number,
-            **_HINTS,
-            "snapshot_ids": numbers,
-            "clean_expired_metadata": flag,
+            "older_than": timestamp_argument,
+            "retain_last": integer_argument,
+            **_IGNORED_ARGUMENTS,
+            "snapshot_ids": integer_array_argument,
+            "clean_expired_metadata": boolean_argument,
         },
         _expire_snapshots,
     ),
     "remove_orphan_files": Procedure(
         {
-            "older_than": time,
-            "location": text,
-            "dry_run": flag,
-            **_HINTS,
-            "equal_schemes": mapping,
-            "equal_authorities": mapping,
-            "prefix_mismatch_mode": text,
-            "prefix_listing": flag,
+            "older_than": timestamp_argument,
+            "location": string_argument,
+            "dry_run": boolean_argument,
+            **_IGNORED_ARGUMENTS,
+            "equal_schemes": string_map_argument,
+            "equal_authorities": string_map_argument,
+            "prefix_mismatch_mode": string_argument,
+            "prefix_listing": boolean_argument,
         },
         _remove_orphan_files,
     ),
-    "remove_dangling_deletes": Procedure({"branch": text}, _remove_dangling_deletes),
-    "rollback_to_snapshot": Procedure({"snapshot_id": number}, _rollback_to_snapshot, ("snapshot_id",), is_built=False),
-    "rollback_to_timestamp": Procedure({"timestamp": time}, _rollback_to_timestamp, ("timestamp",), is_built=False),
-    "set_current_snapshot": Procedure({"snapshot_id": number, "ref": text}, _set_current_snapshot, is_built=False),
-    "fast_forward": Procedure({"branch": text, "to": text}, _fast_forward, ("branch", "to"), is_built=False),
-    "ancestors_of": Procedure({"snapshot_id": number}, _ancestors_of, is_built=False),
+    "remove_dangling_deletes": Procedure({"branch": string_argument}, _remove_dangling_deletes),
+    "rollback_to_snapshot": Procedure(
+        {"snapshot_id": integer_argument}, _rollback_to_snapshot, ("snapshot_id",), makes_builder=False
+    ),
+    "rollback_to_timestamp": Procedure(
+        {"timestamp": timestamp_argument}, _rollback_to_timestamp, ("timestamp",), makes_builder=False
+    ),
+    "set_current_snapshot": Procedure(
+        {"snapshot_id": integer_argument, "ref": string_argument}, _set_current_snapshot, makes_builder=False
+    ),
+    "fast_forward": Procedure(
+        {"branch": string_argument, "to": string_argument}, _fast_forward, ("branch", "to"), makes_builder=False
+    ),
+    "ancestors_of": Procedure({"snapshot_id": integer_argument}, _ancestors_of, makes_builder=False),
 }
 """Every procedure by its name."""

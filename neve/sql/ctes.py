@@ -5,14 +5,14 @@ A statement's queries are run where they stand, so each one that names an expres
 
 from __future__ import annotations
 
-from neve.predicate.column_names import quoted
-from neve.predicate.sql_text import Word
+from neve.predicate.column_names import quote_name
+from neve.predicate.sql_text import SqlToken
 from neve.sql.reader import Reader
 
-_QUERIES = ("SELECT", "FROM", "VALUES", "TABLE", "WITH")
+_QUERY_STARTS = ("SELECT", "FROM", "VALUES", "TABLE", "WITH")
 
 
-def names_of(ctes: str) -> tuple[str, ...]:
+def cte_names(ctes: str) -> tuple[str, ...]:
     """The names that a WITH clause gives.
 
     >>> names_of("WITH a AS (SELECT 1), `b c`(x) AS (SELECT x FROM a)")
@@ -20,20 +20,20 @@ def names_of(ctes: str) -> tuple[str, ...]:
     """
     reader = Reader.of(ctes)
     reader.expect("WITH")
-    reader.took("RECURSIVE")
-    return reader.listed(lambda: _one(reader))
+    reader.take_if_next("RECURSIVE")
+    return reader.comma_list(lambda: _parse_cte(reader))
 
 
-def _one(reader: Reader) -> str:
+def _parse_cte(reader: Reader) -> str:
     name = reader.name("a name")
     if reader.sees("("):
-        reader.in_brackets(lambda: reader.name("a column"))
-    reader.took("AS")
+        reader.bracketed_list(lambda: reader.name("a column"))
+    reader.take_if_next("AS")
     reader.bracketed_text("a query")
     return name
 
 
-def spread(ctes: str, statement: str) -> str:
+def push_ctes_into_queries(ctes: str, statement: str) -> str:
     """The statement with the expressions inside of its queries.
 
     >>> spread("WITH gone AS (SELECT 1 id)", "DELETE FROM t WHERE id IN (SELECT id FROM gone) AND n IN (SELECT 2)")
@@ -41,16 +41,16 @@ def spread(ctes: str, statement: str) -> str:
     >>> spread("WITH new AS (SELECT 1 id)", "MERGE INTO t USING new ON …")
     'MERGE INTO t USING (WITH new AS (SELECT 1 id) SELECT * FROM `new`) AS `new` ON …'
     """
-    names = {name.lower() for name in names_of(ctes)}
+    names = {name.lower() for name in cte_names(ctes)}
     words = Reader.of(statement).words
     parts, done = [], 0
-    for start, end, text in _changes(ctes, names, words):
+    for start, end, text in _replacements(ctes, names, words):
         parts += [statement[done:start], text]
         done = end
     return "".join([*parts, statement[done:]])
 
 
-def _changes(ctes: str, names: set[str], words: tuple[Word, ...]) -> list[tuple[int, int, str]]:
+def _replacements(ctes: str, names: set[str], words: tuple[SqlToken, ...]) -> list[tuple[int, int, str]]:
     """What is put in, and in place of what."""
     found, at = [], 0
     while at < len(words):
@@ -59,42 +59,42 @@ def _changes(ctes: str, names: set[str], words: tuple[Word, ...]) -> list[tuple[
             if any(word.is_name and word.name.lower() in names for word in words[at:end]):
                 found.append(_into(ctes, words[at + 1]))
             at = end
-        elif words[at].says("USING") and _is_alone(words, at + 1, names):
-            found.append(_instead(ctes, words, at + 1))
+        elif words[at].matches("USING") and _is_alone(words, at + 1, names):
+            found.append(_query_replacing_name(ctes, words, at + 1))
             at += 2
         else:
             at += 1
     return found
 
 
-def _end_of_query(words: tuple[Word, ...], at: int) -> int | None:
+def _end_of_query(words: tuple[SqlToken, ...], at: int) -> int | None:
     """The place after the bracket that closes a query, if one is opened here."""
-    if not words[at].says("(") or at + 1 >= len(words) or not words[at + 1].says(*_QUERIES):
+    if not words[at].matches("(") or at + 1 >= len(words) or not words[at + 1].matches(*_QUERY_STARTS):
         return None
     depth = 0
     for end in range(at, len(words)):
-        depth += words[end].says("(") - words[end].says(")")
+        depth += words[end].matches("(") - words[end].matches(")")
         if depth == 0:
             return end + 1
     return None
 
 
-def _is_alone(words: tuple[Word, ...], at: int, names: set[str]) -> bool:
+def _is_alone(words: tuple[SqlToken, ...], at: int, names: set[str]) -> bool:
     """Whether a name of an expression stands here as a table."""
     is_named = at < len(words) and words[at].is_name and words[at].name.lower() in names
-    return is_named and not (at + 1 < len(words) and words[at + 1].says("."))
+    return is_named and not (at + 1 < len(words) and words[at + 1].matches("."))
 
 
-def _into(ctes: str, first: Word) -> tuple[int, int, str]:
+def _into(ctes: str, first: SqlToken) -> tuple[int, int, str]:
     """The expressions before a query; those of its own follow them."""
-    if first.says("WITH"):
+    if first.matches("WITH"):
         return first.start, first.end, f"{ctes},"
     return first.start, first.start, f"{ctes} "
 
 
-def _instead(ctes: str, words: tuple[Word, ...], at: int) -> tuple[int, int, str]:
+def _query_replacing_name(ctes: str, words: tuple[SqlToken, ...], at: int) -> tuple[int, int, str]:
     """A query in place of the name of an expression, under that name unless it is given another."""
     word = words[at]
-    has_alias = at + 1 < len(words) and words[at + 1].is_name and not words[at + 1].says("ON")
-    alias = "" if has_alias else f" AS {quoted(word.name)}"
-    return word.start, word.end, f"({ctes} SELECT * FROM {quoted(word.name)}){alias}"  # noqa: S608
+    has_alias = at + 1 < len(words) and words[at + 1].is_name and not words[at + 1].matches("ON")
+    alias = "" if has_alias else f" AS {quote_name(word.name)}"
+    return word.start, word.end, f"({ctes} SELECT * FROM {quote_name(word.name)}){alias}"  # noqa: S608

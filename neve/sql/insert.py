@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 from neve.errors import UnknownName, UserError
 from neve.ops.context import LakeContext
 from neve.ops.results import WriteResult
-from neve.run.spark.read_columns import by_name
-from neve.run.spark.store_assignment import stored
-from neve.sql.query import QUERY, query_text, rows_of
+from neve.run.spark.read_columns import column_by_name
+from neve.run.spark.store_assignment import assign_expression
+from neve.sql.query import QUERY_KEYWORDS, open_query, query_text
 from neve.sql.reader import Reader
-from neve.sql.statement import Name, Options, table_and_branch
+from neve.sql.statement import Name, StatementOptions, table_and_branch
 
 
 @dataclass(frozen=True)
@@ -26,21 +26,21 @@ class Insert:
     table: Name
     query: str
     columns: tuple[str, ...] = ()  # of the table, in the order of the query; empty: all
-    by_name: bool = False
+    matches_by_name: bool = False
     overwrites_partitions: bool = False
     replace_where: str | None = None
 
-    def run(self, lake: LakeContext, options: Options) -> WriteResult:
+    def run(self, lake: LakeContext, options: StatementOptions) -> WriteResult:
         """Write the rows of the query."""
         table, branch = table_and_branch(lake, self.table)
         replaces = self.overwrites_partitions or self.replace_where is not None
-        chosen = options.only("INSERT", "branch", "snapshot_properties", *(["isolation"] if replaces else []))
+        chosen = options.require_only("INSERT", "branch", "snapshot_properties", *(["isolation"] if replaces else []))
         said: dict[str, Any] = {
             "branch": chosen.on_branch(branch).branch or "main",
             "snapshot_properties": chosen.snapshot_properties,
         }
-        with rows_of(lake, self.query) as frame:
-            rows = self._fitting(frame, table.schema, table.name)
+        with open_query(lake, self.query) as frame:
+            rows = self._cast_to_table(frame, table.schema, table.name)
             if self.replace_where is not None:
                 return table.overwrite(rows, self.replace_where, isolation=chosen.isolation, **said)
             if self.overwrites_partitions:
@@ -51,19 +51,21 @@ class Insert:
         """The same with common table expressions that came before it."""
         return replace(self, query=f"{text} {self.query}")
 
-    def _fitting(self, frame: DataFrame, schema: Schema, table: str) -> DataFrame:
+    def _cast_to_table(self, frame: DataFrame, schema: Schema, table: str) -> DataFrame:
         """The rows with the names and types of the table's columns."""
-        named = self._named(frame, schema, table)
+        named = self._rename_columns(frame, schema, table)
         values = []
         for given in named.schema.fields:
-            column = _column(schema, given.name, table)
-            values.append(stored(by_name(given.name), given.dataType, column, column.name).alias(column.name))
+            column = _find_column(schema, given.name, table)
+            values.append(
+                assign_expression(column_by_name(given.name), given.dataType, column, column.name).alias(column.name)
+            )
         return named.select(*values)
 
-    def _named(self, frame: DataFrame, schema: Schema, table: str) -> DataFrame:
+    def _rename_columns(self, frame: DataFrame, schema: Schema, table: str) -> DataFrame:
         """The rows with the names of the columns they go to: by position, unless they are to go by name."""
         of_the_table = list(self.columns) or [f.name for f in schema.fields]
-        names = frame.columns if self.by_name else of_the_table
+        names = frame.columns if self.matches_by_name else of_the_table
         if len(names) != len(frame.columns):
             what = "INSERT names" if self.columns else f"Table {table} has"
             raise UserError(f"{what} {len(names)} columns, but the query gives {len(frame.columns)}.")
@@ -72,26 +74,26 @@ class Insert:
         return frame.toDF(*names)
 
 
-def insert(reader: Reader) -> Insert:
+def parse_insert(reader: Reader) -> Insert:
     """Read an INSERT."""
     reader.expect("INSERT")
-    overwrites = reader.took("OVERWRITE")
+    overwrites = reader.take_if_next("OVERWRITE")
     if not overwrites:
         reader.expect("INTO")
-    reader.took("TABLE")
+    reader.take_if_next("TABLE")
     table = reader.table_name()
     if reader.sees("PARTITION"):
-        raise reader.wrong(
+        raise reader.syntax_error(
             "PARTITION (…) is not supported: say INSERT INTO t REPLACE WHERE …, or leave it to the rows which "
             "partitions INSERT OVERWRITE replaces"
         )
-    by_name = reader.took("BY", "NAME")
-    where = _where(reader) if reader.took("REPLACE", "WHERE") else None
+    by_name = reader.take_if_next("BY", "NAME")
+    where = _where(reader) if reader.take_if_next("REPLACE", "WHERE") else None
     if where is not None and overwrites:
-        raise reader.wrong("REPLACE WHERE belongs to INSERT INTO", reader.words[1])
+        raise reader.syntax_error("REPLACE WHERE belongs to INSERT INTO", reader.words[1])
     at, columns = reader.word, _columns(reader)
     if by_name and columns:
-        raise reader.wrong("BY NAME takes no list of columns: the query names them", at)
+        raise reader.syntax_error("BY NAME takes no list of columns: the query names them", at)
     return Insert(table, _query(reader), columns, by_name, overwrites, where)
 
 
@@ -100,17 +102,17 @@ def _where(reader: Reader) -> str:
 
 
 def _columns(reader: Reader) -> tuple[str, ...]:
-    is_list = reader.sees("(") and not any(reader.sees("(", word) for word in QUERY)
-    return reader.in_brackets(lambda: reader.name("a column")) if is_list else ()
+    is_list = reader.sees("(") and not any(reader.sees("(", word) for word in QUERY_KEYWORDS)
+    return reader.bracketed_list(lambda: reader.name("a column")) if is_list else ()
 
 
 def _query(reader: Reader) -> str:
-    if not reader.sees_one_of(*QUERY):
-        raise reader.wrong("expected VALUES or a query")
+    if not reader.sees_one_of(*QUERY_KEYWORDS):
+        raise reader.syntax_error("expected VALUES or a query")
     return query_text(reader)
 
 
-def _column(schema: Schema, name: str, table: str) -> NestedField:
+def _find_column(schema: Schema, name: str, table: str) -> NestedField:
     """A column of the table; upper and lower case are the same unless the table tells them apart."""
     tops = {f.name: f for f in schema.fields}
     found = tops.get(name) or next((f for f in schema.fields if f.name.lower() == name.lower()), None)

@@ -12,7 +12,7 @@ from neve.errors import UnsupportedFeature
 from neve.ops.context import LakeContext
 from neve.run.spark.types import spark_field
 from neve.sql.reader import Reader
-from neve.sql.statement import Name, Options, table_named
+from neve.sql.statement import Name, StatementOptions, find_table
 from neve.table import Table
 
 
@@ -22,20 +22,22 @@ class ShowTables:
 
     namespace: str | None = None
 
-    def run(self, lake: LakeContext, options: Options) -> pa.Table:
+    def run(self, lake: LakeContext, options: StatementOptions) -> pa.Table:
         """The tables of the lake, or of a namespace of it."""
-        options.only("SHOW TABLES")
+        options.require_only("SHOW TABLES")
         split = [name.rpartition(".") for name in lake.table_names(self.namespace)]
-        return pa.table({"namespace": [n for n, _, _ in split], "tableName": [t for _, _, t in split]}, schema=_TABLES)
+        return pa.table(
+            {"namespace": [n for n, _, _ in split], "tableName": [t for _, _, t in split]}, schema=_TABLES_SCHEMA
+        )
 
 
 @dataclass(frozen=True)
 class ShowNamespaces:
     """`SHOW NAMESPACES`, or `DATABASES` or `SCHEMAS`."""
 
-    def run(self, lake: LakeContext, options: Options) -> pa.Table:
+    def run(self, lake: LakeContext, options: StatementOptions) -> pa.Table:
         """The namespaces of the lake."""
-        options.only("SHOW NAMESPACES")
+        options.require_only("SHOW NAMESPACES")
         return pa.table({"namespace": pa.array(sorted(map(".".join, lake.catalog.list_namespaces())), pa.string())})
 
 
@@ -46,25 +48,27 @@ class Describe:
     table: Name
     is_extended: bool = False
 
-    def run(self, lake: LakeContext, options: Options) -> pa.Table:
+    def run(self, lake: LakeContext, options: StatementOptions) -> pa.Table:
         """The columns of a table and how it is partitioned; extended: where it lies and its properties too."""
-        options.only("DESCRIBE")
-        found = table_named(lake, self.table)
-        rows = [*_columns(found), *_partitioning(found), *(_properties(found) if self.is_extended else ())]
-        return pa.Table.from_pylist([dict(zip(_ROW.names, row, strict=True)) for row in rows], _ROW)
+        options.require_only("DESCRIBE")
+        found = find_table(lake, self.table)
+        rows = [*_columns(found), *_partition_rows(found), *(_detail_rows(found) if self.is_extended else ())]
+        return pa.Table.from_pylist(
+            [dict(zip(_DESCRIBE_SCHEMA.names, row, strict=True)) for row in rows], _DESCRIBE_SCHEMA
+        )
 
 
-_TABLES = pa.schema([("namespace", pa.string()), ("tableName", pa.string())])
-_ROW = pa.schema([("col_name", pa.string()), ("data_type", pa.string()), ("comment", pa.string())])
-Row = tuple[str, str, str | None]
+_TABLES_SCHEMA = pa.schema([("namespace", pa.string()), ("tableName", pa.string())])
+_DESCRIBE_SCHEMA = pa.schema([("col_name", pa.string()), ("data_type", pa.string()), ("comment", pa.string())])
+DescribeRow = tuple[str, str, str | None]
 
 
-def _columns(table: Table) -> Iterator[Row]:
+def _columns(table: Table) -> Iterator[DescribeRow]:
     for field in table.schema.fields:
-        yield field.name, _type(field), field.doc
+        yield field.name, _spark_type_name(field), field.doc
 
 
-def _type(field: NestedField) -> str:
+def _spark_type_name(field: NestedField) -> str:
     """A type in Spark's words; one that Spark does not have in those of Iceberg."""
     try:
         return spark_field(field).dataType.simpleString()
@@ -72,7 +76,7 @@ def _type(field: NestedField) -> str:
         return str(field.field_type)
 
 
-def _partitioning(table: Table) -> Iterator[Row]:
+def _partition_rows(table: Table) -> Iterator[DescribeRow]:
     """The default spec, as Spark shows it."""
     metadata = table.context.metadata
     for at, field in enumerate(metadata.spec().fields):
@@ -82,7 +86,7 @@ def _partitioning(table: Table) -> Iterator[Row]:
         yield f"Part {at}", source if str(field.transform) == "identity" else f"{field.transform}({source})", None
 
 
-def _properties(table: Table) -> Iterator[Row]:
+def _detail_rows(table: Table) -> Iterator[DescribeRow]:
     metadata = table.context.metadata
     yield "# Detailed Table Information", "", None
     yield "Name", table.name, None
@@ -92,22 +96,22 @@ def _properties(table: Table) -> Iterator[Row]:
         yield name, value, None
 
 
-def show(reader: Reader) -> ShowTables | ShowNamespaces:
+def parse_show(reader: Reader) -> ShowTables | ShowNamespaces:
     """Read a SHOW."""
     reader.expect("SHOW")
-    if reader.took("NAMESPACES") or reader.took("DATABASES") or reader.took("SCHEMAS"):
+    if reader.take_if_next("NAMESPACES") or reader.take_if_next("DATABASES") or reader.take_if_next("SCHEMAS"):
         return ShowNamespaces()
-    if not reader.took("TABLES"):
-        raise reader.wrong("expected TABLES or NAMESPACES")
-    if reader.took("IN") or reader.took("FROM"):
-        return ShowTables(".".join(reader.dotted("a namespace")))
+    if not reader.take_if_next("TABLES"):
+        raise reader.syntax_error("expected TABLES or NAMESPACES")
+    if reader.take_if_next("IN") or reader.take_if_next("FROM"):
+        return ShowTables(".".join(reader.dotted_name("a namespace")))
     return ShowTables()
 
 
-def describe(reader: Reader) -> Describe:
+def parse_describe(reader: Reader) -> Describe:
     """Read a DESCRIBE."""
-    if not reader.took("DESCRIBE"):
+    if not reader.take_if_next("DESCRIBE"):
         reader.expect("DESC")
-    reader.took("TABLE")
-    is_extended = reader.took("EXTENDED")
+    reader.take_if_next("TABLE")
+    is_extended = reader.take_if_next("EXTENDED")
     return Describe(reader.table_name(), is_extended)

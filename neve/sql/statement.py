@@ -13,13 +13,13 @@ from typing import Any, Protocol, overload
 
 from neve.errors import UnknownName, UserError
 from neve.ops.context import LakeContext
-from neve.ops.sql_views import Find, tables_of
-from neve.predicate.column_names import shortened
+from neve.ops.sql_views import TableLookup, catalog_table_lookup
+from neve.predicate.column_names import shorten_table_qualifiers
 from neve.table import Table
 
 
 @dataclass(frozen=True)
-class Options:
+class StatementOptions:
     """The words of the builders, for statements that change rows; None leaves it to the table's properties."""
 
     mode: str | None = None  # copy-on-write or merge-on-read
@@ -29,24 +29,24 @@ class Options:
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
+    def of(cls, keywords: Mapping[str, Any]) -> StatementOptions:
         """The options of a call; an unknown one is refused."""
         known = [f.name for f in fields(cls)]
-        for name in given:
+        for name in keywords:
             if name not in known:
                 raise UnknownName("option", name, known, "a call of sql")
-        return cls(**given)
+        return cls(**keywords)
 
-    def only(self, statement: str, *names: str) -> Options:
+    def require_only(self, statement: str, *names: str) -> StatementOptions:
         """The same options, if the statement takes all that are set."""
         for f in fields(self):
-            is_set = getattr(self, f.name) != getattr(Options(), f.name)
+            is_set = getattr(self, f.name) != getattr(StatementOptions(), f.name)
             if is_set and f.name not in names:
                 takes = f"It takes {', '.join(names)}." if names else "It takes none."
                 raise UserError(f"{statement} takes no option {f.name!r}. {takes}")
         return self
 
-    def on_branch(self, branch: str | None) -> Options:
+    def on_branch(self, branch: str | None) -> StatementOptions:
         """The same options for a table whose name says a branch."""
         if branch is None:
             return self
@@ -54,7 +54,7 @@ class Options:
             raise UserError(f"The name of the table says branch {branch!r}, the option {self.branch!r}. Say one.")
         return replace(self, branch=branch)
 
-    def applied(self, statement: Any) -> Any:
+    def apply_to(self, statement: Any) -> Any:
         """A statement that changes rows, with these options."""
         for name in ("mode", "isolation", "branch", "reruns"):
             value = getattr(self, name)
@@ -67,53 +67,53 @@ class Options:
 class Statement(Protocol):
     """A statement that was read from text; nothing has happened yet."""
 
-    def run(self, lake: LakeContext, options: Options) -> Any:
+    def run(self, lake: LakeContext, options: StatementOptions) -> Any:
         """Do what it says."""
 
 
 Name = tuple[str, ...]
 
 
-def find_in(lake: LakeContext) -> Find:
+def table_finder(lake: LakeContext) -> TableLookup:
     """The tables of a lake by name."""
-    return tables_of(lake.catalog, lake.of_table)
+    return catalog_table_lookup(lake.catalog, lake.of_table)
 
 
-def table_named(lake: LakeContext, name: Name) -> Table:
+def find_table(lake: LakeContext, name: Name) -> Table:
     """The table of a name; an unknown one is refused with the nearest names."""
-    found = find_in(lake)(name)
+    found = table_finder(lake)(name)
     return Table(lake.table(name) if found is None else found)
 
 
 def table_and_branch(lake: LakeContext, name: Name) -> tuple[Table, str | None]:
     """The table to write to, and the branch of it that a name such as `db.t.branch_audit` says."""
-    find = find_in(lake)
+    find = table_finder(lake)
     *parts, last = name
     is_branch = last.startswith("branch_") and len(parts) > 1 and find(name) is None
     inside = find(tuple(parts)) if is_branch else None
-    return (table_named(lake, name), None) if inside is None else (Table(inside), last.removeprefix("branch_"))
+    return (find_table(lake, name), None) if inside is None else (Table(inside), last.removeprefix("branch_"))
 
 
-def own_name(table: Name) -> str:
+def default_alias(table: Name) -> str:
     """What a table is called without an alias: the last part of its name, or the one before a branch."""
     return table[-2] if len(table) > 2 and table[-1].startswith("branch_") else table[-1]
 
 
 @overload
-def called_short(text: str, table: Name) -> str: ...
+def shorten_qualified_names(text: str, table: Name) -> str: ...
 
 
 @overload
-def called_short(text: None, table: Name) -> None: ...
+def shorten_qualified_names(text: None, table: Name) -> None: ...
 
 
-def called_short(text: str | None, table: Name) -> str | None:
+def shorten_qualified_names(text: str | None, table: Name) -> str | None:
     """A text in which columns that are qualified with the whole name of a table are so with its last part.
 
     Those in subqueries stay: there the last part may be the name of something else.
     """
-    is_plain = text is None or len(table) < 2 or own_name(table) != table[-1]
-    return text if is_plain else shortened(text, table)  # type: ignore[arg-type]
+    is_plain = text is None or len(table) < 2 or default_alias(table) != table[-1]
+    return text if is_plain else shorten_table_qualifiers(text, table)  # type: ignore[arg-type]
 
 
 def identifier(lake: LakeContext, name: Name) -> Name:

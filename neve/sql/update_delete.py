@@ -12,9 +12,9 @@ from typing import Any
 
 from neve.ops.context import LakeContext
 from neve.ops.results import DeleteResult, UpdateResult
-from neve.predicate.column_names import parted, spelled
+from neve.predicate.column_names import join_name, split_name
 from neve.sql.reader import Reader
-from neve.sql.statement import Name, Options, called_short, table_and_branch
+from neve.sql.statement import Name, StatementOptions, shorten_qualified_names, table_and_branch
 
 
 @dataclass(frozen=True)
@@ -24,30 +24,32 @@ class Assignment:
     column: str
     value: str
 
-    def calling_short(self, table: Name) -> Assignment:
+    def with_short_names(self, table: Name) -> Assignment:
         """The same with the last part of the name of a table in place of the whole."""
-        parts, length = parted(self.column), len(table)
+        parts, length = split_name(self.column), len(table)
         is_long = 1 < length < len(parts) and [p.lower() for p in parts[:length]] == [p.lower() for p in table]
-        return Assignment(spelled(parts[length:]) if is_long else self.column, called_short(self.value, table))
+        return Assignment(
+            join_name(parts[length:]) if is_long else self.column, shorten_qualified_names(self.value, table)
+        )
 
 
-def assignments(reader: Reader, *stops: str) -> tuple[Assignment, ...]:
+def parse_set_clause(reader: Reader, *stops: str) -> tuple[Assignment, ...]:
     """Assignments with commas between them, up to one of these keywords."""
     seen: set[str] = set()
 
     def one() -> Assignment:
-        at, found = reader.word, assignment(reader, *stops)
+        at, found = reader.word, parse_assignment(reader, *stops)
         if found.column.lower() in seen:
-            raise reader.wrong(f"column {found.column!r} is assigned twice", at)
+            raise reader.syntax_error(f"column {found.column!r} is assigned twice", at)
         seen.add(found.column.lower())
         return found
 
-    return reader.listed(one)
+    return reader.comma_list(one)
 
 
-def assignment(reader: Reader, *stops: str) -> Assignment:
+def parse_assignment(reader: Reader, *stops: str) -> Assignment:
     """`column = expression`."""
-    column = spelled(reader.dotted("a column"))
+    column = join_name(reader.dotted_name("a column"))
     reader.expect("=")
     return Assignment(column, reader.expression(",", *stops, what="an expression"))
 
@@ -61,14 +63,14 @@ class Update:
     where: str | None = None
     alias: str | None = None
 
-    def run(self, lake: LakeContext, options: Options) -> UpdateResult:
+    def run(self, lake: LakeContext, options: StatementOptions) -> UpdateResult:
         """Change the rows."""
         return self.builder(lake, options).execute()
 
-    def builder(self, lake: LakeContext, options: Options) -> Any:
+    def builder(self, lake: LakeContext, options: StatementOptions) -> Any:
         """The statement as the API builds it; nothing has happened yet."""
         table, branch = table_and_branch(lake, self.table)
-        statement = options.on_branch(branch).applied(table.update())
+        statement = options.on_branch(branch).apply_to(table.update())
         if self.alias is not None:
             statement = statement.alias(self.alias)
         for each in self.assignments:
@@ -76,15 +78,18 @@ class Update:
         return statement if self.where is None else statement.where(self.where)
 
 
-def update(reader: Reader) -> Update:
+def parse_update(reader: Reader) -> Update:
     """Read an UPDATE."""
     reader.expect("UPDATE")
     table, alias = reader.table_name(), reader.alias()
     reader.expect("SET")
-    assigned = assignments(reader, "WHERE")
-    where = reader.expression(what="a condition") if reader.took("WHERE") else None
+    assigned = parse_set_clause(reader, "WHERE")
+    where = reader.expression(what="a condition") if reader.take_if_next("WHERE") else None
     if alias is None:
-        assigned, where = tuple(each.calling_short(table) for each in assigned), called_short(where, table)
+        assigned, where = (
+            tuple(each.with_short_names(table) for each in assigned),
+            shorten_qualified_names(where, table),
+        )
     return Update(table, assigned, where, alias)
 
 
@@ -96,23 +101,23 @@ class Delete:
     where: str | None = None
     alias: str | None = None
 
-    def run(self, lake: LakeContext, options: Options) -> DeleteResult:
+    def run(self, lake: LakeContext, options: StatementOptions) -> DeleteResult:
         """Delete the rows."""
         return self.builder(lake, options).execute()
 
-    def builder(self, lake: LakeContext, options: Options) -> Any:
+    def builder(self, lake: LakeContext, options: StatementOptions) -> Any:
         """The statement as the API builds it; nothing has happened yet."""
         table, branch = table_and_branch(lake, self.table)
-        statement = options.on_branch(branch).applied(table.delete())
+        statement = options.on_branch(branch).apply_to(table.delete())
         if self.alias is not None:
             statement = statement.alias(self.alias)
         return statement if self.where is None else statement.where(self.where)
 
 
-def delete(reader: Reader) -> Delete:
+def parse_delete(reader: Reader) -> Delete:
     """Read a DELETE."""
     reader.expect("DELETE", "FROM")
     table, alias = reader.table_name(), reader.alias()
-    where = reader.expression(what="a condition") if reader.took("WHERE") else None
-    reader.end()
-    return Delete(table, where if alias is not None else called_short(where, table), alias)
+    where = reader.expression(what="a condition") if reader.take_if_next("WHERE") else None
+    reader.expect_end()
+    return Delete(table, where if alias is not None else shorten_qualified_names(where, table), alias)

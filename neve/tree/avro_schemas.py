@@ -14,7 +14,7 @@ from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 V1, V2, V3 = 1, 2, 3
-ALL, SINCE_V2, ONLY_V3 = (V1, V2, V3), (V2, V3), (V3,)
+ALL_VERSIONS, SINCE_V2, ONLY_V3 = (V1, V2, V3), (V2, V3), (V3,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class AvroField:
     id: int
     name: str
     type: Any
-    versions: tuple[int, ...] = ALL
+    versions: tuple[int, ...] = ALL_VERSIONS
     required: tuple[int, ...] = ()
 
     def in_version(self, version: int) -> dict[str, Any]:
@@ -34,34 +34,34 @@ class AvroField:
         return {"name": self.name, "field-id": self.id, "type": ["null", self.type], "default": None}
 
 
-def _map(key_id: int, value_id: int, value: str) -> dict[str, Any]:
+def _map_type(key_id: int, value_id: int, value: str) -> dict[str, Any]:
     pair = [{"name": "key", "type": "int", "field-id": key_id}, {"name": "value", "type": value, "field-id": value_id}]
     items = {"type": "record", "name": f"k{key_id}_v{value_id}", "fields": pair}
     return {"type": "array", "items": items, "logicalType": "map"}
 
 
-def _list(element_id: int, element: Any) -> dict[str, Any]:
+def _list_type(element_id: int, element: Any) -> dict[str, Any]:
     return {"type": "array", "element-id": element_id, "items": element}
 
 
 def _file_fields(partition: dict[str, Any]) -> tuple[AvroField, ...]:
     return (
         AvroField(134, "content", "int", SINCE_V2, SINCE_V2),
-        AvroField(100, "file_path", "string", ALL, ALL),
-        AvroField(101, "file_format", "string", ALL, ALL),
-        AvroField(102, "partition", partition, ALL, ALL),
-        AvroField(103, "record_count", "long", ALL, ALL),
-        AvroField(104, "file_size_in_bytes", "long", ALL, ALL),
+        AvroField(100, "file_path", "string", ALL_VERSIONS, ALL_VERSIONS),
+        AvroField(101, "file_format", "string", ALL_VERSIONS, ALL_VERSIONS),
+        AvroField(102, "partition", partition, ALL_VERSIONS, ALL_VERSIONS),
+        AvroField(103, "record_count", "long", ALL_VERSIONS, ALL_VERSIONS),
+        AvroField(104, "file_size_in_bytes", "long", ALL_VERSIONS, ALL_VERSIONS),
         AvroField(105, "block_size_in_bytes", "long", (V1,), (V1,)),
-        AvroField(108, "column_sizes", _map(117, 118, "long")),
-        AvroField(109, "value_counts", _map(119, 120, "long")),
-        AvroField(110, "null_value_counts", _map(121, 122, "long")),
-        AvroField(137, "nan_value_counts", _map(138, 139, "long")),
-        AvroField(125, "lower_bounds", _map(126, 127, "bytes")),
-        AvroField(128, "upper_bounds", _map(129, 130, "bytes")),
+        AvroField(108, "column_sizes", _map_type(117, 118, "long")),
+        AvroField(109, "value_counts", _map_type(119, 120, "long")),
+        AvroField(110, "null_value_counts", _map_type(121, 122, "long")),
+        AvroField(137, "nan_value_counts", _map_type(138, 139, "long")),
+        AvroField(125, "lower_bounds", _map_type(126, 127, "bytes")),
+        AvroField(128, "upper_bounds", _map_type(129, 130, "bytes")),
         AvroField(131, "key_metadata", "bytes"),
-        AvroField(132, "split_offsets", _list(133, "long")),
-        AvroField(135, "equality_ids", _list(136, "int"), SINCE_V2),
+        AvroField(132, "split_offsets", _list_type(133, "long")),
+        AvroField(135, "equality_ids", _list_type(136, "int"), SINCE_V2),
         AvroField(140, "sort_order_id", "int"),
         AvroField(142, "first_row_id", "long", ONLY_V3),
         AvroField(143, "referenced_data_file", "string", SINCE_V2),
@@ -72,21 +72,21 @@ def _file_fields(partition: dict[str, Any]) -> tuple[AvroField, ...]:
 
 def _entry_fields(data_file: dict[str, Any]) -> tuple[AvroField, ...]:
     return (
-        AvroField(0, "status", "int", ALL, ALL),
-        AvroField(1, "snapshot_id", "long", ALL, (V1,)),
+        AvroField(0, "status", "int", ALL_VERSIONS, ALL_VERSIONS),
+        AvroField(1, "snapshot_id", "long", ALL_VERSIONS, (V1,)),
         AvroField(3, "sequence_number", "long", SINCE_V2),
         AvroField(4, "file_sequence_number", "long", SINCE_V2),
-        AvroField(2, "data_file", data_file, ALL, ALL),
+        AvroField(2, "data_file", data_file, ALL_VERSIONS, ALL_VERSIONS),
     )
 
 
-_SUMMARY = {
+_SUMMARY_RECORD = {
     "type": "record",
     "name": "r508",
     "fields": [
         f.in_version(V1)
         for f in (
-            AvroField(509, "contains_null", "boolean", ALL, ALL),
+            AvroField(509, "contains_null", "boolean", ALL_VERSIONS, ALL_VERSIONS),
             AvroField(518, "contains_nan", "boolean"),
             AvroField(510, "lower_bound", "bytes"),
             AvroField(511, "upper_bound", "bytes"),
@@ -95,30 +95,30 @@ _SUMMARY = {
 }
 
 _LIST_FIELDS = (
-    AvroField(500, "manifest_path", "string", ALL, ALL),
-    AvroField(501, "manifest_length", "long", ALL, ALL),
-    AvroField(502, "partition_spec_id", "int", ALL, ALL),
+    AvroField(500, "manifest_path", "string", ALL_VERSIONS, ALL_VERSIONS),
+    AvroField(501, "manifest_length", "long", ALL_VERSIONS, ALL_VERSIONS),
+    AvroField(502, "partition_spec_id", "int", ALL_VERSIONS, ALL_VERSIONS),
     AvroField(517, "content", "int", SINCE_V2, SINCE_V2),
     AvroField(515, "sequence_number", "long", SINCE_V2, SINCE_V2),
     AvroField(516, "min_sequence_number", "long", SINCE_V2, SINCE_V2),
-    AvroField(503, "added_snapshot_id", "long", ALL, ALL),
-    AvroField(504, "added_files_count", "int", ALL, SINCE_V2),
-    AvroField(505, "existing_files_count", "int", ALL, SINCE_V2),
-    AvroField(506, "deleted_files_count", "int", ALL, SINCE_V2),
-    AvroField(512, "added_rows_count", "long", ALL, SINCE_V2),
-    AvroField(513, "existing_rows_count", "long", ALL, SINCE_V2),
-    AvroField(514, "deleted_rows_count", "long", ALL, SINCE_V2),
-    AvroField(507, "partitions", _list(508, _SUMMARY)),
+    AvroField(503, "added_snapshot_id", "long", ALL_VERSIONS, ALL_VERSIONS),
+    AvroField(504, "added_files_count", "int", ALL_VERSIONS, SINCE_V2),
+    AvroField(505, "existing_files_count", "int", ALL_VERSIONS, SINCE_V2),
+    AvroField(506, "deleted_files_count", "int", ALL_VERSIONS, SINCE_V2),
+    AvroField(512, "added_rows_count", "long", ALL_VERSIONS, SINCE_V2),
+    AvroField(513, "existing_rows_count", "long", ALL_VERSIONS, SINCE_V2),
+    AvroField(514, "deleted_rows_count", "long", ALL_VERSIONS, SINCE_V2),
+    AvroField(507, "partitions", _list_type(508, _SUMMARY_RECORD)),
     AvroField(519, "key_metadata", "bytes"),
     AvroField(520, "first_row_id", "long", ONLY_V3),
 )
 
 
-def _record(name: str, fields: Iterable[AvroField], version: int) -> dict[str, Any]:
+def _record_type(name: str, fields: Iterable[AvroField], version: int) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [f.in_version(version) for f in fields if version in f.versions]}
 
 
-def entry_schema(version: int, partition: StructType) -> dict[str, Any]:
+def manifest_entry_schema(version: int, partition: StructType) -> dict[str, Any]:
     """The Avro schema of a manifest whose files have partitions of the given type."""
     tuple_record: Any = AvroSchemaConversion().iceberg_to_avro(Schema(*partition.fields), schema_name="r102")
     for field in tuple_record["fields"]:
@@ -127,19 +127,21 @@ def entry_schema(version: int, partition: StructType) -> dict[str, Any]:
             "null",
         ]:  # no schema knows the source column any more; Avro refuses the doubled branch
             field["type"] = "null"
-    return _record("manifest_entry", _entry_fields(_record("r2", _file_fields(tuple_record), version)), version)
+    return _record_type(
+        "manifest_entry", _entry_fields(_record_type("r2", _file_fields(tuple_record), version)), version
+    )
 
 
-def list_schema(version: int) -> dict[str, Any]:
+def manifest_list_schema(version: int) -> dict[str, Any]:
     """The Avro schema of a manifest list."""
-    return _record("manifest_file", _LIST_FIELDS, version)
+    return _record_type("manifest_file", _LIST_FIELDS, version)
 
 
-def entry_ids() -> dict[int, str]:
+def entry_field_names() -> dict[int, str]:
     """The name of each field of an entry but the file, by id."""
     return {f.id: f.name for f in _entry_fields({}) if f.name != "data_file"}
 
 
-def file_ids() -> dict[int, str]:
+def data_file_field_names() -> dict[int, str]:
     """The name of each field of a file, by id."""
     return {f.id: f.name for f in _file_fields({})}

@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from neve.errors import CorruptFile
 from neve.tree.entries import Content, EntryTable, Manifest, Status
-from neve.tree.group_by_spec import vectors_in
+from neve.tree.group_by_spec import deletion_vector_mask
 
 _REQUIRED = ("file_path", "file_format", "record_count")
 _LIST_TYPES = {
@@ -33,7 +33,7 @@ _IN_EVERY_LIST = ("manifest_path", "manifest_length", "partition_spec_id")
 _NEVER_NULL = (*_IN_EVERY_LIST, "content", "sequence_number", "min_sequence_number")
 
 
-def check_list(rows: pa.RecordBatch, path: str) -> pa.RecordBatch:
+def check_manifest_list(rows: pa.RecordBatch, path: str) -> pa.RecordBatch:
     """The rows of a manifest list in the types of the format; what every version requires has to be there."""
     names = rows.schema.names
     if missing := [name for name in _IN_EVERY_LIST if name not in names]:
@@ -55,10 +55,10 @@ def _type_in_list(field: pa.Field) -> pa.DataType:
     return _LIST_TYPES.get(field.name, field.type)
 
 
-def check_fields(manifest: Manifest, found: Collection[str]) -> None:
+def check_manifest_fields(manifest: Manifest, field_names: Collection[str]) -> None:
     """Refuse a manifest whose schema lacks what every version requires of a file."""
-    if missing := [name for name in _REQUIRED if name not in found]:
-        raise CorruptFile(manifest.path, f"files with the field {missing[0]}", f"the fields {sorted(found)}")
+    if missing := [name for name in _REQUIRED if name not in field_names]:
+        raise CorruptFile(manifest.path, f"files with the field {missing[0]}", f"the fields {sorted(field_names)}")
 
 
 def check_entries(manifest: Manifest, entries: EntryTable) -> None:
@@ -93,9 +93,9 @@ def _check_content(manifest: Manifest, entries: EntryTable) -> None:
         raise CorruptFile(manifest.path, f"{kind} files, as the manifest list says", f"files of content {found[0]}")
 
 
-def unfit_deletes(metadata: TableMetadata, deletes: EntryTable) -> tuple[np.ndarray[Any, Any], str]:
+def unsupported_deletes(metadata: TableMetadata, deletes: EntryTable) -> tuple[np.ndarray[Any, Any], str]:
     """The delete files that a table cannot take, and why; the table may have been upgraded since they were written."""
-    content, is_vector = deletes.numpy("content"), vectors_in(deletes)
+    content, is_vector = deletes.numpy("content"), deletion_vector_mask(deletes)
     by_file = (content == Content.POSITION_DELETES) & ~is_vector
     match version := int(metadata.format_version):
         case 1:

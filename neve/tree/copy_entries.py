@@ -18,26 +18,26 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from neve.io.avro import Projection, decode, encode
-from neve.io.files import read_all
+from neve.io.files import read_file
 from neve.io.parquet_by_field_id import is_parquet
 from neve.tree.entries import DETAIL, EntryTable, Manifest
 from neve.tree.read import with_detail
-from neve.tree.write import ManifestContext, encode_manifest, publish
+from neve.tree.write import ManifestContext, encode_manifest, store_manifest
 
-_ENCODED = frozenset({"data_file"})
-_RAW = Projection(fields=frozenset({"data_file"}), encoded=_ENCODED)
-_ROW_IDS = Projection(fields=frozenset({"data_file.first_row_id"}))
+_ENCODED_FIELDS = frozenset({"data_file"})
+_ENCODED_PROJECTION = Projection(fields=frozenset({"data_file"}), encoded_fields=_ENCODED_FIELDS)
+_ROW_ID_PROJECTION = Projection(fields=frozenset({"data_file.first_row_id"}))
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _EncodedFiles:
     """A manifest whose files' bytes can be copied: the bytes of each file and the schema they were encoded by."""
 
     schema: dict[str, Any]
     files: pa.Array
 
 
-def write_carried(
+def copy_entries(
     io: FileIO, entries: EntryTable, sources: Sequence[Manifest], context: ManifestContext
 ) -> list[Manifest]:
     """Write entries that were read from `sources`, with the status and numbers they have now, to new manifests.
@@ -47,18 +47,20 @@ def write_carried(
     """
     if not len(entries):
         return []
-    data = _copied(io, entries, sources, context)
+    data = _copy_encoded_files(io, entries, sources, context)
     if data is None:
         entries = with_detail(io, entries, sources, DETAIL.names)
         data = encode_manifest(entries, context)
-    return [publish(io, data, entries, context)]
+    return [store_manifest(io, data, entries, context)]
 
 
-def _copied(io: FileIO, entries: EntryTable, sources: Sequence[Manifest], context: ManifestContext) -> bytes | None:
+def _copy_encoded_files(
+    io: FileIO, entries: EntryTable, sources: Sequence[Manifest], context: ManifestContext
+) -> bytes | None:
     """The bytes of the new manifest by copying, or None where the old ones are encoded otherwise."""
-    pieces: list[_Source] = []
+    pieces: list[_EncodedFiles] = []
     for ordinal, rows in _rows_by_manifest(entries):
-        source = _source(io, sources[ordinal], context, entries, rows)
+        source = _read_encoded_files(io, sources[ordinal], context, entries, rows)
         if source is None or (pieces and source.schema != pieces[0].schema):
             return None
         pieces.append(replace(source, files=source.files.take(pa.array(entries.numpy("row")[rows]))))
@@ -71,7 +73,7 @@ def _copied(io: FileIO, entries: EntryTable, sources: Sequence[Manifest], contex
     columns = [entries[name].cast(pa.int32()) if name == "status" else entries[name] for name in outer]
     batch = pa.Table.from_arrays([*columns, pa.chunked_array([files])], names=[*outer, "data_file"])
     spec_id, is_deletes = sources[0].spec_id, sources[0].is_deletes
-    return encode(batch, schema, context.header(spec_id, is_deletes), context.codec, encoded=_ENCODED)
+    return encode(batch, schema, context.header(spec_id, is_deletes), context.codec, encoded_fields=_ENCODED_FIELDS)
 
 
 def _rows_by_manifest(entries: EntryTable) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
@@ -80,29 +82,29 @@ def _rows_by_manifest(entries: EntryTable) -> Iterator[tuple[int, np.ndarray[Any
         yield int(ordinal), np.flatnonzero(ordinals == ordinal)
 
 
-def _source(
+def _read_encoded_files(
     io: FileIO, manifest: Manifest, context: ManifestContext, entries: EntryTable, rows: np.ndarray[Any, Any]
-) -> _Source | None:
-    data = read_all(io, manifest.path)
+) -> _EncodedFiles | None:
+    data = read_file(io, manifest.path)
     if is_parquet(data):
         return None
-    batch, header = decode(data, manifest.path, _RAW)
+    batch, header = decode(data, manifest.path, _ENCODED_PROJECTION)
     if header.metadata.get("format-version", b"1") != str(context.format_version).encode():
         return None
     if (
         not manifest.is_deletes
         and context.format_version >= 3
-        and not _row_ids_are_stated(data, manifest, entries, rows)
+        and not _has_explicit_row_ids(data, manifest, entries, rows)
     ):
         return None
     outer = [f["name"] for f in header.schema["fields"]]
     ours = [f["name"] for f in context.schemas[manifest.spec_id]["fields"]]
-    return _Source(header.schema, batch.column("data_file")) if outer == ours else None
+    return _EncodedFiles(header.schema, batch.column("data_file")) if outer == ours else None
 
 
-def _row_ids_are_stated(data: bytes, manifest: Manifest, entries: EntryTable, rows: np.ndarray[Any, Any]) -> bool:
+def _has_explicit_row_ids(data: bytes, manifest: Manifest, entries: EntryTable, rows: np.ndarray[Any, Any]) -> bool:
     """Whether each entry spells out its first row id; one that inherited it must have it written down when carried."""
-    batch, _ = decode(data, manifest.path, _ROW_IDS)
+    batch, _ = decode(data, manifest.path, _ROW_ID_PROJECTION)
     if batch.column("data_file").type.num_fields == 0:
         return False
     stated = batch.column("data_file").field(0).take(pa.array(entries.numpy("row")[rows]))

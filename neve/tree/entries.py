@@ -38,7 +38,7 @@ class Content(IntEnum):
     EQUALITY_DELETES = 2
 
 
-LIVE = (Status.EXISTING, Status.ADDED, Status.MODIFIED)
+LIVE_STATUSES = (Status.EXISTING, Status.ADDED, Status.MODIFIED)
 
 COUNTS = pa.list_(pa.struct([pa.field("key", pa.int32(), False), pa.field("value", pa.int64(), False)]))
 BOUNDS = pa.list_(pa.struct([pa.field("key", pa.int32(), False), pa.field("value", pa.binary(), False)]))
@@ -101,7 +101,7 @@ class LeafStatistics:
 
     read: Callable[[], EntryTable]
     """One row for each manifest of a root, with the statistics of its files as if they were one file."""
-    filled: Callable[[int], frozenset[int]] = lambda row: frozenset()
+    columns_without_nulls: Callable[[int], frozenset[int]] = lambda row: frozenset()
     """The columns that hold neither a null nor a NaN in any file of the manifest in a row, as far as it is told."""
 
 
@@ -121,11 +121,11 @@ class Leaf:
     """The sequence number of each snapshot."""
     rows: pa.Table | None = None
     """The rows themselves, when they lie in the root or are to."""
-    hidden: bytes | None = None
+    hidden_bitmap: bytes | None = None
     """Which rows are not live any more, though the file says so."""
     hidden_count: int = 0
     """How many they are."""
-    removed: tuple[bytes | None, bytes | None] = (None, None)
+    removed_bitmaps: tuple[bytes | None, bytes | None] = (None, None)
     """Which rows the snapshot that last changed `hidden` deleted, and which it replaced."""
     hidden_by: int | None = None
     """That snapshot."""
@@ -133,9 +133,9 @@ class Leaf:
     """Whether the manifest shows nothing but the rows in `removed`."""
     vectors: int | None = None
     """How many live rows have a deletion vector; None: not told."""
-    waiting_rows: int | None = None
+    rows_without_ids: int | None = None
     """Rows of live files that wait for row ids; None: those of all live files."""
-    place: tuple[Any, int] | None = None
+    root_row: tuple[Any, int] | None = None
     """The rows of the root it was read from, or of the one it is to be in, and which of them is about it."""
 
     @property
@@ -203,12 +203,12 @@ class Manifest:
     @property
     def hides_entries(self) -> bool:
         """Whether the list says of some entries that they are not live any more."""
-        return self.leaf is not None and self.leaf.hidden is not None
+        return self.leaf is not None and self.leaf.hidden_bitmap is not None
 
     @property
     def changed_by(self) -> int:
         """The snapshot that wrote the manifest, or last hid entries of it."""
-        by = self.leaf.hidden_by if self.leaf is not None and self.leaf.hidden is not None else None
+        by = self.leaf.hidden_by if self.leaf is not None and self.leaf.hidden_bitmap is not None else None
         return self.added_snapshot_id if by is None else by
 
     @property
@@ -241,7 +241,7 @@ class EntryTable:
     def from_columns(cls, columns: dict[str, Any], specs: Specs, rows: int, detail: Iterable[str] = ()) -> EntryTable:
         """A table from the columns at hand; a column that is left out is null."""
         schema = cls.schema(specs, detail)
-        arrays = [_fitted(columns.get(f.name), f.type, rows) for f in schema]
+        arrays = [_fit_to_type(columns.get(f.name), f.type, rows) for f in schema]
         return cls(pa.Table.from_arrays(arrays, schema=schema), specs)
 
     @classmethod
@@ -250,21 +250,21 @@ class EntryTable:
         if not tables:
             return cls.empty(specs)
         for table in tables:
-            specs = specs.taught(table.specs.learned)
-        known = [t.under(specs) for t in tables]
+            specs = specs.with_learned_types(table.specs.learned_types)
+        known = [t.with_specs(specs) for t in tables]
         if len(known) == 1:
             return known[0]
         columns = pa.concat_tables([t.columns for t in known], promote_options="default").unify_dictionaries()
         return cls(columns, specs)
 
-    def under(self, specs: Specs) -> EntryTable:
+    def with_specs(self, specs: Specs) -> EntryTable:
         """The same files as a table sees them whose specs or types have changed since they were read or written.
 
         Types that were learned while reading them stay known.
         """
         if specs is self.specs:
             return self
-        specs = specs.taught(self.specs.learned)
+        specs = specs.with_learned_types(self.specs.learned_types)
         columns = {name: self[name] for name in self.columns.schema.names}
         return EntryTable.from_columns(columns, specs, len(self), [n for n in DETAIL.names if n in columns])
 
@@ -296,14 +296,14 @@ class EntryTable:
         for name, values in columns.items():
             at = table.schema.get_field_index(name)
             field = table.schema.field(at) if at >= 0 else DETAIL.field(name)
-            fitted = _fitted(values, field.type, len(self))
+            fitted = _fit_to_type(values, field.type, len(self))
             table = table.set_column(at, field, fitted) if at >= 0 else table.append_column(field, fitted)
         return replace(self, columns=table)
 
     def live(self) -> EntryTable:
         """The files that are part of the table; DELETED and REPLACED entries are tombstones."""
         status = self.numpy("status")
-        mask = np.isin(status, LIVE)
+        mask = np.isin(status, LIVE_STATUSES)
         return self if mask.all() else self.filter(pa.array(mask))
 
     def of_content(self, *contents: Content) -> EntryTable:
@@ -313,7 +313,7 @@ class EntryTable:
 
     def spec_ids(self) -> list[int]:
         """The specs the files were written under, in ascending order."""
-        return distinct_specs(self["spec_id"])
+        return distinct_spec_ids(self["spec_id"])
 
     def by_spec(self) -> Iterator[tuple[int, EntryTable]]:
         """The files of each spec, in ascending order of the spec id."""
@@ -337,13 +337,13 @@ class EntryTable:
         names = [u.column for u in self.specs.union if self[u.column].null_count < len(self)]
         is_mixed = self["spec_id"].null_count > 0 or len(self.spec_ids()) > 1
         lead, *others = ["spec_id", *names] if is_mixed or not names else names
-        codes, count = _codes(self[lead])
+        codes, count = _value_codes(self[lead])
         for name in others:
-            more, width = _codes(self[name])
+            more, width = _value_codes(self[name])
             codes, count = codes * width + more, count * width
             if count >= 1 << 31:  # before the product can leave 64 bits
-                codes, count = _dense(codes)
-        codes, count = _dense(codes) if others else (codes, int(codes.max(initial=-1)) + 1)
+                codes, count = _renumber_codes(codes)
+        codes, count = _renumber_codes(codes) if others else (codes, int(codes.max(initial=-1)) + 1)
         first = np.empty(count, np.int64)
         first[codes[::-1]] = np.arange(len(self))[::-1]
         return codes, self.take(first)
@@ -353,17 +353,17 @@ class EntryTable:
         spec_id = self["spec_id"][row].as_py()
         if self.specs.is_unpartitioned(spec_id):
             return PartitionKey(spec_id, None)
-        return PartitionKey(spec_id, tuple(_reached(self[c][row]) for c in self.specs.columns(spec_id)))
+        return PartitionKey(spec_id, tuple(_python_value(self[c][row]) for c in self.specs.columns(spec_id)))
 
     def stored_values(self, row: int) -> tuple[object, ...] | None:
         """The partition tuple of one file, dates and times as counts; None where its spec separates nothing."""
         spec_id = self["spec_id"][row].as_py()
         if self.specs.is_unpartitioned(spec_id):
             return None
-        return tuple(_stored(self[c][row]) for c in self.specs.columns(spec_id))
+        return tuple(_stored_value(self[c][row]) for c in self.specs.columns(spec_id))
 
 
-class Sieve(Protocol):
+class EntryFilter(Protocol):
     """What decides, while files are read, which of them are wanted: in two steps, so that little is read of others."""
 
     @property
@@ -378,15 +378,15 @@ class Sieve(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
+class FilteredEntries:
     """Live files that a sieve kept, how many there were, and how many lay in partitions that were wanted."""
 
     entries: EntryTable
-    considered: int
+    live_count: int
     in_partitions: int
 
 
-def distinct_specs(spec_ids: pa.ChunkedArray) -> list[int]:
+def distinct_spec_ids(spec_ids: pa.ChunkedArray) -> list[int]:
     """The specs in a column that has one in every row, in ascending order; one spec is seen at the ends, unhashed."""
     ends = pc.min_max(spec_ids)
     if ends["min"].is_valid and ends["min"] == ends["max"]:
@@ -399,20 +399,20 @@ def statistic_column(name: str, field_id: int) -> str:
     return f"{name}.{field_id}"
 
 
-def _reached(scalar: Any) -> object:
+def _python_value(scalar: Any) -> object:
     """A value as Python has it, or as it is stored."""
     try:
         return scalar.as_py()
     except (OverflowError, ValueError):
-        return _stored(scalar)
+        return _stored_value(scalar)
 
 
-def _stored(scalar: Any) -> object:
+def _stored_value(scalar: Any) -> object:
     is_counted = isinstance(scalar, pa.Date32Scalar | pa.Time64Scalar | pa.TimestampScalar)
     return scalar.value if is_counted else scalar.as_py()
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray[Any, Any], int]:
+def _value_codes(column: pa.ChunkedArray) -> tuple[np.ndarray[Any, Any], int]:
     """A number per distinct value, null included, and how many there are."""
     if pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
@@ -420,23 +420,23 @@ def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray[Any, Any], int]:
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64), max(len(encoded.dictionary), 1)
 
 
-def _dense(codes: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], int]:
+def _renumber_codes(codes: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], int]:
     """The same numbers counted through from 0 in the order they appear."""
     encoded = pa.array(codes).dictionary_encode()
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64), len(encoded.dictionary)
 
 
 @lru_cache(maxsize=64)
-def _many_nulls(kind: pa.DataType, capacity: int) -> pa.Array:
+def _cached_nulls(kind: pa.DataType, capacity: int) -> pa.Array:
     return pa.nulls(capacity, kind)
 
 
 def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
     """Nulls that share their memory with all others of the type: most optional columns of most files are null."""
-    return _many_nulls(kind, 1 << max(rows - 1, 0).bit_length()).slice(0, rows)
+    return _cached_nulls(kind, 1 << max(rows - 1, 0).bit_length()).slice(0, rows)
 
 
-def _fitted(values: Any, kind: pa.DataType, rows: int) -> Any:
+def _fit_to_type(values: Any, kind: pa.DataType, rows: int) -> Any:
     if values is None:
         return _nulls(kind, rows)
     if isinstance(values, pa.Array | pa.ChunkedArray):

@@ -22,7 +22,7 @@ FIRST_SPEC = 0
 
 def group_files_by_spec(files: EntryTable) -> dict[int, EntryTable]:
     """The files of each spec; a file that names no spec counts as spec 0."""
-    return dict(_with_spec(files).by_spec()) if len(files) else {}
+    return dict(_with_default_spec(files).by_spec()) if len(files) else {}
 
 
 def group_entries_by_spec(entries: EntryTable) -> dict[int, EntryTable]:
@@ -37,7 +37,7 @@ def entries_by_manifest(entries: EntryTable, manifests: int) -> list[EntryTable]
     return [EntryTable(columns, entries.specs) for columns in slices]
 
 
-def vectors_in(files: EntryTable) -> np.ndarray[Any, Any]:
+def deletion_vector_mask(files: EntryTable) -> np.ndarray[Any, Any]:
     """Which files are deletion vectors: position deletes stored in Puffin."""
     is_puffin = pc.fill_null(pc.equal(files["file_format"].cast(pa.string()), "PUFFIN"), False)
     return is_puffin.to_numpy() & (files.numpy("content") == Content.POSITION_DELETES)
@@ -46,14 +46,14 @@ def vectors_in(files: EntryTable) -> np.ndarray[Any, Any]:
 def validate_added_data_files(metadata: TableMetadata, files: EntryTable) -> None:
     """Refuse a file whose spec the table does not know; any spec it does know is as good as the default one."""
     known = sorted(spec.spec_id for spec in metadata.partition_specs)
-    files = _with_spec(files)
+    files = _with_default_spec(files)
     for spec_id in files.spec_ids():
         if spec_id not in known:
             first = files.filter(pc.equal(files["spec_id"], spec_id))["file_path"][0].as_py()
             raise UnknownName("partition spec", spec_id, known, f"file {first}")
 
 
-def _with_spec(files: EntryTable) -> EntryTable:
+def _with_default_spec(files: EntryTable) -> EntryTable:
     if not files["spec_id"].null_count:
         return files
     return files.with_columns(spec_id=pc.fill_null(files["spec_id"], FIRST_SPEC))

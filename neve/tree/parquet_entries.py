@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from neve.io.avro import ALL, Projection
+from neve.io.avro import ALL_FIELDS, Projection
 from neve.io.parquet_by_field_id import IdTable
-from neve.tree.avro_schemas import entry_ids, file_ids
+from neve.tree.avro_schemas import data_file_field_names, entry_field_names
 
 _FILE = 2
 _PARTITION = 102
@@ -26,10 +26,12 @@ class ParquetEntries:
 
     table: IdTable
 
-    def decode(self, projection: Projection = ALL, backend: Any = None, rows: Any = None) -> pa.RecordBatch:
+    def decode(self, projection: Projection = ALL_FIELDS, backend: Any = None, rows: Any = None) -> pa.RecordBatch:
         """The projected fields of all entries, or of those with the numbers given, by their Avro names."""
-        outer = {i: name for i, name in entry_ids().items() if _is_wanted(projection, name)}
-        inner = {i: name for i, name in file_ids().items() if _is_wanted(projection, f"data_file.{name}")}
+        outer = {i: name for i, name in entry_field_names().items() if _is_projected(projection, name)}
+        inner = {
+            i: name for i, name in data_file_field_names().items() if _is_projected(projection, f"data_file.{name}")
+        }
         paths = [*((i,) for i in outer), *((_FILE, i) for i in inner)]
         found = self.table.read(paths, rows)
         columns = {name: found[(i,)] for i, name in outer.items() if (i,) in found}
@@ -41,7 +43,7 @@ class ParquetEntries:
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _is_wanted(projection: Projection, name: str) -> bool:
+def _is_projected(projection: Projection, name: str) -> bool:
     return projection.fields is None or not projection.fields.isdisjoint({name, name.split(".", maxsplit=1)[0]})
 
 
@@ -57,10 +59,10 @@ def _as_avro(values: pa.Array, field_id: int) -> pa.Array:
         mask = values.is_null()
         return pa.ListArray.from_arrays(values.offsets, pairs, mask=mask if values.null_count else None)
     if field_id == _PARTITION and pa.types.is_struct(values.type):
-        fields = [f.with_metadata({b"field-id": _id(f)}) if _id(f) else f for f in values.type]
+        fields = [f.with_metadata({b"field-id": _field_id(f)}) if _field_id(f) else f for f in values.type]
         return pa.StructArray.from_arrays([values.field(i) for i in range(len(fields))], fields=fields)
     return values
 
 
-def _id(field: pa.Field) -> bytes | None:
+def _field_id(field: pa.Field) -> bytes | None:
     return (field.metadata or {}).get(b"PARQUET:field_id")

@@ -11,16 +11,16 @@ from pyiceberg.manifest import DataFile
 from neve.model.partition import Specs
 from neve.tree.entries import CORE, DETAIL, EntryTable, Status
 
-_MAPS = {f.name for f in DETAIL} - {"key_metadata", "split_offsets"}
+_MAP_FIELDS = {f.name for f in DETAIL} - {"key_metadata", "split_offsets"}
 _NOT_OF_FILE = {"manifest", "row", "status", "snapshot_id", "sequence_number", "file_sequence_number", "spec_id"}
 
 
-def entries_of(files: Iterable[DataFile], specs: Specs) -> EntryTable:
+def entries_from_pyiceberg(files: Iterable[DataFile], specs: Specs) -> EntryTable:
     """New files as ADDED entries; a v1 file that names no spec counts as spec 0."""
     files = list(files)
     spec_ids = [_spec_id(f) for f in files]
     for file, spec_id in zip(files, spec_ids, strict=True):
-        specs.require([spec_id], f"file {file.file_path}")
+        specs.refuse_unknown_specs([spec_id], f"file {file.file_path}")
     names = [f.name for f in CORE if f.name not in _NOT_OF_FILE] + DETAIL.names
     columns: dict[str, Any] = {name: [_plain(name, getattr(f, name, None)) for f in files] for name in names}
     columns["file_format"] = [str(f.file_format.value) for f in files]
@@ -42,7 +42,7 @@ def _spec_id(file: DataFile) -> int:
 
 
 def _plain(name: str, value: Any) -> Any:
-    if name in _MAPS and value is not None:
+    if name in _MAP_FIELDS and value is not None:
         return [{"key": k, "value": v} for k, v in value.items()]
     return value
 

@@ -19,24 +19,40 @@ from pyiceberg.table.snapshots import Snapshot
 
 from neve.errors import CorruptFile, TableError
 from neve.io.avro import AvroFile, AvroHeader, Projection, decode, open_avro, read_header
-from neve.io.files import read_all
-from neve.io.parallel import in_threads
-from neve.io.parquet_by_field_id import is_parquet, open_by_id
-from neve.io.paths import canonical_all, refuse_unreadable, resolve
-from neve.io.untrusted import untrusted
+from neve.io.files import read_file
+from neve.io.parallel import map_in_threads
+from neve.io.parquet_by_field_id import is_parquet, open_id_table
+from neve.io.paths import canonical_path_all, refuse_unreadable, resolve_path
+from neve.io.untrusted import translate_parse_errors
 from neve.model.partition import Specs
-from neve.tree.checks import check_entries, check_fields, check_list
-from neve.tree.entries import CORE, DETAIL, Content, EntryTable, FieldSummary, Manifest, Sieve, Sifted, Status
+from neve.tree.checks import check_entries, check_manifest_fields, check_manifest_list
+from neve.tree.entries import (
+    CORE,
+    DETAIL,
+    Content,
+    EntryFilter,
+    EntryTable,
+    FieldSummary,
+    FilteredEntries,
+    Manifest,
+    Status,
+)
 from neve.tree.parquet_entries import ParquetEntries
-from neve.tree.partition_types import at_once, typed
+from neve.tree.partition_types import infer_partition_types, manifest_reader_count
 from neve.tree.v4 import leaf
-from neve.tree.v4.checks import refuse_twice_live
-from neve.tree.v4.fields import is_tracked
-from neve.tree.v4.filtered_read import TOGETHER, Chosen, can_sift, chosen_files, entries_of
+from neve.tree.v4.checks import refuse_files_tracked_twice
+from neve.tree.v4.fields import is_tracked_schema
+from neve.tree.v4.filtered_read import (
+    MAX_LEAVES_AT_ONCE,
+    MatchingRows,
+    entries_from_leaves,
+    is_data_leaf,
+    read_matching_rows,
+)
 from neve.tree.v4.root import read_root
 
-Opened: TypeAlias = AvroFile | ParquetEntries
-Choice: TypeAlias = Callable[[EntryTable], Any]  # a flag for each entry
+OpenManifest: TypeAlias = AvroFile | ParquetEntries
+EntryPredicate: TypeAlias = Callable[[EntryTable], Any]  # a flag for each entry
 
 _ENTRY_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
 _FILE_COLUMNS = tuple(f.name for f in CORE if f.name not in {"manifest", "row", "spec_id", *_ENTRY_COLUMNS})
@@ -50,20 +66,20 @@ def manifests_of(io: FileIO, metadata: TableMetadata, snapshot: Snapshot | None)
     inline: Sequence[str] | None = getattr(snapshot, "manifest_paths", None)
     if inline is not None:
         return tuple(_inline_manifest(io, path, snapshot) for path in inline)
-    if is_root(snapshot):
-        with untrusted(str(snapshot.root_manifest), "a root of tracked files"):  # type: ignore[attr-defined]
+    if has_root_manifest(snapshot):
+        with translate_parse_errors(str(snapshot.root_manifest), "a root of tracked files"):  # type: ignore[attr-defined]
             return read_root(io, metadata, snapshot)
     refuse_unreadable(pa.array([snapshot.manifest_list]), metadata.location)
-    found = read_list(io, snapshot.manifest_list)
+    found = manifests_in_list(io, snapshot.manifest_list)
     paths = pa.array([m.path for m in found], pa.string())
     refuse_unreadable(paths, metadata.location)
-    if pc.count_distinct(canonical_all(paths)).as_py() < len(paths):
+    if pc.count_distinct(canonical_path_all(paths)).as_py() < len(paths):
         raise CorruptFile(snapshot.manifest_list, "every manifest once", f"one of the {len(paths)} twice")
-    Specs.of(metadata).require((m.spec_id for m in found), f"manifest list {snapshot.manifest_list}")
+    Specs.of(metadata).refuse_unknown_specs((m.spec_id for m in found), f"manifest list {snapshot.manifest_list}")
     return found
 
 
-def read_listing(
+def read_manifests_with_header(
     io: FileIO, metadata: TableMetadata, snapshot: Snapshot
 ) -> tuple[tuple[Manifest, ...], Mapping[str, bytes], int]:
     """The manifests of a snapshot with what the file that lists them says about itself, and its length.
@@ -73,13 +89,13 @@ def read_listing(
     path: str | None = getattr(snapshot, "listing", snapshot.manifest_list)
     if path is None:
         return manifests_of(io, metadata, snapshot), {}, 0
-    data = read_all(io, resolve(metadata.location, path) if is_root(snapshot) else path)
-    if is_root(snapshot):
-        return read_root(io, metadata, snapshot), open_by_id(data, path).pairs, len(data)
-    return read_list(io, path), read_header(data, path).metadata, len(data)
+    data = read_file(io, resolve_path(metadata.location, path) if has_root_manifest(snapshot) else path)
+    if has_root_manifest(snapshot):
+        return read_root(io, metadata, snapshot), open_id_table(data, path).key_value_metadata, len(data)
+    return manifests_in_list(io, path), read_header(data, path).metadata, len(data)
 
 
-def is_root(snapshot: Snapshot) -> bool:
+def has_root_manifest(snapshot: Snapshot) -> bool:
     """Whether the files of a snapshot hang below a root of version 4."""
     return getattr(snapshot, "root_manifest", None) is not None
 
@@ -88,23 +104,23 @@ def header_of(io: FileIO, manifest: Manifest) -> tuple[AvroHeader, int]:
     """What the file of a manifest says about itself, and its length; rows that lie in a root have no file."""
     if manifest.is_inline:
         return AvroHeader({}, {}, "null", b""), manifest.length
-    data = read_all(io, manifest.file)
+    data = read_file(io, manifest.file)
     if not is_parquet(data):
         return read_header(data, manifest.file), len(data)
-    pairs = dict(open_by_id(data, manifest.file).pairs)
+    pairs = dict(open_id_table(data, manifest.file).key_value_metadata)
     if manifest.is_view:
         pairs.pop("content", None)
     return AvroHeader({}, pairs, "null", b""), len(data)
 
 
-def read_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
+def manifests_in_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
     """The rows of a manifest list of any version."""
-    with untrusted(path, "a manifest list"):
-        return _listed(io, path)
+    with translate_parse_errors(path, "a manifest list"):
+        return _decode_manifest_list(io, path)
 
 
-def _listed(io: FileIO, path: str) -> tuple[Manifest, ...]:
-    batch = check_list(decode(read_all(io, path), path)[0], path)
+def _decode_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
+    batch = check_manifest_list(decode(read_file(io, path), path)[0], path)
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     absent = [None] * batch.num_rows
     zero = [0] * batch.num_rows
@@ -118,7 +134,7 @@ def _listed(io: FileIO, path: str) -> tuple[Manifest, ...]:
         columns.get("min_sequence_number", zero),
         columns.get("added_snapshot_id", absent),
         *counts,
-        [_summaries(p) for p in columns.get("partitions", absent)],
+        [_parse_summaries(p) for p in columns.get("partitions", absent)],
         columns.get("key_metadata", absent),
         columns.get("first_row_id", absent),
         strict=True,
@@ -132,7 +148,7 @@ def read_entries(
     specs: Specs,
     *,
     detail: Collection[str] = (),
-    detail_where: Choice | None = None,
+    detail_where: EntryPredicate | None = None,
     live_only: bool = False,
     columns: Collection[int] | None = None,
     repeats_allowed: bool = False,
@@ -145,15 +161,15 @@ def read_entries(
     are live twice. The column `manifest` holds the ordinal of the
     manifest in the sequence given.
     """
-    specs = typed(io, specs, manifests)
+    specs = infer_partition_types(io, specs, manifests)
 
     def one(numbered: tuple[int, Manifest]) -> EntryTable:
-        with untrusted(numbered[1].file, "a manifest"):
+        with translate_parse_errors(numbered[1].file, "a manifest"):
             return entries_in(*numbered)
 
     def entries_in(ordinal: int, manifest: Manifest) -> EntryTable:
-        if _shows_tracked(manifest):
-            return leaf.read_view(
+        if _has_tracked_rows(manifest):
+            return leaf.read_leaf_entries(
                 io,
                 manifest,
                 specs,
@@ -164,93 +180,93 @@ def read_entries(
                 columns=columns,
                 repeats_allowed=repeats_allowed,
             )
-        opened = _opened(io, manifest, specs)
-        entries = _entries(opened, manifest, specs, ordinal, () if detail_where else detail)
+        opened = _open_manifest(io, manifest, specs)
+        entries = _decode_entries(opened, manifest, specs, ordinal, () if detail_where else detail)
         check_entries(manifest, entries)
         entries = entries.live() if live_only else entries
-        return _detailed(entries, opened, detail, detail_where(entries)) if detail_where else entries
+        return _with_details_where(entries, opened, detail, detail_where(entries)) if detail_where else entries
 
-    tables = in_threads(one, list(enumerate(manifests)), at_once(io, manifests))
-    return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _in_order(detail))
+    tables = map_in_threads(one, list(enumerate(manifests)), manifest_reader_count(io, manifests))
+    return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _detail_in_order(detail))
 
 
-def sift_entries(
+def read_matching_entries(
     io: FileIO,
     manifests: Sequence[Manifest],
     specs: Specs,
-    sieve: Sieve,
+    entry_filter: EntryFilter,
     *,
     detail: Collection[str] = (),
     columns: Collection[int] | None = None,
-) -> Sifted:
+) -> FilteredEntries:
     """The live data files of some manifests that a sieve keeps, with details of theirs.
 
     `detail`, `columns` and the column `manifest` mean what they mean to `read_entries`. Data files that are live twice
     are left to the caller to refuse.
     """
-    specs = typed(io, specs, manifests)
+    specs = infer_partition_types(io, specs, manifests)
 
-    def some(numbered: Sequence[tuple[int, Manifest]]) -> Chosen | Sifted:
+    def some(numbered: Sequence[tuple[int, Manifest]]) -> MatchingRows | FilteredEntries:
         ordinal, manifest = numbered[0]
-        with untrusted(", ".join(m.file for _, m in numbered), "a manifest"):
-            if can_sift(manifest):
-                return chosen_files(io, numbered, specs, sieve, detail, columns)
-            return _sifted(io, manifest, specs, ordinal, sieve, detail)
+        with translate_parse_errors(", ".join(m.file for _, m in numbered), "a manifest"):
+            if is_data_leaf(manifest):
+                return read_matching_rows(io, numbered, specs, entry_filter, detail, columns)
+            return _filter_manifest(io, manifest, specs, ordinal, entry_filter, detail)
 
-    leaves = [(at, m) for at, m in enumerate(manifests) if can_sift(m)]
-    alone = [[(at, m)] for at, m in enumerate(manifests) if not can_sift(m)]
-    threads = at_once(io, manifests)
-    found = in_threads(some, [*_together(leaves, threads), *alone], threads)
-    tracked = [f for f in found if isinstance(f, Chosen)]
-    others = [f for f in found if isinstance(f, Sifted)]
-    tables = [entries_of(tracked, manifests, specs, detail), *(f.entries for f in others if len(f.entries))]
+    leaves = [(at, m) for at, m in enumerate(manifests) if is_data_leaf(m)]
+    alone = [[(at, m)] for at, m in enumerate(manifests) if not is_data_leaf(m)]
+    threads = manifest_reader_count(io, manifests)
+    found = map_in_threads(some, [*_group_leaves(leaves, threads), *alone], threads)
+    tracked = [f for f in found if isinstance(f, MatchingRows)]
+    others = [f for f in found if isinstance(f, FilteredEntries)]
+    tables = [entries_from_leaves(tracked, manifests, specs, detail), *(f.entries for f in others if len(f.entries))]
     entries = EntryTable.concat([t for t in tables if len(t)] or tables[:1], specs)
     if tracked and others:
         entries = entries.take(np.argsort(entries.numpy("manifest"), kind="stable"))
-    considered = sum(f.live for f in tracked) + sum(f.considered for f in others)
-    return Sifted(entries, considered, sum(f.in_partitions for f in found))
+    considered = sum(f.live_count for f in tracked) + sum(f.live_count for f in others)
+    return FilteredEntries(entries, considered, sum(f.in_partitions for f in found))
 
 
-def _together(leaves: Sequence[tuple[int, Manifest]], threads: int) -> Iterator[list[tuple[int, Manifest]]]:
+def _group_leaves(leaves: Sequence[tuple[int, Manifest]], threads: int) -> Iterator[list[tuple[int, Manifest]]]:
     """Leaves to be looked at together: of one spec, so that what its partitions cannot tell is not asked.
 
     All together, as far as every thread has some.
     """
-    most = min(TOGETHER, -(-len(leaves) // threads))
+    most = min(MAX_LEAVES_AT_ONCE, -(-len(leaves) // threads))
     for spec_id in sorted({m.spec_id for _, m in leaves}):
         own = [(at, m) for at, m in leaves if m.spec_id == spec_id]
         yield from (own[at : at + most] for at in range(0, len(own), most))
 
 
-def _sifted(
-    io: FileIO, manifest: Manifest, specs: Specs, ordinal: int, sieve: Sieve, detail: Collection[str]
-) -> Sifted:
+def _filter_manifest(
+    io: FileIO, manifest: Manifest, specs: Specs, ordinal: int, entry_filter: EntryFilter, detail: Collection[str]
+) -> FilteredEntries:
     """What a sieve keeps of a manifest of entries, or of rows that lie in a root."""
-    if _shows_tracked(manifest):
-        entries = leaf.read_view(io, manifest, specs, ordinal, detail, live_only=True, repeats_allowed=True)
+    if _has_tracked_rows(manifest):
+        entries = leaf.read_leaf_entries(io, manifest, specs, ordinal, detail, live_only=True, repeats_allowed=True)
         considered = len(entries)
-        entries = entries.filter(pa.array(sieve.by_partition(entries)))
+        entries = entries.filter(pa.array(entry_filter.by_partition(entries)))
     else:
-        opened = _opened(io, manifest, specs)
-        entries = _entries(opened, manifest, specs, ordinal, ())
+        opened = _open_manifest(io, manifest, specs)
+        entries = _decode_entries(opened, manifest, specs, ordinal, ())
         check_entries(manifest, entries)
         entries = entries.live()
         considered = len(entries)
-        entries = entries.filter(pa.array(sieve.by_partition(entries)))
-        entries = _detailed(entries, opened, detail, np.ones(len(entries), bool))
+        entries = entries.filter(pa.array(entry_filter.by_partition(entries)))
+        entries = _with_details_where(entries, opened, detail, np.ones(len(entries), bool))
     in_partitions = len(entries)
-    if sieve.columns:
-        entries = entries.filter(pa.array(sieve.by_statistics(entries)))
-    return Sifted(entries, considered, in_partitions)
+    if entry_filter.columns:
+        entries = entries.filter(pa.array(entry_filter.by_statistics(entries)))
+    return FilteredEntries(entries, considered, in_partitions)
 
 
-def refuse_repeated(entries: EntryTable, manifests: Sequence[Manifest]) -> None:
+def refuse_repeated_files(entries: EntryTable, manifests: Sequence[Manifest]) -> None:
     """Refuse live entries of one snapshot that track a data file twice, where the version of the tree forbids it."""
-    if any(_shows_tracked(m) and not m.is_deletes for m in manifests):
-        refuse_twice_live(entries.of_content(Content.DATA), manifests)
+    if any(_has_tracked_rows(m) and not m.is_deletes for m in manifests):
+        refuse_files_tracked_twice(entries.of_content(Content.DATA), manifests)
 
 
-def _shows_tracked(manifest: Manifest) -> bool:
+def _has_tracked_rows(manifest: Manifest) -> bool:
     return manifest.leaf is not None and manifest.leaf.is_tracked
 
 
@@ -267,38 +283,38 @@ def read_manifest(
 
     `as_is` is for audits: entries that contradict the format are shown, not refused.
     """
-    specs = typed(io, specs, [manifest])
-    with untrusted(manifest.file, "a manifest"):
-        if _shows_tracked(manifest):
-            return leaf.read_view(io, manifest, specs, ordinal, detail, as_is=as_is)
-        entries = _entries(_opened(io, manifest, specs), manifest, specs, ordinal, detail)
+    specs = infer_partition_types(io, specs, [manifest])
+    with translate_parse_errors(manifest.file, "a manifest"):
+        if _has_tracked_rows(manifest):
+            return leaf.read_leaf_entries(io, manifest, specs, ordinal, detail, as_is=as_is)
+        entries = _decode_entries(_open_manifest(io, manifest, specs), manifest, specs, ordinal, detail)
         if not as_is:
             check_entries(manifest, entries)
         return entries
 
 
-def _opened(io: FileIO, manifest: Manifest, specs: Specs) -> Opened:
-    specs.require([manifest.spec_id], f"manifest {manifest.path}")
-    data = read_all(io, manifest.path)
+def _open_manifest(io: FileIO, manifest: Manifest, specs: Specs) -> OpenManifest:
+    specs.refuse_unknown_specs([manifest.spec_id], f"manifest {manifest.path}")
+    data = read_file(io, manifest.path)
     if len(data) < manifest.length:  # a file cut between two blocks is a valid Avro file with fewer entries
         raise CorruptFile(manifest.path, f"{manifest.length} bytes, as the manifest list says", f"{len(data)}")
     if not is_parquet(data):
         return open_avro(data, manifest.path)
-    table = open_by_id(data, manifest.path)
-    if is_tracked(set(table.below(()))):
+    table = open_id_table(data, manifest.path)
+    if is_tracked_schema(set(table.child_ids(()))):
         raise CorruptFile(manifest.path, "entries of an older version, as the list says", "tracked-file rows")
     return ParquetEntries(table)
 
 
-def _detailed(entries: EntryTable, opened: Opened, detail: Collection[str], chosen: Any) -> EntryTable:
+def _with_details_where(entries: EntryTable, opened: OpenManifest, detail: Collection[str], mask: Any) -> EntryTable:
     """The entries with the details of those chosen, and null for the others."""
-    names = _in_order(detail)
-    rows = np.flatnonzero(chosen)
-    found = _details(opened, entries.numpy("row")[rows], names)
+    names = _detail_in_order(detail)
+    rows = np.flatnonzero(mask)
+    found = _read_details(opened, entries.numpy("row")[rows], names)
     if len(rows) < len(entries):
         places = np.zeros(len(entries), np.int64)
         places[rows] = np.arange(len(rows))
-        found = found.take(pa.array(places, mask=~np.asarray(chosen)))
+        found = found.take(pa.array(places, mask=~np.asarray(mask)))
     return entries.with_columns(**{name: found.column(name) for name in names})
 
 
@@ -307,7 +323,7 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
 
     Only the entries given are decoded; the others of their manifests are stepped over.
     """
-    names = tuple(name for name in _in_order(detail) if not entries.has(name))
+    names = tuple(name for name in _detail_in_order(detail) if not entries.has(name))
     if not names or not len(entries):
         return entries.with_columns(**dict.fromkeys(names))
     ordinals, rows = entries.numpy("manifest"), entries.numpy("row")
@@ -317,21 +333,21 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
 
     def details(part: Any) -> pa.Table:
         manifest, own = manifests[ordinals[part[0]]], rows[part]
-        with untrusted(manifest.file, "a manifest"):
-            if _shows_tracked(manifest):
-                return leaf.details(io, manifest, entries.specs, own, contents[part], names)
-            return _details(_opened(io, manifest, entries.specs), own, names)
+        with translate_parse_errors(manifest.file, "a manifest"):
+            if _has_tracked_rows(manifest):
+                return leaf.read_leaf_details(io, manifest, entries.specs, own, contents[part], names)
+            return _read_details(_open_manifest(io, manifest, entries.specs), own, names)
 
-    pieces = in_threads(details, np.split(order, cuts), at_once(io, manifests))
+    pieces = map_in_threads(details, np.split(order, cuts), manifest_reader_count(io, manifests))
     found = pa.concat_tables(pieces)
     if (np.diff(order) < 0).any():
         found = found.take(pa.array(np.argsort(order)))
     return entries.with_columns(**{name: found.column(name) for name in names})
 
 
-def _details(opened: Opened, rows: np.ndarray[Any, Any], names: Sequence[str]) -> pa.Table:
+def _read_details(opened: OpenManifest, rows: np.ndarray[Any, Any], names: Sequence[str]) -> pa.Table:
     batch = opened.decode(Projection(frozenset(f"data_file.{name}" for name in names)), rows=rows)
-    files = _fields(batch.column("data_file")) if "data_file" in batch.schema.names else {}
+    files = _struct_fields(batch.column("data_file")) if "data_file" in batch.schema.names else {}
     columns = [
         files[n].cast(DETAIL.field(n).type) if n in files else pa.nulls(len(rows), DETAIL.field(n).type) for n in names
     ]
@@ -344,18 +360,20 @@ def _projection(detail: tuple[str, ...]) -> Projection:
     return Projection(frozenset([*_ENTRY_COLUMNS, *(f"data_file.{name}" for name in files)]))
 
 
-def _in_order(detail: Collection[str]) -> list[str]:
+def _detail_in_order(detail: Collection[str]) -> list[str]:
     return [name for name in DETAIL.names if name in set(detail)]
 
 
-def _entries(opened: Opened, manifest: Manifest, specs: Specs, ordinal: int, details: Collection[str]) -> EntryTable:
-    detail = _in_order(details)
+def _decode_entries(
+    opened: OpenManifest, manifest: Manifest, specs: Specs, ordinal: int, details: Collection[str]
+) -> EntryTable:
+    detail = _detail_in_order(details)
     batch = opened.decode(_projection(tuple(detail)))
     rows = batch.num_rows
     if "data_file" not in batch.schema.names or "status" not in batch.schema.names:
         raise CorruptFile(manifest.path, "a manifest of data_file entries", f"the fields {batch.schema.names}")
-    files = _fields(batch.column("data_file"))
-    check_fields(manifest, files)
+    files = _struct_fields(batch.column("data_file"))
+    check_manifest_fields(manifest, files)
     columns: dict[str, Any] = {name: files[name] for name in (*_FILE_COLUMNS, *detail) if name in files}
     columns |= {name: batch.column(name) for name in _ENTRY_COLUMNS if name in batch.schema.names}
     columns |= _partition(files.get("partition"), manifest, specs)
@@ -366,7 +384,7 @@ def _entries(opened: Opened, manifest: Manifest, specs: Specs, ordinal: int, det
     if "content" not in files:
         columns["content"] = np.full(rows, int(manifest.is_deletes), np.int8)  # v1 knows data files only
     try:
-        return EntryTable.from_columns(columns | _inherited(columns, manifest), specs, rows, detail)
+        return EntryTable.from_columns(columns | _inherited_values(columns, manifest), specs, rows, detail)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise CorruptFile(manifest.path, "fields of the types the format gives them", str(e)) from e
 
@@ -377,7 +395,7 @@ def _upper(names: pa.Array) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(encoded.indices, pc.utf8_upper(encoded.dictionary))
 
 
-def _fields(struct: pa.StructArray) -> dict[str, pa.Array]:
+def _struct_fields(struct: pa.StructArray) -> dict[str, pa.Array]:
     return {field.name: struct.field(i) for i, field in enumerate(struct.type)}
 
 
@@ -392,7 +410,7 @@ def _partition(tuples: pa.StructArray | None, manifest: Manifest, specs: Specs) 
         by_id = {f.field_id: tuples.field(i) for i, f in enumerate(spec.fields[: tuples.type.num_fields])}
     types = {u.column: u.arrow_type for u in specs.union}
     return {
-        name: _partition_column(by_id[field.field_id], types[name], manifest)
+        name: _cast_partition_values(by_id[field.field_id], types[name], manifest)
         for name, field in zip(names, spec.fields, strict=True)
         if field.field_id in by_id
     }
@@ -403,7 +421,7 @@ def _field_id(field: pa.Field) -> int | None:
     return None if raw is None else int(raw)
 
 
-def _partition_column(values: pa.Array, kind: pa.DataType, manifest: Manifest) -> pa.Array:
+def _cast_partition_values(values: pa.Array, kind: pa.DataType, manifest: Manifest) -> pa.Array:
     if pa.types.is_null(kind) or values.null_count == len(values):
         return pa.nulls(len(values), kind)  # a field that was dropped is null in the type of its source
     try:
@@ -412,7 +430,7 @@ def _partition_column(values: pa.Array, kind: pa.DataType, manifest: Manifest) -
         raise CorruptFile(manifest.path, f"partition values of type {kind}", f"{values.type} ({e})") from e
 
 
-def _inherited(columns: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
+def _inherited_values(columns: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
     status = columns["status"].to_numpy()
     # A manifest numbered 0 comes from v1: everything in it is as old as the table.
     may_inherit = pa.array(np.full(len(status), True) if manifest.sequence_number == 0 else status == Status.ADDED)
@@ -440,7 +458,7 @@ def _first_row_ids(columns: dict[str, Any], status: np.ndarray[Any, Any], manife
     return assigned if stated is None else pc.coalesce(stated, assigned)
 
 
-def _summaries(rows: list[dict[str, Any]] | None) -> tuple[FieldSummary, ...] | None:
+def _parse_summaries(rows: list[dict[str, Any]] | None) -> tuple[FieldSummary, ...] | None:
     if rows is None:
         return None
     return tuple(
@@ -456,7 +474,7 @@ def _old_name(count: str) -> str:
 
 def _inline_manifest(io: FileIO, path: str, snapshot: Snapshot) -> Manifest:
     """A manifest that a v1 snapshot names directly; what a manifest list would say comes from its own header."""
-    data = read_all(io, path)
+    data = read_file(io, path)
     header = read_header(data, path)
     try:
         spec_id = int(header.metadata.get("partition-spec-id", b"0"))

@@ -25,11 +25,11 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
 from neve.errors import TableError, UserError
 from neve.io.avro import encode
-from neve.io.files import write_new
-from neve.model.partition import Specs, arrow_type
+from neve.io.files import write_new_file
+from neve.model.partition import Specs, value_arrow_type
 from neve.model.pyiceberg_private import fields_by_id
-from neve.model.values import whole
-from neve.tree.avro_schemas import V3, entry_schema, list_schema
+from neve.model.values import combine_chunks
+from neve.tree.avro_schemas import V3, manifest_entry_schema, manifest_list_schema
 from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
 
 UNASSIGNED = -1
@@ -68,11 +68,11 @@ class ManifestContext:
     @cached_property
     def schemas(self) -> dict[int, dict[str, Any]]:
         """The Avro schema of a manifest of each spec."""
-        return {s: entry_schema(self.format_version, self.specs.partition_type(s)) for s in self.specs.by_id}
+        return {s: manifest_entry_schema(self.format_version, self.specs.partition_type(s)) for s in self.specs.by_id}
 
     def header(self, spec_id: int, is_deletes: bool) -> dict[str, bytes]:
         """The key-value pairs at the head of a manifest."""
-        schema = telling_schema(self.specs, spec_id)
+        schema = schema_for_spec(self.specs, spec_id)
         fields = [f.model_dump(by_alias=True, mode="json") for f in self.specs[spec_id].fields]
         pairs = {
             "schema": schema.model_dump_json(),
@@ -85,7 +85,7 @@ class ManifestContext:
         return {key: value.encode() for key, value in pairs.items()}
 
 
-def telling_schema(specs: Specs, spec_id: int) -> Schema:
+def schema_for_spec(specs: Specs, spec_id: int) -> Schema:
     """The newest schema that knows the most source columns of a spec; readers type the partition by it."""
     sources = [f.source_id for f in specs[spec_id].fields]
     return max(specs.schemas, key=lambda s: sum(i in fields_by_id(s) for i in sources))
@@ -93,13 +93,13 @@ def telling_schema(specs: Specs, spec_id: int) -> Schema:
 
 def write_manifests(io: FileIO, entries: EntryTable, context: ManifestContext) -> list[Manifest]:
     """Write entries to manifests, one or more per kind and spec, and return their rows for the manifest list."""
-    return [m for group in _groups(entries, context) for m in _write_group(io, group, context)]
+    return [m for group in _group_by_kind_and_spec(entries, context) for m in _write_group(io, group, context)]
 
 
-def _groups(entries: EntryTable, context: ManifestContext) -> Iterator[EntryTable]:
+def _group_by_kind_and_spec(entries: EntryTable, context: ManifestContext) -> Iterator[EntryTable]:
     if not len(entries):
         return
-    context.specs.require(entries.spec_ids(), "the files to write")
+    context.specs.refuse_unknown_specs(entries.spec_ids(), "the files to write")
     for contents in ((Content.DATA,), (Content.POSITION_DELETES, Content.EQUALITY_DELETES)):
         if len(kind := entries.of_content(*contents)):
             for _, group in kind.by_spec():
@@ -110,18 +110,18 @@ def _write_group(io: FileIO, group: EntryTable, context: ManifestContext) -> Ite
     data = encode_manifest(group, context)
     pieces = min(len(group), -(-len(data) // max(context.target_bytes, 1)))
     if pieces <= 1 or len(data) < context.target_bytes * 5 // 4:
-        yield publish(io, data, group, context)
+        yield store_manifest(io, data, group, context)
         return
     for rows in np.array_split(np.arange(len(group)), pieces):
         piece = group.take(rows)
-        yield publish(io, encode_manifest(piece, context), piece, context)
+        yield store_manifest(io, encode_manifest(piece, context), piece, context)
 
 
-def publish(io: FileIO, data: bytes, entries: EntryTable, context: ManifestContext) -> Manifest:
+def store_manifest(io: FileIO, data: bytes, entries: EntryTable, context: ManifestContext) -> Manifest:
     """Store an encoded manifest and describe it as a row of a manifest list."""
     path = context.new_path()
-    write_new(io, path, data)
-    return _describe(path, len(data), entries, context)
+    write_new_file(io, path, data)
+    return _build_manifest(path, len(data), entries, context)
 
 
 def encode_manifest(entries: EntryTable, context: ManifestContext) -> bytes:
@@ -146,29 +146,29 @@ def _record_batch(entries: EntryTable, schema: dict[str, Any], spec_id: int) -> 
     arrays = [_file_column(field, entries, spec_id, rows) for field in file_fields]
     files = pa.StructArray.from_arrays(arrays, names=[f["name"] for f in file_fields])
     outer = [f["name"] for f in schema["fields"] if f["name"] != "data_file"]
-    columns = [whole(entries[name].cast(pa.int32()) if name == "status" else entries[name]) for name in outer]
+    columns = [combine_chunks(entries[name].cast(pa.int32()) if name == "status" else entries[name]) for name in outer]
     return pa.RecordBatch.from_arrays([*columns, files], names=[*outer, "data_file"])
 
 
 def _file_column(field: dict[str, Any], entries: EntryTable, spec_id: int, rows: int) -> pa.Array:
     name = field["name"]
     if name == "partition":
-        return _tuple(entries, spec_id, [f["name"] for f in field["type"]["fields"]], rows)
+        return _partition_struct(entries, spec_id, [f["name"] for f in field["type"]["fields"]], rows)
     if name == "block_size_in_bytes":
         return pa.repeat(pa.scalar(_V1_BLOCK_SIZE, pa.int64()), rows)
     if name in DETAIL.names and not entries.has(name):
         return pa.nulls(rows, DETAIL.field(name).type)
-    column = whole(entries[name])
+    column = combine_chunks(entries[name])
     if name == "file_format":
         return column.cast(pa.string())
     return column.cast(pa.int32()) if name == "content" else column
 
 
-def _tuple(entries: EntryTable, spec_id: int, names: list[str], rows: int) -> pa.StructArray:
+def _partition_struct(entries: EntryTable, spec_id: int, names: list[str], rows: int) -> pa.StructArray:
     if not names:
         return pa.StructArray.from_buffers(pa.struct([]), rows, [None])
     fields = zip(entries.specs[spec_id].fields, entries.specs.columns(spec_id), strict=True)
-    columns = [whole(entries[c]) if not _is_void(f) else _nothing(entries.specs, f, rows) for f, c in fields]
+    columns = [combine_chunks(entries[c]) if not _is_void(f) else _nothing(entries.specs, f, rows) for f, c in fields]
     return pa.StructArray.from_arrays(columns, names=names)
 
 
@@ -178,10 +178,10 @@ def _is_void(field: PartitionField) -> bool:
 
 def _nothing(specs: Specs, field: PartitionField, rows: int) -> pa.Array:
     """The values of a field that was dropped: nulls, of the type its spec gives it now."""
-    return pa.nulls(rows, arrow_type(specs.result_type(field)))
+    return pa.nulls(rows, value_arrow_type(specs.result_type(field)))
 
 
-def _describe(path: str, length: int, entries: EntryTable, context: ManifestContext) -> Manifest:
+def _build_manifest(path: str, length: int, entries: EntryTable, context: ManifestContext) -> Manifest:
     status, counts = entries.numpy("status"), entries.numpy("record_count")
     files = np.bincount(status, minlength=5)
     rows = np.bincount(status, weights=counts, minlength=5).astype(np.int64)
@@ -209,10 +209,10 @@ def _describe(path: str, length: int, entries: EntryTable, context: ManifestCont
 def _partition_summaries(entries: EntryTable, spec_id: int) -> tuple[FieldSummary, ...]:
     fields = entries.specs.partition_type(spec_id).fields
     columns = entries.specs.columns(spec_id)
-    return tuple(_summary(entries[c], f) for c, f in zip(columns, fields, strict=True))
+    return tuple(_field_summary(entries[c], f) for c, f in zip(columns, fields, strict=True))
 
 
-def _summary(column: pa.ChunkedArray, field: NestedField) -> FieldSummary:
+def _field_summary(column: pa.ChunkedArray, field: NestedField) -> FieldSummary:
     floating = isinstance(field.field_type, FloatType | DoubleType)
     nan = pc.fill_null(pc.is_nan(column), False) if floating else None
     values = column.drop_null() if nan is None else column.filter(pc.invert(nan)).drop_null()
@@ -250,7 +250,7 @@ def assign_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[lis
     return assigned, next_row_id
 
 
-def write_list(
+def write_manifest_list(
     io: FileIO,
     path: str,
     manifests: Sequence[Manifest],
@@ -263,7 +263,7 @@ def write_list(
     codec: str = "deflate",
 ) -> None:
     """Write the manifest list of a snapshot; manifests of this commit take the snapshot's sequence number."""
-    schema = list_schema(format_version)
+    schema = manifest_list_schema(format_version)
     pairs = {
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
@@ -271,11 +271,13 @@ def write_list(
         **({"sequence-number": str(sequence_number)} if format_version > 1 else {}),
         **({"first-row-id": str(first_row_id)} if first_row_id is not None else {}),
     }
-    batch = _list_batch([_numbered(m, sequence_number) for m in manifests], [f["name"] for f in schema["fields"]])
-    write_new(io, path, encode(batch, schema, {k: v.encode() for k, v in pairs.items()}, codec))
+    batch = _manifest_list_batch(
+        [_with_sequence_number(m, sequence_number) for m in manifests], [f["name"] for f in schema["fields"]]
+    )
+    write_new_file(io, path, encode(batch, schema, {k: v.encode() for k, v in pairs.items()}, codec))
 
 
-def _numbered(manifest: Manifest, sequence_number: int) -> Manifest:
+def _with_sequence_number(manifest: Manifest, sequence_number: int) -> Manifest:
     if manifest.sequence_number != UNASSIGNED:
         return manifest
     oldest = sequence_number if manifest.min_sequence_number == UNASSIGNED else manifest.min_sequence_number
@@ -310,7 +312,7 @@ _LIST_COLUMNS: dict[str, tuple[pa.DataType, Callable[[Manifest], Any]]] = {
 }
 
 
-def _list_batch(manifests: Sequence[Manifest], names: Sequence[str]) -> pa.RecordBatch:
+def _manifest_list_batch(manifests: Sequence[Manifest], names: Sequence[str]) -> pa.RecordBatch:
     def column(name: str) -> pa.Array:
         if name == "partitions":
             return _summaries_array([m.partitions for m in manifests])
@@ -320,14 +322,14 @@ def _list_batch(manifests: Sequence[Manifest], names: Sequence[str]) -> pa.Recor
     return pa.RecordBatch.from_arrays([column(n) for n in names], names=list(names))
 
 
-def _summaries_array(all_of: Sequence[tuple[FieldSummary, ...] | None]) -> pa.Array:
+def _summaries_array(summaries_by_manifest: Sequence[tuple[FieldSummary, ...] | None]) -> pa.Array:
     offsets: list[int] = [0]
     flat: list[FieldSummary] = []
-    for summaries in all_of:
+    for summaries in summaries_by_manifest:
         flat.extend(summaries or ())
         offsets.append(len(flat))
     fields = ("contains_null", "contains_nan", "lower_bound", "upper_bound")
     columns = [pa.array([getattr(s, f) for s in flat], _SUMMARY_TYPE.field(f).type) for f in fields]
     items = pa.StructArray.from_arrays(columns, fields=list(_SUMMARY_TYPE))
-    mask = pa.array([s is None for s in all_of], pa.bool_())
+    mask = pa.array([s is None for s in summaries_by_manifest], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=mask)

@@ -25,11 +25,11 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from neve.catalog import (
     EmbeddedCatalog,
-    Fate,
     LostRace,
     MaybeSwapped,
     NeveCatalog,
     RequirementFailed,
+    SwapStatus,
     adopt_catalog,
     create_table,
     drop_table,
@@ -336,5 +336,5 @@ def test_a_metastore_says_how_a_swap_ended(glue: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr(glue, "_update_glue_table", land_and_break)
     with pytest.raises(MaybeSwapped, match="reset") as unknown:
         glue.swap(table, (), [SetPropertiesUpdate(updates={"b": "2"})])
-    assert glue.fate(unknown.value) is Fate.LANDED
+    assert glue.fate(unknown.value) is SwapStatus.LANDED
     assert load_table(glue, "db.t").properties["b"] == "2"

@@ -18,11 +18,11 @@ from servers import RestServer, rest_server
 from neve.catalog import (
     CatalogUnavailable,
     EmbeddedCatalog,
-    Fate,
     LostRace,
     MaybeSwapped,
     NeveCatalog,
     NotSwapped,
+    SwapStatus,
     create_table,
     drop_table,
     list_tables,
@@ -35,7 +35,7 @@ from neve.commit.actions import Append
 from neve.commit.outcome import Committed
 from neve.commit.protocol import commit
 from neve.errors import TableError, UnknownName, UserError
-from neve.model.metadata import TableMetadata, adopt
+from neve.model.metadata import TableMetadata, to_neve_metadata
 from neve.model.partition import Specs
 from neve.model.snapshots import AddSnapshot, Snapshot
 from neve.tree.entries import EntryTable
@@ -161,7 +161,7 @@ def test_a_server_error_is_unknown_and_the_snapshot_tells(
     on_commit(server, landing_then(server, fail) if lands else fail)
     with pytest.raises(MaybeSwapped, match=f"HTTP {status}") as unknown:
         catalog.swap(table, (), append(7, 1, **{"manifest-list": "s3://b/7.avro"}))
-    assert catalog.fate(unknown.value) is (Fate.LANDED if lands else Fate.OPEN)
+    assert catalog.swap_status(unknown.value) is (SwapStatus.LANDED if lands else SwapStatus.OPEN)
 
 
 @pytest.mark.parametrize("lands", [True, False])
@@ -172,7 +172,7 @@ def test_a_broken_connection_is_unknown(catalog: NeveCatalog, server: RestServer
     on_commit(server, landing_then(server, hang_up) if lands else hang_up)
     with pytest.raises(MaybeSwapped, match="ConnectionError") as unknown:
         catalog.swap(table, (), append(7, 1, **{"manifest-list": "s3://b/7.avro"}))
-    assert catalog.fate(unknown.value) is (Fate.LANDED if lands else Fate.OPEN)
+    assert catalog.swap_status(unknown.value) is (SwapStatus.LANDED if lands else SwapStatus.OPEN)
 
 
 def test_an_unreadable_answer_to_a_commit_is_unknown(catalog: NeveCatalog, server: RestServer, table: Table) -> None:
@@ -244,6 +244,6 @@ def test_a_version_4_tree_is_committed_and_read_over_rest(catalog: NeveCatalog) 
     files = EntryTable.from_columns({**columns, "file_path": paths, "file_size_in_bytes": 9}, specs, 2)
     assert isinstance(commit(catalog, made, Append(files)), Committed)
     table = catalog.load_table("db.v4")
-    snapshot = adopt(table.metadata).current_snapshot()
-    manifests = manifests_of(table.io, adopt(table.metadata), snapshot)
+    snapshot = to_neve_metadata(table.metadata).current_snapshot()
+    manifests = manifests_of(table.io, to_neve_metadata(table.metadata), snapshot)
     assert read_entries(table.io, manifests, specs)["file_path"].to_pylist() == paths

@@ -24,12 +24,12 @@ from sqlalchemy import create_engine, event
 from neve.catalog import (
     CatalogUnavailable,
     EmbeddedCatalog,
-    Fate,
     LostRace,
     MaybeSwapped,
     NeveCatalog,
     NotSwapped,
     RequirementFailed,
+    SwapStatus,
     create_table,
     list_tables,
     load_table,
@@ -230,9 +230,9 @@ def break_commit(catalog: Any, lands: bool) -> None:
     catalog.engine.dialect.do_commit = do_commit
 
 
-@pytest.mark.parametrize(("lands", "fate"), [(True, Fate.LANDED), (False, Fate.NEVER)])
+@pytest.mark.parametrize(("lands", "fate"), [(True, SwapStatus.LANDED), (False, SwapStatus.NEVER)])
 def test_a_lost_answer_is_unknown_until_the_table_is_asked(
-    table: Table, catalog: NeveCatalog, lands: bool, fate: Fate
+    table: Table, catalog: NeveCatalog, lands: bool, fate: SwapStatus
 ) -> None:
     break_commit(catalog, lands)
     with pytest.raises(MaybeSwapped, match="may be at file://") as unknown:
@@ -240,9 +240,9 @@ def test_a_lost_answer_is_unknown_until_the_table_is_asked(
     assert isinstance(unknown.value, CommitUnknown)
     assert isinstance(unknown.value, CommitStateUnknownException)
     assert unknown.value.location in metadata_files(table)
-    assert catalog.fate(unknown.value) is fate
+    assert catalog.swap_status(unknown.value) is fate
     catalog.swap(load_table(catalog, "db.t"), (), put("later", "1"))
-    assert catalog.fate(unknown.value) is fate  # also when others have moved on
+    assert catalog.swap_status(unknown.value) is fate  # also when others have moved on
     assert ("a" in load_table(catalog, "db.t").properties) == lands
 
 
@@ -253,7 +253,7 @@ def test_a_landed_swap_is_known_by_its_snapshot_when_the_log_has_forgotten_it(ca
         catalog.swap(table, (), snapshot_of(table, 7))
     for i in range(3):
         catalog.swap(load_table(catalog, "db.short"), (), put("i", str(i)))
-    assert catalog.fate(unknown.value) is Fate.LANDED
+    assert catalog.swap_status(unknown.value) is SwapStatus.LANDED
 
 
 def test_fate_is_open_when_it_cannot_be_known(catalog: NeveCatalog) -> None:
@@ -263,11 +263,11 @@ def test_fate_is_open_when_it_cannot_be_known(catalog: NeveCatalog) -> None:
         catalog.swap(table, (), put("a", "1"))
     for i in range(3):
         catalog.swap(load_table(catalog, "db.short"), (), put("i", str(i)))
-    assert catalog.fate(unknown.value) is Fate.OPEN  # the log no longer shows what followed the base
+    assert catalog.swap_status(unknown.value) is SwapStatus.OPEN  # the log no longer shows what followed the base
     catalog.drop_table("db.short")
-    assert catalog.fate(unknown.value) is Fate.OPEN
+    assert catalog.swap_status(unknown.value) is SwapStatus.OPEN
     create_table(catalog, "db.short", SCHEMA)
-    assert catalog.fate(unknown.value) is Fate.OPEN
+    assert catalog.swap_status(unknown.value) is SwapStatus.OPEN
 
 
 def test_the_stock_way_in_settles_a_lost_answer(table: Table, catalog: NeveCatalog) -> None:
@@ -312,8 +312,8 @@ def test_metadata_files_that_leave_the_log_are_named(catalog: NeveCatalog) -> No
     table = create_table(catalog, "db.short", SCHEMA, properties=properties)
     second = catalog.swap(table, (), put("i", "1"))
     third = catalog.swap(load_table(catalog, "db.short"), (), put("i", "2"))
-    assert second.retired == frozenset()
-    assert third.retired == {table.metadata_location}
+    assert second.retired_metadata_files == frozenset()
+    assert third.retired_metadata_files == {table.metadata_location}
 
 
 def test_missing_and_damaged_metadata_are_named(table: Table, catalog: NeveCatalog) -> None:

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import neve
 from neve.cli import app
-from neve.cli.console import Code, code_of
+from neve.cli.console import ExitCode, exit_code_of
 from neve.errors import CommitConflict, CommitUnknown, CorruptFile, MissingFile, UserError, WriteFailed
-from neve.ops.events import Event, Step, listening
+from neve.ops.events import Event, Step, subscribe
 from neve.ops.maintenance.maintain import Maintain, MaintenanceResult
 from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.ops.results import GroupResult, RewriteResult
@@ -25,16 +25,16 @@ from tests.cli.kit import Lake, unchanged
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (UserError("x"), Code.USAGE),
-        (CommitConflict("x"), Code.CONFLICT),
-        (CommitUnknown("x"), Code.FAILED),
-        (CorruptFile("p", "a", "b"), Code.FAILED),
-        (OSError("x"), Code.FAILED),
-        (KeyboardInterrupt(), Code.INTERRUPTED),
+        (UserError("x"), ExitCode.USAGE),
+        (CommitConflict("x"), ExitCode.CONFLICT),
+        (CommitUnknown("x"), ExitCode.FAILED),
+        (CorruptFile("p", "a", "b"), ExitCode.FAILED),
+        (OSError("x"), ExitCode.FAILED),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED),
     ],
 )
-def test_every_error_has_its_code(error: BaseException, code: Code):
-    assert code_of(error) is code
+def test_every_error_has_its_code(error: BaseException, code: ExitCode):
+    assert exit_code_of(error) is code
 
 
 def test_wrong_usage_and_wrong_input_are_one_kind(lake: Lake):
@@ -65,7 +65,7 @@ def test_a_lost_race_is_a_conflict(lake: Lake, spark):
         if event == Step("commit") and others:
             table.delete().where(f"id = {others.pop()}").execute()
 
-    with listening(meanwhile):
+    with subscribe(meanwhile):
         ran = lake.run("delete", "db.events", "--where", "id = 10", "--mode", "copy-on-write", code=3)
     assert "did not land" in ran.err and "Nothing was changed" in ran.err
     assert sorted(table.to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 10, 20, 21]

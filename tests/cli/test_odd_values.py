@@ -12,7 +12,7 @@ from rich.console import Console
 
 import neve
 from neve.cli.console import Screen
-from neve.display.terminal import arrow_table
+from neve.display.terminal import render_arrow_table
 from neve.errors import UserError
 from tests.cli.kit import Lake
 
@@ -21,7 +21,7 @@ TEN_THOUSAND = 2_932_897  # the days from 1970 to 10000-01-01
 
 def shown(table: pa.Table, width: int = 80) -> str:
     console = Console(width=width, record=True, file=StringIO())
-    console.print(arrow_table(table, "t", width=width))
+    console.print(render_arrow_table(table, "t", width=width))
     return console.export_text()
 
 
@@ -29,7 +29,7 @@ def test_columns_of_one_name_keep_their_values(capsys: pytest.CaptureFixture[str
     twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
     assert [cell.strip() for cell in shown(twice).splitlines()[4].strip("│").split("│")] == ["1", "2"]
     with pytest.raises(UserError, match="two columns are called 'a'"):
-        Screen(as_json=True).rows(twice, "t", 10)
+        Screen(as_json=True).print_rows(twice, "t", 10)
     assert capsys.readouterr().out == ""
 
 
@@ -43,12 +43,12 @@ def test_maps_with_nested_keys_are_shown_and_printed(capsys: pytest.CaptureFixtu
     kind = pa.map_(pa.struct([("a", pa.int32())]), pa.binary())
     table = pa.table({"m": pa.array([[({"a": 1}, b"\xff")]], kind)})
     assert "a=1=ff" in shown(table)
-    Screen(as_json=True).rows(table, "t", 10)
+    Screen(as_json=True).print_rows(table, "t", 10)
     assert json.loads(capsys.readouterr().out) == {"m": [{"key": {"a": 1}, "value": "ff"}]}
 
 
 def test_keys_that_are_bytes_are_hexadecimal(capsys: pytest.CaptureFixture[str]):
-    Screen(as_json=True).rows(pa.table({"m": pa.array([[(b"x", 1)]], pa.map_(pa.binary(), pa.int32()))}), "t", 10)
+    Screen(as_json=True).print_rows(pa.table({"m": pa.array([[(b"x", 1)]], pa.map_(pa.binary(), pa.int32()))}), "t", 10)
     assert json.loads(capsys.readouterr().out) == {"m": {"78": 1}}
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import neve
-from neve.cli.progress import Watch
+from neve.cli.progress import ProgressDisplay
 from neve.ops.events import Progress, Step
 from tests.cli.kit import Lake, unchanged
 from tests.cli.terminal import Terminal
@@ -60,18 +60,18 @@ class Clock:
         return self.now
 
 
-def counts(watch: Watch) -> str:
+def counts(watch: ProgressDisplay) -> str:
     return "   ".join(watch._counts())
 
 
 def test_the_rate_and_the_time_left_follow_the_bytes():
-    watch = Watch("Compacting", clock=Clock())
-    watch.told(Step("plan"))
-    assert watch.share is None
-    watch.told(
+    watch = ProgressDisplay("Compacting", clock=Clock())
+    watch.on_event(Step("plan"))
+    assert watch.fraction_done is None
+    watch.on_event(
         Progress(groups_done=1, groups=4, bytes_done=25_000_000, bytes=100_000_000, seconds=5, files_done=3, files=9)
     )
-    assert watch.share == 0.25 and watch._left(watch.share) == "0:15 left"
+    assert watch.fraction_done == 0.25 and watch._left(watch.share) == "0:15 left"
     assert "groups 1/4   files 3/9   25.0 MB of 100.0 MB   5.0 MB/s" in counts(watch)
     watch.told(Step("commit"))
     assert "groups 1/4" in counts(watch), "what was done stays in sight while it is committed"

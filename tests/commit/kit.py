@@ -37,7 +37,7 @@ from sqlalchemy.event import listen
 
 import neve
 from neve.catalog.sql import EmbeddedCatalog
-from neve.commit.actions import Action, Removed
+from neve.commit.actions import Action, RemovedFiles
 from neve.commit.environment import Environment
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected
 from neve.commit.protocol import commit
@@ -46,7 +46,7 @@ from neve.io.puffin import pack_vectors, read_vectors
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.snapshots import Snapshot
-from neve.plan.delete_index import attach
+from neve.plan.delete_index import match_deletes
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
 from neve.tree.read import manifests_of, read_entries
 
@@ -227,7 +227,7 @@ class Kit:
         data = entries.of_content(Content.DATA)
         deletes = entries.of_content(Content.POSITION_DELETES, Content.EQUALITY_DELETES)
         found: dict[str, set[str]] = {}
-        for pair in attach(data, deletes).to_pylist():
+        for pair in match_deletes(data, deletes).to_pylist():
             file, delete = (table["file_path"][pair[key]] for table, key in ((data, "file"), (deletes, "delete")))
             found.setdefault(name_of(file.as_py()), set()).add(name_of(delete.as_py()))
         return found
@@ -364,9 +364,9 @@ def plus(*tables: EntryTable) -> EntryTable:
     return EntryTable.concat(tables, tables[0].specs)
 
 
-def removed(*tables: EntryTable, manifests: Iterable[str] = ()) -> Removed:
+def removed(*tables: EntryTable, manifests: Iterable[str] = ()) -> RemovedFiles:
     """Files to be removed, known by their entries."""
-    return Removed(plus(*tables), manifests=tuple(manifests))
+    return RemovedFiles(plus(*tables), manifests=tuple(manifests))
 
 
 def name_of(path: str) -> str:

@@ -14,7 +14,7 @@ from neve.commit.actions import (
     Append,
     DeleteFiles,
     Overwrite,
-    Removed,
+    RemovedFiles,
     ReplacePartitions,
     RewriteFiles,
     RewriteManifests,
@@ -55,7 +55,7 @@ class TestRemoving:
         t = any_version
         t.ok(Append(t.data("a", "b")))
         first = t.head_id
-        t.ok(DeleteFiles(Removed.of(t.path("a"))))
+        t.ok(DeleteFiles(RemovedFiles.of(t.path("a"))))
         assert t.statuses() == {"a": "DELETED", "b": "EXISTING"}
         entries = t.entries()
         assert dict(zip(entries["status"].to_pylist(), entries["snapshot_id"].to_pylist(), strict=True)) == {
@@ -82,7 +82,7 @@ class TestRemoving:
         t = any_version
         t.ok(Append(t.data("a")))
         before, files = t.head_id, t.files_on_disk()
-        outcome = t.ok(DeleteFiles(Removed.of(t.path("nowhere"))))
+        outcome = t.ok(DeleteFiles(RemovedFiles.of(t.path("nowhere"))))
         assert outcome.snapshot_id is None and t.head_id == before
         assert t.files_on_disk() == files
 
@@ -102,7 +102,7 @@ class TestRemoving:
     def test_a_path_in_another_spelling_is_the_same_file(self, any_version: Kit):
         t = any_version
         t.ok(Append(t.data("a", "b")))
-        t.ok(DeleteFiles(Removed.of(t.path("a").removeprefix("file://")), must_exist=True))
+        t.ok(DeleteFiles(RemovedFiles.of(t.path("a").removeprefix("file://")), must_exist=True))
         assert t.names() == {"b"}
 
     def test_only_manifests_that_may_hold_the_partition_are_opened(

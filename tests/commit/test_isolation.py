@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.expressions import EqualTo
 
 from neve.commit.actions import Action, Append, DeleteFiles, Overwrite, ReplacePartitions, RewriteFiles, RowDelta
-from neve.commit.isolation import Command, Isolation, guarded, isolation_of
+from neve.commit.isolation import Isolation, RowCommand, isolation_of, with_conflict_checks
 from neve.commit.outcome import Check, Committed, Rejected
 from neve.model.properties import properties_of
 from tests.commit.kit import Kit, removed
@@ -18,34 +18,36 @@ EU = EqualTo("region", "eu")
 Made = Callable[[Kit, int | None], Action]
 
 
-def merge_on_read(command: Command) -> Callable[[Kit, int | None, Isolation], RowDelta]:
+def merge_on_read(command: RowCommand) -> Callable[[Kit, int | None, Isolation], RowDelta]:
     def make(t: Kit, start: int | None, isolation: Isolation) -> RowDelta:
-        copies = None if command is Command.DELETE else t.data("copy")
+        copies = None if command is RowCommand.DELETE else t.data("copy")
         delta = RowDelta(
             copies,
             t.positions("mine", of=t.data("a")),
-            referenced=frozenset([t.path("a")]),
+            referenced_data_files=frozenset([t.path("a")]),
             conflict_filter=EU,
             start_snapshot_id=start,
         )
-        return guarded(delta, command, isolation)
+        return with_conflict_checks(delta, command, isolation)
 
     return make
 
 
 def copy_on_write(t: Kit, start: int | None, isolation: Isolation) -> Overwrite:
     overwrite = Overwrite(t.data("copy"), removed(t.data("a")), conflict_filter=EU, start_snapshot_id=start)
-    return guarded(overwrite, Command.UPDATE, isolation)
+    return with_conflict_checks(overwrite, RowCommand.UPDATE, isolation)
 
 
 def replace_partition(t: Kit, start: int | None, isolation: Isolation) -> ReplacePartitions:
-    return guarded(ReplacePartitions(t.data("copy"), start_snapshot_id=start), Command.OVERWRITE, isolation)
+    return with_conflict_checks(
+        ReplacePartitions(t.data("copy"), start_snapshot_id=start), RowCommand.OVERWRITE, isolation
+    )
 
 
 COMMANDS = {
-    "delete": merge_on_read(Command.DELETE),
-    "update": merge_on_read(Command.UPDATE),
-    "merge": merge_on_read(Command.MERGE),
+    "delete": merge_on_read(RowCommand.DELETE),
+    "update": merge_on_read(RowCommand.UPDATE),
+    "merge": merge_on_read(RowCommand.MERGE),
     "copy-on-write": copy_on_write,
     "replace": replace_partition,
 }
@@ -116,26 +118,26 @@ def test_a_command_beside_another_commit(tmp_path: Path, command: str, other: st
 
 def test_the_table_says_which_level_a_command_has():
     properties = properties_of({"write.update.isolation-level": "snapshot"})
-    assert isolation_of(properties, Command.UPDATE) is Isolation.SNAPSHOT
-    assert isolation_of(properties, Command.DELETE) is Isolation.SERIALIZABLE
-    assert isolation_of(properties, Command.OVERWRITE) is Isolation.SERIALIZABLE
+    assert isolation_of(properties, RowCommand.UPDATE) is Isolation.SNAPSHOT
+    assert isolation_of(properties, RowCommand.DELETE) is Isolation.SERIALIZABLE
+    assert isolation_of(properties, RowCommand.OVERWRITE) is Isolation.SERIALIZABLE
 
 
-def elsewhere(t: Kit, start: int | None, isolation: Isolation, command: Command) -> RowDelta | Overwrite:
+def elsewhere(t: Kit, start: int | None, isolation: Isolation, command: RowCommand) -> RowDelta | Overwrite:
     """A change of file `a` by a command that also reads the rest of the table, in a subquery."""
-    if command is Command.DELETE:
+    if command is RowCommand.DELETE:
         deletes = t.positions("mine", of=t.data("a"))
         change: RowDelta | Overwrite = RowDelta(added_deletes=deletes, start_snapshot_id=start)
     else:
         change = Overwrite(t.data("copy"), removed(t.data("a")), start_snapshot_id=start)
-    return guarded(change, command, isolation, reads_itself=True)
+    return with_conflict_checks(change, command, isolation, reads_itself=True)
 
 
 @pytest.mark.parametrize("isolation", Isolation)
-@pytest.mark.parametrize("command", [Command.DELETE, Command.UPDATE])
+@pytest.mark.parametrize("command", [RowCommand.DELETE, RowCommand.UPDATE])
 @pytest.mark.parametrize("other", ["drop", "delete"])
 def test_what_a_subquery_read_must_not_have_been_deleted(
-    tmp_path: Path, other: str, command: Command, isolation: Isolation
+    tmp_path: Path, other: str, command: RowCommand, isolation: Isolation
 ):
     t = Kit.create(tmp_path)
     t.ok(Append(t.data("a")))

@@ -15,12 +15,20 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.update import AddPartitionSpecUpdate, AddSchemaUpdate, SetCurrentSchemaUpdate, SetDefaultSpecUpdate
 from pyiceberg.transforms import BucketTransform
 
-from neve.commit.actions import Append, DeleteFiles, Overwrite, Removed, ReplacePartitions, RewriteManifests, RowDelta
+from neve.commit.actions import (
+    Append,
+    DeleteFiles,
+    Overwrite,
+    RemovedFiles,
+    ReplacePartitions,
+    RewriteManifests,
+    RowDelta,
+)
 from neve.commit.outcome import Check
 from neve.errors import UnknownName
 from neve.model.partition import PartitionKey
 from neve.model.spec_evolution import evolved_spec
-from neve.plan.manifests import clustered
+from neve.plan.manifests import cluster_by_partition
 from neve.tree.entries import DETAIL, EntryTable, Manifest
 from neve.tree.read import read_entries
 from tests.commit.kit import SCHEMA, Kit, name_of, plus, removed
@@ -40,7 +48,7 @@ def live_in(t: Kit, manifests: Sequence[Manifest]) -> EntryTable:
 
 def rewriting(t: Kit, manifests: Sequence[Manifest], pieces: int = 1, **asked: Any) -> RewriteManifests:
     """The rewrite of manifests of one spec into some new ones."""
-    groups = clustered(live_in(t, manifests), manifests[0].spec_id, pieces, **asked)
+    groups = cluster_by_partition(live_in(t, manifests), manifests[0].spec_id, pieces, **asked)
     return RewriteManifests(frozenset(m.path for m in manifests), groups)
 
 
@@ -210,7 +218,7 @@ class TestMerging:
         t.ok(Append(t.data("z", "y")))
         assert len(t.manifests()) == 1
         assert order(t) == ["z", "y", "x", "w", *names], "newest first, inside a commit as given"
-        t.ok(DeleteFiles(Removed.of(t.path("w"), t.path("f000"))))
+        t.ok(DeleteFiles(RemovedFiles.of(t.path("w"), t.path("f000"))))
         assert [n for n in order(t) if n not in ("w", "f000")] == ["z", "y", "x", *(n for n in names if n != "f000")]
 
 

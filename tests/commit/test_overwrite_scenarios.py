@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, Or
 
-from neve.commit.actions import Append, DeleteFiles, Overwrite, Removed, ReplacePartitions, RewriteFiles, RowDelta
-from neve.commit.isolation import Command, Isolation, guarded
+from neve.commit.actions import Append, DeleteFiles, Overwrite, RemovedFiles, ReplacePartitions, RewriteFiles, RowDelta
+from neve.commit.isolation import Isolation, RowCommand, with_conflict_checks
 from neve.commit.outcome import Check
 from tests.commit.kit import Kit, plus, removed
 
@@ -99,10 +99,10 @@ class TestBesideOtherWriters:
     def test_overwrite_concurrent_append_matching(self, t: Kit):
         action = Overwrite(t.data("new"), row_filter=EU, start_snapshot_id=t.head_id)
         t.ok(Append(t.data("theirs", spec=1)))
-        serializable = guarded(action, Command.OVERWRITE, Isolation.SERIALIZABLE)
+        serializable = with_conflict_checks(action, RowCommand.OVERWRITE, Isolation.SERIALIZABLE)
         conflict = t.refused(serializable, Check.NEW_DATA)
         assert (conflict.files, conflict.snapshot_id, conflict.spec_ids) == ((t.path("theirs"),), t.head_id, (1,))
-        t.ok(guarded(action, Command.OVERWRITE, Isolation.SNAPSHOT))
+        t.ok(with_conflict_checks(action, RowCommand.OVERWRITE, Isolation.SNAPSHOT))
         assert t.names() == {"us1", "new"}, "the condition met what was there when it landed"
 
     def test_overwrite_concurrent_append_elsewhere(self, t: Kit):
@@ -170,7 +170,7 @@ class TestBesideOtherWriters:
 
     @pytest.mark.parametrize("by_path", [False, True])
     def test_overwrite_equality_delete_arrived_for_named_files(self, d: Kit, by_path: bool):
-        named = Removed.of(d.path("eu1")) if by_path else removed(d.data("eu1", ids=(0, 9)))
+        named = RemovedFiles.of(d.path("eu1")) if by_path else removed(d.data("eu1", ids=(0, 9)))
         asked = {"removed": named, "row_filter": None, "no_conflicting_data": False}
         start = d.head_id
         d.ok(RowDelta(added_deletes=d.equality("within", ids=(5, 200))))
@@ -187,7 +187,7 @@ class TestBesideOtherWriters:
         d.ok(RowDelta(added_deletes=d.equality("third", ids=(3, 3))))
         eu1 = removed(d.data("eu1", ids=(0, 9)))
         copied = Overwrite(d.data("new"), eu1, conflict_filter=ninth, start_snapshot_id=start)
-        refused = d.refused(guarded(copied, Command.UPDATE, isolation), Check.NEW_DELETES_FOR_FILES)
+        refused = d.refused(with_conflict_checks(copied, RowCommand.UPDATE, isolation), Check.NEW_DELETES_FOR_FILES)
         assert refused.files == (d.path("eu1"),)
 
     def test_overwrite_inherits_filter(self, t: Kit):
@@ -223,7 +223,7 @@ class TestWholeFileDeletes:
         d.ok(Append(d.data("eu2")))
         d.ok(RowDelta(added_deletes=plus(*(d.deletes(f"d-{n}", f) for n, f in (("eu", eu), ("us", us))))))
         d.ok(RowDelta(added_deletes=d.deletes("d-eu2", d.data("eu2"))))
-        d.ok(DeleteFiles(Removed.of(d.path("eu1"))))
+        d.ok(DeleteFiles(RemovedFiles.of(d.path("eu1"))))
         assert d.names() == {"eu2", "us1"}
         assert d.names(deletes=True) == {"d-eu2", "d-us"}, "only the deletes of the file that left"
         d.ok(DeleteFiles(row_filter=EU))
@@ -232,7 +232,7 @@ class TestWholeFileDeletes:
         assert d.summary()["total-delete-files"] == "1"
 
     def test_delete_by_path_missing(self, t: Kit):
-        paths = Removed.of(t.path("eu1"), t.path("never"))
+        paths = RemovedFiles.of(t.path("eu1"), t.path("never"))
         conflict = t.refused(DeleteFiles(paths, must_exist=True), Check.MISSING_FILES)
         assert conflict.files == (t.path("never"),)
         t.ok(DeleteFiles(paths))
@@ -244,7 +244,7 @@ class TestWholeFileDeletes:
         assert (t.names(branch="side"), t.names()) == ({"us1"}, {"eu1", "us1"})
         t.ok(DeleteFiles(row_filter=US))
         assert (t.names(branch="side"), t.names()) == ({"us1"}, {"eu1"})
-        t.ok(DeleteFiles(Removed.of(t.path("us1")), must_exist=True), branch="side")
+        t.ok(DeleteFiles(RemovedFiles.of(t.path("us1")), must_exist=True), branch="side")
         assert (t.names(branch="side"), t.names()) == (set(), {"eu1"})
 
 

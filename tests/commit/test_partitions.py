@@ -24,5 +24,5 @@ def test_uuid_bounds_of_writers_that_compare_signed_halves_do_not_hide_a_partiti
     value, lowest, highest = b"\x10" + bytes(15), b"\x80" + bytes(15), b"\x7f" + b"\xff" * 15
     members = EntryTable.from_columns({"spec_id": [0], "p1000": [value]}, SPECS, 1)
     elsewhere = manifest(b"\x20" + bytes(15), b"\x30" + bytes(15))
-    found = PartitionSet.of(members, SPECS).may_meet([manifest(lowest, highest), elsewhere])
+    found = PartitionSet.of(members, SPECS).may_match_manifests([manifest(lowest, highest), elsewhere])
     assert found.tolist() == [True, False]

@@ -11,10 +11,10 @@ import pytest
 from pyiceberg.table import Table
 
 from neve.catalog.sql import EmbeddedCatalog
-from neve.catalog.swap import CatalogUnavailable, Fate, LostRace, MaybeSwapped
+from neve.catalog.swap import CatalogUnavailable, LostRace, MaybeSwapped, SwapStatus
 from neve.commit.actions import Append, DeleteFiles, RewriteFiles, RowDelta
-from neve.commit.environment import Environment, Phase, wait_before
-from neve.commit.outcome import Check, Committed, Rejected, Unknown, require
+from neve.commit.environment import Environment, Phase, retry_wait_seconds
+from neve.commit.outcome import Check, Committed, Rejected, Unknown, require_committed
 from neve.errors import CommitConflict, CommitUnknown, TableError, UnsupportedFeature, UserError
 from neve.model.properties import properties_of
 from neve.tree.read import manifests_of
@@ -43,7 +43,7 @@ def orphans(t: Kit) -> set[str]:
     """Files on disk that no snapshot and no metadata log entry reaches."""
     needed = {t.table.metadata_location, *(e.metadata_file for e in t.metadata.metadata_log)}
     for snapshot in t.metadata.snapshots:
-        needed.add(snapshot.listing)
+        needed.add(snapshot.tree_root_location)
         needed |= {m.file for m in manifests_of(t.io, t.metadata, snapshot)}
     root = f"{t.location}/"
     return t.files_on_disk() - {path.removeprefix(root) for path in needed}
@@ -58,7 +58,7 @@ class Faulty:
         default_factory=list
     )  # how the next swaps go: ok, lands-lost, lands-unknown, unknown, down
     stale_reads: int = 0
-    fates: list[Fate] = field(default_factory=list)
+    fates: list[SwapStatus] = field(default_factory=list)
     seen: Table | None = None
     unreadable: bool = False  # once a swap was asked for
 
@@ -83,8 +83,8 @@ class Faulty:
         location = done.metadata_location if done else "file:///nowhere.metadata.json"
         raise MaybeSwapped("No answer.", table.name(), table.metadata, table.metadata_location, location, updates)
 
-    def fate(self, unknown: MaybeSwapped) -> Fate:
-        return self.fates.pop(0) if self.fates else self.real.fate(unknown)
+    def fate(self, unknown: MaybeSwapped) -> SwapStatus:
+        return self.fates.pop(0) if self.fates else self.real.swap_status(unknown)
 
 
 class TestLostRaces:
@@ -154,13 +154,13 @@ class TestLostRaces:
 
     def test_waits_double_up_to_the_limit(self):
         properties = properties_of({"commit.retry.min-wait-ms": "100", "commit.retry.max-wait-ms": "500"})
-        assert [wait_before(n, properties, 1000, 1.0) for n in (1, 2, 3, 4, 5)] == [0.1, 0.2, 0.4, 0.5, 0.5]
-        assert wait_before(1, properties, 1000, 0.0) == 0.05
-        assert wait_before(5000, properties, 1000, 1.0) == 0.5
+        assert [retry_wait_seconds(n, properties, 1000, 1.0) for n in (1, 2, 3, 4, 5)] == [0.1, 0.2, 0.4, 0.5, 0.5]
+        assert retry_wait_seconds(1, properties, 1000, 0.0) == 0.05
+        assert retry_wait_seconds(5000, properties, 1000, 1.0) == 0.5
 
     def test_waits_follow_how_long_an_attempt_takes(self):
-        assert wait_before(9, properties_of({}), 30, 1.0) == 0.24
-        assert wait_before(9, properties_of({}), 0, 1.0) == 0.1
+        assert retry_wait_seconds(9, properties_of({}), 30, 1.0) == 0.24
+        assert retry_wait_seconds(9, properties_of({}), 0, 1.0) == 0.1
 
     def test_a_table_that_states_no_retries_is_patient(self):
         assert (properties_of({}).commit_retries, properties_of({"commit.retry.num-retries": "4"}).commit_retries) == (
@@ -187,17 +187,17 @@ class TestLostAnswers:
 
     def test_a_swap_that_nobody_can_tell_about_keeps_every_file(self, t: Kit):
         waits: list[float] = []
-        faulty = Faulty(t.catalog, ["unknown"], fates=[Fate.OPEN] * 9)
+        faulty = Faulty(t.catalog, ["unknown"], fates=[SwapStatus.OPEN] * 9)
         outcome = self.commit(t, faulty, environment=replace(t.environment, sleep=waits.append))
         assert isinstance(outcome, Unknown)
         assert t.names() == {"a"}
         assert len(orphans(t)) == 2, "the manifest and the list may be needed yet"
         assert waits == [1.0, 2.0, 4.0], "it looked four times, by the properties of status checks"
         with pytest.raises(CommitUnknown, match=str(outcome.snapshot_id)):
-            require(outcome)
+            require_committed(outcome)
 
     def test_an_answer_found_late_counts(self, t: Kit):
-        outcome = self.commit(t, Faulty(t.catalog, ["lands-unknown"], fates=[Fate.OPEN]))
+        outcome = self.commit(t, Faulty(t.catalog, ["lands-unknown"], fates=[SwapStatus.OPEN]))
         assert isinstance(outcome, Committed) and t.names() == {"a", "mine"}
 
     @pytest.mark.parametrize("stale_reads", [0, 1, 2, 3])
@@ -259,10 +259,10 @@ class TestErrors:
     def test_rejections_become_errors_of_the_right_kind(self, t: Kit):
         wrong_input = t.commit(Append(t.data("x").with_columns(spec_id=99)))
         with pytest.raises(UserError, match="spec 99"):
-            require(wrong_input, "append")
+            require_committed(wrong_input, "append")
         gone = t.commit(RewriteFiles(removed(t.data("never")), t.data("x")))
         with pytest.raises(CommitConflict, match=r"never.parquet") as caught:
-            require(gone, "compaction")
+            require_committed(gone, "compaction")
         assert caught.value.conflicts[0].rule is Check.MISSING_FILES
 
     def test_a_change_the_catalog_cannot_make_is_not_tried_again(self, t: Kit, monkeypatch: pytest.MonkeyPatch):
@@ -308,7 +308,7 @@ class TestOwnedFiles:
         assert orphans(t) == set()
 
     def test_they_stay_when_nobody_can_tell(self, t: Kit, mine: str):
-        assert isinstance(self.commit(t, mine, Faulty(t.catalog, ["unknown"], fates=[Fate.OPEN] * 9)), Unknown)
+        assert isinstance(self.commit(t, mine, Faulty(t.catalog, ["unknown"], fates=[SwapStatus.OPEN] * 9)), Unknown)
         assert t.io.new_input(mine).exists()
 
     def test_they_stay_when_the_swap_dies(self, t: Kit, mine: str, monkeypatch: pytest.MonkeyPatch):

@@ -9,7 +9,7 @@ import pytest
 
 from neve.commit.actions import Append, RewriteFiles, RowDelta
 from neve.commit.environment import Phase
-from neve.commit.isolation import Command, Isolation, guarded
+from neve.commit.isolation import Isolation, RowCommand, with_conflict_checks
 from neve.commit.outcome import Check
 from tests.commit.kit import Kit, plus, removed
 from tests.commit.test_protocol import during
@@ -26,10 +26,10 @@ def delete(t: Kit, name: str, start: int | None, positions: list[int], of: str =
     file = t.data(of, **spec)
     delta = RowDelta(
         added_deletes=t.vector(name, file, positions),
-        referenced=frozenset([t.path(of)]),
+        referenced_data_files=frozenset([t.path(of)]),
         start_snapshot_id=start,
     )
-    return guarded(delta, Command.DELETE, Isolation.SNAPSHOT)
+    return with_conflict_checks(delta, RowCommand.DELETE, Isolation.SNAPSHOT)
 
 
 def test_two_deletes_of_one_file_are_both_done(t: Kit):

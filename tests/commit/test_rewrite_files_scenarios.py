@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from neve.commit.actions import Append, DeleteFiles, Overwrite, Removed, RewriteFiles, RowDelta
+from neve.commit.actions import Append, DeleteFiles, Overwrite, RemovedFiles, RewriteFiles, RowDelta
 from neve.commit.environment import Phase
 from neve.commit.outcome import Check, Rejected
 from neve.tree.entries import EntryTable
@@ -25,7 +25,7 @@ def test_rewrite_empty_table(any_version: Kit):
     t = any_version
     t.refused(RewriteFiles(), Check.ARGUMENTS)
     t.refused(RewriteFiles(added_data=t.data("b")), Check.ARGUMENTS)
-    for gone in (removed(t.data("a")), Removed.of(t.path("a"))):
+    for gone in (removed(t.data("a")), RemovedFiles.of(t.path("a"))):
         conflict = t.refused(RewriteFiles(gone, t.data("b")), Check.MISSING_FILES)
         assert (conflict.files, conflict.snapshot_id) == ((t.path("a"),), None)
     assert t.head() is None
@@ -120,7 +120,7 @@ def test_rewrite_keeps_old_number(grown_with_delete_entries: Kit):
 def test_rewrite_missing_file(any_version: Kit):
     t = any_version
     t.ok(Append(t.data("a")))
-    for gone in (removed(t.data("a"), t.data("never")), Removed.of(t.path("a"), t.path("never"))):
+    for gone in (removed(t.data("a"), t.data("never")), RemovedFiles.of(t.path("a"), t.path("never"))):
         action = RewriteFiles(gone, t.data("b"), start_snapshot_id=t.head_id)
         conflict = t.refused(action, Check.MISSING_FILES)
         assert (conflict.files, conflict.snapshot_id) == ((t.path("never"),), t.head_id)

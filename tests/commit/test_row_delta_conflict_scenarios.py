@@ -17,14 +17,14 @@ from neve.commit.actions import (
     Append,
     DeleteFiles,
     Overwrite,
-    Removed,
+    RemovedFiles,
     ReplacePartitions,
     RewriteFiles,
     RewriteManifests,
     RowDelta,
 )
-from neve.commit.isolation import Command, Isolation, guarded
-from neve.commit.outcome import Check, require
+from neve.commit.isolation import Isolation, RowCommand, with_conflict_checks
+from neve.commit.outcome import Check, require_committed
 from neve.errors import CommitConflict, UnknownName, UserError
 from neve.plan.delete_index import PATH_FIELD_ID
 from neve.tree.entries import EntryTable
@@ -32,7 +32,7 @@ from tests.commit.kit import Kit, name_of, plus, removed
 
 EU, US = EqualTo("region", "eu"), EqualTo("region", "us")
 SERIALIZABLE, SNAPSHOT = Isolation.SERIALIZABLE, Isolation.SNAPSHOT
-COMMANDS = (Command.DELETE, Command.MERGE)  # updates are checked as merges are
+COMMANDS = (RowCommand.DELETE, RowCommand.MERGE)  # updates are checked as merges are
 
 
 @pytest.fixture
@@ -48,13 +48,15 @@ def delta(t: Kit, start: int | None, *, name: str = "mine", of: EntryTable | Non
     file = t.data("eu1") if of is None else of
     asked.setdefault("conflict_filter", EU)
     referenced = frozenset(file["file_path"].to_pylist())
-    return RowDelta(added_deletes=t.deletes(name, file), referenced=referenced, start_snapshot_id=start, **asked)
+    return RowDelta(
+        added_deletes=t.deletes(name, file), referenced_data_files=referenced, start_snapshot_id=start, **asked
+    )
 
 
-def command(t: Kit, start: int | None, kind: Command, isolation: Isolation, **asked: Any) -> RowDelta:
+def command(t: Kit, start: int | None, kind: RowCommand, isolation: Isolation, **asked: Any) -> RowDelta:
     """The same as a command commits it: an update or a merge also writes new rows."""
-    copies = {} if kind is Command.DELETE else {"added_data": t.new("copy")}
-    return guarded(delta(t, start, **copies, **asked), kind, isolation)
+    copies = {} if kind is RowCommand.DELETE else {"added_data": t.new("copy")}
+    return with_conflict_checks(delta(t, start, **copies, **asked), kind, isolation)
 
 
 def refused_for_required_file(t: Kit, start: int | None) -> None:
@@ -94,8 +96,8 @@ def test_required_file_removed_by_delete_default(grown_with_delete_entries: Kit)
     start, us1 = t.head_id, t.data("us1", region="us")
     t.ok(DeleteFiles(removed(t.data("eu1"))))
     t.ok(DeleteFiles(row_filter=US))
-    t.ok(command(t, start, Command.DELETE, SERIALIZABLE))
-    t.ok(command(t, start, Command.DELETE, SERIALIZABLE, name="other", of=us1, conflict_filter=US))
+    t.ok(command(t, start, RowCommand.DELETE, SERIALIZABLE))
+    t.ok(command(t, start, RowCommand.DELETE, SERIALIZABLE, name="other", of=us1, conflict_filter=US))
     assert t.names() == {"eu2"} and t.attached() == {}
 
 
@@ -103,7 +105,7 @@ def test_required_file_removed_by_delete_strict(grown: Kit):
     t = grown
     start = t.head_id
     t.ok(DeleteFiles(removed(t.data("eu1"))))
-    strict = [command(t, start, kind, level) for kind in (Command.UPDATE, Command.MERGE) for level in Isolation]
+    strict = [command(t, start, kind, level) for kind in (RowCommand.UPDATE, RowCommand.MERGE) for level in Isolation]
     for action in (delta(t, start, check_deleted_files=True), *strict):
         conflict = t.refused(action, Check.REQUIRED_FILES)
         assert (conflict.files, conflict.snapshot_id) == ((t.path("eu1"),), t.head_id)
@@ -116,7 +118,7 @@ def test_required_file_removed_before_start(grown_with_delete_entries: Kit):
     start = t.head_id
     t.ok(Append(t.new("us2", region="us")))
     t.refused(delta(t, before), Check.REQUIRED_FILES)
-    t.ok(command(t, start, Command.MERGE, SERIALIZABLE))
+    t.ok(command(t, start, RowCommand.MERGE, SERIALIZABLE))
 
 
 def test_required_file_outside_filter(grown_with_delete_entries: Kit):
@@ -147,8 +149,8 @@ def test_new_data_matching_filter_snapshot(grown: Kit):
     t = grown
     start = t.head_id
     t.ok(Append(t.new("eu3")))
-    t.ok(command(t, start, Command.UPDATE, SNAPSHOT))
-    t.ok(command(t, start, Command.DELETE, SNAPSHOT, name="other", of=t.data("eu2")))
+    t.ok(command(t, start, RowCommand.UPDATE, SNAPSHOT))
+    t.ok(command(t, start, RowCommand.DELETE, SNAPSHOT, name="other", of=t.data("eu2")))
     assert t.attached() == {"eu1": {"mine"}, "eu2": {"other"}}
 
 
@@ -158,7 +160,7 @@ def test_new_data_not_matching_filter(grown: Kit):
     t.ok(Append(plus(t.data("us2", region="us"), t.data("us3", region="us", spec=1), t.data("none", region=None))))
     t.ok(Append(t.data("wide", spec=2, ids=(0, 9))))
     by_both = EU & GreaterThan("id", 9)
-    t.ok(command(t, start, Command.MERGE, SERIALIZABLE, conflict_filter=by_both))
+    t.ok(command(t, start, RowCommand.MERGE, SERIALIZABLE, conflict_filter=by_both))
     assert t.attached() == {"eu1": {"mine"}}
 
 
@@ -181,12 +183,12 @@ def test_concurrent_deletes_disjoint(grown: Kit):
     theirs = RowDelta(
         t.new("us2", region="us"),
         plus(t.deletes("theirs", us1), t.equality("e", region="us")),
-        referenced=frozenset([t.path("us1")]),
+        referenced_data_files=frozenset([t.path("us1")]),
         conflict_filter=US,
         start_snapshot_id=start,
     )
-    t.ok(guarded(theirs, Command.MERGE, SERIALIZABLE))
-    t.ok(command(t, start, Command.MERGE, SERIALIZABLE))
+    t.ok(with_conflict_checks(theirs, RowCommand.MERGE, SERIALIZABLE))
+    t.ok(command(t, start, RowCommand.MERGE, SERIALIZABLE))
     assert t.attached() == {"us1": {"theirs", "e"}, "eu1": {"mine"}}
     assert (t.summary()["total-data-files"], t.summary()["total-delete-files"]) == ("5", "3")
 
@@ -201,7 +203,7 @@ def test_start_not_ancestor(grown: Kit):
         conflict = t.refused(delta(t, start), Check.ANCESTRY)
         assert conflict.snapshot_id == start and str(start) in conflict.message
         with pytest.raises(UserError, match="not in the history of 'main'"):
-            require(t.commit(delta(t, start)))
+            require_committed(t.commit(delta(t, start)))
     t.ok(delta(t, side), branch="side")
     t.ok(delta(t, shared))
 
@@ -231,14 +233,14 @@ def test_history_expired(grown: Kit):
     actions = (
         delta(t, start),
         delta(t, None),
-        command(t, start, Command.MERGE, SERIALIZABLE),
+        command(t, start, RowCommand.MERGE, SERIALIZABLE),
         RowDelta(t.new("eu4"), start_snapshot_id=start),
     )
     for action in actions:
         conflict = t.refused(action, Check.HISTORY)
         assert conflict.snapshot_id == t.head_id and "expired" in conflict.message
     with pytest.raises(CommitConflict, match="Plan it again"):
-        require(t.commit(delta(t, start)))
+        require_committed(t.commit(delta(t, start)))
     t.ok(delta(t, t.head_id, of=t.data("eu2")))
 
 
@@ -248,8 +250,8 @@ def test_remove_and_delete_same_file(grown: Kit):
     deletes = t.deletes("d", eu1)
     both = [
         RowDelta(added_deletes=deletes, removed_data=removed(eu1)),
-        RowDelta(t.new("eu3"), deletes, removed_data=Removed.of(t.path("eu1"), t.path("eu2"))),
-        RowDelta(t.new("eu3"), removed_data=removed(eu1), referenced=frozenset([t.path("eu1")])),
+        RowDelta(t.new("eu3"), deletes, removed_data=RemovedFiles.of(t.path("eu1"), t.path("eu2"))),
+        RowDelta(t.new("eu3"), removed_data=removed(eu1), referenced_data_files=frozenset([t.path("eu1")])),
     ]
     if t.metadata.format_version == 2:
         path = [{"key": PATH_FIELD_ID, "value": t.path("eu1").encode()}]
@@ -258,7 +260,7 @@ def test_remove_and_delete_same_file(grown: Kit):
     for action in both:
         assert t.refused(action, Check.SELF_REFERENCE).files == (t.path("eu1"),)
     with pytest.raises(UserError):
-        require(t.commit(both[0]))
+        require_committed(t.commit(both[0]))
     t.ok(RowDelta(added_deletes=deletes, removed_data=removed(t.data("eu2"))))
 
 
@@ -268,7 +270,7 @@ def test_removed_file_got_new_deletes(grown: Kit):
     for theirs in (t.deletes("p", eu1), t.equality("e"), t.equality("everywhere", spec=2)):
         copy = {"added_data": t.new("copy"), "start_snapshot_id": t.head_id, "conflict_filter": US}
         t.ok(RowDelta(added_deletes=theirs))
-        for gone in (removed(eu1), Removed.of(t.path("eu1"))):
+        for gone in (removed(eu1), RemovedFiles.of(t.path("eu1"))):
             asked = RowDelta(**copy, removed_data=gone, no_conflicting_deletes=True)
             conflict = t.refused(asked, Check.NEW_DELETES_FOR_FILES)
             assert (conflict.files, conflict.snapshot_id) == ((t.path("eu1"),), t.head_id)
@@ -276,8 +278,8 @@ def test_removed_file_got_new_deletes(grown: Kit):
     assert t.names() == {"eu2", "us1", "copy"}
 
 
-@pytest.mark.parametrize("kind", [Command.DELETE, Command.MERGE])
-def test_both_rewrite_same_delete_file(tmp_path: Path, kind: Command):
+@pytest.mark.parametrize("kind", [RowCommand.DELETE, RowCommand.MERGE])
+def test_both_rewrite_same_delete_file(tmp_path: Path, kind: RowCommand):
     t = Kit.create(tmp_path, 2)
     t.ok(Append(t.data("eu1", "eu2")))
     old = t.positions("old", of=t.data("eu1"), rows=3)
@@ -285,7 +287,7 @@ def test_both_rewrite_same_delete_file(tmp_path: Path, kind: Command):
     start = t.head_id
     first, second = (command(t, start, kind, SNAPSHOT, name=n, removed_deletes=removed(old)) for n in ("one", "two"))
     t.ok(first)
-    if kind is Command.MERGE:
+    if kind is RowCommand.MERGE:
         assert t.refused(second, Check.NEW_DELETES).files == (t.path("one"),)
         conflict = t.refused(replace(second, no_conflicting_deletes=False), Check.MISSING_FILES)
         assert (conflict.files, conflict.snapshot_id) == ((t.path("old"),), t.head_id)
@@ -310,7 +312,7 @@ def test_manifests_rewritten_meanwhile(grown: Kit):
     merge = command(
         t,
         start,
-        Command.MERGE,
+        RowCommand.MERGE,
         SERIALIZABLE,
         removed_data=removed(gone["eu2"], manifests=known),
         removed_deletes=removed(gone["old"], manifests=known),
@@ -328,7 +330,7 @@ def test_delta_vs_compaction_with_number(grown: Kit, first: str):
         removed(t.data("eu1", "eu2")), t.data("eu9", rows=20), data_sequence_number=number, start_snapshot_id=start
     )
     upsert = RowDelta(t.new("eu3"), t.equality("e"), start_snapshot_id=start, conflict_filter=EU)
-    upsert = guarded(upsert, Command.MERGE, SERIALIZABLE)
+    upsert = with_conflict_checks(upsert, RowCommand.MERGE, SERIALIZABLE)
     for action in (upsert, compaction) if first == "delta" else (compaction, upsert):
         t.ok(action)
     assert t.names() == {"eu9", "us1", "eu3"}
@@ -341,7 +343,7 @@ def test_delta_vs_compaction_position(grown: Kit):
     copy = t.data("eu9", rows=20)
     t.ok(RewriteFiles(removed(t.data("eu1", "eu2")), copy, data_sequence_number=number, start_snapshot_id=start))
     named_by_itself = RowDelta(added_deletes=t.deletes("mine", t.data("eu1")), start_snapshot_id=start)
-    for action in (delta(t, start), named_by_itself, command(t, start, Command.MERGE, SNAPSHOT)):
+    for action in (delta(t, start), named_by_itself, command(t, start, RowCommand.MERGE, SNAPSHOT)):
         conflict = t.refused(action, Check.REQUIRED_FILES)
         assert (conflict.files, conflict.snapshot_id) == ((t.path("eu1"),), t.head_id)
     t.ok(delta(t, start, of=t.data("us1", region="us")))
@@ -383,7 +385,7 @@ def test_concurrent_vectors_same_file(v3: Kit):
     for second in seconds:
         conflict = t.refused(second, Check.NEW_VECTORS)
         assert (conflict.files, conflict.snapshot_id, conflict.spec_ids) == ((t.path("eu1"),), found_in, (0,))
-    merge = command(t, start, Command.MERGE, SNAPSHOT)
+    merge = command(t, start, RowCommand.MERGE, SNAPSHOT)
     t.refused(merge, Check.NEW_DELETES)
     assert t.attached() == {"eu1": {"theirs"}}
 
@@ -392,7 +394,7 @@ def test_concurrent_vectors_other_partition(v3: Kit):
     t = v3
     start = t.head_id
     t.ok(delta(t, start, name="theirs", of=t.data("us1", region="us"), conflict_filter=US))
-    t.ok(command(t, start, Command.MERGE, SERIALIZABLE))
+    t.ok(command(t, start, RowCommand.MERGE, SERIALIZABLE))
     assert t.attached() == {"us1": {"theirs"}, "eu1": {"mine"}}
 
 
@@ -439,7 +441,7 @@ def test_duplicate_vectors_mismatch(v3: Kit):
         conflict = t.refused(action, Check.ARGUMENTS)
         assert conflict.files == (t.path("eu1"),) and what in conflict.message
         with pytest.raises(UserError):
-            require(t.commit(action))
+            require_committed(t.commit(action))
 
 
 def test_case_insensitive_filter(grown: Kit):

@@ -11,7 +11,7 @@ import pytest
 
 from neve.commit.actions import Append, DeleteFiles, RewriteFiles, RowDelta
 from neve.commit.environment import Phase
-from neve.commit.outcome import Check, Rejected, require
+from neve.commit.outcome import Check, Rejected, require_committed
 from neve.errors import UserError
 from neve.tree.entries import EntryTable, Manifest
 from tests.commit.kit import Kit, name_of, plus, removed
@@ -219,7 +219,7 @@ def test_unknown_spec_rejected(any_version: Kit):
         outcome = t.commit(delta)
         assert outcome.written == frozenset() and outcome.attempts == 1, "nothing was written to be removed again"
         with pytest.raises(UserError, match="99"):
-            require(outcome)
+            require_committed(outcome)
 
 
 def test_position_deletes_on_v1_rejected(tmp_path: Path):

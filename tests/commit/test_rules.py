@@ -14,7 +14,7 @@ from neve.commit.actions import (
     Append,
     DeleteFiles,
     Overwrite,
-    Removed,
+    RemovedFiles,
     ReplacePartitions,
     RewriteFiles,
     RowDelta,
@@ -148,7 +148,10 @@ class TestCNoNewDeletesForRemovedFiles:
         start = t.head_id
         t.ok(RowDelta(added_deletes=t.deletes("d", t.data("eu1"))))
         delta = RowDelta(
-            t.data("eu2"), removed_data=Removed.of(t.path("eu1")), start_snapshot_id=start, no_conflicting_deletes=True
+            t.data("eu2"),
+            removed_data=RemovedFiles.of(t.path("eu1")),
+            start_snapshot_id=start,
+            no_conflicting_deletes=True,
         )
         t.refused(delta, Check.NEW_DELETES_FOR_FILES)
 
@@ -200,7 +203,9 @@ class TestEReferencedFilesStillExist:
     def delta(self, t: Kit, start: int | None, **asked: bool) -> RowDelta:
         file = t.data("eu1")
         deletes = t.deletes("d", file)
-        return RowDelta(added_deletes=deletes, referenced=frozenset([t.path("eu1")]), start_snapshot_id=start, **asked)
+        return RowDelta(
+            added_deletes=deletes, referenced_data_files=frozenset([t.path("eu1")]), start_snapshot_id=start, **asked
+        )
 
     def test_a_file_rewritten_meanwhile_is_a_conflict(self, t: Kit):
         start = t.head_id
@@ -230,10 +235,10 @@ class TestFRemovedFilesAreFound:
     def test_a_tombstone_does_not_count_as_there(self, t: Kit):
         t.ok(DeleteFiles(removed(t.data("eu1"))))
         assert t.statuses()["eu1"] == "DELETED"
-        t.refused(DeleteFiles(Removed.of(t.path("eu1")), must_exist=True), Check.MISSING_FILES)
+        t.refused(DeleteFiles(RemovedFiles.of(t.path("eu1")), must_exist=True), Check.MISSING_FILES)
 
     def test_a_missing_file_is_none_when_nobody_asks(self, t: Kit):
-        t.ok(DeleteFiles(Removed.of(t.path("eu1"), t.path("never"))))
+        t.ok(DeleteFiles(RemovedFiles.of(t.path("eu1"), t.path("never"))))
         assert t.names() == {"us1"}
 
     def test_disjoint_rewrites_both_land(self, t: Kit):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyiceberg.expressions import EqualTo
 
-from neve.commit.actions import Append, DeleteFiles, Overwrite, Removed, ReplacePartitions, RewriteFiles, RowDelta
+from neve.commit.actions import Append, DeleteFiles, Overwrite, RemovedFiles, ReplacePartitions, RewriteFiles, RowDelta
 from neve.commit.summary import totals
 from tests.commit.kit import Kit, plus, removed
 
@@ -87,7 +87,7 @@ def test_a_path_listed_twice_is_one_file_and_one_duplicate(tmp_path: Path):
     t = Kit.create(tmp_path)
     t.ok(Append(t.data("a"), fast=True))
     t.ok(Append(t.data("a"), fast=True))
-    t.ok(DeleteFiles(Removed.of(t.path("a"))))
+    t.ok(DeleteFiles(RemovedFiles.of(t.path("a"))))
     assert t.names() == set()
     summary = t.summary()
     assert (summary["deleted-data-files"], summary["deleted-duplicate-files"]) == ("1", "1")

@@ -27,11 +27,11 @@ from neve import Lake, Table
 from neve.catalog.sql import EmbeddedCatalog
 from neve.commit.actions import RowDelta
 from neve.commit.environment import Environment, Phase
-from neve.commit.outcome import require
+from neve.commit.outcome import require_committed
 from neve.commit.protocol import commit
 from neve.io.deletion_vectors import PositionSet
 from neve.io.puffin import pack_vectors
-from neve.run.write.file_schema import file_schema
+from neve.run.write.file_schema import arrow_file_schema
 from neve.tree.entries import DETAIL, Content, EntryTable, Status
 from tests.dml.oracle import multiset
 from tests.dml.stage import Forgetful
@@ -134,7 +134,7 @@ def some_rows(start: int, number: int, region: str | None = None) -> list[Row]:
 
 
 def append(table: Table, rows: Iterable[Row]) -> None:
-    table.append(pa.Table.from_pylist(list(rows), file_schema(table.refresh().schema)))
+    table.append(pa.Table.from_pylist(list(rows), arrow_file_schema(table.refresh().schema)))
 
 
 # --- looking ---
@@ -290,7 +290,7 @@ def delete_equal(
     """Delete rows by equality of a column, under a spec and partition; an unpartitioned spec means all of the table."""
     context = table.refresh().context
     spec = context.metadata.default_spec_id if spec_id is None else spec_id
-    kind = file_schema(table.schema).field(column)
+    kind = arrow_file_schema(table.schema).field(column)
     place, keys = f"{context.metadata.location}/data/{uuid4()}.parquet", pa.array(values, kind.type)
     columns = {
         "manifest": -1,
@@ -310,7 +310,7 @@ def delete_equal(
 
 def _commit(table: Table, action: Any) -> None:
     context = table.context
-    require(commit(context.catalog, context.iceberg, action))
+    require_committed(commit(context.catalog, context.iceberg, action))
 
 
 def _quick(catalog: Any) -> Any:

@@ -96,8 +96,8 @@ def test_the_sum_does_not_depend_on_the_order_of_rows_or_on_how_they_are_cut(bat
     random.shuffle(order)
     cut = random.randint(0, batch.num_rows)
     shuffled = batch.take(pa.array(order, pa.int64()))
-    assert Checksum.over([shuffled.slice(0, cut), shuffled.slice(cut)]) == Checksum.of(batch)
-    assert Checksum.over([batch.slice(cut), batch.slice(0, cut)]) == Checksum.of(batch)
+    assert Checksum.of_batches([shuffled.slice(0, cut), shuffled.slice(cut)]) == Checksum.of(batch)
+    assert Checksum.of_batches([batch.slice(cut), batch.slice(0, cut)]) == Checksum.of(batch)
 
 
 @given(batches())
@@ -157,7 +157,7 @@ def test_a_doubled_row_is_not_undone_by_a_missing_one():
     rows = pa.record_batch({"a": [1, 2, 3]})
     assert Checksum.of(rows) != Checksum.of(pa.record_batch({"a": [1, 1, 3]}))
     assert Checksum.of(rows) != Checksum.of(pa.record_batch({"a": [1, 2, 3, 3]}))
-    assert Checksum.over([]) == Checksum() == Checksum.of(rows.slice(0, 0))
+    assert Checksum.of_batches([]) == Checksum() == Checksum.of(rows.slice(0, 0))
 
 
 def test_columns_do_not_change_places():

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve import Table
-from neve.commit.actions import Removed, RewriteFiles
-from neve.commit.outcome import require
+from neve.commit.actions import RemovedFiles, RewriteFiles
+from neve.commit.outcome import require_committed
 from neve.commit.protocol import commit
 from neve.errors import CorruptFile, UserError
 from neve.io.deletion_vectors import PositionSet
-from neve.ops.maintenance.rewrite_position_deletes import _dead
-from neve.run.read.tasks import numbered
+from neve.ops.maintenance.rewrite_position_deletes import _positions_not_live
+from neve.run.read.tasks import with_ordinals
 from neve.tree.entries import Content, EntryTable
 from tests.compaction.place import (
     WITH_DELETES,
@@ -174,12 +174,12 @@ def test_a_file_with_positions_only_may_come_before_one_with_equality_deletes(pl
 
 
 def test_live_rows_of_no_known_file_are_never_taken_for_dead(place: Place) -> None:
-    files = numbered(files_of(place.table(2, some_rows(0, 4), some_rows(10, 4))))
+    files = with_ordinals(files_of(place.table(2, some_rows(0, 4), some_rows(10, 4))))
     live = {0: PositionSet.of([0, 3]), 1: PositionSet.of([1])}
-    assert [list(dead.positions()) for dead in _dead(files, live)] == [[1, 2], [0, 2, 3]]
+    assert [list(dead.positions()) for dead in _positions_not_live(files, live)] == [[1, 2], [0, 2, 3]]
     for wrong in ({2: PositionSet.of([0])}, {1: PositionSet.of([4])}):
         with pytest.raises(CorruptFile, match="4 rows"):
-            _dead(files, live | wrong)
+            _positions_not_live(files, live | wrong)
 
 
 @on_versions(*WITH_DELETES)
@@ -193,13 +193,13 @@ def test_a_compaction_that_keeps_an_old_number_meanwhile_brings_nothing_back(pla
     copy = f"{old['file_path'][0].as_py()}.copy.parquet"
     shutil.copy(local(old["file_path"][0].as_py()), local(copy))
     action = RewriteFiles(
-        removed_data=Removed(old),
+        removed_data=RemovedFiles(old),
         added_data=old.with_columns(file_path=copy),
         data_sequence_number=start.sequence_number,
         start_snapshot_id=start.snapshot_id,
     )
     theirs = place.other(table).context
-    place.interrupt(lambda: require(commit(theirs.catalog, theirs.iceberg, action)))
+    place.interrupt(lambda: require_committed(commit(theirs.catalog, theirs.iceberg, action)))
     result = table.refresh().rewrite_position_deletes().equality_deletes().execute()
     assert result.reruns == 1
     assert ids_of(table) == want

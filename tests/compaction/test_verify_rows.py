@@ -10,7 +10,7 @@ import pytest
 from neve import Table
 from neve.errors import TableError
 from neve.run.row_checksum import Checksum
-from neve.run.spark.rewrite import Rewriting, Rewritten
+from neve.run.spark.rewrite import RewriteJob, RewrittenGroups
 from tests.compaction.place import (
     ALL,
     NEWEST,
@@ -45,7 +45,7 @@ def by_region(place: Place) -> Table:
 def sum_of(table: Table, region: str) -> str:
     """The sum of the live rows of a region, read beside any compaction."""
     rows = table.scan(f"region = '{region}'").to_arrow(engine="arrow")
-    return str(Checksum.over(rows.to_batches()))
+    return str(Checksum.of_batches(rows.to_batches()))
 
 
 def test_the_sum_of_every_group_is_that_of_its_live_rows(place: Place):
@@ -61,7 +61,7 @@ def test_the_sum_of_every_group_is_that_of_its_live_rows(place: Place):
 
 def test_groups_that_move_together_have_one_sum(place: Place):
     table = by_region(place)
-    whole = str(Checksum.over(table.scan().to_arrow(engine="arrow").to_batches()))
+    whole = str(Checksum.of_batches(table.scan().to_arrow(engine="arrow").to_batches()))
     table.evolve_partitions(drop=["region"], add=["bucket(2, id)"])
     result = table.rewrite_data_files().upgrade_spec().verify_rows().execute()
     assert [g.checksum for g in result.groups] == [whole] * 3
@@ -83,13 +83,13 @@ def test_rows_of_every_type_are_found_the_same(place: Place, version: int):
 
 def with_wrong_sums(monkeypatch: pytest.MonkeyPatch, region: str, **wrong: Any) -> None:
     """Have the rewriting of one region find other rows than there were."""
-    honest = Rewriting.in_place
+    honest = RewriteJob.rewrite_in_place
 
-    def in_place(self: Rewriting, groups: Any) -> list[Rewritten]:
+    def in_place(self: RewriteJob, groups: Any) -> list[RewrittenGroups]:
         made = honest(self, groups)
         return [replace(m, **wrong) if m.groups[0].partition.values == (region,) else m for m in made]
 
-    monkeypatch.setattr(Rewriting, "in_place", in_place)
+    monkeypatch.setattr(RewriteJob, "in_place", in_place)
 
 
 @pytest.mark.parametrize(

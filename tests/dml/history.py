@@ -17,12 +17,12 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 
 from neve import Lake, Table
-from neve.commit.actions import Append, Removed, RewriteFiles, RowDelta
-from neve.commit.outcome import require
+from neve.commit.actions import Append, RemovedFiles, RewriteFiles, RowDelta
+from neve.commit.outcome import require_committed
 from neve.commit.protocol import commit
 from neve.model.ddl import schema_of_ddl
-from neve.run.write.data_files import write_arrow
-from neve.run.write.file_schema import file_schema
+from neve.run.write.data_files import write_arrow_table
+from neve.run.write.file_schema import arrow_file_schema
 from neve.run.write.target import WriteTarget
 from neve.tree.entries import Content, EntryTable, Status
 from tests.dml.oracle import Oracle
@@ -132,14 +132,14 @@ class Builder:
     def _empty_file(self, empty_file: bool) -> None:
         """A data file of no rows: other writers leave them, this engine does not."""
         table = self.table
-        schema = file_schema(table.schema)
+        schema = arrow_file_schema(table.schema)
         self._commit(table, Append(_stored(table, schema.empty_table(), Content.DATA)))
 
     def _equality_deletes(self, equality_deletes: Mapping[str, list[Any]]) -> None:
         """An equality delete of one column under the default spec, which must be unpartitioned."""
         table = self.table
         (name, values), *_ = equality_deletes.items()
-        field = file_schema(table.schema).field(name)
+        field = arrow_file_schema(table.schema).field(name)
         rows = pa.table([pa.array(values, field.type)], schema=pa.schema([field]))
         ids = [table.schema.find_field(name).field_id]
         delete = _stored(table, rows, Content.EQUALITY_DELETES, equality_ids=[ids])
@@ -155,13 +155,13 @@ class Builder:
         rows = table.scan().to_arrow(engine="arrow")
         metadata = table.context.metadata
         files = EntryTable(
-            write_arrow(rows, WriteTarget.of(metadata, table.context.facts.io_properties)), plan.files.specs
+            write_arrow_table(rows, WriteTarget.of(metadata, table.context.facts.io_properties)), plan.files.specs
         )
-        vectors = Removed(entries=plan.deletes) if metadata.format_version > 2 else Removed()
-        self._commit(table, RewriteFiles(Removed(entries=plan.files), files, vectors))
+        vectors = RemovedFiles(entries=plan.deletes) if metadata.format_version > 2 else RemovedFiles()
+        self._commit(table, RewriteFiles(RemovedFiles(entries=plan.files), files, vectors))
 
     def _commit(self, table: Table, action: Any) -> None:
-        require(commit(table.context.catalog, table.context.iceberg, action))
+        require_committed(commit(table.context.catalog, table.context.iceberg, action))
 
 
 VERBS = (

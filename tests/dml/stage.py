@@ -20,7 +20,7 @@ from sqlalchemy.event import listen
 
 from neve import Lake, Table
 from neve.catalog.sql import EmbeddedCatalog
-from neve.catalog.swap import Fate, MaybeSwapped
+from neve.catalog.swap import MaybeSwapped, SwapStatus
 from neve.commit.environment import Environment, Phase
 from tests.dml.cases import Case, Run, histories
 from tests.dml.history import Builder, Step
@@ -47,8 +47,8 @@ class Forgetful(EmbeddedCatalog):
             location = super().swap(table, requirements, updates).metadata_location
         raise MaybeSwapped("No answer.", table.name(), table.metadata, table.metadata_location, location, updates)
 
-    def fate(self, unknown: MaybeSwapped) -> Fate:
-        return Fate.OPEN if getattr(self, "lost", False) else super().fate(unknown)
+    def swap_status(self, unknown: MaybeSwapped) -> SwapStatus:
+        return SwapStatus.OPEN if getattr(self, "lost", False) else super().fate(unknown)
 
 
 @dataclass

@@ -19,7 +19,7 @@ import neve
 from neve import Table
 from neve.commit.environment import Environment, Phase
 from neve.errors import UnsupportedFeature, UserError
-from neve.run.spark.writing_job import is_kept
+from neve.run.spark.writing_job import is_persisted
 
 KEYS = "t.id = s.id"
 FAR_DAY = 5_000_000  # in the year 15659
@@ -269,14 +269,14 @@ def test_a_column_in_another_case_is_taken_otherwise(lake: neve.Lake):
 
 def test_a_frame_is_kept_while_spark_holds_all_of_it(session: SparkSession):
     frame = session.range(3).selectExpr("id", "id * 7 AS kept_here").cache()
-    assert is_kept(frame)
+    assert is_persisted(frame)
     frame.unpersist()
-    assert not is_kept(frame.persist(StorageLevel.MEMORY_ONLY))  # what does not fit is computed again
+    assert not is_persisted(frame.persist(StorageLevel.MEMORY_ONLY))  # what does not fit is computed again
     frame.unpersist()
     frame.cache()
     session.catalog.clearCache()
     assert frame.is_cached
-    assert not is_kept(frame)
+    assert not is_persisted(frame)
 
 
 # --- more than a source says ---

@@ -14,7 +14,7 @@ import neve
 from neve import Table
 from neve.commit.environment import Environment, Phase
 from neve.errors import CommitConflict
-from neve.ops.events import Event, listening
+from neve.ops.events import Event, subscribe
 from tests.compaction.place import local
 
 ROWS = [{"id": i, "region": region} for i, region in enumerate(["eu", "us", "eu", "asia"])]
@@ -72,13 +72,13 @@ def test_a_merge_whose_columns_another_writer_brings_is_run_again(tmp_path: Path
     table = made(tmp_path, spark, version=3)
     source = spark.sql("SELECT 1L AS id, 'us' AS region, 7 AS extra")
     merge = table.merge(source, on="t.id = s.id").with_schema_evolution().when_matched_update_all()
-    with listening(once("write", lambda: bring(other(tmp_path), "extra"))):
+    with subscribe(once("write", lambda: bring(other(tmp_path), "extra"))):
         assert merge.mode("merge-on-read").execute().reruns == 1
     assert table.refresh().scan("id = 1").to_arrow(engine="arrow")["extra"].to_pylist() == [7]
     again = table.merge(source.withColumn("more", F.lit(1)), on="t.id = s.id").with_schema_evolution()
     again = again.when_matched_update_all().mode("merge-on-read").reruns(0)
     with (
-        listening(once("write", lambda: bring(other(tmp_path), "more"))),
+        subscribe(once("write", lambda: bring(other(tmp_path), "more"))),
         pytest.raises(CommitConflict, match=r"by another writer meanwhile.*Nothing was changed"),
     ):
         again.execute()

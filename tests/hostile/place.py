@@ -202,8 +202,8 @@ def _roles(lived: Lived) -> dict[str, Path]:
     head, manifests, live = kit.head(), kit.manifests(), kit.live()
     roles = {
         "metadata": local(kit.table.metadata_location),
-        "list": local(head.listing),
-        "old list": local(kit.metadata.snapshots[0].listing),
+        "list": local(head.tree_root_location),
+        "old list": local(kit.metadata.snapshots[0].tree_root_location),
         "data": local(lived.files(0)[0]),
         "data of another spec": local(lived.files(1)[0]),
     }

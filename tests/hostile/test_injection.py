@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
 import neve
-from neve.display.html import escape, plain
-from neve.display.terminal import arrow_table
+from neve.display.html import escape, replace_unprintable
+from neve.display.terminal import render_arrow_table
 from neve.errors import CorruptFile, NeveError, UserError
 from neve.ops.audit.verify import Finding
 from tests.proof.ledger import tallied
@@ -128,7 +128,7 @@ def test_a_name_that_is_not_quoted_for_spark_is_noticed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     table, rows = named(neve.connect(tmp_path / "lake", spark=spark.newSession()), ["it's", "back`tick"])
-    monkeypatch.setattr("neve.run.spark.read_columns.by_name", lambda name, qualifier=None: F.col(f"`{name}`"))
+    monkeypatch.setattr("neve.run.spark.read_columns.column_by_name", lambda name, qualifier=None: F.col(f"`{name}`"))
     with tallied(CAUGHT) as tally, tally.case("a name that ends the quotes around it"):
         assert "[INVALID_ATTRIBUTE_NAME_SYNTAX]" in misread(table, rows, "back`tick", "spark")
         tally.figure("found")
@@ -175,7 +175,7 @@ def on_a_terminal(text: str) -> str:
     table = pa.table({"name": [text], f"c{text}": ["x"], "paths": [[text]], "pairs": [{"k": text}]})
     out = io.StringIO()
     console = Console(file=out, width=200, force_terminal=True, color_system=None)
-    console.print(arrow_table(table, f"title {text}", 10, 200))
+    console.print(render_arrow_table(table, f"title {text}", 10, 200))
     return out.getvalue()
 
 
@@ -188,7 +188,7 @@ def in_errors(text: str) -> str:
 def test_a_terminal_shows_text_and_obeys_none_of_it(text: str):
     with tallied(GUARANTEE) as tally, tally.case(f"{text!r} on a terminal"):
         assert acting(on_a_terminal(text)) == []
-        assert plain(text).isprintable()
+        assert replace_unprintable(text).isprintable()
         assert str(Finding("kind", text, text)).isprintable()
 
 
@@ -234,17 +234,17 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 PLANTS: dict[str, tuple[Plant, Callable[[neve.Lake], Iterable[str]], str]] = {
     "markup as it is": (
-        lambda patch: patch.setattr("neve.display.html._ESCAPED", {}),
+        lambda patch: patch.setattr("neve.display.html._ESCAPES", {}),
         lambda lake: [each for _, page in pages(lake) for each in elements_of(page)],
         "<script",
     ),
     "escapes as they are": (
-        lambda patch: patch.setattr("neve.display.html._shows", lambda character: True),
+        lambda patch: patch.setattr("neve.display.html._is_visible", lambda character: True),
         lambda lake: acting(on_a_terminal("\x1b[2J")),
         "\x1b",
     ),
     "escapes in errors": (
-        lambda patch: patch.setattr("neve.errors._escaped", lambda letter: letter),
+        lambda patch: patch.setattr("neve.errors._escape_character", lambda letter: letter),
         lambda lake: acting(in_errors("\x1b[2J")),
         "\x1b",
     ),

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import neve
 from neve.cli import app
-from neve.cli.console import Code, code_of
+from neve.cli.console import ExitCode, exit_code_of
 from neve.errors import CorruptFile, MissingFile, NeveError, TableError
 from tests.hostile.place import CANARY, files_below
 from tests.ops.lived import edit_avro
@@ -39,13 +39,13 @@ SECRETS = {
     "adls.connection-string": f"AccountKey={CANARY}",
 }
 ROWS = [{"id": 1, "region": "eu"}, {"id": 2, "region": "us"}]
-COMMANDS: dict[tuple[str, ...], Code] = {
-    ("tables",): Code.DONE,
-    ("inspect", "db.t"): Code.DONE,
-    ("inspect", "db.t", "snapshots", "--json"): Code.DONE,
-    ("verify", "db.t"): Code.DONE,
-    ("maintain", "db.t", "--dry-run", "--debug"): Code.NOTHING_TO_DO,
-    ("scan", "db.nothing", "--debug"): Code.USAGE,
+COMMANDS: dict[tuple[str, ...], ExitCode] = {
+    ("tables",): ExitCode.DONE,
+    ("inspect", "db.t"): ExitCode.DONE,
+    ("inspect", "db.t", "snapshots", "--json"): ExitCode.DONE,
+    ("verify", "db.t"): ExitCode.DONE,
+    ("maintain", "db.t", "--dry-run", "--debug"): ExitCode.NOTHING_TO_DO,
+    ("scan", "db.nothing", "--debug"): ExitCode.USAGE,
 }
 
 
@@ -120,7 +120,7 @@ def commanded(here: Stage) -> Said:
         yield f"neve {' '.join(arguments)}", printed(*arguments, code=code)
 
 
-def printed(*arguments: str, code: Code) -> str:
+def printed(*arguments: str, code: ExitCode) -> str:
     done = CliRunner().invoke(app, [*arguments, "--catalog", "prod"], catch_exceptions=False)
     assert done.exit_code == code, done.output
     return f"{done.stdout}\n{done.stderr}"
@@ -195,7 +195,7 @@ def test_errors_of_a_damaged_table_have_no_secret(here: Stage):
         with pytest.raises(MissingFile) as raised:
             here.table.scan().to_arrow(engine="arrow")
         assert CANARY not in told(raised.value) + here.logged.text
-        assert CANARY not in printed("verify", "db.t", "--debug", code=Code.FAILED)
+        assert CANARY not in printed("verify", "db.t", "--debug", code=ExitCode.FAILED)
 
 
 UNREACHABLE: dict[str, dict[str, str]] = {
@@ -221,7 +221,7 @@ def test_a_catalog_that_cannot_be_reached_is_one_error_without_its_secret(
         with pytest.raises(NeveError) as raised:
             neve.connect(catalog="prod", **UNREACHABLE[what]).tables()
         assert CANARY not in told(raised.value)
-        assert CANARY not in printed("tables", "--debug", code=code_of(raised.value))
+        assert CANARY not in printed("tables", "--debug", code=exit_code_of(raised.value))
         assert CANARY not in logged.text
 
 
@@ -248,8 +248,12 @@ Plant = Callable[[Stage, pytest.MonkeyPatch], object]
 PLANTS: dict[str, tuple[Plant, str, str]] = {
     "a repr": (lambda _, patch: patch.setattr(neve.Table, "__repr__", lambda t: f"{SECRETS}"), "returned", "Table"),
     "a card": (lambda _, patch: patch.setattr(neve.Table, "_repr_html_", lambda t: CANARY), "returned", "Table"),
-    "a page": (lambda _, patch: patch.setattr("neve.report.page.page", lambda said: CANARY), "report", "page"),
-    "a command": (lambda _, patch: patch.setattr("neve.cli.console.clean", lambda t: CANARY), "command line", "neve"),
+    "a page": (lambda _, patch: patch.setattr("neve.report.page.render_page", lambda said: CANARY), "report", "page"),
+    "a command": (
+        lambda _, patch: patch.setattr("neve.cli.console.without_control_characters", lambda t: CANARY),
+        "command line",
+        "neve",
+    ),
     "a property": (lambda here, _: here.table.set_properties(token=CANARY), "file", ".json"),
     "a summary": (lambda here, _: here.table.append(ROWS, snapshot_properties=SECRETS), "file", ".json"),
     "a manifest": (lambda here, _: into_a_manifest(here.table), "file", ".avro"),
@@ -282,6 +286,6 @@ def test_a_secret_in_an_error_is_found(monkeypatch: pytest.MonkeyPatch):
             assert CANARY in told(error) and CANARY not in str(error)
             tally.figure("found")
         with tally.case("an address in an error"):
-            monkeypatch.setattr("neve.errors._IN_URI", re.compile("(?!)"))
+            monkeypatch.setattr("neve.errors._URI_PASSWORD", re.compile("(?!)"))
             assert CANARY in told(MESSAGES["a path"]())
             tally.figure("found")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neve.io.parquet_by_field_id import encode_by_id
+from neve.io.parquet_by_field_id import encode_parquet
 
 RANDOM = np.random.default_rng(1)
 LEAVES, FILES = 2000, 200  # of a root: first the rows of leaves, then those of files
@@ -18,7 +18,7 @@ DICTIONARY, DELTA, SPLIT, PLAIN = "RLE_DICTIONARY", "DELTA_BINARY_PACKED", "BYTE
 
 
 def encoded(values: pa.Array) -> pq.ColumnChunkMetaData:
-    data = encode_by_id(pa.table({"a": values}), {})
+    data = encode_parquet(pa.table({"a": values}), {})
     return pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).column(0)
 
 

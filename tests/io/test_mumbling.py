@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.errors import CorruptFile, UserError
-from neve.io.mumbling import _read_chunk, decode, encode
+from neve.io.mumbling import _read_chunk, decode_positions, encode_positions
 
 MOST = 256 * 8192
 
@@ -29,12 +29,14 @@ def test_descriptors_are_packed_as_the_format_says(data, values):
 
 @given(st.sets(st.integers(0, 3000)) | st.sets(st.integers(0, MOST - 1), max_size=5))
 def test_any_set_of_positions_comes_back(positions):
-    assert decode(encode(positions), "x").tolist() == sorted(positions)
+    assert decode_positions(encode_positions(positions), "x").tolist() == sorted(positions)
 
 
 def test_a_container_is_a_bitmap_from_32_positions_on():
-    assert encode(range(31))[9:] == bytes(range(31))
-    assert encode(range(32))[9:] == b"\xff" * 4 + b"\0" * 28, "the first bit is the most significant of the first byte"
+    assert encode_positions(range(31))[9:] == bytes(range(31))
+    assert encode_positions(range(32))[9:] == b"\xff" * 4 + b"\0" * 28, (
+        "the first bit is the most significant of the first byte"
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,19 +51,19 @@ def test_a_container_is_a_bitmap_from_32_positions_on():
 )
 def test_damaged_bytes_are_refused_by_name(damage):
     with pytest.raises(CorruptFile, match="leaf-7"):
-        decode(damage(encode([1, 5, 300])), "leaf-7")
+        decode_positions(damage(encode_positions([1, 5, 300])), "leaf-7")
 
 
 def test_positions_beyond_the_format_are_refused():
     with pytest.raises(UserError, match="positions below"):
-        encode([MOST])
+        encode_positions([MOST])
 
 
 def test_random_bytes_never_give_positions_that_were_not_counted():
     for seed in range(300):
         data = b"\1" + np.random.default_rng(seed).bytes(40)
         try:
-            found = decode(data, "x")
+            found = decode_positions(data, "x")
         except CorruptFile:
             continue
         assert len(found) == int.from_bytes(data[1:4], "little")

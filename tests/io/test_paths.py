@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from neve.errors import TableError
 from neve.io.paths import (
-    canonical,
-    canonical_all,
+    canonical_path,
+    canonical_path_all,
     from_spark_uri_all,
-    inside,
-    inside_all,
+    is_inside,
+    is_inside_all,
     local_path,
     refuse_outside,
     refuse_unreadable,
-    relativise,
-    relativise_all,
-    resolve,
-    resolve_all,
+    relativise_path,
+    relativise_path_all,
+    resolve_path,
+    resolve_path_all,
     scheme_of,
     spark_path,
     spark_uri,
@@ -51,27 +51,27 @@ def test_a_scheme_starts_with_a_letter_and_ends_with_a_colon(path: str, scheme: 
 
 @pytest.mark.parametrize("path", ["/t/x", "//t/x", "file:/t/x", "file:///t/x", "file://localhost/t/x", "FILE:/t//x"])
 def test_spellings_of_one_local_file_are_equal(path: str) -> None:
-    assert canonical(path) == "file:/t/x"
+    assert canonical_path(path) == "file:/t/x"
     assert posixpath.normpath(local_path(path) or "").replace("//", "/") == "/t/x"
 
 
 @pytest.mark.parametrize("path", ["s3://b/a//k", "s3a://b/a//k", "s3n://b/a//k"])
 def test_spellings_of_one_object_are_equal_and_keep_their_slashes(path: str) -> None:
-    assert canonical(path) == "s3://b/a//k"
+    assert canonical_path(path) == "s3://b/a//k"
     assert local_path(path) is None
 
 
 @pytest.mark.parametrize("path", ["file://host/t/x", "hdfs://host/t/x", "t/x", "file:t/x", "s3x://t/x"])
 def test_what_is_elsewhere_is_not_local(path: str) -> None:
-    assert canonical(path) == path
+    assert canonical_path(path) == path
     assert local_path(path) is None
 
 
 def test_columns_keep_nulls_and_accept_chunks() -> None:
     chunked = pa.chunked_array([column("/x", None), column("s3a://b/k")])
-    assert canonical_all(chunked).to_pylist() == ["file:/x", None, "s3://b/k"]
-    assert resolve_all(HERE, column(None, "a")).to_pylist() == [None, f"{HERE}/a"]
-    assert relativise_all(HERE, column(None, f"{HERE}/a")).to_pylist() == [None, "a"]
+    assert canonical_path_all(chunked).to_pylist() == ["file:/x", None, "s3://b/k"]
+    assert resolve_path_all(HERE, column(None, "a")).to_pylist() == [None, f"{HERE}/a"]
+    assert relativise_path_all(HERE, column(None, f"{HERE}/a")).to_pylist() == [None, "a"]
     assert spark_uri_all(column(None, "/a b")).to_pylist() == [None, "file:/a%20b"]
     assert from_spark_uri_all(column(None, "file:/a%20b")).to_pylist() == [None, "file:/a b"]
     refuse_unreadable(column(None, f"{HERE}/a"), HERE, roots=())
@@ -79,38 +79,38 @@ def test_columns_keep_nulls_and_accept_chunks() -> None:
 
 
 def test_a_relative_path_is_joined_without_normalising() -> None:
-    assert resolve(HERE, "data/a b%20.parquet") == f"{HERE}/data/a b%20.parquet"
-    assert resolve(HERE + "//", "data/x") == f"{HERE}/data/x"
-    assert resolve(HERE, "/data/x") == f"{HERE}//data/x"  # a leading slash does not make it absolute
-    assert resolve(HERE, "hdfs://h/x") == "hdfs://h/x"
+    assert resolve_path(HERE, "data/a b%20.parquet") == f"{HERE}/data/a b%20.parquet"
+    assert resolve_path(HERE + "//", "data/x") == f"{HERE}/data/x"
+    assert resolve_path(HERE, "/data/x") == f"{HERE}//data/x"  # a leading slash does not make it absolute
+    assert resolve_path(HERE, "hdfs://h/x") == "hdfs://h/x"
 
 
 @pytest.mark.parametrize("path", ["..", "../x", "a/../../x", "a/..", "./a", "a/./b", "%2e%2e/x", "a/.%2E/x"])
 def test_a_relative_path_that_climbs_is_refused(path: str) -> None:
     with pytest.raises(TableError, match=r"Refused path .* outside the table at s3://lake/db/t"):
-        resolve_all(HERE, column("good", path))
+        resolve_path_all(HERE, column("good", path))
 
 
 def test_dots_inside_names_are_harmless() -> None:
-    assert resolve(HERE, "a..b/...c/.d") == f"{HERE}/a..b/...c/.d"
+    assert resolve_path(HERE, "a..b/...c/.d") == f"{HERE}/a..b/...c/.d"
 
 
 @given(st.sampled_from([HERE, HERE + "/", "file:/t", "/t"]), NAMES)
 def test_a_stored_path_resolves_to_itself(location: str, name: str) -> None:
     path = f"{location.rstrip('/')}/{name}"
-    stored = relativise(location, path)
+    stored = relativise_path(location, path)
     if scheme_of(stored) or stored != path:
-        assert resolve(location, stored) == path
+        assert resolve_path(location, stored) == path
 
 
 @pytest.mark.parametrize("rest", ["s3:x/y", "..", "a/../b", ""])
 def test_a_path_whose_relative_form_would_mean_another_file_stays_absolute(rest: str) -> None:
-    assert relativise(HERE, f"{HERE}/{rest}") == f"{HERE}/{rest}"
+    assert relativise_path(HERE, f"{HERE}/{rest}") == f"{HERE}/{rest}"
 
 
 def test_only_paths_below_the_location_become_relative() -> None:
     paths = column(f"{HERE}/data/x", f"{HERE}2/data/x", "s3a://lake/db/t/data/x", HERE)
-    assert relativise_all(HERE, paths).to_pylist() == ["data/x", *paths.to_pylist()[1:]]
+    assert relativise_path_all(HERE, paths).to_pylist() == ["data/x", *paths.to_pylist()[1:]]
 
 
 @pytest.mark.parametrize(
@@ -143,24 +143,24 @@ def test_an_old_path_without_a_scheme_gets_that_of_the_location(location: str, p
     ],
 )
 def test_inside_means_below_the_root_whatever_the_spelling(path: str, expected: bool) -> None:
-    assert inside(path, "file:/t") is expected
-    assert inside(path, "/t/") is expected
+    assert is_inside(path, "file:/t") is expected
+    assert is_inside(path, "/t/") is expected
 
 
 def test_a_root_may_itself_be_spelled_with_dots() -> None:
-    assert inside("/a/../t/x", "/a/../t")
+    assert is_inside("/a/../t/x", "/a/../t")
 
 
 def test_several_roots_are_alternatives() -> None:
-    found = inside_all(column("s3://a/x", "s3a://b/x", "s3://c/x"), ["s3://a", "s3://b"])
+    found = is_inside_all(column("s3://a/x", "s3a://b/x", "s3://c/x"), ["s3://a", "s3://b"])
     assert found.to_pylist() == [True, True, False]
-    assert inside_all(column("s3://a/x"), []).to_pylist() == [False]
+    assert is_inside_all(column("s3://a/x"), []).to_pylist() == [False]
 
 
 @given(NAMES)
 def test_nothing_inside_ends_up_elsewhere_on_disk(name: str) -> None:
     path = f"/lake/t/{name}"
-    if inside(path, "/lake/t"):
+    if is_inside(path, "/lake/t"):
         assert posixpath.normpath(path).startswith("/lake/t/")
 
 
@@ -240,7 +240,7 @@ def test_resolving_many_paths_at_once_is_resolving_each(parts):
 
     def attempt(values):
         try:
-            return resolve_all("file:/t", values).to_pylist()
+            return resolve_path_all("file:/t", values).to_pylist()
         except TableError:
             return TableError
 

@@ -19,7 +19,7 @@ from pyiceberg.table.puffin import PuffinFile as PeerFile
 from neve.errors import CorruptFile, LimitExceeded, MissingFile, TableError, UserError
 from neve.io import puffin
 from neve.io.deletion_vectors import PositionSet
-from neve.io.puffin import Blob, pack_vectors, read_footer, read_vectors, write
+from neve.io.puffin import Blob, encode_puffin, pack_vectors, read_footer, read_vectors
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 GOLDEN = FIXTURES / "iceberg_puffin_golden"
@@ -47,9 +47,9 @@ def stored(tmp_path: Path) -> Callable[[bytes], str]:
 
 @needs_fixtures
 def test_writing_gives_the_golden_bytes() -> None:
-    assert write([]) == (GOLDEN / "empty-puffin-uncompressed.bin").read_bytes()
+    assert encode_puffin([]) == (GOLDEN / "empty-puffin-uncompressed.bin").read_bytes()
     golden = (GOLDEN / "sample-metric-data-uncompressed.bin").read_bytes()
-    assert write(SAMPLE, {"created-by": "Test 1234"}) == golden
+    assert encode_puffin(SAMPLE, {"created-by": "Test 1234"}) == golden
 
 
 @needs_fixtures
@@ -122,7 +122,7 @@ def test_many_vectors_pack_in_order() -> None:
 
 def test_no_vectors_pack_to_an_empty_file(io: FileIO, stored: Callable[[bytes], str]) -> None:
     data, rows = pack_vectors([])
-    assert rows.equals(puffin.VECTOR_ROWS.empty_table())
+    assert rows.equals(puffin.VECTOR_ROW_SCHEMA.empty_table())
     assert read_footer(io, stored(data)).blobs == ()
 
 
@@ -179,7 +179,7 @@ def footed(payload: bytes, flags: bytes = bytes(4), blobs: bytes = b"") -> bytes
 
 
 def test_a_footer_longer_than_the_first_read_is_read_whole(io: FileIO, stored: Callable[[bytes], str]) -> None:
-    data = write(SAMPLE, {"note": "x" * 100_000})
+    data = encode_puffin(SAMPLE, {"note": "x" * 100_000})
     found = read_footer(io, stored(data))
     assert len(found.properties["note"]) == 100_000
     assert found.read(io, found.blobs[1]) == SECOND
@@ -192,7 +192,7 @@ def test_a_compressed_footer_is_read(io: FileIO, stored: Callable[[bytes], str])
 
 
 def test_a_truncated_file_is_refused_at_every_length(io: FileIO, stored: Callable[[bytes], str]) -> None:
-    data = write(SAMPLE, {"created-by": "Test 1234"})
+    data = encode_puffin(SAMPLE, {"created-by": "Test 1234"})
     for size in range(len(data)):
         with pytest.raises(CorruptFile, match=r"x\.puffin"):
             read_footer(io, stored(data[:size]))
@@ -201,7 +201,7 @@ def test_a_truncated_file_is_refused_at_every_length(io: FileIO, stored: Callabl
 def test_a_flipped_bit_in_the_footer_is_refused_or_keeps_blobs_inside_the_file(
     io: FileIO, stored: Callable[[bytes], str]
 ) -> None:
-    data = write(SAMPLE, {"created-by": "Test 1234"})
+    data = encode_puffin(SAMPLE, {"created-by": "Test 1234"})
     for at in range(len(FIRST) + len(SECOND) + 4, len(data)):
         for bit in (0, 3, 7):
             bad = bytearray(data)
@@ -257,7 +257,7 @@ def test_unknown_flags_are_refused(io: FileIO, stored: Callable[[bytes], str]) -
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_a_decompression_bomb_is_stopped_at_the_limit(io: FileIO, stored: Callable[[bytes], str], codec: str) -> None:
     bomb = pa.compress(bytes(64 << 20), codec=codec, asbytes=True)
-    found = read_footer(io, stored(write([(Blob("b", (), 1, 1, compression_codec=codec), bomb)])))
+    found = read_footer(io, stored(encode_puffin([(Blob("b", (), 1, 1, compression_codec=codec), bomb)])))
     with pytest.raises(LimitExceeded, match=r"x\.puffin"):
         found.read(io, found.blobs[0], limit=4 << 20)
 
@@ -266,7 +266,9 @@ def test_a_decompression_bomb_is_stopped_at_the_limit(io: FileIO, stored: Callab
 def test_a_blob_that_is_not_what_its_codec_says_is_refused(
     io: FileIO, stored: Callable[[bytes], str], codec: str
 ) -> None:
-    found = read_footer(io, stored(write([(Blob("b", (), 1, 1, compression_codec=codec), b"plain text, no frame")])))
+    found = read_footer(
+        io, stored(encode_puffin([(Blob("b", (), 1, 1, compression_codec=codec), b"plain text, no frame")]))
+    )
     with pytest.raises(CorruptFile, match=r"x\.puffin"):
         found.read(io, found.blobs[0])
 
@@ -274,7 +276,7 @@ def test_a_blob_that_is_not_what_its_codec_says_is_refused(
 @pytest.mark.parametrize("cut", [1, 5])
 def test_a_truncated_compressed_blob_is_refused(io: FileIO, stored: Callable[[bytes], str], cut: int) -> None:
     frame = pa.compress(b"a payload that is long enough " * 9, codec="zstd", asbytes=True)[:-cut]
-    found = read_footer(io, stored(write([(Blob("b", (), 1, 1, compression_codec="zstd"), frame)])))
+    found = read_footer(io, stored(encode_puffin([(Blob("b", (), 1, 1, compression_codec="zstd"), frame)])))
     with pytest.raises(CorruptFile):
         found.read(io, found.blobs[0])
 

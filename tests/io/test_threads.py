@@ -9,25 +9,25 @@ import pytest
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from neve.io.parallel import in_threads, readers
+from neve.io.parallel import map_in_threads, reader_count
 
 AWAY = ["s3://bucket/a.avro", "s3://bucket/b.avro"]
 
 
 def test_files_away_are_waited_for_together():
     meeting = Barrier(8, timeout=30)
-    found = in_threads(lambda n: (n, meeting.wait())[0], range(8), readers(PyArrowFileIO(), AWAY))
+    found = map_in_threads(lambda n: (n, meeting.wait())[0], range(8), reader_count(PyArrowFileIO(), AWAY))
     assert found == [*range(8)]
 
 
 @pytest.mark.parametrize("paths", [["/t/a.avro"], ["file:///t/a.avro"], []], ids=["plain", "file", "none"])
 def test_a_disk_has_a_reader_a_core(paths: list[str]):
-    assert readers(PyArrowFileIO(), paths) == cpu_count()
+    assert reader_count(PyArrowFileIO(), paths) == cpu_count()
 
 
 def test_a_disk_with_little_to_read_has_one_reader_and_storage_away_many():
     asked = [([path], size) for path in ("/t/a.avro", AWAY[0]) for size in (1 << 10, 1 << 30)]
-    here_few, here_many, away_few, away_many = (readers(PyArrowFileIO(), paths, size) for paths, size in asked)
+    here_few, here_many, away_few, away_many = (reader_count(PyArrowFileIO(), paths, size) for paths, size in asked)
     assert (here_few, here_many) == (1, cpu_count()) and away_few == away_many >= 8
 
 
@@ -35,4 +35,4 @@ def test_files_of_a_storage_nobody_knows_are_away():
     class Elsewhere(FileIO):
         new_input = new_output = delete = None
 
-    assert readers(Elsewhere(), ["/t/a.avro"]) >= 8
+    assert reader_count(Elsewhere(), ["/t/a.avro"]) >= 8

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from neve.errors import CorruptFile, LimitExceeded, TableError, UserError
-from neve.io.deletion_vectors import MAX_POSITION, PositionSet, decode
+from neve.io.deletion_vectors import MAX_POSITION, PositionSet, decode_vector
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 needs_fixtures = pytest.mark.skipif(not FIXTURES.exists(), reason=f"no fixtures at {FIXTURES}")
@@ -82,7 +82,7 @@ SHAPES = {
 def test_an_encoded_vector_is_read_alike_by_us_by_pyroaring_and_by_plain_python(values: Iterable[int]) -> None:
     expected = list(values)
     blob = PositionSet.of(expected).encode()
-    assert list(decode(blob, NAME, len(expected)).positions()) == expected
+    assert list(decode_vector(blob, NAME, len(expected)).positions()) == expected
     assert list(BitMap64.deserialize(blob[8:-4])) == expected
     assert plain_reading(blob[8:-4]) == expected
 
@@ -92,7 +92,7 @@ def test_any_set_of_positions_survives_a_round_trip(values: set[int]) -> None:
     vector = PositionSet.of(values)
     assert vector.cardinality == len(values)
     assert vector.maximum == max(values, default=None)
-    assert decode(vector.encode(), NAME, len(values)) == vector
+    assert decode_vector(vector.encode(), NAME, len(values)) == vector
     assert vector.positions().tolist() == sorted(values)
 
 
@@ -154,7 +154,7 @@ def test_encoding_compresses_runs() -> None:
 def test_a_million_positions_take_milliseconds_not_seconds() -> None:
     positions = np.arange(0, 5_000_000, 5)
     start = time.process_time()
-    decode(PositionSet.of(positions).encode(), NAME, 1_000_000).chunks()
+    decode_vector(PositionSet.of(positions).encode(), NAME, 1_000_000).chunks()
     assert time.process_time() - start < 1
 
 
@@ -162,7 +162,7 @@ def test_a_million_positions_take_milliseconds_not_seconds() -> None:
 @pytest.mark.parametrize("name", ["all-container-types", "empty", "small-alternating-values", "small-and-large-values"])
 def test_a_golden_vector_decodes_and_encodes_to_the_same_bytes(name: str) -> None:
     golden = (FIXTURES / "iceberg_dv_golden" / f"{name}-position-index.bin").read_bytes()
-    vector = decode(golden, name)
+    vector = decode_vector(golden, name)
     assert vector.positions().tolist() == plain_reading(golden[8:-4])
     assert vector.encode() == golden
 
@@ -171,7 +171,7 @@ def test_a_golden_vector_decodes_and_encodes_to_the_same_bytes(name: str) -> Non
 @pytest.mark.parametrize("name", ["64map32bitvals", "64mapspreadvals", "64mapempty"])
 def test_a_golden_bitmap_decodes(name: str) -> None:
     golden = (FIXTURES / "iceberg_dv_golden" / f"{name}.bin").read_bytes()
-    assert decode(framed(golden), name).positions().tolist() == plain_reading(golden)
+    assert decode_vector(framed(golden), name).positions().tolist() == plain_reading(golden)
 
 
 @needs_fixtures
@@ -180,13 +180,13 @@ def test_the_golden_bitmap_with_keys_out_of_range_is_refused() -> None:
     with pytest.raises(
         CorruptFile, match=f"{NAME}.*a key above -1 and at most 2147483646, found 4022190063 at byte 16"
     ):
-        decode(framed(golden), NAME)
+        decode_vector(framed(golden), NAME)
 
 
 @needs_fixtures
 def test_a_delta_vector_has_the_same_blob() -> None:
     (stored,) = (FIXTURES / "delta_dv_small").glob("*.bin")
-    vector = decode(stored.read_bytes()[1:], str(stored), expected_cardinality=2)  # one version byte comes first
+    vector = decode_vector(stored.read_bytes()[1:], str(stored), expected_cardinality=2)  # one version byte comes first
     assert vector.cardinality == 2
 
 
@@ -195,7 +195,7 @@ def test_a_truncated_vector_is_refused(values: Iterable[int]) -> None:
     blob = PositionSet.of(values).encode()
     for size in {*range(min(len(blob), 64)), *range(0, len(blob), 997), len(blob) - 1}:
         with pytest.raises(CorruptFile, match=NAME):
-            decode(blob[:size], NAME)
+            decode_vector(blob[:size], NAME)
 
 
 @pytest.mark.parametrize("name", ["mixed", "five containers with runs"])
@@ -205,7 +205,7 @@ def test_every_flipped_bit_is_noticed(name: str) -> None:
         bad = bytearray(blob)
         bad[at] ^= 1 << at % 8
         with pytest.raises(CorruptFile, match=NAME):
-            decode(bytes(bad), NAME)
+            decode_vector(bytes(bad), NAME)
 
 
 @settings(max_examples=300)
@@ -217,7 +217,7 @@ def test_a_forged_bitmap_with_a_right_checksum_is_refused_or_means_what_it_says(
         at = data.draw(st.integers(0, min(len(bitmap), 120) - 1) | st.integers(0, len(bitmap) - 1))
         bitmap[at] = data.draw(st.sampled_from([0, 1, 255]) | st.integers(0, 255))
     try:
-        vector = decode(framed(bytes(bitmap)), NAME)
+        vector = decode_vector(framed(bytes(bitmap)), NAME)
     except TableError:
         return
     said = plain_reading(bytes(bitmap))
@@ -267,7 +267,7 @@ FORGERIES = {
 @pytest.mark.parametrize(("bitmap", "message"), FORGERIES.values(), ids=FORGERIES)
 def test_a_forged_bitmap_is_refused_with_its_reason(bitmap: bytes, message: str) -> None:
     with pytest.raises(CorruptFile, match=f"Corrupt file {NAME}: expected .*{message}"):
-        decode(framed(bitmap), NAME)
+        decode_vector(framed(bitmap), NAME)
 
 
 def test_empty_bitmaps_between_keys_are_legal() -> None:
@@ -275,18 +275,18 @@ def test_empty_bitmaps_between_keys_are_legal() -> None:
     bitmap = struct.pack("<Q", 3) + b"".join(
         struct.pack("<I", key) + body for key, body in ((0, empty), (1, empty), (2, ARRAY + u16(1, 2, 3)))
     )
-    assert decode(framed(bitmap), NAME, 3).positions().tolist() == [2**33 + v for v in (1, 2, 3)]
+    assert decode_vector(framed(bitmap), NAME, 3).positions().tolist() == [2**33 + v for v in (1, 2, 3)]
 
 
 def test_the_error_names_the_byte_in_the_file() -> None:
     blob = framed(one_bitmap(struct.pack("<II", 12345, 0)))
     with pytest.raises(CorruptFile, match=r"found 12345 at byte 1020\."):
-        decode(blob, NAME, offset=1000)
+        decode_vector(blob, NAME, offset=1000)
 
 
 def test_another_number_of_positions_than_the_metadata_says_is_refused() -> None:
     with pytest.raises(CorruptFile, match="expected 4 deleted positions, as the metadata says, found 3"):
-        decode(PositionSet.of([1, 2, 3]).encode(), NAME, expected_cardinality=4)
+        decode_vector(PositionSet.of([1, 2, 3]).encode(), NAME, expected_cardinality=4)
 
 
 def test_a_small_blob_naming_billions_of_positions_costs_nothing_until_expanded() -> None:
@@ -294,7 +294,7 @@ def test_a_small_blob_naming_billions_of_positions_costs_nothing_until_expanded(
     full += np.stack([np.arange(65_536), np.full(65_536, 65_535)], 1).astype("<u2").tobytes()
     full += (8_196 + 8 * 65_536 + 6 * np.arange(65_536)).astype("<u4").tobytes() + u16(1, 0, 65_535) * 65_536
     start = time.process_time()
-    vector = decode(framed(one_bitmap(full)), NAME)
+    vector = decode_vector(framed(one_bitmap(full)), NAME)
     assert vector.cardinality == 2**32
     for expand in (vector.positions, vector.chunks):
         with pytest.raises(LimitExceeded, match="4294967296 positions"):
@@ -311,4 +311,4 @@ def test_too_many_bitmaps_are_refused_quickly() -> None:
     count = 70_000
     pairs = np.stack([np.arange(count), np.full(count, 12346), np.zeros(count)], 1).astype("<u4").tobytes()
     with pytest.raises(LimitExceeded, match="70000 bitmaps"):
-        decode(framed(struct.pack("<Q", count) + pairs), NAME)
+        decode_vector(framed(struct.pack("<Q", count) + pairs), NAME)

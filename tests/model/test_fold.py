@@ -40,8 +40,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimestampNanoType
 
 from neve.errors import UnsupportedFeature, UserError
-from neve.model.metadata import TableMetadata, from_object, parse, serialise
-from neve.model.metadata_updates import fold
+from neve.model.metadata import TableMetadata, metadata_from_json, parse_metadata, serialise_metadata
+from neve.model.metadata_updates import apply_updates
 from neve.model.new_table import new_metadata
 from neve.model.snapshots import AddSnapshot, Snapshot
 
@@ -88,8 +88,8 @@ def upgrade(version: int) -> UpgradeFormatVersionUpdate:
 
 def after(base: TableMetadata, *updates: Any, previous: str | None = None) -> TableMetadata:
     """Fold, and hold the result to the checks that reading it back makes."""
-    folded = fold(base, updates, previous, lambda: NOW)
-    assert parse(serialise(folded), "m.json") == folded
+    folded = apply_updates(base, updates, previous, lambda: NOW)
+    assert parse_metadata(serialise_metadata(folded), "m.json") == folded
     return folded
 
 
@@ -152,11 +152,11 @@ SAME_AS_PYICEBERG: dict[str, list[Any]] = {
 @pytest.mark.parametrize("name", SAME_AS_PYICEBERG)
 def test_updates_do_what_pyiceberg_does(name: str) -> None:
     base, updates = with_history(), SAME_AS_PYICEBERG[name]
-    theirs = TableMetadataUtil.parse_raw(serialise(base).decode())
+    theirs = TableMetadataUtil.parse_raw(serialise_metadata(base).decode())
     expected = json.loads(
         update_table_metadata(theirs, tuple(updates), metadata_location="file:///m3").model_dump_json()
     )
-    found = json.loads(serialise(after(base, *updates, previous="file:///m3")))
+    found = json.loads(serialise_metadata(after(base, *updates, previous="file:///m3")))
     assert {**found, "last-updated-ms": 0} == {**expected, "last-updated-ms": 0}
 
 
@@ -176,23 +176,25 @@ def test_nothing_changed_is_the_same_object() -> None:
         RemoveSnapshotRefUpdate.model_validate({"ref-name": "gone"}),
         SetDefaultSpecUpdate.model_validate({"spec-id": 0}),
     ]
-    assert fold(base, same, "file:///m3") is base
+    assert apply_updates(base, same, "file:///m3") is base
 
 
 def test_folding_leaves_the_base_as_it_was() -> None:
     base = with_history()
-    before = serialise(base)
+    before = serialise_metadata(base)
     after(base, add(4, 4), ref("main", 4), SetPropertiesUpdate(updates={"a": "1"}), previous="file:///m3")
     after(base, RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [1, 2]}), previous="file:///m3")
-    assert serialise(base) == before
+    assert serialise_metadata(base) == before
 
 
 def test_keys_nobody_knows_survive_a_commit() -> None:
-    found = json.loads(serialise(with_history(3)))
+    found = json.loads(serialise_metadata(with_history(3)))
     found["encryption-keys"] = [{"key-id": "k"}]
     found["snapshots"][0]["key-id"] = "k"
-    folded = after(from_object(found, "m.json"), add(4, 4, first_row_id=30, added_rows=1, key_id="k2"), ref("main", 4))
-    written = json.loads(serialise(folded))
+    folded = after(
+        metadata_from_json(found, "m.json"), add(4, 4, first_row_id=30, added_rows=1, key_id="k2"), ref("main", 4)
+    )
+    written = json.loads(serialise_metadata(folded))
     assert written["encryption-keys"] == [{"key-id": "k"}]
     assert [snapshot.get("key-id") for snapshot in written["snapshots"]] == ["k", None, None, "k2"]
 
@@ -205,14 +207,14 @@ def test_a_sequence_number_must_be_above_the_last(number: int) -> None:
 
 def test_version_1_has_no_sequence_numbers() -> None:
     folded = after(new(1), add(1, 0), ref("main", 1))
-    assert "sequence-number" not in json.loads(serialise(folded))["snapshots"][0]
+    assert "sequence-number" not in json.loads(serialise_metadata(folded))["snapshots"][0]
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_snapshots_of_version_1_have_a_number_from_the_upgrade_on(version: int) -> None:
     """The format requires it, and there are readers that do."""
     folded = after(new(1), add(1, 0), ref("main", 1), upgrade(version))
-    assert [row["sequence-number"] for row in json.loads(serialise(folded))["snapshots"]] == [0]
+    assert [row["sequence-number"] for row in json.loads(serialise_metadata(folded))["snapshots"]] == [0]
 
 
 def test_a_snapshot_id_is_used_once() -> None:
@@ -243,8 +245,10 @@ def test_row_ids_cannot_be_given_twice(rows: dict[str, int], said: str) -> None:
 
 @pytest.mark.parametrize("target", [3, 4])
 def test_keys_nobody_knows_survive_an_upgrade(target: int) -> None:
-    found = {**json.loads(serialise(with_history(2))), "from-the-future": {"a": 1}}
-    assert json.loads(serialise(after(from_object(found, "m.json"), upgrade(target))))["from-the-future"] == {"a": 1}
+    found = {**json.loads(serialise_metadata(with_history(2))), "from-the-future": {"a": 1}}
+    assert json.loads(serialise_metadata(after(metadata_from_json(found, "m.json"), upgrade(target))))[
+        "from-the-future"
+    ] == {"a": 1}
 
 
 @pytest.mark.parametrize(("old", "target"), [(1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)])
@@ -257,7 +261,7 @@ def test_upgrade_keeps_history_and_starts_what_the_new_version_counts(old: int, 
     if target >= 3:
         assert folded.next_row_id == (30 if old == 3 else 0)  # type: ignore[union-attr]
     assert folded.table_uuid == base.table_uuid
-    assert "schema" not in json.loads(serialise(folded))
+    assert "schema" not in json.loads(serialise_metadata(folded))
     assert folded.properties == base.properties
 
 
@@ -270,7 +274,7 @@ def test_version_4_snapshot_keeps_its_root_manifest() -> None:
     row = {"snapshot-id": 9, "sequence-number": 1, "timestamp-ms": NOW, "root-manifest": "file:///r", "first-row-id": 0,
            "added-rows": 0}  # fmt: skip
     folded = after(new(4), AddSnapshot(snapshot=Snapshot.model_validate(row)), ref("main", 9))
-    assert json.loads(serialise(folded))["snapshots"] == [row]
+    assert json.loads(serialise_metadata(folded))["snapshots"] == [row]
 
 
 @pytest.mark.parametrize(("old", "target", "said"), [(2, 1, "downgrade"), (4, 3, "downgrade"), (2, 5, "knows 1 to 4")])
@@ -363,7 +367,7 @@ def test_version_1_repeats_its_current_schema_and_spec() -> None:
         new(1), *use_schema(WIDER),
         AddPartitionSpecUpdate(spec=BY_NAME), SetDefaultSpecUpdate.model_validate({"spec-id": -1}),
     )  # fmt: skip
-    written = json.loads(serialise(folded))
+    written = json.loads(serialise_metadata(folded))
     assert written["schema"] == written["schemas"][1]
     assert written["partition-spec"] == written["partition-specs"][1]["fields"]
 
@@ -387,14 +391,16 @@ def test_an_unknown_update_is_refused_by_name() -> None:
         action = "dance"
 
     with pytest.raises(UnsupportedFeature, match="'dance'"):
-        fold(new(), [Dance()])
+        apply_updates(new(), [Dance()])
 
 
 def test_a_commit_to_a_thousand_snapshots_costs_a_fraction_of_pyiceberg() -> None:
     base = with_history(count=1)
     rows = [{**base.lazy_snapshots.rows[0], "snapshot-id": i, "sequence-number": i} for i in range(1, 1001)]
-    ours = from_object({**json.loads(serialise(base)), "snapshots": rows, "last-sequence-number": 1000}, "m.json")
-    theirs = TableMetadataUtil.parse_raw(serialise(ours).decode())
+    ours = metadata_from_json(
+        {**json.loads(serialise_metadata(base)), "snapshots": rows, "last-sequence-number": 1000}, "m.json"
+    )
+    theirs = TableMetadataUtil.parse_raw(serialise_metadata(ours).decode())
     updates = (add(5000, 1001), ref("main", 5000))
 
     def cpu(work: Any) -> float:
@@ -402,5 +408,5 @@ def test_a_commit_to_a_thousand_snapshots_costs_a_fraction_of_pyiceberg() -> Non
         work()
         return time.process_time() - start
 
-    fastest = min(cpu(lambda: fold(ours, updates, "m")) for _ in range(3))
+    fastest = min(cpu(lambda: apply_updates(ours, updates, "m")) for _ in range(3))
     assert cpu(lambda: update_table_metadata(theirs, updates, metadata_location="m")) > 10 * fastest

@@ -24,10 +24,10 @@ from neve.model.metadata import (
     MetadataV1,
     MetadataV4,
     TableMetadata,
-    adopt,
-    from_object,
-    parse,
-    serialise,
+    metadata_from_json,
+    parse_metadata,
+    serialise_metadata,
+    to_neve_metadata,
 )
 from neve.model.metadata_defaults import NamedTransform
 from neve.model.new_table import new_metadata
@@ -49,7 +49,7 @@ def new(version: int = 2, **properties: str) -> TableMetadata:
 
 
 def as_json(metadata: TableMetadata) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(serialise(metadata))
+    found: dict[str, Any] = json.loads(serialise_metadata(metadata))
     return found
 
 
@@ -73,12 +73,12 @@ def test_fixtures_are_found_or_their_absence_is_said() -> None:
 @pytest.mark.parametrize("path", metadata_files(), ids=lambda p: str(p.relative_to(FIXTURES)))
 def test_metadata_of_every_writer_is_read_and_written_without_loss(path: Path) -> None:
     raw = path.read_bytes()
-    metadata = parse(raw, str(path))
+    metadata = parse_metadata(raw, str(path))
     before, after = json.loads(raw), as_json(metadata)
     if before.get("current-snapshot-id") in (-1, None):  # the spec says to leave it out
         before.pop("current-snapshot-id", None)
     assert lost(before, after) == []
-    assert parse(serialise(metadata), str(path)) == metadata
+    assert parse_metadata(serialise_metadata(metadata), str(path)) == metadata
     assert [s.snapshot_id for s in metadata.snapshots] == [s["snapshot-id"] for s in before.get("snapshots", [])]
 
 
@@ -90,7 +90,7 @@ def test_pyiceberg_reads_what_we_write_as_what_it_read_itself(path: Path) -> Non
         own = TableMetadataUtil.parse_raw(raw.decode())
     except ValidationError:
         pytest.skip("PyIceberg cannot read it: no manifest list, or an unknown kind of statistics")
-    assert TableMetadataUtil.parse_raw(serialise(parse(raw, "x")).decode()) == own
+    assert TableMetadataUtil.parse_raw(serialise_metadata(parse_metadata(raw, "x")).decode()) == own
 
 
 @needs_fixtures
@@ -108,26 +108,26 @@ def test_pyiceberg_reads_what_we_write_as_what_it_read_itself(path: Path) -> Non
 def test_golden_invalid_metadata_is_refused_naming_what_is_wrong(name: str, said: str) -> None:
     path = GOLDEN / f"{name}.json"
     with pytest.raises(CorruptFile, match=name) as refused:
-        parse(path.read_bytes(), str(path))
+        parse_metadata(path.read_bytes(), str(path))
     assert said in str(refused.value)
 
 
 def test_a_current_schema_that_is_not_there_is_refused() -> None:
     found = as_json(new())
     with pytest.raises(CorruptFile, match="current-schema-id 7"):
-        from_object({**found, "current-schema-id": 7}, "m.json")
+        metadata_from_json({**found, "current-schema-id": 7}, "m.json")
 
 
 def test_a_version_from_the_future_is_unsupported_not_corrupt() -> None:
     with pytest.raises(UnsupportedFeature, match=r"Format version 42 of m\.json"):
-        parse(b'{"format-version": 42}', "m.json")
+        parse_metadata(b'{"format-version": 42}', "m.json")
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_every_version_is_created_written_and_read_back(version: int) -> None:
     metadata = new(version, owner="me")
     assert metadata.format_version == version
-    assert parse(serialise(metadata), "m.json") == metadata
+    assert parse_metadata(serialise_metadata(metadata), "m.json") == metadata
     found = as_json(metadata)
     assert ("next-row-id" in found) == (version >= 3)
     assert ("schema" in found) == (version == 1)
@@ -167,7 +167,7 @@ def with_snapshots(version: int = 3) -> dict[str, Any]:
 
 def test_keys_nobody_knows_survive_reading_and_writing() -> None:
     found = with_snapshots()
-    assert lost(found, as_json(from_object(copy.deepcopy(found), "m.json"))) == []
+    assert lost(found, as_json(metadata_from_json(copy.deepcopy(found), "m.json"))) == []
 
 
 @pytest.mark.parametrize("name", ["geohash[5]", "bucketV2[4]", "truncated"])
@@ -178,8 +178,8 @@ def test_a_transform_from_the_future_keeps_its_name(version: int, name: str) -> 
     found["partition-specs"].append({"spec-id": 1, "fields": [field]})
     order = {"source-id": 1, "transform": "hilbert", "direction": "asc", "null-order": "nulls-first"}
     found["sort-orders"].append({"order-id": 1, "fields": [order]})
-    metadata = parse(json.dumps(found).encode(), "a file")
-    again = pickle.loads(pickle.dumps(parse(serialise(metadata), "the same")))
+    metadata = parse_metadata(json.dumps(found).encode(), "a file")
+    again = pickle.loads(pickle.dumps(parse_metadata(serialise_metadata(metadata), "the same")))
     assert as_json(again)["partition-specs"][1]["fields"] == [field]
     assert as_json(again)["sort-orders"][1]["fields"] == [order]
     assert again.specs()[1].fields[0].transform != NamedTransform("geohash[6]")
@@ -188,7 +188,7 @@ def test_a_transform_from_the_future_keeps_its_name(version: int, name: str) -> 
 def test_version_4_reads_a_snapshot_by_its_root_manifest() -> None:
     found = with_snapshots(4)
     found["snapshots"][0]["root-manifest"] = found["snapshots"][0].pop("manifest-list")
-    metadata = from_object(copy.deepcopy(found), "m.json")
+    metadata = metadata_from_json(copy.deepcopy(found), "m.json")
     snapshot = metadata.current_snapshot()
     assert isinstance(metadata, MetadataV4)
     assert snapshot is not None
@@ -199,9 +199,9 @@ def test_version_4_reads_a_snapshot_by_its_root_manifest() -> None:
 def test_version_4_without_location_takes_it_from_the_place_of_its_metadata() -> None:
     found = as_json(new(4))
     del found["location"]
-    assert from_object(dict(found), "s3://b/db/t/metadata/00001-x.metadata.json").location == "s3://b/db/t"
+    assert metadata_from_json(dict(found), "s3://b/db/t/metadata/00001-x.metadata.json").location == "s3://b/db/t"
     with pytest.raises(CorruptFile, match="location missing"):
-        from_object(dict(found), "s3://b/elsewhere.json")
+        metadata_from_json(dict(found), "s3://b/elsewhere.json")
 
 
 def first_v1() -> dict[str, Any]:
@@ -217,16 +217,16 @@ def first_v1() -> dict[str, Any]:
 
 
 def test_first_v1_metadata_gets_ids_lists_and_a_lasting_uuid() -> None:
-    metadata = from_object(first_v1(), "m.json")
+    metadata = metadata_from_json(first_v1(), "m.json")
     assert [f.field_id for f in metadata.spec().fields] == [1000, 1001]
     assert (metadata.last_partition_id, metadata.current_schema_id, metadata.default_spec_id) == (1001, 0, 0)
     assert metadata.current_snapshot_id is None
-    assert metadata.table_uuid == from_object(first_v1(), "m.json").table_uuid
-    assert metadata.table_uuid != from_object({**first_v1(), "location": "s3://b/u"}, "m.json").table_uuid
+    assert metadata.table_uuid == metadata_from_json(first_v1(), "m.json").table_uuid
+    assert metadata.table_uuid != metadata_from_json({**first_v1(), "location": "s3://b/u"}, "m.json").table_uuid
 
 
 def test_v1_keeps_a_last_partition_id_higher_than_its_specs_use() -> None:
-    metadata = from_object({**first_v1(), "last-partition-id": 1007}, "m.json")
+    metadata = metadata_from_json({**first_v1(), "last-partition-id": 1007}, "m.json")
     assert as_json(metadata)["last-partition-id"] == 1007
 
 
@@ -234,12 +234,12 @@ def test_v1_with_some_field_ids_missing_is_refused() -> None:
     found = first_v1()
     found["partition-spec"][0]["field-id"] = 1000
     with pytest.raises(CorruptFile, match="1 of 2 partition fields lack a field-id"):
-        from_object(found, "m.json")
+        metadata_from_json(found, "m.json")
 
 
 def test_v1_snapshot_may_list_its_manifests_itself() -> None:
     snapshot = {"snapshot-id": 1, "timestamp-ms": 5, "manifests": ["s3://b/m0.avro"]}
-    metadata = from_object({**first_v1(), "snapshots": [snapshot], "current-snapshot-id": 1}, "m.json")
+    metadata = metadata_from_json({**first_v1(), "snapshots": [snapshot], "current-snapshot-id": 1}, "m.json")
     current = metadata.current_snapshot()
     assert current is not None
     assert current.manifest_paths == ["s3://b/m0.avro"]  # type: ignore[attr-defined]
@@ -248,7 +248,7 @@ def test_v1_snapshot_may_list_its_manifests_itself() -> None:
 
 def test_a_summary_without_operation_reads_as_overwrite_and_is_written_as_it_was(recwarn: Any) -> None:
     snapshot = {"snapshot-id": 1, "timestamp-ms": 5, "manifest-list": "x", "summary": {"a": "1"}}
-    metadata = from_object({**first_v1(), "snapshots": [snapshot], "current-snapshot-id": 1}, "m.json")
+    metadata = metadata_from_json({**first_v1(), "snapshots": [snapshot], "current-snapshot-id": 1}, "m.json")
     summary = metadata.snapshots[0].summary
     assert summary is not None
     assert summary.operation.value == "overwrite"
@@ -278,14 +278,14 @@ def test_a_summary_without_operation_reads_as_overwrite_and_is_written_as_it_was
 )
 def test_metadata_that_contradicts_itself_is_corrupt(change: dict[str, Any], said: str) -> None:
     with pytest.raises(CorruptFile, match=r"m\.json") as refused:
-        from_object({**with_snapshots(), **change}, "m.json")
+        metadata_from_json({**with_snapshots(), **change}, "m.json")
     assert said in str(refused.value)
 
 
 def test_a_bad_snapshot_is_named_when_it_is_looked_at() -> None:
     found = with_snapshots()
     found["snapshots"][0]["summary"] = {"operation": "dance"}
-    metadata = from_object(found, "s3://b/m.json")
+    metadata = metadata_from_json(found, "s3://b/m.json")
     with pytest.raises(CorruptFile, match=r"s3://b/m\.json.*snapshot 7"):
         metadata.current_snapshot()
 
@@ -293,24 +293,24 @@ def test_a_bad_snapshot_is_named_when_it_is_looked_at() -> None:
 @pytest.mark.parametrize("path", ["00001-x.gz.metadata.json", "v3.metadata.json.gz", "no-suffix-at-all"])
 def test_compressed_metadata_is_known_by_its_bytes(path: str) -> None:
     metadata = new()
-    assert parse(gzip.compress(serialise(metadata)), path) == metadata
+    assert parse_metadata(gzip.compress(serialise_metadata(metadata)), path) == metadata
 
 
 @pytest.mark.parametrize("path", ["00001-x.gz.metadata.json", "v3.metadata.json.gz"])
 def test_metadata_is_compressed_when_its_name_says_so(path: str) -> None:
     metadata = new()
-    assert gzip.decompress(serialise(metadata, path)) == serialise(metadata)
+    assert gzip.decompress(serialise_metadata(metadata, path)) == serialise_metadata(metadata)
 
 
 def test_a_decompression_bomb_is_refused_before_it_unfolds() -> None:
     bomb = gzip.compress(b" " * (64 << 20))
     with pytest.raises(LimitExceeded, match=r"bomb\.gz"):
-        parse(bomb, "bomb.gz", limit=1 << 20)
+        parse_metadata(bomb, "bomb.gz", limit=1 << 20)
 
 
 def test_metadata_over_the_limit_is_refused() -> None:
     with pytest.raises(LimitExceeded, match=r"the size of m\.json is over 10"):
-        parse(serialise(new()), "m.json", limit=10)
+        parse_metadata(serialise_metadata(new()), "m.json", limit=10)
 
 
 @pytest.mark.parametrize(
@@ -319,12 +319,12 @@ def test_metadata_over_the_limit_is_refused() -> None:
         b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 100_000, b'{"format-version": 2}',
         b'{"format-version": "2"}', b'{"format-version": true}', gzip.compress(b"{}", mtime=0)[:-9], b"\x1f\x8b\x08",
         json.dumps({**with_snapshots(), "last-updated-ms": 10**40}).encode(),
-        serialise(new()).replace(b'"last-updated-ms":', b'"last-updated-ms":NaN,"x":'),
+        serialise_metadata(new()).replace(b'"last-updated-ms":', b'"last-updated-ms":NaN,"x":'),
     ],
 )  # fmt: skip
 def test_bytes_that_are_no_metadata_are_corrupt_and_named(raw: bytes) -> None:
     with pytest.raises(CorruptFile, match=r"s3://b/m\.json"):
-        parse(raw, "s3://b/m.json")
+        parse_metadata(raw, "s3://b/m.json")
 
 
 def test_a_schema_nested_too_deep_is_corrupt_not_a_crash() -> None:
@@ -333,12 +333,12 @@ def test_a_schema_nested_too_deep_is_corrupt_not_a_crash() -> None:
         field = {"id": 1000 + i, "name": "f", "required": False, "type": deep}
         deep = {"type": "struct", "fields": [field]}
     found = {**as_json(new()), "schemas": [{**deep, "schema-id": 0}]}
-    parse(json.dumps(found).encode(), "m.json")  # sixty levels are fine
+    parse_metadata(json.dumps(found).encode(), "m.json")  # sixty levels are fine
     for i in range(200):
         deep = {"type": "struct", "fields": [{"id": 2000 + i, "name": "f", "required": False, "type": deep}]}
     found["schemas"] = [{**deep, "schema-id": 0}]
     with pytest.raises(CorruptFile):
-        parse(json.dumps(found).encode(), "m.json")
+        parse_metadata(json.dumps(found).encode(), "m.json")
 
 
 def test_damaged_bytes_are_an_error_of_ours_or_still_metadata() -> None:
@@ -348,7 +348,7 @@ def test_damaged_bytes_are_an_error_of_ours_or_still_metadata() -> None:
     errors = []
     for damaged in (*cut, *flipped):
         try:
-            list(parse(damaged, "m.json").snapshots)
+            list(parse_metadata(damaged, "m.json").snapshots)
         except NeveError as e:
             errors.append(str(e))
     assert len(errors) > 100
@@ -357,15 +357,15 @@ def test_damaged_bytes_are_an_error_of_ours_or_still_metadata() -> None:
 
 def test_pyiceberg_metadata_is_adopted_and_ours_is_left_alone() -> None:
     ours = new()
-    theirs = TableMetadataUtil.parse_raw(serialise(ours).decode())
-    assert adopt(theirs) == ours
-    assert adopt(ours) is ours
+    theirs = TableMetadataUtil.parse_raw(serialise_metadata(ours).decode())
+    assert to_neve_metadata(theirs) == ours
+    assert to_neve_metadata(ours) is ours
 
 
 def test_snapshots_are_a_sequence_that_finds_by_id_and_survives_pickling() -> None:
     found = with_snapshots()
     second = {**found["snapshots"][0], "snapshot-id": 8, "parent-snapshot-id": 7}
-    metadata = from_object({**found, "snapshots": [found["snapshots"][0], second]}, "m.json")
+    metadata = metadata_from_json({**found, "snapshots": [found["snapshots"][0], second]}, "m.json")
     assert [s.snapshot_id for s in metadata.snapshots] == [7, 8]
     assert metadata.snapshots[-1].parent_snapshot_id == 7
     assert [s.snapshot_id for s in metadata.snapshots[:1]] == [7]
@@ -376,7 +376,7 @@ def test_snapshots_are_a_sequence_that_finds_by_id_and_survives_pickling() -> No
 
 
 def test_v1_writes_no_sequence_numbers() -> None:
-    metadata = from_object(first_v1(), "m.json")
+    metadata = metadata_from_json(first_v1(), "m.json")
     assert isinstance(metadata, MetadataV1)
     assert "last-sequence-number" not in as_json(metadata)
 
@@ -399,7 +399,7 @@ def test_a_thousand_snapshots_cost_a_fraction_of_pyiceberg() -> None:
     def theirs() -> None:
         TableMetadataUtil.parse_raw(raw.decode()).model_copy(deep=True).model_dump_json()
 
-    ours = cpu(lambda: serialise(parse(raw, "m.json").model_copy(deep=True)))
+    ours = cpu(lambda: serialise_metadata(parse_metadata(raw, "m.json").model_copy(deep=True)))
     assert cpu(theirs) > 3 * ours
 
 
@@ -412,7 +412,7 @@ def _with_column(kind: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["variant", "geometry(srid:4326)"])
 def test_a_type_that_is_not_known_yet_is_no_corruption(kind: str) -> None:
     with pytest.raises(UnsupportedFeature, match="does not know that type yet"):
-        from_object(_with_column(kind), "a file")
+        metadata_from_json(_with_column(kind), "a file")
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_a_type_that_is_not_known_yet_is_no_corruption(kind: str) -> None:
 )
 def test_a_default_in_nanoseconds_is_read_and_written_exactly(kind: str, text: str, nanos: int) -> None:
     defaults = {"initial-default": text, "write-default": text}
-    metadata = from_object(_with_column(kind, **defaults), "a file")
+    metadata = metadata_from_json(_with_column(kind, **defaults), "a file")
     field = metadata.schema().find_field("x")
     assert (field.initial_default, field.write_default) == (nanos, nanos)
     assert as_json(metadata)["schemas"][0]["fields"][-1].items() >= defaults.items()
@@ -434,4 +434,4 @@ def test_a_default_in_nanoseconds_is_read_and_written_exactly(kind: str, text: s
 @pytest.mark.parametrize("text", ["2007-12-03T10:15:30+00:00", "yesterday", 1.5])
 def test_a_default_that_is_no_timestamp_is_refused(text: Any) -> None:
     with pytest.raises(CorruptFile, match="initial-default"):
-        from_object(_with_column("timestamp_ns", **{"initial-default": text}), "a file")
+        metadata_from_json(_with_column("timestamp_ns", **{"initial-default": text}), "a file")

@@ -16,7 +16,13 @@ from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 import neve
-from neve.model.pyiceberg_private import changed_columns, fields_by_id, ids_by_name, parents_by_id, schema_without_ids
+from neve.model.pyiceberg_private import (
+    columns_after_changes,
+    fields_by_id,
+    ids_by_name,
+    parents_by_id,
+    schema_without_ids,
+)
 
 PACKAGE = Path(neve.__file__).parent
 ADAPTER = PACKAGE / "model" / "pyiceberg_private.py"
@@ -60,8 +66,8 @@ def test_an_arrow_schema_becomes_one_without_ids() -> None:
 def test_changed_columns_are_what_pyiceberg_would_commit(tmp_path: Path) -> None:
     table = neve.connect(tmp_path).create_table("db.t", SCHEMA).iceberg
     change = table.update_schema().add_column(("place", "street"), StringType()).delete_column("tags").move_first("id")
-    assert changed_columns(change) == change._apply().fields
-    assert changed_columns(table.update_schema()) == table.schema().fields
+    assert columns_after_changes(change) == change._apply().fields
+    assert columns_after_changes(table.update_schema()) == table.schema().fields
 
 
 # What the catalogs of neve.catalog and the schema changes of neve.ops call or override in the classes above them.

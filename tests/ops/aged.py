@@ -89,7 +89,7 @@ class Aged:
         metadata = self.kit.metadata
         for snapshot in metadata.snapshots:
             if snapshot_ids is None or snapshot.snapshot_id in set(snapshot_ids):
-                found |= {snapshot.listing, *self._of_root(snapshot), *self._of_list(snapshot)}
+                found |= {snapshot.tree_root_location, *self._of_root(snapshot), *self._of_list(snapshot)}
         found |= {f.statistics_path for f in (*metadata.statistics, *metadata.partition_statistics)}
         return self.relative(found)
 

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
-from neve.commit.actions import Append, DeleteFiles, Removed, RowDelta
+from neve.commit.actions import Append, DeleteFiles, RemovedFiles, RowDelta
 from neve.model.partition import Specs
 from neve.ops.audit.verify import Audit, Finding, verify
 from neve.ops.context import TableContext
 from neve.run.table_facts import TableFacts
-from neve.run.write.data_files import write_arrow
+from neve.run.write.data_files import write_arrow_table
 from neve.run.write.target import WriteTarget
 from neve.tree.entries import EntryTable
 from tests.commit.kit import Kit
@@ -66,7 +66,7 @@ class Lived:
         if version >= 3:
             lived.delete_vectors({lived.files()[0]: [1], lived.files(spec=1)[0]: [0]})
         lived.kit.branch("kept", kind="tag")
-        lived.kit.ok(DeleteFiles(Removed.of(lived.files(spec=1)[-1])))
+        lived.kit.ok(DeleteFiles(RemovedFiles.of(lived.files(spec=1)[-1])))
         return lived
 
     def append(self, spec_id: int, rows: list[tuple]) -> None:
@@ -78,7 +78,7 @@ class Lived:
         columns = dict(zip(("id", "region", "amount"), zip(*rows, strict=True), strict=True))
         schema = pa.schema([("id", pa.int64()), ("region", pa.string()), ("amount", pa.float64())])
         target = WriteTarget.of(metadata, facts.io_properties, spec_id=spec_id)
-        files = write_arrow(pa.table({k: list(v) for k, v in columns.items()}, schema), target)
+        files = write_arrow_table(pa.table({k: list(v) for k, v in columns.items()}, schema), target)
         return EntryTable(files, Specs.of(metadata)) if isinstance(files, pa.Table) else files
 
     def delete_positions(self, data_file: str, positions: list[int]) -> None:

@@ -24,7 +24,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 import neve
 from neve.catalog import open_catalog
 from neve.catalog.swap import MaybeSwapped
-from neve.commit.actions import Append, DeleteFiles, Overwrite, Removed, RewriteFiles, RewriteManifests, RowDelta
+from neve.commit.actions import Append, DeleteFiles, Overwrite, RemovedFiles, RewriteFiles, RewriteManifests, RowDelta
 from neve.errors import CommitUnknown, MissingFile, UnknownName, UserError
 from neve.tree.entries import DETAIL
 from neve.tree.read import read_entries
@@ -169,7 +169,7 @@ def lived(aged: Aged, version: int) -> None:
     aged.commit(RewriteFiles(removed(files["b"]), small, start_snapshot_id=kit.head_id), small)
     live = read_entries(kit.io, kit.manifests(deletes=False), kit.specs, detail=DETAIL.names, live_only=True)
     aged.commit(RewriteManifests(frozenset(m.path for m in kit.manifests(deletes=False)), (live,)))
-    aged.commit(DeleteFiles(Removed.of(kit.path("d"))))
+    aged.commit(DeleteFiles(RemovedFiles.of(kit.path("d"))))
     statistics(aged, kit.head_id, "head")
 
 
@@ -232,7 +232,7 @@ def test_random_lives_leave_no_file_too_many_and_none_too_few(tmp_path: Path, se
         names = sorted(aged.kit.names(branch=branch)) if aged.kit.metadata.refs else []
         match chance.choice(["append", "append", "drop", "branch", "rollback", "expire"]):
             case "drop" if len(names) > 1:
-                aged.commit(DeleteFiles(Removed.of(aged.kit.path(chance.choice(names)))), branch=branch)
+                aged.commit(DeleteFiles(RemovedFiles.of(aged.kit.path(chance.choice(names)))), branch=branch)
             case "branch" if names:
                 aged.kit.branch(f"b{step}", chance.choice(aged.snapshot_ids))
             case "rollback" if names:
@@ -266,7 +266,7 @@ def test_expire_dry_run_equals_run(tmp_path: Path, version: int):
 def test_the_level_of_cleaning_says_what_is_deleted(aged: Aged, level: str, suffixes: set[str]):
     aged.append("a")
     gone = aged.kit.data("b")
-    aged.commit(Overwrite(gone, Removed.of(aged.kit.path("a"))), gone)
+    aged.commit(Overwrite(gone, RemovedFiles.of(aged.kit.path("a"))), gone)
     before = aged.on_disk()
     done = aged.table.expire_snapshots().older_than(aged.now_ms).cleanup(level).execute()
     assert len(done.snapshot_ids) == 1 and len(aged.snapshot_ids) == 1
@@ -280,7 +280,7 @@ def test_files_outside_the_places_of_the_table_stay_and_are_named(aged: Aged, tm
     foreign.write_bytes(b"file")
     brought = aged.kit.data("x").with_columns(file_path=[f"file://{foreign}"])
     aged.commit(Append(brought))
-    aged.commit(DeleteFiles(Removed.of(f"file://{foreign}")))
+    aged.commit(DeleteFiles(RemovedFiles.of(f"file://{foreign}")))
     aged.append("a")
     expire = aged.table.expire_snapshots().older_than(aged.now_ms)
     assert expire.plan().left.outside == (f"file://{foreign}",) and "keep 1 file outside" in expire.explain()
@@ -300,7 +300,7 @@ def test_what_is_gone_already_hinders_nothing(aged: Aged):
 
 def test_a_snapshot_that_stays_and_cannot_be_read_stops_everything(aged: Aged):
     first = aged.append("a")
-    aged.commit(DeleteFiles(Removed.of(aged.kit.path("a"))))
+    aged.commit(DeleteFiles(RemovedFiles.of(aged.kit.path("a"))))
     aged.append("b")
     local(aged.kit.manifests()[0].path).unlink()
     before, location = aged.on_disk(), aged.kit.table.metadata_location
@@ -321,7 +321,7 @@ def test_expire_specs_schemas(tmp_path: Path, version: int):
     kit.update(AddSchemaUpdate(schema=wider), SetCurrentSchemaUpdate(schema_id=-1))
     both = aged.append("b", spec=2)
     kit.default_spec(3)
-    aged.commit(DeleteFiles(Removed.of(kit.path("a"))))
+    aged.commit(DeleteFiles(RemovedFiles.of(kit.path("a"))))
     kept = aged.table.expire_snapshots().older_than(aged.now_ms)
     assert (kept.plan().expiry.spec_ids, kept.plan().expiry.schema_ids) == ((), ()), "only when asked for"
     plan = kept.clean_expired_metadata().plan()

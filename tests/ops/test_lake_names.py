@@ -123,7 +123,7 @@ def test_a_version_that_is_none_is_one_error(tmp_path: Path, version: Any):
     "change",
     [
         lambda t: evolve.set_properties(t.context, {"a": "b"}),
-        lambda t: evolve.upgrade(t.context, 3),
+        lambda t: evolve.upgrade_format_version(t.context, 3),
         lambda t: evolve.evolve_partitions(t.context, ["bucket(4, id)"]),
         lambda t: SchemaChange(t.context).rename_column("id", "x").commit(),
     ],

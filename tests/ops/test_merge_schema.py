@@ -5,13 +5,13 @@ from __future__ import annotations
 from pyspark.sql import types as sp
 
 from neve.model.ddl import schema_of_ddl
-from neve.ops.rows.merge_clauses import Action, Clause, Kind, wanted_columns
+from neve.ops.rows.merge_clauses import Clause, ClauseAction, ClauseKind, evolved_columns
 
-EVERYTHING = Clause(Kind.MATCHED, Action.UPDATE)
+EVERYTHING = Clause(ClauseKind.MATCHED, ClauseAction.UPDATE)
 
 
 def wanted(ddl: str, *source: sp.StructField) -> list[tuple[str, sp.DataType, bool]]:
-    found = wanted_columns(schema_of_ddl(ddl), sp.StructType(list(source)), [EVERYTHING])
+    found = evolved_columns(schema_of_ddl(ddl), sp.StructType(list(source)), [EVERYTHING])
     return [(f.name, f.dataType, f.nullable) for f in found.fields]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from neve.commit.actions import Append, DeleteFiles, Removed, RewriteFiles, RowDelta
+from neve.commit.actions import Append, DeleteFiles, RemovedFiles, RewriteFiles, RowDelta
 from neve.commit.outcome import Check
 from neve.errors import CommitConflict, UnknownName
 from neve.model.snapshots import AddSnapshot
-from neve.tree.write import write_list
+from neve.tree.write import write_manifest_list
 from tests.commit.kit import Kit, name_of, plus, removed
 from tests.ops.test_rewrite_manifests import table_of
 
@@ -31,7 +31,7 @@ def replace(kit: Kit, old: Any, new: Any, number: int | None = None) -> None:
 def forget(kit: Kit, *names: str) -> None:
     """Take data files out as another writer does, who leaves their deletes where they are."""
     deletes = kit.manifests(deletes=True)
-    kit.ok(DeleteFiles(Removed.of(*map(kit.path, names))))
+    kit.ok(DeleteFiles(RemovedFiles.of(*map(kit.path, names))))
     head, metadata = kit.head(), kit.metadata
     number, path = metadata.last_sequence_number + 1, f"{kit.location}/metadata/by-hand.avro"
     first = getattr(metadata, "next_row_id", None)
@@ -45,7 +45,7 @@ def forget(kit: Kit, *names: str) -> None:
             "added_rows": None if first is None else 0,
         }
     )
-    write_list(
+    write_manifest_list(
         kit.io,
         path,
         [*kit.manifests(deletes=False), *deletes],
@@ -93,7 +93,7 @@ def test_dangling_equal_number(kit: Kit):
     kit.ok(Append(kit.data("a")))
     kit.ok(RowDelta(kit.data("b"), plus(kit.equality("equal"), kit.positions("position"))))
     assert table_of(kit).remove_dangling_deletes().execute().snapshot_id is None, "both apply to a"
-    kit.ok(DeleteFiles(Removed.of(kit.path("a"))))
+    kit.ok(DeleteFiles(RemovedFiles.of(kit.path("a"))))
     assert kit.names(deletes=True) == {"equal", "position"}
     done = table_of(kit).remove_dangling_deletes().execute()
     assert (done.delete_files_removed, done.equality_delete_files_removed) == (1, 1)

@@ -15,8 +15,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
 import neve
-from neve.commit.actions import Append, DeleteFiles, Removed
-from neve.commit.cleanup import Prefixes, hidden, sort_out
+from neve.commit.actions import Append, DeleteFiles, RemovedFiles
+from neve.commit.cleanup import Prefixes, find_orphans, is_hidden_file
 from neve.commit.environment import Environment
 from neve.errors import UnknownName, UserError
 from tests.extent import on_versions
@@ -73,7 +73,7 @@ def test_orphan_dry_run_equals_run(tmp_path: Path, version: int):
 
 
 def test_what_expiry_leaves_behind_is_found(aged: Aged):
-    aged.commit(DeleteFiles(Removed.of(aged.kit.path("a"))))
+    aged.commit(DeleteFiles(RemovedFiles.of(aged.kit.path("a"))))
     aged.append("b")
     aged.table.expire_snapshots().older_than(aged.now_ms).cleanup("none").execute()
     aged.day(10)
@@ -102,7 +102,7 @@ def test_orphan_wap_stats_hint(aged: Aged):
     aged.append("staged", branch="audit")
     kit.update(RemoveSnapshotRefUpdate(ref_name="audit"))
     kit.branch("tagged", kind="tag")
-    aged.commit(DeleteFiles(Removed.of(kit.path("a"))))
+    aged.commit(DeleteFiles(RemovedFiles.of(kit.path("a"))))
     statistics(aged, kit.head_id, "head")
     stray(aged, "metadata/version-hint.text")
     aged.day(10)
@@ -155,7 +155,7 @@ def test_orphan_prefix_modes(aged: Aged):
 )
 def test_paths_are_the_same_file_by_scheme_authority_and_place(stored: str, known: str, fate: str):
     prefixes = Prefixes.of({"viewfs": "hdfs"}, {"n1, n2": "n"})
-    done = sort_out(pa.array([stored]), pa.array(["s3://other/file", known]), prefixes)
+    done = find_orphans(pa.array([stored]), pa.array(["s3://other/file", known]), prefixes)
     told = "orphan" if done.orphans[0].as_py() else "mismatch" if done.mismatches[0].as_py() else "known"
     assert told == fate
 
@@ -170,7 +170,7 @@ def test_hidden_names_are_left_alone(aged: Aged):
     part = stray(aged, f"data/.{'0a' * 16}.part")
     assert found(aged) == part, "but what a killed writer of this engine left is an orphan"
     paths = pa.array(["l/_day=1/f", "l/_day=1/_f", "l/x/_night=1/f", "l/a_b/f"])
-    assert hidden(paths, "l", ["_day"]).to_pylist() == [False, True, True, False]
+    assert is_hidden_file(paths, "l", ["_day"]).to_pylist() == [False, True, True, False]
 
 
 def test_a_table_inside_the_place_of_another_is_left_alone(aged: Aged):

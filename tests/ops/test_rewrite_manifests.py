@@ -12,7 +12,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.types import StringType
 
 import neve
-from neve.commit.actions import Append, DeleteFiles, Removed, RowDelta
+from neve.commit.actions import Append, DeleteFiles, RemovedFiles, RowDelta
 from neve.commit.environment import Environment, Phase
 from neve.errors import CommitConflict, UnknownName, UserError
 from neve.ops.context import TableContext
@@ -60,7 +60,7 @@ def test_every_spec_is_rewritten_and_files_stay_what_they_are(tmp_path: Path, ve
         append(kit, f"a{at}", region=region, ids=(at, at + 1))
         append(kit, f"b{at}", region=region, spec=1, bucket=at)
         append(kit, f"c{at}", spec=2)
-    kit.ok(DeleteFiles(Removed.of(kit.path("a0"))))
+    kit.ok(DeleteFiles(RemovedFiles.of(kit.path("a0"))))
     before, start = facts(kit), kit.head_id
     plan = table_of(kit).rewrite_manifests().plan()
     assert [(g.spec_id, g.is_deletes, len(g.manifests), g.pieces) for g in plan.groups] == [
@@ -90,7 +90,7 @@ def test_a_manifest_of_files_that_have_gone_is_dropped(tmp_path: Path, version: 
     kit = Kit.create(tmp_path, version, commit__manifest_merge__enabled="false")
     append(kit, "old")
     append(kit, "new", spec=1)
-    kit.ok(DeleteFiles(Removed.of(kit.path("old"))))
+    kit.ok(DeleteFiles(RemovedFiles.of(kit.path("old"))))
     before, table = facts(kit), table_of(kit)
     assert "drop 1 data manifest of spec 0: their files are gone" in table.rewrite_manifests().explain()
     table.rewrite_manifests().execute()
@@ -242,7 +242,7 @@ def test_a_manifest_that_is_gone_is_planned_again(tmp_path: Path):
     kit = Kit.create(tmp_path)
     for name in "abc":
         append(kit, name)
-    table = table_of(kit, lambda: kit.ok(DeleteFiles(Removed.of(kit.path("b")))))
+    table = table_of(kit, lambda: kit.ok(DeleteFiles(RemovedFiles.of(kit.path("b")))))
     done = table.rewrite_manifests().execute()
     assert (done.reruns, done.manifests_added, kit.names()) == (1, 1, {"a", "c"}), "b does not come back"
     assert [m.existing_files for m in kit.manifests()] == [2]
@@ -261,7 +261,7 @@ def test_it_gives_up_after_as_many_conflicts_as_the_table_says(tmp_path: Path):
     kit = Kit.create(tmp_path, **{"neve.commit.reruns": "1"})
     for at in range(6):
         append(kit, f"f{at}")
-    others = [lambda at=at: kit.ok(DeleteFiles(Removed.of(kit.path(f"f{at}")))) for at in range(2)]
+    others = [lambda at=at: kit.ok(DeleteFiles(RemovedFiles.of(kit.path(f"f{at}")))) for at in range(2)]
     files = set()
 
     def last() -> None:

@@ -50,8 +50,8 @@ def test_a_look_at_the_first_rows_reads_no_more_than_these(lake: neve.Lake, monk
 def test_a_condition_for_spark_alone_is_left_to_it_unless_it_would_round(lake: neve.Lake):
     for kind, is_read_here in (("uuid", False), ("timestamp_ns", True), ("struct<columns: uuid>", False)):
         made = lake.create_table(f"db.{kind[:4]}", f"id bigint, c {kind}", format_version=3)
-        assert made.scan("id % 2 = 1")._is_read_here is is_read_here
-        assert made.scan("id = 1")._is_read_here
+        assert made.scan("id % 2 = 1")._is_read_locally is is_read_here
+        assert made.scan("id = 1")._is_read_locally
 
 
 def test_a_table_is_dropped_and_renamed_by_the_name_it_has(lake: neve.Lake, table: Table):

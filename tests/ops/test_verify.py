@@ -17,7 +17,7 @@ from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.statistics import StatisticsFile
 
 from neve.model.snapshots import Snapshots
-from neve.ops.audit.snapshot_index import Root, root_findings
+from neve.ops.audit.snapshot_index import SnapshotRoot, root_findings
 from neve.ops.audit.verify import Audit, Finding
 from tests.ops.lived import Lived, edit_avro, local, only
 
@@ -315,7 +315,7 @@ def test_files_that_share_row_ids_are_found(v3):
 
 def test_a_manifest_nobody_added_is_found(v2):
     (snapshot, *_), (manifest, *_) = v2.kit.metadata.snapshots, v2.kit.manifests()
-    root = Root(snapshot, "list", (replace(manifest, added_snapshot_id=None, sequence_number=1),))
+    root = SnapshotRoot(snapshot, "list", (replace(manifest, added_snapshot_id=None, sequence_number=1),))
     assert "added-snapshot" in {f.kind for f in root_findings(root, {}, v2.kit.specs)}
 
 

@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
-from neve.model.metadata import parse
+from neve.model.metadata import parse_metadata
 from neve.ops.audit.verify import Audit
 from tests.foreign import FIXTURES, foreign_tables, needs_fixtures
 from tests.ops.lived import audit_of, local
@@ -42,7 +42,7 @@ def relocate() -> ModuleType:
 
 
 def audit(metadata_path: str) -> Audit:
-    metadata = parse(local(metadata_path).read_bytes(), metadata_path)
+    metadata = parse_metadata(local(metadata_path).read_bytes(), metadata_path)
     return audit_of(Table(("db", "t"), metadata, metadata_path, load_file_io({}, metadata_path), None))
 
 

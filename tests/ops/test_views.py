@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import neve
 from neve.errors import UnknownName, UserError
-from neve.ops.sql_views import METADATA_TABLES, tables_beside, views_of
+from neve.ops.sql_views import METADATA_TABLES, register_views, sibling_table_lookup
 from tests.sessions import names_in
 
 
@@ -29,8 +29,8 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> neve.
 
 @pytest.fixture
 def views(lake: neve.Lake):
-    find = tables_beside(lake.table("db.empty").context)
-    return lambda *texts: views_of(find, lake.spark, *texts)
+    find = sibling_table_lookup(lake.table("db.empty").context)
+    return lambda *texts: register_views(find, lake.spark, *texts)
 
 
 def ids(lake: neve.Lake, views, text: str) -> list[int]:
@@ -94,10 +94,10 @@ def test_what_was_read_is_said_with_its_snapshot(lake, views):
 def test_a_table_is_read_in_the_state_its_statement_has(lake, spark):
     old = lake.create_table("db.moving", "id bigint")
     old.append([{"id": 1}])
-    find = tables_beside(old.context.refreshed())
+    find = sibling_table_lookup(old.context.refreshed())
     lake.table("db.moving").append([{"id": 2}])
-    with views_of(find, lake.spark, "SELECT id FROM db.moving") as made:
-        assert spark.sql(made.text).count() == 1
+    with register_views(find, lake.spark, "SELECT id FROM db.moving") as made:
+        assert spark.sql(made.single_text).count() == 1
 
 
 def test_texts_share_their_views(lake, views):
@@ -110,8 +110,10 @@ def test_a_text_without_tables_needs_no_spark(lake):
     def refuse() -> SparkSession:
         raise AssertionError("Spark was asked for")
 
-    with views_of(tables_beside(lake.table("db.empty").context), refuse, "id > 1 AND s IN (SELECT 1 FROM v)") as made:
-        assert made.text == "id > 1 AND s IN (SELECT 1 FROM v)"
+    with register_views(
+        sibling_table_lookup(lake.table("db.empty").context), refuse, "id > 1 AND s IN (SELECT 1 FROM v)"
+    ) as made:
+        assert made.single_text == "id > 1 AND s IN (SELECT 1 FROM v)"
 
 
 @pytest.mark.parametrize("view", METADATA_TABLES)

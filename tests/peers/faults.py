@@ -17,7 +17,7 @@ from pyiceberg.transforms import IdentityTransform, TruncateTransform, VoidTrans
 from pyiceberg.types import DoubleType, FloatType, IntegerType, StringType, TimestampType
 
 from neve import Lake, Table
-from neve.model.metadata import adopt
+from neve.model.metadata import to_neve_metadata
 from tests.compaction.place import delete_equal, delete_rows
 from tests.peers.readers import CACHING_DUCKDB, WITNESSES, Reader
 from tests.peers.spark import NAME as SPARK
@@ -135,7 +135,7 @@ def _changes_rows_merge_on_read(table: IcebergTable) -> bool:
 
 
 def _has_snapshots_without_a_number(table: IcebergTable) -> bool:
-    rows = adopt(table.metadata).lazy_snapshots.rows
+    rows = to_neve_metadata(table.metadata).lazy_snapshots.rows
     return table.metadata.format_version > 2 and not all("sequence-number" in row for row in rows)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from neve.run.spark.java import find, launcher_home
+from neve.run.spark.java import find_java, launcher_home
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "neve" / "jars"
 MAVENS_OWN = Path.home() / ".m2" / "repository"
@@ -74,7 +74,7 @@ def _fetched(jar: Jar) -> bytes:
         asked = ["-dependency", jar.group, jar.artifact, jar.version, "-notransitive", "-types", "jar"]
         places = ["-cache", f"{folder}/cache", "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
         ivy = [
-            str(launcher_home(find()) / "bin" / "java"),
+            str(launcher_home(find_java()) / "bin" / "java"),
             "-cp",
             f"{Path(pyspark.__file__).parent}/jars/*",
             "org.apache.ivy.Main",

@@ -65,8 +65,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from neve.plan.metrics_filter import STATISTICS, FileRanges, may_match, must_match, of_field
-from neve.tree.pyiceberg_files import entries_of
+from neve.plan.metrics_filter import STATISTICS, FileRanges, may_match, must_match, values_of_field
+from neve.tree.pyiceberg_files import entries_from_pyiceberg
 from tests.plan.files import entries, spec, specs_of
 
 SMALL = st.integers(-4, 4)
@@ -161,7 +161,7 @@ def _schema(kind: IcebergType) -> Schema:
 
 
 def _judged(kind: IcebergType, expression: BooleanExpression, made: list[DataFile]) -> tuple[Any, Any]:
-    table = entries_of(made, specs_of(_schema(kind), spec(0)))
+    table = entries_from_pyiceberg(made, specs_of(_schema(kind), spec(0)))
     bound = bind(_schema(kind), rewrite_not(expression), True)
     return may_match(table, bound), must_match(table, bound)
 
@@ -245,10 +245,10 @@ def test_statistics_of_one_field_are_found_in_sliced_and_chunked_columns() -> No
     kind = pa.list_(pa.struct([("key", pa.int32()), ("value", pa.int64())]))
     rows = [[(1, 10), (2, 20)], None, [], [(2, 21)], [(1, 11), (1, 12)]]
     made = pa.array([r if r is None else [{"key": k, "value": v} for k, v in r] for r in rows], kind)
-    assert of_field(made, 1).to_pylist() == [10, None, None, None, 12]
-    assert of_field(made.slice(3), 2).to_pylist() == [21, None]
-    assert of_field(pa.chunked_array([made.slice(0, 1), made.slice(3)]), 2).to_pylist() == [20, 21, None]
-    assert of_field(pa.chunked_array([], kind), 2).to_pylist() == []
+    assert values_of_field(made, 1).to_pylist() == [10, None, None, None, 12]
+    assert values_of_field(made.slice(3), 2).to_pylist() == [21, None]
+    assert values_of_field(pa.chunked_array([made.slice(0, 1), made.slice(3)]), 2).to_pylist() == [20, 21, None]
+    assert values_of_field(pa.chunked_array([], kind), 2).to_pylist() == []
 
 
 def test_statistics_that_were_not_read_are_not_known() -> None:
@@ -261,5 +261,5 @@ def test_statistics_that_were_not_read_are_not_known() -> None:
 @pytest.mark.parametrize("kind", list(VALUES), ids=str)
 def test_columns_without_files_are_judged(kind: IcebergType) -> None:
     table = entries(specs_of(_schema(kind), spec(0)), [], STATISTICS)
-    assert len(FileRanges(table).of(NestedField(1, "x", kind, required=False)).null) == 0
+    assert len(FileRanges(table).of(NestedField(1, "x", kind, required=False)).may_hold_null) == 0
     assert may_match(table, bind(_schema(kind), NotNull("x"), True)).dtype == np.bool_

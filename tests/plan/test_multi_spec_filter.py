@@ -24,7 +24,7 @@ from neve.plan.partition_filter import (
     MultiSpecPartitionFilter,
     PartitionFilter,
     PartitionFilterEvaluator,
-    Undecided,
+    UndecidedPartition,
 )
 from neve.plan.rewrite_plan import (
     RewriteDataFilesPlan,
@@ -32,7 +32,7 @@ from neve.plan.rewrite_plan import (
     RewritePlan,
     RewritePlanningResult,
 )
-from neve.predicate.normalize import bound
+from neve.predicate.normalize import normalize_and_bind
 from neve.tree.entries import EntryTable
 from tests.plan.files import entries, spec
 from tests.plan.rewrites import (
@@ -149,7 +149,7 @@ def test_multi_spec_unevaluable_spec_fail_open() -> None:
     assert kept(files, made) == ["eu", "mystery-x", "mystery-y"]
     assert made.judge(files).fail_open.tolist() == [False, False, True, True]
     assert made.unevaluable_specs == (3,)
-    assert made.evaluators[3].predicate is None and "mystery" in made.evaluators[3].why_not
+    assert made.evaluators[3].predicate is None and "mystery" in made.evaluators[3].reason_unevaluable
     assert filter_of(EqualTo("id", 1)).unevaluable_specs == (), "a column it is not made from is no obstacle"
 
 
@@ -177,7 +177,7 @@ def test_multi_spec_stats_counting() -> None:
     verdict = filter_of(EqualTo("region", "eu")).judge(twice)
     assert verdict.stats == FilterStats(unevaluable_specs=1, fail_open_partitions=2, fail_open_files=4)
     candidates = np.array([True, True, True, False, True, False])
-    assert verdict.counting(candidates) == replace(verdict.stats, fail_open_files=2)
+    assert verdict.stats_for(candidates) == replace(verdict.stats, fail_open_files=2)
     broken, specs = damaged("a", "b", "b", "3")
     assert filter_of(EqualTo("id", 1), specs).judge(broken).stats == FilterStats(0, 2, 2, 3)
     assert filter_of(EqualTo("region", "eu")).judge(of_specs(1)).stats == FilterStats(unevaluable_specs=1)
@@ -207,7 +207,7 @@ def test_filter_stats_are_a_public_value_of_four_counts() -> None:
 
 def test_an_evaluator_takes_a_predicate_that_is_bound_already() -> None:
     """`NOT` is rewritten before it is bound, so the evaluator of a spec never meets one."""
-    ready = bound(Not(NotEqualTo("region", "eu")), SCHEMA)
+    ready = normalize_and_bind(Not(NotEqualTo("region", "eu")), SCHEMA)
     for spec_id, expected in ((1, [True, False]), (2, [True, False])):
         made = PartitionFilterEvaluator.from_bound(ready, SPECS, spec_id)
         judged, failures = made.judge(of_specs(spec_id))
@@ -311,11 +311,11 @@ def test_diagnostics_name_each_partition_once_and_why() -> None:
 
 
 def test_diagnostics_are_bounded_and_do_not_depend_on_the_order_of_files() -> None:
-    texts = [f"broken{n:03}" for n in range(diagnostics.MOST + 8)]
+    texts = [f"broken{n:03}" for n in range(diagnostics.MAX_LISTED + 8)]
     files, specs = damaged(*texts, *texts)
     made = filter_of(EqualTo("id", 1), specs)
     told = made.judge(files).diagnostics(np.ones(len(files), bool))
-    assert [u.partition for u in told.undecided] == [PartitionKey(1, (t,)) for t in texts[: diagnostics.MOST]]
+    assert [u.partition for u in told.undecided] == [PartitionKey(1, (t,)) for t in texts[: diagnostics.MAX_LISTED]]
     assert told.left_out == 8 and str(told).endswith("\nand 8 more")
     assert made.judge(files.take(range(len(files) - 1, -1, -1))).diagnostics(np.ones(len(files), bool)) == told
 
@@ -347,5 +347,5 @@ def test_a_spec_without_files_is_counted_and_named() -> None:
     made = result(FILES[:3], where="region = 'eu'", table=TABLE)
     assert made.filter_stats == FilterStats(unevaluable_specs=1)
     assert made.plan.diagnostics.undecided == (
-        Undecided(3, None, made.plan.diagnostics.undecided[0].why, partitions=0, files=0),
+        UndecidedPartition(3, None, made.plan.diagnostics.undecided[0].why, partitions=0, files=0),
     )

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.plan.packing import Packed, in_fixed_order, packed
+from neve.plan.packing import GroupSlices, pack_files, sort_by_partition_and_size
 from tests.plan.files import entries, specs_of
 from tests.plan.rewrites import BY_REGION, BY_REGION_AND_DAY, EVERYTHING, SCHEMA
 
@@ -36,32 +36,32 @@ LIMIT = st.integers(1, 60) | st.sampled_from([2**53 + 1, 2**63 - 1])
 @given(FILES, LIMIT, st.none() | st.integers(1, 5))
 def test_packing_equals_a_plain_packer(files: list[tuple[int, int]], limit: int, most: int | None) -> None:
     partitions, sizes = [f[0] for f in files], [f[1] for f in files]
-    made = packed(np.array(sizes, np.int64), np.array(partitions, np.int64), limit, most)
+    made = pack_files(np.array(sizes, np.int64), np.array(partitions, np.int64), limit, most)
     expected = plain(sizes, partitions, limit, most)
     assert [list(range(s, e)) for s, e in zip(made.starts, made.ends, strict=True)] == expected
     assert made.rows().tolist() == list(range(len(files)))
     assert made.partition.tolist() == [partitions[group[0]] for group in expected]
     assert made.sums(np.array(sizes, np.int64)).tolist() == [sum(sizes[r] for r in group) for group in expected]
     firsts = made.partition.tolist()
-    assert made.index.tolist() == [firsts[:n].count(partition) for n, partition in enumerate(firsts)]
+    assert made.index_in_partition.tolist() == [firsts[:n].count(partition) for n, partition in enumerate(firsts)]
 
 
 @given(FILES, st.integers(1, 5), st.integers(1, 50) | st.just(2**63 - 1))
 def test_the_first_files_are_whole_groups_and_one_that_is_cut(files: Any, most: int, cap: int) -> None:
     sizes, partitions = np.array([f[1] for f in files], np.int64), np.array([f[0] for f in files], np.int64)
-    made = packed(sizes, partitions, 40, most)
-    cut = made.first_files(cap)
+    made = pack_files(sizes, partitions, 40, most)
+    cut = made.limit_files(cap)
     assert cut.rows().tolist() == made.rows().tolist()[:cap]
     assert cut.starts.tolist() == made.starts.tolist()[: len(cut)]
     assert cut.ends.tolist()[:-1] == made.ends.tolist()[: max(len(cut) - 1, 0)]
-    assert (cut.counts > 0).all()
+    assert (cut.file_counts > 0).all()
 
 
 def test_no_files_make_no_groups() -> None:
     nothing = np.zeros(0, np.int64)
-    made = packed(nothing, nothing, 10, None)
-    assert len(made) == 0 and made.index.tolist() == [] and made.rows().tolist() == []
-    assert isinstance(made.first_files(3), Packed)
+    made = pack_files(nothing, nothing, 10, None)
+    assert len(made) == 0 and made.index_in_partition.tolist() == [] and made.rows().tolist() == []
+    assert isinstance(made.limit_files(3), GroupSlices)
 
 
 REGIONS = st.none() | st.sampled_from(["eu", "us", "", "é"])
@@ -81,7 +81,7 @@ def test_the_order_is_that_of_keys_sizes_and_paths_whatever_order_files_come_in(
     ]
     shuffled = random.sample(made, len(made))
     table = entries(SPECS, shuffled)
-    rows, partitions = in_fixed_order(table, np.arange(len(table)))
+    rows, partitions = sort_by_partition_and_size(table, np.arange(len(table)))
     keys = [table.partition_key(int(row)).sort_key() for row in rows]
     facts = [(-shuffled[row]["file_size_in_bytes"], shuffled[row]["file_path"]) for row in rows]
     ordered = list(zip(keys, facts, strict=True))

@@ -53,7 +53,7 @@ from neve.errors import TableError, UnknownName, UserError
 from neve.model.partition import Specs
 from neve.plan import ranges
 from neve.plan.partition_filter import FilterStats, PartitionFilter
-from neve.predicate import normal
+from neve.predicate import normalize_expression
 from neve.tree.entries import EntryTable, FieldSummary, Manifest
 from tests.plan.files import ALL_DETAIL, entries, spec, specs_of
 
@@ -135,7 +135,7 @@ def test_a_spec_that_cannot_express_the_predicate_is_kept_and_counted() -> None:
     verdict = made.judge(files)
     assert verdict.keep.tolist() == [True, True, True, False, True]
     assert verdict.stats == FilterStats(unevaluable_specs=1, fail_open_partitions=2, fail_open_files=3)
-    assert verdict.counting(pa.array([True, False, False, True, True]).to_numpy(False)).fail_open_files == 1
+    assert verdict.stats_for(pa.array([True, False, False, True, True]).to_numpy(False)).fail_open_files == 1
     with pytest.raises(UserError, match=r"(?s)spec 3.*strict"):
         made.strict().judge(files)
     assert len(made.strict().judge(files.filter(pa.array([False, False, False, True, True]))).keep) == 2
@@ -329,7 +329,7 @@ def test_every_matching_row_is_in_a_kept_partition_and_covered_ones_hold_no_othe
     found = PartitionFilter.of(expression, specs, schema)
     kept, covered = found.judge(files), found.covers(files)
     assert kept.stats == FilterStats()
-    matches = expression_evaluator(schema, normal(expression, schema), True)
+    matches = expression_evaluator(schema, normalize_expression(expression, schema), True)
     for at, row in enumerate(rows):
         assert kept.keep[at] or not matches(Record(_stored(row, kind)))
         assert not covered[at] or matches(Record(_stored(row, kind)))
@@ -360,5 +360,5 @@ def test_manifests_are_pruned_as_by_the_reference(case: Any, has_null: bool) -> 
     projected = inclusive_projection(schema, made)(expression)
     if transform not in WIDENED:
         assert manifest_evaluator(made, schema, projected)(theirs) or not ours
-    matches = expression_evaluator(schema, normal(expression, schema), True)
+    matches = expression_evaluator(schema, normalize_expression(expression, schema), True)
     assert ours or not any(matches(Record(_stored(r, kind))) for r in rows)

@@ -18,16 +18,16 @@ from pyiceberg.types import DateType, LongType, NestedField, StringType, StructT
 
 from neve.errors import TableError, UnknownName
 from neve.model.partition import Specs
-from neve.plan.delete_index import attach
+from neve.plan.delete_index import match_deletes
 from neve.plan.metrics_filter import STATISTICS
 from neve.plan.partition_filter import PartitionFilter
 from neve.plan.scan import (
     ScanPlan,
     filter_partitions,
+    needs_statistics,
     plan_scan,
-    projected,
+    project_schema,
     prune_manifests,
-    statistics_matter,
     with_manifests,
 )
 from neve.tree.entries import Content, EntryTable, FieldSummary, Manifest, Status
@@ -106,7 +106,7 @@ def test_files_are_left_out_by_partition_and_by_statistics() -> None:
 def test_statistics_matter_to_conditions_and_to_equality_deletes() -> None:
     def matter(predicate: BooleanExpression | None, contents: list[int]) -> bool:
         deletes = EntryTable.from_columns({"content": contents, "status": 1}, SPECS, len(contents))
-        return statistics_matter(PartitionFilter.of(predicate, SPECS, SCHEMA), deletes)
+        return needs_statistics(PartitionFilter.of(predicate, SPECS, SCHEMA), deletes)
 
     assert not matter(None, [])
     assert not matter(None, [1])
@@ -142,14 +142,14 @@ def test_an_old_schema_binds_the_predicate_of_an_old_snapshot() -> None:
 
 
 def test_columns_come_in_the_order_asked_for_with_metadata_columns_apart() -> None:
-    wanted, extra = projected(SCHEMA, ["who.city", "_pos", "id", "_file", "_pos"])
+    wanted, extra = project_schema(SCHEMA, ["who.city", "_pos", "id", "_file", "_pos"])
     assert [f.name for f in wanted.fields] == ["who", "id"]
     assert set(wanted.column_names) == {"who", "who.city", "id"}
     assert extra == ("_pos", "_file")
-    assert projected(SCHEMA, None) == (SCHEMA, ())
-    assert projected(SCHEMA, ["ID"], case_sensitive=False)[0].fields[0].name == "id"
+    assert project_schema(SCHEMA, None) == (SCHEMA, ())
+    assert project_schema(SCHEMA, ["ID"], case_sensitive=False)[0].fields[0].name == "id"
     own = Schema(NestedField(1, "_pos", LongType()))
-    assert projected(own, ["_pos"]) == (own, ())
+    assert project_schema(own, ["_pos"]) == (own, ())
 
 
 def test_an_unknown_column_names_the_nearest() -> None:
@@ -256,9 +256,9 @@ def test_delete_files_find_their_data_files_as_one_pair_at_a_time_would(table: A
         expected = _expected(data, deletes)
     except TableError:
         with pytest.raises(TableError):
-            attach(entries(WIDE, data), entries(WIDE, deletes))
+            match_deletes(entries(WIDE, data), entries(WIDE, deletes))
         return
-    found = attach(entries(WIDE, data), entries(WIDE, deletes))
+    found = match_deletes(entries(WIDE, data), entries(WIDE, deletes))
     assert list(zip(found["file"].to_pylist(), found["delete"].to_pylist(), strict=True)) == expected
 
 
@@ -276,7 +276,7 @@ def test_many_files_and_deletes_are_brought_together_quickly() -> None:
     }
     data = EntryTable.from_columns(common | {"file_path": paths, "content": 0}, SPECS, count)
     vectors = common | {"content": 1, "file_format": "PUFFIN", "file_path": paths, "referenced_data_file": paths}
-    found = attach(data, EntryTable.from_columns(vectors, SPECS, count))
+    found = match_deletes(data, EntryTable.from_columns(vectors, SPECS, count))
     assert found["file"].to_pylist() == found["delete"].to_pylist() == list(range(count))
     files, verdict = filter_partitions(data, PartitionFilter.of(EqualTo("region", "r7"), SPECS, SCHEMA))
     assert (len(files), int(verdict.keep.sum())) == (100, 100)

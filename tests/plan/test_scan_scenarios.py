@@ -15,8 +15,8 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from neve.commit.actions import Append, RowDelta
 from neve.errors import TableError
-from neve.ops.plan_scan import plan as scan_plan
-from neve.plan.delete_index import attach
+from neve.ops.plan_scan import plan_snapshot_scan as scan_plan
+from neve.plan.delete_index import match_deletes
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import MIXED_SPECS, Content, Status
 from tests.commit.kit import Kit, name_of, plus
@@ -43,7 +43,7 @@ EQUALITY = {"content": Content.EQUALITY_DELETES, "equality_ids": [1]}
 
 def pairs(data: list[dict[str, Any]], deletes: list[dict[str, Any]], detail: Any = ()) -> list[tuple[int, int]]:
     named = [{"file_path": f"d{i}"} | d for i, d in enumerate(deletes)]
-    found = attach(entries(SPECS, data, detail), entries(SPECS, named, detail))
+    found = match_deletes(entries(SPECS, data, detail), entries(SPECS, named, detail))
     return list(zip(found["file"].to_pylist(), found["delete"].to_pylist(), strict=True))
 
 

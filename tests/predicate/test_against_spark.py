@@ -33,8 +33,8 @@ from pyiceberg.types import (
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from neve.model.partition import arrow_type
-from neve.model.values import ordered
+from neve.model.partition import value_arrow_type
+from neve.model.values import to_comparable
 from neve.plan.ranges import FieldRange, may_match
 from neve.predicate import parse
 
@@ -186,7 +186,7 @@ class _Rows:
         null = np.array([v is None for v in values])
         if field.field_type.is_struct:
             return FieldRange(pa.nulls(self.count), pa.nulls(self.count), null, np.zeros(self.count, bool), ~null)
-        known = ordered(pa.array(values, arrow_type(field.field_type)), field.field_type)
+        known = to_comparable(pa.array(values, value_arrow_type(field.field_type)), field.field_type)
         value = known.is_valid().to_numpy(zero_copy_only=False)
         return FieldRange(known, known, null, ~null & ~value, value)
 
@@ -219,8 +219,8 @@ def test_every_row_spark_returns_is_let_through(spark: SparkSession, zone: str, 
         found = parse(condition, SCHEMA, time_zone=zone)
         ours, theirs = may_match(_Rows(rows), bind(SCHEMA, found.expression, True)), answers[:, at]
         lost, extra = np.flatnonzero(theirs & ~ours), np.flatnonzero(ours & ~theirs)
-        exact += found.exact
-        if len(lost) or (found.exact and len(extra)):
+        exact += found.is_exact
+        if len(lost) or (found.is_exact and len(extra)):
             wrong.append((condition, str(found.expression), [rows[n] for n in lost], [rows[n] for n in extra]))
     assert not wrong, "\n".join(map(str, wrong[:10])) + f"\n{len(wrong)} wrong"
     assert exact > 0.7 * len(conditions), "most of these conditions can be said exactly"

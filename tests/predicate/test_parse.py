@@ -38,7 +38,7 @@ from pyiceberg.types import (
 )
 
 from neve.errors import UnknownName, UserError
-from neve.predicate import columns_of, normal, parse
+from neve.predicate import columns_of, normalize_expression, parse
 
 PERSON = StructType(
     NestedField(21, "name", StringType(), required=False),
@@ -69,12 +69,12 @@ SCHEMA = Schema(
 
 def _says(text: str, **options: str) -> str:
     found = parse(text, SCHEMA, **options)
-    return str(normal(found.expression, SCHEMA)) if found.exact else f"~{found.expression}"
+    return str(normalize_expression(found.expression, SCHEMA)) if found.is_exact else f"~{found.expression}"
 
 
 def test_nothing_and_expressions_are_predicates_too() -> None:
     assert parse(None, SCHEMA).expression is AlwaysTrue()
-    assert parse(None, SCHEMA).exact
+    assert parse(None, SCHEMA).is_exact
     assert parse(Not(EqualTo("id", 3)), SCHEMA).expression == ~EqualTo("id", 3)
     with pytest.raises(UnknownName, match="Did you mean 'region'"):
         parse(EqualTo("regoin", "eu"), SCHEMA)
@@ -93,9 +93,9 @@ def test_unknown_parts_never_prune_wherever_they_stand() -> None:
     ):
         found = parse(text, SCHEMA)
         assert found.expression is AlwaysTrue(), text
-        assert not found.exact
+        assert not found.is_exact
     assert parse("NOT (id = 1 OR upper(region) = 'X')", SCHEMA).expression == ~EqualTo("id", 1)
-    assert parse("FALSE AND rand() < 2", SCHEMA).exact
+    assert parse("FALSE AND rand() < 2", SCHEMA).is_exact
 
 
 def test_a_null_is_neither_equal_nor_different() -> None:
@@ -172,14 +172,14 @@ def test_a_name_that_can_be_an_alias_is_one() -> None:
 def test_metadata_columns_are_known_and_left_to_spark() -> None:
     found = parse("_file = 'x' AND id = 3", SCHEMA)
     assert found.expression == EqualTo("id", 3)
-    assert not found.exact
+    assert not found.is_exact
 
 
 @pytest.mark.parametrize("name", ["call", "comment", "desc", "insert", "load", "set", "show", "update", "use"])
 def test_a_column_may_be_named_like_a_statement(name: str) -> None:
     schema = Schema(NestedField(1, name, LongType()), NestedField(2, "b", LongType()))
     found = parse(f"{name} > 5 AND b = 1", schema)
-    assert found.exact and found.columns == (name, "b")
+    assert found.is_exact and found.columns == (name, "b")
     assert found.expression == And(GreaterThan(name, 5), EqualTo("b", 1))
 
 
@@ -214,21 +214,21 @@ def test_times_are_read_on_the_clock_of_the_session() -> None:
 
 def test_a_day_with_a_changing_clock_is_left_to_spark() -> None:
     assert parse("CAST(ts AS DATE) = '2024-03-31'", SCHEMA, time_zone="Europe/Berlin").expression is AlwaysTrue()
-    assert parse("CAST(ts AS DATE) = '2024-06-01'", SCHEMA, time_zone="Europe/Berlin").exact
+    assert parse("CAST(ts AS DATE) = '2024-06-01'", SCHEMA, time_zone="Europe/Berlin").is_exact
 
 
 def test_nanoseconds_are_let_through_whether_or_not_they_are_cut_off() -> None:
     found = parse("ns = TIMESTAMP_NTZ '1970-01-01 00:00:00.000001'", SCHEMA)
-    assert not found.exact
+    assert not found.is_exact
     bound = bind(SCHEMA, found.expression, True)
     assert [str(bound.left.literal), str(bound.right.literal)] == ["1000", "2000"]
 
 
 def test_types_spark_does_not_have_are_rarely_exact() -> None:
-    assert parse("key > '00000000-0000-0000-0000-00000000000a'", SCHEMA).exact is False
-    assert parse("key = '00000000-0000-0000-0000-00000000000a'", SCHEMA).exact, "one text for each"
+    assert parse("key > '00000000-0000-0000-0000-00000000000a'", SCHEMA).is_exact is False
+    assert parse("key = '00000000-0000-0000-0000-00000000000a'", SCHEMA).is_exact, "one text for each"
     assert parse("key = '00000000-0000-0000-0000-00000000000A'", SCHEMA).expression is AlwaysTrue()
-    assert parse("four = X'00010203'", SCHEMA).exact
+    assert parse("four = X'00010203'", SCHEMA).is_exact
     assert parse("four = X'0001'", SCHEMA).expression is AlwaysTrue()
     assert parse("at = '10:00:00'", SCHEMA).expression is AlwaysTrue()
 
@@ -248,17 +248,17 @@ def test_literals_that_depend_on_settings_prune_nothing() -> None:
 
 def test_the_normal_form_is_its_own_normal_form() -> None:
     given = Not(And(LessThan("score", 1.0), Or(GreaterThan("f", 0.1), In("id", [1, 2, 2**70]))))
-    once = normal(given, SCHEMA)
-    assert normal(once, SCHEMA) == once
+    once = normalize_expression(given, SCHEMA)
+    assert normalize_expression(once, SCHEMA) == once
 
 
 def test_a_comparison_beyond_the_type_excludes_null_only() -> None:
     schema = Schema(NestedField(1, "i", IntegerType(), required=False))
-    assert normal(LessThan("i", 2**40), schema) == NotNull("i")
-    assert normal(GreaterThan("i", 2**40), schema) is AlwaysFalse()
-    assert normal(In("i", [1, 2**40]), schema) == EqualTo("i", 1)
-    assert normal(~In("i", [1, 2**31]), schema) == And(~EqualTo("i", 1), NotNull("i"))
-    assert normal(NotEqualTo("i", 2**40), schema) == NotNull("i")
+    assert normalize_expression(LessThan("i", 2**40), schema) == NotNull("i")
+    assert normalize_expression(GreaterThan("i", 2**40), schema) is AlwaysFalse()
+    assert normalize_expression(In("i", [1, 2**40]), schema) == EqualTo("i", 1)
+    assert normalize_expression(~In("i", [1, 2**31]), schema) == And(~EqualTo("i", 1), NotNull("i"))
+    assert normalize_expression(NotEqualTo("i", 2**40), schema) == NotNull("i")
 
 
 def test_expressions_nested_without_end_are_refused() -> None:
@@ -266,4 +266,4 @@ def test_expressions_nested_without_end_are_refused() -> None:
     for i in range(200):
         deep = And(Or(deep, EqualTo("region", str(i))), GreaterThan("id", i))
     with pytest.raises(UserError, match="nested too deeply"):
-        normal(deep, SCHEMA)
+        normalize_expression(deep, SCHEMA)

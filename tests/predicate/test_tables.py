@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from neve.errors import UserError
-from neve.predicate.sql_text import words
-from neve.predicate.table_references import TableName, features_of, tables_in, with_tables
-from neve.predicate.time_travel import time_travels
+from neve.predicate.sql_text import tokenize_sql
+from neve.predicate.table_references import TableName, features_of, replace_tables, tables_in
+from neve.predicate.time_travel import find_time_travels
 
 
 def names(text: str) -> list[str]:
@@ -16,7 +16,7 @@ def names(text: str) -> list[str]:
 
 def renamed(text: str) -> str:
     """Every table of `db` as a view, other tables as they are."""
-    return with_tables(text, lambda t: f"`view_{t.parts[1]}`" if t.parts[0] == "db" else None)
+    return replace_tables(text, lambda t: f"`view_{t.parts[1]}`" if t.parts[0] == "db" else None)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_comment_may_stand_before_time_travel(between):
 
 def test_columns_named_like_time_travel_are_columns():
     text = "SELECT timestamp AS of FROM (SELECT version AS of, timestamp AS of FROM db.a version)"
-    assert not time_travels(text, words(text))
+    assert not find_time_travels(text, tokenize_sql(text))
     assert tables_in("SELECT version AS v FROM db.a version") == (TableName(("db", "a"), 25, 29, alias="version"),)
 
 
@@ -143,7 +143,7 @@ def test_only_the_tables_change(text, expected):
 
 def test_two_tables_of_one_name_stay_apart():
     text = "SELECT db.t.i, lake.t.i FROM db.t JOIN lake.t ON db.t.i = lake.t.i"
-    found = with_tables(text, lambda t: f"`{t.parts[0]}_view`")
+    found = replace_tables(text, lambda t: f"`{t.parts[0]}_view`")
     assert found == (
         "SELECT `db.t`.i, `lake.t`.i FROM `db_view` AS `db.t` JOIN `lake_view` AS `lake.t` ON `db.t`.i = `lake.t`.i"
     )
@@ -151,7 +151,7 @@ def test_two_tables_of_one_name_stay_apart():
 
 def test_a_text_without_replacements_is_the_same_text():
     text = "SELECT  a.b, 'x\\'y' , 1L FROM  a.b VERSION AS OF 3 -- done\n"
-    assert with_tables(text, lambda _: None) == text
+    assert replace_tables(text, lambda _: None) == text
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_text_without_replacements_is_the_same_text():
 def test_the_condition_on_a_table_is_one_that_can_come_first(text, found):
     """A star says that other tables are read beside it."""
     (restriction,) = [t.restriction for t in tables_in(text) if t.name == "a.t"]
-    said = restriction and restriction.condition.sql("spark") + (" *" if restriction.has_others else "")
+    said = restriction and restriction.condition.sql("spark") + (" *" if restriction.has_other_tables else "")
     assert said == found
 
 
@@ -284,7 +284,7 @@ def test_functions_of_chance_are_named_outside_of_subqueries_only():
 def test_a_text_may_begin_with_a_column_named_like_a_statement(name):
     for text in (name, f"{name} = 'x' AND a", f"/* why */ {name}.b > 5", f"{name} IN (SELECT a FROM db.t)"):
         assert features_of(text).columns[0].split(".")[0] == name
-        assert words(text)[0].text == name
+        assert tokenize_sql(text)[0].text == name
     assert renamed(f"{name} IN (SELECT a FROM db.t u)") == f"{name} IN (SELECT a FROM `view_t` u)"
 
 
@@ -315,4 +315,4 @@ def test_columns_are_those_outside_of_subqueries():
     ids=["a query inside", "a list inside", "a common table expression"],
 )
 def test_tables_of_one_last_name_are_told_apart_in_all_queries_of_a_text(text: str, expected: str):
-    assert with_tables(text, lambda name: f"`{'_'.join(name.parts)}`") == expected
+    assert replace_tables(text, lambda name: f"`{'_'.join(name.parts)}`") == expected

@@ -9,7 +9,7 @@ from typing import Any
 
 from neve.catalog.base import NeveCatalog
 from neve.catalog.sql import EmbeddedCatalog
-from neve.catalog.swap import CatalogUnavailable, Fate, MaybeSwapped, NotSwapped
+from neve.catalog.swap import CatalogUnavailable, MaybeSwapped, NotSwapped, SwapStatus
 
 
 class Unreliable(EmbeddedCatalog):
@@ -63,12 +63,12 @@ class Unreliable(EmbeddedCatalog):
     def load_table(self, identifier: Any) -> Any:
         return self.stale.pop() if self.stale else super().load_table(identifier)
 
-    def fate(self, unknown: MaybeSwapped) -> Fate:
+    def swap_status(self, unknown: MaybeSwapped) -> SwapStatus:
         """As for a catalog that may still be busy with the request."""
         self.looks += 1
         if self.looks == 2:
             self.deliver()
-        return NeveCatalog.fate(self, unknown)
+        return NeveCatalog.swap_status(self, unknown)
 
     def deliver(self) -> None:
         """Let a request that was under way arrive."""

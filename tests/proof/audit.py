@@ -20,7 +20,7 @@ from sqlalchemy.event import listen
 from neve import Lake, Table, connect
 from neve.catalog.sql import EmbeddedCatalog
 from neve.errors import UnknownName
-from neve.model.snapshots import listing_of
+from neve.model.snapshots import tree_root_location
 from neve.tree.read import manifests_of, read_entries
 from tests.proof.hand import COLUMNS, NO_WAIT, opened
 
@@ -104,7 +104,7 @@ def reachable(table: Table, but: Collection[int] = ()) -> set[str]:
     for snapshot in (s for s in metadata.snapshots if s.snapshot_id not in but):
         manifests = manifests_of(io, metadata, snapshot)
         live = read_entries(io, manifests, context.specs, live_only=True)
-        listing = {path} if (path := listing_of(snapshot)) else set()
+        listing = {path} if (path := tree_root_location(snapshot)) else set()
         found |= listing | {m.file for m in manifests if not m.is_inline} | set(live["file_path"].to_pylist())
     return {_local(path) for path in found}
 

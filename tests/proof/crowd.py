@@ -25,7 +25,7 @@ from pyiceberg.types import StringType
 from neve import Table
 from neve.commit.environment import Environment
 from neve.commit.outcome import Rejected, Unknown
-from neve.commit.outcome import require as committed
+from neve.commit.outcome import require_committed as committed
 from neve.errors import CommitConflict, CommitUnknown
 from tests.proof.hand import ARROW, ID, NAMES, Hand, Statement, in_hand, where
 from tests.writers import connected

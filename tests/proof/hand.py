@@ -19,19 +19,19 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from neve import Lake, Table
 from neve.catalog.base import NeveCatalog
-from neve.commit.actions import Action, Append, DeleteFiles, Overwrite, Removed, RewriteFiles, RowDelta
+from neve.commit.actions import Action, Append, DeleteFiles, Overwrite, RemovedFiles, RewriteFiles, RowDelta
 from neve.commit.environment import Environment
-from neve.commit.isolation import Command, Isolation, guarded
+from neve.commit.isolation import Isolation, RowCommand, with_conflict_checks
 from neve.commit.outcome import Outcome
 from neve.commit.protocol import commit
 from neve.io.deletion_vectors import PositionSet
-from neve.io.files import delete_all
+from neve.io.files import delete_files
 from neve.ops.context import TableContext
-from neve.ops.rows.changed_files import Touched, folded, paths_of
+from neve.ops.rows.changed_files import TouchedFiles, merge_with_existing_deletes, paths_of
 from neve.plan.scan import ScanPlan
 from neve.predicate import parse
 from neve.run.read.scan import read_table
-from neve.run.write.data_files import write_arrow
+from neve.run.write.data_files import write_arrow_table
 from neve.run.write.delete_files import write_deletes
 from neve.run.write.target import WriteOptions, WriteTarget
 from neve.tree.entries import EntryTable
@@ -89,8 +89,8 @@ class Statement:
         return _MEANINGS.get(self.kind, _nothing)(self, rows)
 
     @property
-    def command(self) -> Command:
-        return Command(self.kind)
+    def command(self) -> RowCommand:
+        return RowCommand(self.kind)
 
     @property
     def reads_ahead(self) -> bool:
@@ -219,7 +219,7 @@ class Hand:
         try:
             return self._prepared(statement)
         except BaseException:
-            delete_all(self._context.io, self._begun)
+            delete_files(self._context.io, self._begun)
             raise
 
     def _prepared(self, statement: Statement) -> Prepared:
@@ -247,7 +247,7 @@ class Hand:
             branch=self.branch,
             properties=said,
             environment=context.environment,
-            owned=made.owned,
+            files_of_this_commit=made.owned,
         )
 
     # -- statements of this module -----------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class Hand:
         action = Overwrite(
             added=files, row_filter=self._expression(statement), start_snapshot_id=self._start, added_match_filter=True
         )
-        return Prepared(guarded(action, Command.OVERWRITE, self.isolation), _paths(files), self._start)
+        return Prepared(with_conflict_checks(action, RowCommand.OVERWRITE, self.isolation), _paths(files), self._start)
 
     def _changed(self, statement: Statement) -> Prepared:
         source = {row[0]: row for row in statement.rows}
@@ -293,7 +293,7 @@ class Hand:
         text: str | None,
         new: Callable[[dict[str, Any]], dict[str, Any] | None],
         inserted: Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]] = lambda met: (),
-        command: Command = Command.DELETE,
+        command: RowCommand = RowCommand.DELETE,
         mode: str = "merge-on-read",
         *,
         reads_itself: bool = False,
@@ -315,22 +315,22 @@ class Hand:
             return Prepared(None)
         delta = self._delta if mode == "merge-on-read" else self._overwrite_of
         action = delta(plan, gone, fresh, wanted)
-        made = guarded(action, command, self.isolation, reads_itself=reads_itself)
+        made = with_conflict_checks(action, command, self.isolation, reads_itself=reads_itself)
         return Prepared(made, _paths(*_brought(made)), self._start)
 
     def _delta(
         self, plan: ScanPlan, gone: dict[str, list[int]], fresh: list[dict[str, Any]], conflict: BooleanExpression
     ) -> RowDelta:
         files = plan.files["file_path"].to_pylist()
-        touched = Touched(plan, [PositionSet.of(sorted(gone[path])) for path in files])
-        dropped, partly = folded(self._context, touched).in_two()
-        removed = dropped.deleted.files
+        touched = TouchedFiles(plan, [PositionSet.of(sorted(gone[path])) for path in files])
+        dropped, partly = merge_with_existing_deletes(self._context, touched).split_emptied_files()
+        removed = dropped.deleted_positions.files
         return RowDelta(
             added_data=self._entries(fresh),
-            added_deletes=write_deletes(partly.deleted, self._target) or None,
-            removed_data=Removed(removed) if len(removed) else Removed(),
-            removed_deletes=Removed(partly.superseded) if partly.superseded else Removed(),
-            referenced=frozenset(files) - paths_of(removed),
+            added_deletes=write_deletes(partly.deleted_positions, self._target) or None,
+            removed_data=RemovedFiles(removed) if len(removed) else RemovedFiles(),
+            removed_deletes=RemovedFiles(partly.superseded_deletes) if partly.superseded_deletes else RemovedFiles(),
+            referenced_data_files=frozenset(files) - paths_of(removed),
             conflict_filter=conflict,
             start_snapshot_id=self._start,
         )
@@ -344,7 +344,7 @@ class Hand:
         kept = [row for row in live if row["_pos"] not in gone[row["_file"]]]
         return Overwrite(
             added=self._entries([*kept, *fresh]),
-            removed=Removed(plan.files),
+            removed=RemovedFiles(plan.files),
             conflict_filter=conflict,
             start_snapshot_id=self._start,
         )
@@ -361,9 +361,9 @@ class Hand:
         vectors = plan.deletes.filter(pc.equal(plan.deletes["file_format"], "PUFFIN"))
         head = self._context.head(self.branch)
         action = RewriteFiles(
-            removed_data=Removed(plan.files),
+            removed_data=RemovedFiles(plan.files),
             added_data=files,
-            removed_deletes=Removed(vectors),
+            removed_deletes=RemovedFiles(vectors),
             data_sequence_number=head.sequence_number or 0 if head is not None else None,
             start_snapshot_id=self._start,
         )
@@ -403,7 +403,7 @@ class Hand:
     def _written(self, rows: pa.Table, target: WriteTarget | None = None) -> EntryTable:
         context = self._context
         chosen = target or WriteTarget.of(context.metadata, context.facts.io_properties)
-        files = EntryTable(write_arrow(rows, chosen), context.specs)
+        files = EntryTable(write_arrow_table(rows, chosen), context.specs)
         self._begun += files["file_path"].to_pylist()
         return files
 
@@ -414,7 +414,7 @@ class Hand:
         if text is None:
             return AlwaysTrue()
         found = parse(text, self._context.metadata.schema())
-        assert found.exact, text
+        assert found.is_exact, text
         return found.expression
 
 

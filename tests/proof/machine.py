@@ -18,8 +18,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from neve import Table
-from neve.commit.isolation import Command, Isolation
-from neve.commit.outcome import require as committed
+from neve.commit.isolation import Isolation, RowCommand
+from neve.commit.outcome import require_committed as committed
 from neve.predicate import parse
 from tests.dml.expressions import Expression
 from tests.dml.lives import Life, lives
@@ -133,12 +133,12 @@ class Played:
         match step:
             case Update():
                 change = {"new": lambda row: row | _assigned(step.assignments, row)}
-                self.change(step.where, step.how.mode, Command.UPDATE, **change)
+                self.change(step.where, step.how.mode, RowCommand.UPDATE, **change)
             case Delete():
-                self.change(step.where, step.how.mode, Command.DELETE, new=lambda row: None)
+                self.change(step.where, step.how.mode, RowCommand.DELETE, new=lambda row: None)
             case Merge():
                 merge = Merging(step, self.model)
-                self.change(None, step.how.mode, Command.MERGE, new=merge.changed, inserted=merge.inserted)
+                self.change(None, step.how.mode, RowCommand.MERGE, new=merge.changed, inserted=merge.inserted)
             case _:
                 step.take(self.table)
 
@@ -146,7 +146,7 @@ class Played:
         self,
         where: Expression | None,
         mode: str | None,
-        command: Command,
+        command: RowCommand,
         *,
         new: Callable[[Row], Row | None],
         inserted: Callable[[Sequence[Row]], Sequence[Row]] = lambda met: (),
@@ -157,14 +157,14 @@ class Played:
         names = [f.name for f in self.table.schema.fields]
         hand = Hand(self.table, Isolation.SERIALIZABLE, branch, names)
         text = where.sql if where is not None else None
-        is_exact = text is None or parse(text, self.table.schema).exact
+        is_exact = text is None or parse(text, self.table.schema).is_exact
         chosen = new if where is None else lambda row: new(row) if where.of(row) is True else row
         made = hand.changed(text if is_exact else None, chosen, inserted, command, self.mode(mode, command))
         outcome = hand.land(made)
         if outcome is not None:
             committed(outcome)
 
-    def mode(self, asked: str | None, command: Command) -> str:
+    def mode(self, asked: str | None, command: RowCommand) -> str:
         metadata = self.table.context.metadata
         said = asked or metadata.properties.get(f"write.{command}.mode", "copy-on-write")
         return said if metadata.format_version > 1 else "copy-on-write"
@@ -213,7 +213,7 @@ class Played:
         def new(row: Row) -> Row | None:
             return None if repr(plain(row[name])) == value else row
 
-        self.change(None, None, Command.DELETE, new=new, branch=SIDE)
+        self.change(None, None, RowCommand.DELETE, new=new, branch=SIDE)
         self.beside.lines = [line for line in self.beside.lines if new(line.values) is not None]
 
     def rollback(self, number: int) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy.event import listen
 
 from neve import Lake, Table
 from neve.commit.isolation import Isolation
-from neve.commit.outcome import Committed, Outcome, Rejected, Unknown, require
+from neve.commit.outcome import Committed, Outcome, Rejected, Unknown, require_committed
 from neve.errors import CommitConflict, CommitError, UserError
 from tests.proof import phases
 from tests.proof.audit import lake_in, on_disk, reachable
@@ -183,10 +183,10 @@ def met(lake: Lake, version: int) -> None:
     lake.create_table("db.t", COLUMNS, ["region"], format_version=version)
     hand = Hand(opened(lake))
     for statement in (Statement("append", rows=ROWS), Statement("delete", GONE)):
-        require(hand.do(statement))  # type: ignore[arg-type]
+        require_committed(hand.do(statement))  # type: ignore[arg-type]
     hand.table.evolve_partitions(add=["bucket(2, id)"])
     for rows in (LATER[:2], LATER[2:]):
-        require(hand.do(Statement("append", rows=rows)))  # type: ignore[arg-type]
+        require_committed(hand.do(Statement("append", rows=rows)))  # type: ignore[arg-type]
 
 
 def quick(lake: Lake) -> Lake:

@@ -64,7 +64,7 @@ class TestCrashes:
             audit(here.folder, before, after, acknowledged=ended.acknowledged)
 
     def test_metadata_written_after_the_swap(self, ground, caught: Tally, monkeypatch: Faulty):
-        move = sql.SqlTables._move
+        move = sql.SqlCatalogMixin._swap_location
         write = metadata_files.write_metadata
         monkeypatch.setattr(sql, "write_metadata", lambda io, location, metadata: None)
 
@@ -72,7 +72,7 @@ class TestCrashes:
             move(catalog, identifier, staged, updates)
             write(catalog._load_file_io({}, staged.location), staged.location, staged.metadata)
 
-        monkeypatch.setattr(sql.SqlTables, "_move", moved)
+        monkeypatch.setattr(sql.SqlCatalogMixin, "_move", moved)
         kinds = frozenset({Kind.CREATE, Kind.COMMITTED})
         found(caught, lambda: self.sweep(ground(2), "append", kinds))
 
@@ -84,7 +84,7 @@ class TestCrashes:
         def early(context: Any, change: Any, doing: str) -> None:
             requirements, updates = change(context)
             left = verb.left_by(context.io, context.metadata, verb.fold(context.metadata, updates))
-            verb.delete_reach(context.io, left.reach, verb.roots_of(context.metadata))
+            verb.delete_reach(context.io, left.in_deletion_order, verb.roots_of(context.metadata))
             land(context, lambda state: (requirements, updates), doing)
 
         monkeypatch.setattr(verb, "land", early)
@@ -167,7 +167,7 @@ class TestInterleavings:
     def test_a_rule_that_is_left_out(self, caught: Tally, monkeypatch: Faulty, tmp_path: Path, name: str):
         pair = PAIRS[name]
         here = Meeting(tmp_path / "lake", 2)
-        monkeypatch.setattr(rules, "rules_of", lambda action, has_parent=True: rules.INPUT)
+        monkeypatch.setattr(rules, "rules_of", lambda action, has_parent=True: rules.INPUT_RULES)
 
         def run() -> None:
             for order in ("ABBBBBAAAA", "BAAAAABBBB"):  # one has read the table before the other lands

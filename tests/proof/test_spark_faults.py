@@ -17,7 +17,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from neve.run.spark.java import find, launcher_home
+from neve.run.spark.java import find_java, launcher_home
 from tests.compaction.rounds import ROOT, Order, Worker
 from tests.extent import IS_FULL
 from tests.proof.audit import Unsound, audit, lake_in, on_disk, reachable
@@ -157,7 +157,7 @@ def standalone(folder: Path) -> Iterator[str]:
 @contextmanager
 def daemon(name: str, *arguments: str) -> Iterator[None]:
     home = Path(pyspark.__file__).parent
-    environment = os.environ | EVERY_JAVA | {"JAVA_HOME": str(launcher_home(find())), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | EVERY_JAVA | {"JAVA_HOME": str(launcher_home(find_java())), "PYTHONPATH": str(ROOT)}
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

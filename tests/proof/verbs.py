@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from neve import Lake, Table
-from neve.commit.outcome import require
+from neve.commit.outcome import require_committed
 from tests.proof.audit import HOUR, NEW_NAME, State, lake_in, newest_metadata, table_in
 from tests.proof.faults import DURABLE, Fault, Kind, Step, forked
 from tests.proof.hand import COLUMNS, Hand, Statement, opened, where
@@ -38,14 +38,14 @@ def lived(lake: Lake, version: int) -> Table:
         Statement("delete", where(("id", "=", 1))),
         Statement("append", rows=MORE[:2]),
     ):
-        require(hand.do(statement))  # type: ignore[arg-type]
+        require_committed(hand.do(statement))  # type: ignore[arg-type]
     table.create_tag("early").evolve_partitions(add=["bucket(2, id)"])
     for statement in (
         Statement("delete", where(("id", "=", 20))),
         Statement("append", rows=MORE[2:4]),
         Statement("append", rows=MORE[4:]),
     ):
-        require(hand.do(statement))  # type: ignore[arg-type]
+        require_committed(hand.do(statement))  # type: ignore[arg-type]
     return table
 
 
@@ -59,7 +59,7 @@ def statement(made: Statement) -> Callable[[Lake], None]:
     def run(lake: Lake) -> None:
         outcome = Hand(opened(lake)).do(made)
         assert outcome is not None
-        require(outcome, made.kind)
+        require_committed(outcome, made.kind)
 
     return run
 

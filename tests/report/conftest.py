@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import neve
-from neve.report import Report, gather
+from neve.report import Report, gather_report
 from tests.report.stage import hostile_table, old_table
 
 
@@ -18,7 +18,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> neve.Table:
 
 @pytest.fixture(scope="session")
 def report(old: neve.Table) -> Report:
-    return gather(old.context)
+    return gather_report(old.context)
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from pyiceberg.transforms import IdentityTransform
 
 import neve
 from neve.commit.actions import Append
-from neve.plan.delete_index import attach
-from neve.report import Report, gather
+from neve.plan.delete_index import match_deletes
+from neve.report import Report, gather_report
 from neve.report.overview import verdict_of
 from neve.tree.entries import DETAIL, Content
 from neve.tree.read import manifests_of, read_entries
@@ -58,7 +58,7 @@ def test_squares_of_a_spec_are_in_the_order_of_values(report: Report):
 
 def test_too_many_partitions_share_squares_and_lose_no_file(old: neve.Table, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("neve.report.partitions._MOST_CELLS_OF_SPEC", 7)
-    specs = gather(old.context).specs
+    specs = gather_report(old.context).specs
     assert [len(s.cells) for s in specs] == [7, 7, 7]
     assert [s.partitions for s in specs] == [60, 120, 16]
     assert sum(cell.amounts.files for s in specs for cell in s.cells) == 856
@@ -80,7 +80,7 @@ def test_deletes_are_counted_for_the_files_they_apply_to(old: neve.Table, report
         context.io, manifests_of(context.io, context.metadata, context.head()), context.specs, detail=DETAIL.names
     ).live()
     data, deletes = entries.of_content(Content.DATA), entries.of_content(*list(Content)[1:])
-    files = attach(data, deletes)["file"].to_pylist()
+    files = match_deletes(data, deletes)["file"].to_pylist()
     assert report.deletes.touched_files == len(set(files))
     assert report.total.delete_files == len(files)
     assert {kind.name: kind.files for kind in report.deletes.kinds} == {
@@ -89,7 +89,7 @@ def test_deletes_are_counted_for_the_files_they_apply_to(old: neve.Table, report
     }
     assert sum(b.files for b in report.deletes.bins) == 856
     assert {b.label: b.files for b in report.deletes.bins}["0"] == 856 - len(set(files))
-    assert abs(report.deletes.worst[0].deleted_share - 0.15) < 0.01  # both kinds apply to it
+    assert abs(report.deletes.worst_files[0].deleted_share - 0.15) < 0.01  # both kinds apply to it
 
 
 def test_dead_rows_are_those_of_the_delete_files(old: neve.Table, report: Report):
@@ -100,18 +100,18 @@ def test_dead_rows_are_those_of_the_delete_files(old: neve.Table, report: Report
 
 def test_a_compaction_is_the_one_the_planner_makes(old: neve.Table, report: Report):
     plan = old.rewrite_data_files().plan()
-    assert report.upkeep.taken == plan.files
-    assert report.upkeep.outputs == sum(g.output_files for g in plan.groups)
-    assert report.files_after == 856 - plan.files + report.upkeep.outputs
-    assert sum(count for _, is_taken, count in report.upkeep.reasons if is_taken) == plan.files
-    assert [s.verb for s in report.upkeep.steps] == [s.verb for s in old.maintain().plan().steps]
+    assert report.maintenance.files_to_rewrite == plan.files
+    assert report.maintenance.output_files == sum(g.output_files for g in plan.groups)
+    assert report.files_after == 856 - plan.files + report.maintenance.output_files
+    assert sum(count for _, is_taken, count in report.maintenance.reasons if is_taken) == plan.files
+    assert [s.verb for s in report.maintenance.steps] == [s.verb for s in old.maintain().plan().steps]
 
 
 def test_the_verdict_says_what_a_compaction_would_leave(report: Report):
     verdict = verdict_of(report)
-    large = report.upkeep.taken - 480
+    large = report.maintenance.files_to_rewrite - 480
     assert verdict.headline == (
-        f"480 small and {large} oversized files in 2 specs; a compaction would leave {report.upkeep.outputs} in their "
+        f"480 small and {large} oversized files in 2 specs; a compaction would leave {report.maintenance.output_files} in their "
         "place."
     )
     assert verdict.weight == "act"
@@ -121,22 +121,22 @@ def test_the_verdict_says_what_a_compaction_would_leave(report: Report):
 
 
 def test_files_that_only_lose_their_deleted_rows_are_not_said_to_become_fewer(hostile: neve.Table):
-    verdict = verdict_of(gather(hostile.context))
+    verdict = verdict_of(gather_report(hostile.context))
     assert verdict.headline == "2 small files; a compaction would rewrite them without their deleted rows."
     assert "there are as many files afterwards" in verdict.findings[0].text
     assert "The past takes room: 1 old snapshot, 1 file only they lead to." in [f.text for f in verdict.findings]
 
 
 def test_the_life_tells_when_schemas_and_specs_came(report: Report):
-    changes = {c.what: c.at_ms for c in report.life.changes}
+    changes = {c.what: c.at_ms for c in report.history.changes}
     assert changes["spec 0: ts_day (day)"] == CLOCK_DAY * DAY_MS
     assert changes["schema 0, 4 columns"] == CLOCK_DAY * DAY_MS
     assert changes["schema 1: price renamed from amount, added note"] == (CLOCK_DAY + 18) * DAY_MS
     assert changes["tag before the move"] == (CLOCK_DAY + 21) * DAY_MS
     assert changes["spec 2: id_bucket_16 (bucket[16])"] == (CLOCK_DAY + 59) * DAY_MS
-    assert report.life.snapshots == len(report.life.commits) == 14
-    assert sum(sum(p.commits.values()) for p in report.life.periods) == 14
-    assert report.life.periods[-1].total_files == 856
+    assert report.history.snapshots == len(report.history.commits) == 14
+    assert sum(sum(p.commits.values()) for p in report.history.periods) == 14
+    assert report.history.periods[-1].total_files == 856
 
 
 def test_columns_keep_their_ids_and_their_history(report: Report):
@@ -151,26 +151,26 @@ def test_the_tree_has_all_manifests_with_their_bytes(old: neve.Table, report: Re
     assert report.tree.manifests == manifests.num_rows
     assert sum(n.bytes for n in report.tree.nodes) == pc.sum(manifests["length"]).as_py()
     assert sum(n.files for n in report.tree.nodes) == old.inspect.files().num_rows
-    listing = old.context.head().listing.removeprefix("file://")
+    listing = old.context.head().tree_root_location.removeprefix("file://")
     assert report.tree.root_bytes == Path(listing).stat().st_size
 
 
 def test_filters_are_told_by_column_and_spec(report: Report):
-    pruning = report.pruning
+    pruning = report.filter_matrix
     assert dict(zip(pruning.columns, pruning.cells, strict=True)) == {
         "ts": ("day", "day", ""),
         "region": ("", "identity", ""),
         "id": ("", "", "bucket[16]"),
     }
-    assert pruning.given is None
+    assert pruning.filter_facts is None
 
 
 def test_a_condition_limits_the_compaction_and_is_told(old: neve.Table):
-    found = gather(old.context, "region = 'eu'")
-    assert found.upkeep.taken == old.rewrite_data_files().where("region = 'eu'").plan().files
+    found = gather_report(old.context, "region = 'eu'")
+    assert found.maintenance.files_to_rewrite == old.rewrite_data_files().where("region = 'eu'").plan().files
     assert found.total.outside == 360 - 90
-    assert found.pruning.given is not None
-    assert found.pruning.given.matching_files == 856 - 270
+    assert found.filter_matrix.filter_facts is not None
+    assert found.filter_matrix.filter_facts.matching_files == 856 - 270
 
 
 def test_partitions_that_cannot_be_judged_are_marked(tmp_path: Path):
@@ -179,11 +179,11 @@ def test_partitions_that_cannot_be_judged_are_marked(tmp_path: Path):
     kit.ok(Append(kit.data("a", "b", region="eu")))
     kit.ok(Append(kit.data("x", "y").with_columns(spec_id=4, p1000=None, p1002=["p", "q"])))
     table = neve.connect(tmp_path).table("db.t")
-    found = gather(table.context, "region = 'us'")
+    found = gather_report(table.context, "region = 'us'")
     assert [s.amounts.undecided for s in found.specs if s.amounts.files] == [0, 2]
-    assert found.pruning.given is not None
-    assert found.pruning.given.stats.fail_open_partitions == 2
-    assert any("mystery" in note for note in found.pruning.given.notes)
+    assert found.filter_matrix.filter_facts is not None
+    assert found.filter_matrix.filter_facts.stats.fail_open_partitions == 2
+    assert any("mystery" in note for note in found.filter_matrix.filter_facts.notes)
     assert "fails open" not in verdict_of(found).headline
     assert any("could not be judged" in f.text for f in verdict_of(found).findings)
 
@@ -195,22 +195,22 @@ def test_a_table_too_damaged_to_maintain_is_still_reported(tmp_path: Path):
     aged.day(30)
     old_list = next(s.manifest_list for s in aged.kit.metadata.snapshots if s.snapshot_id == first)
     Path(old_list.removeprefix("file://")).write_bytes(b"no manifest list")
-    found = gather(aged.table.context)
-    assert found.upkeep.failure
-    assert not found.upkeep.steps
+    found = gather_report(aged.table.context)
+    assert found.maintenance.failure
+    assert not found.maintenance.steps
     assert verdict_of(found).findings[0].text.startswith("Maintenance could not be planned")
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_table_without_a_snapshot_is_reported(tmp_path: Path, version: int):
     table = neve.connect(tmp_path).create_table("db.new", "id bigint", format_version=version)
-    found = gather(table.context)
+    found = gather_report(table.context)
     assert verdict_of(found).headline == "Nobody has written to this table yet."
 
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_vectors_are_counted_in_later_versions(tmp_path: Path, version: int):
-    found = gather(old_table(tmp_path, version).context)
+    found = gather_report(old_table(tmp_path, version).context)
     assert [(kind.name, kind.files) for kind in found.deletes.kinds] == [("deletion vectors", 77)]
     assert found.tree.root_kind == ("manifest list" if version == 3 else "root of version 4")
     entries = {
@@ -226,7 +226,7 @@ def test_vectors_are_counted_in_later_versions(tmp_path: Path, version: int):
 @pytest.mark.parametrize("name", [f.name for f in foreign_tables() if f.engines])
 def test_tables_of_other_engines_are_reported(name: str, tmp_path: Path):
     table = neve.connect(tmp_path / "lake").register_table("db.t", relocated(name, tmp_path))
-    found = gather(table.context)
+    found = gather_report(table.context)
     assert found.total.files == data_files(table).num_rows
 
 
@@ -240,8 +240,8 @@ def test_changes_that_leave_names_and_types_alone_are_told_as_what_they_are(tmp_
         change.move_first("region")
     with table.iceberg.update_sort_order() as order:
         order.asc("region", IdentityTransform())
-    report = gather(table.refresh().context)
-    assert [c.what for c in report.life.changes if c.what.startswith("schema")] == [
+    report = gather_report(table.refresh().context)
+    assert [c.what for c in report.history.changes if c.what.startswith("schema")] == [
         "schema 0, 2 columns",
         "schema 1: id described anew",
         "schema 2: other identifier fields",

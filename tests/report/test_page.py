@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 import neve
-from neve.display.html import plain, shortened
+from neve.display.html import replace_unprintable, shorten_middle
 from neve.errors import UserError
-from neve.report import Report, gather, page
+from neve.report import Report, gather_report, render_page
 from tests.report.reading import Reading
 from tests.report.stage import HOSTILE
 
 
 @pytest.fixture(scope="module")
 def planted(hostile: neve.Table) -> Report:
-    return gather(hostile.context)
+    return gather_report(hostile.context)
 
 
 def read(found: Report) -> Reading:
-    reading = Reading.of(page(found))
+    reading = Reading.of(render_page(found))
     reading.assert_harmless()
     return reading
 
@@ -77,18 +77,18 @@ def test_what_was_planted_comes_out_as_text(planted: Report):
     reading = read(planted)
     text = reading.text()
     for text_ in HOSTILE[:7]:
-        assert plain(text_) in text
-    assert plain(shortened(HOSTILE[7], 240)) in text
+        assert replace_unprintable(text_) in text
+    assert replace_unprintable(shorten_middle(HOSTILE[7], 240)) in text
     labels = " ".join(a["aria-label"] or "" for a in reading.all("i", role="option"))
-    assert plain(shortened(HOSTILE[0], 60)) in labels
+    assert replace_unprintable(shorten_middle(HOSTILE[0], 60)) in labels
 
 
 def test_names_beyond_any_measure_are_cut(planted: Report):
     found = replace(planted, name="n" * 100_000, location="l" * 100_000, properties={"p" * 90_000: "v" * 90_000})
-    assert len(page(found)) < 400_000
+    assert len(render_page(found)) < 400_000
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_table_without_a_snapshot_has_a_page(tmp_path: Path, version: int):
     table = neve.connect(tmp_path).create_table("db.new", "id bigint", format_version=version)
-    assert "Nobody has written to this table yet." in read(gather(table.context)).text()
+    assert "Nobody has written to this table yet." in read(gather_report(table.context)).text()

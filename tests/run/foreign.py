@@ -30,7 +30,7 @@ from neve.run.read.file_reader import (
     arrow_schema,
     read_tasks,
 )
-from neve.run.read.tasks import tasks_of
+from neve.run.read.tasks import build_task_table
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import Content
 from neve.tree.read import manifests_of, read_entries
@@ -112,12 +112,12 @@ class ForeignTable:
         pairs = [
             (file_at[task.path], delete_at[d.path, d.content_offset])
             for task in self.tasks()
-            for d in [*task.deletes, *(f for group in task.equality for f in group.files)]
+            for d in [*task.deletes, *(f for group in task.equality_deletes for f in group.files)]
         ]
         attached = pa.table(
             {"file": pa.array([f for f, _ in pairs], pa.int64()), "delete": pa.array([d for _, d in pairs], pa.int64())}
         )
-        return tasks_of(files, deletes, attached)
+        return build_task_table(files, deletes, attached)
 
     def tasks(self) -> Iterator[FileTask]:
         entries = self.entries()
@@ -157,11 +157,13 @@ class ForeignTable:
             record_count=entry["record_count"],
             spec_id=entry["spec_id"],
             partition=identity,
-            union=[dict(zip((f.field_id for f in spec.fields), values, strict=True)).get(i) for i in self.union_ids],
+            union_tuple=[
+                dict(zip((f.field_id for f in spec.fields), values, strict=True)).get(i) for i in self.union_ids
+            ],
             first_row_id=entry.get("first_row_id"),
             sequence_number=entry["seq"],
             deletes=tuple(_delete_file(d) for d in vectors or by_position),
-            equality=tuple(EqualityDeletes(tuple(f), ids) for ids, f in groups.items()),
+            equality_deletes=tuple(EqualityDeletes(tuple(f), ids) for ids, f in groups.items()),
         )
 
 

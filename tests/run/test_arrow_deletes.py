@@ -157,7 +157,9 @@ def test_positions_count_from_the_start_of_the_file_in_every_part_of_it(io: File
 
 def test_metadata_columns_tell_where_a_row_is(io: FileIO, files: Files) -> None:
     union = StructType(column(1000, "day", IntegerType()), column(1001, "region", StringType()))
-    task = replace(files.data([5, 6]), spec_id=3, sequence_number=8, union=(None, "eu"), positions=PositionSet.of([0]))
+    task = replace(
+        files.data([5, 6]), spec_id=3, sequence_number=8, union_tuple=(None, "eu"), positions=PositionSet.of([0])
+    )
     partition = NestedField(PARTITION_ID, "_partition", union, required=True)
     (row,) = read(io, task, FILE, POSITION, SPEC_ID, partition, DATA_SEQUENCE_NUMBER, ROW_ID, LAST_UPDATED)
     assert row == {
@@ -214,7 +216,7 @@ def test_equality_deletes_match_promoted_values_and_null_with_null(io: FileIO, f
     rows = [(1, "a"), (1, None), (None, "a"), (None, None), (2, "b")]
     data = keyed(files, rows, [pa.int64(), pa.string()])
     deletes = keyed(files, [(1, None), (None, "a"), (3, "b")], [pa.int32(), pa.string()])
-    task = FileTask(str(data), equality=(equality(deletes, 1, 2),))
+    task = FileTask(str(data), equality_deletes=(equality(deletes, 1, 2),))
     fields = [column(1, "k1", LongType()), column(2, "k2", StringType())]
     assert [tuple(r.values()) for r in read(io, task, *fields)] == [(1, "a"), (None, None), (2, "b")]
 
@@ -222,7 +224,7 @@ def test_equality_deletes_match_promoted_values_and_null_with_null(io: FileIO, f
 def test_equality_keys_need_not_be_columns_of_the_scan_or_of_the_current_schema(io: FileIO, files: Files) -> None:
     data = keyed(files, [(1, "a"), (2, "b"), (3, "c")], [pa.int64(), pa.string()])
     gone = files.write([(numbered("k2", pa.string(), 2), ["b"])])
-    task = FileTask(str(data), equality=(equality(gone, 2),))
+    task = FileTask(str(data), equality_deletes=(equality(gone, 2),))
     current = Schema(column(1, "k1", LongType()), schema_id=1)
     older = Schema(column(1, "k1", LongType()), column(2, "k2", StringType()), schema_id=0)
     assert [r["k1"] for r in read(io, task, *current.fields, schemas=(current, older))] == [1, 3]
@@ -232,7 +234,7 @@ def test_floats_as_keys_tell_zero_from_minus_zero_and_find_nan(io: FileIO, files
     other_nan = np.frombuffer(np.uint64(0x7FF8000000000001).tobytes(), np.float64)[0]
     data = keyed(files, [(0.0,), (-0.0,), (float("nan"),), (1.0,)], [pa.float64()])
     deletes = keyed(files, [(-0.0,), (other_nan,)], [pa.float64()])
-    task = FileTask(str(data), equality=(equality(deletes, 1),))
+    task = FileTask(str(data), equality_deletes=(equality(deletes, 1),))
     found = [r["k1"] for r in read(io, task, column(1, "k1", DoubleType()))]
     assert [str(v) for v in found] == ["0.0", "1.0"]
 
@@ -241,7 +243,7 @@ def test_a_key_inside_a_struct_is_null_where_the_struct_is(io: FileIO, files: Fi
     inner = pa.struct([numbered("x", pa.int32(), 2)])
     data = files.write([(numbered("s", inner, 1), [{"x": 1}, {"x": None}, None, {"x": 2}])])
     gone = files.write([(numbered("s", inner, 1), [{"x": 2}, None])])
-    task = FileTask(str(data), equality=(equality(gone, 2),))
+    task = FileTask(str(data), equality_deletes=(equality(gone, 2),))
     found = read(io, task, column(1, "s", StructType(column(2, "x", IntegerType()))))
     assert found == [{"s": {"x": 1}}]
 
@@ -249,24 +251,26 @@ def test_a_key_inside_a_struct_is_null_where_the_struct_is(io: FileIO, files: Fi
 def test_a_key_the_data_file_lacks_is_its_default_or_partition_value(io: FileIO, files: Files) -> None:
     data = files.data([1, 2])
     gone = files.write([(numbered("r", pa.string(), 2), ["eu"])])
-    task = replace(data, equality=(equality(gone, 2),))
+    task = replace(data, equality_deletes=(equality(gone, 2),))
     fields = (ID, NestedField(2, "r", StringType(), required=False, initial_default="eu"))
     assert read(io, task, *fields) == []
     assert len(read(io, replace(task, partition={2: "us"}), *fields)) == 2
 
 
 def test_a_delete_file_without_its_key_column_is_corruption(io: FileIO, files: Files) -> None:
-    task = replace(files.data([1]), equality=(equality(files.write([(numbered("x", pa.int64(), 9), [None])]), 1),))
+    task = replace(
+        files.data([1]), equality_deletes=(equality(files.write([(numbered("x", pa.int64(), 9), [None])]), 1),)
+    )
     with pytest.raises(CorruptFile, match="equality columns"):
         ids(io, task)
 
 
 def test_equality_deletes_beyond_the_budget_are_refused_with_advice(io: FileIO, files: Files) -> None:
     task = replace(
-        files.data([1]), equality=(equality(files.write([(numbered("id", pa.int64(), 1), range(5000))]), 1),)
+        files.data([1]), equality_deletes=(equality(files.write([(numbered("id", pa.int64(), 1), range(5000))]), 1),)
     )
     with pytest.raises(LimitExceeded, match="rewrite_data_files"):
-        EqualityIndex(io, ReadTarget(Schema(ID)), limit=10_000)._key_set(task.equality[0])
+        EqualityIndex(io, ReadTarget(Schema(ID)), max_key_bytes=10_000)._key_set(task.equality_deletes[0])
 
 
 def test_several_equality_groups_and_files_all_apply(io: FileIO, files: Files) -> None:
@@ -275,7 +279,7 @@ def test_several_equality_groups_and_files_all_apply(io: FileIO, files: Files) -
     by_text = files.write([(numbered("k2", pa.string(), 2), [str(i) for i in range(2, 3000, 10)])])
     groups = (EqualityDeletes(tuple(DeleteFile(str(p)) for p in by_id), (1,)), equality(by_text, 2))
     fields = [column(1, "k1", LongType()), column(2, "k2", StringType())]
-    found = read(io, FileTask(str(data), equality=groups), *fields)
+    found = read(io, FileTask(str(data), equality_deletes=groups), *fields)
     assert [r["k1"] for r in found] == [i for i in range(3000) if i % 10 > 2]
 
 
@@ -312,7 +316,7 @@ class TestKeysOfChangedTypes:
         return DeleteFile(str(files.write([(numbered("a", a, 1), values), (numbered("b", b, 2), values)])))
 
     def left(self, io: FileIO, path: str, keys: tuple[int, ...], *deletes: DeleteFile) -> list[str]:
-        task = FileTask(path, equality=(EqualityDeletes(deletes, keys),))
+        task = FileTask(path, equality_deletes=(EqualityDeletes(deletes, keys),))
         return [row["t"] for row in read(io, task, self.ID_TEXT, schemas=self.SCHEMAS)]
 
     def test_a_key_dropped_after_its_promotion_is_compared_in_the_wider_type(self, io: FileIO, files: Files) -> None:
@@ -341,7 +345,7 @@ class TestKeysOfChangedTypes:
         """The schemas that had both were cleaned up."""
         task = FileTask(
             self.data(files, pa.int32(), pa.int32(), [1, 2]),
-            equality=(EqualityDeletes((self.deletes(files, pa.int32(), pa.int32(), [1]),), (1, 2)),),
+            equality_deletes=(EqualityDeletes((self.deletes(files, pa.int32(), pa.int32(), [1]),), (1, 2)),),
         )
         schemas = (self.WIDE_B, Schema(column(1, "a", LongType())))
         assert [row["t"] for row in read(io, task, self.ID_TEXT, schemas=schemas)] == ["t2"]
@@ -354,7 +358,7 @@ class TestKeysOfChangedTypes:
         kind = pa.struct([numbered("x", pa.int32(), 11), numbered("y", pa.int32(), 12)])
         data = files.write([(numbered("id", pa.int64(), 1), [1, 2]), (numbered("s", kind, 10), [{"x": 1, "y": 1}] * 2)])
         gone = files.write([(numbered("s", kind, 10), [{"x": 1, "y": 1}]), (numbered("id", pa.int64(), 1), [2])])
-        task = FileTask(str(data), equality=(equality(gone, 1, 11, 12),))
+        task = FileTask(str(data), equality_deletes=(equality(gone, 1, 11, 12),))
         schemas = (Schema(ID, struct(y=LongType())), Schema(ID, struct(x=IntegerType())))
         assert read(io, task, ID, schemas=schemas) == [{"id": 1}]
 
@@ -362,7 +366,7 @@ class TestKeysOfChangedTypes:
         """The second was renamed after the first was dropped."""
         task = FileTask(
             self.data(files, pa.int32(), pa.int32(), [1, 2]),
-            equality=(EqualityDeletes((self.deletes(files, pa.int32(), pa.int32(), [1]),), (1, 2)),),
+            equality_deletes=(EqualityDeletes((self.deletes(files, pa.int32(), pa.int32(), [1]),), (1, 2)),),
         )
         schemas = (Schema(column(2, "a", IntegerType()), self.ID_TEXT), self.OLD)
         assert [row["t"] for row in read(io, task, self.ID_TEXT, schemas=schemas)] == ["t2"]

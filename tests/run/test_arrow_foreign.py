@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from neve.run.read.file_reader import arrow_schema, read_tasks
-from neve.run.read.tasks import divided, file_tasks
+from neve.run.read.tasks import file_tasks, split_large_files
 from tests.run.foreign import FIXTURES, ForeignTable, shared
 
 pytestmark = [
@@ -74,7 +74,7 @@ def test_a_nasty_table_reads_as_its_writer_meant_it(name: str, generated: Path) 
 def test_tasks_made_by_columns_and_divided_read_the_same_rows(name: str, generated: Path) -> None:
     truth = json.loads((generated / name / "EXPECTED.json").read_text())
     table = ForeignTable(generated / name / "metadata" / truth["metadata"])
-    tasks = divided(table.task_table(), split_bytes=5_000)
+    tasks = split_large_files(table.task_table(), split_bytes=5_000)
     assert tasks["parts"].to_numpy().max() > 1
     batches = read_tasks(table.io, file_tasks(tasks, table.facts.specs), table.target())
     found = pa.Table.from_batches(batches, arrow_schema(table.metadata.schema()))

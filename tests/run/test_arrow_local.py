@@ -52,10 +52,10 @@ from pyiceberg.types import (
 
 from neve.model.partition import Specs
 from neve.plan.scan import ScanPlan, plan_scan
-from neve.predicate.normalize import bound
+from neve.predicate.normalize import normalize_and_bind
 from neve.run.read.file_reader import FileTask, ReadTarget, read_batches
 from neve.run.read.metadata_columns import POSITION
-from neve.run.read.scan import matching, read_plan, read_table
+from neve.run.read.scan import matching_rows_mask, read_plan, read_table
 from neve.tree.entries import Content
 from neve.tree.read import manifests_of, read_entries
 from tests.run.foreign import FIXTURES, ForeignTable, shared
@@ -189,7 +189,7 @@ CONDITIONS: list[tuple[str, BooleanExpression]] = [
 def test_a_row_meets_a_condition_when_it_does_in_sql(text: str, expression: BooleanExpression) -> None:
     batch = rows()
     condition = bind(SCHEMA, rewrite_not(expression), True)
-    found = matching(batch, SCHEMA, condition).tolist()
+    found = matching_rows_mask(batch, SCHEMA, condition).tolist()
     table = pa.Table.from_batches([batch.append_column("place", pa.array(range(batch.num_rows)))])
     with duckdb.connect() as connection:
         connection.register("given", table)
@@ -214,11 +214,11 @@ def grouped(tmp_path: Path) -> tuple[FileTask, pa.Table]:
 @pytest.mark.parametrize(("text", "expression"), CONDITIONS, ids=[text for text, _ in CONDITIONS])
 def test_skipped_row_groups_hold_no_matching_row(text: str, expression: BooleanExpression, tmp_path: Path) -> None:
     task, table = grouped(tmp_path)
-    target = ReadTarget(Schema(*SCHEMA.fields, POSITION), predicate=bound(expression, SCHEMA))
+    target = ReadTarget(Schema(*SCHEMA.fields, POSITION), predicate=normalize_and_bind(expression, SCHEMA))
     found = [p for b in read_batches(load_file_io({}), task, target) for p in b.column("_pos").to_pylist()]
     condition = bind(SCHEMA, rewrite_not(expression), True)
     (whole,) = table.combine_chunks().to_batches()
-    wanted = set(matching(whole, SCHEMA, condition).nonzero()[0].tolist())
+    wanted = set(matching_rows_mask(whole, SCHEMA, condition).nonzero()[0].tolist())
     assert wanted <= set(found)
     assert len(found) < 42 or text in ("true", "x not in (0, 1.5)", "x <> 0", "st is null")
 
@@ -231,5 +231,5 @@ def test_identifiers_and_nanoseconds_compare_too() -> None:
         {"u": pa.array([bytes(16), b"\xff" * 16, None], pa.binary(16)), "t": pa.array([1, 2, None], pa.timestamp("ns"))}
     )
     condition = bind(schema, EqualTo("u", "ffffffff-ffff-ffff-ffff-ffffffffffff"), True)
-    assert matching(batch, schema, condition).tolist() == [False, True, False]
-    assert matching(batch, schema, bind(schema, IsNull("t"), True)).tolist() == [False, False, True]
+    assert matching_rows_mask(batch, schema, condition).tolist() == [False, True, False]
+    assert matching_rows_mask(batch, schema, bind(schema, IsNull("t"), True)).tolist() == [False, False, True]

@@ -42,7 +42,7 @@ from pyiceberg.types import (
 )
 
 from neve.errors import CorruptFile, UnsupportedFeature
-from neve.predicate.normalize import bound
+from neve.predicate.normalize import normalize_and_bind
 from neve.run.read import field_ids as ids
 from neve.run.read.file_reader import Carrier, FileTask, ReadTarget, arrow_schema, read_batches
 
@@ -179,7 +179,7 @@ def test_spark_gets_the_types_it_takes(io: FileIO, write: Any) -> None:
 
 def test_text_that_is_no_utf8_reaches_spark_as_it_is_and_is_refused_elsewhere(io: FileIO, write: Any) -> None:
     task = write((numbered("s", pa.binary(), 1), [b"ok", b"caf\xe9", None]))
-    target = ReadTarget(Schema(column(1, "s", StringType())), carrier=Carrier.SPARK)
+    target = ReadTarget(Schema(column(1, "s", StringType())), flavor=Carrier.SPARK)
     (batch,) = read_batches(io, task, target)
     assert batch.schema.types == [pa.string()]
     assert batch.column(0).cast(pa.binary()).to_pylist() == [b"ok", b"caf\xe9", None]
@@ -448,7 +448,7 @@ def test_columns_after_list_views_are_found(io: FileIO, write: Any, view: Any) -
     x = column(2, "x", LongType())
     both = (x, column(1, "l", ListType(5, StructType(column(3, "a", LongType()), column(4, "b", LongType())))))
     assert read(io, task, *both).to_pylist() == [{"x": 777, "l": some} for some in lists]
-    target = ReadTarget(Schema(x), predicate=bound(EqualTo("x", 777), Schema(x)))
+    target = ReadTarget(Schema(x), predicate=normalize_and_bind(EqualTo("x", 777), Schema(x)))
     assert sum(batch.num_rows for batch in read_batches(io, task, target)) == 3
 
 
@@ -456,7 +456,7 @@ def test_a_schema_that_counts_other_columns_than_the_footer_is_refused(
     io: FileIO, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = write((numbered("l", pa.list_(pa.struct([("a", pa.int64()), ("b", pa.int64())])), 1), [[]]))
-    monkeypatch.setattr(ids, "_inner", lambda kind: [])
+    monkeypatch.setattr(ids, "_child_fields", lambda kind: [])
     with pytest.raises(CorruptFile, match="2 columns of single values"):
         read(io, task, column(1, "l", LongType()))
 

@@ -14,7 +14,7 @@ from pyiceberg.types import LongType
 import neve
 from neve import Table
 from neve.commit.actions import Append
-from neve.commit.outcome import require
+from neve.commit.outcome import require_committed
 from neve.commit.protocol import commit
 from neve.errors import UnsupportedFeature
 from neve.tree.entries import EntryTable, Status
@@ -37,7 +37,9 @@ def brought_in(table: Table, path: Path, rows: int, partition: tuple[Any, ...] =
     }
     columns |= {name: [value] for name, value in zip(context.specs.columns(spec_id), partition, strict=True)}
     files = EntryTable.from_columns(columns, context.specs, 1, [])
-    require(commit(context.catalog, context.iceberg, Append(files), environment=context.environment), "append")
+    require_committed(
+        commit(context.catalog, context.iceberg, Append(files), environment=context.environment), "append"
+    )
     return table.refresh()
 
 

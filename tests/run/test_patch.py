@@ -15,21 +15,21 @@ from pyiceberg.types import LongType, NestedField
 
 from neve.errors import CorruptFile, LimitExceeded
 from neve.model.partition import Specs
-from neve.run.change_tally import CLAUSE, POSITION, Effects
+from neve.run.change_tally import CLAUSE_COLUMN, POSITION_COLUMN, Effects
 from neve.run.read import equality_deletes as equality
 from neve.run.read import position_deletes as position_files
 from neve.run.read.equality_deletes import EqualityIndex
-from neve.run.read.tasks import DeleteFile, EqualityDeletes, ReadTarget, tasks_of
-from neve.run.spark.arrow_exchange import packed
+from neve.run.read.tasks import DeleteFile, EqualityDeletes, ReadTarget, build_task_table
+from neve.run.spark.arrow_exchange import to_ipc
 from neve.run.table_facts import TableFacts
-from neve.run.write.patch import HEAD, Patch
+from neve.run.write.patch import FILE_TASK_COLUMN, Patch
 from neve.tree.entries import DETAIL, Content, EntryTable
 from tests.run.conftest import Aim
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 DELETES = Effects((True,), (False,))
 PATH_ID, POSITION_ID = 2147483546, 2147483545
-CHANGES = pa.schema([(POSITION, pa.int64()), (CLAUSE, pa.int32()), (HEAD, pa.binary())])
+CHANGES = pa.schema([(POSITION_COLUMN, pa.int64()), (CLAUSE_COLUMN, pa.int32()), (FILE_TASK_COLUMN, pa.binary())])
 
 
 class Bench:
@@ -69,12 +69,12 @@ class Bench:
         attached = pa.table(
             {n: pa.array([pair[at] for pair in pairs], pa.int64()) for at, n in enumerate(("file", "delete"))}
         )
-        tasks = tasks_of(self.entries(data, content=0), shared, attached)
+        tasks = build_task_table(self.entries(data, content=0), shared, attached)
         tasks = tasks.append_column("gone", pa.nulls(len(tasks), pa.binary()))
-        return [_batch([-1], -1, packed(tasks.slice(at, 1))) for at in range(len(data))]
+        return [_batch([-1], -1, to_ipc(tasks.slice(at, 1))) for at in range(len(data))]
 
     def ids(self, batches: Sequence[pa.RecordBatch]) -> list[int]:
-        return [i for batch in self.patch.rows(batches) for i in batch.column("id").to_pylist()]
+        return [i for batch in self.patch.patched_rows(batches) for i in batch.column("id").to_pylist()]
 
 
 def _batch(positions: Sequence[int], clause: int = 0, head: bytes | None = None) -> pa.RecordBatch:
@@ -135,9 +135,9 @@ def test_delete_files_that_data_files_share_are_read_once(bench: Bench, opened: 
 def test_keys_that_are_not_in_use_make_room_for_others(bench: Bench, opened: Counter[str]):
     """Each data file of a group may have equality deletes of its own: only those of one file have to fit."""
     files = [DeleteFile(bench.file(f"{n}.parquet", id=(1, [n] * 100))) for n in range(3)]
-    index = EqualityIndex(bench.patch.facts.io(), ReadTarget(SCHEMA), limit=1000)
+    index = EqualityIndex(bench.patch.facts.io(), ReadTarget(SCHEMA), max_key_bytes=1000)
     for file in files:
-        index._columns(file, EqualityDeletes((file,), (1,)))
-    assert opened.total() == 3 and [file for file, _ in index.read] == files[2:]
+        index._key_columns(file, EqualityDeletes((file,), (1,)))
+    assert opened.total() == 3 and [file for file, _ in index.columns_by_file] == files[2:]
     with pytest.raises(LimitExceeded, match="equality deletes"):
-        [index._columns(file, EqualityDeletes(tuple(files), (1,))) for file in files]
+        [index._key_columns(file, EqualityDeletes(tuple(files), (1,))) for file in files]

@@ -10,7 +10,7 @@ from zipimport import zipimporter
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from neve.run.spark.arrow_exchange import mapped
+from neve.run.spark.arrow_exchange import map_in_arrow
 
 
 def test_a_worker_is_ready_for_its_next_task(spark: SparkSession):
@@ -21,6 +21,6 @@ def test_a_worker_is_ready_for_its_next_task(spark: SparkSession):
             yield pa.RecordBatch.from_pydict({"archives": [archives], "walked": [len(gc.get_objects())]})
 
     rows = spark.range(0, 4, 1, 4)
-    found = [row for _ in range(2) for row in mapped(rows, looked, "archives long, walked long").collect()]
+    found = [row for _ in range(2) for row in map_in_arrow(rows, looked, "archives long, walked long").collect()]
     assert len(found) == 8
     assert [row for row in found if row.archives or row.walked > 10_000] == []

@@ -38,8 +38,8 @@ from pyiceberg.types import (
 )
 
 from neve.errors import UnknownName, UserError
-from neve.run.write.file_schema import file_schema
-from neve.run.write.store_assignment import assigned, check_assignable
+from neve.run.write.file_schema import arrow_file_schema
+from neve.run.write.store_assignment import assign_rows, check_assignable
 
 BERLIN = pa.timestamp("us", "Europe/Berlin")
 
@@ -47,7 +47,7 @@ BERLIN = pa.timestamp("us", "Europe/Berlin")
 def stored(rows: pa.Table, schema: Schema) -> list[dict[str, Any]]:
     check_assignable(rows.schema, schema)
     (batch,) = rows.combine_chunks().to_batches()
-    return list(assigned(batch, schema, file_schema(schema)).to_pylist())
+    return list(assign_rows(batch, schema, arrow_file_schema(schema)).to_pylist())
 
 
 def stored_as(kind: IcebergType, values: pa.Array) -> list[Any]:
@@ -224,7 +224,7 @@ def test_nested_values_are_matched_by_name_and_converted():
 def test_a_slice_of_nested_rows_keeps_its_own_values():
     rows = nested(s=[None, {"x": 1}, {"x": 2}], l=[[9], [1, 2], []], m=[[("z", 9)], [("k", 1)], []]).slice(1)
     batch = rows.to_batches()[0]
-    assert assigned(batch, NESTED, file_schema(NESTED)).to_pylist() == [
+    assert assign_rows(batch, NESTED, arrow_file_schema(NESTED)).to_pylist() == [
         {"s": {"x": 1, "y": None}, "l": [1, 2], "m": [("k", 1)]},
         {"s": {"x": 2, "y": None}, "l": [], "m": []},
     ]
@@ -266,7 +266,7 @@ DEEP = Schema(
 
 @pytest.mark.parametrize("given", ["nothing", "nulls", "null structs"])
 def test_a_null_struct_of_required_fields_can_be_written_and_read(given: str):
-    kinds = file_schema(DEEP)
+    kinds = arrow_file_schema(DEEP)
     loose = pa.struct([f.with_nullable(True).with_metadata(None) for f in kinds.field("s").type if f.name != "u"])
     columns = {
         "nothing": pa.table({"s": pa.nulls(2)}),
@@ -281,7 +281,7 @@ def test_a_null_struct_of_required_fields_can_be_written_and_read(given: str):
             }
         ),
     }
-    batch = assigned(columns[given].to_batches()[0], DEEP, kinds)
+    batch = assign_rows(columns[given].to_batches()[0], DEEP, kinds)
     file = io.BytesIO()
     pq.write_table(pa.Table.from_batches([batch]), file)
     assert pq.read_table(file)["s"].to_pylist() == [None, None]

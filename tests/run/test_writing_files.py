@@ -42,7 +42,7 @@ from pyiceberg.types import (
 )
 
 from neve.errors import TableError, UnsupportedFeature, UserError
-from neve.run.write.data_files import file_rows, write_arrow, write_batches
+from neve.run.write.data_files import data_file_entries, write_arrow_table, write_batches
 from neve.run.write.partitioning import FileNames
 from neve.run.write.rolling_writer import WrittenFile
 from neve.run.write.target import WriteTarget
@@ -94,14 +94,14 @@ def test_every_part_of_every_column_has_its_field_id(aim: Any):
     target = aim(RICH)
     row = {"id": 1, "s": {"x": 1.0}, "l": [{"y": "a"}], "m": [("k", Decimal("1.20"))]}
     table = pa.Table.from_pylist([row], schema=pa.schema([target.arrow_schema.field(n) for n in row]))
-    (path,) = paths(write_arrow(table, target))
+    (path,) = paths(write_arrow_table(table, target))
     expected = {"id": 1, "s": 2, "x": 3, "l": 4, "element": 5, "y": 6, "m": 7, "key": 8, "value": 9, "u": 10}
     expected |= {"f": 11, "d": 12, "day": 13, "t": 14, "ts": 15, "tz": 16, "ns": 17}
     assert field_ids(path) == expected
 
 
 def test_types_are_stored_as_the_format_says(aim: Any):
-    (path,) = paths(write_arrow(pa.table({"id": [1]}), aim(RICH)))
+    (path,) = paths(write_arrow_table(pa.table({"id": [1]}), aim(RICH)))
     found = duckdb.sql(f"select name, type, type_length, logical_type from parquet_schema('{path}')").fetchall()
     stored = {name: (kind, length, logical or "") for name, kind, length, logical in found}
     assert stored["d"][0] == "INT32"
@@ -135,7 +135,7 @@ def test_duckdb_reads_the_rows(aim: Any):
             for n, v in row.items()
         }
     )
-    (path,) = paths(write_arrow(table, aim(RICH)))
+    (path,) = paths(write_arrow_table(table, aim(RICH)))
     found = duckdb.sql(
         f"select id, s.x, l[1].y, m['k'], u, f, d, epoch_us(tz), len(l) from '{path}' order by id"
     ).fetchall()
@@ -155,7 +155,7 @@ def test_duckdb_reads_the_rows(aim: Any):
 
 def test_rows_of_files_are_entries_that_are_added(aim: Any):
     target = aim(SIMPLE, [(2, "identity"), (1, "bucket[2]")])
-    written = write_arrow(rows(20), target)
+    written = write_arrow_table(rows(20), target)
     assert written.schema == EntryTable.schema(target.specs, DETAIL.names)
     entries = EntryTable(written, target.specs)
     assert set(entries["status"].to_pylist()) == {Status.ADDED}
@@ -172,14 +172,14 @@ def test_rows_of_files_are_entries_that_are_added(aim: Any):
 
 def test_no_rows_make_no_files(aim: Any):
     target = aim(SIMPLE)
-    assert write_arrow(rows(0), target).num_rows == 0
+    assert write_arrow_table(rows(0), target).num_rows == 0
     assert not on_disk(target)
 
 
 @pytest.mark.parametrize("size", [20_000, 100_000, 400_000])
 def test_files_are_closed_near_their_target_size(aim: Any, size: int):
     table = noise(10_000)
-    written = write_arrow(table, aim(SIMPLE, properties={"write.target-file-size-bytes": str(size)}))
+    written = write_arrow_table(table, aim(SIMPLE, properties={"write.target-file-size-bytes": str(size)}))
     sizes = written["file_size_in_bytes"].to_pylist()
     assert len(sizes) > 1
     assert all(0.7 * size < found < 1.3 * size for found in sizes[1:-1]), sizes
@@ -188,7 +188,7 @@ def test_files_are_closed_near_their_target_size(aim: Any, size: int):
 
 def test_the_option_of_a_write_beats_the_property(aim: Any):
     target = aim(SIMPLE, properties={"write.target-file-size-bytes": "1000000000"}, target_file_size=50_000)
-    assert write_arrow(noise(5_000), target).num_rows > 3
+    assert write_arrow_table(noise(5_000), target).num_rows > 3
 
 
 def test_a_file_of_many_batches_has_few_row_groups(aim: Any):
@@ -199,7 +199,7 @@ def test_a_file_of_many_batches_has_few_row_groups(aim: Any):
 
 def test_row_groups_have_the_size_asked_for(aim: Any):
     target = aim(SIMPLE, properties={"write.parquet.row-group-size-bytes": "200000"})
-    (path,) = paths(write_arrow(noise(10_000), target))
+    (path,) = paths(write_arrow_table(noise(10_000), target))
     metadata = pq.ParquetFile(path).metadata
     sizes = [metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)]
     assert len(sizes) > 3
@@ -218,7 +218,7 @@ def test_row_groups_have_the_size_asked_for(aim: Any):
     ],
 )
 def test_compression_follows_the_property(aim: Any, codec: str, stored: str):
-    (path,) = paths(write_arrow(rows(10), aim(SIMPLE, properties={"write.parquet.compression-codec": codec})))
+    (path,) = paths(write_arrow_table(rows(10), aim(SIMPLE, properties={"write.parquet.compression-codec": codec})))
     assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == stored
 
 
@@ -226,16 +226,16 @@ def test_compression_follows_the_property(aim: Any, codec: str, stored: str):
 def test_a_compression_that_does_not_exist_is_refused_before_anything_is_written(aim: Any, properties: dict[str, str]):
     target = aim(SIMPLE, properties={f"write.parquet.compression-{name}": text for name, text in properties.items()})
     with pytest.raises(UserError, match="compression-codec"):
-        write_arrow(rows(1), target)
+        write_arrow_table(rows(1), target)
     assert not on_disk(target)
 
 
 def test_the_compression_level_matters(aim: Any):
     table = pa.table({"id": range(3000), "name": [f"{i * 7919 % 3001:x}" * 20 for i in range(3000)]})
     sizes = [
-        write_arrow(table, aim(SIMPLE, properties={"write.parquet.compression-level": level}))["file_size_in_bytes"][
-            0
-        ].as_py()
+        write_arrow_table(table, aim(SIMPLE, properties={"write.parquet.compression-level": level}))[
+            "file_size_in_bytes"
+        ][0].as_py()
         for level in ("-5", "19")
     ]
     assert sizes[1] < sizes[0]
@@ -291,10 +291,10 @@ def test_sorted_tables_get_sorted_files_that_say_so(aim: Any):
         order_id=4,
     )
     table = pa.table({"id": [3, 1, 2, 4, 5], "name": ["ab", "ba", "aa", None, "bb"]})
-    written = write_arrow(table, aim(SIMPLE, sort_order=order))
+    written = write_arrow_table(table, aim(SIMPLE, sort_order=order))
     assert written["sort_order_id"].to_pylist() == [4]
     assert pq.read_table(paths(written)[0])["id"].to_pylist() == [1, 5, 2, 3, 4]
-    plain = write_arrow(table, aim(SIMPLE, sort_order=order, is_sorted=False))
+    plain = write_arrow_table(table, aim(SIMPLE, sort_order=order, is_sorted=False))
     assert plain["sort_order_id"].to_pylist() == [0]
     assert pq.read_table(paths(plain)[0])["id"].to_pylist() == [3, 1, 2, 4, 5]
 
@@ -311,7 +311,7 @@ def test_sorted_tables_get_sorted_files_that_say_so(aim: Any):
 def test_nan_is_the_greatest_number_wherever_nulls_go(aim: Any, direction: Any, nulls: Any, expected: list[Any]):
     schema = Schema(NestedField(1, "v", DoubleType()))
     order = SortOrder(SortField(1, IdentityTransform(), direction, nulls), order_id=1)
-    written = write_arrow(pa.table({"v": [2.0, None, math.nan, 1.0]}), aim(schema, sort_order=order))
+    written = write_arrow_table(pa.table({"v": [2.0, None, math.nan, 1.0]}), aim(schema, sort_order=order))
     found = pq.read_table(paths(written)[0])["v"].to_pylist()
     assert ["nan" if v is not None and math.isnan(v) else v for v in found] == expected
 
@@ -323,7 +323,7 @@ def test_row_lineage_is_carried_into_the_file(aim: Any):
         .append_column("_row_id", pa.array([7, None]))
         .append_column("_last_updated_sequence_number", pa.array([3, None]))
     )
-    (path,) = paths(write_arrow(table, target))
+    (path,) = paths(write_arrow_table(table, target))
     ids = field_ids(path)
     assert (ids["_row_id"], ids["_last_updated_sequence_number"]) == (2147483540, 2147483539)
     assert pq.read_table(path)["_row_id"].to_pylist() == [7, None]
@@ -331,16 +331,16 @@ def test_row_lineage_is_carried_into_the_file(aim: Any):
 
 def test_row_lineage_needs_version_three(aim: Any):
     with pytest.raises(UnsupportedFeature, match="format version 3"):
-        write_arrow(rows(1), aim(SIMPLE, row_lineage=True))
+        write_arrow_table(rows(1), aim(SIMPLE, row_lineage=True))
 
 
 def test_other_formats_and_geometry_are_refused_before_anything_is_written(aim: Any):
     target = aim(SIMPLE, properties={"write.format.default": "avro"})
     with pytest.raises(UnsupportedFeature, match="Parquet"):
-        write_arrow(rows(1), target)
+        write_arrow_table(rows(1), target)
     shapes = aim(Schema(NestedField(1, "g", GeometryType())))
     with pytest.raises(UnsupportedFeature, match="'g'"):
-        write_arrow(pa.table({"g": [b""]}), shapes)
+        write_arrow_table(pa.table({"g": [b""]}), shapes)
     assert not on_disk(target)
 
 
@@ -372,7 +372,7 @@ def test_a_failing_storage_leaves_no_file_and_names_the_one_that_failed(aim: Any
         target.schema, target.specs, 0, target.location, 2, io_properties={"py-io-impl": f"{__name__}.FullDisk"}
     )
     with pytest.raises(TableError, match=r"id|00003\.parquet"):
-        write_arrow(rows(5), target)
+        write_arrow_table(rows(5), target)
     assert not on_disk(target)
 
 
@@ -386,7 +386,7 @@ def test_files_and_their_folders_are_on_the_disk_before_they_are_named(aim: Any,
 
     monkeypatch.setattr(os, "fsync", recorded)
     target = aim(SIMPLE, [(2, "identity"), (1, "identity")])
-    files = paths(write_arrow(rows(2), target))
+    files = paths(write_arrow_table(rows(2), target))
     folders = {str(p) for file in files for p in Path(file).parents if str(p).startswith(target.location)}
     assert synced == {*files, *folders}
     assert len(folders) == 6
@@ -396,17 +396,17 @@ def test_a_target_travels_with_its_defaults(aim: Any):
     target = aim(Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType(), write_default=5)))
     target.arrow_schema, target.leaves  # noqa: B018 - what is derived must not hinder travelling
     moved = pickle.loads(pickle.dumps(target))
-    (path,) = paths(write_arrow(pa.table({"a": [1]}), moved))
+    (path,) = paths(write_arrow_table(pa.table({"a": [1]}), moved))
     assert pq.read_table(path)["b"].to_pylist() == [5]
 
 
 def test_files_of_two_writes_never_have_the_same_name(aim: Any):
     target = aim(SIMPLE)
-    first, second = paths(write_arrow(rows(1), target)), paths(write_arrow(rows(1), target))
+    first, second = paths(write_arrow_table(rows(1), target)), paths(write_arrow_table(rows(1), target))
     assert set(first).isdisjoint(second)
     assert on_disk(target) == {*first, *second}
 
 
 def test_no_files_make_an_empty_table_of_the_same_columns(aim: Any):
     target = aim(SIMPLE, [(2, "identity")])
-    assert file_rows([], target).schema == write_arrow(rows(1), target).schema
+    assert data_file_entries([], target).schema == write_arrow_table(rows(1), target).schema

@@ -42,9 +42,9 @@ from pyiceberg.types import (
 
 import neve
 from neve.model.properties import TableProperties
-from neve.run.write.file_schema import file_schema, with_lineage
-from neve.run.write.metrics import Observed, file_metrics, leaves_of
-from neve.run.write.store_assignment import assigned
+from neve.run.write.file_schema import arrow_file_schema, with_lineage_columns
+from neve.run.write.metrics import RowObservations, file_metrics, leaf_columns
+from neve.run.write.store_assignment import assign_rows
 from neve.run.write.target import parquet_options
 
 
@@ -53,12 +53,17 @@ def measured(
 ) -> dict[str, Any]:
     """The metrics of a file with one row group per table."""
     typed = TableProperties({k.replace("__", "."): v for k, v in properties.items()})
-    leaves, kinds, observed, sink = leaves_of(schema, typed, order), file_schema(schema), Observed(), io.BytesIO()
+    leaves, kinds, observed, sink = (
+        leaf_columns(schema, typed, order),
+        arrow_file_schema(schema),
+        RowObservations(),
+        io.BytesIO(),
+    )
     with pq.ParquetWriter(sink, kinds, **parquet_options(typed)) as writer:
         for at, group in enumerate(groups):
-            batches = [assigned(b, schema, kinds) for b in group.combine_chunks().to_batches()]
+            batches = [assign_rows(b, schema, kinds) for b in group.combine_chunks().to_batches()]
             rows = pa.Table.from_batches(batches, kinds)
-            observed.look_at(rows, leaves, at)
+            observed.observe_rows(rows, leaves, at)
             writer.write_table(rows)
     found = file_metrics(writer.writer.metadata, leaves, observed)
     return {n: {p["key"]: p["value"] for p in v} if n != "split_offsets" else v for n, v in found.items()}
@@ -66,7 +71,7 @@ def measured(
 
 def one_column(kind: IcebergType, *groups: list[Any], mode: str = "full") -> dict[str, Any]:
     schema = Schema(NestedField(1, "v", kind))
-    arrow = file_schema(schema).field("v").type
+    arrow = arrow_file_schema(schema).field("v").type
     tables = [pa.table({"v": pa.array(values, getattr(arrow, "storage_type", arrow))}) for values in groups]
     return measured(schema, tables, write__metadata__metrics__default=mode)
 
@@ -226,7 +231,7 @@ def test_columns_rows_are_sorted_by_keep_bounds():
 
 def test_lineage_columns_have_no_metrics():
     rows = pa.table({"c1": ["a"], "_row_id": [5], "_last_updated_sequence_number": [6]})
-    schema = with_lineage(Schema(NestedField(1, "c1", StringType())))
+    schema = with_lineage_columns(Schema(NestedField(1, "c1", StringType())))
     assert set(measured(schema, [rows])["column_sizes"]) == {1}
 
 

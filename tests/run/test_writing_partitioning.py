@@ -138,7 +138,7 @@ def batch(**columns: list[Any]) -> pa.RecordBatch:
 
 def test_every_row_is_in_the_piece_of_its_partition():
     rows = batch(id=list(range(100)), name=[None if i % 7 == 0 else "abc"[i % 3] for i in range(100)])
-    pieces = list(partitioner((2, "identity"), (1, "truncate[10]")).pieces(rows))
+    pieces = list(partitioner((2, "identity"), (1, "truncate[10]")).split_by_partition(rows))
     seen = {}
     for piece in pieces:
         assert piece.key not in seen
@@ -151,39 +151,39 @@ def test_every_row_is_in_the_piece_of_its_partition():
 
 def test_the_tuple_of_a_piece_is_typed_as_the_union_column():
     rows = batch(at=[datetime(1969, 12, 31, 23, tzinfo=UTC)] * 2)
-    (piece,) = partitioner((3, "day")).pieces(rows)
+    (piece,) = partitioner((3, "day")).split_by_partition(rows)
     assert piece.key == (-1,)
     assert piece.tuple_row.to_pylist() == [{"p1000": date(1969, 12, 31)}]
 
 
 def test_rows_that_lie_together_are_not_copied():
     rows = batch(name=["a"] * 10 + ["b"] * 10)
-    first, second = partitioner((2, "identity")).pieces(rows)
+    first, second = partitioner((2, "identity")).split_by_partition(rows)
     address = rows["name"].buffers()[1].address
     assert first.rows["name"].buffers()[1].address == address == second.rows["name"].buffers()[1].address
 
 
 def test_a_struct_that_is_null_has_a_null_partition():
     rows = batch(inner=[{"region": "eu"}, None, {"region": None}])
-    keys = {p.key: p.rows.num_rows for p in partitioner((5, "identity")).pieces(rows)}
+    keys = {p.key: p.rows.num_rows for p in partitioner((5, "identity")).split_by_partition(rows)}
     assert keys == {("eu",): 1, (None,): 2}
 
 
 def test_nan_is_one_partition_and_the_zeros_are_two():
     rows = batch(score=[math.nan, 0.0, -0.0, math.nan, None])
-    keys = {p.key: p.rows.num_rows for p in partitioner((6, "identity")).pieces(rows)}
+    keys = {p.key: p.rows.num_rows for p in partitioner((6, "identity")).split_by_partition(rows)}
     assert keys == {("nan",): 2, ("0.0",): 1, ("-0.0",): 1, (None,): 1}
 
 
 def test_a_spec_of_void_fields_does_not_separate_rows():
     one = partitioner((1, "void"), (2, "void"))
-    (piece,) = one.pieces(batch(id=[1, 2], name=["a", "b"]))
+    (piece,) = one.split_by_partition(batch(id=[1, 2], name=["a", "b"]))
     assert (piece.key, one.path(piece.key)) == ((), "")
 
 
 def test_a_void_field_beside_others_is_null():
     rows = batch(id=[1, 2], name=["a", "b"])
-    pieces = list(partitioner((1, "void"), (2, "identity")).pieces(rows))
+    pieces = list(partitioner((1, "void"), (2, "identity")).split_by_partition(rows))
     assert [p.key for p in pieces] == [(None, "a"), (None, "b")]
     assert pieces[0].tuple_row.to_pylist() == [{"p1000": None, "p1001": "a"}]
 
@@ -191,7 +191,7 @@ def test_a_void_field_beside_others_is_null():
 def test_timestamps_far_outside_the_calendar_of_python_are_partitioned():
     far = pa.array([2**60], pa.int64()).cast(pa.timestamp("us", "UTC"))
     rows = pa.RecordBatch.from_arrays([far], names=["at"])
-    (piece,) = partitioner((3, "day")).pieces(rows)
+    (piece,) = partitioner((3, "day")).split_by_partition(rows)
     assert piece.key == ((2**60) // DAY,)
     assert partitioner((3, "day")).path(piece.key) == "f0=38504-08-17"
 
@@ -222,7 +222,7 @@ def test_an_unknown_transform_is_refused():
 def test_rows_of_every_type_are_told_apart(kind: IcebergType, values: list[Any]):
     schema = Schema(NestedField(1, "v", kind))
     rows = pa.RecordBatch.from_arrays([column([*values, *values], kind)], names=["v"])
-    pieces = list(partitioner((1, "identity"), schema=schema).pieces(rows))
+    pieces = list(partitioner((1, "identity"), schema=schema).split_by_partition(rows))
     assert {p.key: p.rows.num_rows for p in pieces} == {(v,): 2 for v in values}
 
 
@@ -232,10 +232,12 @@ def test_pieces_agree_with_a_dictionary(values: list[tuple[str | None, int]]):
     expected: dict[Any, list[int]] = {}
     for name, i in values:
         expected.setdefault((name, i), []).append(i)
-    pieces = {p.key: p.rows["id"].to_pylist() for p in partitioner((2, "identity"), (1, "identity")).pieces(rows)}
+    pieces = {
+        p.key: p.rows["id"].to_pylist() for p in partitioner((2, "identity"), (1, "identity")).split_by_partition(rows)
+    }
     assert pieces == expected
 
 
 def test_days_and_hours_before_1970_round_towards_the_past():
     at = datetime(1970, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
-    assert [p.key for p in partitioner((3, "hour"), (3, "day")).pieces(batch(at=[at]))] == [(-1, -1)]
+    assert [p.key for p in partitioner((3, "hour"), (3, "day")).split_by_partition(batch(at=[at]))] == [(-1, -1)]

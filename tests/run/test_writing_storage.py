@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from neve.errors import UserError
-from neve.run.write.data_files import write_arrow, write_batches
+from neve.run.write.data_files import write_arrow_table, write_batches
 from neve.run.write.partitioning import FileNames
 from neve.run.write.target import WriteTarget
 from tests.servers import ObjectStore
@@ -36,7 +36,7 @@ def objects(store: ObjectStore, target: WriteTarget) -> set[str]:
 
 
 def test_files_in_an_object_store_are_whole_and_where_they_say(object_store: ObjectStore, target: WriteTarget):
-    written = write_arrow(pa.table({"id": [1, 2, 3], "name": ["a b", "c%d", None]}), target)
+    written = write_arrow_table(pa.table({"id": [1, 2, 3], "name": ["a b", "c%d", None]}), target)
     assert objects(object_store, target) == set(written["file_path"].to_pylist())
     for row in written.to_pylist():
         body = object_store.client.get_object(Bucket="lake", Key=row["file_path"].removeprefix("s3://lake/"))[

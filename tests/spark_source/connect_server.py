@@ -15,7 +15,7 @@ from typing import Any
 
 import pyspark
 
-from neve.run.spark.java import find, launcher_home
+from neve.run.spark.java import find_java, launcher_home
 
 _HOME = Path(pyspark.__file__).parent
 _CHECKOUT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def client(module: str, *arguments: str) -> dict[str, Any]:
 
 def _environment() -> dict[str, str]:
     said = {
-        "JAVA_HOME": str(launcher_home(find())),
+        "JAVA_HOME": str(launcher_home(find_java())),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(_CHECKOUT),
         "SPARK_HOME": str(_HOME),

@@ -15,16 +15,16 @@ import psutil
 import neve
 from neve.run.spark.session import local_session
 from neve.source.connection import Connection
-from neve.source.planner import Planner, source_of
+from neve.source.planner import Planner, data_source_class
 from neve.source.streaming_write import TableSink
-from neve.source.workers import Sealed, Written
+from neve.source.workers import SealedValue, TaskCommitMessage
 from tests.spark_source import dying_driver  # by the name that workers find it under, not as __main__
 
 DIES_AT = 1
 
 
 class DyingSink(TableSink):
-    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+    def commit(self, messages: Sequence[TaskCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         super().commit(messages, batchId)
         died = Path(self._asked.table.connection.folder or "") / "died"
         if batchId == DIES_AT and not died.exists():
@@ -44,8 +44,8 @@ class DyingPlanner(Planner):
 def main(folder: Path) -> None:
     spark = local_session("local[2]", {"spark.driver.memory": "1g", "spark.local.dir": str(folder / "local")})
     home = Connection.of(neve.connect(folder / "lake"), "UTC")
-    source = source_of(home)
-    source.planner = Sealed.of(dying_driver.DyingPlanner(home))
+    source = data_source_class(home)
+    source.planner = SealedValue.of(dying_driver.DyingPlanner(home))
     spark.dataSource.register(source)
     rows = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).parquet(f"{folder}/in")
     query = rows.writeStream.format("neve").option("checkpointLocation", f"{folder}/checkpoint")

@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 
 from neve.source.connection import Connection
 from neve.source.data_source import NeveSource
-from neve.source.planner import source_of
-from neve.source.workers import Written
+from neve.source.planner import data_source_class
+from neve.source.workers import TaskCommitMessage
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ def travelled(value: T) -> T:
 
 def source(folder: Path, name: str = "db.t", **options: str) -> NeveSource:
     """The source as Spark makes it; option names have `_` for `-`."""
-    kind = source_of(Connection(folder=str(folder)))
+    kind = data_source_class(Connection(folder=str(folder)))
     said = {key.replace("_", "-"): value for key, value in options.items()}
     return travelled(kind)(options=CaseInsensitiveDict({"path": name, **said}))
 
@@ -64,7 +64,7 @@ def read(folder: Path, name: str = "db.t", filters: Sequence[Filter] | None = No
     return Frame(source(folder, name, **options)).rows(filters)
 
 
-def task(writer: Any, rows: pa.Table) -> Written:
+def task(writer: Any, rows: pa.Table) -> TaskCommitMessage:
     """What a task answers. Its number, which Spark would give it, goes into the name of the write."""
     worker = travelled(writer)
     worker._files = replace(worker._files, write_id=str(uuid4()))
@@ -73,7 +73,7 @@ def task(writer: Any, rows: pa.Table) -> Written:
 
 def write(
     folder: Path, *tasks: pa.Table, name: str = "db.t", overwrite: bool = False, stops: bool = False, **options: str
-) -> list[Written]:
+) -> list[TaskCommitMessage]:
     """A batch write, a task for each table of rows; with `stops` the answer of the last task never arrives."""
     schema = from_arrow_schema(tasks[0].schema, prefer_timestamp_ntz=True)
     writer = source(folder, name, **options).writer(schema, overwrite)
@@ -98,13 +98,13 @@ class Query:
         self.made = source(folder, name, checkpointLocation="/cp", **options)
         self.query_id, self.complete = query_id, complete
 
-    def written(self, *tasks: pa.Table) -> list[Written]:
+    def written(self, *tasks: pa.Table) -> list[TaskCommitMessage]:
         """What the tasks of an epoch answer."""
         writer = self.made.streamWriter(self.schema(tasks[0]), self.complete)
         answers = [task(writer, t) for t in tasks]
         return [replace(a, query_id=self.query_id) for a in answers]
 
-    def epoch(self, number: int, *tasks: pa.Table, messages: list[Written] | None = None) -> None:
+    def epoch(self, number: int, *tasks: pa.Table, messages: list[TaskCommitMessage] | None = None) -> None:
         """One epoch, from its rows to its commit."""
         answers = self.written(*tasks) if messages is None else messages
         writer = travelled(self.made).streamWriter(self.schema(tasks[0]), self.complete)

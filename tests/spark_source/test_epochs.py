@@ -82,7 +82,7 @@ def test_two_drivers_that_play_an_epoch_at_once_land_it_once(
 ):
     """The other driver commits after this one has looked, and before it swaps."""
     first, second = Query(lake_dir), Query(lake_dir)
-    swap, waiting = protocol._Commit.swapped, [lambda: second.epoch(0, rows(1))]
+    swap, waiting = protocol._Commit.swap, [lambda: second.epoch(0, rows(1))]
 
     def late(job: object, ready: object) -> object:
         if waiting:

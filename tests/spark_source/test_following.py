@@ -12,7 +12,7 @@ from pyiceberg.types import LongType
 
 import neve
 from neve.errors import TableError, UnknownName
-from neve.source.streaming_read import SNAPSHOT
+from neve.source.streaming_read import SNAPSHOT_ID_KEY
 from tests.spark_source.play import Frame, source, travelled
 
 
@@ -32,7 +32,7 @@ class Follower:
 
     def batch(self, end: int | None = None) -> list[int]:
         """The rows of the next micro-batch."""
-        upto = self.reader.latestOffset() if end is None else {SNAPSHOT: end}
+        upto = self.reader.latestOffset() if end is None else {SNAPSHOT_ID_KEY: end}
         parts = self.reader.partitions(self.offset, upto)
         self.offset = upto
         return sorted(i for p in parts for b in self.worker.read(travelled(p)) for i in b["id"].to_pylist())
@@ -127,7 +127,7 @@ def test_where_the_past_was_expired_a_stream_begins_with_what_is_left(table: nev
     assert Follower(lake_dir).batch() == [0, 1, 2]
     assert late.batch() == [1, 2]
     table.expire_snapshots().snapshot_ids(second).execute()
-    late.offset = {SNAPSHOT: first}
+    late.offset = {SNAPSHOT_ID_KEY: first}
     with pytest.raises(TableError, match="no longer has both"):
         late.batch()
 

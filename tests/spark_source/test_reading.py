@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 import neve
 from neve.errors import UnknownName, UnsupportedFeature, UserError
 from neve.run.read.scan import read_table
-from neve.run.read.types import Carrier
+from neve.run.read.types import ArrowFlavor
 from neve.source.connection import Connection
 from tests.extent import IS_LONG
 from tests.foreign import checksum, made_tables, needs_fixtures
@@ -30,7 +30,7 @@ from tests.test_foreign_tables import MADE
 def as_spark(table: neve.Table, **asked: Any) -> list[dict[str, Any]]:
     """The rows the table's own scan gives, in the types Spark has."""
     scan = table.scan(**asked)
-    return read_table(scan.plan(), scan._facts, None, Carrier.SPARK).to_pylist()
+    return read_table(scan.plan(), scan._facts, None, ArrowFlavor.SPARK).to_pylist()
 
 
 def same_rows(found: pa.Table, expected: list[dict[str, Any]]) -> None:

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import neve
-from neve.catalog.sql import SqlTables
-from neve.catalog.swap import Fate, MaybeSwapped
+from neve.catalog.sql import SqlCatalogMixin
+from neve.catalog.swap import MaybeSwapped, SwapStatus
 from neve.errors import CommitConflict, CommitUnknown, TableError, UserError
 from neve.ops.context import TableContext
 from neve.source import batch_write as writing
@@ -97,7 +97,7 @@ def test_a_task_that_failed_takes_the_files_of_the_others_with_it(table: neve.Ta
 def test_an_isolated_overwrite_meets_the_rows_that_came_meanwhile(
     table: neve.Table, lake_dir: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    written = writing.TableWrite.written
+    written = writing.TableWrite.collect_files
 
     def late(self: writing.TableWrite, *given: Any) -> Any:
         table.append(rows((9, "eu")))
@@ -115,14 +115,14 @@ def test_a_commit_whose_answer_was_lost_keeps_its_files(
 ):
     """Spark aborts then: deleting what may be in the table would break it."""
     table.set_properties(**{"commit.status-check.num-retries": "0"})
-    swap = SqlTables.swap
+    swap = SqlCatalogMixin.swap
 
-    def lost(self: SqlTables, *given: Any) -> Any:
+    def lost(self: SqlCatalogMixin, *given: Any) -> Any:
         done = swap(self, *given)
         raise MaybeSwapped("connection lost", given[0].name(), None, None, done.metadata_location, given[2])
 
-    monkeypatch.setattr(SqlTables, "swap", lost)
-    monkeypatch.setattr(SqlTables, "fate", lambda *given: Fate.OPEN)
+    monkeypatch.setattr(SqlCatalogMixin, "swap", lost)
+    monkeypatch.setattr(SqlCatalogMixin, "fate", lambda *given: SwapStatus.OPEN)
     with pytest.raises(CommitUnknown):
         write(lake_dir, rows((3, "eu")))
     assert found(table) == [(1, "eu"), (2, "us"), (3, "eu")]

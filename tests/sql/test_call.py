@@ -123,7 +123,7 @@ def test_wrong_arguments_are_refused_and_nothing_happens(lake, text: str, says: 
 
 def test_every_procedure_takes_a_table_first_and_no_options(lake):
     for name, procedure in PROCEDURES.items():
-        assert next(iter(procedure.known)) == "table", name
+        assert next(iter(procedure.all_arguments)) == "table", name
         with pytest.raises(UserError, match="CALL takes no option 'branch'"):
             lake.sql(f"CALL system.{name}('db.t')", branch="x")
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neve.errors import UserError
-from neve.predicate.table_references import features_of, tables_in, with_tables
+from neve.predicate.table_references import features_of, replace_tables, tables_in
 from neve.sql import parse
 
 STATEMENTS = [
@@ -63,5 +63,5 @@ def test_a_text_is_a_query_or_refused(text):
     if said:
         assert said.startswith(("Cannot parse SQL", "SQL nested"))
         return
-    assert with_tables(text, lambda _: None) == text
-    assert [t.name for t in tables_in(with_tables(text, lambda _: "`v`"))] == ["v"] * len(tables_in(text))
+    assert replace_tables(text, lambda _: None) == text
+    assert [t.name for t in tables_in(replace_tables(text, lambda _: "`v`"))] == ["v"] * len(tables_in(text))

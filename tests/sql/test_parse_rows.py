@@ -7,7 +7,7 @@ import pytest
 from neve.errors import UserError
 from neve.sql import parse
 from neve.sql.insert import Insert
-from neve.sql.merge import Merge, When
+from neve.sql.merge import Merge, WhenClause
 from neve.sql.query import Query
 from neve.sql.update_delete import Assignment, Delete, Update
 
@@ -52,20 +52,20 @@ def test_updates_and_deletes_are_read(text, found):
 
 
 WHENS = {
-    "WHEN MATCHED THEN DELETE": When("matched", "delete"),
-    "WHEN MATCHED AND s.op = 'd' THEN DELETE": When("matched", "delete", "s.op = 'd'"),
-    "WHEN MATCHED AND CASE WHEN a THEN b END THEN UPDATE SET *": When(
+    "WHEN MATCHED THEN DELETE": WhenClause("matched", "delete"),
+    "WHEN MATCHED AND s.op = 'd' THEN DELETE": WhenClause("matched", "delete", "s.op = 'd'"),
+    "WHEN MATCHED AND CASE WHEN a THEN b END THEN UPDATE SET *": WhenClause(
         "matched", "update all", "CASE WHEN a THEN b END"
     ),
-    "WHEN MATCHED THEN UPDATE SET t.v = CASE WHEN s.v > 0 THEN s.v END, w = f(s.w, 1)": When(
+    "WHEN MATCHED THEN UPDATE SET t.v = CASE WHEN s.v > 0 THEN s.v END, w = f(s.w, 1)": WhenClause(
         "matched", "update", None, pairs(**{"t.v": "CASE WHEN s.v > 0 THEN s.v END", "w": "f(s.w, 1)"})
     ),
-    "WHEN NOT MATCHED THEN INSERT *": When("not matched", "insert all"),
-    "WHEN NOT MATCHED BY TARGET AND s.v > (SELECT 1) THEN INSERT (id, v) VALUES (s.id, f(s.v, 2))": When(
+    "WHEN NOT MATCHED THEN INSERT *": WhenClause("not matched", "insert all"),
+    "WHEN NOT MATCHED BY TARGET AND s.v > (SELECT 1) THEN INSERT (id, v) VALUES (s.id, f(s.v, 2))": WhenClause(
         "not matched", "insert", "s.v > (SELECT 1)", pairs(id="s.id", v="f(s.v, 2)")
     ),
-    "WHEN NOT MATCHED BY SOURCE THEN DELETE": When("not matched by source", "delete"),
-    "WHEN NOT MATCHED BY SOURCE AND t.live THEN UPDATE SET live = false": When(
+    "WHEN NOT MATCHED BY SOURCE THEN DELETE": WhenClause("not matched by source", "delete"),
+    "WHEN NOT MATCHED BY SOURCE AND t.live THEN UPDATE SET live = false": WhenClause(
         "not matched by source", "update", "t.live", pairs(live="false")
     ),
 }
@@ -104,7 +104,7 @@ def test_clauses_stay_in_order():
 )
 def test_a_merge_takes_tables_and_queries(source, query, alias):
     found = parse(f"MERGE WITH SCHEMA EVOLUTION INTO db.t USING {source} ON t.id = {alias}.id WHEN MATCHED THEN DELETE")
-    clauses = (When("matched", "delete"),)
+    clauses = (WhenClause("matched", "delete"),)
     query = query or f"SELECT * FROM {source}"
     assert found == Merge(T, query, f"t.id = {alias}.id", clauses, ("t", alias), evolves_schema=True)
 
@@ -117,7 +117,7 @@ def test_a_merge_takes_tables_and_queries(source, query, alias):
         ("INSERT INTO db.t (SELECT 1)", Insert(T, "(SELECT 1)")),
         ("INSERT INTO db.t (a) (SELECT 1)", Insert(T, "(SELECT 1)", ("a",))),
         ("INSERT INTO db.t TABLE db.u", Insert(T, "SELECT * FROM db.u")),
-        ("INSERT INTO db.t BY NAME SELECT 1 AS a", Insert(T, "SELECT 1 AS a", by_name=True)),
+        ("INSERT INTO db.t BY NAME SELECT 1 AS a", Insert(T, "SELECT 1 AS a", matches_by_name=True)),
         ("INSERT OVERWRITE db.t SELECT * FROM u", Insert(T, "SELECT * FROM u", overwrites_partitions=True)),
         ("INSERT OVERWRITE TABLE db.t FROM u SELECT a", Insert(T, "FROM u SELECT a", overwrites_partitions=True)),
         (

@@ -9,9 +9,9 @@ from neve.sql import parse
 from neve.sql.alter_columns import (
     AddColumns,
     AlterColumn,
+    ColumnPosition,
     DropColumns,
     NewColumn,
-    Place,
     RenameColumn,
     SetIdentifierFields,
 )
@@ -77,12 +77,12 @@ def test_tables_come_and_go(text, found):
             AddColumns(
                 T,
                 (
-                    NewColumn(("a",), "decimal(10, 2) NOT NULL COMMENT 'x, y'", place=Place()),
-                    NewColumn(("s", "b"), "map<string, array<int>>", place=Place("c")),
+                    NewColumn(("a",), "decimal(10, 2) NOT NULL COMMENT 'x, y'", position=ColumnPosition()),
+                    NewColumn(("s", "b"), "map<string, array<int>>", position=ColumnPosition("c")),
                 ),
             ),
         ),
-        ("ADD COLUMN a int DEFAULT 5 FIRST", AddColumns(T, (NewColumn(("a",), "int", "5", Place()),))),
+        ("ADD COLUMN a int DEFAULT 5 FIRST", AddColumns(T, (NewColumn(("a",), "int", "5", ColumnPosition()),))),
         ("DROP COLUMN s.a", DropColumns(T, (("s", "a"),))),
         ("DROP COLUMNS IF EXISTS (a, b)", DropColumns(T, (("a",), ("b",)), if_exists=True)),
         ("RENAME COLUMN s.a TO `b c`", RenameColumn(T, ("s", "a"), "b c")),
@@ -92,7 +92,7 @@ def test_tables_come_and_go(text, found):
         ("CHANGE COLUMN a DROP NOT NULL", AlterColumn(T, ("a",), is_required=False)),
         ("ALTER COLUMN a SET DEFAULT 'x'", AlterColumn(T, ("a",), default="'x'")),
         ("ALTER COLUMN a DROP DEFAULT", AlterColumn(T, ("a",), default="NULL")),
-        ("ALTER COLUMN s.a AFTER b", AlterColumn(T, ("s", "a"), place=Place("b"))),
+        ("ALTER COLUMN s.a AFTER b", AlterColumn(T, ("s", "a"), position=ColumnPosition("b"))),
         ("SET IDENTIFIER FIELDS a, s.b", SetIdentifierFields(T, (("a",), ("s", "b")))),
         ("CREATE BRANCH audit", CreateRef(T, "branch", "audit")),
         ("CREATE TAG IF NOT EXISTS v1 AS OF VERSION 12", CreateRef(T, "tag", "v1", 12, if_not_exists=True)),

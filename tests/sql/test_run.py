@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from neve.errors import UnknownName, UserError
-from neve.sql.show import _type
+from neve.sql.show import _spark_type_name
 from tests.sessions import names_in
 
 ROWS = [{"id": 1, "region": "eu", "v": 10}, {"id": 2, "region": "us", "v": 20}, {"id": 3, "region": "eu", "v": 30}]
@@ -122,7 +122,7 @@ def test_a_lake_shows_its_tables_and_describes_them(lake):
 
 
 def test_a_type_that_spark_lacks_is_described_in_the_words_of_iceberg():
-    assert _type(NestedField(1, "where", GeometryType())) == "geometry"
+    assert _spark_type_name(NestedField(1, "where", GeometryType())) == "geometry"
 
 
 @pytest.mark.parametrize(

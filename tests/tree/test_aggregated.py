@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, NestedField, UUIDType
 
-from neve.tree.v4.statistics import LOWER, NULLS, UPPER, VALUES, aggregated, column_of
+from neve.tree.v4.statistics import LOWER, NULLS, UPPER, VALUES, aggregate_metrics, metric_column
 
 KEYS = [bytes([first]) * 16 for first in (0x10, 0x20, 0x90)]
 BINARY = pa.binary(16)
@@ -25,8 +25,8 @@ UNTOLD = {
 def bounds_of(kind: Any, arrow: pa.DataType, lower: Any, upper: Any) -> tuple[Any, Any]:
     counts = {VALUES: pa.array([2, 1], pa.int64()), NULLS: pa.array([0, 0], pa.int64())}
     told = {LOWER: pa.array(lower, arrow), UPPER: pa.array(upper, arrow), **counts}
-    found = aggregated({column_of(1, m): v for m, v in told.items()}, Schema(NestedField(1, "x", kind)))
-    return tuple(found[name].as_py() if (name := column_of(1, m)) in found else None for m in (LOWER, UPPER))
+    found = aggregate_metrics({metric_column(1, m): v for m, v in told.items()}, Schema(NestedField(1, "x", kind)))
+    return tuple(found[name].as_py() if (name := metric_column(1, m)) in found else None for m in (LOWER, UPPER))
 
 
 @pytest.mark.parametrize("case", UNTOLD)

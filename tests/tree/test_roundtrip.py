@@ -19,13 +19,13 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from neve.errors import CorruptFile, TableError
-from neve.model.metadata import parse
+from neve.model.metadata import parse_metadata
 from neve.model.partition import PartitionKey, Specs
-from neve.tree.copy_entries import write_carried
+from neve.tree.copy_entries import copy_entries
 from neve.tree.entries import DETAIL, EntryTable, Manifest, Status
-from neve.tree.pyiceberg_files import entries_of
-from neve.tree.read import read_entries, read_list, read_manifest, with_detail
-from neve.tree.write import ManifestContext, assign_row_ids, write_list, write_manifests
+from neve.tree.pyiceberg_files import entries_from_pyiceberg
+from neve.tree.read import manifests_in_list, read_entries, read_manifest, with_detail
+from neve.tree.write import ManifestContext, assign_row_ids, write_manifest_list, write_manifests
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -69,7 +69,7 @@ def metadata_of(version: int, location: str):
         document |= {"schema": document["schemas"][1], "partition-spec": document["partition-specs"][3]["fields"]}
     if version == 3:
         document["next-row-id"] = 0
-    return parse(json.dumps(document).encode(), "test")
+    return parse_metadata(json.dumps(document).encode(), "test")
 
 
 def data_file(spec_id: int, name: str, rows: int = 10, values: tuple | None = None) -> DataFile:
@@ -113,13 +113,13 @@ def committed(manifest: Manifest, number: int = 5) -> Manifest:
 
 def test_every_manifest_holds_one_spec_in_ascending_order(io, context):
     files = [data_file(s, f"{s}-{i}") for i in range(2) for s in (4, 2, 0, 3, 1)]
-    written = write_manifests(io, entries_of(files, context.specs), context)
+    written = write_manifests(io, entries_from_pyiceberg(files, context.specs), context)
     assert [m.spec_id for m in written] == [0, 1, 2, 3, 4]
     for manifest in written:
         with open(manifest.path.removeprefix("file://"), "rb") as f:
             reader = fastavro.reader(f)
             assert reader.metadata["partition-spec-id"] == str(manifest.spec_id)
-            tuples = [list(e["data_file"]["partition"].values()) for e in reader]
+            tuples = [list(e["data_file"]["partition"].value_by_call()) for e in reader]
             assert tuples == [_logical(manifest.spec_id)] * 2
 
 
@@ -130,7 +130,7 @@ def _logical(spec_id: int):
 
 
 def test_entries_come_back_as_they_were_written(io, context):
-    entries = entries_of([data_file(s, str(s), rows=s + 1) for s in TUPLES], context.specs)
+    entries = entries_from_pyiceberg([data_file(s, str(s), rows=s + 1) for s in TUPLES], context.specs)
     written = [committed(m) for m in write_manifests(io, entries, context)]
     found = read_entries(io, written, context.specs, detail=DETAIL.names)
     for name in ("file_path", "record_count", "spec_id", "lower_bounds", "null_value_counts", "split_offsets"):
@@ -143,12 +143,14 @@ def test_entries_come_back_as_they_were_written(io, context):
 
 def test_pyiceberg_reads_the_same_entries(io, context):
     version = context.format_version
-    entries = entries_of([data_file(s, str(s)) for s in (0, 1, 2)], context.specs)
+    entries = entries_from_pyiceberg([data_file(s, str(s)) for s in (0, 1, 2)], context.specs)
     written = write_manifests(io, entries, context)
     path = context.new_path()
-    write_list(io, path, written, format_version=version, snapshot_id=77, parent_snapshot_id=None, sequence_number=5)
+    write_manifest_list(
+        io, path, written, format_version=version, snapshot_id=77, parent_snapshot_id=None, sequence_number=5
+    )
     peer = [e for m in read_manifest_list(io.new_input(path)) for e in m.fetch_manifest_entry(io)]
-    ours = read_entries(io, read_list(io, path), context.specs, detail=DETAIL.names)
+    ours = read_entries(io, manifests_in_list(io, path), context.specs, detail=DETAIL.names)
     assert [e.data_file.file_path for e in peer] == ours["file_path"].to_pylist()
     assert [e.sequence_number for e in peer] == ours["sequence_number"].to_pylist()
     assert [e.snapshot_id for e in peer] == ours["snapshot_id"].to_pylist() == [77, 77, 77]
@@ -159,7 +161,7 @@ def test_pyiceberg_reads_the_same_entries(io, context):
 
 def test_partition_summaries_bound_the_values_of_a_manifest(io, context):
     files = [data_file(1, "a"), data_file(1, "b", values=(19700, None))]
-    (manifest,) = write_manifests(io, entries_of(files, context.specs), context)
+    (manifest,) = write_manifests(io, entries_from_pyiceberg(files, context.specs), context)
     day, region = manifest.partitions
     assert (day.contains_null, day.lower_bound, day.upper_bound) == (
         False,
@@ -170,7 +172,7 @@ def test_partition_summaries_bound_the_values_of_a_manifest(io, context):
 
 
 def test_tombstones_keep_their_numbers_and_inherit_none(io, context):
-    entries = entries_of([data_file(0, "kept"), data_file(0, "gone"), data_file(0, "new")], context.specs)
+    entries = entries_from_pyiceberg([data_file(0, "kept"), data_file(0, "gone"), data_file(0, "new")], context.specs)
     numbered = entries.with_columns(
         status=[int(Status.EXISTING), int(Status.DELETED), int(Status.ADDED)],
         snapshot_id=[11, 77, None],
@@ -193,26 +195,30 @@ def test_row_ids_are_handed_out_in_file_order_and_kept_when_carried(io, tmp_path
     numbers = iter(range(100))
     context = ManifestContext(metadata, Specs.of(metadata), 77, lambda: f"{tmp_path.as_uri()}/m{next(numbers)}.avro")
     files = [data_file(s, f"{s}{i}", rows=10 * s + i + 1) for s in (0, 2) for i in (0, 1)]
-    written, next_row_id = assign_row_ids(write_manifests(io, entries_of(files, context.specs), context), 1000)
+    written, next_row_id = assign_row_ids(
+        write_manifests(io, entries_from_pyiceberg(files, context.specs), context), 1000
+    )
     assert [m.first_row_id for m in written] == [1000, 1003] and next_row_id == 1003 + 21 + 22
     found = read_entries(io, [committed(m) for m in written], context.specs)
     assert found["first_row_id"].to_pylist() == [1000, 1001, 1003, 1024]
 
     sources = [committed(m) for m in written]
     first = read_manifest(io, sources[0], context.specs).with_columns(status=[0, 0])
-    (carried,) = write_carried(io, first, sources[:1], context)
+    (carried,) = copy_entries(io, first, sources[:1], context)
     again = read_manifest(io, replace(committed(carried, 6), first_row_id=9_999), context.specs)
     assert again["first_row_id"].to_pylist() == [1000, 1001], "ids that were inherited are written down when carried"
 
 
 def test_carried_entries_keep_every_byte_of_their_files(io, context):
     files = [data_file(1, str(i), rows=i + 1) for i in range(6)]
-    halves = [write_manifests(io, entries_of(part, context.specs), context)[0] for part in (files[:3], files[3:])]
+    halves = [
+        write_manifests(io, entries_from_pyiceberg(part, context.specs), context)[0] for part in (files[:3], files[3:])
+    ]
     sources = [committed(m, 0 if context.format_version == 1 else 4) for m in halves]
     entries = read_entries(io, sources, context.specs).with_columns(
         status=[0, 2, 0, 0, 0, 2], snapshot_id=[77, 88, 77, 77, 77, 88]
     )
-    (carried,) = write_carried(io, entries.take([5, 4, 0, 1, 3, 2]), sources, context)
+    (carried,) = copy_entries(io, entries.take([5, 4, 0, 1, 3, 2]), sources, context)
     before = read_entries(io, sources, context.specs, detail=DETAIL.names).take([5, 4, 0, 1, 3, 2])
     after = read_manifest(
         io, committed(carried, 9 if context.format_version > 1 else 0), context.specs, detail=DETAIL.names
@@ -225,7 +231,7 @@ def test_carried_entries_keep_every_byte_of_their_files(io, context):
 
 def test_details_are_read_of_the_entries_chosen_only(io, context):
     files = [data_file(s, f"{s}-{i}", rows=i + 1) for s in (0, 2) for i in range(5)]
-    sources = [committed(m, 0) for m in write_manifests(io, entries_of(files, context.specs), context)]
+    sources = [committed(m, 0) for m in write_manifests(io, entries_from_pyiceberg(files, context.specs), context)]
     whole = read_entries(io, sources, context.specs, detail=DETAIL.names)
     odd = read_entries(
         io, sources, context.specs, detail=["lower_bounds"], detail_where=lambda e: e.numpy("record_count") % 2 == 1
@@ -241,7 +247,7 @@ def test_details_are_read_of_the_entries_chosen_only(io, context):
 
 
 def test_a_large_group_is_split_near_the_target_size(io, context):
-    entries = entries_of([data_file(1, f"{i:05}") for i in range(2000)], context.specs)
+    entries = entries_from_pyiceberg([data_file(1, f"{i:05}") for i in range(2000)], context.specs)
     small = replace(context, target_bytes=4_000)
     written = write_manifests(io, entries, small)
     assert len(written) > 1 and sum(m.added_files for m in written) == 2000
@@ -249,7 +255,7 @@ def test_a_large_group_is_split_near_the_target_size(io, context):
 
 
 def test_a_manifest_of_an_unknown_spec_is_refused_by_name(io, context):
-    (manifest,) = write_manifests(io, entries_of([data_file(0, "a")], context.specs), context)
+    (manifest,) = write_manifests(io, entries_from_pyiceberg([data_file(0, "a")], context.specs), context)
     with pytest.raises(TableError, match=r"spec 99.*m0.avro"):
         read_manifest(io, replace(manifest, spec_id=99), context.specs)
 
@@ -258,11 +264,11 @@ def test_a_file_of_an_unknown_spec_is_refused_with_id_and_path(context):
     file = data_file(0, "a")
     file.spec_id = 99
     with pytest.raises(TableError, match=r"99.*file:///t/data/a.parquet"):
-        entries_of([file], context.specs)
+        entries_from_pyiceberg([file], context.specs)
 
 
 def test_a_truncated_manifest_is_refused_by_name(io, context):
-    (manifest,) = write_manifests(io, entries_of([data_file(0, "a")], context.specs), context)
+    (manifest,) = write_manifests(io, entries_from_pyiceberg([data_file(0, "a")], context.specs), context)
     path = Path(manifest.path.removeprefix("file://"))
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(CorruptFile, match=path.name):
@@ -280,7 +286,7 @@ def test_optional_columns_that_are_null_share_their_memory(context):
 def test_a_v1_file_without_a_spec_counts_as_spec_zero(context):
     file = data_file(0, "a")
     del file._spec_id
-    assert entries_of([file], context.specs)["spec_id"].to_pylist() == [0]
+    assert entries_from_pyiceberg([file], context.specs)["spec_id"].to_pylist() == [0]
 
 
 def test_partition_codes_keep_equal_nulls_of_different_specs_apart(context):
@@ -289,6 +295,6 @@ def test_partition_codes_keep_equal_nulls_of_different_specs_apart(context):
         data_file(1, "b", values=(None, None)),
         data_file(0, "c", values=(None,)),
     ]
-    codes, keys = entries_of(files, context.specs).partition_codes()
+    codes, keys = entries_from_pyiceberg(files, context.specs).partition_codes()
     assert codes[0] == codes[2] != codes[1]
     assert len(keys) == 2

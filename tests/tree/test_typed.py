@@ -34,8 +34,8 @@ from neve.commit.actions import Append, DeleteFiles, RowDelta
 from neve.errors import CorruptFile
 from neve.model.partition import Specs
 from neve.tree import partition_types as typing
-from neve.tree.avro_schemas import entry_schema
-from neve.tree.partition_types import typed
+from neve.tree.avro_schemas import manifest_entry_schema
+from neve.tree.partition_types import infer_partition_types
 from tests.commit.kit import SCHEMA, Kit, removed
 
 ID_ONLY = Schema(SCHEMA.fields[0], SCHEMA.fields[2])
@@ -191,7 +191,7 @@ def test_a_manifest_that_does_not_tell_is_refused_by_name(tmp_path, edit):
     [manifest] = kit.manifests()
     rewrite_tuple(manifest.path, edit)
     with pytest.raises(CorruptFile, match=r"'region' of spec 0, which no schema knows"):
-        typed(kit.io, kit.specs, [manifest])
+        infer_partition_types(kit.io, kit.specs, [manifest])
 
 
 def test_a_tuple_of_nulls_is_what_it_says(tmp_path):
@@ -203,8 +203,8 @@ def test_a_tuple_of_nulls_is_what_it_says(tmp_path):
     forget_region(kit)
     [manifest] = kit.manifests()
     rewrite_tuple(manifest.path, nulls)
-    found = typed(kit.io, kit.specs, [manifest])
-    assert not found.untyped and found.partition_type(0).fields[0].field_type == UnknownType()
+    found = infer_partition_types(kit.io, kit.specs, [manifest])
+    assert not found.untyped_fields and found.partition_type(0).fields[0].field_type == UnknownType()
 
 
 def test_of_two_types_the_wider_is_meant(tmp_path):
@@ -223,7 +223,7 @@ def test_of_two_types_the_wider_is_meant(tmp_path):
     for manifest in manifests:
         rewrite_tuple(manifest.path, number)
     for order in (manifests, manifests[::-1]):
-        assert typed(kit.io, kit.specs, order).partition_type(0).fields[0].field_type == LongType()
+        assert infer_partition_types(kit.io, kit.specs, order).partition_type(0).fields[0].field_type == LongType()
 
 
 TYPES = (
@@ -235,8 +235,8 @@ TYPES = (
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_every_type_is_told_as_it_was_written(kind):
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
-    written = entry_schema(2, Specs({0: spec}, 0, (Schema(NestedField(1, "x", kind)),)).partition_type(0))
-    fields = typing._record(written, "data_file", "partition")
+    written = manifest_entry_schema(2, Specs({0: spec}, 0, (Schema(NestedField(1, "x", kind)),)).partition_type(0))
+    fields = typing._record_fields(written, "data_file", "partition")
     assert typing._iceberg_type(fields[0]) == kind
 
 
@@ -248,4 +248,4 @@ def test_transforms_with_a_type_of_their_own_need_no_telling():
     )
     specs = Specs({0: spec}, 0, (Schema(NestedField(2, "y", LongType())),))
     assert [str(f.field_type) for f in specs.partition_type(0).fields] == ["int", "date", "unknown"]
-    assert [f.name for f in specs.untyped[0]] == ["t"]
+    assert [f.name for f in specs.untyped_fields[0]] == ["t"]

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from neve.commit.actions import Append, DeleteFiles, Removed, RewriteManifests, RowDelta
+from neve.commit.actions import Append, DeleteFiles, RemovedFiles, RewriteManifests, RowDelta
 from neve.commit.outcome import Check
 from neve.errors import MissingFile
-from neve.ops.plan_scan import plan
+from neve.ops.plan_scan import plan_snapshot_scan
 from neve.tree.entries import DETAIL, Content
 from neve.tree.read import manifests_of, read_entries
 from tests.commit.kit import Kit, name_of, plus, removed
@@ -176,9 +176,12 @@ class TestWhereFilesWereSeen:
     """A statement knows in which leaves it has read the files that get vectors, and looks for them nowhere else."""
 
     def seen(self, t: Kit, name: str) -> dict[str, object]:
-        found = plan(t.io, t.metadata, t.head())
+        found = plan_snapshot_scan(t.io, t.metadata, t.head())
         mask = [name_of(path) == name for path in found.files["file_path"].to_pylist()]
-        return {"homes": Removed(found.files.filter(mask), manifests=found.manifests), "start_snapshot_id": t.head_id}
+        return {
+            "homes": RemovedFiles(found.files.filter(mask), manifests=found.manifests),
+            "start_snapshot_id": t.head_id,
+        }
 
     @pytest.mark.parametrize("way", WAYS)
     def test_other_leaves_are_not_opened(self, tmp_path: Path, way: str):

@@ -12,7 +12,7 @@ import pytest
 
 from neve.commit.actions import Append, RowDelta
 from neve.errors import CorruptFile, TableError, UnsupportedFeature
-from neve.ops.plan_scan import plan
+from neve.ops.plan_scan import plan_snapshot_scan
 from tests.commit.kit import Kit, plus
 from tests.tree import v4
 
@@ -126,7 +126,7 @@ def test_a_leaf_that_is_listed_twice_is_refused(t: Kit):
 def test_one_file_in_two_leaves_is_refused_with_both_places(t: Kit):
     t.ok(Append(t.data("a"), fast=True))
     with pytest.raises(CorruptFile, match=r"a\.parquet in row 0 of .* and in row 0 of"):
-        plan(t.io, t.metadata, t.head())
+        plan_snapshot_scan(t.io, t.metadata, t.head())
 
 
 def test_rows_with_column_files_are_refused(t: Kit):

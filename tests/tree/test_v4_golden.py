@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from neve.commit.actions import Append, DeleteFiles, RewriteFiles, RowDelta
-from neve.plan.delete_index import attach
+from neve.plan.delete_index import match_deletes
 from neve.tree.entries import Content
 from tests.commit.kit import Kit, plus, removed
 from tests.tree import v4
@@ -141,7 +141,7 @@ def tree_of(t: Kit) -> list[str]:
     for n, snapshot in enumerate(t.metadata.snapshots, 1):
         names[snapshot.snapshot_id] = f"S{n}"
         names[f"/{snapshot.snapshot_id}-m"] = f"/c{n}-m"
-        names[re.search(r"-1-(.*)\.(?:parquet|avro)$", snapshot.listing)[1]] = f"c{n}"
+        names[re.search(r"-1-(.*)\.(?:parquet|avro)$", snapshot.tree_root_location)[1]] = f"c{n}"
     lines = ["root", *_shown(root, names)]
     for row in v4.rows_of(root):
         if row[v4.CONTENT] == 3 and row[v4.VERSION] == 4:
@@ -176,7 +176,7 @@ def test_a_reader_that_goes_row_by_row_finds_the_same_files_and_vectors(name: st
     tracked = [m.path not in older for m in t.manifests()]
     own = entries.filter([tracked[m] for m in entries["manifest"].to_pylist()]).live()
     data, deletes = own.of_content(Content.DATA), own.of_content(Content.POSITION_DELETES)
-    pairs = {p["file"]: p["delete"] for p in attach(data, deletes).to_pylist()}
+    pairs = {p["file"]: p["delete"] for p in match_deletes(data, deletes).to_pylist()}
     ours = sorted(
         (
             row["file_path"],

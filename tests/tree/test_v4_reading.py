@@ -14,7 +14,7 @@ from pyiceberg.types import LongType
 
 from neve.commit.actions import Append, DeleteFiles, RowDelta
 from neve.commit.outcome import Check
-from neve.ops.plan_scan import plan
+from neve.ops.plan_scan import plan_snapshot_scan
 from neve.tree.entries import DETAIL, Content
 from neve.tree.read import read_entries
 from tests.commit.kit import Kit, name_of, plus, removed
@@ -99,7 +99,7 @@ def test_a_root_without_our_ranges_and_specs_is_read_all_the_same(tmp_path: Path
     strip(t, "partition_ranges", "content_stats", spec_id=None)
     assert t.names() == {"a", "b"}
     assert t.deleted_positions() == {"b": [2]}
-    found = plan(t.io, t.metadata, t.head(), where=EqualTo("region", "us"))
+    found = plan_snapshot_scan(t.io, t.metadata, t.head(), where=EqualTo("region", "us"))
     assert [name_of(p) for p in found.files["file_path"].to_pylist()] == ["b"]
     assert found.stats.delete_files == 1
     t.ok(DeleteFiles(removed(files.take([0]))))
@@ -123,7 +123,7 @@ class TestPruning:
         return t
 
     def test_statistics_on_leaves_skip_whole_leaves(self, t: Kit):
-        found = plan(t.io, t.metadata, t.head(), where=GreaterThan("id", 50))
+        found = plan_snapshot_scan(t.io, t.metadata, t.head(), where=GreaterThan("id", 50))
         assert {name_of(p) for p in found.files["file_path"].to_pylist()} == {"high", "bucket"}
         assert found.stats.manifests_pruned == 1
         assert found.stats.files_considered == 2, "the leaf of low was not opened"
@@ -132,10 +132,10 @@ class TestPruning:
         spec = next(s for s in t.metadata.partition_specs if s.spec_id == 1)
         bucket = spec.fields[1].transform.transform(LongType())
         other = next(i for i in range(1000, 2000) if bucket(i) != 3)
-        found = plan(t.io, t.metadata, t.head(), where=EqualTo("id", other))
+        found = plan_snapshot_scan(t.io, t.metadata, t.head(), where=EqualTo("id", other))
         assert found.stats.manifests_pruned == 3
         same = next(i for i in range(1000, 2000) if bucket(i) == 3)
-        found = plan(t.io, t.metadata, t.head(), where=EqualTo("id", same))
+        found = plan_snapshot_scan(t.io, t.metadata, t.head(), where=EqualTo("id", same))
         assert {name_of(p) for p in found.files["file_path"].to_pylist()} == {"bucket"}
 
     def test_statistics_of_files_come_back_as_they_were(self, t: Kit):

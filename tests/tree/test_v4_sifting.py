@@ -19,7 +19,7 @@ from pyiceberg.expressions import (
 
 from neve.commit.actions import Append, DeleteFiles, RowDelta
 from neve.errors import CorruptFile
-from neve.ops.plan_scan import plan
+from neve.ops.plan_scan import plan_snapshot_scan
 from neve.plan.scan import ScanPlan, plan_scan
 from neve.tree.entries import Content, EntryTable
 from tests.commit.kit import Kit, name_of, plus, removed
@@ -72,7 +72,7 @@ def by_all(t: Kit, where: BooleanExpression) -> ScanPlan:
 def test_a_filter_chooses_the_same_files_as_from_everything_at_once(tmp_path: Path, way: str):
     t = lived(tmp_path, 4, **WAYS[way])
     for name, where in FILTERS.items():
-        found, expected = plan(t.io, t.metadata, t.head(), where=where), by_all(t, where)
+        found, expected = plan_snapshot_scan(t.io, t.metadata, t.head(), where=where), by_all(t, where)
         columns = [c for c in EntryTable.schema(t.specs).names if c != "manifest"]
         rows, others = (
             sorted(p.files.columns.select([*columns]).to_pylist(), key=lambda r: r["file_path"])
@@ -89,7 +89,7 @@ def test_files_come_in_the_order_of_the_tree_though_leaves_are_read_spec_by_spec
     t = lived(tmp_path, 4)
     assert [m.spec_id for m in t.manifests()] != sorted(m.spec_id for m in t.manifests())
     for name, where in FILTERS.items():
-        files = plan(t.io, t.metadata, t.head(), where=where).files
+        files = plan_snapshot_scan(t.io, t.metadata, t.head(), where=where).files
         places = list(zip(files["manifest"].to_pylist(), files["row"].to_pylist(), strict=True))
         assert places == sorted(places), name
 
@@ -98,7 +98,7 @@ def test_what_is_left_out_is_counted_as_in_an_older_version(tmp_path: Path):
     """Trees prune leaves in different ways; of the leaves that are opened every file is accounted for."""
     tables = [lived(tmp_path / f"v{version}", version) for version in (3, 4)]
     for name, where in FILTERS.items():
-        before, after = (plan(t.io, t.metadata, t.head(), where=where).stats for t in tables)
+        before, after = (plan_snapshot_scan(t.io, t.metadata, t.head(), where=where).stats for t in tables)
         assert (before.files, before.rows, before.bytes) == (after.files, after.rows, after.bytes), name
         for stats in (before, after):
             kept = stats.files_considered - stats.pruned_by_partition - stats.pruned_by_statistics
@@ -109,7 +109,7 @@ def test_statistics_of_the_compared_columns_come_with_the_files(tmp_path: Path):
     """Whoever asks whether a file matches entirely needs them."""
     t = Kit.create(tmp_path, 4)
     t.ok(Append(t.data("a", ids=(1, 9))))
-    found = plan(t.io, t.metadata, t.head(), where=LessThan("id", 100)).files.columns.to_pylist()
+    found = plan_snapshot_scan(t.io, t.metadata, t.head(), where=LessThan("id", 100)).files.columns.to_pylist()
     assert [len(found[0][name]) for name in ("lower_bounds", "upper_bounds", "null_value_counts")] == [1, 1, 1]
 
 
@@ -119,7 +119,7 @@ def test_a_damaged_row_is_named_with_its_leaf_among_many(tmp_path: Path):
     changed(leaf.file, put(0, tracking__status=9))
     shrink_stated_length(t)
     with pytest.raises(CorruptFile, match=rf"{v4.local(leaf.file).name}.*status 9 in row 0"):
-        plan(t.io, t.metadata, t.head())
+        plan_snapshot_scan(t.io, t.metadata, t.head())
 
 
 def test_a_path_out_of_the_table_is_named_with_its_leaf_among_many(tmp_path: Path):
@@ -128,10 +128,10 @@ def test_a_path_out_of_the_table_is_named_with_its_leaf_among_many(tmp_path: Pat
     changed(leaf.file, put(0, location="../x.parquet"))
     shrink_stated_length(t)
     with pytest.raises(CorruptFile, match=rf"{v4.local(leaf.file).name}.*\.\./x"):
-        plan(t.io, t.metadata, t.head())
+        plan_snapshot_scan(t.io, t.metadata, t.head())
 
 
 def test_names_of_the_plan_are_live_ones(tmp_path: Path):
     t = lived(tmp_path, 4)
-    names = {name_of(p) for p in plan(t.io, t.metadata, t.head()).files["file_path"].to_pylist()}
+    names = {name_of(p) for p in plan_snapshot_scan(t.io, t.metadata, t.head()).files["file_path"].to_pylist()}
     assert names == {f"f{n}" for n in range(40)} - {"f4", "f11"}

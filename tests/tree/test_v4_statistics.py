@@ -31,11 +31,11 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from neve.io.parquet_by_field_id import open_by_id
+from neve.io.parquet_by_field_id import open_id_table
 from neve.model.partition import Specs
 from neve.tree.entries import EntryTable, Status
 from neve.tree.v4 import statistics
-from neve.tree.v4.commit_rows import rows_of
+from neve.tree.v4.commit_rows import rows_from_entries
 from neve.tree.v4.rows import encode_rows, read_rows
 
 KINDS = {
@@ -71,8 +71,8 @@ def files(specs: Specs, *columns: dict[str, list]) -> EntryTable:
 
 
 def there_and_back(entries: EntryTable, specs: Specs) -> tuple[pa.Table, dict[str, list]]:
-    rows = rows_of(entries, specs, "file:/t")
-    table = open_by_id(encode_rows(rows, specs, is_root=False, pairs={}), "x")
+    rows = rows_from_entries(entries, specs, "file:/t")
+    table = open_id_table(encode_rows(rows, specs, is_root=False, key_value_metadata={}), "x")
     found = read_rows(table, specs, ("location",), metrics=tuple(statistics.METRICS))
     columns = {name: found[name].combine_chunks() for name in found.schema.names if name.startswith("s")}
     maps = statistics.as_maps(columns, specs.schemas[0], found.num_rows, MAPS)
@@ -108,7 +108,7 @@ def test_a_leaf_has_the_outermost_bounds_of_its_files(kind):
     ]
     rows, _ = there_and_back(files(specs, *made), specs)
     columns = {name: rows[name] for name in rows.schema.names if name.startswith("s")}
-    found = statistics.aggregated(columns, specs.schemas[0])
+    found = statistics.aggregate_metrics(columns, specs.schemas[0])
     values = [columns["s7.1"][0].as_py(), columns["s7.1"][1].as_py()]
     assert [found["s7.1"].as_py(), found["s7.2"].as_py()] == values
     assert (found["s7.4"].as_py(), found["s7.5"].as_py()) == (20, 2)
@@ -122,7 +122,9 @@ def test_a_file_of_nulls_does_not_cost_a_leaf_its_bounds_and_an_unknown_one_does
 
     def over(*made):
         rows, _ = there_and_back(files(specs, *made), specs)
-        return statistics.aggregated({n: rows[n] for n in rows.schema.names if n.startswith("s")}, specs.schemas[0])
+        return statistics.aggregate_metrics(
+            {n: rows[n] for n in rows.schema.names if n.startswith("s")}, specs.schemas[0]
+        )
 
     assert over(known, nulls)["s7.1"].as_py() == 5
     assert "s7.1" not in over(known, {})
@@ -134,8 +136,8 @@ def test_a_promoted_column_is_widened_and_a_dropped_one_left_out():
         NestedField(7, "c", IntegerType(), required=False), NestedField(8, "d", LongType(), required=False)
     )
     entries = files(before, {"lower_bounds": [pair(7, to_bytes(IntegerType(), -3)), pair(8, to_bytes(LongType(), 1))]})
-    rows = rows_of(entries, before, "file:/t")
-    table = open_by_id(encode_rows(rows, before, is_root=False, pairs={}), "x")
+    rows = rows_from_entries(entries, before, "file:/t")
+    table = open_id_table(encode_rows(rows, before, is_root=False, key_value_metadata={}), "x")
     now = specs_of(NestedField(7, "c", LongType(), required=False), NestedField(9, "e", LongType(), required=False))
     found = read_rows(table, now, (), metrics=tuple(statistics.METRICS), partitions=False)
     assert found["s7.1"].to_pylist() == [-3]
@@ -147,13 +149,13 @@ def test_columns_in_structs_have_statistics_and_those_in_lists_have_none():
     inner = StructType(NestedField(3, "x", LongType(), required=False))
     items = ListType(5, LongType(), element_required=False)
     schema = Schema(NestedField(1, "s", inner, required=False), NestedField(4, "l", items, required=False))
-    assert {i: f.name for i, f in statistics.kept_columns(schema).items()} == {3: "s_x"}
+    assert {i: f.name for i, f in statistics.columns_with_statistics(schema).items()} == {3: "s_x"}
 
 
 def test_ids_are_those_of_the_format():
-    assert statistics.base_id(1) == 10_200
+    assert statistics.statistics_id(1) == 10_200
     specs = specs_of(NestedField(1, "c", DateType(), required=False))
-    rows = rows_of(files(specs, {"lower_bounds": [pair(1, to_bytes(DateType(), 3))]}), specs, "file:/t")
-    table = open_by_id(encode_rows(rows, specs, is_root=False, pairs={}), "x")
+    rows = rows_from_entries(files(specs, {"lower_bounds": [pair(1, to_bytes(DateType(), 3))]}), specs, "file:/t")
+    table = open_id_table(encode_rows(rows, specs, is_root=False, key_value_metadata={}), "x")
     assert table.has((146,), (146, 10_200), (146, 10_200, 10_201))
     assert table.read([(146, 10_200, 10_201)])[146, 10_200, 10_201].to_pylist() == [dt.date(1970, 1, 4)]

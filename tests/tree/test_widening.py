@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neve.tree.v4.statistics import widened
+from neve.tree.v4.statistics import widen_bounds
 
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -34,7 +34,7 @@ def test_a_range_is_never_narrower(kind: str, data: st.DataObject):
     arrow, values = KINDS[kind]
     ends = data.draw(st.tuples(values, values).filter(lambda pair: pair[0] <= pair[1]))
     lower, upper = (pa.scalar(value, arrow) for value in ends)
-    low, high = widened(lower, upper)
+    low, high = widen_bounds(lower, upper)
     assert (low.type, high.type) == (arrow, arrow)
     assert low.as_py() <= lower.as_py() and upper.as_py() <= high.as_py()
 
@@ -42,7 +42,7 @@ def test_a_range_is_never_narrower(kind: str, data: st.DataObject):
 @given(LONGS, LONGS)
 def test_numbers_grow_by_a_16th_at_most(one: int, other: int):
     low, high = sorted((one, other))
-    wide = [end.as_py() for end in widened(pa.scalar(low, pa.int64()), pa.scalar(high, pa.int64()))]
+    wide = [end.as_py() for end in widen_bounds(pa.scalar(low, pa.int64()), pa.scalar(high, pa.int64()))]
     assert low - wide[0] <= (high - low) / 16 and wide[1] - high <= (high - low) / 16
 
 
@@ -64,12 +64,12 @@ def test_numbers_grow_by_a_16th_at_most(one: int, other: int):
 )
 def test_what_becomes_of_a_range(kind: pa.DataType, lower: Any, upper: Any, expected: tuple[Any, Any]):
     """A bound that cannot be made shorter stays as it is."""
-    low, high = widened(pa.scalar(lower, kind), pa.scalar(upper, kind))
+    low, high = widen_bounds(pa.scalar(lower, kind), pa.scalar(upper, kind))
     assert (low.as_py(), high.as_py()) == (expected[0], upper if expected[1] is None else expected[1])
 
 
 def test_times_of_day_and_of_years_are_round():
     day = datetime(2024, 3, 1), datetime(2024, 3, 1, 23, 59, 59, 999_999)
-    low, high = (end.as_py() for end in widened(*(pa.scalar(d, pa.timestamp("us")) for d in day)))
+    low, high = (end.as_py() for end in widen_bounds(*(pa.scalar(d, pa.timestamp("us")) for d in day)))
     assert low <= day[0] and day[1] <= high
     assert (high - low) - (day[1] - day[0]) <= (day[1] - day[0]) / 8

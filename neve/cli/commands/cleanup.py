@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from neve.cli.command import Work, writing_verb
-from neve.cli.execute import Deed, carry_out
-from neve.cli.options import TableName, moment, one_of, pairs
-from neve.display.format import several
+from neve.cli.command import Command, writing_verb
+from neve.cli.execute import CommandPlan, run_command
+from neve.cli.options import TableName, one_of, parse_pairs, parse_time
+from neve.display.format import plural
 
 
 @writing_verb
 def orphans(
-    work: Work,
+    work: Command,
     table: TableName,
     delete: Annotated[bool, typer.Option("--delete", help="Delete them; otherwise they are only told.")] = False,
     older_than: Annotated[
@@ -44,11 +44,11 @@ def orphans(
     """Find files in the place of a table that nothing leads to; `--delete` deletes them."""
     work.dry_run = work.dry_run or not delete
     verb = work.table_to_change(table).remove_orphan_files().dry_run(False).prefix_mismatch_mode(mismatch)
-    verb = verb if older_than is None else verb.older_than(moment(older_than))
+    verb = verb if older_than is None else verb.older_than(parse_time(older_than))
     verb = verb if location is None else verb.location(location)
     verb = verb.allow_young() if allow_young else verb
-    verb = verb.equal_schemes(pairs(equal_schemes, "--equal-scheme"))
-    deed = Deed.of(
+    verb = verb.equal_schemes(parse_pairs(equal_schemes, "--equal-scheme"))
+    deed = CommandPlan.of(
         f"Looking for orphans of {table}",
         verb,
         facts=_orphan_facts,
@@ -56,7 +56,7 @@ def orphans(
         did_nothing=lambda result: not result.orphans,
         question="Delete these files?",
     )
-    carry_out(work, deed)
+    run_command(work, deed)
 
 
 def _orphan_facts(plan: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _orphan_facts(plan: Any) -> dict[str, Any]:
 
 @writing_verb
 def expire(
-    work: Work,
+    work: Command,
     table: TableName,
     older_than: Annotated[
         str | None, typer.Option(help="What is older goes: 2026-01-31, or 7d.", show_default=False)
@@ -94,10 +94,10 @@ def expire(
 ) -> None:
     """Forget old snapshots, and delete the files that only they led to. What they held cannot be read any more."""
     verb = work.table_to_change(table).expire_snapshots().cleanup(cleanup).clean_expired_metadata(clean_metadata)
-    verb = verb if older_than is None else verb.older_than(moment(older_than))
+    verb = verb if older_than is None else verb.older_than(parse_time(older_than))
     verb = verb if retain_last is None else verb.retain_last(retain_last)
     verb = verb.snapshot_ids(*(snapshots or ()))
-    deed = Deed.of(
+    deed = CommandPlan.of(
         f"Expiring snapshots of {table}",
         verb,
         facts=_expiry_facts,
@@ -105,9 +105,11 @@ def expire(
         did_nothing=lambda result: not (result.snapshot_ids or result.refs or result.spec_ids or result.schema_ids),
         question=f"Expire these snapshots of {table} and delete the files?",
     )
-    result = carry_out(work, deed)
+    result = run_command(work, deed)
     if result.files_kept and not work.as_json:
-        work.screen.aside(f"{several(len(result.files_kept), 'file')} kept: {next(iter(result.files_kept.values()))}.")
+        work.screen.print_note(
+            f"{plural(len(result.files_kept), 'file')} kept: {next(iter(result.files_kept.values()))}."
+        )
 
 
 def _expiry_facts(plan: Any) -> dict[str, Any]:

@@ -15,19 +15,28 @@ from typing import Annotated, Any
 
 import typer
 
-from neve.cli.command import Work, writing_verb
+from neve.cli.command import Command, writing_verb
 from neve.cli.console import facts_of
-from neve.cli.execute import Deed, carry_out, tell_failures
-from neve.cli.options import Branch, Options, Properties, TableName, Where, names, pairs, size
+from neve.cli.execute import CommandPlan, exit_if_groups_failed, run_command
+from neve.cli.options import (
+    Branch,
+    OptionPairs,
+    SnapshotProperties,
+    TableName,
+    Where,
+    parse_pairs,
+    parse_size,
+    split_names,
+)
 from neve.errors import UserError
 
 
 @writing_verb
 def compact(
-    work: Work,
+    work: Command,
     table: TableName,
     where: Where = None,
-    options: Options = None,
+    options: OptionPairs = None,
     sort: Annotated[
         str | None, typer.Option("--sort", metavar="COLUMNS", help="Sort the rows of each group: ts,id.")
     ] = None,
@@ -43,32 +52,32 @@ def compact(
         bool, typer.Option("--verify-rows", help="Sum the rows up before and after; commit when they are the same.")
     ] = False,
     branch: Branch = "main",
-    properties: Properties = None,
+    properties: SnapshotProperties = None,
 ) -> None:
     """Compact data files; rows stay as they are."""
     if sort is not None and zorder is not None:
         raise UserError("Choose one of --sort and --zorder.")
-    rewrite = work.table_to_change(table).rewrite_data_files().branch(branch).options(pairs(options, "--option"))
+    rewrite = work.table_to_change(table).rewrite_data_files().branch(branch).options(parse_pairs(options, "--option"))
     rewrite = rewrite if where is None else rewrite.where(where)
-    rewrite = rewrite if sort is None else rewrite.sort(*(names(sort) or ()))
-    rewrite = rewrite if zorder is None else rewrite.zorder(*(names(zorder) or ()))
+    rewrite = rewrite if sort is None else rewrite.sort(*(split_names(sort) or ()))
+    rewrite = rewrite if zorder is None else rewrite.zorder(*(split_names(zorder) or ()))
     rewrite = rewrite.keep_spec() if keep_spec else rewrite
     rewrite = rewrite.upgrade_spec() if upgrade_spec else rewrite
     rewrite = rewrite.strict() if strict else rewrite
-    for name, value in pairs(properties, "--snapshot-property").items():
+    for name, value in parse_pairs(properties, "--snapshot-property").items():
         rewrite = rewrite.snapshot_property(name, value)
-    deed = Deed(
+    deed = CommandPlan(
         f"Compacting {table}",
         rewrite.plan_with_stats,
         rewrite.verify_rows(verify_rows).execute,
-        facts=lambda found: plan_facts(found.plan, found.filter_stats),
+        facts=lambda found: compaction_facts(found.plan, found.filter_stats),
         is_empty=lambda found: found.plan.is_empty,
         did_nothing=lambda result: not result.groups and not result.failed_groups,
     )
-    tell_failures(work, carry_out(work, deed))
+    exit_if_groups_failed(work, run_command(work, deed))
 
 
-def plan_facts(plan: Any, filter_stats: Any) -> dict[str, Any]:
+def compaction_facts(plan: Any, filter_stats: Any) -> dict[str, Any]:
     """The plan of a compaction for programs."""
     return {
         "snapshot_id": plan.snapshot_id,
@@ -85,25 +94,27 @@ def plan_facts(plan: Any, filter_stats: Any) -> dict[str, Any]:
 
 @writing_verb
 def deletes(
-    work: Work,
+    work: Command,
     table: TableName,
     where: Where = None,
     equality: Annotated[bool, typer.Option("--equality", help="Replace equality deletes too.")] = False,
-    options: Options = None,
+    options: OptionPairs = None,
     branch: Branch = "main",
 ) -> None:
     """Rewrite delete files to fewer, or to deletion vectors; rows stay as they are."""
-    rewrite = work.table_to_change(table).rewrite_position_deletes().branch(branch).options(pairs(options, "--option"))
+    rewrite = (
+        work.table_to_change(table).rewrite_position_deletes().branch(branch).options(parse_pairs(options, "--option"))
+    )
     rewrite = rewrite if where is None else rewrite.where(where)
     rewrite = rewrite.equality_deletes() if equality else rewrite
-    deed = Deed.of(
+    deed = CommandPlan.of(
         f"Rewriting delete files of {table}",
         rewrite,
         facts=_delete_facts,
         is_empty=lambda plan: plan.is_empty,
         did_nothing=lambda result: result.snapshot_id is None,
     )
-    carry_out(work, deed)
+    run_command(work, deed)
 
 
 def _delete_facts(plan: Any) -> dict[str, Any]:
@@ -120,7 +131,7 @@ def _delete_facts(plan: Any) -> dict[str, Any]:
 
 @writing_verb
 def manifests(
-    work: Work,
+    work: Command,
     table: TableName,
     cluster_by: Annotated[
         str | None, typer.Option("--cluster-by", help="Partition fields that count, separated by commas.")
@@ -131,15 +142,15 @@ def manifests(
     """Rewrite manifests that are too small, too large or overlap; files stay as they are."""
     rewrite = work.table_to_change(table).rewrite_manifests().branch(branch)
     rewrite = rewrite if spec is None else rewrite.spec(spec)
-    rewrite = rewrite if cluster_by is None else rewrite.cluster_by(*(names(cluster_by) or ()))
-    deed = Deed.of(
+    rewrite = rewrite if cluster_by is None else rewrite.cluster_by(*(split_names(cluster_by) or ()))
+    deed = CommandPlan.of(
         f"Rewriting manifests of {table}",
         rewrite,
         facts=_manifest_facts,
         is_empty=lambda plan: not plan.groups,
         did_nothing=lambda result: result.snapshot_id is None,
     )
-    carry_out(work, deed)
+    run_command(work, deed)
 
 
 def _manifest_facts(plan: Any) -> dict[str, Any]:
@@ -162,9 +173,9 @@ def _manifest_facts(plan: Any) -> dict[str, Any]:
 
 
 @writing_verb
-def dangling(work: Work, table: TableName, branch: Branch = "main") -> None:
+def dangling(work: Command, table: TableName, branch: Branch = "main") -> None:
     """Remove delete files that apply to no live data file."""
-    deed = Deed.of(
+    deed = CommandPlan.of(
         f"Removing dangling deletes of {table}",
         work.table_to_change(table).remove_dangling_deletes().branch(branch),
         facts=lambda plan: {
@@ -176,12 +187,12 @@ def dangling(work: Work, table: TableName, branch: Branch = "main") -> None:
         is_empty=lambda plan: not len(plan.deletes),
         did_nothing=lambda result: result.snapshot_id is None,
     )
-    carry_out(work, deed)
+    run_command(work, deed)
 
 
 @writing_verb
 def maintain(
-    work: Work,
+    work: Command,
     table: TableName,
     most_bytes: Annotated[
         str | None, typer.Option("--budget-bytes", help="Read no more than this: 10GB.", show_default=False)
@@ -193,24 +204,27 @@ def maintain(
     """See what a table needs, and do it: compaction, delete files, manifests, old snapshots."""
     verb = work.table_to_change(table).maintain()
     if most_bytes is not None or most_seconds is not None:
-        verb = verb.budget(bytes=size(most_bytes, "--budget-bytes"), seconds=most_seconds)
-    deed = Deed(
+        verb = verb.budget(bytes=parse_size(most_bytes, "--budget-bytes"), seconds=most_seconds)
+    deed = CommandPlan(
         f"Maintaining {table}",
         verb.plan,
         lambda: _told(verb.execute()),
-        facts=lambda plan: {"steps": [_step(s) for s in plan.steps], "left_out": [_step(s) for s in plan.left_out]},
+        facts=lambda plan: {
+            "steps": [_proposal_facts(s) for s in plan.steps],
+            "left_out": [_proposal_facts(s) for s in plan.left_out],
+        },
         is_empty=lambda plan: plan.is_empty,
         did_nothing=lambda told: not told["results"],
         question=f"Do this to {table}?",
     )
-    tell_failures(work, *carry_out(work, deed)["results"])
+    exit_if_groups_failed(work, *run_command(work, deed)["results"])
 
 
-def _step(proposal: Any) -> dict[str, Any]:
+def _proposal_facts(proposal: Any) -> dict[str, Any]:
     return facts_of(proposal)
 
 
 def _told(result: Any) -> dict[str, Any]:
     """What was done, each verb with its name."""
     done = [{"verb": verb, **facts_of(each)} for verb, each in result.results]
-    return {**facts_of(result), "results": done, "not_done": [_step(s) for s in result.not_done]}
+    return {**facts_of(result), "results": done, "not_done": [_proposal_facts(s) for s in result.not_done]}

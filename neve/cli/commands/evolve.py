@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neve.cli.command import Work, writing_verb
-from neve.cli.execute import MetadataChange, carry_out, tell_plan
-from neve.cli.options import TableName, pairs
-from neve.cli.process import late
-from neve.cli.progress import watched
+from neve.cli.command import Command, writing_verb
+from neve.cli.execute import MetadataChange, print_plan, run_command
+from neve.cli.options import TableName, parse_pairs
+from neve.cli.process import lazy_import
+from neve.cli.progress import show_progress
 from neve.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,98 +27,98 @@ if TYPE_CHECKING:
     from neve.table import Table
 
 
-_columns_of = late("neve.model.ddl", "schema_of_ddl")
-_evolved_spec = late("neve.model.spec_evolution", "evolved_spec")
-_checked = late("neve.model.properties", "TableProperties")
+_schema_of_ddl = lazy_import("neve.model.ddl", "schema_of_ddl")
+_evolved_spec = lazy_import("neve.model.spec_evolution", "evolved_spec")
+_table_properties = lazy_import("neve.model.properties", "TableProperties")
 
 Texts = list[str] | None
 _COLUMNS, _PARTITIONS, _PROPERTIES = "Columns", "Partition fields", "Properties"
 
 
-def _several(name: str, panel: str, metavar: str, help: str) -> Any:  # noqa: A002
+def _repeatable_option(name: str, panel: str, metavar: str, help: str) -> Any:  # noqa: A002
     return typer.Option(name, metavar=metavar, help=f"{help}; may be repeated.", rich_help_panel=panel)
 
 
 @writing_verb
 def evolve(
-    work: Work,
+    work: Command,
     table: TableName,
     add: Annotated[
-        Texts, _several("--add", _PARTITIONS, "TERM", "A field for new files: days(ts), bucket(16, id)")
+        Texts, _repeatable_option("--add", _PARTITIONS, "TERM", "A field for new files: days(ts), bucket(16, id)")
     ] = None,
-    drop: Annotated[Texts, _several("--drop", _PARTITIONS, "TERM", "A field new files do without")] = None,
-    rename: Annotated[Texts, _several("--rename", _PARTITIONS, "OLD=NEW", "Another name of a field")] = None,
-    add_columns: Annotated[Texts, _several("--add-column", _COLUMNS, "'NAME TYPE'", "A new column")] = None,
-    drop_columns: Annotated[Texts, _several("--drop-column", _COLUMNS, "NAME", "A column that goes")] = None,
+    drop: Annotated[Texts, _repeatable_option("--drop", _PARTITIONS, "TERM", "A field new files do without")] = None,
+    rename: Annotated[Texts, _repeatable_option("--rename", _PARTITIONS, "OLD=NEW", "Another name of a field")] = None,
+    add_columns: Annotated[Texts, _repeatable_option("--add-column", _COLUMNS, "'NAME TYPE'", "A new column")] = None,
+    drop_columns: Annotated[Texts, _repeatable_option("--drop-column", _COLUMNS, "NAME", "A column that goes")] = None,
     rename_columns: Annotated[
-        Texts, _several("--rename-column", _COLUMNS, "OLD=NEW", "Another name of a column")
+        Texts, _repeatable_option("--rename-column", _COLUMNS, "OLD=NEW", "Another name of a column")
     ] = None,
-    widen: Annotated[Texts, _several("--widen", _COLUMNS, "'NAME TYPE'", "A wider type of a column")] = None,
-    put: Annotated[Texts, _several("--set", _PROPERTIES, "NAME=VALUE", "A table property")] = None,
-    unset: Annotated[Texts, _several("--unset", _PROPERTIES, "NAME", "A table property that goes")] = None,
+    widen: Annotated[Texts, _repeatable_option("--widen", _COLUMNS, "'NAME TYPE'", "A wider type of a column")] = None,
+    put: Annotated[Texts, _repeatable_option("--set", _PROPERTIES, "NAME=VALUE", "A table property")] = None,
+    unset: Annotated[Texts, _repeatable_option("--unset", _PROPERTIES, "NAME", "A table property that goes")] = None,
 ) -> None:
     """Change columns, how new files are partitioned, or properties; only metadata changes."""
     found = work.table_to_change(table)
-    steps = _Steps(
+    steps = _Evolution(
         found,
-        (tuple(add or ()), tuple(drop or ()), pairs(rename, "--rename")),
+        (tuple(add or ()), tuple(drop or ()), parse_pairs(rename, "--rename")),
         (
             tuple(add_columns or ()),
             tuple(drop_columns or ()),
-            pairs(rename_columns, "--rename-column"),
+            parse_pairs(rename_columns, "--rename-column"),
             tuple(widen or ()),
         ),
-        (pairs(put, "--set"), tuple(unset or ())),
+        (parse_pairs(put, "--set"), tuple(unset or ())),
     )
-    if not any(any(part) for part in (steps.fields, steps.columns, steps.properties)):
+    if not any(any(part) for part in (steps.partition_changes, steps.column_changes, steps.property_changes)):
         raise UserError("Say what to change: columns, partition fields or properties. `neve evolve --help` lists them.")
     question = f"Drop {', '.join(drop_columns)} of {table}?" if drop_columns else ""
-    carry_out(work, steps.change().deed(f"Evolving {table}", steps.land, question))
+    run_command(work, steps.metadata_change().command_plan(f"Evolving {table}", steps.commit, question))
 
 
 @dataclass(frozen=True)
-class _Steps:
+class _Evolution:
     """What is asked for, in the order in which it lands."""
 
     table: Table
-    fields: tuple[Any, ...]  # add, drop, rename
-    columns: tuple[Any, ...]  # add, drop, rename, widen
-    properties: tuple[Any, ...]  # set, remove
+    partition_changes: tuple[Any, ...]  # add, drop, rename
+    column_changes: tuple[Any, ...]  # add, drop, rename, widen
+    property_changes: tuple[Any, ...]  # set, remove
 
-    def change(self) -> MetadataChange:
+    def metadata_change(self) -> MetadataChange:
         """What the table is, and what it will be; wrong input is refused here."""
         now = self.table.context
-        foreseen = self._schema_change().foreseen() if any(self.columns) else now
-        put, gone = self.properties
-        _checked(put).check()
+        foreseen = self._schema_change().foreseen() if any(self.column_changes) else now
+        put, gone = self.property_changes
+        _table_properties(put).check()
         properties = {**now.metadata.properties, **put}
         after = {
-            **_described(foreseen),
-            "partitioned_by": _fields(_evolved_spec(foreseen.metadata, *self.fields), foreseen),
+            **_table_facts(foreseen),
+            "partitioned_by": _partition_fields(_evolved_spec(foreseen.metadata, *self.partition_changes), foreseen),
             "properties": {name: value for name, value in properties.items() if name not in gone},
         }
-        return MetadataChange(f"Evolve table {now.name}", _described(now), after)
+        return MetadataChange(f"Evolve table {now.name}", _table_facts(now), after)
 
-    def land(self) -> None:
+    def commit(self) -> None:
         """Make the changes."""
-        if any(self.columns):
+        if any(self.column_changes):
             self._schema_change().commit()
-        if any(self.fields):
-            self.table.evolve_partitions(*self.fields)
-        put, gone = self.properties
+        if any(self.partition_changes):
+            self.table.evolve_partitions(*self.partition_changes)
+        put, gone = self.property_changes
         if put:
             self.table.set_properties(**put)
         if gone:
             self.table.remove_properties(*gone)
 
     def _schema_change(self) -> Any:
-        add, drop, rename, widen = self.columns
+        add, drop, rename, widen = self.column_changes
         change = self.table.evolve_schema()
         for text in add:
-            for column in _columns_of(text).fields:
+            for column in _schema_of_ddl(text).fields:
                 change.add_column(column.name, column.field_type, column.doc, column.required)
         for text in widen:
-            for column in _columns_of(text).fields:
+            for column in _schema_of_ddl(text).fields:
                 change.update_column(column.name, column.field_type, doc=column.doc)
         for name in drop:
             change.delete_column(name)
@@ -127,11 +127,11 @@ class _Steps:
         return change
 
 
-def _described(context: TableContext) -> dict[str, Any]:
+def _table_facts(context: TableContext) -> dict[str, Any]:
     metadata = context.metadata
     return {
         "columns": [_column(f) for f in metadata.schema().fields],
-        "partitioned_by": _fields(metadata.spec(), context),
+        "partitioned_by": _partition_fields(metadata.spec(), context),
         "properties": dict(metadata.properties),
     }
 
@@ -141,13 +141,13 @@ def _column(field: Any) -> str:
     return f"{field.name} {field.field_type}{' required' if field.required else ''}{comment}"
 
 
-def _fields(spec: Any, context: TableContext) -> list[str]:
+def _partition_fields(spec: Any, context: TableContext) -> list[str]:
     return [f"{f.name} ({f.transform})" for f in spec.fields]
 
 
 @writing_verb
 def upgrade(
-    work: Work,
+    work: Command,
     table: TableName,
     to: Annotated[int, typer.Option("--to", help="The format version: 2, 3 or 4.", show_default=False)],
 ) -> None:
@@ -161,12 +161,12 @@ def upgrade(
     before, after = {"format_version": now}, {"format_version": to}
     change = MetadataChange(f"Upgrade table {found.name}", before, after)
     question = f"Move {table} from format version {now} to {to}? There is no way back."
-    carry_out(work, change.deed(f"Upgrading {table}", lambda: found.upgrade(to), question))
+    run_command(work, change.command_plan(f"Upgrading {table}", lambda: found.upgrade(to), question))
 
 
 @writing_verb
 def export(
-    work: Work,
+    work: Command,
     table: TableName,
     to: Annotated[int, typer.Option("--to", help="The format version to write.")] = 3,
 ) -> None:
@@ -179,11 +179,11 @@ def export(
     )
     if work.dry_run:
         plan = {"format_version": metadata.format_version, "exported_version": to, "refs": refs}
-        tell_plan(work, plan, f"Export {what}")
+        print_plan(work, plan, f"Export {what}")
         return
-    with watched(work.screen, f"Exporting {table}"):
+    with show_progress(work.screen, f"Exporting {table}"):
         path = found.export_metadata(to)
     if work.as_json:
-        work.document("done", metadata_location=path, format_version=to, summary=f"exported {what}")
+        work.print_json("done", metadata_location=path, format_version=to, summary=f"exported {what}")
     else:
-        work.screen.text(path)
+        work.screen.print_text(path)

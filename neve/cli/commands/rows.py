@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neve.cli.command import Work, writing_verb
-from neve.cli.execute import Deed, carry_out
-from neve.cli.options import Branch, Modes, Properties, TableName, Where, one_of, pairs
-from neve.cli.process import late
+from neve.cli.command import Command, writing_verb
+from neve.cli.execute import CommandPlan, run_command
+from neve.cli.options import Branch, Mode, SnapshotProperties, TableName, Where, one_of, parse_pairs
+from neve.cli.process import lazy_import
 from neve.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ Isolation = Annotated[
         show_default=False,
     ),
 ]
-All = Annotated[bool, typer.Option("--all", help="Every row, when there is no --where.")]
+EveryRow = Annotated[bool, typer.Option("--all", help="Every row, when there is no --where.")]
 
 
-def carry_out_change(
-    work: Work,
-    doing: str,
+def run_row_change(
+    work: Command,
+    activity: str,
     statement: Any,
     question: str,
     mode: str | None,
@@ -53,20 +53,20 @@ def carry_out_change(
     statement = statement.branch(branch)
     statement = statement if mode is None else statement.mode(mode)
     statement = statement if isolation is None else statement.isolation(isolation)
-    for name, value in pairs(properties, "--snapshot-property").items():
+    for name, value in parse_pairs(properties, "--snapshot-property").items():
         statement = statement.snapshot_property(name, value)
-    deed = Deed.of(
-        doing,
+    deed = CommandPlan.of(
+        activity,
         statement,
-        facts=plan_facts,
+        facts=row_change_facts,
         is_empty=lambda plan: plan.is_empty and work.verb != "merge",  # a merge may insert
         did_nothing=lambda result: result.snapshot_id is None,
         question=question,
     )
-    carry_out(work, deed)
+    run_command(work, deed)
 
 
-def plan_facts(plan: Any) -> dict[str, Any]:
+def row_change_facts(plan: Any) -> dict[str, Any]:
     """The plan of a statement for programs."""
     stats = plan.read.stats
     parts = {"read": plan.read, "whole": plan.whole}
@@ -88,14 +88,14 @@ def plan_facts(plan: Any) -> dict[str, Any]:
 
 @writing_verb
 def delete(
-    work: Work,
+    work: Command,
     table: TableName,
     where: Where = None,
-    everything: All = False,
-    mode: Modes = None,
+    everything: EveryRow = False,
+    mode: Mode = None,
     isolation: Isolation = None,
     branch: Branch = "main",
-    properties: Properties = None,
+    properties: SnapshotProperties = None,
 ) -> None:
     """Delete rows that match a condition."""
     if where is None and not everything:
@@ -103,41 +103,41 @@ def delete(
     statement = work.table_to_change(table).delete()
     statement = statement if where is None else statement.where(where)
     question = f"Delete rows of {table}?"
-    carry_out_change(work, f"Deleting from {table}", statement, question, mode, isolation, branch, properties)
+    run_row_change(work, f"Deleting from {table}", statement, question, mode, isolation, branch, properties)
 
 
 @writing_verb
 def update(
-    work: Work,
+    work: Command,
     table: TableName,
     assignments: Annotated[
         list[str], typer.Option("--set", metavar="COLUMN=EXPRESSION", help="What a column gets; may be repeated.")
     ],
     where: Where = None,
-    everything: All = False,
-    mode: Modes = None,
+    everything: EveryRow = False,
+    mode: Mode = None,
     isolation: Isolation = None,
     branch: Branch = "main",
-    properties: Properties = None,
+    properties: SnapshotProperties = None,
 ) -> None:
     """Change rows: `neve update db.events --set "status=upper(status)" --where "id = 1"`."""
     if where is None and not everything:
         raise UserError("UPDATE without --where would change every row. Give --where, or say --all.")
-    statement = work.table_to_change(table).update().set(pairs(assignments, "--set"))
+    statement = work.table_to_change(table).update().set(parse_pairs(assignments, "--set"))
     statement = statement if where is None else statement.where(where)
     question = f"Update rows of {table}?"
-    carry_out_change(work, f"Updating {table}", statement, question, mode, isolation, branch, properties)
+    run_row_change(work, f"Updating {table}", statement, question, mode, isolation, branch, properties)
 
 
-_parse = late("neve.sql", "parse")
+_parse = lazy_import("neve.sql", "parse")
 _ALIASES = ("t", "s")
-_UPSERT = ("MATCHED THEN UPDATE SET *", "NOT MATCHED THEN INSERT *")
+_UPSERT_CLAUSES = ("MATCHED THEN UPDATE SET *", "NOT MATCHED THEN INSERT *")
 _FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".orc": "orc", ".csv": "csv"}
 
 
 @writing_verb
 def merge(
-    work: Work,
+    work: Command,
     table: TableName,
     source: Annotated[str, typer.Option("--using", help="A table, a query, or a file: .parquet, .orc, .json or .csv.")],
     on: Annotated[str, typer.Option("--on", help="How rows are matched, as in: t.id = s.id.")],
@@ -145,30 +145,30 @@ def merge(
         list[str] | None, typer.Option("--when", help="A clause in SQL, without WHEN; may be repeated.")
     ] = None,
     upsert: Annotated[
-        bool, typer.Option("--upsert", help=f"The clauses: {'; '.join(_UPSERT)}.", show_default=False)
+        bool, typer.Option("--upsert", help=f"The clauses: {'; '.join(_UPSERT_CLAUSES)}.", show_default=False)
     ] = False,
     evolve: Annotated[bool, typer.Option("--evolve", help="Add columns of the source that the table lacks.")] = False,
-    mode: Modes = None,
+    mode: Mode = None,
     isolation: Isolation = None,
     branch: Branch = "main",
-    properties: Properties = None,
+    properties: SnapshotProperties = None,
 ) -> None:
     """Merge rows: `neve merge db.events --using changes.parquet --on "t.id = s.id" --upsert`."""
-    clauses = [*(when or ()), *(_UPSERT if upsert else ())]
+    clauses = [*(when or ()), *(_UPSERT_CLAUSES if upsert else ())]
     if not clauses:
-        raise UserError(f'MERGE without clauses. Say --upsert, or clauses such as --when "{_UPSERT[0]}".')
+        raise UserError(f'MERGE without clauses. Say --upsert, or clauses such as --when "{_UPSERT_CLAUSES[0]}".')
     text = " ".join(f"WHEN {clause}" for clause in clauses)
     read = _parse(f"MERGE INTO {_ALIASES[0]} USING {_ALIASES[1]} ON true {text}")
     found = work.table_to_change(table)
-    statement = found.merge(_source(work.lake(), source), on=on, aliases=_ALIASES)
+    statement = found.merge(_load_source(work.lake(), source), on=on, aliases=_ALIASES)
     for clause in read.clauses:
         statement = clause.added_to(statement)
     statement = statement.with_schema_evolution() if evolve else statement
     question = f"Merge into {table}?"
-    carry_out_change(work, f"Merging into {table}", statement, question, mode, isolation, branch, properties)
+    run_row_change(work, f"Merging into {table}", statement, question, mode, isolation, branch, properties)
 
 
-def _source(lake: Lake, text: str) -> Any:
+def _load_source(lake: Lake, text: str) -> Any:
     """The rows of a file; a table or a query goes on as it is."""
     kind = _FORMATS.get(Path(text).suffix.lower())
     if kind is None or not Path(text).exists():

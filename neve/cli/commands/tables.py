@@ -12,16 +12,16 @@ from typing import Annotated
 
 import typer
 
-from neve.cli.command import Work, framed, verb, writing_verb
-from neve.cli.execute import tell_plan
+from neve.cli.command import Command, run_guarded, verb, writing_verb
+from neve.cli.execute import print_plan
 from neve.cli.options import TableName
-from neve.cli.process import late
+from neve.cli.process import lazy_import
 from neve.errors import UserError
 
 
 @writing_verb
 def register(
-    work: Work,
+    work: Command,
     table: TableName,
     metadata: Annotated[str, typer.Argument(help="The place of its metadata file.", show_default=False)],
 ) -> None:
@@ -29,37 +29,37 @@ def register(
     if work.dry_run:
         where = work.catalog or work.lake_path
         plan = {"name": table, "metadata_location": metadata}
-        tell_plan(work, plan, f"Register {metadata} as {table} in {where}")
+        print_plan(work, plan, f"Register {metadata} as {table} in {where}")
         return
-    work.writes = True
-    lake = work.lake(makes_one=True)
+    work.may_have_written = True
+    lake = work.lake(create_if_missing=True)
     if table in lake.tables():
         raise UserError(f"There is a table {table} already. Give another name.")
     found = lake.register_table(table, metadata)
-    work.began = found.context
+    work.table_before = found.context
     if work.as_json:
-        work.document("done", metadata_location=found.context.iceberg.metadata_location, summary=repr(found))
+        work.print_json("done", metadata_location=found.context.iceberg.metadata_location, summary=repr(found))
     else:
-        work.screen.text(f"Done: {found!r}.", "green")
+        work.screen.print_text(f"Done: {found!r}.", "green")
 
 
 @verb
 def tables(
-    work: Work,
+    work: Command,
     namespace: Annotated[str | None, typer.Argument(help="Only of this namespace.", show_default=False)] = None,
 ) -> None:
     """List the tables of a lake."""
     found = work.lake().tables(namespace)
     for name in found:
         if work.as_json:
-            work.screen.document({"table": name})
+            work.screen.print_json_line({"table": name})
         else:
-            work.screen.text(name)
+            work.screen.print_text(name)
     if not found and not work.as_json:
-        work.screen.aside("There are no tables. `neve register` takes one in that another engine wrote.")
+        work.screen.print_note("There are no tables. `neve register` takes one in that another engine wrote.")
 
 
-_run = late("neve.demo", "run")
+_run_demo = lazy_import("neve.demo", "run")
 
 
 def demo(
@@ -67,5 +67,5 @@ def demo(
     debug: Annotated[bool, typer.Option("--debug", help="Show traces and what Spark prints.")] = False,
 ) -> None:
     """Make a table, let it live through three partition specs, change it, compact it and move it to version 4."""
-    work = Work("demo", debug=debug)
-    framed(work, lambda: _run(work.screen.out, lake))
+    work = Command("demo", debug=debug)
+    run_guarded(work, lambda: _run_demo(work.screen.out, lake))

@@ -3,11 +3,11 @@
 from neve.io.avro.container import AvroHeader, read_header
 from neve.io.avro.decode import AvroFile, decode, open_avro
 from neve.io.avro.encode import encode
-from neve.io.avro.schema import ALL, DEFAULT, Limits, Projection
+from neve.io.avro.schema import ALL_FIELDS, DEFAULT_LIMITS, Limits, Projection
 
 __all__ = [
-    "ALL",
-    "DEFAULT",
+    "ALL_FIELDS",
+    "DEFAULT_LIMITS",
     "AvroFile",
     "AvroHeader",
     "Limits",

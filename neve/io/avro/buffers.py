@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from neve.errors import CorruptFile, LimitExceeded
-from neve.io.avro.decode_program import Column, Program
+from neve.io.avro.decode_program import Column, DecodeProgram
 from neve.io.avro.jit import Backend
 
 Array = np.ndarray[Any, Any]
@@ -23,7 +23,7 @@ MARGIN = 1.125  # of items over what the part read so far lets expect
 class Scratch:
     """Columns under construction. `room` and `filled` count rows by context; context 0 holds the records."""
 
-    def __init__(self, program: Program, records: int, path: str, budget: int) -> None:
+    def __init__(self, program: DecodeProgram, records: int, path: str, budget: int) -> None:
         self.program, self.path, self.budget = program, path, budget
         self.room = np.full(program.contexts, UNBOUNDED, np.int64)
         self.room[program.slot_context] = FIRST_ITEMS  # a context without slots needs no memory
@@ -43,18 +43,18 @@ class Scratch:
         self.base = self.starts // program.slot_unit
         self.bytes = np.zeros(max(total, 8), np.uint8)
 
-    def grow(self, context: int, wanted: int, share: float) -> None:
+    def grow(self, context: int, needed_rows: int, fraction_read: float) -> None:
         """Make room for `wanted` rows in a context, and for what every list will hold if the file goes on as it began.
 
         `share` is the part of the file read so far.
         """
-        expected = (self.filled / max(share, 1e-9) * MARGIN).astype(np.int64) + FIRST_ITEMS
+        expected = (self.filled / max(fraction_read, 1e-9) * MARGIN).astype(np.int64) + FIRST_ITEMS
         lists = self.room < UNBOUNDED
         lists[0] = False
         old_bytes, old_starts = self.bytes, self.starts
         old_rows = self.room[self.program.slot_context]
         self.room[lists] = np.maximum(self.room, expected)[lists]
-        self.room[context] = max(self.room[context], wanted + wanted // 2)
+        self.room[context] = max(self.room[context], needed_rows + needed_rows // 2)
         self._allocate()
         for slot, rows in enumerate(old_rows):
             size = int(rows * self.program.slot_width[slot])
@@ -67,7 +67,7 @@ class Scratch:
         return self.bytes[start : start + count * width].view(dtype)
 
 
-class Assembly:
+class ArrowAssembler:
     """One decoded file on its way to Arrow."""
 
     def __init__(self, scratch: Scratch, raw: bytearray, path: str, backend: Backend) -> None:
@@ -91,7 +91,7 @@ class Assembly:
     def struct(self, column: Column, rows: int) -> pa.Array:
         """A record as a struct; the file itself is one."""
         children = [self.array(child, rows) for child in column.children]
-        return pa.Array.from_buffers(column.type, rows, [self._valid(column, rows)], children=children)
+        return pa.Array.from_buffers(column.type, rows, [self._validity_buffer(column, rows)], children=children)
 
     def _list(self, column: Column, rows: int) -> pa.Array:
         items = int(self.scratch.filled[column.context])
@@ -99,47 +99,49 @@ class Assembly:
         if column.node.kind == "map":
             pairs = pa.struct([column.type.key_field, column.type.item_field])
             children = [pa.Array.from_buffers(pairs, items, [None], children=children)]
-        offsets = _offsets(self.scratch.rows(column.slots[0], np.int32, rows))
-        buffers = [self._valid(column, rows), pa.py_buffer(offsets)]
+        offsets = _offsets_from_lengths(self.scratch.rows(column.slots[0], np.int32, rows))
+        buffers = [self._validity_buffer(column, rows), pa.py_buffer(offsets)]
         return pa.Array.from_buffers(column.type, rows, buffers, children=children)
 
     def _text(self, column: Column, rows: int) -> pa.Array:
         starts = self.scratch.rows(column.slots[0], np.int32, rows)
         lengths = self.scratch.rows(column.slots[1], np.int32, rows)
-        offsets = _offsets(lengths)
+        offsets = _offsets_from_lengths(lengths)
         out = np.empty(int(offsets[-1]), np.uint8)
         view = self.backend.array
         self.backend.gather(self.raw, view(starts), view(lengths), view(out))
-        buffers = [self._valid(column, rows), pa.py_buffer(offsets), pa.py_buffer(out)]
+        buffers = [self._validity_buffer(column, rows), pa.py_buffer(offsets), pa.py_buffer(out)]
         array = pa.Array.from_buffers(column.type, rows, buffers)
-        return self._checked(column, array, "UTF-8 text") if pa.types.is_string(column.type) else array
+        return self._validate(column, array, "UTF-8 text") if pa.types.is_string(column.type) else array
 
     def _plain(self, column: Column, rows: int) -> pa.Array:
         array = self._fixed_width(column, column.type, rows)
-        return self._checked(column, array, f"a {column.type}") if pa.types.is_decimal(column.type) else array
+        return self._validate(column, array, f"a {column.type}") if pa.types.is_decimal(column.type) else array
 
     def _enum(self, column: Column, rows: int) -> pa.Array:
         numbers = self._fixed_width(column, pa.int32(), rows)
         return pa.DictionaryArray.from_arrays(numbers, pa.array(column.node.symbols, pa.string()))
 
     def _boolean(self, column: Column, rows: int) -> pa.Array:
-        return pa.Array.from_buffers(pa.bool_(), rows, [self._valid(column, rows), self._bits(column.slots[0], rows)])
+        return pa.Array.from_buffers(
+            pa.bool_(), rows, [self._validity_buffer(column, rows), self._bits(column.slots[0], rows)]
+        )
 
     def _null(self, column: Column, rows: int) -> pa.Array:
         return pa.nulls(rows, column.type)
 
     def _fixed_width(self, column: Column, type_: pa.DataType, rows: int) -> pa.Array:
         values = self.scratch.rows(column.slots[0], np.uint8, rows).copy()
-        return pa.Array.from_buffers(type_, rows, [self._valid(column, rows), pa.py_buffer(values)])
+        return pa.Array.from_buffers(type_, rows, [self._validity_buffer(column, rows), pa.py_buffer(values)])
 
-    def _checked(self, column: Column, array: pa.Array, expected: str) -> pa.Array:
+    def _validate(self, column: Column, array: pa.Array, expected: str) -> pa.Array:
         try:
             array.validate(full=True)
         except pa.ArrowInvalid as e:
             raise CorruptFile(self.path, f"{expected} in field {column.node.path!r}", "bytes that are not") from e
         return array
 
-    def _valid(self, column: Column, rows: int) -> pa.Buffer | None:
+    def _validity_buffer(self, column: Column, rows: int) -> pa.Buffer | None:
         if column.valid < 0 or self.scratch.rows(column.valid, np.uint8, rows).all():
             return None
         return self._bits(column.valid, rows)
@@ -148,7 +150,7 @@ class Assembly:
         return pa.py_buffer(np.packbits(self.scratch.rows(slot, np.uint8, rows), bitorder="little"))
 
 
-def _offsets(lengths: Any) -> Any:
+def _offsets_from_lengths(lengths: Any) -> Any:
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

@@ -1,6 +1,6 @@
 """The block codecs of Avro: bounded decompression of untrusted bytes, and compression.
 
-A decompressor gets a budget and raises `TooLarge` when the output would pass it, `Damaged` when the bytes are not what
+A decompressor gets a budget and raises `OutputTooLarge` when the output would pass it, `DamagedBlock` when the bytes are not what
 the codec wrote. The caller turns both into errors that name the file.
 """
 
@@ -21,31 +21,31 @@ except ImportError:  # the standard library does the same at half the speed
 
 
 Bytes = bytes | bytearray | memoryview
-LEVEL = 5  # of deflate: as small as 6 on manifests, a tenth cheaper
+DEFLATE_LEVEL = 5  # of deflate: as small as 6 on manifests, a tenth cheaper
 LZMA_MEMORY = 256 << 20  # the dictionary a stream may ask for
-GUESSES = ((8, 4096), (1040, 0))  # output for a byte of input and a constant; deflate makes at most 1032 of one
+SIZE_GUESSES = ((8, 4096), (1040, 0))  # output for a byte of input and a constant; deflate makes at most 1032 of one
 LARGEST_GUESS = 16 << 20  # beyond it, output is made piece by piece
 PIECE = 1 << 20
 
 
-class Damaged(Exception):
+class DamagedBlock(Exception):
     """The compressed bytes cannot be decompressed."""
 
 
-class TooLarge(Exception):
+class OutputTooLarge(Exception):
     """The decompressed bytes pass the budget."""
 
 
 def _inflate(data: Bytes, budget: int) -> Bytes:
     """Raw deflate; what follows the stream is ignored, as some writers leave a piece of a checksum there."""
     if libdeflate is not None:
-        for factor, constant in GUESSES:
+        for factor, constant in SIZE_GUESSES:
             guess = min(len(data) * factor + constant, LARGEST_GUESS, budget)
             try:
                 return libdeflate.deflate_decompress(data, guess)
             except libdeflate.DeflateError:
                 continue  # too small a guess and damaged bytes look the same here; zlib tells them apart
-    return _joined(_inflated_pieces(data), budget)
+    return _join_within_budget(_inflated_pieces(data), budget)
 
 
 def _inflated_pieces(data: Bytes) -> Iterator[bytes]:
@@ -59,7 +59,7 @@ def _inflated_pieces(data: Bytes) -> Iterator[bytes]:
         yield piece
 
 
-def _pieces(stream: Any, data: Bytes) -> Iterator[bytes]:
+def _decompressed_pieces(stream: Any, data: Bytes) -> Iterator[bytes]:
     """The output of a decompressor of the standard library that keeps its own unread input."""
     while not stream.eof:
         piece = stream.decompress(data, PIECE)
@@ -69,66 +69,66 @@ def _pieces(stream: Any, data: Bytes) -> Iterator[bytes]:
         yield piece
 
 
-def _joined(pieces: Iterator[bytes], budget: int) -> bytearray:
+def _join_within_budget(pieces: Iterator[bytes], budget: int) -> bytearray:
     """All pieces in one; no more memory is touched than the budget and a piece."""
     out = bytearray()
     try:
         for piece in pieces:
             out += piece
             if len(out) > budget:
-                raise TooLarge
+                raise OutputTooLarge
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as e:
-        raise Damaged(str(e)) from e
+        raise DamagedBlock(str(e)) from e
     return out
 
 
 def _bunzip(data: Bytes, budget: int) -> bytearray:
-    return _joined(_pieces(bz2.BZ2Decompressor(), data), budget)
+    return _join_within_budget(_decompressed_pieces(bz2.BZ2Decompressor(), data), budget)
 
 
 def _unxz(data: Bytes, budget: int) -> bytearray:
-    return _joined(_pieces(lzma.LZMADecompressor(memlimit=LZMA_MEMORY), data), budget)
+    return _join_within_budget(_decompressed_pieces(lzma.LZMADecompressor(memlimit=LZMA_MEMORY), data), budget)
 
 
 def _unzstd(data: Bytes, budget: int) -> bytearray:
     stream = pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), "zstd")
-    return _joined(iter(lambda: stream.read(PIECE), b""), budget)
+    return _join_within_budget(iter(lambda: stream.read(PIECE), b""), budget)
 
 
 def _unsnappy(data: Bytes, budget: int) -> bytes:
     """A snappy block, which names its size first, and the big-endian CRC-32 of what it holds."""
     if len(data) < 5:
-        raise Damaged("too short for a checksum")
+        raise DamagedBlock("too short for a checksum")
     body, checksum = data[:-4], int.from_bytes(data[-4:], "big")
     size = sum((byte & 127) << (7 * i) for i, byte in enumerate(_varint_bytes(body)))
     if size > budget:
-        raise TooLarge
+        raise OutputTooLarge
     try:
         out: bytes = pa.decompress(pa.py_buffer(body), decompressed_size=size, codec="snappy", asbytes=True)
     except OSError as e:
-        raise Damaged(str(e)) from e
+        raise DamagedBlock(str(e)) from e
     if zlib.crc32(out) != checksum:
-        raise Damaged("the checksum does not match")
+        raise DamagedBlock("the checksum does not match")
     return out
 
 
 def _varint_bytes(data: Bytes) -> Bytes:
     end = next((i for i in range(min(5, len(data))) if data[i] < 128), None)
     if end is None:
-        raise Damaged("no size in front")
+        raise DamagedBlock("no size in front")
     return data[: end + 1]
 
 
 def _plain(data: Bytes, budget: int) -> Bytes:
     if len(data) > budget:
-        raise TooLarge
+        raise OutputTooLarge
     return data
 
 
 def _deflate(data: Bytes) -> Bytes:
     if libdeflate is not None:
-        return libdeflate.deflate_compress(data, LEVEL)
-    stream = zlib.compressobj(LEVEL, zlib.DEFLATED, -15)
+        return libdeflate.deflate_compress(data, DEFLATE_LEVEL)
+    stream = zlib.compressobj(DEFLATE_LEVEL, zlib.DEFLATED, -15)
     return stream.compress(data) + stream.flush()
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
-from neve.io.avro.codecs import COMPRESSORS, DECOMPRESSORS, Bytes, Damaged, TooLarge
-from neve.io.avro.schema import DEFAULT, Limits
+from neve.io.avro.codecs import COMPRESSORS, DECOMPRESSORS, Bytes, DamagedBlock, OutputTooLarge
+from neve.io.avro.schema import DEFAULT_LIMITS, Limits
 
 MAGIC = b"Obj\x01"
 ENCRYPTED = b"AGS1"
-SYNC = 16
+SYNC_BYTES = 16
 MAX_VARINT = 10
 PADDING = 16  # zero bytes after the last block, so that the kernel may read a whole varint before it checks where it is
 
@@ -44,10 +44,10 @@ class Blocks:
 
 def read_header(data: bytes, path: str) -> AvroHeader:
     """Read the header of an Avro file whose bytes are `data`; the records are left alone."""
-    return open_header(data, path, DEFAULT)[0]
+    return read_header_and_end(data, path, DEFAULT_LIMITS)[0]
 
 
-def open_header(data: bytes, path: str, limits: Limits) -> tuple[AvroHeader, int]:
+def read_header_and_end(data: bytes, path: str, limits: Limits) -> tuple[AvroHeader, int]:
     """Read the header, and say where the first block begins."""
     if data[:4] == ENCRYPTED:
         raise UnsupportedFeature(
@@ -56,40 +56,40 @@ def open_header(data: bytes, path: str, limits: Limits) -> tuple[AvroHeader, int
     if data[:4] != MAGIC:
         raise CorruptFile(path, "an Avro file that begins with 'Obj' and 1", _quoted(data[:4]))
     metadata, at = _metadata(data, path, limits)
-    if at + SYNC > len(data):
+    if at + SYNC_BYTES > len(data):
         raise CorruptFile(
             path, "a sync marker of 16 bytes after the header", f"the end of the file at byte {len(data)}"
         )
     codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
     if codec not in DECOMPRESSORS:
         raise UnsupportedFeature(f"Unsupported Avro codec {codec!r} in {path}. Known: {', '.join(DECOMPRESSORS)}.")
-    schema = _schema(metadata, path)
-    return AvroHeader(schema, MappingProxyType(metadata), codec, data[at : at + SYNC]), at + SYNC
+    schema = _parse_header_schema(metadata, path)
+    return AvroHeader(schema, MappingProxyType(metadata), codec, data[at : at + SYNC_BYTES]), at + SYNC_BYTES
 
 
 def _metadata(data: bytes, path: str, limits: Limits) -> tuple[dict[str, bytes], int]:
     found: dict[str, bytes] = {}
-    count, at = _long(data, 4, path)
+    count, at = _read_long(data, 4, path)
     while count != 0:
         if count < 0:  # the block's length in bytes follows; each entry is read all the same
-            count, (_, at) = -count, _long(data, at, path)
+            count, (_, at) = -count, _read_long(data, at, path)
         if count > len(data) - at:
             raise CorruptFile(path, "a header with fewer entries than bytes", f"{count} entries at byte {at}")
         for _ in range(count):
-            key, at = _bytes(data, at, path)
-            found[key.decode("utf-8", "replace")], at = _bytes(data, at, path)
+            key, at = _read_bytes(data, at, path)
+            found[key.decode("utf-8", "replace")], at = _read_bytes(data, at, path)
             if at > limits.max_header_bytes:
                 hint = "Raise Limits.max_header_bytes if the file is what it should be."
                 raise LimitExceeded(f"the header of {path}", limits.max_header_bytes, hint)
-        count, at = _long(data, at, path)
+        count, at = _read_long(data, at, path)
     return found, at
 
 
-def _schema(metadata: Mapping[str, bytes], path: str) -> dict[str, Any]:
+def _parse_header_schema(metadata: Mapping[str, bytes], path: str) -> dict[str, Any]:
     if "avro.schema" not in metadata:
         raise CorruptFile(path, "an 'avro.schema' in the header", f"only {sorted(metadata)[:8]}")
     try:
-        schema = _parsed_json(metadata["avro.schema"])
+        schema = _load_json_cached(metadata["avro.schema"])
     except (ValueError, RecursionError) as e:
         raise CorruptFile(path, "a JSON schema in the header", f"{type(e).__name__} while parsing it") from e
     if not isinstance(schema, dict) or schema.get("type") != "record":
@@ -98,7 +98,7 @@ def _schema(metadata: Mapping[str, bytes], path: str) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def _parsed_json(text: bytes) -> Any:
+def _load_json_cached(text: bytes) -> Any:
     return json.loads(text)
 
 
@@ -112,10 +112,10 @@ def inflate_blocks(data: bytes, at: int, header: AvroHeader, path: str, limits: 
     for count, body, where in _stored_blocks(data, at, header.sync, path):
         try:
             piece = decompress(body, budget - len(raw))
-        except TooLarge:
+        except OutputTooLarge:
             hint = "It may be a decompression bomb; raise Limits.max_inflated_bytes or max_inflate_ratio if it is not."
             raise LimitExceeded(f"the uncompressed size of {path}", budget, hint) from None
-        except Damaged as e:
+        except DamagedBlock as e:
             raise CorruptFile(
                 path, f"a {header.codec} block at byte {where}", f"bytes that do not decompress ({e})"
             ) from e
@@ -134,19 +134,19 @@ def _stored_blocks(data: bytes, at: int, sync: bytes, path: str) -> Iterator[tup
     view, total = memoryview(data), len(data)
     while at < total:
         where = at
-        count, at = _long(data, at, path)
-        size, at = _long(data, at, path)
+        count, at = _read_long(data, at, path)
+        size, at = _read_long(data, at, path)
         end = at + size
-        if count < 0 or size < 0 or end + SYNC > total:
+        if count < 0 or size < 0 or end + SYNC_BYTES > total:
             found = f"{count} records in {size} bytes, of {total - at} left"
             raise CorruptFile(path, f"a whole block at byte {where}", found)
         if not data.startswith(sync, end):
             raise CorruptFile(path, f"the sync marker of the header at byte {end}", "other bytes")
         yield count, view[at:end], where
-        at = end + SYNC
+        at = end + SYNC_BYTES
 
 
-def _long(data: bytes, start: int, path: str) -> tuple[int, int]:
+def _read_long(data: bytes, start: int, path: str) -> tuple[int, int]:
     value, at = 0, start
     for byte in data[start : start + MAX_VARINT]:
         value |= (byte & 127) << 7 * (at - start)
@@ -157,8 +157,8 @@ def _long(data: bytes, start: int, path: str) -> tuple[int, int]:
     raise CorruptFile(path, f"a number of at most {MAX_VARINT} bytes at byte {start}", found)
 
 
-def _bytes(data: bytes, at: int, path: str) -> tuple[bytes, int]:
-    size, at = _long(data, at, path)
+def _read_bytes(data: bytes, at: int, path: str) -> tuple[bytes, int]:
+    size, at = _read_long(data, at, path)
     if not 0 <= size <= len(data) - at:
         raise CorruptFile(path, f"a length within the file at byte {at}", f"{size} with {len(data) - at} bytes left")
     return data[at : at + size], at + size
@@ -173,21 +173,21 @@ def write_container(
 ) -> bytes:
     """Put a header in front of blocks of (record count, encoded records), each compressed on its own."""
     compress = COMPRESSORS[codec]
-    sync = os.urandom(SYNC)
+    sync = os.urandom(SYNC_BYTES)
     own = {"avro.schema": json.dumps(schema, separators=(",", ":")).encode(), "avro.codec": codec.encode()}
     entries = {**metadata, **own}
-    parts: list[Bytes] = [MAGIC, _varint(len(entries))]
+    parts: list[Bytes] = [MAGIC, _encode_varint(len(entries))]
     for key, value in entries.items():
         name = key.encode()
-        parts += [_varint(len(name)), name, _varint(len(value)), value]
+        parts += [_encode_varint(len(name)), name, _encode_varint(len(value)), value]
     parts += [b"\x00", sync]
     for count, records in blocks:
         body = compress(records)
-        parts += [_varint(count), _varint(len(body)), body, sync]
+        parts += [_encode_varint(count), _encode_varint(len(body)), body, sync]
     return b"".join(parts)
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     """A count or length, never negative, as Avro writes it."""
     rest, out = value << 1, bytearray()
     while rest > 127:

@@ -12,13 +12,22 @@ import pyarrow as pa
 
 import neve.io.avro.decode_kernel as k
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
-from neve.io.avro.buffers import Assembly, Scratch
-from neve.io.avro.container import AvroHeader, Blocks, inflate_blocks, open_header
-from neve.io.avro.decode_program import Program, compile_program
+from neve.io.avro.buffers import ArrowAssembler, Scratch
+from neve.io.avro.container import AvroHeader, Blocks, inflate_blocks, read_header_and_end
+from neve.io.avro.decode_program import DecodeProgram, compile_decode_program
 from neve.io.avro.jit import Backend, backend_for
-from neve.io.avro.schema import ALL, DEFAULT, BadSchema, Limits, Projection, UnsupportedSchema, parse_schema, select
+from neve.io.avro.schema import (
+    ALL_FIELDS,
+    DEFAULT_LIMITS,
+    BadSchema,
+    Limits,
+    Projection,
+    UnsupportedSchema,
+    apply_projection,
+    parse_schema,
+)
 
-Rows: TypeAlias = np.ndarray[Any, Any]
+RowNumbers: TypeAlias = np.ndarray[Any, Any]
 
 FAULTS: dict[int, tuple[str, str]] = {
     k.ENDS_EARLY: ("a value", "the end of the block"),
@@ -37,10 +46,10 @@ FAULTS: dict[int, tuple[str, str]] = {
 def decode(
     data: bytes,
     path: str,
-    projection: Projection = ALL,
-    limits: Limits = DEFAULT,
+    projection: Projection = ALL_FIELDS,
+    limits: Limits = DEFAULT_LIMITS,
     backend: Backend | None = None,
-    rows: Rows | None = None,
+    rows: RowNumbers | None = None,
 ) -> tuple[pa.RecordBatch, AvroHeader]:
     """Decode the projected fields of an Avro file. Fields keep their Avro names, and their ids as metadata `field-id`.
 
@@ -53,9 +62,9 @@ def decode(
     return opened.decode(projection, backend, rows), opened.header
 
 
-def open_avro(data: bytes, path: str, limits: Limits = DEFAULT) -> AvroFile:
+def open_avro(data: bytes, path: str, limits: Limits = DEFAULT_LIMITS) -> AvroFile:
     """An Avro file with its blocks inflated, to be decoded more than once."""
-    header, at = open_header(data, path, limits)
+    header, at = read_header_and_end(data, path, limits)
     return AvroFile(path, header, inflate_blocks(data, at, header, path, limits), limits)
 
 
@@ -69,22 +78,22 @@ class AvroFile:
     limits: Limits
 
     def decode(
-        self, projection: Projection = ALL, backend: Backend | None = None, rows: Rows | None = None
+        self, projection: Projection = ALL_FIELDS, backend: Backend | None = None, rows: RowNumbers | None = None
     ) -> pa.RecordBatch:
         """The projected fields of all records, or of those with the numbers given."""
         program = _program(self.header, self.path, projection, self.limits)
         records = _record_count(program, self.blocks, self.path, self.limits)
-        wanted = _wanted(rows, records, self.path)
+        wanted = _record_flags(rows, records, self.path)
         kept = records if rows is None else len(rows)
         scratch = Scratch(program, kept, self.path, self.limits.max_decoded_bytes)
         backend = backend or backend_for(len(self.blocks.raw))
         if kept:
-            _run(program, self.blocks, scratch, self.path, self.limits, backend, wanted)
-        root = Assembly(scratch, self.blocks.raw, self.path, backend).struct(program.root, kept)
+            _run_kernel(program, self.blocks, scratch, self.path, self.limits, backend, wanted)
+        root = ArrowAssembler(scratch, self.blocks.raw, self.path, backend).struct(program.root, kept)
         return pa.RecordBatch.from_struct_array(root)
 
 
-def _wanted(rows: Rows | None, records: int, path: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _record_flags(rows: RowNumbers | None, records: int, path: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """A flag for each record; none when all are wanted."""
     if rows is None:
         return np.zeros(0, np.uint8)
@@ -95,9 +104,9 @@ def _wanted(rows: Rows | None, records: int, path: str) -> np.ndarray[Any, np.dt
     return wanted
 
 
-def _program(header: AvroHeader, path: str, projection: Projection, limits: Limits) -> Program:
+def _program(header: AvroHeader, path: str, projection: Projection, limits: Limits) -> DecodeProgram:
     try:
-        return _compiled(header.metadata["avro.schema"], projection, limits)
+        return _compile_cached(header.metadata["avro.schema"], projection, limits)
     except BadSchema as e:
         raise CorruptFile(path, e.expected, e.found) from e
     except UnsupportedSchema as e:
@@ -105,12 +114,12 @@ def _program(header: AvroHeader, path: str, projection: Projection, limits: Limi
 
 
 @lru_cache(maxsize=128)
-def _compiled(schema: bytes, projection: Projection, limits: Limits) -> Program:
+def _compile_cached(schema: bytes, projection: Projection, limits: Limits) -> DecodeProgram:
     """Manifests of one table share a few schemas: each is compiled once for a projection."""
-    return compile_program(select(parse_schema(json.loads(schema), limits), projection))
+    return compile_decode_program(apply_projection(parse_schema(json.loads(schema), limits), projection))
 
 
-def _record_count(program: Program, blocks: Blocks, path: str, limits: Limits) -> int:
+def _record_count(program: DecodeProgram, blocks: Blocks, path: str, limits: Limits) -> int:
     """The records of all blocks, once every block has proved to have enough bytes for its own."""
     least = program.least_bytes
     if least == 0:
@@ -126,34 +135,34 @@ def _record_count(program: Program, blocks: Blocks, path: str, limits: Limits) -
     return int(blocks.counts.sum())
 
 
-def _run(
-    program: Program,
+def _run_kernel(
+    program: DecodeProgram,
     blocks: Blocks,
     scratch: Scratch,
     path: str,
     limits: Limits,
     backend: Backend,
-    wanted: np.ndarray[Any, np.dtype[np.uint8]],
+    record_flags: np.ndarray[Any, np.dtype[np.uint8]],
 ) -> None:
     """Run the kernel to the end of the file, with more scratch memory whenever it asks for it."""
     state = np.zeros(k.STATE_WORDS, np.int64)
     state[k.RECORDS_LEFT], state[k.EMPTY_ITEMS] = blocks.counts[0], limits.max_empty_items
-    state[k.PC] = program.skip_at if len(wanted) and not wanted[0] else 0
+    state[k.PC] = program.skip_at if len(record_flags) and not record_flags[0] else 0
     stack = np.zeros(2 * program.list_depth + 2, np.int64)
     raw = backend.bytes(blocks.raw)
     status = k.GROW
     while status == k.GROW:
         memory = (scratch.base, scratch.bytes, scratch.bytes.view(np.int32), scratch.bytes.view(np.int64))
-        rest = (blocks.ends, blocks.counts, scratch.room, scratch.filled, stack, state, wanted)
+        rest = (blocks.ends, blocks.counts, scratch.room, scratch.filled, stack, state, record_flags)
         arrays = (backend.array(each) for each in (program.words, *memory, *rest))
         status = backend.decode(raw, *arrays, program.skip_at)
         if status == k.GROW:
-            scratch.grow(int(state[k.CONTEXT]), int(state[k.WANTED]), float(state[k.POSITION]) / len(blocks.raw))
+            scratch.grow(int(state[k.CONTEXT]), int(state[k.ROWS_NEEDED]), float(state[k.POSITION]) / len(blocks.raw))
     if status != k.DONE:
         raise _fault(program, blocks, path, status, [int(each) for each in state])
 
 
-def _fault(program: Program, blocks: Blocks, path: str, status: int, state: list[int]) -> CorruptFile:
+def _fault(program: DecodeProgram, blocks: Blocks, path: str, status: int, state: list[int]) -> CorruptFile:
     block = state[k.IN_BLOCK]
     offset = state[k.POSITION] - (int(blocks.ends[block - 1]) if block else 0)
     what, found = FAULTS[status]

@@ -61,7 +61,7 @@ BLOCK_WORDS, SIZE_WORDS = 5, 2
     BAD_DECIMAL,
     LEFTOVER,
 ) = range(12)
-POSITION, PC, ROW, LEFT, DEPTH, IN_BLOCK, RECORDS_LEFT, WANTED, CONTEXT, EMPTY_ITEMS, RECORD = range(11)
+POSITION, PC, ROW, ITEMS_LEFT, DEPTH, IN_BLOCK, RECORDS_LEFT, ROWS_NEEDED, CONTEXT, EMPTY_ITEMS, RECORD = range(11)
 STATE_WORDS = 11
 
 INT_MAX, LONG_MAX = 2147483647, 9223372036854775807
@@ -80,7 +80,7 @@ def decode(
     filled: Any,
     stack: Any,
     state: Any,
-    wanted: Any,
+    record_flags: Any,
     skip_at: int,
 ) -> int:
     """Run the program over all records, or until a context needs more room (`GROW`: enlarge it and call again).
@@ -88,7 +88,14 @@ def decode(
     `wanted` has a flag for each record, or nothing when all are wanted; the others are stepped over by the program that
     begins at `skip_at`.
     """
-    p, pc, row, left, depth, block = state[POSITION], state[PC], state[ROW], state[LEFT], state[DEPTH], state[IN_BLOCK]
+    p, pc, row, left, depth, block = (
+        state[POSITION],
+        state[PC],
+        state[ROW],
+        state[ITEMS_LEFT],
+        state[DEPTH],
+        state[IN_BLOCK],
+    )
     records_left, empty_items = state[RECORDS_LEFT], state[EMPTY_ITEMS]
     end, status, start, record = ends[block], DONE, p, state[RECORD]
     while True:
@@ -213,7 +220,7 @@ def decode(
                     break
                 if row + items > room[context]:
                     p = start
-                    state[WANTED] = row + items
+                    state[ROWS_NEEDED] = row + items
                     state[CONTEXT] = context
                     status = GROW
                     break
@@ -235,7 +242,7 @@ def decode(
             record += 1
             records_left -= 1
             pc = 0
-            if record < len(wanted) and wanted[record] == 0:
+            if record < len(record_flags) and record_flags[record] == 0:
                 pc = skip_at
             if records_left == 0:
                 if p != end:
@@ -322,7 +329,7 @@ def decode(
             p += n
             pc += 2 if op == DECIMAL else 3
     state[POSITION] = p if status == GROW else start
-    state[PC], state[ROW], state[LEFT], state[DEPTH], state[IN_BLOCK] = pc, row, left, depth, block
+    state[PC], state[ROW], state[ITEMS_LEFT], state[DEPTH], state[IN_BLOCK] = pc, row, left, depth, block
     state[RECORDS_LEFT], state[RECORD] = records_left, record
     return status
 

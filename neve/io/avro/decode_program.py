@@ -30,7 +30,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class DecodeProgram:
     """Words for the kernel, and the shape of the scratch memory they write to."""
 
     words: np.ndarray[Any, np.dtype[np.int32]]
@@ -41,27 +41,27 @@ class Program:
     contexts: int
     list_depth: int
     least_bytes: int  # of a record
-    places: tuple[tuple[int, str], ...]  # first word and field path of each instruction, for error messages
+    instruction_fields: tuple[tuple[int, str], ...]  # first word and field path of each instruction, for error messages
     skip_at: int  # the first word of a second program, which steps over a record
 
     def field_at(self, word: int) -> str:
         """The path of the field that the instruction at this word reads."""
-        below = [path for at, path in self.places if at <= word]
+        below = [path for at, path in self.instruction_fields if at <= word]
         return below[-1] if below else ""
 
 
-def compile_program(root: Node) -> Program:
+def compile_decode_program(root: Node) -> DecodeProgram:
     """Compile a record whose nodes have their roles."""
     emitter = _Emitter()
-    column = emitter.record(root, 0)
-    emitter.put(root, k.END)
-    skip_at = emitter.here()
+    column = emitter.emit_record(root, 0)
+    emitter.emit(root, k.END)
+    skip_at = emitter.mark_label()
     emitter.skip(root)
-    emitter.put(root, k.PASS)
+    emitter.emit(root, k.PASS)
     slots = np.array(emitter.slots, np.int64).reshape(-1, 3)
     words, places = np.array(emitter.words, np.int32), tuple(emitter.places)
     context, width, unit = (np.ascontiguousarray(slots[:, i]) for i in range(3))
-    return Program(
+    return DecodeProgram(
         words, column, context, width, unit, emitter.contexts, emitter.deepest, root.min_width, places, skip_at
     )
 
@@ -78,56 +78,56 @@ class _Emitter:
         self.label = 0
         self.last = -1
 
-    def put(self, node: Node, *words: int) -> int:
+    def emit(self, node: Node, *words: int) -> int:
         """Append an instruction that belongs to a node; its place."""
         at = self.last = len(self.words)
         self.places.append((at, node.path))
         self.words += words
         return at
 
-    def here(self) -> int:
+    def mark_label(self) -> int:
         """The next word, as a place to jump to."""
         self.label = len(self.words)
         return self.label
 
-    def slot(self, context: int, width: int, unit: int) -> int:
+    def add_slot(self, context: int, width: int, unit: int) -> int:
         """A new scratch column with a row for each value of the context."""
         self.slots.append((context, width, unit))
         return len(self.slots) - 1
 
-    def column(self, node: Node, context: int) -> Column:
+    def emit_column(self, node: Node, context: int) -> Column:
         """A node that is kept, null or not."""
         if node.role is Role.BYTES:
-            return self.encoded(node, context)
+            return self.emit_encoded(node, context)
         if not node.is_optional:
-            return self.value(node, context, -1)
-        valid = self.slot(context, 1, 1)
-        at = self.put(node, k.OPTION, 1 - node.null_branch, valid, 0)
-        column = self.value(node, context, valid)
-        self.words[at + 3] = self.here()
+            return self.emit_value(node, context, -1)
+        valid = self.add_slot(context, 1, 1)
+        at = self.emit(node, k.OPTION, 1 - node.null_branch, valid, 0)
+        column = self.emit_value(node, context, valid)
+        self.words[at + 3] = self.mark_label()
         return column
 
-    def encoded(self, node: Node, context: int) -> Column:
+    def emit_encoded(self, node: Node, context: int) -> Column:
         """A node of which only the place of its bytes is kept."""
-        start, length = self.slot(context, 4, 4), self.slot(context, 4, 4)
-        self.put(node, k.MARK, start)
+        start, length = self.add_slot(context, 4, 4), self.add_slot(context, 4, 4)
+        self.emit(node, k.MARK, start)
         self.skip(node)
-        self.put(node, k.MARK_END, start, length)
+        self.emit(node, k.MARK_END, start, length)
         return Column(node, node.arrow_type, slots=(start, length))
 
-    def value(self, node: Node, context: int, valid: int) -> Column:
+    def emit_value(self, node: Node, context: int, valid: int) -> Column:
         """A node that is kept, once it is known not to be null."""
         if node.kind == "record":
-            return self.record(node, context, valid)
+            return self.emit_record(node, context, valid)
         if node.kind in ("array", "map"):
             return self.list(node, context, valid)
         if node.kind in TEXT and not _is_decimal(node):
-            start, length = self.slot(context, 4, 4), self.slot(context, 4, 4)
-            self.put(node, k.BYTES, start, length)
+            start, length = self.add_slot(context, 4, 4), self.add_slot(context, 4, 4)
+            self.emit(node, k.BYTES, start, length)
             return Column(node, node.arrow_type, valid, (start, length))
-        return Column(node, node.arrow_type, valid, self.leaf(node, context))
+        return Column(node, node.arrow_type, valid, self.emit_leaf(node, context))
 
-    def leaf(self, node: Node, context: int) -> tuple[int, ...]:
+    def emit_leaf(self, node: Node, context: int) -> tuple[int, ...]:
         """A value of fixed width in scratch."""
         words: tuple[int, ...]
         match node.kind:
@@ -135,101 +135,101 @@ class _Emitter:
                 return ()
             case "int" | "long":
                 width, op = (4, k.INT) if node.kind == "int" else (8, k.LONG)
-                words = (op, slot := self.slot(context, width, width))
+                words = (op, slot := self.add_slot(context, width, width))
             case "enum":
-                words = (k.ENUM, slot := self.slot(context, 4, 4), len(node.symbols))
+                words = (k.ENUM, slot := self.add_slot(context, 4, 4), len(node.symbols))
             case "boolean":
-                words = (k.BOOLEAN, slot := self.slot(context, 1, 1))
+                words = (k.BOOLEAN, slot := self.add_slot(context, 1, 1))
             case _ if _is_decimal(node):
-                slot = self.slot(context, 16, 1)
+                slot = self.add_slot(context, 16, 1)
                 words = (k.DECIMAL_FIXED, slot, node.size) if node.kind == "fixed" else (k.DECIMAL, slot)
             case _:
                 size = FIXED_WIDTH.get(node.kind, node.size)
-                words = (k.FIXED, slot := self.slot(context, size, 1), size)
-        self.put(node, *words)
+                words = (k.FIXED, slot := self.add_slot(context, size, 1), size)
+        self.emit(node, *words)
         return (slot,)
 
-    def record(self, node: Node, context: int, valid: int = -1) -> Column:
+    def emit_record(self, node: Node, context: int, valid: int = -1) -> Column:
         """Field after field; a record has no bytes of its own."""
         columns = []
         for child in node.children:
             if child.node.role is Role.SKIP:
                 self.skip(child.node)
             else:
-                columns.append(self.column(child.node, context))
+                columns.append(self.emit_column(child.node, context))
         return Column(node, node.arrow_type, valid, children=tuple(columns))
 
     def list(self, node: Node, context: int, valid: int) -> Column:
         """A list or a map, whose items get a context of their own."""
-        lengths = self.slot(context, 4, 4)
+        lengths = self.add_slot(context, 4, 4)
         items = self.contexts
-        at = self.open_list(node, lengths, k.SIZE)
-        columns = tuple(self.column(child.node, items) for child in node.children)
-        self.close_list(node, at)
+        at = self.emit_list_start(node, lengths, k.SIZE)
+        columns = tuple(self.emit_column(child.node, items) for child in node.children)
+        self.emit_list_end(node, at)
         return Column(node, node.arrow_type, valid, (lengths,), items, columns)
 
-    def open_list(self, node: Node, lengths: int, sized: int) -> int:
+    def emit_list_start(self, node: Node, lengths: int, sized: int) -> int:
         """The instructions before the items of a list; the place of the block."""
         context, self.contexts = self.contexts, self.contexts + 1
         self.depth += 1
         self.deepest = max(self.deepest, self.depth)
-        self.put(node, k.LIST, context)
-        at = self.put(node, k.BLOCK, context, lengths, _item_width(node), 0)
-        self.put(node, sized, at)
-        self.here()
+        self.emit(node, k.LIST, context)
+        at = self.emit(node, k.BLOCK, context, lengths, _item_width(node), 0)
+        self.emit(node, sized, at)
+        self.mark_label()
         return at
 
-    def close_list(self, node: Node, at: int) -> None:
+    def emit_list_end(self, node: Node, at: int) -> None:
         """The instruction after the items of a list."""
-        self.put(node, k.ITEM, at, at + k.BLOCK_WORDS + k.SIZE_WORDS)
-        self.words[at + 4] = self.here()
+        self.emit(node, k.ITEM, at, at + k.BLOCK_WORDS + k.SIZE_WORDS)
+        self.words[at + 4] = self.mark_label()
         self.depth -= 1
 
     def skip(self, node: Node) -> None:
         """Step over a node, null or not."""
         if node.is_optional:
-            at = self.put(node, k.OPTION, 1 - node.null_branch, -1, 0)
-            self.skip_value(node)
-            self.words[at + 3] = self.here()
+            at = self.emit(node, k.OPTION, 1 - node.null_branch, -1, 0)
+            self.emit_skip_value(node)
+            self.words[at + 3] = self.mark_label()
         else:
-            self.skip_value(node)
+            self.emit_skip_value(node)
 
-    def skip_value(self, node: Node) -> None:
+    def emit_skip_value(self, node: Node) -> None:
         """Step over a node that is known not to be null."""
         if node.kind == "record":
             for child in node.children:
                 self.skip(child.node)
         elif node.kind in ("array", "map"):
-            self.skip_list(node)
+            self.emit_skip_list(node)
         elif node.kind in TEXT:
-            self.put(node, k.SKIP_BYTES)
+            self.emit(node, k.SKIP_BYTES)
         elif node.kind in VARINTS:
-            self.merge(node, k.SKIP_VARINTS, 1)
+            self.extend_or_emit(node, k.SKIP_VARINTS, 1)
         elif node.kind != "null":
-            self.merge(node, k.SKIP_FIXED, FIXED_WIDTH.get(node.kind, node.size or 1))
+            self.extend_or_emit(node, k.SKIP_FIXED, FIXED_WIDTH.get(node.kind, node.size or 1))
 
-    def merge(self, node: Node, op: int, amount: int) -> None:
+    def extend_or_emit(self, node: Node, op: int, amount: int) -> None:
         """Lengthen the instruction before, when it does the same and nothing jumps in between."""
         if self.last >= self.label and self.words and self.words[self.last] == op:
             self.words[self.last + 1] += amount
         else:
-            self.put(node, op, amount)
+            self.emit(node, op, amount)
 
-    def skip_list(self, node: Node) -> None:
+    def emit_skip_list(self, node: Node) -> None:
         """Step over a list, in one instruction when its items are plain numbers and perhaps a text at the end."""
         kinds = [kind for child in node.children for kind in _leaf_kinds(child.node)]
         text = int(bool(kinds) and kinds[-1] in TEXT)
         if all(
             kind in VARINTS for kind in kinds[: len(kinds) - text]
         ):  # the maps of statistics: the hot path of planning
-            at = self.put(node, k.SKIP_BLOCK, len(kinds) - text, text, _item_width(node), 0)
-            self.put(node, k.JUMP, at)
-            self.words[at + 4] = self.here()
+            at = self.emit(node, k.SKIP_BLOCK, len(kinds) - text, text, _item_width(node), 0)
+            self.emit(node, k.JUMP, at)
+            self.words[at + 4] = self.mark_label()
             return
-        at = self.open_list(node, -1, k.JUMP)
+        at = self.emit_list_start(node, -1, k.JUMP)
         for child in node.children:
             self.skip(child.node)
-        self.close_list(node, at)
+        self.emit_list_end(node, at)
 
 
 def _leaf_kinds(node: Node) -> list[str]:

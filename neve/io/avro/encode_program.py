@@ -19,7 +19,7 @@ VARINT, LONG_VARINT = 5, 10  # bytes a 32-bit and a 64-bit number take at most
 
 
 @dataclass(slots=True)
-class Lowering:
+class EncodeProgram:
     """Words for the kernel, the memory behind each slot, and how many bytes the records can take at most."""
 
     words: list[int] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Lowering:
     most_bytes: int = 0
     list_depth: int = 0
 
-    def slot(self, values: Array) -> int:
+    def add_slot(self, values: Array) -> int:
         """A new slot backed by these values."""
         self.slots.append(np.ascontiguousarray(values))
         return len(self.slots) - 1
@@ -42,16 +42,16 @@ class Lowering:
         return memory, starts // np.array([each.itemsize for each in self.slots], np.int64)
 
 
-def lower(root: Node, batch: pa.RecordBatch) -> Lowering:
+def compile_encode_program(root: Node, batch: pa.RecordBatch) -> EncodeProgram:
     """Lower a batch whose columns are the fields of the record `root`, found by name."""
-    out = Lowering()
-    _record(out, root, dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows, None, 0)
+    out = EncodeProgram()
+    _emit_record(out, root, dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows, None, 0)
     out.words.append(k.PUT_END)
     return out
 
 
-def _record(
-    out: Lowering, node: Node, columns: Mapping[str, pa.Array], rows: int, alive: Array | None, depth: int
+def _emit_record(
+    out: EncodeProgram, node: Node, columns: Mapping[str, pa.Array], rows: int, alive: Array | None, depth: int
 ) -> None:
     unknown = sorted(columns.keys() - {child.name for child in node.children})
     if unknown:
@@ -59,7 +59,7 @@ def _record(
         raise UserError(f"Cannot write Avro: {place} has no field {unknown[0]!r}. Drop the column or add the field.")
     for child in node.children:
         array = columns.get(child.name)
-        _field(out, child.node, _missing(child, rows) if array is None else array, alive, depth)
+        _emit_field(out, child.node, _missing(child, rows) if array is None else array, alive, depth)
 
 
 def _missing(child: Child, rows: int) -> pa.Array:
@@ -68,30 +68,32 @@ def _missing(child: Child, rows: int) -> pa.Array:
     return pa.nulls(rows, child.node.arrow_type)
 
 
-def _field(out: Lowering, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
+def _emit_field(out: EncodeProgram, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
     """The value of each row. Rows that are not `alive` lie below a null and are not read."""
-    array = _as_type(node, _alive_only(array, alive))
-    valid = _bytes_of(array.is_valid()) if array.null_count else np.ones(len(array), np.uint8)
+    array = _cast_to_node_type(node, _null_dead_rows(array, alive))
+    valid = _booleans_as_bytes(array.is_valid()) if array.null_count else np.ones(len(array), np.uint8)
     if node.is_optional and node.role is Role.KEEP:
-        _option(out, node, array, valid, alive, depth)
+        _emit_option(out, node, array, valid, alive, depth)
         return
     if node.kind != "null" and ((valid == 0) if alive is None else (valid < alive)).any():
         raise UserError(f"Cannot write Avro: the required field {node.path!r} has null values.")
     if node.role is Role.BYTES:
-        _payload(out, array)
+        _emit_payload(out, array)
     else:
-        _value(out, node, array, alive, depth)
+        _emit_value(out, node, array, alive, depth)
 
 
-def _option(out: Lowering, node: Node, array: pa.Array, valid: Array, alive: Array | None, depth: int) -> None:
+def _emit_option(
+    out: EncodeProgram, node: Node, array: pa.Array, valid: Array, alive: Array | None, depth: int
+) -> None:
     at = len(out.words)
-    out.words += [k.PUT_OPTION, out.slot(valid), 2 * (1 - node.null_branch), 2 * node.null_branch, 0]
+    out.words += [k.PUT_OPTION, out.add_slot(valid), 2 * (1 - node.null_branch), 2 * node.null_branch, 0]
     out.most_bytes += len(array)
-    _value(out, node, array, valid if alive is None else valid & alive, depth)
+    _emit_value(out, node, array, valid if alive is None else valid & alive, depth)
     out.words[at + 4] = len(out.words)
 
 
-def _alive_only(array: pa.Array, alive: Array | None) -> pa.Array:
+def _null_dead_rows(array: pa.Array, alive: Array | None) -> pa.Array:
     """A dictionary array whose rows below a null are null too: Arrow leaves numbers there that no entry belongs to."""
     if alive is None or not pa.types.is_dictionary(array.type):
         return array
@@ -99,7 +101,7 @@ def _alive_only(array: pa.Array, alive: Array | None) -> pa.Array:
     return pa.DictionaryArray.from_arrays(numbers, array.dictionary)
 
 
-def _as_type(node: Node, array: pa.Array) -> pa.Array:
+def _cast_to_node_type(node: Node, array: pa.Array) -> pa.Array:
     """The array in the type the schema asks for; lists and structs are matched by name further down."""
     wanted = node.arrow_type
     if array.type == wanted or (node.role is Role.KEEP and _is_alike(node, array.type)):
@@ -121,74 +123,74 @@ def _is_alike(node: Node, type_: pa.DataType) -> bool:
             return node.kind == "enum"
 
 
-def _value(out: Lowering, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
+def _emit_value(out: EncodeProgram, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
     match node.kind:
         case "null":
             return
         case "record":
             columns = {array.type.field(i).name: array.field(i) for i in range(array.type.num_fields)}
-            _record(out, node, columns, len(array), alive, depth)
+            _emit_record(out, node, columns, len(array), alive, depth)
         case "array" | "map":
-            _list(out, node, array, alive, depth)
+            _emit_list(out, node, array, alive, depth)
         case "bytes" | "string" if not pa.types.is_decimal(array.type):
             slot = len(out.slots)  # of the offsets, which come first
             out.words += [k.PUT_LENGTH, slot]
-            _payload(out, array)
+            _emit_payload(out, array)
             out.most_bytes += VARINT * len(array)
         case _:
-            _leaf(out, node, array)
+            _emit_leaf(out, node, array)
 
 
-def _leaf(out: Lowering, node: Node, array: pa.Array) -> None:
+def _emit_leaf(out: EncodeProgram, node: Node, array: pa.Array) -> None:
     words: tuple[int, ...]
     match node.kind:
         case "int":
-            words, width = (k.PUT_INT, out.slot(_values(array, np.int32))), VARINT
+            words, width = (k.PUT_INT, out.add_slot(_buffer_values(array, np.int32))), VARINT
         case "long":
-            words, width = (k.PUT_LONG, out.slot(_values(array, np.int64))), LONG_VARINT
+            words, width = (k.PUT_LONG, out.add_slot(_buffer_values(array, np.int64))), LONG_VARINT
         case "enum":
-            words, width = (k.PUT_INT, out.slot(_symbol_numbers(node, array))), VARINT
+            words, width = (k.PUT_INT, out.add_slot(_symbol_numbers(node, array))), VARINT
         case "boolean":
-            words, width = (k.PUT_FIXED, out.slot(_bytes_of(array)), 1), 1
+            words, width = (k.PUT_FIXED, out.add_slot(_booleans_as_bytes(array)), 1), 1
         case "bytes":
-            words, width = (k.PUT_DECIMAL, out.slot(_values(array, np.uint8, 16))), 17
+            words, width = (k.PUT_DECIMAL, out.add_slot(_buffer_values(array, np.uint8, 16))), 17
         case "fixed" if pa.types.is_decimal(array.type):
-            words, width = (k.PUT_DECIMAL_FIXED, out.slot(_decimals(node, array)), node.size), node.size
+            words, width = (k.PUT_DECIMAL_FIXED, out.add_slot(_decimal_bytes(node, array)), node.size), node.size
         case _:
             width = array.type.bit_width // 8
-            words = (k.PUT_FIXED, out.slot(_values(array, np.uint8, width)), width)
+            words = (k.PUT_FIXED, out.add_slot(_buffer_values(array, np.uint8, width)), width)
     out.words += words
     out.most_bytes += width * len(array)
 
 
-def _list(out: Lowering, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
-    offsets = _offsets(np.asarray(array.offsets), len(array))
+def _emit_list(out: EncodeProgram, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
+    offsets = _check_offsets(np.asarray(array.offsets), len(array))
     items = array.values.slice(offsets[0], offsets[-1] - offsets[0])
     offsets = offsets - offsets[0]
     at = len(out.words)
-    out.words += [k.PUT_LIST, out.slot(offsets), 0]
+    out.words += [k.PUT_LIST, out.add_slot(offsets), 0]
     out.most_bytes += (VARINT + 1) * len(array)
     out.list_depth = max(out.list_depth, depth + 1)
     below = None if alive is None else np.repeat(alive, np.diff(offsets))
     if node.kind == "map":
         pair = dict(zip(("key", "value"), (items.field(0), items.field(1)), strict=True))
-        _record(out, node, pair, len(items), below, depth + 1)
+        _emit_record(out, node, pair, len(items), below, depth + 1)
     else:
-        _field(out, node.children[0].node, items, below, depth + 1)
+        _emit_field(out, node.children[0].node, items, below, depth + 1)
     out.words += [k.PUT_ITEM, at + 3]
     out.words[at + 2] = len(out.words)
 
 
-def _payload(out: Lowering, array: pa.Array) -> None:
+def _emit_payload(out: EncodeProgram, array: pa.Array) -> None:
     buffers = array.buffers()
     offsets = np.frombuffer(buffers[1] or b"", np.int32)[array.offset : array.offset + len(array) + 1]
-    offsets = _offsets(offsets, len(array))
+    offsets = _check_offsets(offsets, len(array))
     payload = np.frombuffer(buffers[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
-    out.words += [k.PUT_PAYLOAD, out.slot(offsets - offsets[0]), out.slot(payload)]
+    out.words += [k.PUT_PAYLOAD, out.add_slot(offsets - offsets[0]), out.add_slot(payload)]
     out.most_bytes += len(payload)
 
 
-def _offsets(offsets: Array, rows: int) -> Array:
+def _check_offsets(offsets: Array, rows: int) -> Array:
     """Offsets that only go up: what the kernel writes is then bounded by the memory behind the columns."""
     if rows == 0:
         return np.zeros(1, np.int32)
@@ -197,14 +199,14 @@ def _offsets(offsets: Array, rows: int) -> Array:
     return offsets
 
 
-def _values(array: pa.Array, dtype: Any, width: int = 1) -> Array:
+def _buffer_values(array: pa.Array, dtype: Any, width: int = 1) -> Array:
     if len(array) == 0:
         return np.zeros(0, dtype)
     start, end = array.offset * width, (array.offset + len(array)) * width
     return np.frombuffer(array.buffers()[1], dtype)[start:end]
 
 
-def _bytes_of(array: pa.Array) -> Array:
+def _booleans_as_bytes(array: pa.Array) -> Array:
     """Booleans as a byte each; null as 0."""
     return np.asarray(array.fill_null(False).cast(pa.uint8()))
 
@@ -217,9 +219,9 @@ def _symbol_numbers(node: Node, array: pa.Array) -> Array:
     return np.asarray(numbers.fill_null(0))
 
 
-def _decimals(node: Node, array: pa.Array) -> Array:
+def _decimal_bytes(node: Node, array: pa.Array) -> Array:
     """Decimals as 16 bytes each, of which all but the lowest `node.size` repeat the sign."""
-    values = _values(array, np.uint8, 16)
+    values = _buffer_values(array, np.uint8, 16)
     cells = values.reshape(-1, 16)
     if node.size < 16 and len(cells):
         sign = np.where(cells[:, node.size - 1] > 127, 255, 0)

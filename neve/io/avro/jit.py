@@ -16,8 +16,8 @@ import numpy as np
 from neve.io.avro.decode_kernel import decode, gather
 from neve.io.avro.encode_kernel import encode
 
-PATIENCE = 1 << 20  # uncompressed bytes that a process handles in plain Python, at about 0.2 µs each
-LARGE = 1 << 18  # a file beyond which there is no point in waiting
+WARM_UP_BYTES = 1 << 20  # uncompressed bytes that a process handles in plain Python, at about 0.2 µs each
+LARGE_FILE_BYTES = 1 << 18  # a file beyond which there is no point in waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class Backend:
 
 
 # Indexing bytes and memory views gives Python integers, which are faster and wider than numpy's scalars.
-PYTHON = Backend(decode, gather, encode, lambda a: a.data, lambda b: b)
+PYTHON_BACKEND = Backend(decode, gather, encode, lambda a: a.data, lambda b: b)
 
 
-class Chooser:
+class BackendChooser:
     """What a process has handled so far, and the compiled kernels once they are loaded."""
 
     def __init__(self) -> None:
@@ -48,19 +48,19 @@ class Chooser:
         if self._compiled is None:
             with self._lock:
                 self._handled += size
-                if size <= LARGE and self._handled <= PATIENCE:
-                    return PYTHON
+                if size <= LARGE_FILE_BYTES and self._handled <= WARM_UP_BYTES:
+                    return PYTHON_BACKEND
         return self.load_compiled()
 
     def load_compiled(self) -> Backend:
         """Load the compiled kernels at once, to be used from then on; plain Python when numba is missing."""
         with self._lock:
             if self._compiled is None:
-                self._compiled = _by_numba() or PYTHON
+                self._compiled = _compile_with_numba() or PYTHON_BACKEND
             return self._compiled
 
 
-def _by_numba() -> Backend | None:
+def _compile_with_numba() -> Backend | None:
     try:
         import numba  # noqa: PLC0415 - optional, and slow to import
     except ImportError:
@@ -76,5 +76,5 @@ def _by_numba() -> Backend | None:
     return Backend(*kernels, lambda a: a, lambda b: np.frombuffer(b, np.uint8))
 
 
-_chooser = Chooser()
+_chooser = BackendChooser()
 backend_for, load_compiled = _chooser.backend_for, _chooser.load_compiled

@@ -41,7 +41,7 @@ class Limits:
         return min(self.max_inflated_bytes, max(self.ratio_floor_bytes, stored * self.max_inflate_ratio))
 
 
-DEFAULT = Limits()
+DEFAULT_LIMITS = Limits()
 
 
 MIN_WIDTH = {"null": 0, "float": 4, "double": 8}  # bytes the shortest value takes; 1 for all others
@@ -64,10 +64,10 @@ class Projection:
     """
 
     fields: frozenset[str] | None = None
-    encoded: frozenset[str] = field(default_factory=frozenset)
+    encoded_fields: frozenset[str] = field(default_factory=frozenset)
 
 
-ALL = Projection()
+ALL_FIELDS = Projection()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Node:
         return self.size if self.kind == "fixed" else MIN_WIDTH.get(self.kind, 1)
 
     @property
-    def kept(self) -> tuple[Child, ...]:
+    def kept_children(self) -> tuple[Child, ...]:
         """The children that are not skipped."""
         return tuple(child for child in self.children if child.node.role is not Role.SKIP)
 
@@ -108,7 +108,7 @@ class Node:
         if self.role is Role.BYTES:
             return pa.binary()
         if self.kind == "record":
-            return pa.struct([child.arrow_field for child in self.kept])
+            return pa.struct([child.arrow_field for child in self.kept_children])
         if self.kind == "array":
             return pa.list_(self.children[0].arrow_field)
         if self.kind == "map":
@@ -132,29 +132,29 @@ class Child:
         return pa.field(self.name, self.node.arrow_type, nullable, ids)
 
 
-def select(node: Node, projection: Projection) -> Node:
+def apply_projection(node: Node, projection: Projection) -> Node:
     """Give each node below a record the role the projection asks for."""
     everything = projection.fields is None
-    return replace(node, children=_children(node, projection, everything))
+    return replace(node, children=_project_children(node, projection, everything))
 
 
-def _selected(node: Node, projection: Projection, inherited: bool) -> Node:
+def _project_node(node: Node, projection: Projection, parent_selected: bool) -> Node:
     """The node in its role; `inherited` when something above it was asked for as a whole."""
-    if node.path in projection.encoded:
+    if node.path in projection.encoded_fields:
         return replace(node, role=Role.BYTES)
-    wanted = inherited or node.path in (projection.fields or ())
-    children = _children(node, projection, wanted)
+    wanted = parent_selected or node.path in (projection.fields or ())
+    children = _project_children(node, projection, wanted)
     role = Role.KEEP if wanted or any(child.node.role is not Role.SKIP for child in children) else Role.SKIP
     if node.kind == "map" and role is Role.KEEP:  # a map without its keys or its values is not a map
-        children = _children(node, projection, True)
+        children = _project_children(node, projection, True)
     return replace(node, role=role, children=children)
 
 
-def _children(node: Node, projection: Projection, inherited: bool) -> tuple[Child, ...]:
-    return tuple(replace(child, node=_selected(child.node, projection, inherited)) for child in node.children)
+def _project_children(node: Node, projection: Projection, parent_selected: bool) -> tuple[Child, ...]:
+    return tuple(replace(child, node=_project_node(child.node, projection, parent_selected)) for child in node.children)
 
 
-PLAIN: dict[str, pa.DataType] = {
+PRIMITIVE_TYPES: dict[str, pa.DataType] = {
     "null": pa.null(),
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -164,7 +164,7 @@ PLAIN: dict[str, pa.DataType] = {
     "bytes": pa.binary(),
     "string": pa.string(),
 }
-LOGICAL: dict[tuple[str, object], pa.DataType] = {
+LOGICAL_TYPES: dict[tuple[str, object], pa.DataType] = {
     ("int", "date"): pa.date32(),
     ("int", "time-millis"): pa.time32("ms"),
     ("long", "time-micros"): pa.time64("us"),
@@ -191,7 +191,7 @@ class UnsupportedSchema(Exception):
 
 def parse_schema(schema: object, limits: Limits) -> Node:
     """Turn the JSON of a schema into nodes, with names spelled out and sizes bounded."""
-    return _Parser(limits).node(schema, "", "", 0)
+    return _Parser(limits).parse(schema, "", "", 0)
 
 
 class _Parser:
@@ -203,71 +203,71 @@ class _Parser:
         self.open: set[str] = set()
         self.nodes = 0
 
-    def node(self, schema: object, path: str, space: str, depth: int) -> Node:
+    def parse(self, schema: object, path: str, space: str, depth: int) -> Node:
         """Any type: a union, a name, or an object."""
-        self._count(depth)
+        self._count_node(depth)
         match schema:
             case list():
-                return self._union(schema, path, space, depth)
-            case str() if schema in PLAIN:
-                return Node(schema, path, PLAIN[schema])
+                return self._parse_union(schema, path, space, depth)
+            case str() if schema in PRIMITIVE_TYPES:
+                return Node(schema, path, PRIMITIVE_TYPES[schema])
             case str():
-                return self._reference(schema, path, space, depth)
+                return self._resolve_name(schema, path, space, depth)
             case dict():
-                return self._object(schema, path, space, depth)
+                return self._parse_object(schema, path, space, depth)
             case _:
-                raise BadSchema(f"an Avro type{_of(path)}", repr(schema))
+                raise BadSchema(f"an Avro type{_of_field(path)}", repr(schema))
 
-    def _object(self, schema: Mapping[str, Any], path: str, space: str, depth: int) -> Node:
+    def _parse_object(self, schema: Mapping[str, Any], path: str, space: str, depth: int) -> Node:
         match schema:
             case {"type": "record" | "fixed" | "enum"}:
-                return self._definition(schema, path, space, depth)
+                return self._parse_definition(schema, path, space, depth)
             case {"type": "array", "items": items}:
-                item = Child("element", self.node(items, path, space, depth + 1), _field_id(schema, "element-id"))
+                item = Child("element", self.parse(items, path, space, depth + 1), _field_id(schema, "element-id"))
                 return Node("array", path, children=(item,))
             case {"type": "map", "values": values}:
                 key = Child("key", Node("string", path, pa.string()), _field_id(schema, "key-id"))
-                value = Child("value", self.node(values, path, space, depth + 1), _field_id(schema, "value-id"))
+                value = Child("value", self.parse(values, path, space, depth + 1), _field_id(schema, "value-id"))
                 return Node("map", path, children=(key, value))
-            case {"type": str(kind)} if kind in PLAIN:
+            case {"type": str(kind)} if kind in PRIMITIVE_TYPES:
                 return Node(kind, path, _leaf_type(kind, schema))
             case {"type": str() | dict() | list() as inner} if inner not in ("array", "map"):
-                return self.node(inner, path, space, depth + 1)
+                return self.parse(inner, path, space, depth + 1)
             case _:
-                raise BadSchema(f"a complete Avro type{_of(path)}", repr(schema))
+                raise BadSchema(f"a complete Avro type{_of_field(path)}", repr(schema))
 
-    def _count(self, depth: int) -> None:
+    def _count_node(self, depth: int) -> None:
         self.nodes += 1
         nodes, deep = self.limits.max_schema_nodes, self.limits.max_schema_depth
         if self.nodes > nodes or depth > deep:
             raise BadSchema(f"a schema of at most {nodes} types, {deep} deep", "a larger one")
 
-    def _union(self, branches: list[object], path: str, space: str, depth: int) -> Node:
+    def _parse_union(self, branches: list[object], path: str, space: str, depth: int) -> Node:
         others = [branch for branch in branches if branch != "null"]
         if len(branches) != 2 or len(others) != 1:
-            raise UnsupportedSchema(f"a union{_of(path)} that is not null and one other type")
-        node = self.node(others[0], path, space, depth + 1)
+            raise UnsupportedSchema(f"a union{_of_field(path)} that is not null and one other type")
+        node = self.parse(others[0], path, space, depth + 1)
         if node.is_optional or node.kind == "null":
-            raise BadSchema(f"a union{_of(path)} of null and one type", "a union inside a union")
+            raise BadSchema(f"a union{_of_field(path)} of null and one type", "a union inside a union")
         return replace(node, null_branch=branches.index("null"))
 
-    def _reference(self, name: str, path: str, space: str, depth: int) -> Node:
+    def _resolve_name(self, name: str, path: str, space: str, depth: int) -> Node:
         full = _full_name(name, space)
         if full not in self.named and name in self.named:  # a name without a namespace, used inside one
             full = name
         if full not in self.named:
-            raise BadSchema(f"a known type{_of(path)}", repr(name))
-        return self._build(self.named[full], full, path, depth)
+            raise BadSchema(f"a known type{_of_field(path)}", repr(name))
+        return self._build_named_type(self.named[full], full, path, depth)
 
-    def _definition(self, schema: Mapping[str, Any], path: str, space: str, depth: int) -> Node:
+    def _parse_definition(self, schema: Mapping[str, Any], path: str, space: str, depth: int) -> Node:
         name, space = schema.get("name"), schema.get("namespace", space)
         if not isinstance(name, str) or not isinstance(space, str):
-            raise BadSchema(f"a name for the {schema['type']}{_of(path)}", repr(name))
+            raise BadSchema(f"a name for the {schema['type']}{_of_field(path)}", repr(name))
         full = _full_name(name, space)
         self.named[full] = schema
-        return self._build(schema, full, path, depth)
+        return self._build_named_type(schema, full, path, depth)
 
-    def _build(self, schema: Mapping[str, Any], full: str, path: str, depth: int) -> Node:
+    def _build_named_type(self, schema: Mapping[str, Any], full: str, path: str, depth: int) -> Node:
         match schema:
             case {"type": "fixed", "size": int(size)} if 0 < size <= MAX_FIXED:
                 return Node("fixed", path, _leaf_type("fixed", schema), size=size)
@@ -276,21 +276,23 @@ class _Parser:
             case {"type": "record", "fields": [*fields]}:
                 return self._record(fields, full, path, depth)
             case _:
-                raise BadSchema(f"a complete {schema['type']}{_of(path)}", repr(schema))
+                raise BadSchema(f"a complete {schema['type']}{_of_field(path)}", repr(schema))
 
     def _record(self, fields: list[object], full: str, path: str, depth: int) -> Node:
         if full in self.open:
-            raise UnsupportedSchema(f"the record {full!r}{_of(path)} that contains itself")
+            raise UnsupportedSchema(f"the record {full!r}{_of_field(path)} that contains itself")
         self.open.add(full)
         space = full.rpartition(".")[0]
         children: dict[str, Child] = {}
         for each in fields:
             match each:
                 case {"name": str(name), "type": type_} if isinstance(each, dict) and name not in children:
-                    node = self.node(type_, f"{path}.{name}" if path else name, space, depth + 1)
+                    node = self.parse(type_, f"{path}.{name}" if path else name, space, depth + 1)
                     children[name] = Child(name, node, _field_id(each, "field-id"))
                 case _:
-                    raise BadSchema(f"a field with a type and a name of its own in the record{_of(path)}", repr(each))
+                    raise BadSchema(
+                        f"a field with a type and a name of its own in the record{_of_field(path)}", repr(each)
+                    )
         self.open.discard(full)
         return Node("record", path, children=tuple(children.values()))
 
@@ -307,7 +309,9 @@ def _leaf_type(kind: str, schema: Mapping[str, Any]) -> pa.DataType:
                 return pa.decimal128(precision, scale)
     if kind == "fixed":
         return pa.binary(schema["size"])
-    return LOGICAL.get((kind, logical), PLAIN[kind]) if isinstance(logical, str) else PLAIN[kind]
+    return (
+        LOGICAL_TYPES.get((kind, logical), PRIMITIVE_TYPES[kind]) if isinstance(logical, str) else PRIMITIVE_TYPES[kind]
+    )
 
 
 def _field_id(schema: Mapping[str, Any], key: str) -> int | None:
@@ -319,5 +323,5 @@ def _full_name(name: str, space: str) -> str:
     return name if "." in name or not space else f"{space}.{name}"
 
 
-def _of(path: str) -> str:
+def _of_field(path: str) -> str:
     return f" of {path!r}" if path else ""

@@ -16,77 +16,79 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from neve.io import files
-from neve.io.deletion_vectors import decode
-from neve.io.paths import canonical, refuse_unreadable
+from neve.io.deletion_vectors import decode_vector
+from neve.io.paths import canonical_path, refuse_unreadable
 from neve.io.puffin import VECTOR_TYPE, Blob, read_footer
 from neve.model.partition import Specs
 from neve.model.pyiceberg_private import fields_by_id
-from neve.ops.audit.findings import Finding, about, flagged
-from neve.ops.audit.snapshot_index import Forest, Ints, Mask
+from neve.ops.audit.findings import Finding, error_finding, findings_for_rows
+from neve.ops.audit.snapshot_index import Ints, Mask, SnapshotIndex
 from neve.tree.entries import Content, EntryTable
 
 
-def delete_findings(forest: Forest, pairs: Ints, specs: Specs) -> Iterator[Finding]:
+def delete_findings(index: SnapshotIndex, pairs: Ints, specs: Specs) -> Iterator[Finding]:
     """Every promise a delete file breaks; `pairs` is from `attached`."""
-    yield from vectors_are_placed(forest)
-    yield from covered_files_are_live(forest, pairs)
-    yield from partitions_agree(forest, pairs)
-    yield from keys_are_known(forest, specs)
+    yield from vectors_are_placed(index)
+    yield from covered_files_are_live(index, pairs)
+    yield from partitions_agree(index, pairs)
+    yield from equality_ids_are_known(index, specs)
 
 
-def attached(forest: Forest) -> Ints:
+def pair_deletes_with_files(index: SnapshotIndex) -> Ints:
     """Each delete that names one data file beside that file, as two columns of rows; -1: not live beside it."""
     found = [np.empty((0, 2), np.int64)]
-    place = np.full(len(forest.paths) + 1, -1, np.int64)
-    for tree in forest.trees:
-        rows = forest.live_rows(tree)
-        naming = rows[~forest.is_data[rows] & (forest.referenced[rows] != -1)]
+    place = np.full(len(index.paths) + 1, -1, np.int64)
+    for tree in index.snapshots:
+        rows = index.live_entry_rows(tree)
+        naming = rows[~index.is_data[rows] & (index.referenced_file_numbers[rows] != -1)]
         if tree.is_complete and len(naming):
-            data = rows[forest.is_data[rows]]
+            data = rows[index.is_data[rows]]
             place[:] = -1
-            place[forest.file[data]] = data
-            found.append(np.column_stack([naming, place[forest.referenced[naming]]]))
+            place[index.file_numbers[data]] = data
+            found.append(np.column_stack([naming, place[index.referenced_file_numbers[naming]]]))
     return np.unique(np.concatenate(found), axis=0)
 
 
-def vectors_are_placed(forest: Forest) -> Iterator[Finding]:
+def vectors_are_placed(index: SnapshotIndex) -> Iterator[Finding]:
     """A vector says which data file it belongs to and where in its file it lies."""
     names = ("referenced_data_file", "content_offset", "content_size_in_bytes")
-    absent = np.logical_or.reduce([forest.entries[name].is_null().to_numpy() for name in names])
-    lacking = forest.is_vector & forest.is_live & absent
-    yield from flagged("vector", forest.entries, lacking, lambda row: f"A vector without all of {', '.join(names)}.")
+    absent = np.logical_or.reduce([index.entries[name].is_null().to_numpy() for name in names])
+    lacking = index.is_vector & index.is_live & absent
+    yield from findings_for_rows(
+        "vector", index.entries, lacking, lambda row: f"A vector without all of {', '.join(names)}."
+    )
 
 
-def covered_files_are_live(forest: Forest, pairs: Ints) -> Iterator[Finding]:
+def covered_files_are_live(index: SnapshotIndex, pairs: Ints) -> Iterator[Finding]:
     """A delete of a file that is gone does no harm, and no good."""
-    names = forest.entries["referenced_data_file"]
-    mask = np.zeros(len(forest.entries), bool)
+    names = index.entries["referenced_data_file"]
+    mask = np.zeros(len(index.entries), bool)
     mask[pairs[pairs[:, 1] < 0, 0]] = True
-    yield from flagged(
+    yield from findings_for_rows(
         "dangling-delete",
-        forest.entries,
+        index.entries,
         mask,
         lambda row: f"Deletes rows of {names[row].as_py()}, which is not live beside it.",
         "note",
     )
 
 
-def partitions_agree(forest: Forest, pairs: Ints) -> Iterator[Finding]:
+def partitions_agree(index: SnapshotIndex, pairs: Ints) -> Iterator[Finding]:
     """A delete has the spec, the partition, and at least the number of the data file it names: or it is not applied."""
     deletes, data = pairs[pairs[:, 1] >= 0].T
-    numbers = forest.entries["sequence_number"].fill_null(0).to_numpy()
-    elsewhere, older = ~_together(forest.entries, deletes, data), numbers[deletes] < numbers[data]
+    numbers = index.entries["sequence_number"].fill_null(0).to_numpy()
+    elsewhere, older = ~_same_partition_mask(index.entries, deletes, data), numbers[deletes] < numbers[data]
     for row, covered in zip(deletes[elsewhere], data[elsewhere], strict=True):
-        one, other = (forest.entries.partition_key(int(r)) for r in (row, covered))
+        one, other = (index.entries.partition_key(int(r)) for r in (row, covered))
         where = f"spec {one.spec_id}, its data file under spec {other.spec_id}"
         values = "" if one.spec_id != other.spec_id else " with other values"
-        yield _about(forest, row, "delete-partition", f"Is in a partition under {where}{values}", covered)
+        yield _pair_finding(index, row, "delete-partition", f"Is in a partition under {where}{values}", covered)
     for row, covered in zip(deletes[older], data[older], strict=True):
         message = f"Is numbered {numbers[row]}, before its data file ({numbers[covered]})"
-        yield _about(forest, row, "delete-sequence-number", message, covered)
+        yield _pair_finding(index, row, "delete-sequence-number", message, covered)
 
 
-def _together(entries: EntryTable, one: Ints, other: Ints) -> Mask:
+def _same_partition_mask(entries: EntryTable, one: Ints, other: Ints) -> Mask:
     """Where the entries at two lists of rows are of the same spec and partition; a NaN is the same as another."""
     same = np.ones(len(one), bool)
     for name in ("spec_id", *(u.column for u in entries.specs.union)):
@@ -98,33 +100,33 @@ def _together(entries: EntryTable, one: Ints, other: Ints) -> Mask:
     return same
 
 
-def keys_are_known(forest: Forest, specs: Specs) -> Iterator[Finding]:
+def equality_ids_are_known(index: SnapshotIndex, specs: Specs) -> Iterator[Finding]:
     """An equality delete names the columns it compares, and each is one the table has or had."""
-    rows = np.flatnonzero(forest.is_live & (forest.entries.numpy("content") == Content.EQUALITY_DELETES))
+    rows = np.flatnonzero(index.is_live & (index.entries.numpy("content") == Content.EQUALITY_DELETES))
     if not len(rows):
         return
-    chosen = forest.entries.take(rows)
+    chosen = index.entries.take(rows)
     ids: Any = chosen["equality_ids"].combine_chunks()
     known = pa.array(sorted({i for s in specs.schemas for i in fields_by_id(s)}), pa.int32())
     wrong = (pc.list_value_length(ids).fill_null(0).to_numpy() == 0).copy()
     parents = pc.list_parent_indices(ids).to_numpy()
     wrong[parents[~pc.is_in(pc.list_flatten(ids), value_set=known).to_numpy(zero_copy_only=False)]] = True
-    yield from flagged(
+    yield from findings_for_rows(
         "equality-ids", chosen, wrong, lambda row: f"Compares columns {ids[row].as_py()}, not all known to the table."
     )
 
 
-def _about(forest: Forest, row: Any, kind: str, message: str, covered: Any) -> Finding:
-    paths = forest.entries["file_path"]
+def _pair_finding(index: SnapshotIndex, row: Any, kind: str, message: str, covered: Any) -> Finding:
+    paths = index.entries["file_path"]
     return Finding(kind, paths[int(row)].as_py(), f"{message} {paths[int(covered)].as_py()}.")
 
 
 _THREADS = 16
-_TOGETHER = 64  # vectors of one file that are in memory at once
+_BATCH_VECTORS = 64  # vectors of one file that are in memory at once
 
 
 @dataclass(frozen=True, slots=True)
-class Vector:
+class VectorEntry:
     """A vector as a manifest describes it."""
 
     row: int
@@ -136,71 +138,71 @@ class Vector:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedVectors:
     """What became of some vectors of one file: findings, and the last position of each that could be decoded."""
 
     findings: tuple[Finding, ...]
     last_positions: dict[int, int]
 
 
-def vector_findings(io: FileIO, forest: Forest, pairs: Ints, location: str) -> Iterator[Finding]:
+def vector_findings(io: FileIO, index: SnapshotIndex, pairs: Ints, location: str) -> Iterator[Finding]:
     """Every promise a stored vector breaks; `pairs` puts each vector beside its data file."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        checked = list(pool.map(lambda group: _check(io, group, location), _groups(forest)))
-    last = np.full(len(forest.entries), -1, np.int64)
+        checked = list(pool.map(lambda group: _check_vectors(io, group, location), _vector_batches(index)))
+    last = np.full(len(index.entries), -1, np.int64)
     for result in checked:
         yield from result.findings
         for row, position in result.last_positions.items():
             last[row] = position
     vectors, data = pairs[pairs[:, 1] >= 0].T
-    rows = forest.entries.numpy("record_count")
-    paths = forest.entries["file_path"]
+    rows = index.entries.numpy("record_count")
+    paths = index.entries["file_path"]
     for row, covered in zip(*(side[last[vectors] >= rows[data]] for side in (vectors, data)), strict=True):
         name = paths[int(covered)].as_py()
         message = f"Deletes position {last[row]} of {name}, which has {rows[covered]} rows."
         yield Finding("vector-position", paths[int(row)].as_py(), message)
 
 
-def _groups(forest: Forest) -> Iterator[list[Vector]]:
+def _vector_batches(index: SnapshotIndex) -> Iterator[list[VectorEntry]]:
     """The distinct vectors, those of one file together, a bounded number at a time."""
     names = ("content_offset", "content_size_in_bytes", "referenced_data_file")
-    whole = np.logical_and.reduce([forest.entries[name].is_valid().to_numpy() for name in names])
-    rows = np.flatnonzero(forest.is_vector & forest.is_live & whole & ~forest.is_encrypted)
+    whole = np.logical_and.reduce([index.entries[name].is_valid().to_numpy() for name in names])
+    rows = np.flatnonzero(index.is_vector & index.is_live & whole & ~index.is_encrypted)
     columns = ["file_path", "content_offset", "content_size_in_bytes", "record_count", "referenced_data_file"]
-    table = forest.entries.columns.select(columns).take(rows)
-    by_file: dict[str, dict[tuple[object, ...], Vector]] = {}
+    table = index.entries.columns.select(columns).take(rows)
+    by_file: dict[str, dict[tuple[object, ...], VectorEntry]] = {}
     for row, values in zip(rows, zip(*(c.to_pylist() for c in table.columns), strict=True), strict=True):
-        by_file.setdefault(values[0], {}).setdefault(values, Vector(int(row), *values))
+        by_file.setdefault(values[0], {}).setdefault(values, VectorEntry(int(row), *values))
     for distinct in by_file.values():
         vectors = list(distinct.values())
-        yield from (vectors[at : at + _TOGETHER] for at in range(0, len(vectors), _TOGETHER))
+        yield from (vectors[at : at + _BATCH_VECTORS] for at in range(0, len(vectors), _BATCH_VECTORS))
 
 
-def _check(io: FileIO, vectors: Sequence[Vector], location: str) -> Checked:
+def _check_vectors(io: FileIO, vectors: Sequence[VectorEntry], location: str) -> CheckedVectors:
     path = vectors[0].path
     try:
         refuse_unreadable(pa.array([path]), location)
         footer = {(b.offset, b.length): b for b in read_footer(io, path).blobs}
         known = [v for v in vectors if (v.offset, v.length) in footer]
-        blobs = files.read_ranges(io, path, [(v.offset, v.length) for v in known])
+        blobs = files.read_many_ranges(io, path, [(v.offset, v.length) for v in known])
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
-        return Checked((about(path, e),), {})
-    findings = [f for v in vectors for f in _against_footer(v, footer.get((v.offset, v.length)))]
+        return CheckedVectors((error_finding(path, e),), {})
+    findings = [f for v in vectors for f in _footer_findings(v, footer.get((v.offset, v.length)))]
     last: dict[int, int] = {}
     for vector, blob in zip(known, blobs, strict=True):
         try:
-            last[vector.row] = decode(blob, path, vector.cardinality, vector.offset).maximum or 0
+            last[vector.row] = decode_vector(blob, path, vector.cardinality, vector.offset).maximum or 0
         except Exception as e:
             findings.append(Finding("vector", path, str(e)))
-    return Checked(tuple(findings), last)
+    return CheckedVectors(tuple(findings), last)
 
 
-def _against_footer(vector: Vector, blob: Blob | None) -> Iterator[Finding]:
+def _footer_findings(vector: VectorEntry, blob: Blob | None) -> Iterator[Finding]:
     place = f"at byte {vector.offset}"
     if blob is None or blob.type != VECTOR_TYPE:
         yield Finding("vector", vector.path, f"The footer knows no vector of {vector.length} bytes {place}.")
         return
     named = blob.properties.get("referenced-data-file")
-    if named is not None and canonical(named) != canonical(vector.data_file):
+    if named is not None and canonical_path(named) != canonical_path(vector.data_file):
         message = f"The vector {place} is of {named} by the footer, of {vector.data_file} by the manifest."
         yield Finding("vector", vector.path, message)

@@ -9,15 +9,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from neve.display.format import several
-from neve.display.html import Summarised
+from neve.display.format import plural
+from neve.display.html import SummaryMixin
 from neve.errors import CorruptFile, LimitExceeded, MissingFile, NeveError, UnsupportedFeature
 from neve.tree.entries import EntryTable
 
 Severity = Literal["error", "note"]
 
-_SHOWN = 20
-_LONGEST = 500
+_MAX_FINDINGS_SHOWN = 20
+_MAX_LINE_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Finding:
 
     def __str__(self) -> str:
         line = f"{self.severity}: {self.kind}: {self.message} ({self.path})"
-        return "".join(c if c.isprintable() else "\ufffd" for c in line[:_LONGEST])
+        return "".join(c if c.isprintable() else "\ufffd" for c in line[:_MAX_LINE_LENGTH])
 
 
 @dataclass(frozen=True, slots=True)
-class Audit(Summarised):
+class Audit(SummaryMixin):
     """The result of `verify`: findings, and how much was looked at. Each file counts once, however many list it."""
 
     findings: tuple[Finding, ...]
@@ -66,19 +66,19 @@ class Audit(Summarised):
 
     def __str__(self) -> str:
         notes = len(self.findings) - len(self.errors)
-        verdict = "Sound" if self.is_sound else f"Not sound ({several(len(self.errors), 'error')})"
+        verdict = "Sound" if self.is_sound else f"Not sound ({plural(len(self.errors), 'error')})"
         shown = [str(f) for f in (*self.errors, *(f for f in self.findings if f.severity == "note"))]
-        rest = [f"… and {len(shown) - _SHOWN:,} more"] if len(shown) > _SHOWN else []
-        aside = f"; {several(notes, 'note')}" if notes else ""
-        return "\n".join([f"{verdict}: {self._extent()}{aside}", *shown[:_SHOWN], *rest])
+        rest = [f"… and {len(shown) - _MAX_FINDINGS_SHOWN:,} more"] if len(shown) > _MAX_FINDINGS_SHOWN else []
+        aside = f"; {plural(notes, 'note')}" if notes else ""
+        return "\n".join([f"{verdict}: {self._extent()}{aside}", *shown[:_MAX_FINDINGS_SHOWN], *rest])
 
     def _extent(self) -> str:
         names = ("snapshot", "manifest", "data file", "delete file", "vector", "row", "byte")
         numbers = (self.snapshots, self.manifests, self.data_files, self.delete_files, self.vectors, self.rows)
-        return ", ".join(several(n, name) for n, name in zip((*numbers, self.bytes), names, strict=True))
+        return ", ".join(plural(n, name) for n, name in zip((*numbers, self.bytes), names, strict=True))
 
 
-def about(path: str, error: Exception) -> Finding:
+def error_finding(path: str, error: Exception) -> Finding:
     """An error met while looking at a file, as a finding."""
     match error:
         case MissingFile():
@@ -91,7 +91,7 @@ def about(path: str, error: Exception) -> Finding:
             return Finding("unreadable-file", path, f"Cannot read {path}: {type(error).__name__}: {error}")
 
 
-def flagged(
+def findings_for_rows(
     kind: str,
     entries: EntryTable,
     mask: NDArray[np.bool_],

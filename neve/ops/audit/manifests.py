@@ -18,12 +18,12 @@ from neve.io.avro import AvroHeader
 from neve.io.paths import refuse_unreadable
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
-from neve.model.values import comparable, ordered
-from neve.ops.audit.findings import Finding, about, flagged
-from neve.tree.entries import LIVE, Content, EntryTable, FieldSummary, Manifest, Status
+from neve.model.values import decode_comparable, to_comparable
+from neve.ops.audit.findings import Finding, error_finding, findings_for_rows
+from neve.tree.entries import LIVE_STATUSES, Content, EntryTable, FieldSummary, Manifest, Status
 from neve.tree.read import header_of, read_manifest
 
-DETAILS = ("key_metadata",)
+AUDIT_DETAIL = ("key_metadata",)
 """What the audit reads of every entry beyond the core."""
 
 _REQUIRED = ("status", "content", "file_path", "file_format", "record_count", "file_size_in_bytes", "snapshot_id")
@@ -45,7 +45,7 @@ class AuditedManifest:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedManifest:
     """A manifest that could be read: its row in the list beside its own words."""
 
     manifest: Manifest
@@ -57,10 +57,10 @@ class Opened:
     @property
     def is_live(self) -> NDArray[np.bool_]:
         """Which entries are part of the table."""
-        return np.isin(self.entries.numpy("status"), LIVE)
+        return np.isin(self.entries.numpy("status"), LIVE_STATUSES)
 
 
-Rule = Callable[[Opened], Iterator[Finding]]
+Rule = Callable[[OpenedManifest], Iterator[Finding]]
 
 
 def audit_manifest(
@@ -72,19 +72,19 @@ def audit_manifest(
         header, length = header_of(io, manifest)
         # Read to its end, however long the list says it is: that is a finding of its own.
         whole = replace(manifest, length=length)
-        entries = read_manifest(io, whole, specs, ordinal=ordinal, detail=DETAILS, as_is=True)
+        entries = read_manifest(io, whole, specs, ordinal=ordinal, detail=AUDIT_DETAIL, as_is=True)
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
         encrypted = manifest.key_metadata is not None
         error = UnsupportedFeature(f"Cannot read {manifest.path}: it is encrypted.") if encrypted else e
-        return AuditedManifest(manifest, None, (about(manifest.file, error),))
-    complete, findings = _complete(entries, manifest)
-    opened = Opened(manifest, header, length, complete, metadata.format_version)
+        return AuditedManifest(manifest, None, (error_finding(manifest.file, error),))
+    complete, findings = _split_incomplete(entries, manifest)
+    opened = OpenedManifest(manifest, header, length, complete, metadata.format_version)
     rules = RULES if len(complete) == len(entries) else (length_is_stated, header_agrees)
     findings += [f for rule in rules for f in rule(opened)]
     return AuditedManifest(manifest, complete, tuple(findings), 0 if manifest.is_view else length)
 
 
-def _complete(entries: EntryTable, manifest: Manifest) -> tuple[EntryTable, list[Finding]]:
+def _split_incomplete(entries: EntryTable, manifest: Manifest) -> tuple[EntryTable, list[Finding]]:
     """The entries that say all they must; the others would stop every check behind this one."""
     absent = {name: entries[name].is_null().to_numpy() for name in _REQUIRED}
     lacking = np.logical_or.reduce(list(absent.values())) if len(entries) else np.zeros(0, bool)
@@ -93,18 +93,18 @@ def _complete(entries: EntryTable, manifest: Manifest) -> tuple[EntryTable, list
         names = ", ".join(name for name, mask in absent.items() if mask[row])
         return f"Row {row} of manifest {manifest.path} has no {names}."
 
-    found = list(flagged("entry", entries, lacking, message))
+    found = list(findings_for_rows("entry", entries, lacking, message))
     return (entries.filter(pa.array(~lacking)) if lacking.any() else entries), found
 
 
-def length_is_stated(opened: Opened) -> Iterator[Finding]:
+def length_is_stated(opened: OpenedManifest) -> Iterator[Finding]:
     """Readers ask for as many bytes as the list says."""
     if opened.length != opened.manifest.length:
         message = f"Is {opened.length} bytes long; the list says {opened.manifest.length}."
         yield Finding("manifest-length", opened.manifest.file, message)
 
 
-def header_agrees(opened: Opened) -> Iterator[Finding]:
+def header_agrees(opened: OpenedManifest) -> Iterator[Finding]:
     """The header names the spec and the content the list names, and no version above the table's."""
     manifest, stated = opened.manifest, opened.header.metadata
     expected = {
@@ -119,7 +119,7 @@ def header_agrees(opened: Opened) -> Iterator[Finding]:
             yield Finding("manifest-header", manifest.file, message)
 
 
-def tuple_fits_spec(opened: Opened) -> Iterator[Finding]:
+def tuple_fits_spec(opened: OpenedManifest) -> Iterator[Finding]:
     """The partition record has the fields of the manifest's spec; writers before field ids are read by position."""
     fields = _partition_fields(opened.header.schema)
     if fields is None:
@@ -140,47 +140,49 @@ def _partition_fields(schema: dict[str, Any]) -> list[dict[str, Any]] | None:
     return kind.get("fields") if isinstance(kind, dict) else None
 
 
-def content_fits(opened: Opened) -> Iterator[Finding]:
+def content_fits(opened: OpenedManifest) -> Iterator[Finding]:
     """A data manifest holds data files only, a delete manifest delete files only."""
     deletes = (Content.POSITION_DELETES, Content.EQUALITY_DELETES)
     content = opened.entries.numpy("content")
     wrong = ~np.isin(content, deletes if opened.manifest.is_deletes else (Content.DATA,))
     kind = "deletes" if opened.manifest.is_deletes else "data"
     where = f"manifest {opened.manifest.path} of {kind}"
-    yield from flagged("entry-content", opened.entries, wrong, lambda row: f"Content {content[row]} in {where}.")
+    yield from findings_for_rows(
+        "entry-content", opened.entries, wrong, lambda row: f"Content {content[row]} in {where}."
+    )
 
 
-def values_are_possible(opened: Opened) -> Iterator[Finding]:
+def values_are_possible(opened: OpenedManifest) -> Iterator[Finding]:
     """Known statuses, no negative counts."""
     entries, where = opened.entries, f"in manifest {opened.manifest.path}"
     status = entries.numpy("status")
     unknown = ~np.isin(status, list(Status))
-    yield from flagged("entry", entries, unknown, lambda row: f"Status {status[row]} {where}.")
-    yield from _not_negative(entries, "record_count", where)
-    yield from _not_negative(entries, "file_size_in_bytes", where)
+    yield from findings_for_rows("entry", entries, unknown, lambda row: f"Status {status[row]} {where}.")
+    yield from _negative_value_findings(entries, "record_count", where)
+    yield from _negative_value_findings(entries, "file_size_in_bytes", where)
 
 
-def _not_negative(entries: EntryTable, name: str, where: str) -> Iterator[Finding]:
+def _negative_value_findings(entries: EntryTable, name: str, where: str) -> Iterator[Finding]:
     numbers = entries.numpy(name)
-    yield from flagged("entry", entries, numbers < 0, lambda row: f"{name} {numbers[row]} {where}.")
+    yield from findings_for_rows("entry", entries, numbers < 0, lambda row: f"{name} {numbers[row]} {where}.")
 
 
-def numbers_fit(opened: Opened) -> Iterator[Finding]:
+def entry_sequence_numbers_fit(opened: OpenedManifest) -> Iterator[Finding]:
     """Only a new entry may leave its numbers to be inherited, and none is above its manifest's."""
-    yield from _number_fits(opened, "sequence_number")
-    yield from _number_fits(opened, "file_sequence_number")
+    yield from _sequence_number_findings(opened, "sequence_number")
+    yield from _sequence_number_findings(opened, "file_sequence_number")
 
 
-def _number_fits(opened: Opened, name: str) -> Iterator[Finding]:
+def _sequence_number_findings(opened: OpenedManifest, name: str) -> Iterator[Finding]:
     kind, entries = "entry-sequence-number", opened.entries
     own, where = opened.manifest.sequence_number, f"in manifest {opened.manifest.path}"
     absent, numbers = entries[name].is_null().to_numpy(), entries[name].fill_null(0).to_numpy()
-    yield from flagged(kind, entries, absent, lambda row: f"No {name} {where}, though the entry is not new.")
+    yield from findings_for_rows(kind, entries, absent, lambda row: f"No {name} {where}, though the entry is not new.")
     above = f"{where} is above the manifest's own {own}"
-    yield from flagged(kind, entries, numbers > own, lambda row: f"The {name} {numbers[row]} {above}.")
+    yield from findings_for_rows(kind, entries, numbers > own, lambda row: f"The {name} {numbers[row]} {above}.")
 
 
-def counts_agree(opened: Opened) -> Iterator[Finding]:
+def counts_agree(opened: OpenedManifest) -> Iterator[Finding]:
     """The list counts the entries of each status, and their rows; v1 lists may leave counts out.
 
     A changed entry counts as an existing one. What the list hides it still counts.
@@ -199,7 +201,7 @@ def counts_agree(opened: Opened) -> Iterator[Finding]:
                 yield Finding("manifest-counts", opened.manifest.file, message)
 
 
-def oldest_number_is_stated(opened: Opened) -> Iterator[Finding]:
+def oldest_number_is_stated(opened: OpenedManifest) -> Iterator[Finding]:
     """No live entry is older than the list says; a claim older than every entry only makes readers look in vain."""
     if opened.manifest.is_view:
         return  # the number stated is of the data files that the deletes lie beside
@@ -216,7 +218,7 @@ def oldest_number_is_stated(opened: Opened) -> Iterator[Finding]:
         yield Finding("min-sequence-number", opened.manifest.file, message, "note")
 
 
-def summaries_bound(opened: Opened) -> Iterator[Finding]:
+def summaries_bound_values(opened: OpenedManifest) -> Iterator[Finding]:
     """Readers skip a manifest by the summaries of its partition fields: no live file may lie outside them."""
     manifest, specs = opened.manifest, opened.entries.specs
     if manifest.partitions is None:
@@ -228,11 +230,11 @@ def summaries_bound(opened: Opened) -> Iterator[Finding]:
         return
     live = opened.entries.filter(pa.array(opened.is_live))
     for column, field, summary in zip(columns, fields, manifest.partitions, strict=True):
-        for what in _unbounded(live[column], field.field_type, summary):
+        for what in _values_outside_summary(live[column], field.field_type, summary):
             yield Finding("partition-summary", manifest.file, f"Partition field {field.name!r}: {what}.")
 
 
-def _unbounded(column: pa.ChunkedArray, kind: IcebergType, summary: FieldSummary) -> Iterator[str]:
+def _values_outside_summary(column: pa.ChunkedArray, kind: IcebergType, summary: FieldSummary) -> Iterator[str]:
     """What a summary leaves out of the values of its field."""
     if isinstance(kind, UnknownType) or not len(column):
         return
@@ -240,14 +242,14 @@ def _unbounded(column: pa.ChunkedArray, kind: IcebergType, summary: FieldSummary
         yield "a null, which the list denies"
     if isinstance(kind, FloatType | DoubleType) and summary.contains_nan is False and pc.any(pc.is_nan(column)).as_py():
         yield "a NaN, which the list denies"
-    values = ordered(column, kind).drop_null()
+    values = to_comparable(column, kind).drop_null()
     if not len(values):
         return
     ends, stated = pc.min_max(values), (summary.lower_bound, summary.upper_bound)
     if None in stated:
         yield "values, of which the list gives no bounds"
         return
-    lower, upper = comparable(pa.array(stated, pa.binary()), kind)
+    lower, upper = decode_comparable(pa.array(stated, pa.binary()), kind)
     if pc.less(ends["min"], lower).as_py() or pc.greater(ends["max"], upper).as_py():
         yield "values outside the bounds of the list"
 
@@ -258,8 +260,8 @@ RULES: tuple[Rule, ...] = (
     tuple_fits_spec,
     content_fits,
     values_are_possible,
-    numbers_fit,
+    entry_sequence_numbers_fit,
     counts_agree,
     oldest_number_is_stated,
-    summaries_bound,
+    summaries_bound_values,
 )

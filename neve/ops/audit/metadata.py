@@ -54,7 +54,7 @@ def snapshots_are_distinct(metadata: TableMetadata, path: str) -> Iterator[Findi
             yield Finding("duplicate-snapshot", path, f"Snapshot {snapshot_id} is listed {times} times.")
 
 
-def numbers_ascend(metadata: TableMetadata, path: str) -> Iterator[Finding]:
+def sequence_numbers_ascend(metadata: TableMetadata, path: str) -> Iterator[Finding]:
     """No snapshot is numbered above the table, and none at or below its parent; v1 numbers everything 0."""
     last = getattr(metadata, "last_sequence_number", 0)
     by_id = {s.snapshot_id: s for s in metadata.snapshots}
@@ -116,7 +116,7 @@ RULES: tuple[Rule, ...] = (
     defaults_exist,
     references_point_at_snapshots,
     snapshots_are_distinct,
-    numbers_ascend,
+    sequence_numbers_ascend,
     ancestry_ends,
     snapshots_know_their_schema,
     row_ids_are_reserved,

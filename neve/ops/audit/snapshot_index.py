@@ -18,17 +18,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
-from neve.io.paths import canonical_all
+from neve.io.paths import canonical_path_all
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.snapshots import Snapshot
 from neve.ops.audit.findings import Finding
-from neve.ops.audit.manifests import DETAILS, AuditedManifest, audit_manifest
-from neve.tree.entries import LIVE, MIXED_SPECS, Content, EntryTable, Manifest
+from neve.ops.audit.manifests import AUDIT_DETAIL, AuditedManifest, audit_manifest
+from neve.tree.entries import LIVE_STATUSES, MIXED_SPECS, Content, EntryTable, Manifest
 
 
 @dataclass(frozen=True)
-class Root:
+class SnapshotRoot:
     """The manifests of a snapshot, as the file that lists them says."""
 
     snapshot: Snapshot
@@ -39,16 +39,16 @@ class Root:
     is_readable: bool = True
 
 
-Rule = Callable[[Root, Mapping[int, int], Specs], Iterator[Finding]]
+Rule = Callable[[SnapshotRoot, Mapping[int, int], Specs], Iterator[Finding]]
 
 
-def root_findings(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def root_findings(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
     """Every rule a root breaks; `numbers` has the sequence number of each snapshot of the table."""
     for rule in RULES:
         yield from rule(root, numbers, specs)
 
 
-def header_names_the_snapshot(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def header_names_the_snapshot(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
     """A list was written for one snapshot, and says so."""
     stated = {"snapshot-id": root.snapshot.snapshot_id, "sequence-number": root.snapshot.sequence_number or 0}
     for key, expected in stated.items():
@@ -58,14 +58,14 @@ def header_names_the_snapshot(root: Root, numbers: Mapping[int, int], specs: Spe
             yield Finding("list-header", root.path, message)
 
 
-def manifests_are_distinct(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def manifests_are_distinct(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
     """A manifest that is listed twice would double its files."""
     for path, times in Counter(m.path for m in root.manifests).items():
         if times > 1:
             yield Finding("duplicate-manifest", path, f"Listed {times} times by {root.path}.")
 
 
-def specs_are_known(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def specs_are_known(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
     """Every manifest is of a spec the table has."""
     for m in root.manifests:
         if m.spec_id not in specs.by_id and m.spec_id != MIXED_SPECS:
@@ -73,7 +73,7 @@ def specs_are_known(root: Root, numbers: Mapping[int, int], specs: Specs) -> Ite
             yield Finding("unknown-spec", m.path, message)
 
 
-def numbers_fit(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def manifest_sequence_numbers_fit(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
     """A manifest has the number of the snapshot that added it, which is not above that of the one that lists it."""
     own = root.snapshot.sequence_number or 0
     for m in root.manifests:
@@ -89,14 +89,14 @@ def numbers_fit(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterato
             yield Finding("min-sequence-number", m.path, message)
 
 
-def adders_are_named(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def adding_snapshots_are_named(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
     """Entries inherit the id of the snapshot that added their manifest."""
     for m in root.manifests:
         if cast(int | None, m.added_snapshot_id) is None:  # the type promises it, the bytes do not
             yield Finding("added-snapshot", m.path, f"{root.path} does not say which snapshot added it.")
 
 
-def row_ids_are_assigned(root: Root, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
+def row_ids_are_assigned(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
     """With row lineage every data manifest has a first row id; without one readers ignore the ids of its files."""
     if root.snapshot.first_row_id is None:
         return
@@ -112,8 +112,8 @@ RULES: tuple[Rule, ...] = (
     header_names_the_snapshot,
     manifests_are_distinct,
     specs_are_known,
-    numbers_fit,
-    adders_are_named,
+    manifest_sequence_numbers_fit,
+    adding_snapshots_are_named,
     row_ids_are_assigned,
 )
 
@@ -125,27 +125,27 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Tree:
+class SnapshotFiles:
     """A snapshot and the ordinals of its manifests; an incomplete one has manifests that could not be read."""
 
     snapshot: Snapshot
     path: str
-    manifests: Ints
+    manifest_ordinals: Ints
     is_complete: bool
 
 
 @dataclass(frozen=True)
-class Forest:
+class SnapshotIndex:
     """The trees of all snapshots over one set of entries."""
 
-    trees: tuple[Tree, ...]
+    snapshots: tuple[SnapshotFiles, ...]
     manifests: tuple[Manifest, ...]
     entries: EntryTable
 
     @cached_property
     def is_live(self) -> Mask:
         """Which entries are part of some snapshot."""
-        return np.isin(self.entries.numpy("status"), LIVE)
+        return np.isin(self.entries.numpy("status"), LIVE_STATUSES)
 
     @cached_property
     def is_data(self) -> Mask:
@@ -172,59 +172,59 @@ class Forest:
     @cached_property
     def paths(self) -> pa.Array:
         """The distinct files, by the one spelling of their paths."""
-        return self._encoded.dictionary
+        return self._encoded_paths.dictionary
 
     @cached_property
-    def file(self) -> Ints:
+    def file_numbers(self) -> Ints:
         """For each entry the number of its file in `paths`."""
-        return np.asarray(self._encoded.indices.to_numpy(), np.int64)
+        return np.asarray(self._encoded_paths.indices.to_numpy(), np.int64)
 
     @cached_property
-    def referenced(self) -> Ints:
+    def referenced_file_numbers(self) -> Ints:
         """For each entry the number of the data file it names, -1 where it names none, -2 where nothing lists it."""
         named = self.entries["referenced_data_file"]
         if named.null_count == len(named):
             return np.full(len(named), -1, np.int64)
-        places = pc.index_in(canonical_all(named), value_set=self.paths).fill_null(-2).to_numpy()
+        places = pc.index_in(canonical_path_all(named), value_set=self.paths).fill_null(-2).to_numpy()
         return np.where(named.is_null().to_numpy(), -1, places).astype(np.int64)
 
     @cached_property
-    def _encoded(self) -> pa.DictionaryArray:
-        return canonical_all(self.entries["file_path"]).dictionary_encode()
+    def _encoded_paths(self) -> pa.DictionaryArray:
+        return canonical_path_all(self.entries["file_path"]).dictionary_encode()
 
-    def live_rows(self, tree: Tree) -> Ints:
+    def live_entry_rows(self, tree: SnapshotFiles) -> Ints:
         """The rows of the live entries of a snapshot."""
         chosen = np.zeros(len(self.manifests) + 1, bool)
-        chosen[tree.manifests] = True
+        chosen[tree.manifest_ordinals] = True
         return np.flatnonzero(self.is_live & chosen[self.entries.numpy("manifest")])
 
-    def first_rows(self, mask: Mask) -> Ints:
+    def first_row_per_file(self, mask: Mask) -> Ints:
         """One row for each distinct file among the entries selected."""
         rows = np.flatnonzero(mask)
-        return rows[np.unique(self.file[rows], return_index=True)[1]]
+        return rows[np.unique(self.file_numbers[rows], return_index=True)[1]]
 
 
-def grow(
-    io: FileIO, roots: Sequence[Root], specs: Specs, metadata: TableMetadata
-) -> tuple[Forest, tuple[AuditedManifest, ...]]:
+def build_snapshot_index(
+    io: FileIO, roots: Sequence[SnapshotRoot], specs: Specs, metadata: TableMetadata
+) -> tuple[SnapshotIndex, tuple[AuditedManifest, ...]]:
     """Read every manifest of some roots once, several at a time."""
     # Two rows that say different things about one manifest are two things to check.
     distinct = {m: i for i, m in enumerate(dict.fromkeys(_known(roots, specs)))}
     with ThreadPoolExecutor(_THREADS) as pool:
         audited = tuple(pool.map(lambda m: audit_manifest(io, m, distinct[m], specs, metadata), distinct))
     tables = [a.entries for a in audited if a.entries is not None]
-    entries = EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, DETAILS)
+    entries = EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, AUDIT_DETAIL)
     readable = {a.manifest for a in audited if a.entries is not None}
-    trees = tuple(_tree(root, distinct, readable) for root in roots)
-    return Forest(trees, tuple(distinct), entries), audited
+    trees = tuple(_snapshot_files(root, distinct, readable) for root in roots)
+    return SnapshotIndex(trees, tuple(distinct), entries), audited
 
 
-def _known(roots: Iterable[Root], specs: Specs) -> Iterator[Manifest]:
+def _known(roots: Iterable[SnapshotRoot], specs: Specs) -> Iterator[Manifest]:
     return (m for root in roots for m in root.manifests if m.spec_id in specs.by_id or m.spec_id == MIXED_SPECS)
 
 
-def _tree(root: Root, ordinals: dict[Manifest, int], readable: set[Manifest]) -> Tree:
+def _snapshot_files(root: SnapshotRoot, ordinals: dict[Manifest, int], readable: set[Manifest]) -> SnapshotFiles:
     found = [ordinals[m] for m in dict.fromkeys(root.manifests) if m in readable]
-    return Tree(
+    return SnapshotFiles(
         root.snapshot, root.path, np.array(found, np.int64), root.is_readable and readable.issuperset(root.manifests)
     )

@@ -24,33 +24,33 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, Self, cast, get_args
 
-from neve.catalog.rest import RestTables
-from neve.commit.cleanup import delete_reach
+from neve.catalog.rest import RestCatalogMixin
+from neve.commit.cleanup import delete_reachable_files
 from neve.commit.expiry import Expiry, unused_specs_and_schemas
 from neve.commit.outcome import Committed
-from neve.commit.reachable_files import Left, left_by, roots_of
-from neve.display.format import listed, several
-from neve.display.html import Explained, Summarised
+from neve.commit.reachable_files import UnreachableFiles, find_unreachable_files, roots_of
+from neve.display.format import join_with_and, plural
+from neve.display.html import ExplainMixin, SummaryMixin
 from neve.errors import UnknownName, UserError
 from neve.model.metadata import TableMetadata
-from neve.model.metadata_updates import fold
+from neve.model.metadata_updates import apply_updates
 from neve.ops.context import TableContext
-from neve.ops.events import Step, tell
-from neve.ops.metadata.evolve import Change, land
+from neve.ops.events import Step, emit
+from neve.ops.metadata.evolve import RequirementsAndUpdates, commit_updates
 from neve.ops.results import milliseconds
 from neve.ops.verb import Execution, PendingCommit, Verb
-from neve.plan.retention import Rules, retention
+from neve.plan.retention import RetentionRules, decide_retention
 
-Cleanup = Literal["all", "metadata", "none"]
+CleanupLevel = Literal["all", "metadata", "none"]
 
 
 @dataclass(frozen=True)
-class ExpirePlan(Explained):
+class ExpirePlan(ExplainMixin):
     """What an expiry takes out of a table, and the files it deletes."""
 
     expiry: Expiry
     kept: tuple[int, ...]  # the snapshots that stay
-    left: Left
+    left: UnreachableFiles
 
     @property
     def snapshot_ids(self) -> tuple[int, ...]:
@@ -65,24 +65,24 @@ class ExpirePlan(Explained):
     @property
     def files(self) -> tuple[str, ...]:
         """The files that are deleted, in the order in which they go."""
-        return tuple(path for paths in self.left.reach for path in paths)
+        return tuple(path for paths in self.left.in_deletion_order for path in paths)
 
     def explain(self) -> str:
         """The plan in words."""
         known = len(self.kept) + len(self.snapshot_ids)
-        lines = [f"expire {len(self.snapshot_ids)} of {several(known, 'snapshot')}"]
+        lines = [f"expire {len(self.snapshot_ids)} of {plural(known, 'snapshot')}"]
         lines += [f"  snapshot {i}" for i in self.snapshot_ids]
         lines += [f"  branch or tag {name!r}" for name in self.refs]
         lines += [f"  partition spec {i}" for i in self.expiry.spec_ids]
         lines += [f"  schema {i}" for i in self.expiry.schema_ids]
         lines += [f"delete {files}" for files in self.left.counts]
-        lines += [f"keep {several(len(self.left.outside), 'file')} outside the table"] if self.left.outside else []
+        lines += [f"keep {plural(len(self.left.outside), 'file')} outside the table"] if self.left.outside else []
         lines += [f"{path} is gone already" for path in self.left.missing]
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
-class ExpireResult(Summarised):
+class ExpireResult(SummaryMixin):
     """What an expiry did. Files that could not be deleted are orphans, and told with the reason.
 
     >>> ExpireResult((1, 2), spec_ids=(0,)).summary
@@ -93,7 +93,7 @@ class ExpireResult(Summarised):
     refs: tuple[str, ...] = ()
     spec_ids: tuple[int, ...] = ()
     schema_ids: tuple[int, ...] = ()
-    deleted: Left = field(default_factory=Left)
+    deleted: UnreachableFiles = field(default_factory=UnreachableFiles)
     files_kept: Mapping[str, str] = field(default_factory=dict)  # why each stays that nothing leads to any more
     attempts: int = 0
     seconds: float = 0.0
@@ -109,10 +109,10 @@ class ExpireResult(Summarised):
         if not (self.snapshot_ids or self.refs or self.spec_ids or self.schema_ids):
             return "nothing to expire"
         gone = {"ref": self.refs, "spec": self.spec_ids, "schema": self.schema_ids}
-        counts = (several(len(some), what) for what, some in gone.items() if some)
-        said = [several(len(self.snapshot_ids), "snapshot"), *counts]
+        counts = (plural(len(some), what) for what, some in gone.items() if some)
+        said = [plural(len(self.snapshot_ids), "snapshot"), *counts]
         deleted = self.deleted.counts
-        return f"{listed(said)} expired{f', {listed(deleted)} deleted' if deleted else ''}"
+        return f"{join_with_and(said)} expired{f', {join_with_and(deleted)} deleted' if deleted else ''}"
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
     least: int | None = None
     named: frozenset[int] = frozenset()
     cleans_metadata: bool = False
-    level: Cleanup = "all"
+    level: CleanupLevel = "all"
 
     title = "expiry of snapshots"
 
@@ -154,9 +154,9 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
 
     def cleanup(self, level: str) -> Self:
         """Which files to delete: `all`, only those of `metadata`, or `none`."""
-        if level not in get_args(Cleanup):
-            raise UnknownName("clean-up level", level, get_args(Cleanup))
-        return replace(self, level=cast(Cleanup, level))
+        if level not in get_args(CleanupLevel):
+            raise UnknownName("clean-up level", level, get_args(CleanupLevel))
+        return replace(self, level=cast(CleanupLevel, level))
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
@@ -169,14 +169,18 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
 
     def _plan_expiry(self, context: TableContext) -> ExpirePlan:
         metadata = context.metadata
-        found = retention(metadata, self._rules(context))
-        unused = unused_specs_and_schemas(context.io, metadata, found.kept) if self.cleans_metadata else ((), ())
+        found = decide_retention(metadata, self._retention_rules(context))
+        unused = unused_specs_and_schemas(context.io, metadata, found.retained) if self.cleans_metadata else ((), ())
         expiry = Expiry(found.expired, found.expired_refs, *unused)
-        return ExpirePlan(expiry, found.kept, self._left(context, metadata, fold(metadata, expiry.updates())))
+        return ExpirePlan(
+            expiry,
+            found.retained,
+            self._unreachable_files(context, metadata, apply_updates(metadata, expiry.updates())),
+        )
 
-    def _rules(self, context: TableContext) -> Rules:
+    def _retention_rules(self, context: TableContext) -> RetentionRules:
         now, properties = context.environment.now_ms(), context.properties
-        return Rules(
+        return RetentionRules(
             now_ms=now,
             older_than_ms=now - properties.max_snapshot_age_ms if self.cut_off_ms is None else self.cut_off_ms,
             retain_last=properties.min_snapshots_to_keep if self.least is None else self.least,
@@ -184,11 +188,13 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
             snapshot_ids=self.named,
         )
 
-    def _left(self, context: TableContext, before: TableMetadata, after: TableMetadata) -> Left:
+    def _unreachable_files(
+        self, context: TableContext, before: TableMetadata, after: TableMetadata
+    ) -> UnreachableFiles:
         if self.level == "none":
-            return Left()
-        left = left_by(context.io, before, after, metadata_only=self.level == "metadata")
-        return left.within(_roots(context, before))
+            return UnreachableFiles()
+        left = find_unreachable_files(context.io, before, after, metadata_only=self.level == "metadata")
+        return left.restrict_to(_deletable_locations(context, before))
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -196,20 +202,22 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
         """Take the snapshots out of the metadata, then delete the files that only they led to."""
         tried = [(context.metadata, plan)]
 
-        def change(state: TableContext) -> Change:
+        def change(state: TableContext) -> RequirementsAndUpdates:
             if state is not context:  # a concurrent writer was faster
-                tell(Step("plan"))
+                emit(Step("plan"))
                 tried.append((state.metadata, self._plan_expiry(state)))
-            expiry, is_served = tried[-1][1].expiry, isinstance(state.catalog, RestTables)
-            return expiry.requirements(state.metadata, is_served=is_served), expiry.updates(one_by_one=is_served)
+            expiry, is_served = tried[-1][1].expiry, isinstance(state.catalog, RestCatalogMixin)
+            return expiry.requirements(state.metadata, checked_by_server=is_served), expiry.updates(
+                one_by_one=is_served
+            )
 
-        land(context, change, self.title)
+        commit_updates(context, change, self.title)
         before, landed = tried[-1]
         if not landed.expiry:
-            return _Expired(landed, Left(), {}, len(tried))
+            return _Expired(landed, UnreachableFiles(), {}, len(tried))
         left = self._settled(context, before, landed)
-        tell(Step("delete files", total=len(left), unit="files"))
-        kept = delete_reach(context.io, left.reach, _roots(context, before))
+        emit(Step("delete files", total=len(left), unit="files"))
+        kept = delete_reachable_files(context.io, left.in_deletion_order, _deletable_locations(context, before))
         outside = dict.fromkeys(left.outside, "it lies outside the table")
         return _Expired(landed, left.without(kept), outside | kept, len(tried))
 
@@ -230,11 +238,11 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
             seconds=execution.total_seconds,
         )
 
-    def _settled(self, context: TableContext, before: TableMetadata, plan: ExpirePlan) -> Left:
+    def _settled(self, context: TableContext, before: TableMetadata, plan: ExpirePlan) -> UnreachableFiles:
         """What is left now that the change has landed; snapshots that came meanwhile are looked at too."""
         after = context.refreshed().metadata
         came = after.lazy_snapshots.positions.keys() - set(plan.kept)
-        return self._left(context, before, after) if came else plan.left
+        return self._unreachable_files(context, before, after) if came else plan.left
 
 
 @dataclass(frozen=True)
@@ -242,11 +250,11 @@ class _Expired(PendingCommit):
     """The plan that landed, and what became of the files that only expired snapshots led to."""
 
     plan: ExpirePlan
-    deleted: Left
+    deleted: UnreachableFiles
     files_kept: Mapping[str, str]
     attempts: int
 
 
-def _roots(context: TableContext, metadata: TableMetadata) -> tuple[str, ...]:
+def _deletable_locations(context: TableContext, metadata: TableMetadata) -> tuple[str, ...]:
     """The places files may be deleted in."""
     return roots_of(metadata, context.iceberg.metadata_location)

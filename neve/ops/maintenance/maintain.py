@@ -20,11 +20,11 @@ from typing import Any, Self
 import pyarrow.compute as pc
 
 from neve.commit.outcome import Committed
-from neve.display.format import several
-from neve.display.html import Explained, Summarised
+from neve.display.format import plural
+from neve.display.html import ExplainMixin, SummaryMixin
 from neve.errors import UserError
 from neve.ops.context import TableContext
-from neve.ops.events import Step, tell
+from neve.ops.events import Step, emit
 from neve.ops.maintenance.expire_snapshots import ExpireSnapshots
 from neve.ops.maintenance.remove_dangling_deletes import RemoveDanglingDeletes
 from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
@@ -34,8 +34,8 @@ from neve.ops.verb import Execution, PendingCommit, Verb
 from neve.plan.rewrite_plan import RewritePlan
 from neve.tree.entries import EntryTable
 
-_AFTER_FILES = ("rewrite_manifests", "expire_snapshots")  # a change of files would make manifests worth it again
-_PARTIAL = {"partial-progress.enabled": True}
+_LAST_VERBS = ("rewrite_manifests", "expire_snapshots")  # a change of files would make manifests worth it again
+_PARTIAL_PROGRESS = {"partial-progress.enabled": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenancePlan(Explained):
+class MaintenancePlan(ExplainMixin):
     """What would be done, what pays most first."""
 
     steps: tuple[Proposal, ...] = ()
@@ -81,7 +81,7 @@ class MaintenancePlan(Explained):
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceResult(Summarised):
+class MaintenanceResult(SummaryMixin):
     """What was done: each verb with its result, in order."""
 
     results: tuple[tuple[str, Any], ...] = ()
@@ -92,7 +92,7 @@ class MaintenanceResult(Summarised):
     def summary(self) -> str:
         """What happened, in a few words."""
         done = "; ".join(f"{verb}: {result.summary}" for verb, result in self.results) or "nothing to do"
-        return f"{done}; {several(len(self.not_done), 'step')} beyond the budget" if self.not_done else done
+        return f"{done}; {plural(len(self.not_done), 'step')} beyond the budget" if self.not_done else done
 
 
 @dataclass(frozen=True)
@@ -112,17 +112,17 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
         return replace(self, most_bytes=bytes, most_seconds=seconds)
 
     def _plan(self, context: TableContext) -> MaintenancePlan:
-        found = sorted(_proposals(context), key=lambda p: (p.verb in _AFTER_FILES, -p.pays))
-        return self._within(found)
+        found = sorted(_proposals(context), key=lambda p: (p.verb in _LAST_VERBS, -p.pays))
+        return self._fit_budget(found)
 
     def _write(self, context: TableContext, plan: MaintenancePlan, execution: Execution) -> _FinishedSteps:
         """Run the steps of the plan, as far as the budget goes; each step commits by itself."""
         results: list[tuple[str, Any]] = []
         waiting = list(plan.steps)
-        while waiting and not self._is_late(execution.started):
+        while waiting and not self._is_out_of_time(execution.started):
             step = waiting.pop(0)
-            tell(Step(step.verb, len(results), len(plan.steps), "steps"))
-            results.append((step.verb, self._run(step, execution.started)))
+            emit(Step(step.verb, len(results), len(plan.steps), "steps"))
+            results.append((step.verb, self._execute_step(step, execution.started)))
         return _FinishedSteps(tuple(results), tuple(waiting))
 
     def _result(
@@ -135,7 +135,7 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
     ) -> MaintenanceResult:
         return MaintenanceResult(written.results, (*written.waiting, *plan.left_out), execution.total_seconds)
 
-    def _within(self, found: list[Proposal]) -> MaintenancePlan:
+    def _fit_budget(self, found: list[Proposal]) -> MaintenancePlan:
         """The steps the budget of bytes allows; of a compaction a part may do."""
         if self.most_bytes is None:
             return MaintenancePlan(tuple(found))
@@ -145,7 +145,7 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
                 steps.append(step)
                 room -= step.bytes_read
             elif step.verb in _COMPACTIONS and (part := self._files_within(step.verb, room)):
-                within = f", {several(part, 'file')} of it within the budget"
+                within = f", {plural(part, 'file')} of it within the budget"
                 steps.append(replace(step, bytes_read=room, budgeted=within))
                 room = 0
             else:
@@ -162,7 +162,7 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
             files += len(group.files)
         return files
 
-    def _run(self, step: Proposal, started: float) -> Any:
+    def _execute_step(self, step: Proposal, started: float) -> Any:
         context = self.context.refreshed()
         if step.verb not in _COMPACTIONS:
             return _VERBS[step.verb](context).execute()
@@ -171,9 +171,9 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
             verb = verb.option("max-files-to-rewrite", self._files_within(step.verb, step.bytes_read))
         if self.most_seconds is None:
             return verb.execute()
-        return verb.options(_PARTIAL).until(lambda progress: self._is_late(started)).execute()
+        return verb.options(_PARTIAL_PROGRESS).until(lambda progress: self._is_out_of_time(started)).execute()
 
-    def _is_late(self, started: float) -> bool:
+    def _is_out_of_time(self, started: float) -> bool:
         return self.most_seconds is not None and time.monotonic() - started >= self.most_seconds
 
 
@@ -201,57 +201,57 @@ def _proposals(context: TableContext) -> Iterator[Proposal]:
     """Every step that would change something."""
     if context.metadata.current_snapshot() is None:
         return
-    yield from _of_deletes(context)
-    yield from _of_files(context)
+    yield from _delete_file_proposals(context)
+    yield from _data_file_proposals(context)
     manifests = RewriteManifests(context).plan()
     if any(g.pieces for g in manifests.groups):  # those without live files cost little, and go with the others
         fewer = manifests.manifests - sum(g.pieces for g in manifests.groups)
-        why = f"{several(manifests.manifests, 'manifest')} of {several(manifests.files, 'file')}"
+        why = f"{plural(manifests.manifests, 'manifest')} of {plural(manifests.files, 'file')}"
         yield Proposal("rewrite_manifests", why, max(fewer, 0), sum(g.bytes for g in manifests.groups))
     if context.may_delete_files:
         expiry = ExpireSnapshots(context).plan()
         if expiry.snapshot_ids or expiry.refs:
-            refs = f"{several(len(expiry.refs), 'old reference')}, " if expiry.refs else ""
-            files = several(len(expiry.files), "file")
-            why = f"{refs}{several(len(expiry.snapshot_ids), 'old snapshot')}, {files} only they lead to"
+            refs = f"{plural(len(expiry.refs), 'old reference')}, " if expiry.refs else ""
+            files = plural(len(expiry.files), "file")
+            why = f"{refs}{plural(len(expiry.snapshot_ids), 'old snapshot')}, {files} only they lead to"
             yield Proposal("expire_snapshots", why, 0, 1)
 
 
-def _of_deletes(context: TableContext) -> Iterator[Proposal]:
+def _delete_file_proposals(context: TableContext) -> Iterator[Proposal]:
     deletes = _VERBS["rewrite_position_deletes"](context).plan()
     if not deletes.is_empty:
         read = deletes.scan.files if len(deletes.equality_deletes) else deletes.scan.files.take([])
         needed = int(pc.sum(read["file_size_in_bytes"]).as_py() or 0)
-        why = f"{several(len(deletes.replaced), 'delete file')} about {several(len(deletes.scan.files), 'data file')}"
+        why = f"{plural(len(deletes.replaced), 'delete file')} about {plural(len(deletes.scan.files), 'data file')}"
         yield Proposal("rewrite_position_deletes", why, len(deletes.replaced), deletes.bytes + needed)
     dangling = RemoveDanglingDeletes(context).plan()
     if len(dangling.deletes):
-        why = f"{several(len(dangling.deletes), 'delete file')} for nothing"
+        why = f"{plural(len(dangling.deletes), 'delete file')} for nothing"
         yield Proposal("remove_dangling_deletes", why, len(dangling.deletes), 1)
 
 
-def _of_files(context: TableContext) -> Iterator[Proposal]:
+def _data_file_proposals(context: TableContext) -> Iterator[Proposal]:
     small = RewriteDataFiles(context).plan()
     if not small.is_empty:
         yield Proposal("rewrite_data_files", _said(small), _saved(small), small.bytes)
     if len(context.specs.by_id) > 1:
-        old = _files_of(RewriteDataFiles(context).upgrade_spec().plan(), context)
-        taken = pc.is_in(old["file_path"], value_set=_files_of(small, context)["file_path"].combine_chunks())
+        old = _all_files(RewriteDataFiles(context).upgrade_spec().plan(), context)
+        taken = pc.is_in(old["file_path"], value_set=_all_files(small, context)["file_path"].combine_chunks())
         rest = old.filter(pc.invert(taken))  # a compaction brings what it takes to the current spec too
         if len(rest):
             size = int(pc.sum(rest["file_size_in_bytes"]).as_py() or 0)
-            why = f"{several(len(rest), 'file')}, {several(size, 'byte')}, under old specs"
+            why = f"{plural(len(rest), 'file')}, {plural(size, 'byte')}, under old specs"
             yield Proposal("upgrade_spec", why, 0, size)
 
 
-def _files_of(plan: RewritePlan, context: TableContext) -> EntryTable:
+def _all_files(plan: RewritePlan, context: TableContext) -> EntryTable:
     """All files of a plan."""
     return EntryTable.concat([g.files for g in plan.groups], context.specs)
 
 
 def _said(plan: RewritePlan) -> str:
     made = sum(g.output_files for g in plan.groups)
-    return f"{several(plan.files, 'file')}, {several(plan.bytes, 'byte')}, to about {made}"
+    return f"{plural(plan.files, 'file')}, {plural(plan.bytes, 'byte')}, to about {made}"
 
 
 def _saved(plan: RewritePlan) -> int:

@@ -15,21 +15,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from neve.commit.actions import Removed, RewriteFiles
+from neve.commit.actions import RemovedFiles, RewriteFiles
 from neve.commit.outcome import Committed
-from neve.commit.summary import Tally
-from neve.display.format import several
-from neve.display.html import Summarised
+from neve.commit.summary import FileCounts
+from neve.display.format import plural
+from neve.display.html import SummaryMixin
 from neve.ops.context import TableContext
 from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
-from neve.plan.delete_files import DanglingPlan, dangling
+from neve.plan.delete_files import DanglingPlan, dangling_deletes
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest
 from neve.tree.read import manifests_of, read_entries
 
 
 @dataclass(frozen=True, slots=True)
-class DanglingResult(Summarised):
+class DanglingResult(SummaryMixin):
     """Which delete files were removed. No snapshot is made when there were none."""
 
     snapshot_id: int | None = None
@@ -45,7 +45,7 @@ class DanglingResult(Summarised):
     def summary(self) -> str:
         """What happened, in a few words."""
         removed = self.delete_files_removed
-        return f"{several(removed, 'delete file')} removed" if removed else "nothing to remove"
+        return f"{plural(removed, 'delete file')} removed" if removed else "nothing to remove"
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,22 @@ class RemoveDanglingDeletes(SnapshotVerb[DanglingPlan, DanglingResult]):
     def _plan(self, context: TableContext) -> DanglingPlan:
         head = context.head(self.target_branch)
         manifests = [m for m in manifests_of(context.io, context.metadata, head) if m.may_hold_live_files]
-        deletes = _read(context, manifests, True, DETAIL.names)
+        deletes = _read_live_entries(context, manifests, True, DETAIL.names)
         head_id = None if head is None else head.snapshot_id
         if not len(deletes):
             return DanglingPlan(head_id, deletes)
         statistics = STATISTICS if len(deletes.of_content(Content.EQUALITY_DELETES)) else ()
-        data = _read(context, manifests, False, statistics)
-        return DanglingPlan(head_id, dangling(data, deletes), len(deletes))
+        data = _read_live_entries(context, manifests, False, statistics)
+        return DanglingPlan(head_id, dangling_deletes(data, deletes), len(deletes))
 
     def _write(self, context: TableContext, plan: DanglingPlan, execution: Execution) -> PendingCommit:
         """Write nothing: the commit takes the delete files out of the table. They are deleted by a later expiry."""
         if not len(plan.deletes):
             return PendingCommit()
         action = RewriteFiles(
-            removed_deletes=Removed(plan.deletes), start_snapshot_id=plan.snapshot_id, covers=frozenset()
+            removed_deletes=RemovedFiles(plan.deletes),
+            start_snapshot_id=plan.snapshot_id,
+            covered_data_files=frozenset(),
         )
         return PendingCommit(action=action)
 
@@ -84,7 +86,7 @@ class RemoveDanglingDeletes(SnapshotVerb[DanglingPlan, DanglingResult]):
     ) -> DanglingResult:
         if committed.snapshot_id is None:
             return DanglingResult(reruns=execution.reruns)
-        tally = Tally.of(plan.deletes)
+        tally = FileCounts.of(plan.deletes)
         return DanglingResult(
             snapshot_id=committed.snapshot_id,
             delete_files_removed=tally.delete_files,
@@ -97,6 +99,8 @@ class RemoveDanglingDeletes(SnapshotVerb[DanglingPlan, DanglingResult]):
         )
 
 
-def _read(context: TableContext, manifests: Sequence[Manifest], is_deletes: bool, detail: Sequence[str]) -> EntryTable:
+def _read_live_entries(
+    context: TableContext, manifests: Sequence[Manifest], is_deletes: bool, detail: Sequence[str]
+) -> EntryTable:
     chosen = [m for m in manifests if m.is_deletes == is_deletes]
     return read_entries(context.io, chosen, context.specs, detail=detail, live_only=True)

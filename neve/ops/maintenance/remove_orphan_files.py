@@ -36,46 +36,48 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from neve.catalog.metadata_files import read_metadata
-from neve.commit.cleanup import Prefixes, delete_orphans, hidden, sort_out
+from neve.commit.cleanup import Prefixes, delete_orphans, find_orphans, is_hidden_file
 from neve.commit.outcome import Committed
-from neve.commit.reachable_files import reachable, roots_of
-from neve.display.format import several
-from neve.display.html import Explained, Summarised
+from neve.commit.reachable_files import find_reachable_files, roots_of
+from neve.display.format import plural
+from neve.display.html import ExplainMixin, SummaryMixin
 from neve.errors import CorruptFile, MissingFile, UnknownName, UserError
 from neve.io.files import read_range
-from neve.io.listing import listing
-from neve.io.parallel import in_threads, readers
-from neve.io.paths import canonical, canonical_all, has_folders, inside, inside_all
+from neve.io.listing import list_files
+from neve.io.parallel import map_in_threads, reader_count
+from neve.io.paths import canonical_path, canonical_path_all, has_folders, is_inside, is_inside_all
 from neve.ops.context import TableContext
-from neve.ops.events import Step, tell
+from neve.ops.events import Step, emit
 from neve.ops.results import milliseconds
 from neve.ops.verb import Execution, PendingCommit, Verb
 
-_HEAD = 4 << 10
-_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]*)"')
+_HEAD_BYTES = 4 << 10
+_UUID_PATTERN = re.compile(rb'"table-uuid"\s*:\s*"([^"]*)"')
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-def metadata_of_another(io: FileIO, stored: pa.Table, own: UUID) -> str | None:
+def find_metadata_of_other_table(io: FileIO, stored: pa.Table, own: UUID) -> str | None:
     """The first of some metadata files, by path and size, that is of another table with snapshots; None without one."""
     files = stored.sort_by("path").select(["path", "size"]).to_pylist()
-    threads = readers(io, (f["path"] for f in files), len(files) * _HEAD)
-    told = in_threads(lambda f: _told_id(io, f["path"], f["size"]), files, threads)
+    threads = reader_count(io, (f["path"] for f in files), len(files) * _HEAD_BYTES)
+    told = map_in_threads(lambda f: _read_table_uuid(io, f["path"], f["size"]), files, threads)
     others = (f["path"] for f, id_ in zip(files, told, strict=True) if id_ not in (None, str(own)))
-    return next((path for path in others if _leads_somewhere(io, path)), None)
+    return next((path for path in others if _has_snapshots(io, path)), None)
 
 
-def _told_id(io: FileIO, path: str, size: int) -> str | None:
+def _read_table_uuid(io: FileIO, path: str, size: int) -> str | None:
     """The id that a metadata file begins with; None where it says none, as the first ones of version 1 do."""
     try:
-        head = read_range(io, path, 0, min(size, _HEAD))
-        found = _UUID.search(zlib.decompressobj(wbits=31).decompress(head, _HEAD) if head[:2] == _GZIP_MAGIC else head)
+        head = read_range(io, path, 0, min(size, _HEAD_BYTES))
+        found = _UUID_PATTERN.search(
+            zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES) if head[:2] == _GZIP_MAGIC else head
+        )
     except (MissingFile, CorruptFile, zlib.error):  # gone meanwhile, or not finished
         return None
     return found[1].decode(errors="replace").lower() if found else None
 
 
-def _leads_somewhere(io: FileIO, path: str) -> bool:
+def _has_snapshots(io: FileIO, path: str) -> bool:
     try:
         return bool(read_metadata(io, path).snapshots)
     except (MissingFile, CorruptFile):
@@ -84,16 +86,16 @@ def _leads_somewhere(io: FileIO, path: str) -> bool:
 
 MismatchMode = Literal["error", "ignore", "delete"]
 
-_HOUR = 60 * 60 * 1000
-_GRACE_MS, _LEAST_GRACE_MS = 72 * _HOUR, 24 * _HOUR
-_HINT = "/version-hint.text"
-_METADATA_NAME = r"/[^/]*\.metadata\.json(\.gz)?$"
-_METADATA = f"/metadata{_METADATA_NAME}"
-_SHOWN = 5
+_HOUR_MS = 60 * 60 * 1000
+_GRACE_MS, _MIN_GRACE_MS = 72 * _HOUR_MS, 24 * _HOUR_MS
+_VERSION_HINT = "/version-hint.text"
+_METADATA_NAME_PATTERN = r"/[^/]*\.metadata\.json(\.gz)?$"
+_METADATA_PATH_PATTERN = f"/metadata{_METADATA_NAME_PATTERN}"
+_MAX_PATHS_SHOWN = 5
 
 
 @dataclass(frozen=True)
-class OrphanPlan(Explained):
+class OrphanPlan(ExplainMixin):
     """The orphans in a place, and why other files that nothing leads to are left alone."""
 
     location: str
@@ -117,18 +119,18 @@ class OrphanPlan(Explained):
     def explain(self) -> str:
         """The plan in words, with every path."""
         lines = [
-            f"{several(len(self.orphans), 'orphan')} of {several(self.bytes, 'byte')} among "
-            f"{several(self.files_listed, 'file')} in {self.location}"
+            f"{plural(len(self.orphans), 'orphan')} of {plural(self.bytes, 'byte')} among "
+            f"{plural(self.files_listed, 'file')} in {self.location}"
         ]
         lines += [f"  {path}" for path in self.files]
-        lines += [f"leave {several(self.files_young, 'file')}, too young"] if self.files_young else []
+        lines += [f"leave {plural(self.files_young, 'file')}, too young"] if self.files_young else []
         lines += [f"leave {path}: the table has this path elsewhere" for path in self.mismatched]
         lines += [f"leave {place}: another table lies there" for place in self.other_tables]
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
-class OrphanResult(Summarised):
+class OrphanResult(SummaryMixin):
     """Which orphans were found, and whether they are gone."""
 
     orphans: tuple[str, ...] = ()
@@ -146,7 +148,7 @@ class OrphanResult(Summarised):
     def summary(self) -> str:
         """What happened, in a few words."""
         done = "none deleted: dry run" if self.dry_run else f"{self.files_deleted} deleted"
-        return f"{several(len(self.orphans), 'orphan')} found, {done}"
+        return f"{plural(len(self.orphans), 'orphan')} found, {done}"
 
 
 @dataclass(frozen=True)
@@ -185,11 +187,13 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
 
     def equal_schemes(self, same: Mapping[str, str]) -> Self:
         """Schemes that mean the same: `{"hdfs,viewfs": "hdfs"}`. s3, s3a and s3n do anyway."""
-        return replace(self, same_schemes={**self.same_schemes, **_texts(same, "equal_schemes")})
+        return replace(self, same_schemes={**self.same_schemes, **_check_text_mapping(same, "equal_schemes")})
 
     def equal_authorities(self, same: Mapping[str, str]) -> Self:
         """Authorities that mean the same: `{"namenode1,namenode2": "cluster"}`."""
-        return replace(self, same_authorities={**self.same_authorities, **_texts(same, "equal_authorities")})
+        return replace(
+            self, same_authorities={**self.same_authorities, **_check_text_mapping(same, "equal_authorities")}
+        )
 
     def prefix_mismatch_mode(self, mode: str) -> Self:
         """What becomes of a file whose path the table has below another scheme or authority.
@@ -205,18 +209,18 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
     def _plan(self, context: TableContext) -> OrphanPlan:
         context.refuse_to_delete_files("remove orphan files of")
         cut_off, location = self._cut_off(context), self._location(context)
-        tell(Step("list the folder"))
-        stored = listing(context.io, location)
-        tell(Step("read the metadata", total=len(stored), unit="files"))
+        emit(Step("list the folder"))
+        stored = list_files(context.io, location)
+        emit(Step("read the metadata", total=len(stored), unit="files"))
         context = context.refreshed()  # after the listing: what was listed and committed since is in use
-        known = _known(context)
+        known = _reachable_paths(context)
         _refuse_elsewhere(context, location, known)
-        own = _tables_in(known) | {canonical(root).rstrip("/") for root in _roots(context)}
+        own = _table_folders_in(known) | {canonical_path(root).rstrip("/") for root in _write_locations(context)}
         _refuse_inside_others(context, location, own)
         self._refuse_shared(context, stored, location, known)
-        others = _others_in(stored["path"], own)
-        ours = stored.filter(pc.invert(_left_alone(stored["path"], location, others, context)))
-        unknown, mismatched = self._sorted(ours, known)
+        others = _other_tables_in(stored["path"], own)
+        ours = stored.filter(pc.invert(_protected_mask(stored["path"], location, others, context)))
+        unknown, mismatched = self._split_orphans(ours, known)
         # A file whose age is not known counts as young.
         is_old = pc.less(unknown["modified_ms"], cut_off).fill_null(False)
         found = unknown.filter(is_old).sort_by("path")
@@ -226,7 +230,7 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
     def _cut_off(self, context: TableContext) -> int:
         now = context.environment.now_ms()
         cut_off = now - _GRACE_MS if self.cut_off_ms is None else self.cut_off_ms
-        if cut_off > now - _LEAST_GRACE_MS and not self.may_be_young:
+        if cut_off > now - _MIN_GRACE_MS and not self.may_be_young:
             raise UserError(
                 "Cannot remove files younger than 24 hours: a running job may be about to commit them. Give an earlier "
                 "older_than, or say allow_young() when nobody writes to the table."
@@ -236,26 +240,26 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
     def _location(self, context: TableContext) -> str:
         """Where to look; never above the table."""
         own = context.metadata.location.rstrip("/")
-        if self.place is not None and inside(own, self.place):
+        if self.place is not None and is_inside(own, self.place):
             raise UserError(
                 f"Cannot remove orphan files in {self.place}: table {context.name} lies in {own} below it, beside "
                 "others. Give a place inside the table."
             )
-        if self.place is None and own not in {root.rstrip("/") for root in _roots(context)}:
+        if self.place is None and own not in {root.rstrip("/") for root in _write_locations(context)}:
             raise UserError(
                 f"Cannot remove orphan files of table {context.name}: its metadata says that it lies in {own}, which "
                 f"is not around its metadata file {context.iceberg.metadata_location}. Give a place inside the table."
             )
         return own if self.place is None else self.place
 
-    def _refuse_shared(self, context: TableContext, stored: pa.Table, location: str, known: pa.Array) -> None:
+    def _refuse_shared(self, context: TableContext, stored: pa.Table, location: str, reachable_paths: pa.Array) -> None:
         """Refuse a table whose folder of metadata is another's too."""
         folder = context.iceberg.metadata_location.rpartition("/")[0]
-        there = stored if inside(folder, location) else listing(context.io, folder)
-        folders = pc.replace_substring_regex(canonical_all(there["path"]), _METADATA_NAME, "")
-        there = there.filter(pc.equal(folders, canonical(folder)))
-        unknown = there.filter(sort_out(there["path"], known, self._prefixes).orphans)
-        if path := metadata_of_another(context.io, unknown, context.metadata.table_uuid):
+        there = stored if is_inside(folder, location) else list_files(context.io, folder)
+        folders = pc.replace_substring_regex(canonical_path_all(there["path"]), _METADATA_NAME_PATTERN, "")
+        there = there.filter(pc.equal(folders, canonical_path(folder)))
+        unknown = there.filter(find_orphans(there["path"], reachable_paths, self._prefixes).orphans)
+        if path := find_metadata_of_other_table(context.io, unknown, context.metadata.table_uuid):
             raise UserError(
                 f"Cannot remove orphan files of table {context.name}: {path} is the metadata of another table, whose "
                 "files would be taken for orphans. If that table is gone, delete its metadata files first."
@@ -265,12 +269,12 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
     def _prefixes(self) -> Prefixes:
         return Prefixes.of(self.same_schemes, self.same_authorities)
 
-    def _sorted(self, stored: pa.Table, known: pa.Array) -> tuple[pa.Table, tuple[str, ...]]:
+    def _split_orphans(self, stored: pa.Table, known: pa.Array) -> tuple[pa.Table, tuple[str, ...]]:
         """The files that nothing leads to, and those of which it cannot be told."""
-        found = sort_out(stored["path"], known, self._prefixes)
+        found = find_orphans(stored["path"], known, self._prefixes)
         mismatched = tuple(sorted(stored["path"].filter(found.mismatches).to_pylist()))
         if mismatched and self.mode == "error":
-            raise _mismatch(mismatched)
+            raise _mismatch_error(mismatched)
         if self.mode == "delete":
             return stored.filter(pc.or_(found.orphans, found.mismatches)), ()
         return stored.filter(found.orphans), mismatched
@@ -282,14 +286,14 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
         if self.is_dry:
             return _DeletedOrphans(plan.orphans, {})
         orphans = self._still_orphans(plan, context.refreshed())
-        tell(Step("delete files", total=len(orphans), unit="files"))
+        emit(Step("delete files", total=len(orphans), unit="files"))
         return _DeletedOrphans(orphans, delete_orphans(context.io, orphans["path"].to_pylist(), plan.location))
 
     def _still_orphans(self, plan: OrphanPlan, now: TableContext) -> pa.Table:
         """The files of the plan that are orphans still: a slow job may have committed an old file meanwhile."""
         if not len(plan.orphans) or now.iceberg.metadata_location == plan.metadata_location:
             return plan.orphans
-        return self._sorted(plan.orphans, _known(now))[0]
+        return self._split_orphans(plan.orphans, _reachable_paths(now))[0]
 
     def _result(
         self,
@@ -316,33 +320,37 @@ class _DeletedOrphans(PendingCommit):
     files_kept: Mapping[str, str]
 
 
-def _texts(given: Any, name: str) -> dict[str, str]:
-    if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
+def _check_text_mapping(mapping: Any, name: str) -> dict[str, str]:
+    if not isinstance(mapping, Mapping) or not all(isinstance(text, str) for pair in mapping.items() for text in pair):
         raise UserError(f"Give {name} as texts by texts, such as {{'a,b': 'a'}}.")
-    return dict(given)
+    return dict(mapping)
 
 
-def _known(context: TableContext) -> pa.Array:
+def _reachable_paths(context: TableContext) -> pa.Array:
     """The paths of all files the table leads to."""
-    reach = reachable(context.io, context.metadata, context.iceberg.metadata_location, live_only=True)
+    reach = find_reachable_files(context.io, context.metadata, context.iceberg.metadata_location, live_only=True)
     return pa.array([path for paths in reach for path in paths], pa.string())
 
 
-def _roots(context: TableContext) -> tuple[str, ...]:
+def _write_locations(context: TableContext) -> tuple[str, ...]:
     """The places the table writes to."""
     return roots_of(context.metadata, context.iceberg.metadata_location)
 
 
 def _refuse_elsewhere(context: TableContext, location: str, known: pa.Array) -> None:
     """Refuse a place that is not the table's: everything in it would be an orphan."""
-    own = [canonical(root).rstrip("/") for root in _roots(context)]
-    if canonical(location) not in own and not inside(location, *own) and not _any(inside_all(known, [location])):
+    own = [canonical_path(root).rstrip("/") for root in _write_locations(context)]
+    if (
+        canonical_path(location) not in own
+        and not is_inside(location, *own)
+        and not _any(is_inside_all(known, [location]))
+    ):
         raise UserError(f"Cannot remove orphan files in {location}: table {context.name} has no file there.")
 
 
-def _left_alone(paths: Any, location: str, others: Iterable[str], context: TableContext) -> Any:
+def _protected_mask(paths: Any, location: str, others: Iterable[str], context: TableContext) -> Any:
     names = {f.name for spec in context.metadata.partition_specs for f in spec.fields}
-    mask = pc.or_(hidden(paths, location, names), pc.ends_with(paths, _HINT))
+    mask = pc.or_(is_hidden_file(paths, location, names), pc.ends_with(paths, _VERSION_HINT))
     for place in others:
         mask = pc.or_(mask, pc.starts_with(paths, f"{place}/"))
     return mask
@@ -350,29 +358,31 @@ def _left_alone(paths: Any, location: str, others: Iterable[str], context: Table
 
 def _refuse_inside_others(context: TableContext, location: str, ours: set[str]) -> None:
     """Refuse a place below the folder of another table."""
-    if canonical(location).rstrip("/") == canonical(context.metadata.location).rstrip("/"):
+    if canonical_path(location).rstrip("/") == canonical_path(context.metadata.location).rstrip("/"):
         return  # its own, whatever lies around it
     folder = location.rpartition("/")[0]
-    while canonical(folder).rstrip("/") not in ours and has_folders(folder):
-        if folder in _others_in(listing(context.io, f"{folder}/metadata")["path"], ours):
+    while canonical_path(folder).rstrip("/") not in ours and has_folders(folder):
+        if folder in _other_tables_in(list_files(context.io, f"{folder}/metadata")["path"], ours):
             raise UserError(f"Cannot remove orphan files in {location}: another table lies in {folder}.")
         folder = folder.rpartition("/")[0]
 
 
-def _others_in(paths: Any, ours: set[str]) -> tuple[str, ...]:
+def _other_tables_in(paths: Any, ours: set[str]) -> tuple[str, ...]:
     """Folders in which other tables lie: they have a metadata folder of their own."""
-    return tuple(sorted(place for place in _tables_in(paths, as_is=True) if canonical(place) not in ours))
+    return tuple(sorted(place for place in _table_folders_in(paths, as_is=True) if canonical_path(place) not in ours))
 
 
-def _tables_in(paths: Any, as_is: bool = False) -> set[str]:
+def _table_folders_in(paths: Any, as_is: bool = False) -> set[str]:
     """The folders above the metadata files among some paths."""
-    metadata = paths.filter(pc.match_substring_regex(paths, _METADATA))
-    spelt = metadata if as_is else canonical_all(metadata)
+    metadata = paths.filter(pc.match_substring_regex(paths, _METADATA_PATH_PATTERN))
+    spelt = metadata if as_is else canonical_path_all(metadata)
     return {path.rsplit("/", 2)[0] for path in spelt.to_pylist()}
 
 
-def _mismatch(paths: tuple[str, ...]) -> UserError:
-    shown = ", ".join(paths[:_SHOWN]) + (f", … ({several(len(paths), 'file')})" if len(paths) > _SHOWN else "")
+def _mismatch_error(paths: tuple[str, ...]) -> UserError:
+    shown = ", ".join(paths[:_MAX_PATHS_SHOWN]) + (
+        f", … ({plural(len(paths), 'file')})" if len(paths) > _MAX_PATHS_SHOWN else ""
+    )
     return UserError(
         f"Cannot tell whether files are orphans: the table has the same paths below another scheme or authority: "
         f"{shown}. Say which mean the same with equal_schemes or equal_authorities, or choose a prefix_mismatch_mode."

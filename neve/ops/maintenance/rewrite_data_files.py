@@ -30,8 +30,8 @@ from neve.commit.outcome import Committed
 from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.ops.events import Progress
-from neve.ops.maintenance.rewrite_run import CompactionOutcome, RewriteOrders, RewriteRun
-from neve.ops.maintenance.row_order import Arrangement, RowOrder
+from neve.ops.maintenance.rewrite_run import CompactionOutcome, RewriteRun, RewriteSettings
+from neve.ops.maintenance.row_order import RequestedOrder, RowOrder
 from neve.ops.results import RewriteResult
 from neve.ops.verb import Execution, SnapshotVerb
 from neve.plan.metrics_filter import STATISTICS
@@ -39,10 +39,10 @@ from neve.plan.partition_filter import PartitionFilter
 from neve.plan.rewrite import plan_rewrite
 from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.rewrite_plan import RewritePlan, RewritePlanningResult, SpecMode, Unopened
-from neve.plan.scan import prune_manifests, statistics_matter
+from neve.plan.scan import needs_statistics, prune_manifests
 from neve.predicate import Predicate, parse
 from neve.tree.entries import DETAIL, EntryTable, Manifest
-from neve.tree.read import Choice, manifests_of, read_entries
+from neve.tree.read import EntryPredicate, manifests_of, read_entries
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
     is_case_sensitive: bool = True
     told: Callable[[Progress], None] = lambda progress: None
     is_enough: Callable[[Progress], bool] = lambda progress: False
-    arrangement: Arrangement | None = None  # None: rows stay in the order they are found in
+    arrangement: RequestedOrder | None = None  # None: rows stay in the order they are found in
     verifies: bool = False
 
     title = "compaction"
@@ -91,13 +91,13 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
     def sort(self, *terms: str) -> Self:
         """Sort the rows of each group, by `ts`, `id DESC NULLS LAST` or `bucket(16, id)`; by the table's order unless
         said otherwise."""
-        return self._arranged(Arrangement(terms))
+        return self._with_order(RequestedOrder(terms))
 
     def zorder(self, *columns: str) -> Self:
         """Bring rows together that are near in several columns at once."""
         if not columns:
             raise UserError("Z-order needs columns: name those that queries filter by, as in .zorder('x', 'y').")
-        return self._arranged(Arrangement(columns, is_zorder=True))
+        return self._with_order(RequestedOrder(columns, is_zorder=True))
 
     def verify_rows(self, value: bool = True) -> Self:
         """Count and sum up the rows of every group before and after, and commit only where they are the same."""
@@ -115,7 +115,7 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
         """Stop after the commit when this says so; with partial progress there are several."""
         return replace(self, is_enough=is_enough)
 
-    def _arranged(self, arrangement: Arrangement) -> Self:
+    def _with_order(self, arrangement: RequestedOrder) -> Self:
         if self.arrangement is not None:
             raise UserError(f"Choose one strategy: {self.arrangement} was chosen before {arrangement}.")
         return replace(self, arrangement=arrangement)
@@ -137,17 +137,17 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
 
     def _plan(self, context: TableContext, only: Container[str] | None = None) -> RewritePlanningResult:
         """The plan of all data files, or only of those at some paths."""
-        self._order(context)  # what it would be refused for is told before there is anything to rewrite
+        self._row_order(context)  # what it would be refused for is told before there is anything to rewrite
         options = self._options(context)
         head = context.head(self.target_branch)
-        condition = self._condition(context)
+        condition = self._parse_condition(context)
         filter_ = self._filter(context, condition)
         manifests = [m for m in manifests_of(context.io, context.metadata, head) if m.may_hold_live_files]
         opened = prune_manifests(manifests, filter_)
-        deletes = _read(context, [m for m in opened if m.is_deletes], DETAIL.names)
-        statistics = STATISTICS if statistics_matter(filter_, deletes) else ()
+        deletes = _read_live_entries(context, [m for m in opened if m.is_deletes], DETAIL.names)
+        statistics = STATISTICS if needs_statistics(filter_, deletes) else ()
         choice = None if filter_.keeps_everything else lambda entries: filter_.judge(entries).keep
-        data = _read(context, [m for m in opened if not m.is_deletes], statistics, choice)
+        data = _read_live_entries(context, [m for m in opened if not m.is_deletes], statistics, choice)
         return plan_rewrite(
             data if only is None else data.filter(pa.array([path in only for path in data["file_path"].to_pylist()])),
             deletes,
@@ -156,8 +156,8 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
             partitions=filter_,
             spec_mode=self.spec_mode,
             snapshot_id=None if head is None else head.snapshot_id,
-            unopened=_unopened(context, manifests, opened),
-            judged_in_part=None if condition.exact else condition.text,
+            unopened=_unopened_manifests(context, manifests, opened),
+            judged_in_part=None if condition.is_exact else condition.text,
         )
 
     def _options(self, context: TableContext) -> RewriteOptions:
@@ -169,10 +169,10 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
             raise UserError("Choose one of keep_spec() and output-spec-id: they contradict each other.")
         return options
 
-    def _condition(self, context: TableContext) -> Predicate:
+    def _parse_condition(self, context: TableContext) -> Predicate:
         schema, zone = context.metadata.schema(), context.time_zone()
         found = parse(self.condition, schema, case_sensitive=self.is_case_sensitive, time_zone=zone)
-        if self.is_strict and not found.exact:
+        if self.is_strict and not found.is_exact:
             raise UserError(
                 f"Condition {found.text!r} cannot be judged in full: only comparisons of columns with constants choose "
                 "files. Without strict mode, files it may be true in are included."
@@ -187,8 +187,8 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
 
     def _write(self, context: TableContext, planned: RewritePlanningResult, execution: Execution) -> CompactionOutcome:
         """Rewrite the groups of the plan and commit them in batches."""
-        order = self._order(context)
-        orders = RewriteOrders(self.target_branch, self.properties, self.told, order, self.verifies, self.is_enough)
+        order = self._row_order(context)
+        orders = RewriteSettings(self.target_branch, self.properties, self.told, order, self.verifies, self.is_enough)
         return RewriteRun(context, self._plan, orders, execution).run(planned)
 
     def _result(
@@ -201,18 +201,23 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
     ) -> RewriteResult:
         return replace(written.result, filter_stats=planned.filter_stats, seconds=execution.total_seconds)
 
-    def _order(self, context: TableContext) -> RowOrder | None:
-        return None if self.arrangement is None else self.arrangement.order(context, self._options(context))
+    def _row_order(self, context: TableContext) -> RowOrder | None:
+        return None if self.arrangement is None else self.arrangement.resolve(context, self._options(context))
 
 
-def _read(
-    context: TableContext, manifests: Sequence[Manifest], detail: Sequence[str] = (), choice: Choice | None = None
+def _read_live_entries(
+    context: TableContext,
+    manifests: Sequence[Manifest],
+    detail: Sequence[str] = (),
+    choice: EntryPredicate | None = None,
 ) -> EntryTable:
     """The live files of manifests, with details of those that are chosen."""
     return read_entries(context.io, manifests, context.specs, detail=detail, detail_where=choice, live_only=True)
 
 
-def _unopened(context: TableContext, manifests: Sequence[Manifest], opened: Sequence[Manifest]) -> Unopened | None:
+def _unopened_manifests(
+    context: TableContext, manifests: Sequence[Manifest], opened: Sequence[Manifest]
+) -> Unopened | None:
     """The manifests of data files that were left closed."""
     paths = {m.path for m in opened}
     closed = [m for m in manifests if not m.is_deletes and m.path not in paths]
@@ -221,4 +226,4 @@ def _unopened(context: TableContext, manifests: Sequence[Manifest], opened: Sequ
     counts = [(m.added_files, m.existing_files) for m in closed]
     known = [added + existing for added, existing in counts if added is not None and existing is not None]
     files = sum(known) if len(known) == len(closed) else None
-    return Unopened(len(closed), files, partial(_read, context, closed))
+    return Unopened(len(closed), files, partial(_read_live_entries, context, closed))

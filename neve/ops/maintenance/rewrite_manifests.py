@@ -23,18 +23,18 @@ from typing import Self
 
 from neve.commit.actions import RewriteManifests as Replacement
 from neve.commit.outcome import Committed
-from neve.display.format import several
-from neve.display.html import Summarised
+from neve.display.format import plural
+from neve.display.html import SummaryMixin
 from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
-from neve.plan.manifests import ManifestPlan, plan_manifests, regrouped
+from neve.plan.manifests import ManifestPlan, plan_manifests, regroup_entries
 from neve.tree.entries import DETAIL, EntryTable
 from neve.tree.read import manifests_of, read_entries, with_detail
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteManifestsResult(Summarised):
+class RewriteManifestsResult(SummaryMixin):
     """What a rewrite of manifests did. No snapshot is made when there was nothing to do."""
 
     snapshot_id: int | None = None
@@ -51,8 +51,8 @@ class RewriteManifestsResult(Summarised):
         """What happened, in a few words."""
         if self.snapshot_id is None:
             return "nothing to rewrite"
-        manifests = several(self.manifests_rewritten, "manifest")
-        return f"{manifests} with {several(self.files, 'file')} rewritten to {self.manifests_added}"
+        manifests = plural(self.manifests_rewritten, "manifest")
+        return f"{manifests} with {plural(self.files, 'file')} rewritten to {self.manifests_added}"
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class RewriteManifests(SnapshotVerb[ManifestPlan, RewriteManifestsResult]):
         with execution.phase("read manifests"):
             for group in plan.groups:
                 detailed = with_detail(context.io, group.entries, group.manifests, DETAIL.names)
-                groups += regrouped(group, detailed, self.fields)
+                groups += regroup_entries(group, detailed, self.fields)
         removed = frozenset(m.path for g in plan.groups for m in g.manifests)
         return PendingCommit(action=Replacement(removed, tuple(groups)))
 

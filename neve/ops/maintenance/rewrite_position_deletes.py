@@ -23,13 +23,13 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 from pyspark.sql import functions as F  # noqa: N812
 
-from neve.commit.actions import Removed, RewriteFiles
+from neve.commit.actions import RemovedFiles, RewriteFiles
 from neve.commit.outcome import Committed
-from neve.display.html import Summarised
+from neve.display.html import SummaryMixin
 from neve.errors import CorruptFile, UnknownName, UnsupportedFeature, UserError
 from neve.io.deletion_vectors import PositionSet
 from neve.ops.context import TableContext
-from neve.ops.rows.changed_files import Touched, folded
+from neve.ops.rows.changed_files import TouchedFiles, merge_with_existing_deletes
 from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
 from neve.plan.delete_files import DeletesPlan, plan_delete_rewrite
 from neve.plan.metrics_filter import STATISTICS
@@ -37,19 +37,19 @@ from neve.plan.partition_filter import PartitionFilter
 from neve.plan.rewrite_options import OPTIONS, RewriteOptions
 from neve.plan.scan import ScanPlan
 from neve.predicate import parse
-from neve.run.change_tally import CLAUSE, FILE, POSITION, Effects
+from neve.run.change_tally import CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, Effects
 from neve.run.read.metadata_columns import ORDINAL
 from neve.run.read.metadata_columns import POSITION as ROW_POSITION
-from neve.run.read.tasks import numbered
-from neve.run.spark.position_deletes import Pairs, deleted_positions
-from neve.run.spark.read import read
+from neve.run.read.tasks import with_ordinals
+from neve.run.spark.position_deletes import DeletePairs, deleted_positions
+from neve.run.spark.read import read_dataframe
 from neve.run.spark.write import count_changes
-from neve.run.write.delete_files import Deleted, write_deletes
+from neve.run.write.delete_files import DeletedPositions, write_deletes
 from neve.run.write.target import WriteTarget
 from neve.tree.entries import DETAIL, Content, EntryTable
 from neve.tree.read import manifests_of, read_entries
 
-OPTIONS_OF_DELETES = (
+DELETE_OPTIONS = (
     "target-file-size-bytes",
     "min-file-size-bytes",
     "max-file-size-bytes",
@@ -59,11 +59,11 @@ OPTIONS_OF_DELETES = (
     "max-file-group-input-files",
     "max-files-to-rewrite",
 )
-_MET = Effects((True,), (False,))
+_LIVE_ROW_EFFECTS = Effects((True,), (False,))
 
 
 @dataclass(frozen=True, slots=True)
-class DeletesResult(Summarised):
+class DeletesResult(SummaryMixin):
     """What became of the delete files. No snapshot is made when there was nothing to do."""
 
     snapshot_id: int | None = None
@@ -104,10 +104,10 @@ class RewritePositionDeletes(SnapshotVerb[DeletesPlan, DeletesResult]):
     def options(self, options: Mapping[str, Any]) -> Self:
         """Set several options by their Iceberg names."""
         for name in options:
-            if name not in OPTIONS_OF_DELETES:
+            if name not in DELETE_OPTIONS:
                 known = name in OPTIONS
                 hint = " It is an option of rewrite_data_files()." if known else ""
-                raise UserError(f"{UnknownName('option', name, OPTIONS_OF_DELETES)}{hint}")
+                raise UserError(f"{UnknownName('option', name, DELETE_OPTIONS)}{hint}")
         return replace(self, given={**self.given, **options})
 
     def equality_deletes(self) -> Self:
@@ -120,9 +120,9 @@ class RewritePositionDeletes(SnapshotVerb[DeletesPlan, DeletesResult]):
         condition = parse(self.condition, schema, time_zone=context.time_zone())
         head = context.head(self.target_branch)
         manifests = [m for m in manifests_of(context.io, metadata, head) if m.may_hold_live_files]
-        deletes = _read(context, [m for m in manifests if m.is_deletes], DETAIL.names)
+        deletes = _read_live_entries(context, [m for m in manifests if m.is_deletes], DETAIL.names)
         by_value = len(deletes.of_content(Content.EQUALITY_DELETES)) > 0
-        data = _read(
+        data = _read_live_entries(
             context, [m for m in manifests if not m.is_deletes and len(deletes)], STATISTICS if by_value else ()
         )
         return plan_delete_rewrite(
@@ -131,9 +131,10 @@ class RewritePositionDeletes(SnapshotVerb[DeletesPlan, DeletesResult]):
             schema,
             RewriteOptions.of(self.given, context.properties.delete_target_file_size),
             PartitionFilter.of(condition.expression, context.specs, schema),
-            makes_vectors=metadata.format_version >= 3,
-            one_for_each=metadata.format_version < 3 and context.properties.delete_granularity == "file",
-            equality_too=self.equality_too,
+            writes_vectors=metadata.format_version >= 3,
+            one_delete_file_per_data_file=metadata.format_version < 3
+            and context.properties.delete_granularity == "file",
+            include_equality_deletes=self.equality_too,
             snapshot_id=None if head is None else head.snapshot_id,
         )
 
@@ -142,12 +143,12 @@ class RewritePositionDeletes(SnapshotVerb[DeletesPlan, DeletesResult]):
             nothing = EntryTable.empty(context.specs)
             return _WrittenDeletes(nothing, nothing)
         with execution.phase("write deletes"):
-            removed, added = _Rewriting(context, plan).written()
+            removed, added = _DeleteRewrite(context, plan).write_files()
         action = RewriteFiles(
-            removed_deletes=Removed(removed),
+            removed_deletes=RemovedFiles(removed),
             added_deletes=added or None,
             start_snapshot_id=plan.snapshot_id,
-            covers=frozenset(plan.scan.files["file_path"].to_pylist()),
+            covered_data_files=frozenset(plan.scan.files["file_path"].to_pylist()),
         )
         paths = list(dict.fromkeys(added["file_path"].to_pylist()))
         return _WrittenDeletes(removed, added, action=action, written_files=paths)
@@ -166,8 +167,8 @@ class RewritePositionDeletes(SnapshotVerb[DeletesPlan, DeletesResult]):
             snapshot_id=committed.snapshot_id,
             delete_files_removed=len(written.removed),
             delete_files_added=len(written.added),
-            bytes_removed=_bytes(written.removed),
-            bytes_added=_bytes(written.added),
+            bytes_removed=_total_bytes(written.removed),
+            bytes_added=_total_bytes(written.added),
             attempts=committed.attempts,
             reruns=execution.reruns,
             seconds=execution.total_seconds,
@@ -183,80 +184,82 @@ class _WrittenDeletes(PendingCommit):
 
 
 @dataclass(frozen=True)
-class _Rewriting:
+class _DeleteRewrite:
     """A plan on its way to new delete files."""
 
     context: TableContext
     plan: DeletesPlan
 
-    def written(self) -> tuple[EntryTable, EntryTable]:
+    def write_files(self) -> tuple[EntryTable, EntryTable]:
         """The delete files that go, and those that come."""
-        scan = replace(self.plan.scan, files=numbered(self.plan.scan.files))
+        scan = replace(self.plan.scan, files=with_ordinals(self.plan.scan.files))
         by_value = self._hit_by_value(scan)
         gone, added = [self.plan.replaced], []
         if by_value.any():
-            old, new = self._by_value(scan.only(by_value))
+            old, new = self._replace_equality_deletes(scan.only(by_value))
             gone.append(old)
             added.append(new)
         rest = scan.only(~by_value)
         for rows in self.plan.groups:
-            old, new = self._by_position(rest, self.plan.replaced.take(rows))
+            old, new = self._replace_position_deletes(rest, self.plan.replaced.take(rows))
             gone.append(old)
             added.append(new)
         specs = self.context.specs
-        return _distinct(EntryTable.concat(gone, specs)), EntryTable.concat(added, specs)
+        return _distinct_deletes(EntryTable.concat(gone, specs)), EntryTable.concat(added, specs)
 
     def _hit_by_value(self, scan: ScanPlan) -> np.ndarray[Any, Any]:
         """The data files that replaced equality deletes apply to."""
         paths = pa.array(self.plan.equality_deletes["file_path"].to_pylist(), pa.string())
         chosen = np.asarray(pc.is_in(scan.deletes["file_path"], value_set=paths).to_numpy(zero_copy_only=False), bool)
-        return Pairs.of(scan.attached).of_deletes(chosen).touched(len(scan.files))
+        return DeletePairs.of(scan.attached).of_deletes(chosen).files_with_deletes(len(scan.files))
 
-    def _by_value(self, scan: ScanPlan) -> tuple[EntryTable, EntryTable]:
+    def _replace_equality_deletes(self, scan: ScanPlan) -> tuple[EntryTable, EntryTable]:
         """Positions of all rows that are not live, for files with equality deletes; one job finds those that are."""
-        named = ((ORDINAL, FILE), (ROW_POSITION, POSITION))
+        named = ((ORDINAL, FILE_COLUMN), (ROW_POSITION, POSITION_COLUMN))
         extra = [column.model_copy(update={"name": name}) for column, name in named]
         narrow = replace(scan, schema=scan.schema.select(*scan.schema.column_names[:1]))
-        rows = read(self.context.spark(), narrow, self.context.facts, (), extra)
-        live = count_changes(rows.withColumn(CLAUSE, F.lit(0)), _MET).gone
+        rows = read_dataframe(self.context.spark(), narrow, self.context.facts, (), extra)
+        live = count_changes(rows.withColumn(CLAUSE_COLUMN, F.lit(0)), _LIVE_ROW_EFFECTS).removed_positions
         counts = scan.files.numpy("record_count").tolist()
         if -1 in counts:
             raise UnsupportedFeature(
                 f"Cannot replace the equality deletes of {scan.files['file_path'][counts.index(-1)]}: its entry does "
                 "not say how many rows it holds. Compact it first."
             )
-        found = folded(self.context, Touched(scan, _dead(scan.files, live)))
-        newest = max(_newest(self.plan.equality_deletes), _newest(found.superseded))
-        return found.superseded, self._write(found.deleted, newest)
+        found = merge_with_existing_deletes(self.context, TouchedFiles(scan, _positions_not_live(scan.files, live)))
+        newest = max(_max_sequence_number(self.plan.equality_deletes), _max_sequence_number(found.superseded_deletes))
+        return found.superseded_deletes, self._write_positions(found.deleted_positions, newest)
 
-    def _by_position(self, scan: ScanPlan, old: EntryTable) -> tuple[EntryTable, EntryTable]:
+    def _replace_position_deletes(self, scan: ScanPlan, old: EntryTable) -> tuple[EntryTable, EntryTable]:
         """The positions that some delete files hold for live data files, and other deletes they take along."""
         names = pa.array(old["file_path"].to_pylist(), pa.string())
         mine = np.asarray(pc.is_in(scan.deletes["file_path"], value_set=names).to_numpy(zero_copy_only=False), bool)
-        about = scan.only(Pairs.of(scan.attached).of_deletes(mine).touched(len(scan.files)))
+        about = scan.only(DeletePairs.of(scan.attached).of_deletes(mine).files_with_deletes(len(scan.files)))
         if not len(about.files):
             return EntryTable.empty(self.context.specs), EntryTable.empty(self.context.specs)
         if self.context.metadata.format_version >= 3:
-            found = folded(self.context, Touched(about, [PositionSet()] * len(about.files)))
-            newest = max(_newest(old), _newest(found.superseded))
-            return found.superseded, self._write(found.deleted, newest)
+            found = merge_with_existing_deletes(self.context, TouchedFiles(about, [PositionSet()] * len(about.files)))
+            newest = max(_max_sequence_number(old), _max_sequence_number(found.superseded_deletes))
+            return found.superseded_deletes, self._write_positions(found.deleted_positions, newest)
         mine = np.asarray(pc.is_in(about.deletes["file_path"], value_set=names).to_numpy(zero_copy_only=False), bool)
-        pairs = Pairs.of(about.attached).of_deletes(mine)
+        pairs = DeletePairs.of(about.attached).of_deletes(mine)
         paths = about.files["file_path"].to_pylist()
         positions = deleted_positions(self.context.spark(), paths, about.deletes, pairs, self.context.facts)
-        return EntryTable.empty(self.context.specs), self._write(Deleted(about.files, positions), _newest(old))
+        return EntryTable.empty(self.context.specs), self._write_positions(
+            DeletedPositions(about.files, positions), _max_sequence_number(old)
+        )
 
-    def _write(self, deleted: Deleted, number: int) -> EntryTable:
+    def _write_positions(self, deleted: DeletedPositions, number: int) -> EntryTable:
         filled = np.flatnonzero([p.cardinality > 0 for p in deleted.positions])
         target = WriteTarget.of(self.context.metadata, self.context.facts.io_properties)
-        return write_deletes(deleted.of(filled), target).with_columns(sequence_number=number)
+        return write_deletes(deleted.take(filled), target).with_columns(sequence_number=number)
 
 
-def _read(context: TableContext, manifests: Sequence[Any], detail: Sequence[str]) -> EntryTable:
+def _read_live_entries(context: TableContext, manifests: Sequence[Any], detail: Sequence[str]) -> EntryTable:
     return read_entries(context.io, manifests, context.specs, detail=detail, live_only=True)
 
 
-def _dead(files: EntryTable, live: Mapping[int, PositionSet]) -> list[PositionSet]:
+def _positions_not_live(files: EntryTable, live: Mapping[int, PositionSet]) -> list[PositionSet]:
     """The positions of each file that are not live. Files go by the number they have in the whole plan, as rows do."""
     ordinals, counts = files.numpy("ordinal").tolist(), files.numpy("record_count").tolist()
     lives = [live.get(ordinal, PositionSet()) for ordinal in ordinals]
@@ -271,11 +274,11 @@ def _dead(files: EntryTable, live: Mapping[int, PositionSet]) -> list[PositionSe
     return dead
 
 
-def _newest(deletes: EntryTable) -> int:
+def _max_sequence_number(deletes: EntryTable) -> int:
     return int(pc.max(deletes["sequence_number"]).as_py() or 0)
 
 
-def _bytes(deletes: EntryTable) -> int:
+def _total_bytes(deletes: EntryTable) -> int:
     """The size of delete files; vectors may share one."""
     vectors = pc.equal(deletes["file_format"], "PUFFIN") if len(deletes) else pa.array([], pa.bool_())
     plain = pc.sum(deletes.filter(pc.invert(vectors))["file_size_in_bytes"]).as_py() if len(deletes) else 0
@@ -283,7 +286,7 @@ def _bytes(deletes: EntryTable) -> int:
     return int(plain or 0) + int(shared or 0)
 
 
-def _distinct(deletes: EntryTable) -> EntryTable:
+def _distinct_deletes(deletes: EntryTable) -> EntryTable:
     """Each delete file once; vectors that share a file are told apart by where they lie in it."""
     seen: dict[tuple[str, int | None], int] = {}
     keys = zip(deletes["file_path"].to_pylist(), deletes["content_offset"].to_pylist(), strict=True)

@@ -11,17 +11,17 @@ from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import Column
 
 from neve.errors import UnknownName, UserError
-from neve.model.ddl import order_of_terms
+from neve.model.ddl import sort_order_of_terms
 from neve.ops.context import TableContext
 from neve.plan.rewrite_options import RewriteOptions
 from neve.plan.rewrite_plan import FileGroup
-from neve.run.spark.distribution import Spread
+from neve.run.spark.distribution import TotalOrder
 from neve.run.spark.rewrite import ZOrder
 from neve.run.write.target import WriteTarget
 
 
 @dataclass(frozen=True, slots=True)
-class Arrangement:
+class RequestedOrder:
     """What was asked for, in words."""
 
     terms: tuple[str, ...]
@@ -30,16 +30,16 @@ class Arrangement:
     def __str__(self) -> str:
         return f"{'zorder' if self.is_zorder else 'sort'}({', '.join(self.terms)})"
 
-    def order(self, context: TableContext, options: RewriteOptions) -> RowOrder:
+    def resolve(self, context: TableContext, options: RewriteOptions) -> RowOrder:
         """The same on a table; columns it does not have are refused."""
         if self.is_zorder:
-            return RowOrder(options, zorder=self._zorder(context, options))
+            return RowOrder(options, zorder=self._resolve_zorder(context, options))
         return RowOrder(options, sort=self._sort_order(context))
 
     def _sort_order(self, context: TableContext) -> SortOrder:
         metadata = context.metadata
         if self.terms:
-            return order_of_terms(self.terms, metadata.schema(), metadata.sort_orders)
+            return sort_order_of_terms(self.terms, metadata.schema(), metadata.sort_orders)
         own = metadata.sort_order_by_id(metadata.default_sort_order_id)
         if own is None or not own.fields:
             raise UserError(
@@ -47,7 +47,7 @@ class Arrangement:
             )
         return own
 
-    def _zorder(self, context: TableContext, options: RewriteOptions) -> ZOrder:
+    def _resolve_zorder(self, context: TableContext, options: RewriteOptions) -> ZOrder:
         schema = context.metadata.schema()
         known = [n for n in schema.column_names if schema.find_type(n).is_primitive]
         if unknown := [n for n in self.terms if n not in known]:
@@ -56,8 +56,8 @@ class Arrangement:
         made, wanted = ZOrder(ids, options.var_length_contribution, options.max_output_size), options.output_spec_id
         # Groups may keep the specs of their files: it is enough that one of these leaves something to order by.
         specs = context.specs.by_id if wanted is None else [wanted]
-        if all(not _separating(made, context.specs[s]) for s in specs):
-            raise _refusal(made, schema)
+        if all(not _varying_field_ids(made, context.specs[s]) for s in specs):
+            raise _zorder_error(made, schema)
         return made
 
 
@@ -69,31 +69,33 @@ class RowOrder:
     sort: SortOrder = UNSORTED_SORT_ORDER
     zorder: ZOrder | None = None
 
-    def target(self, target: WriteTarget) -> WriteTarget:
+    def ordered_target(self, target: WriteTarget) -> WriteTarget:
         """The target with the order recorded in its files."""
         return replace(target, sort_order=self.sort).with_options(is_sorted=True, fanout=False)
 
-    def spread(self, group: FileGroup, target: WriteTarget) -> Spread:
+    def spread(self, group: FileGroup, target: WriteTarget) -> TotalOrder:
         """How the rows of a group are spread."""
         size = int(group.bytes * self.options.compression_factor)
-        return Spread(self.options.output_files(size), None if self.zorder is None else _key(self.zorder, target))
+        return TotalOrder(
+            self.options.output_files(size), None if self.zorder is None else _zorder_key(self.zorder, target)
+        )
 
 
-def _key(zorder: ZOrder, target: WriteTarget) -> Column:
+def _zorder_key(zorder: ZOrder, target: WriteTarget) -> Column:
     """The z-order of the rows of a partition."""
-    ids = _separating(zorder, target.specs[target.spec_id])
+    ids = _varying_field_ids(zorder, target.specs[target.spec_id])
     if not ids:
-        raise _refusal(zorder, target.schema)
-    return replace(zorder, field_ids=ids).key(target)
+        raise _zorder_error(zorder, target.schema)
+    return replace(zorder, field_ids=ids).key_column(target)
 
 
-def _separating(zorder: ZOrder, spec: PartitionSpec) -> tuple[int, ...]:
+def _varying_field_ids(zorder: ZOrder, spec: PartitionSpec) -> tuple[int, ...]:
     """The columns of which the files of a partition hold more than one value."""
     alike = {f.source_id for f in spec.fields if isinstance(f.transform, IdentityTransform)}
     return tuple(i for i in zorder.field_ids if i not in alike)
 
 
-def _refusal(zorder: ZOrder, schema: Schema) -> UserError:
+def _zorder_error(zorder: ZOrder, schema: Schema) -> UserError:
     names = ", ".join(str(schema.find_column_name(i)) for i in zorder.field_ids)
     return UserError(
         f"Cannot z-order by {names}: the files of a partition hold one value of it. "

@@ -19,18 +19,18 @@ from dataclasses import dataclass, field
 
 import neve.catalog as tables
 from neve.catalog import NeveCatalog
-from neve.catalog.rest import RestTables
-from neve.commit.cleanup import delete_reach
-from neve.commit.reachable_files import reachable, roots_of
-from neve.display.format import several
-from neve.display.html import Summarised
+from neve.catalog.rest import RestCatalogMixin
+from neve.commit.cleanup import delete_reachable_files
+from neve.commit.reachable_files import find_reachable_files, roots_of
+from neve.display.format import plural
+from neve.display.html import SummaryMixin
 from neve.errors import UserError
-from neve.model.metadata import adopt
+from neve.model.metadata import to_neve_metadata
 from neve.model.properties import properties_of
 
 
 @dataclass(frozen=True, slots=True)
-class DropResult(Summarised):
+class DropResult(SummaryMixin):
     """What became of the files of a dropped table."""
 
     files_deleted: int = 0
@@ -39,9 +39,9 @@ class DropResult(Summarised):
     @property
     def summary(self) -> str:
         """What happened, in a few words."""
-        kept = f", {several(len(self.files_kept), 'file')} kept" if self.files_kept else ""
+        kept = f", {plural(len(self.files_kept), 'file')} kept" if self.files_kept else ""
         return (
-            f"{several(self.files_deleted, 'file')} deleted{kept}" if self.files_deleted or kept else "no file deleted"
+            f"{plural(self.files_deleted, 'file')} deleted{kept}" if self.files_deleted or kept else "no file deleted"
         )
 
 
@@ -51,16 +51,16 @@ def drop_table(catalog: NeveCatalog, name: str | tuple[str, ...], *, purge: bool
         tables.drop_table(catalog, name)
         return DropResult()
     table = tables.load_table(catalog, name)
-    metadata, location = adopt(table.metadata), table.metadata_location
+    metadata, location = to_neve_metadata(table.metadata), table.metadata_location
     if not properties_of(metadata.properties).gc_enabled:
         raise UserError(
             f"Cannot purge table {'.'.join(table.name())}: its property gc.enabled is false, so its files may belong "
             "to another table. Drop it without purge."
         )
-    if isinstance(catalog, RestTables):
+    if isinstance(catalog, RestCatalogMixin):
         catalog.purge_table(table.name())
         return DropResult()
-    reach = reachable(table.io, metadata, location)
+    reach = find_reachable_files(table.io, metadata, location)
     tables.drop_table(catalog, name)
-    kept = delete_reach(table.io, reach, roots_of(metadata, location))
+    kept = delete_reachable_files(table.io, reach, roots_of(metadata, location))
     return DropResult(len(reach) - len(kept), kept)

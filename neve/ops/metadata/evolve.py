@@ -26,16 +26,16 @@ from pyiceberg.table.update import (
 
 from neve.catalog import LostRace, RequirementFailed
 from neve.catalog.swap import Swapped
-from neve.commit.cleanup import delete_retired
-from neve.commit.environment import wait_before
+from neve.commit.cleanup import delete_retired_metadata
+from neve.commit.environment import retry_wait_seconds
 from neve.errors import CommitConflict, TableError, UnsupportedFeature, UserError
-from neve.model.metadata import adopt, are_others, identity_of
+from neve.model.metadata import are_different_tables, table_identity, to_neve_metadata
 from neve.model.properties import TableProperties
 from neve.model.spec_evolution import evolved_spec
 from neve.ops.context import TableContext
 
-_VERSION = "format-version"  # never kept as a property: the metadata says it
-Change = tuple[Sequence[TableRequirement], Sequence[TableUpdate]]
+_FORMAT_VERSION = "format-version"  # never kept as a property: the metadata says it
+RequirementsAndUpdates = tuple[Sequence[TableRequirement], Sequence[TableUpdate]]
 
 
 def evolve_partitions(
@@ -47,7 +47,7 @@ def evolve_partitions(
             raise UserError(f"Give partition fields as a list, such as [{given!r}].")
     added, dropped = list(add), list(drop)
 
-    def change(state: TableContext) -> Change:
+    def change(state: TableContext) -> RequirementsAndUpdates:
         metadata = state.metadata
         spec = evolved_spec(metadata, added, dropped, rename)
         if spec.spec_id == metadata.default_spec_id:
@@ -60,7 +60,7 @@ def evolve_partitions(
         add_spec = () if known else (AddPartitionSpecUpdate(spec=spec),)
         return requirements, (*add_spec, SetDefaultSpecUpdate(spec_id=spec.spec_id if known else -1))
 
-    land(context, change, "partition evolution")
+    commit_updates(context, change, "partition evolution")
 
 
 def set_properties(context: TableContext, properties: Mapping[str, str]) -> None:
@@ -69,27 +69,27 @@ def set_properties(context: TableContext, properties: Mapping[str, str]) -> None
         raise UserError(f"Cannot set property {absent[0]!r} to None: give it a value, or use remove_properties().")
     values = {name: str(value) for name, value in properties.items()}
     TableProperties(values).check()
-    version = values.pop(_VERSION, None)
+    version = values.pop(_FORMAT_VERSION, None)
 
-    def change(state: TableContext) -> Change:
-        upgraded = () if version is None else _upgraded(state, int(version))
+    def change(state: TableContext) -> RequirementsAndUpdates:
+        upgraded = () if version is None else _upgrade_updates(state, int(version))
         return (), (*upgraded, *((SetPropertiesUpdate(updates=values),) if values else ()))
 
-    land(context, change, "property change")
+    commit_updates(context, change, "property change")
 
 
 def remove_properties(context: TableContext, names: Iterable[str]) -> None:
     """Remove properties; one that is not set is left alone."""
     removals = list(names)
-    land(context, lambda _: ((), (RemovePropertiesUpdate(removals=removals),)), "property change")
+    commit_updates(context, lambda _: ((), (RemovePropertiesUpdate(removals=removals),)), "property change")
 
 
-def upgrade(context: TableContext, format_version: int) -> None:
+def upgrade_format_version(context: TableContext, format_version: int) -> None:
     """Move to a later format version. From version 3 on, rows added later have ids of their own."""
-    land(context, lambda state: ((), _upgraded(state, format_version)), "upgrade")
+    commit_updates(context, lambda state: ((), _upgrade_updates(state, format_version)), "upgrade")
 
 
-def _upgraded(state: TableContext, format_version: int) -> tuple[TableUpdate, ...]:
+def _upgrade_updates(state: TableContext, format_version: int) -> tuple[TableUpdate, ...]:
     now = state.metadata.format_version
     if format_version == now:
         return ()
@@ -113,7 +113,9 @@ def _refuse_shared_ids(state: TableContext) -> None:
             )
 
 
-def land(context: TableContext, change: Callable[[TableContext], Change], doing: str) -> None:
+def commit_updates(
+    context: TableContext, change: Callable[[TableContext], RequirementsAndUpdates], activity: str
+) -> None:
     """Commit what `change` makes of the newest state; a lost race asks it again."""
     retries, environment = context.properties.commit_retries, context.environment
     for attempt in range(1, retries + 2):
@@ -126,14 +128,14 @@ def land(context: TableContext, change: Callable[[TableContext], Change], doing:
             done = context.catalog.commit_table(context.iceberg, (uuid, *requirements), tuple(updates))
         except (LostRace, RequirementFailed):
             took = environment.now_ms() - began
-            environment.sleep(wait_before(attempt, context.properties, took, environment.jitter()))
+            environment.sleep(retry_wait_seconds(attempt, context.properties, took, environment.jitter()))
             before, context = context, context.refreshed()
-            if are_others(identity_of(context.metadata), identity_of(before.metadata)):
+            if are_different_tables(table_identity(context.metadata), table_identity(before.metadata)):
                 raise TableError(
-                    f"Table {context.name} was dropped and made anew meanwhile; no {doing} went into the new one."
+                    f"Table {context.name} was dropped and made anew meanwhile; no {activity} went into the new one."
                 ) from None
         else:
-            swapped = Swapped(context.metadata, adopt(done.metadata), done.metadata_location)
-            delete_retired(context.io, swapped.retired, swapped.metadata_location)
+            swapped = Swapped(context.metadata, to_neve_metadata(done.metadata), done.metadata_location)
+            delete_retired_metadata(context.io, swapped.retired_metadata_files, swapped.metadata_location)
             return
-    raise CommitConflict(f"The {doing} of table {context.name} lost {retries + 1} races. Try again.")
+    raise CommitConflict(f"The {activity} of table {context.name} lost {retries + 1} races. Try again.")

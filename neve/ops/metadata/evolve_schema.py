@@ -38,18 +38,18 @@ from pyiceberg.typedef import TableVersion
 from pyiceberg.types import DecimalType, IcebergType, NestedField, UnknownType
 
 from neve.errors import CommitConflict, NeveError, UnknownName, UserError
-from neve.model.metadata_updates import fold
+from neve.model.metadata_updates import apply_updates
 from neve.model.new_table import with_fresh_ids, with_next_ids
-from neve.model.pyiceberg_private import changed_columns, fields_by_id, ids_by_name, schema_without_ids
-from neve.model.schema_rules import refuse_default, refuse_promotion, refuse_what_does_not_fit
+from neve.model.pyiceberg_private import columns_after_changes, fields_by_id, ids_by_name, schema_without_ids
+from neve.model.schema_rules import refuse_default, refuse_promotion, refuse_unfit_schema
 from neve.ops.context import TableContext
-from neve.ops.metadata.evolve import Change, land
+from neve.ops.metadata.evolve import RequirementsAndUpdates, commit_updates
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Path = str | tuple[str, ...]
+ColumnPath = str | tuple[str, ...]
 
-_REFUSALS = (
+_PYICEBERG_ERRORS = (
     ValueError,
     TypeError,
     AttributeError,
@@ -60,8 +60,8 @@ _REFUSALS = (
 )
 
 
-def _asked(
-    method: Callable[Concatenate[Any, P], R], *paths: str, new: bool = False
+def _wrap_method(
+    method: Callable[Concatenate[Any, P], R], *paths: str, counts_added: bool = False
 ) -> Callable[Concatenate[Any, P], R]:
     """A method of PyIceberg's with our errors; the columns named by the arguments `paths` must exist.
 
@@ -71,10 +71,10 @@ def _asked(
 
     @wraps(method)
     def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        with _in_our_words(self):
+        with _translate_pyiceberg_errors(self):
             given = arguments.bind(self, *args, **kwargs).arguments
             for path in paths:
-                if not (new and _name(given[path]) in self._added_name_to_id):
+                if not (counts_added and _dotted_name(given[path]) in self._added_name_to_id):
                     self.find(given[path])
             return method(self, *args, **kwargs)
 
@@ -92,34 +92,36 @@ class SchemaChange(UpdateSchema):
         case_sensitive: bool = True,
     ) -> None:
         self.context, self.landed = context, landed
-        with _in_our_words(self):
+        with _translate_pyiceberg_errors(self):
             mapping = context.iceberg.name_mapping()
             super().__init__(
                 Transaction(context.iceberg), allow_incompatible_changes, case_sensitive, name_mapping=mapping
             )
         self._identifiers: tuple[str, ...] | None = None  # None: those the table has
 
-    delete_column = _asked(UpdateSchema.delete_column, "path")
-    make_column_optional = _asked(UpdateSchema.make_column_optional, "path")
-    move_after = _asked(UpdateSchema.move_after, "path", "after_name", new=True)
-    move_before = _asked(UpdateSchema.move_before, "path", "before_path", new=True)
-    move_first = _asked(UpdateSchema.move_first, "path", new=True)
-    _add_column = _asked(UpdateSchema.add_column)
-    rename_column = _asked(UpdateSchema.rename_column, "path_from")
-    _set_default_value = _asked(UpdateSchema.set_default_value, "path")
-    _update_column = _asked(UpdateSchema.update_column, "path")
-    _union_by_name = _asked(UpdateSchema.union_by_name)
+    delete_column = _wrap_method(UpdateSchema.delete_column, "path")
+    make_column_optional = _wrap_method(UpdateSchema.make_column_optional, "path")
+    move_after = _wrap_method(UpdateSchema.move_after, "path", "after_name", counts_added=True)
+    move_before = _wrap_method(UpdateSchema.move_before, "path", "before_path", counts_added=True)
+    move_first = _wrap_method(UpdateSchema.move_first, "path", counts_added=True)
+    _add_column = _wrap_method(UpdateSchema.add_column)
+    rename_column = _wrap_method(UpdateSchema.rename_column, "path_from")
+    _set_default_value = _wrap_method(UpdateSchema.set_default_value, "path")
+    _update_column = _wrap_method(UpdateSchema.update_column, "path")
+    _union_by_name = _wrap_method(UpdateSchema.union_by_name)
 
-    def find(self, path: Path) -> NestedField:
+    def find(self, path: ColumnPath) -> NestedField:
         """The column of a name or path as it was before the change."""
         try:
-            return self._schema.find_field(_name(path), self._case_sensitive)
+            return self._schema.find_field(_dotted_name(path), self._case_sensitive)
         except ValueError:
-            raise UnknownName("column", _name(path), ids_by_name(self._schema), f"table {self.context.name}") from None
+            raise UnknownName(
+                "column", _dotted_name(path), ids_by_name(self._schema), f"table {self.context.name}"
+            ) from None
 
     def add_column(
         self,
-        path: Path,
+        path: ColumnPath,
         field_type: IcebergType,
         doc: str | None = None,
         required: bool = False,
@@ -130,7 +132,7 @@ class SchemaChange(UpdateSchema):
             self.find(tuple(path[:-1]))
         if not isinstance(field_type, IcebergType):
             raise UserError(
-                f"Cannot add the column {_name(path)!r}: give a type such as LongType(), not {field_type!r}."
+                f"Cannot add the column {_dotted_name(path)!r}: give a type such as LongType(), not {field_type!r}."
             )
         refuse_default(default_value, field_type)
         if field_type.is_primitive:
@@ -139,13 +141,13 @@ class SchemaChange(UpdateSchema):
         self._give_type(path, field_type)
         return self
 
-    def _give_type(self, path: Path, kind: IcebergType) -> None:
+    def _give_type(self, path: ColumnPath, kind: IcebergType) -> None:
         """Make a column added as unknown a nested one; PyIceberg would lose the defaults of the fields inside."""
-        added = self._added_name_to_id[_name(path)]
+        added = self._added_name_to_id[_dotted_name(path)]
         fields = next(fields for fields in self._adds.values() if fields[-1].field_id == added)
         fields[-1] = fields[-1].model_copy(update={"field_type": with_next_ids(kind, self.assign_new_column_id)})
 
-    def set_default_value(self, path: Path, default_value: Any | None) -> UpdateSchema:
+    def set_default_value(self, path: ColumnPath, default_value: Any | None) -> UpdateSchema:
         """Set what rows written from now on have in a column they do not give; None for nothing."""
         field = self.find(path)
         refuse_default(default_value, field.field_type)
@@ -158,20 +160,24 @@ class SchemaChange(UpdateSchema):
         self._identifiers = fields
 
     def update_column(
-        self, path: Path, field_type: IcebergType | None = None, required: bool | None = None, doc: str | None = None
+        self,
+        path: ColumnPath,
+        field_type: IcebergType | None = None,
+        required: bool | None = None,
+        doc: str | None = None,
     ) -> UpdateSchema:
         """Promote a column to a wider type, change its nullability or its description."""
         field = self.find(path)
         if field_type is not None and field_type != field.field_type:
             if not self._allow_incompatible_changes:
                 refuse_promotion(field, field_type, self.context.metadata)
-            with self._freely():
+            with self._allow_any_type_change():
                 self._update_column(path, field_type)
         return self._update_column(path, None, required, doc)
 
     def union_by_name(self, new_schema: Schema | pa.Schema, format_version: TableVersion | None = None) -> UpdateSchema:
         """Add the columns of another schema that this one lacks, and widen those that are wider there."""
-        with _in_our_words(self):
+        with _translate_pyiceberg_errors(self):
             version = format_version or min(self.context.metadata.format_version, 3)
             theirs = (
                 new_schema
@@ -183,40 +189,40 @@ class SchemaChange(UpdateSchema):
 
     def commit(self) -> None:
         """Make the changed schema the current one."""
-        with _in_our_words(self):
+        with _translate_pyiceberg_errors(self):
             updates, requirements = self._commit()
             wanted = self._apply()
         base = self.context.metadata
 
-        def change(state: TableContext) -> Change:
+        def change(state: TableContext) -> RequirementsAndUpdates:
             now = state.metadata
             if (now.current_schema_id, now.last_column_id) != (base.current_schema_id, base.last_column_id):
                 raise CommitConflict(
                     f"The columns of table {state.name} were changed by another writer meanwhile: its schema is "
                     f"{now.current_schema_id}, not {base.current_schema_id}. Look at it, and make the change anew."
                 )
-            refuse_what_does_not_fit(wanted, now)
+            refuse_unfit_schema(wanted, now)
             more = (
                 AssertLastAssignedFieldId(last_assigned_field_id=base.last_column_id),
                 AssertDefaultSpecId(default_spec_id=now.default_spec_id),
             )
             return ((*requirements, *more), updates) if updates else ((), ())
 
-        land(self.context, change, "schema change")
+        commit_updates(self.context, change, "schema change")
         self.landed()
 
-    def foreseen(self) -> TableContext:
+    def preview_context(self) -> TableContext:
         """The table as it will be when the change has landed; nothing is committed."""
-        with _in_our_words(self):
+        with _translate_pyiceberg_errors(self):
             updates, _ = self._commit()
         table = copy(self.context.iceberg)
-        table.metadata = fold(self.context.metadata, updates)
+        table.metadata = apply_updates(self.context.metadata, updates)
         return replace(self.context, iceberg=table)
 
     def _apply(self) -> Schema:
         """The schema after the change; PyIceberg's looks at all specs where two kinds of them matter."""
         self._refuse_lost_moves()
-        fields = changed_columns(self)
+        fields = columns_after_changes(self)
         schema = Schema(*fields)
         if lost := {f.name for added in self._adds.values() for f in added if f.field_id not in fields_by_id(schema)}:
             raise UserError(f"Cannot add the column {min(lost)!r}: the change drops the struct it is added to.")
@@ -228,7 +234,7 @@ class SchemaChange(UpdateSchema):
     def _identifier_ids(self, schema: Schema) -> set[int]:
         """The identifier fields after the change: columns are known by their ids, whatever they are called now."""
         if self._identifiers is not None:
-            return {self._identifier(schema, name) for name in self._identifiers}
+            return {self._resolve_identifier(schema, name) for name in self._identifiers}
         kept = set(self._schema.identifier_field_ids)
         if lost := kept - fields_by_id(schema).keys():
             name = self._schema.find_column_name(min(lost))
@@ -238,7 +244,7 @@ class SchemaChange(UpdateSchema):
             )
         return kept
 
-    def _identifier(self, schema: Schema, name: str) -> int:
+    def _resolve_identifier(self, schema: Schema, name: str) -> int:
         for known in (self._schema, schema):
             with suppress(ValueError):
                 found = known.find_field(name, self._case_sensitive).field_id
@@ -263,7 +269,7 @@ class SchemaChange(UpdateSchema):
                     raise UserError(f"Cannot change the column {name!r} from {now} to {wanted}.")
 
     @contextmanager
-    def _freely(self) -> Iterator[None]:
+    def _allow_any_type_change(self) -> Iterator[None]:
         """Let PyIceberg make a change of type that was checked by our rules."""
         kept, self._allow_incompatible_changes = self._allow_incompatible_changes, True
         try:
@@ -273,15 +279,15 @@ class SchemaChange(UpdateSchema):
 
 
 @contextmanager
-def _in_our_words(change: SchemaChange) -> Iterator[None]:
+def _translate_pyiceberg_errors(change: SchemaChange) -> Iterator[None]:
     """What PyIceberg refuses is wrong input: its errors are of many kinds."""
     try:
         yield
     except NeveError:
         raise
-    except _REFUSALS as e:
+    except _PYICEBERG_ERRORS as e:
         raise UserError(f"Cannot change the columns of table {change.context.name}: {e}") from e
 
 
-def _name(path: Path) -> str:
+def _dotted_name(path: ColumnPath) -> str:
     return path if isinstance(path, str) else ".".join(path)

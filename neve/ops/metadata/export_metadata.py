@@ -25,46 +25,48 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
-from neve.commit.window import Base
+from neve.commit.window import CommitBase
 from neve.commit.written_files import metadata_folder
 from neve.errors import UserError
-from neve.io.files import size, write_new
-from neve.model.metadata import TableMetadata, from_object, serialise
+from neve.io.files import file_size, write_new_file
+from neve.model.metadata import TableMetadata, metadata_from_json, serialise_metadata
 from neve.model.partition import Specs
 from neve.model.snapshots import Snapshot
 from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
-from neve.tree.group_by_spec import vectors_in
+from neve.tree.group_by_spec import deletion_vector_mask
 from neve.tree.read import manifests_of, read_entries
-from neve.tree.write import ManifestContext, assign_row_ids, write_list, write_manifests
+from neve.tree.write import ManifestContext, assign_row_ids, write_manifest_list, write_manifests
 
-_EXPORTED = 3
+_EXPORT_VERSION = 3
 
 
-def export_metadata(context: TableContext, format_version: int = _EXPORTED) -> str:
+def export_metadata(context: TableContext, format_version: int = _EXPORT_VERSION) -> str:
     """Write the tree of a table as version 3 spells it; the answer is the path of the metadata file."""
     metadata = context.metadata
-    if format_version != _EXPORTED or metadata.format_version < _EXPORTED:
+    if format_version != _EXPORT_VERSION or metadata.format_version < _EXPORT_VERSION:
         now = metadata.format_version
         raise UserError(f"Cannot export version {now} metadata as version {format_version}; only 3 and later as 3.")
-    folder = f"{metadata_folder(Base(context.io, metadata))}/v{format_version}-{uuid4()}"
+    folder = f"{metadata_folder(CommitBase(context.io, metadata))}/v{format_version}-{uuid4()}"
     heads = {ref.snapshot_id for ref in metadata.refs.values()}
-    export = _Export(context.io, metadata, _as_version(metadata, format_version, heads), folder, count())
-    rows = [export.row(s) for s in metadata.lazy_snapshots if s.snapshot_id in heads]
+    export = _Export(
+        context.io, metadata, _metadata_without_snapshots(metadata, format_version, heads), folder, count()
+    )
+    rows = [export.snapshot_row(s) for s in metadata.lazy_snapshots if s.snapshot_id in heads]
     path = f"{folder}/00000.metadata.json"
     document = {**json.loads(export.target.model_dump_json()), "snapshots": rows}
-    write_new(context.io, path, serialise(from_object(document, path), path))
+    write_new_file(context.io, path, serialise_metadata(metadata_from_json(document, path), path))
     return path
 
 
-def _as_version(metadata: TableMetadata, format_version: int, heads: set[int]) -> TableMetadata:
+def _metadata_without_snapshots(metadata: TableMetadata, format_version: int, heads: set[int]) -> TableMetadata:
     """The metadata without snapshots, and without what is about snapshots that are left out."""
     document = json.loads(metadata.model_dump_json())
     document |= {"format-version": format_version, "snapshots": [], "refs": {}, "metadata-log": []}
     document.pop("current-snapshot-id", None)
     for name in ("snapshot-log", "statistics", "partition-statistics"):
         document[name] = [row for row in document.get(name) or () if row["snapshot-id"] in heads]
-    target = from_object(document, metadata.location)
+    target = metadata_from_json(document, metadata.location)
     return target.model_copy(update={"refs": metadata.refs, "current_snapshot_id": metadata.current_snapshot_id})
 
 
@@ -76,24 +78,26 @@ class _Export:
     source: TableMetadata
     target: TableMetadata
     folder: str
-    numbers: Iterator[int]
+    file_numbers: Iterator[int]
 
-    def row(self, snapshot: Snapshot) -> dict[str, Any]:
+    def snapshot_row(self, snapshot: Snapshot) -> dict[str, Any]:
         """A snapshot as the exported metadata has it."""
         document: dict[str, Any] = snapshot.model_dump(mode="json", by_alias=True, exclude_none=True)
         if snapshot.root_manifest is None:
             return document
         document.pop("root-manifest")
-        return document | {"manifest-list": self._list(snapshot)}
+        return document | {"manifest-list": self._write_manifest_list(snapshot)}
 
-    def _list(self, snapshot: Snapshot) -> str:
-        manifests, _ = assign_row_ids(list(self._manifests(snapshot)), getattr(self.source, "next_row_id", None) or 0)
-        path = f"{self.folder}/snap-{snapshot.snapshot_id}-{next(self.numbers)}.avro"
-        write_list(
+    def _write_manifest_list(self, snapshot: Snapshot) -> str:
+        manifests, _ = assign_row_ids(
+            list(self._export_manifests(snapshot)), getattr(self.source, "next_row_id", None) or 0
+        )
+        path = f"{self.folder}/snap-{snapshot.snapshot_id}-{next(self.file_numbers)}.avro"
+        write_manifest_list(
             self.io,
             path,
             manifests,
-            format_version=_EXPORTED,
+            format_version=_EXPORT_VERSION,
             snapshot_id=snapshot.snapshot_id,
             parent_snapshot_id=snapshot.parent_snapshot_id,
             sequence_number=snapshot.sequence_number or 0,
@@ -101,7 +105,7 @@ class _Export:
         )
         return path
 
-    def _manifests(self, snapshot: Snapshot) -> Iterator[Manifest]:
+    def _export_manifests(self, snapshot: Snapshot) -> Iterator[Manifest]:
         """Manifests that version 3 can read as they are, and the entries of the others in new ones."""
         others = []
         for manifest in manifests_of(self.io, self.source, snapshot):
@@ -112,24 +116,24 @@ class _Export:
         specs = Specs.of(self.source)
         entries = read_entries(self.io, others, specs, detail=DETAIL.names, live_only=True)
         context = ManifestContext(self.target, entries.specs, snapshot.snapshot_id, self._path)
-        yield from write_manifests(self.io, self._carried(entries.of_content(Content.DATA)), context)
-        for deletes in _in_order(entries):
-            yield from write_manifests(self.io, self._carried(deletes), context)
+        yield from write_manifests(self.io, self._existing_entries(entries.of_content(Content.DATA)), context)
+        for deletes in _deletes_by_spec(entries):
+            yield from write_manifests(self.io, self._existing_entries(deletes), context)
 
     def _path(self) -> str:
-        return f"{self.folder}/m{next(self.numbers)}.avro"
+        return f"{self.folder}/m{next(self.file_numbers)}.avro"
 
-    def _carried(self, entries: EntryTable) -> EntryTable:
+    def _existing_entries(self, entries: EntryTable) -> EntryTable:
         """Entries as existing ones; a vector tells the size of the file it lies in."""
-        is_vector = pa.array(vectors_in(entries))
+        is_vector = pa.array(deletion_vector_mask(entries))
         paths = pc.unique(entries["file_path"].filter(is_vector))
-        sizes = pa.array([size(self.io, path) for path in paths.to_pylist()], pa.int64())
+        sizes = pa.array([file_size(self.io, path) for path in paths.to_pylist()], pa.int64())
         of_vectors = sizes.take(pc.index_in(entries["file_path"], value_set=paths))
         whole = pc.if_else(is_vector, of_vectors, entries["file_size_in_bytes"])
         return entries.with_columns(status=int(Status.EXISTING), file_size_in_bytes=whole)
 
 
-def _in_order(entries: EntryTable) -> Iterator[EntryTable]:
+def _deletes_by_spec(entries: EntryTable) -> Iterator[EntryTable]:
     """Delete files by spec, vectors in the order they lie in their files: DuckDB takes one for another otherwise."""
     deletes = entries.of_content(Content.POSITION_DELETES, Content.EQUALITY_DELETES)
     by_place = [(name, "ascending") for name in ("file_path", "content_offset")]

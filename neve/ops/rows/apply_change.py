@@ -18,22 +18,22 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from neve.commit.actions import Action, DeleteFiles, Overwrite, Removed, RowDelta
-from neve.commit.isolation import Command, Isolation, guarded
+from neve.commit.actions import Action, DeleteFiles, Overwrite, RemovedFiles, RowDelta
+from neve.commit.isolation import Isolation, RowCommand, with_conflict_checks
 from neve.errors import UserError, WriteFailed
 from neve.io.deletion_vectors import PositionSet
-from neve.io.files import delete_all
+from neve.io.files import delete_files
 from neve.ops.context import TableContext
-from neve.ops.rows.changed_files import Touched, WrittenChange, folded, paths_of
+from neve.ops.rows.changed_files import TouchedFiles, WrittenChange, merge_with_existing_deletes, paths_of
 from neve.ops.verb import Execution
-from neve.plan.row_change import ChangePlan, keep_their_place
-from neve.run.change_tally import CLAUSE, FILE, Effects, Tally
-from neve.run.read.tasks import tasks_of
-from neve.run.read.types import Carrier, arrow_type
-from neve.run.spark.patch import Patching
+from neve.plan.row_change import ChangePlan, stays_in_partition_and_order
+from neve.run.change_tally import CLAUSE_COLUMN, FILE_COLUMN, Effects, Tally
+from neve.run.read.tasks import build_task_table
+from neve.run.read.types import ArrowFlavor, arrow_type
+from neve.run.spark.patch import PatchJob
 from neve.run.spark.session import quiet_errors
 from neve.run.spark.write import count_changes, write_changes
-from neve.run.spark.writing_job import kept
+from neve.run.spark.writing_job import persisted
 from neve.run.write.delete_files import write_deletes
 from neve.run.write.patch import Patch
 from neve.run.write.target import WriteOptions, WriteTarget
@@ -44,7 +44,7 @@ from neve.tree.entries import EntryTable
 class RowChange:
     """The rows a statement concerns, and what becomes of them."""
 
-    command: Command
+    command: RowCommand
     plan: ChangePlan
     effects: Effects
     assigned: tuple[str, ...]  # the columns some clause assigns to, in files that exist
@@ -77,10 +77,10 @@ class ChangeExecution:
             with quiet_errors():
                 return self._write()
         except (WriteFailed, PySparkException) as e:
-            delete_all(self.context.io, set(self.written))
+            delete_files(self.context.io, set(self.written))
             raise _as_user_error(self.change, e) from e
         except BaseException:
-            delete_all(self.context.io, set(self.written))
+            delete_files(self.context.io, set(self.written))
             raise
 
     def _write(self) -> WrittenChange:
@@ -88,7 +88,7 @@ class ChangeExecution:
         nothing = WrittenChange.nothing(Tally({}, len(change.effects)), self.context.specs)
         if plan.is_empty and not change.inserts:
             return nothing
-        if change.command is Command.DELETE and plan.is_metadata_only:
+        if change.command is RowCommand.DELETE and plan.is_metadata_only:
             return replace(nothing, action=DeleteFiles(row_filter=plan.row_filter))
         written = self._merge_on_read() if plan.mode == "merge-on-read" else self._copy_on_write()
         if written.is_empty:
@@ -106,22 +106,22 @@ class ChangeExecution:
         else:
             added, tally = None, self._count(change.positions)
         self._refuse_ambiguous(tally)
-        touched = Touched.of(plan.read, tally)
+        touched = TouchedFiles.of(plan.read, tally)
         rest, tally = self._rest(tally)
         with self.execution.phase("fold"):
-            dropped, partly = folded(self.context, touched).in_two()
+            dropped, partly = merge_with_existing_deletes(self.context, touched).split_emptied_files()
         with self.execution.phase("deletes"):
-            deletes = write_deletes(partly.deleted, self._target())
+            deletes = write_deletes(partly.deleted_positions, self._target())
         self.written += deletes["file_path"].to_pylist()
-        gone = EntryTable.concat([plan.whole.files, dropped.deleted.files], self.context.specs)
+        gone = EntryTable.concat([plan.whole.files, dropped.deleted_positions.files], self.context.specs)
         files = self._entries(rest if added is None else [added, *rest])
-        return WrittenChange(tally, files, deletes, gone, partly.superseded, touched.files)
+        return WrittenChange(tally, files, deletes, gone, partly.superseded_deletes, touched.files)
 
     def _copy_on_write(self) -> WrittenChange:
         change = self.change
         if not any(change.effects.writes):
             return self._rewrite(self._count(change.positions), None)
-        with kept(change.patches()) as changes:
+        with persisted(change.patches()) as changes:
             return self._rewrite(self._count(lambda: changes), changes)
 
     def _count(self, rows: Callable[[], DataFrame]) -> Tally:
@@ -131,89 +131,89 @@ class ChangeExecution:
     def _rewrite(self, tally: Tally, changes: DataFrame | None) -> WrittenChange:
         """The files that hold a match, rewritten; and the rows that belong to no file yet."""
         self._refuse_ambiguous(tally)
-        specs, touched = self.context.specs, Touched.of(self.change.plan.read, tally)
+        specs, touched = self.context.specs, TouchedFiles.of(self.change.plan.read, tally)
         patched = [*self._patched(touched, tally, changes), *self._new_rows(tally, changes)]
         rest, tally = self._rest(tally)
         gone = EntryTable.concat([self.change.plan.whole.files, touched.files], specs)
         added = self._entries([*patched, *rest])
         return WrittenChange(tally, added, EntryTable.empty(specs), gone, None, touched.files)
 
-    def _patched(self, touched: Touched, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
+    def _patched(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
         if not len(touched.files):
             return
-        stays = keep_their_place(touched.files, self.context.metadata, self._assigned_ids())
+        stays = stays_in_partition_and_order(touched.files, self.context.metadata, self._assigned_ids())
         for mask, is_placed in ((stays, True), (~stays, False)):
             if mask.any():
                 patching = self._patching(touched.only(mask), tally, changes)
                 # better many small files, and in no order, than values that Spark would round
-                other = patching.moving if self._is_carried() else patching.in_no_order
+                other = patching.write_redistributed if self._is_carried() else patching.write_unsorted
                 with self.execution.phase("rewrite"):
-                    files = (patching.in_place if is_placed else other)()
+                    files = (patching.write_in_place if is_placed else other)()
                 self.written += files["file_path"].to_pylist()
                 yield files
 
-    def _patching(self, touched: Touched, tally: Tally, changes: DataFrame | None) -> Patching:
-        tasks = tasks_of(touched.files, touched.plan.deletes, touched.plan.attached)
+    def _patching(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | None) -> PatchJob:
+        tasks = build_task_table(touched.files, touched.plan.deletes, touched.plan.attached)
         patch = Patch(self.context.facts, self._target(), self.change.effects, self.change.assigned)
         spark = self.context.spark()
         if changes is None:
-            return Patching(spark, patch, tasks, gone=tally.gone)
-        chosen = spark.createDataFrame(pa.table({FILE: touched.files["ordinal"]}))
-        changed = changes.where(F.col(FILE).isNotNull()).join(F.broadcast(chosen), FILE, "left_semi")
+            return PatchJob(spark, patch, tasks, removed_positions=tally.removed_positions)
+        chosen = spark.createDataFrame(pa.table({FILE_COLUMN: touched.files["ordinal"]}))
+        changed = changes.where(F.col(FILE_COLUMN).isNotNull()).join(F.broadcast(chosen), FILE_COLUMN, "left_semi")
         removes = [n for n, goes in enumerate(self.change.effects.removes) if goes]
-        return Patching(spark, patch, tasks, changes=changed.where(F.col(CLAUSE).isin(removes)))
+        return PatchJob(spark, patch, tasks, changes=changed.where(F.col(CLAUSE_COLUMN).isin(removes)))
 
     def _new_rows(self, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
         """Rows that come from no file that is patched: inserted ones, and those of files that change as a whole."""
         if changes is None or not tally.has_new_rows:
             return
         with self.execution.phase("write"):
-            rows = changes.where(F.col(FILE).isNull())
+            rows = changes.where(F.col(FILE_COLUMN).isNull())
             files, _ = write_changes(rows, self._target(), self.change.effects)
         self.written += files["file_path"].to_pylist()
         yield files
 
     def _rest(self, tally: Tally) -> tuple[list[pa.Table], Tally]:
         """The new rows that could not be known before; and everything counted."""
-        rows = None if self.change.rest is None else self.change.rest(tally.seen)
+        rows = None if self.change.rest is None else self.change.rest(tally.matched_source_rows)
         if rows is None:
             return [], tally
         with self.execution.phase("insert"):
             files, more = write_changes(rows, self._target(), self.change.effects)
         self.written += files["file_path"].to_pylist()
-        return [files], tally.united(more)
+        return [files], tally.union(more)
 
     def _action(self, made: WrittenChange) -> Action:
         plan = self.change.plan
         start, conflict = plan.snapshot_id, plan.conflict_filter
-        gone = Removed(made.gone, manifests=plan.read.manifests) if len(made.gone) else Removed()
+        gone = RemovedFiles(made.gone, manifests=plan.read.manifests) if len(made.gone) else RemovedFiles()
         if plan.mode == "merge-on-read" or not len(made.gone):
             delta = RowDelta(
                 added_data=made.added or None,
                 added_deletes=made.deletes or None,
                 removed_data=gone,
-                removed_deletes=Removed(made.superseded, manifests=plan.read.delete_manifests),
-                referenced=frozenset(made.touched["file_path"].to_pylist()) - paths_of(made.gone),
-                homes=Removed(made.touched, manifests=plan.read.manifests),
+                removed_deletes=RemovedFiles(made.superseded, manifests=plan.read.delete_manifests),
+                referenced_data_files=frozenset(made.touched["file_path"].to_pylist()) - paths_of(made.gone),
+                vector_targets=RemovedFiles(made.touched, manifests=plan.read.manifests),
                 conflict_filter=conflict,
                 start_snapshot_id=start,
             )
-            return guarded(delta, self.change.command, self.isolation, reads_itself=plan.reads_itself)
+            return with_conflict_checks(delta, self.change.command, self.isolation, reads_itself=plan.reads_itself)
         overwrite = Overwrite(
             added=made.added or None,
             removed=gone,
             conflict_filter=conflict,
             start_snapshot_id=start,
         )
-        return guarded(overwrite, self.change.command, self.isolation, reads_itself=plan.reads_itself)
+        return with_conflict_checks(overwrite, self.change.command, self.isolation, reads_itself=plan.reads_itself)
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
     def _target(self) -> WriteTarget:
         modes = {
-            Command.DELETE: self.context.properties.delete_distribution_mode,
-            Command.UPDATE: self.context.properties.update_distribution_mode,
-            Command.MERGE: self.context.properties.merge_distribution_mode,
+            RowCommand.DELETE: self.context.properties.delete_distribution_mode,
+            RowCommand.UPDATE: self.context.properties.update_distribution_mode,
+            RowCommand.MERGE: self.context.properties.merge_distribution_mode,
         }
         options = WriteOptions(
             distribution=modes[self.change.command] or "hash",  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ class ChangeExecution:
     def _is_carried(self) -> bool:
         """Whether Spark holds the values of every column without changing them."""
         kinds = [f.field_type for f in self.context.metadata.schema().fields]
-        return all(arrow_type(k, Carrier.SPARK) == arrow_type(k, Carrier.EXACT) for k in kinds)
+        return all(arrow_type(k, ArrowFlavor.SPARK) == arrow_type(k, ArrowFlavor.EXACT) for k in kinds)
 
     def _entries(self, files: list[pa.Table]) -> EntryTable:
         return EntryTable.concat([EntryTable(f, self.context.specs) for f in files], self.context.specs)

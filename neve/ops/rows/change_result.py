@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
-from neve.commit.isolation import Command
+from neve.commit.isolation import RowCommand
 from neve.commit.outcome import Committed
 from neve.ops.context import TableContext
-from neve.ops.plan_scan import plan as plan_of
+from neve.ops.plan_scan import plan_snapshot_scan as plan_of
 from neve.ops.results import ChangeResult
 from neve.ops.rows.apply_change import RowChange
 from neve.ops.rows.changed_files import WrittenChange
-from neve.plan.row_change import ChangePlan, in_two
+from neve.plan.row_change import ChangePlan, split_fully_matching
 from neve.plan.scan import ScanPlan
 from neve.run.change_tally import Effects, Tally
-from neve.run.spark.position_deletes import Pairs, deleted_positions
-from neve.run.spark.read import read
+from neve.run.spark.position_deletes import DeletePairs, deleted_positions
+from neve.run.spark.read import read_dataframe
 from neve.tree.entries import Content, EntryTable
 
 
@@ -24,7 +24,7 @@ def change_result(context: TableContext, change: RowChange, made: WrittenChange,
     plan = change.plan
     if made.action is None:
         return ChangeResult(None, plan.mode, files_scanned=len(plan.read.files))
-    if change.command is Command.DELETE and plan.is_metadata_only:
+    if change.command is RowCommand.DELETE and plan.is_metadata_only:
         return _whole_file_result(context, plan, committed)
     rows_dropped = 0 if plan.keeps_whole else live_rows(context, plan.whole)  # they left with files dropped unread
     updated, deleted, inserted = _counts(made.tally, change.effects, change.is_unique)
@@ -76,7 +76,7 @@ def _files_removed_by(context: TableContext, plan: ChangePlan, committed: Commit
     if before is None:  # expired since
         return plan.whole
     found = plan_of(now.io, now.metadata, before, where=plan.row_filter)
-    return in_two(found, plan.row_filter, now.metadata)[1]
+    return split_fully_matching(found, plan.row_filter, now.metadata)[1]
 
 
 def live_rows(context: TableContext, plan: ScanPlan) -> int:
@@ -93,24 +93,24 @@ def live_rows(context: TableContext, plan: ScanPlan) -> int:
 def _live_rows(context: TableContext, plan: ScanPlan) -> int:
     """Spark counts only where deletes by value apply."""
     if (plan.deletes.numpy("content") == Content.EQUALITY_DELETES).any():
-        return int(read(context.spark(), plan, context.facts).count())
+        return int(read_dataframe(context.spark(), plan, context.facts).count())
     rows = int(pc.sum(plan.files["record_count"]).as_py() or 0)
     if not len(plan.deletes):
         return rows
     paths = plan.files["file_path"].to_pylist()
-    dead = deleted_positions(context.spark(), paths, plan.deletes, Pairs.of(plan.attached), context.facts)
+    dead = deleted_positions(context.spark(), paths, plan.deletes, DeletePairs.of(plan.attached), context.facts)
     return rows - sum(p.cardinality for p in dead)
 
 
 def _counts(tally: Tally, effects: Effects, is_unique: bool) -> tuple[int, int, int]:
     """Rows updated, deleted and inserted, by what the clauses do; a row of a whole file that changes is updated."""
     updated = deleted = inserted = 0
-    for rows, removes, writes in zip(tally.rows, effects.removes, effects.writes, strict=True):
+    for rows, removes, writes in zip(tally.rows_by_clause, effects.removes, effects.writes, strict=True):
         updated += rows if removes and writes else 0
         deleted += rows if removes and not writes else 0
         inserted += rows if writes and not removes else 0
     if not is_unique and deleted:  # a row that was met twice is deleted once
-        deleted = sum(p.cardinality for p in tally.gone.values()) - updated
+        deleted = sum(p.cardinality for p in tally.removed_positions.values()) - updated
     return updated, deleted, inserted
 
 

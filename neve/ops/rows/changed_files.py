@@ -22,24 +22,24 @@ from neve.ops.verb import PendingCommit
 from neve.plan.delete_index import referenced_paths
 from neve.plan.scan import ScanPlan
 from neve.run.change_tally import Tally
-from neve.run.read.tasks import numbered
-from neve.run.spark.position_deletes import Pairs, deleted_positions
-from neve.run.write.delete_files import Deleted
+from neve.run.read.tasks import with_ordinals
+from neve.run.spark.position_deletes import DeletePairs, deleted_positions
+from neve.run.write.delete_files import DeletedPositions
 from neve.tree.entries import Content, EntryTable
 
 
 @dataclass(frozen=True)
-class Touched:
+class TouchedFiles:
     """The files of a plan some rows of which go, and the positions that do."""
 
     plan: ScanPlan
-    gone: list[PositionSet]
+    removed_positions: list[PositionSet]
 
     @classmethod
-    def of(cls, plan: ScanPlan, tally: Tally) -> Touched:
+    def of(cls, plan: ScanPlan, tally: Tally) -> TouchedFiles:
         """The files of a plan that a statement takes rows from."""
-        gone = tally.gone
-        known = replace(plan, files=numbered(plan.files))
+        gone = tally.removed_positions
+        known = replace(plan, files=with_ordinals(plan.files))
         mask = np.zeros(len(plan.files), bool)
         mask[list(gone)] = True
         return cls(known.only(mask), list(gone.values()))
@@ -49,49 +49,51 @@ class Touched:
         """The files."""
         return self.plan.files
 
-    def only(self, mask: np.ndarray[Any, Any]) -> Touched:
+    def only(self, mask: np.ndarray[Any, Any]) -> TouchedFiles:
         """Some of the files."""
-        return Touched(self.plan.only(mask), [self.gone[int(at)] for at in np.flatnonzero(mask)])
+        return TouchedFiles(self.plan.only(mask), [self.removed_positions[int(at)] for at in np.flatnonzero(mask)])
 
 
 @dataclass(frozen=True)
-class Folded:
+class MergedDeletes:
     """All positions that are deleted from files, and the old delete files that say a part of it."""
 
-    deleted: Deleted
-    superseded: EntryTable
+    deleted_positions: DeletedPositions
+    superseded_deletes: EntryTable
 
-    def in_two(self) -> tuple[Folded, Folded]:
+    def split_emptied_files(self) -> tuple[MergedDeletes, MergedDeletes]:
         """The files that lose all their rows, and the others."""
-        counts = self.deleted.files.numpy("record_count").tolist()
-        pairs = zip(self.deleted.positions, counts, strict=True)
+        counts = self.deleted_positions.files.numpy("record_count").tolist()
+        pairs = zip(self.deleted_positions.positions, counts, strict=True)
         empty = np.array([positions.covers(count) for positions, count in pairs], bool)
-        dropped = self.deleted.of(np.flatnonzero(empty))
+        dropped = self.deleted_positions.take(np.flatnonzero(empty))
         gone = paths_of(dropped.files)
-        named = referenced_paths(self.superseded).to_pylist()
+        named = referenced_paths(self.superseded_deletes).to_pylist()
         # Deletes of a file that leaves the table leave with it.
-        others = self.superseded.filter(pa.array([name not in gone for name in named], pa.bool_()))
-        return Folded(dropped, self.superseded), Folded(self.deleted.of(np.flatnonzero(~empty)), others)
+        others = self.superseded_deletes.filter(pa.array([name not in gone for name in named], pa.bool_()))
+        return MergedDeletes(dropped, self.superseded_deletes), MergedDeletes(
+            self.deleted_positions.take(np.flatnonzero(~empty)), others
+        )
 
 
-def folded(context: TableContext, touched: Touched) -> Folded:
+def merge_with_existing_deletes(context: TableContext, touched: TouchedFiles) -> MergedDeletes:
     """The positions that are gone with those that were gone before, where the old deletes are to be replaced."""
     plan = touched.plan
-    supersedes = _superseded(context, plan)
+    supersedes = _superseded_mask(context, plan)
     is_vectors = context.metadata.format_version >= 3
     by_position = plan.deletes.numpy("content") == Content.POSITION_DELETES
-    pairs = Pairs.of(plan.attached).of_deletes(by_position if is_vectors else supersedes)
+    pairs = DeletePairs.of(plan.attached).of_deletes(by_position if is_vectors else supersedes)
     paths = plan.files["file_path"].to_pylist()
     old = (
         deleted_positions(context.spark(), paths, plan.deletes, pairs, context.facts)
         if len(pairs.file)
         else [PositionSet()] * len(paths)
     )
-    united = [new.union(before) for new, before in zip(touched.gone, old, strict=True)]
-    return Folded(Deleted(plan.files, united), plan.deletes.filter(pa.array(supersedes)))
+    united = [new.union(before) for new, before in zip(touched.removed_positions, old, strict=True)]
+    return MergedDeletes(DeletedPositions(plan.files, united), plan.deletes.filter(pa.array(supersedes)))
 
 
-def _superseded(context: TableContext, plan: ScanPlan) -> np.ndarray[Any, Any]:
+def _superseded_mask(context: TableContext, plan: ScanPlan) -> np.ndarray[Any, Any]:
     """The old deletes that are about one of these files alone, and whose rows move into the new ones."""
     if context.metadata.format_version < 3 and context.properties.delete_granularity != "file":
         return np.zeros(len(plan.deletes), bool)

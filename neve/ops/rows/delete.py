@@ -23,15 +23,23 @@ from typing import Self
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from neve.commit.isolation import Command
+from neve.commit.isolation import RowCommand
 from neve.ops.context import TableContext
 from neve.ops.results import DeleteResult
 from neve.ops.rows.apply_change import RowChange
 from neve.ops.rows.statement import RowStatement
-from neve.ops.rows.target_rows import Resolved, Target, Where, metadata_columns_in, plainly, resolved, row_condition
+from neve.ops.rows.target_rows import (
+    ResolvedExpressions,
+    RowCondition,
+    TargetRows,
+    metadata_columns_in,
+    resolve_subqueries,
+    row_condition,
+    translate_spark_errors,
+)
 from neve.plan.row_change import ChangePlan
-from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE, Effects
-from neve.run.spark.expressions import Expressions
+from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, Effects
+from neve.run.spark.expressions import ExpressionChecker
 
 _CLAUSE = "DELETE WHERE"
 _EFFECTS = Effects(removes=(True,), writes=(False,))
@@ -41,31 +49,35 @@ _EFFECTS = Effects(removes=(True,), writes=(False,))
 class Delete(RowStatement[DeleteResult]):
     """A DELETE on its way: `.where(…)`, then `.plan()`, `.explain()` or `.execute()`."""
 
-    condition: Where = None
+    condition: RowCondition = None
 
-    command = Command.DELETE
+    command = RowCommand.DELETE
     result_type = DeleteResult
 
-    def where(self, condition: Where) -> Self:
+    def where(self, condition: RowCondition) -> Self:
         """Delete the rows for which this is true: SQL text, a Column or a PyIceberg expression. Without it, all."""
         return replace(self, condition=self._both(self.condition, condition))
 
     @contextmanager
     def _plan(self, context: TableContext) -> Iterator[RowChange]:
-        with resolved(context, {_CLAUSE: self.condition}) as ready:
+        with resolve_subqueries(context, {_CLAUSE: self.condition}) as ready:
             plan = self._change_plan(context, ready)
-            target = Target(context, plan.read, self._alias(context), metadata_columns_in(context, [self.condition]))
+            target = TargetRows(
+                context, plan.read, self._alias(context), metadata_columns_in(context, [self.condition])
+            )
             given, where = ready.values[_CLAUSE], row_condition(context, ready.values[_CLAUSE])
             if not plan.is_metadata_only and given is not None:
-                Expressions(target.shape()).check_condition(_CLAUSE, given if isinstance(given, str) else where)
+                ExpressionChecker(target.empty_frame()).check_condition(
+                    _CLAUSE, given if isinstance(given, str) else where
+                )
 
             def positions() -> DataFrame:
-                with plainly(_CLAUSE):
-                    return target.frame().where(where).withColumn(CLAUSE, F.lit(0)).select(*CHANGE_COLUMNS)
+                with translate_spark_errors(_CLAUSE):
+                    return target.frame().where(where).withColumn(CLAUSE_COLUMN, F.lit(0)).select(*CHANGE_COLUMNS)
 
             yield RowChange(self.command, plan, _EFFECTS, (), positions, positions, positions)
 
-    def _change_plan(self, context: TableContext, ready: Resolved) -> ChangePlan:
+    def _change_plan(self, context: TableContext, ready: ResolvedExpressions) -> ChangePlan:
         predicate = self._predicate(context, self.condition, _CLAUSE)
         read, whole = self._read_and_whole(context, predicate)
         return self._plan_of(

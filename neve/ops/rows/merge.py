@@ -30,7 +30,7 @@ from typing import Any, Self
 import numpy as np
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 
-from neve.commit.isolation import Command
+from neve.commit.isolation import RowCommand
 from neve.commit.outcome import Committed
 from neve.errors import UserError
 from neve.ops.context import TableContext
@@ -38,19 +38,19 @@ from neve.ops.metadata.evolve_schema import SchemaChange
 from neve.ops.results import MergeResult
 from neve.ops.rows.apply_change import RowChange
 from neve.ops.rows.changed_files import WrittenChange
-from neve.ops.rows.merge_clauses import Action, Clause, Kind, refuse_unreachable, wanted_columns
+from neve.ops.rows.merge_clauses import Clause, ClauseAction, ClauseKind, evolved_columns, refuse_unreachable
 from neve.ops.rows.merge_rows import MergeJob
-from neve.ops.rows.merge_source import MergeSource, SourceKeys, merge_source
+from neve.ops.rows.merge_source import MergeSource, SourceKeys, open_merge_source
 from neve.ops.rows.statement import RowStatement
-from neve.ops.rows.target_rows import Resolved, resolved
+from neve.ops.rows.target_rows import ResolvedExpressions, resolve_subqueries
 from neve.ops.verb import Execution
 from neve.plan.row_change import ChangePlan
 from neve.predicate import parse
-from neve.predicate.column_names import equalities
+from neve.predicate.column_names import find_equalities
 from neve.predicate.sql_features import features_of
-from neve.run.spark.expressions import Value
-from neve.run.spark.input_rows import lasting
-from neve.run.spark.session import is_case_sensitive, is_read_otherwise
+from neve.run.spark.expressions import SqlOrColumn
+from neve.run.spark.input_rows import make_rereadable
+from neve.run.spark.session import is_case_sensitive, parses_text_differently
 from neve.run.spark.types import iceberg_schema
 
 _ON = "MERGE ON"
@@ -61,54 +61,58 @@ class Merge(RowStatement[MergeResult]):
     """A MERGE on its way: clauses in the order they are tried, then `.plan()`, `.explain()` or `.execute()`."""
 
     source: Any = None
-    on: Value = ""
+    on: SqlOrColumn = ""
     aliases: tuple[str, str] = ("t", "s")
     clauses: tuple[Clause, ...] = ()
     evolves: bool = False
 
-    command = Command.MERGE
+    command = RowCommand.MERGE
     result_type = MergeResult
 
     def __post_init__(self) -> None:
         # A statement is looked at several times: to plan it, to run it, to run it again.
-        object.__setattr__(self, "source", lasting(self.source))
+        object.__setattr__(self, "source", make_rereadable(self.source))
 
-    def when_matched_update(self, assignments: Mapping[str, Value], condition: Value | None = None) -> Self:
+    def when_matched_update(self, assignments: Mapping[str, SqlOrColumn], condition: SqlOrColumn | None = None) -> Self:
         """Change a row that has a match: columns and the expressions they get."""
-        return self._with(Kind.MATCHED, Action.UPDATE, assignments, condition)
+        return self._add_clause(ClauseKind.MATCHED, ClauseAction.UPDATE, assignments, condition)
 
-    def when_matched_update_all(self, condition: Value | None = None) -> Self:
+    def when_matched_update_all(self, condition: SqlOrColumn | None = None) -> Self:
         """Change every column of a row that has a match to the column of the source of the same name."""
-        return self._with(Kind.MATCHED, Action.UPDATE, None, condition)
+        return self._add_clause(ClauseKind.MATCHED, ClauseAction.UPDATE, None, condition)
 
-    def when_matched_delete(self, condition: Value | None = None) -> Self:
+    def when_matched_delete(self, condition: SqlOrColumn | None = None) -> Self:
         """Delete a row that has a match."""
-        return self._with(Kind.MATCHED, Action.DELETE, None, condition)
+        return self._add_clause(ClauseKind.MATCHED, ClauseAction.DELETE, None, condition)
 
-    def when_not_matched_insert(self, values: Mapping[str, Value], condition: Value | None = None) -> Self:
+    def when_not_matched_insert(self, values: Mapping[str, SqlOrColumn], condition: SqlOrColumn | None = None) -> Self:
         """Insert a row of the source that has no match; columns not named get their default, or null."""
-        return self._with(Kind.NOT_MATCHED, Action.INSERT, values, condition)
+        return self._add_clause(ClauseKind.NOT_MATCHED, ClauseAction.INSERT, values, condition)
 
-    def when_not_matched_insert_all(self, condition: Value | None = None) -> Self:
+    def when_not_matched_insert_all(self, condition: SqlOrColumn | None = None) -> Self:
         """Insert a row of the source that has no match, column by column of the same name."""
-        return self._with(Kind.NOT_MATCHED, Action.INSERT, None, condition)
+        return self._add_clause(ClauseKind.NOT_MATCHED, ClauseAction.INSERT, None, condition)
 
     def when_not_matched_by_source_update(
-        self, assignments: Mapping[str, Value], condition: Value | None = None
+        self, assignments: Mapping[str, SqlOrColumn], condition: SqlOrColumn | None = None
     ) -> Self:
         """Change a row of the table that no row of the source matches."""
-        return self._with(Kind.NOT_MATCHED_BY_SOURCE, Action.UPDATE, assignments, condition)
+        return self._add_clause(ClauseKind.NOT_MATCHED_BY_SOURCE, ClauseAction.UPDATE, assignments, condition)
 
-    def when_not_matched_by_source_delete(self, condition: Value | None = None) -> Self:
+    def when_not_matched_by_source_delete(self, condition: SqlOrColumn | None = None) -> Self:
         """Delete a row of the table that no row of the source matches."""
-        return self._with(Kind.NOT_MATCHED_BY_SOURCE, Action.DELETE, None, condition)
+        return self._add_clause(ClauseKind.NOT_MATCHED_BY_SOURCE, ClauseAction.DELETE, None, condition)
 
     def with_schema_evolution(self) -> Self:
         """Let columns of the source that the table lacks be added, and types be widened."""
         return replace(self, evolves=True)
 
-    def _with(
-        self, kind: Kind, action: Action, assignments: Mapping[str, Value] | None, condition: Value | None
+    def _add_clause(
+        self,
+        kind: ClauseKind,
+        action: ClauseAction,
+        assignments: Mapping[str, SqlOrColumn] | None,
+        condition: SqlOrColumn | None,
     ) -> Self:
         given = None if assignments is None else tuple(assignments.items())
         return replace(self, clauses=(*self.clauses, Clause(kind, action, given, condition)))
@@ -133,24 +137,31 @@ class Merge(RowStatement[MergeResult]):
 
     @contextmanager
     def _plan(self, context: TableContext) -> Iterator[RowChange]:
-        with merge_source(context, self.source) as source:
-            evolution = self._evolution(context, source)
-            context = context if evolution is None else evolution.foreseen()
+        with open_merge_source(context, self.source) as source:
+            evolution = self._schema_change(context, source)
+            context = context if evolution is None else evolution.preview_context()
             clauses = tuple(
-                c.completed(n, context, source.frame, self.aliases, self.evolves) for n, c in enumerate(self.clauses)
+                c.resolve(n, context, source.frame, self.aliases, self.evolves) for n, c in enumerate(self.clauses)
             )
             texts = {_ON: self.on, **{k: v for c in clauses for k, v in c.values().items()}}
-            with resolved(context, texts) as ready:
-                wanted, keys = self._wanted(context, source)
+            with resolve_subqueries(context, texts) as ready:
+                wanted, keys = self._target_filter(context, source)
                 plan, pruned = self._change_plan(context, source, ready, wanted, keys is not None)
                 known = tuple(c.with_values(ready.values) for c in clauses)
-                among = keys.among if keys is not None else None
-                job = MergeJob(context, plan, source, self.aliases, ready.values[_ON], known, pruned, among).checked()
+                among = keys.key_filter if keys is not None else None
+                job = MergeJob(
+                    context, plan, source, self.aliases, ready.values[_ON], known, pruned, among
+                ).with_checked_expressions()
                 land = evolution.commit if evolution is not None else None
-                yield replace(job.change(), context=context, before_commit=land)
+                yield replace(job.row_change(), context=context, before_commit=land)
 
     def _change_plan(
-        self, context: TableContext, source: MergeSource, ready: Resolved, wanted: BooleanExpression, by_source: bool
+        self,
+        context: TableContext,
+        source: MergeSource,
+        ready: ResolvedExpressions,
+        wanted: BooleanExpression,
+        by_source: bool,
     ) -> tuple[ChangePlan, bool]:
         read = self._scan_plan(context, None if wanted is AlwaysTrue() else wanted)
         stats = read.stats
@@ -171,18 +182,18 @@ class Merge(RowStatement[MergeResult]):
         )
         return plan, pruned
 
-    def _wanted(self, context: TableContext, source: MergeSource) -> tuple[BooleanExpression, SourceKeys | None]:
+    def _target_filter(self, context: TableContext, source: MergeSource) -> tuple[BooleanExpression, SourceKeys | None]:
         """What a row of the table must satisfy to be concerned, and what the keys of the source tell."""
-        if not isinstance(self.on, str) or is_read_otherwise(context.spark(), self.on):
+        if not isinstance(self.on, str) or parses_text_differently(context.spark(), self.on):
             return AlwaysTrue(), None
-        if any(c.kind is Kind.NOT_MATCHED_BY_SOURCE for c in self.clauses):
+        if any(c.kind is ClauseKind.NOT_MATCHED_BY_SOURCE for c in self.clauses):
             return AlwaysTrue(), None
         schema, (target, other) = context.metadata.schema(), self.aliases
         zone = context.time_zone()
         case = is_case_sensitive(context.spark())
-        on = parse(self.on, schema, case_sensitive=case, time_zone=zone, alias=target, has_others=True)
-        keys = source.keys(equalities(self.on, target), schema, other)
-        return (on.expression if keys is None else And(on.expression, keys.within)), keys
+        on = parse(self.on, schema, case_sensitive=case, time_zone=zone, alias=target, has_other_tables=True)
+        keys = source.keys(find_equalities(self.on, target), schema, other)
+        return (on.expression if keys is None else And(on.expression, keys.file_filter)), keys
 
     def _result(
         self,
@@ -193,10 +204,10 @@ class Merge(RowStatement[MergeResult]):
         execution: Execution,
     ) -> MergeResult:
         result = super()._result(context, change, written, committed, execution)
-        rows = written.tally.rows[: len(self.clauses)]
+        rows = written.tally.rows_by_clause[: len(self.clauses)]
         return replace(result, rows_by_clause=rows, pruned_by_source=change.is_pruned)
 
-    def _evolution(self, context: TableContext, source: MergeSource) -> SchemaChange | None:
+    def _schema_change(self, context: TableContext, source: MergeSource) -> SchemaChange | None:
         """The columns the source brings and the types it widens; they land right before the rows, and only then."""
         if not self.evolves:
             return None
@@ -205,7 +216,7 @@ class Merge(RowStatement[MergeResult]):
                 f"MERGE WITH SCHEMA EVOLUTION: table {context.name} refuses it by its property "
                 "write.spark.auto-schema-evolution.enabled. Set it to true, or leave the clause out."
             )
-        wanted = wanted_columns(context.metadata.schema(), source.frame.schema, self.clauses)
+        wanted = evolved_columns(context.metadata.schema(), source.frame.schema, self.clauses)
         if not wanted.fields:
             return None
         change = SchemaChange(context)

@@ -13,23 +13,23 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from neve.commit.isolation import Command
+from neve.commit.isolation import RowCommand
 from neve.io.deletion_vectors import PositionSet
 from neve.ops.context import TableContext
 from neve.ops.rows.apply_change import RowChange
-from neve.ops.rows.assignments import refuse_cut, refuse_rounded
-from neve.ops.rows.merge_clauses import Action, Clause, Kind
+from neve.ops.rows.assignments import refuse_rounded, refuse_truncated
+from neve.ops.rows.merge_clauses import Clause, ClauseAction, ClauseKind
 from neve.ops.rows.merge_source import SOURCE_ROW, MergeSource, refuse_duplicate_names
-from neve.ops.rows.target_rows import Target, metadata_columns_in, plainly
+from neve.ops.rows.target_rows import TargetRows, metadata_columns_in, translate_spark_errors
 from neve.plan.row_change import ChangePlan
-from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION, SOURCE, Effects
+from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, SOURCE_COLUMN, Effects
 from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
-from neve.run.spark.expressions import Expressions, Value, as_column
-from neve.run.spark.parquet_scan import Among
-from neve.run.spark.read_columns import by_name
+from neve.run.spark.expressions import ExpressionChecker, SqlOrColumn, as_column
+from neve.run.spark.parquet_scan import KeyFilter
+from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.types import spark_type
 
-_SEEN = "__neve_seen"  # the number of a source row that has a match
+_MATCHED_SOURCE_ROW = "__neve_seen"  # the number of a source row that has a match
 _AMBIGUOUS = (
     "MERGE: a row of the table matches several rows of the source, so it is not clear which one applies. "
     "Make the source unique in what ON compares, or make ON stricter. Nothing was changed."
@@ -37,7 +37,7 @@ _AMBIGUOUS = (
 
 
 @dataclass(frozen=True)
-class _Part:
+class _MergePart:
     """Some of the rows of a MERGE: pairs of target and source, or rows of the source alone."""
 
     rows: DataFrame
@@ -52,55 +52,62 @@ class MergeJob:
     plan: ChangePlan
     source: MergeSource
     aliases: tuple[str, str]
-    on: Value
+    on: SqlOrColumn
     clauses: tuple[Clause, ...]
     is_pruned: bool
-    among: Among | None = None
+    key_filter: KeyFilter | None = None
 
-    def checked(self) -> MergeJob:
+    def with_checked_expressions(self) -> MergeJob:
         """The same job with its expressions typed; what does not resolve or fit is refused."""
         refuse_duplicate_names(self.source.frame)
-        if self.plan.mode == "merge-on-read" and self._has(Kind.MATCHED, Kind.NOT_MATCHED_BY_SOURCE):
+        if self.plan.mode == "merge-on-read" and self._has_clause(ClauseKind.MATCHED, ClauseKind.NOT_MATCHED_BY_SOURCE):
             refuse_rounded(self.context, "MERGE")
-        refuse_cut([c.assignments for c in self.clauses if c.action is Action.UPDATE and c.assignments], "MERGE")
+        refuse_truncated(
+            [c.assignments for c in self.clauses if c.action is ClauseAction.UPDATE and c.assignments], "MERGE"
+        )
         given = self.source.frame.withColumn(SOURCE_ROW, F.lit(0))
-        target, source = self._target.shape(), given.alias(self.aliases[1])
-        both = Expressions(target.crossJoin(source))
-        one_sided = {Kind.NOT_MATCHED: Expressions(source), Kind.NOT_MATCHED_BY_SOURCE: Expressions(target)}
+        target, source = self._target_rows.empty_frame(), given.alias(self.aliases[1])
+        both = ExpressionChecker(target.crossJoin(source))
+        one_sided = {
+            ClauseKind.NOT_MATCHED: ExpressionChecker(source),
+            ClauseKind.NOT_MATCHED_BY_SOURCE: ExpressionChecker(target),
+        }
         both.check_condition("MERGE ON", self.on)
-        return replace(self, clauses=tuple(_checked(c, one_sided.get(c.kind, both)) for c in self.clauses))
+        return replace(self, clauses=tuple(_check_clause(c, one_sided.get(c.kind, both)) for c in self.clauses))
 
-    def change(self) -> RowChange:
+    def row_change(self) -> RowChange:
         """The change the job makes."""
         return RowChange(
-            Command.MERGE,
+            RowCommand.MERGE,
             self.plan,
             self._effects,
-            self._assigned,
-            positions=lambda: self._rows(()),
-            patches=lambda: self._rows(self._all if self._inserts and not self._in_turn else self._assigned),
-            rows=lambda: self._rows(self._all),
-            rest=self._rest if self._in_turn else None,
+            self._updated_columns,
+            positions=lambda: self._changed_rows(()),
+            patches=lambda: self._changed_rows(
+                self._all_columns if self._has_inserts and not self._inserts_after_matches else self._updated_columns
+            ),
+            rows=lambda: self._changed_rows(self._all_columns),
+            rest=self._remaining_inserts if self._inserts_after_matches else None,
             is_unique=self._is_unique,
-            inserts=self._inserts,
+            inserts=self._has_inserts,
             ambiguity=_AMBIGUOUS,
             is_pruned=self.is_pruned,
         )
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
-    def _has(self, *kinds: Kind) -> bool:
+    def _has_clause(self, *kinds: ClauseKind) -> bool:
         return any(c.kind in kinds for c in self.clauses)
 
     @property
-    def _inserts(self) -> bool:
-        return self._has(Kind.NOT_MATCHED)
+    def _has_inserts(self) -> bool:
+        return self._has_clause(ClauseKind.NOT_MATCHED)
 
     @property
     def _is_unique(self) -> bool:
         """Whether a row of the table may match one row of the source only."""
-        matched = [c for c in self.clauses if c.kind is Kind.MATCHED]
-        deletes_all = len(matched) == 1 and matched[0].action is Action.DELETE and matched[0].condition is None
+        matched = [c for c in self.clauses if c.kind is ClauseKind.MATCHED]
+        deletes_all = len(matched) == 1 and matched[0].action is ClauseAction.DELETE and matched[0].condition is None
         return bool(matched) and not deletes_all
 
     @property
@@ -109,124 +116,134 @@ class MergeJob:
         return Effects((*(c.removes for c in self.clauses), False), (*(c.writes for c in self.clauses), False))
 
     @property
-    def _all(self) -> tuple[str, ...]:
+    def _all_columns(self) -> tuple[str, ...]:
         return tuple(f.name for f in self.context.metadata.schema().fields)
 
     @property
-    def _assigned(self) -> tuple[str, ...]:
-        updates = [c.assignments for c in self.clauses if c.action is Action.UPDATE and c.assignments is not None]
+    def _updated_columns(self) -> tuple[str, ...]:
+        updates = [c.assignments for c in self.clauses if c.action is ClauseAction.UPDATE and c.assignments is not None]
         return tuple(dict.fromkeys(name for a in updates for name in a.columns))
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
     @property
-    def _target(self) -> Target:
+    def _target_rows(self) -> TargetRows:
         texts = [self.on, *(v for c in self.clauses for v in c.values().values())]
         named = metadata_columns_in(self.context, texts)
-        return Target(self.context, self.plan.read, self.aliases[0], named, self.among)
+        return TargetRows(self.context, self.plan.read, self.aliases[0], named, self.key_filter)
 
     @property
-    def _source(self) -> DataFrame:
-        return self.source.numbered.alias(self.aliases[1])
+    def _source_rows(self) -> DataFrame:
+        return self.source.numbered_frame.alias(self.aliases[1])
 
     @property
-    def _held(self) -> DataFrame:
+    def _source_for_join(self) -> DataFrame:
         """The source as the smaller side of a join."""
-        return F.broadcast(self._source) if self.source.is_small else self._source
+        return F.broadcast(self._source_rows) if self.source.is_small else self._source_rows
 
     @property
-    def _in_turn(self) -> bool:
+    def _inserts_after_matches(self) -> bool:
         """Whether pairs are changed first, and the rows of the source that are in none inserted then."""
-        both = self._inserts and self._has(Kind.MATCHED)
-        return both and self.source.is_small and not self._has(Kind.NOT_MATCHED_BY_SOURCE)
+        both = self._has_inserts and self._has_clause(ClauseKind.MATCHED)
+        return both and self.source.is_small and not self._has_clause(ClauseKind.NOT_MATCHED_BY_SOURCE)
 
-    def _rows(self, columns: tuple[str, ...]) -> DataFrame:
+    def _changed_rows(self, columns: tuple[str, ...]) -> DataFrame:
         """The rows some clause applies to, with the new values of some columns."""
-        with plainly("MERGE"):
-            only_inserts = not self._has(Kind.MATCHED, Kind.NOT_MATCHED_BY_SOURCE)
-            return self._changed(self._unmatched() if only_inserts else _Part(self._joined()), columns)
+        with translate_spark_errors("MERGE"):
+            only_inserts = not self._has_clause(ClauseKind.MATCHED, ClauseKind.NOT_MATCHED_BY_SOURCE)
+            return self._select_changes(
+                self._unmatched_source_rows() if only_inserts else _MergePart(self._join_rows()), columns
+            )
 
-    def _rest(self, seen: PositionSet) -> DataFrame | None:
+    def _remaining_inserts(self, seen: PositionSet) -> DataFrame | None:
         """The rows of a small source that were not seen, as they are inserted."""
-        rows = self.source.without(seen)
+        rows = self.source.unmatched_rows(seen)
         if rows is None:
             return None
-        with plainly("MERGE"):
-            return self._changed(self._new(rows), self._all)
+        with translate_spark_errors("MERGE"):
+            return self._select_changes(self._insert_part(rows), self._all_columns)
 
-    def _new(self, rows: DataFrame) -> _Part:
-        nowhere = {FILE: F.lit(None).cast("int"), POSITION: F.lit(None).cast("bigint")}
-        return _Part(rows.withColumns(nowhere).alias(self.aliases[1]), has_target=False)
+    def _insert_part(self, rows: DataFrame) -> _MergePart:
+        nowhere = {FILE_COLUMN: F.lit(None).cast("int"), POSITION_COLUMN: F.lit(None).cast("bigint")}
+        return _MergePart(rows.withColumns(nowhere).alias(self.aliases[1]), has_target=False)
 
-    def _unmatched(self) -> _Part:
+    def _unmatched_source_rows(self) -> _MergePart:
         """The rows of the source without a match, for clauses that only insert."""
-        target, source, on = self._target.frame(), self._source, as_column(self.on)
+        target, source, on = self._target_rows.frame(), self._source_rows, as_column(self.on)
         if not self.source.is_small:
-            return self._new(source.join(target, on, "left_anti"))
-        seen = target.join(self._held, on, "inner").select(F.col(SOURCE_ROW).alias(_SEEN)).distinct()
-        return self._new(source.join(F.broadcast(seen), F.col(SOURCE_ROW) == F.col(_SEEN), "left_anti"))
+            return self._insert_part(source.join(target, on, "left_anti"))
+        seen = (
+            target.join(self._source_for_join, on, "inner")
+            .select(F.col(SOURCE_ROW).alias(_MATCHED_SOURCE_ROW))
+            .distinct()
+        )
+        return self._insert_part(
+            source.join(F.broadcast(seen), F.col(SOURCE_ROW) == F.col(_MATCHED_SOURCE_ROW), "left_anti")
+        )
 
-    def _changed(self, part: _Part, columns: tuple[str, ...]) -> DataFrame:
-        rows = part.rows.withColumn(CLAUSE, self._clause(part)).where(F.col(CLAUSE).isNotNull())
-        lineage = self._lineage(part) if columns else []
-        number = [F.col(SOURCE_ROW).alias(SOURCE)] if self._in_turn and part.has_target else []
-        return rows.select(*CHANGE_COLUMNS, *number, *(self._value(n, part).alias(n) for n in columns), *lineage)
+    def _select_changes(self, part: _MergePart, columns: tuple[str, ...]) -> DataFrame:
+        rows = part.rows.withColumn(CLAUSE_COLUMN, self._clause_number(part)).where(F.col(CLAUSE_COLUMN).isNotNull())
+        lineage = self._lineage_columns(part) if columns else []
+        number = [F.col(SOURCE_ROW).alias(SOURCE_COLUMN)] if self._inserts_after_matches and part.has_target else []
+        return rows.select(*CHANGE_COLUMNS, *number, *(self._new_value(n, part).alias(n) for n in columns), *lineage)
 
-    def _joined(self) -> DataFrame:
-        target, on = self._target.frame(), as_column(self.on)
-        if self._has(Kind.NOT_MATCHED_BY_SOURCE):
-            kind, held = ("full_outer", self._source) if self._inserts else ("left_outer", self._held)
+    def _join_rows(self) -> DataFrame:
+        target, on = self._target_rows.frame(), as_column(self.on)
+        if self._has_clause(ClauseKind.NOT_MATCHED_BY_SOURCE):
+            kind, held = (
+                ("full_outer", self._source_rows) if self._has_inserts else ("left_outer", self._source_for_join)
+            )
             return target.join(held, on, kind)
-        is_all_seen = self._in_turn or not self._inserts
-        return target.join(self._held, on, "inner" if is_all_seen else "right_outer")
+        is_all_seen = self._inserts_after_matches or not self._has_inserts
+        return target.join(self._source_for_join, on, "inner" if is_all_seen else "right_outer")
 
-    def _clause(self, part: _Part) -> Column:
+    def _clause_number(self, part: _MergePart) -> Column:
         """The number of the clause that applies to a row, the first whose condition holds; null for none."""
-        in_table, in_source = F.col(FILE).isNotNull(), F.col(SOURCE_ROW).isNotNull()
+        in_table, in_source = F.col(FILE_COLUMN).isNotNull(), F.col(SOURCE_ROW).isNotNull()
         about = {
-            Kind.MATCHED: in_table & in_source,
-            Kind.NOT_MATCHED: ~in_table,
-            Kind.NOT_MATCHED_BY_SOURCE: ~in_source,
+            ClauseKind.MATCHED: in_table & in_source,
+            ClauseKind.NOT_MATCHED: ~in_table,
+            ClauseKind.NOT_MATCHED_BY_SOURCE: ~in_source,
         }
         numbered = [
             (about[c.kind] if c.condition is None else about[c.kind] & as_column(c.condition), n)
-            for n, c in self._of(part)
+            for n, c in self._clauses_for(part)
         ]
         if self._is_unique and part.has_target:  # also a match without consequence must be the only one
-            numbered.append((about[Kind.MATCHED], len(self.clauses)))
+            numbered.append((about[ClauseKind.MATCHED], len(self.clauses)))
         first, *others = numbered
         return reduce(lambda case, one: case.when(one[0], F.lit(one[1])), others, F.when(first[0], F.lit(first[1])))
 
-    def _of(self, part: _Part) -> list[tuple[int, Clause]]:
+    def _clauses_for(self, part: _MergePart) -> list[tuple[int, Clause]]:
         """The clauses that can apply to a part, with their numbers."""
-        return [(n, c) for n, c in enumerate(self.clauses) if part.has_target or c.kind is Kind.NOT_MATCHED]
+        return [(n, c) for n, c in enumerate(self.clauses) if part.has_target or c.kind is ClauseKind.NOT_MATCHED]
 
-    def _value(self, name: str, part: _Part) -> Column:
+    def _new_value(self, name: str, part: _MergePart) -> Column:
         """What a column becomes, by clause."""
         kind = spark_type(self.context.metadata.schema().find_field(name).field_type)
         case: Column | None = None
-        for n, clause in self._of(part):
+        for n, clause in self._clauses_for(part):
             if clause.assignments is None:
                 continue
-            new = clause.assignments.new_column(name)
+            new = clause.assignments.new_value_of(name)
             if new is None:
-                new = by_name(name, self.aliases[0])
-            applies = F.col(CLAUSE) == n
+                new = column_by_name(name, self.aliases[0])
+            applies = F.col(CLAUSE_COLUMN) == n
             case = F.when(applies, new) if case is None else case.when(applies, new)
         return F.lit(None).cast(kind) if case is None else case
 
-    def _lineage(self, part: _Part) -> list[Column]:
+    def _lineage_columns(self, part: _MergePart) -> list[Column]:
         """Rows that change keep their row id; new ones get one."""
         if self.context.metadata.format_version < 3:
             return []
         if part.has_target:
-            return self._target.lineage()
+            return self._target_rows.lineage_columns()
         return [F.lit(None).cast("bigint").alias(f.name) for f in (ROW_ID, LAST_UPDATED)]
 
 
-def _checked(clause: Clause, expressions: Expressions) -> Clause:
+def _check_clause(clause: Clause, expressions: ExpressionChecker) -> Clause:
     if clause.condition is not None:
         expressions.check_condition(f"{clause.label} condition", clause.condition)
     if clause.assignments is None:
         return clause
-    return replace(clause, assignments=clause.assignments.typed(expressions))
+    return replace(clause, assignments=clause.assignments.with_types(expressions))

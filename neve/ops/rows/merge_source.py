@@ -35,27 +35,27 @@ from pyspark.sql import types as sp
 from neve.errors import UnsupportedFeature, UserError
 from neve.io.deletion_vectors import PositionSet
 from neve.ops.context import TableContext
-from neve.ops.rows.target_rows import plainly
-from neve.ops.sql_views import tables_beside, views_of
-from neve.predicate.column_names import Equality, find_column, quoted
-from neve.predicate.comparison import make
-from neve.predicate.sql_text import words
-from neve.run.read.types import is_rounded
-from neve.run.spark.input_rows import as_arrow, as_dataframe, carried
-from neve.run.spark.parquet_scan import Among
+from neve.ops.rows.target_rows import translate_spark_errors
+from neve.ops.sql_views import register_views, sibling_table_lookup
+from neve.predicate.column_names import Equality, find_column, quote_name
+from neve.predicate.comparison import make_expression
+from neve.predicate.sql_text import tokenize_sql
+from neve.run.read.types import is_rounded_by_spark
+from neve.run.spark.input_rows import as_arrow, as_dataframe, with_spark_types
+from neve.run.spark.parquet_scan import KeyFilter
 from neve.run.spark.session import is_case_sensitive, is_classic
 from neve.run.spark.types import spark_type
-from neve.run.spark.writing_job import is_kept, kept
+from neve.run.spark.writing_job import is_persisted, persisted
 
 SOURCE_ROW = "__neve_source_row"  # a number for each row
 
-_SEEN = "__neve_seen"
-_FEW = 200  # distinct keys that are looked for one by one instead of as a range
-_BROADCAST = 32 << 20  # bytes of a source that every task may hold
-_LEAST_INT, _MOST_INT = -(1 << 31), (1 << 31) - 1
-_FAST = (sp.IntegralType, sp.DateType, sp.TimestampType, sp.TimestampNTZType)
-_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # as Spark is shown them
-_RANGED = (sp.IntegralType, sp.StringType, sp.DateType, sp.DecimalType, sp.TimestampType, sp.TimestampNTZType)
+_MATCHED_ROW = "__neve_seen"
+_MAX_LISTED_KEYS = 200  # distinct keys that are looked for one by one instead of as a range
+_MAX_BROADCAST_BYTES = 32 << 20  # bytes of a source that every task may hold
+_MIN_INT, _MAX_INT = -(1 << 31), (1 << 31) - 1
+_FAST_LOOKUP_TYPES = (sp.IntegralType, sp.DateType, sp.TimestampType, sp.TimestampNTZType)
+_UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # as Spark is shown them
+_RANGE_TYPES = (sp.IntegralType, sp.StringType, sp.DateType, sp.DecimalType, sp.TimestampType, sp.TimestampNTZType)
 
 
 @dataclass(frozen=True)
@@ -63,37 +63,39 @@ class MergeSource:
     """Rows to merge."""
 
     frame: DataFrame  # as it was given, to look at; computed anew at every use
-    numbered: DataFrame  # computed once, with the column `SOURCE_ROW` after the others
-    bytes: int | None = None  # when it is known without asking Spark
+    numbered_frame: DataFrame  # computed once, with the column `SOURCE_ROW` after the others
+    size_in_bytes: int | None = None  # when it is known without asking Spark
     reads_target: bool = False
 
-    def without(self, seen: PositionSet) -> DataFrame | None:
+    def unmatched_rows(self, seen: PositionSet) -> DataFrame | None:
         """The rows whose numbers are not among those; nothing when there is none."""
         if not seen.cardinality:
-            return self.numbered
-        if self.numbered.count() == seen.cardinality:
+            return self.numbered_frame
+        if self.numbered_frame.count() == seen.cardinality:
             return None
-        known = self.numbered.sparkSession.createDataFrame(pa.table({_SEEN: seen.positions()}))
-        return self.numbered.join(F.broadcast(known), F.col(SOURCE_ROW) == F.col(_SEEN), "left_anti")
+        known = self.numbered_frame.sparkSession.createDataFrame(pa.table({_MATCHED_ROW: seen.positions()}))
+        return self.numbered_frame.join(F.broadcast(known), F.col(SOURCE_ROW) == F.col(_MATCHED_ROW), "left_anti")
 
     @cached_property
     def is_small(self) -> bool:
         """Whether every task may hold a copy; decided once, since Spark knows better once the frame was computed."""
-        size = self.bytes if self.bytes is not None else _estimated(self.numbered)
-        return size is not None and size <= _BROADCAST
+        size = self.size_in_bytes if self.size_in_bytes is not None else _estimated(self.numbered_frame)
+        return size is not None and size <= _MAX_BROADCAST_BYTES
 
     def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str) -> SourceKeys | None:
         """What the keys of the source say about the rows of the target that can match; nothing when it cannot tell."""
         known = [e for given in equalities if (e := _in_schema(given, schema)) is not None]
-        usable = [(e, c) for e in known if (c := self._column(e, schema, alias)) is not None]
+        usable = [(e, c) for e in known if (c := self._source_column(e, schema, alias)) is not None]
         if not usable:
             return None
-        found = self._ranges([_comparable(c, schema, e) for e, c in usable])
-        fitting = [_fitting(r, schema, e) for (e, _), r in zip(usable, found, strict=True)]
-        within = reduce(And, (_expression(e, r) for (e, _), r in zip(usable, fitting, strict=True)))
-        return SourceKeys(within, self._among(usable, found, schema))
+        found = self._key_ranges([_comparable(c, schema, e) for e, c in usable])
+        fitting = [_clip_to_column_type(r, schema, e) for (e, _), r in zip(usable, found, strict=True)]
+        within = reduce(And, (_range_expression(e, r) for (e, _), r in zip(usable, fitting, strict=True)))
+        return SourceKeys(within, self._key_filter(usable, found, schema))
 
-    def _among(self, usable: list[tuple[Equality, str]], found: list[_Range], schema: Schema) -> Among | None:
+    def _key_filter(
+        self, usable: list[tuple[Equality, str]], found: list[_KeyRange], schema: Schema
+    ) -> KeyFilter | None:
         """The key with the most values, as a condition on rows; those that Spark looks up fastest before others."""
         if not self.is_small:
             return None
@@ -103,23 +105,25 @@ class MergeSource:
         if not plain:
             return None
         types = {f.name: f.dataType for f in self.frame.schema.fields}
-        equality, column, _ = max(plain, key=lambda k: (isinstance(types[k[1]], _FAST), k[2].distinct))
-        return Among(schema.find_field(equality.target).field_id, self.numbered.select(F.col(quoted(column))))
+        equality, column, _ = max(plain, key=lambda k: (isinstance(types[k[1]], _FAST_LOOKUP_TYPES), k[2].distinct))
+        return KeyFilter(
+            schema.find_field(equality.target).field_id, self.numbered_frame.select(F.col(quote_name(column)))
+        )
 
-    def _column(self, equality: Equality, schema: Schema, alias: str) -> str | None:
+    def _source_column(self, equality: Equality, schema: Schema, alias: str) -> str | None:
         """The column of the source, when its values compare as the target's do."""
         parts = equality.source
         name = parts[-1] if len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == alias.lower()) else None
         field = None if name is None else self._named(name)
         target = schema.find_field(equality.target).field_type
-        return field.name if field is not None and _compare_alike(field.dataType, target) else None
+        return field.name if field is not None and _are_comparable(field.dataType, target) else None
 
     def _named(self, name: str) -> sp.StructField | None:
         """The column the session means by a name."""
         fields, folds = self.frame.schema.fields, not is_case_sensitive(self.frame.sparkSession)
         return next((f for f in fields if f.name == name or (folds and f.name.lower() == name.lower())), None)
 
-    def _ranges(self, columns: list[Column]) -> list[_Range]:
+    def _key_ranges(self, columns: list[Column]) -> list[_KeyRange]:
         parts = [
             part
             for at, c in enumerate(columns)
@@ -130,30 +134,35 @@ class MergeSource:
                 F.approx_count_distinct(c).alias(f"distinct{at}"),
             )
         ]
-        found = self.numbered.agg(*parts).toArrow()
-        row = {name: _values(found[name])[0] for name in found.column_names}
-        return [self._range(row, at, c) for at, c in enumerate(columns)]
+        found = self.numbered_frame.agg(*parts).toArrow()
+        row = {name: _literal_values(found[name])[0] for name in found.column_names}
+        return [self._range_from_row(row, at, c) for at, c in enumerate(columns)]
 
-    def _range(self, row: dict[str, Any], at: int, column: Column) -> _Range:
+    def _range_from_row(self, row: dict[str, Any], at: int, column: Column) -> _KeyRange:
         low, high, nulls, distinct = (row[f"{part}{at}"] for part in ("low", "high", "nulls", "distinct"))
         values: tuple[Any, ...] = ()
-        if low is not None and distinct <= _FEW:
-            few = self.numbered.select(column.alias("key")).where(column.isNotNull()).distinct().limit(2 * _FEW + 1)
-            found = _values(few.toArrow()["key"])
-            values = tuple(found) if len(found) <= 2 * _FEW else ()
-        return _Range(low, high, nulls > 0, distinct, values)
+        if low is not None and distinct <= _MAX_LISTED_KEYS:
+            few = (
+                self.numbered_frame.select(column.alias("key"))
+                .where(column.isNotNull())
+                .distinct()
+                .limit(2 * _MAX_LISTED_KEYS + 1)
+            )
+            found = _literal_values(few.toArrow()["key"])
+            values = tuple(found) if len(found) <= 2 * _MAX_LISTED_KEYS else ()
+        return _KeyRange(low, high, nulls > 0, distinct, values)
 
 
 @dataclass(frozen=True)
 class SourceKeys:
     """What the keys of a source say about the rows that can match."""
 
-    within: BooleanExpression  # about files
-    among: Among | None  # about rows, where looking them up pays
+    file_filter: BooleanExpression  # about files
+    key_filter: KeyFilter | None  # about rows, where looking them up pays
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class _KeyRange:
     """The values of one key."""
 
     low: Any
@@ -163,7 +172,7 @@ class _Range:
     values: tuple[Any, ...] = ()
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
+def _literal_values(column: pa.ChunkedArray) -> list[Any]:
     """The values of a key, times as literals of the numbers they are stored as: Python's own end with the year 9999."""
     if pa.types.is_date32(column.type):
         return [v if v is None else DateLiteral(v) for v in column.cast(pa.int32()).to_pylist()]
@@ -179,34 +188,37 @@ def _in_schema(equality: Equality, schema: Schema) -> Equality | None:
     return None if name is None else replace(equality, target=name)
 
 
-def _fitting(found: _Range, schema: Schema, equality: Equality) -> _Range:
+def _clip_to_column_type(key_range: _KeyRange, schema: Schema, equality: Equality) -> _KeyRange:
     """The values that the column of the target can have: a long may be beyond every int."""
     kind = schema.find_field(equality.target).field_type
-    if not isinstance(kind, IntegerType) or found.low is None:
-        return found
-    low, high = max(found.low, _LEAST_INT), min(found.high, _MOST_INT)
+    if not isinstance(kind, IntegerType) or key_range.low is None:
+        return key_range
+    low, high = max(key_range.low, _MIN_INT), min(key_range.high, _MAX_INT)
     if low > high:
-        return replace(found, low=None, high=None, values=())
-    return replace(found, low=low, high=high, values=tuple(v for v in found.values if low <= v <= high))
+        return replace(key_range, low=None, high=None, values=())
+    return replace(key_range, low=low, high=high, values=tuple(v for v in key_range.values if low <= v <= high))
 
 
-def _expression(equality: Equality, found: _Range) -> BooleanExpression:
+def _range_expression(equality: Equality, key_range: _KeyRange) -> BooleanExpression:
     name = equality.target
     held: BooleanExpression = AlwaysFalse()
-    if found.values:
-        held = make(In, name, found.values)
-    elif found.low is not None:
-        held = And(make(GreaterThanOrEqual, name, found.low), make(LessThanOrEqual, name, found.high))
-    return Or(held, make(IsNull, name)) if equality.is_null_safe and found.has_nulls else held
+    if key_range.values:
+        held = make_expression(In, name, key_range.values)
+    elif key_range.low is not None:
+        held = And(
+            make_expression(GreaterThanOrEqual, name, key_range.low),
+            make_expression(LessThanOrEqual, name, key_range.high),
+        )
+    return Or(held, make_expression(IsNull, name)) if equality.is_null_safe and key_range.has_nulls else held
 
 
 def _comparable(name: str, schema: Schema, equality: Equality) -> Column:
     """The values of a column of the source that may be in the target's: no other text is that of a UUID."""
-    column, kind = F.col(quoted(name)), schema.find_field(equality.target).field_type
-    return F.when(column.rlike(_UUID), column) if isinstance(kind, UUIDType) else column
+    column, kind = F.col(quote_name(name)), schema.find_field(equality.target).field_type
+    return F.when(column.rlike(_UUID_PATTERN), column) if isinstance(kind, UUIDType) else column
 
 
-def _compare_alike(source: sp.DataType, kind: IcebergType) -> bool:
+def _are_comparable(source: sp.DataType, kind: IcebergType) -> bool:
     """Whether values of the source rule out files by the values these have."""
     if isinstance(kind, TimestampNanoType | TimestamptzNanoType):
         return False  # Spark compares them rounded
@@ -215,7 +227,7 @@ def _compare_alike(source: sp.DataType, kind: IcebergType) -> bool:
         return True
     if isinstance(source, sp.DecimalType):
         return source == target  # values of another scale are not values of the column
-    return type(source) is type(target) and isinstance(source, _RANGED)
+    return type(source) is type(target) and isinstance(source, _RANGE_TYPES)
 
 
 def _estimated(frame: DataFrame) -> int | None:
@@ -226,34 +238,34 @@ def _estimated(frame: DataFrame) -> int | None:
 
 
 @contextmanager
-def merge_source(context: TableContext, given: Any) -> Iterator[MergeSource]:
+def open_merge_source(context: TableContext, source_input: Any) -> Iterator[MergeSource]:
     """A source of any kind for as long as the block lasts."""
     with ExitStack() as held:
-        if isinstance(given, str):
-            source = _queried(context, given, held)
-        elif isinstance(given, DataFrame):
-            source = MergeSource(given, _numbered(given))
+        if isinstance(source_input, str):
+            source = _query_source(context, source_input, held)
+        elif isinstance(source_input, DataFrame):
+            source = MergeSource(source_input, _number_rows(source_input))
         else:
-            table = _exact(as_arrow(given, context.metadata.schema()), context.metadata.schema())
+            table = _to_spark_types(as_arrow(source_input, context.metadata.schema()), context.metadata.schema())
             rows = table.append_column(SOURCE_ROW, pa.array(np.arange(len(table))))
             frame = as_dataframe(context.spark(), rows, context.metadata.schema())
             yield MergeSource(frame.drop(SOURCE_ROW), frame, table.nbytes)
             return
-        if not (isinstance(given, DataFrame) and is_kept(given)):  # the caller keeps it already
-            held.enter_context(kept(source.numbered))
+        if not (isinstance(source_input, DataFrame) and is_persisted(source_input)):  # the caller keeps it already
+            held.enter_context(persisted(source.numbered_frame))
         yield source
 
 
-def _exact(table: pa.Table, schema: Schema) -> pa.Table:
+def _to_spark_types(table: pa.Table, schema: Schema) -> pa.Table:
     """The rows in types of Spark; nanoseconds that a column of the target would take are not cut."""
     for name in table.column_names:
         found = find_column(schema, name, case_sensitive=False)
-        if found is not None and is_rounded(found.field_type) and _is_finer(table[name]):
+        if found is not None and is_rounded_by_spark(found.field_type) and _is_finer(table[name]):
             raise UnsupportedFeature(
                 f"MERGE USING: column {name!r} has nanoseconds, which Spark would cut on their way to the column of "
                 f"type {found.field_type}. Cut them yourself, or write the rows by append or overwrite."
             )
-    return carried(table, schema)
+    return with_spark_types(table, schema)
 
 
 def _is_finer(column: pa.ChunkedArray) -> bool:
@@ -263,21 +275,21 @@ def _is_finer(column: pa.ChunkedArray) -> bool:
     return bool(pc.any(pc.not_equal(column, pc.floor_temporal(column, unit="microsecond"))).as_py())
 
 
-def _numbered(frame: DataFrame) -> DataFrame:
+def _number_rows(frame: DataFrame) -> DataFrame:
     return frame.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
 
 
-def _queried(context: TableContext, text: str, held: ExitStack) -> MergeSource:
+def _query_source(context: TableContext, text: str, resources: ExitStack) -> MergeSource:
     """The rows of a query, or of a table of the lake or of Spark by its name."""
-    is_query = any(word.says(*_QUERIES) for word in words(text)[:1])
+    is_query = any(word.matches(*_QUERY_KEYWORDS) for word in tokenize_sql(text)[:1])
     query = text if is_query else f"SELECT * FROM {text}"  # noqa: S608 - the caller's own text
-    views = held.enter_context(views_of(tables_beside(context), context.spark, query))
-    with plainly("MERGE USING"):
-        frame = context.spark().sql(views.text)
-    return MergeSource(frame, _numbered(frame), reads_target=any(read.is_of(context) for read in views.tables))
+    views = resources.enter_context(register_views(sibling_table_lookup(context), context.spark, query))
+    with translate_spark_errors("MERGE USING"):
+        frame = context.spark().sql(views.single_text)
+    return MergeSource(frame, _number_rows(frame), reads_target=any(read.is_of(context) for read in views.tables))
 
 
-_QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "(")
+_QUERY_KEYWORDS = ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "(")
 
 
 def refuse_duplicate_names(frame: DataFrame) -> None:

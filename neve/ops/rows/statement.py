@@ -16,19 +16,19 @@ import numpy as np
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyspark.sql import Column
 
-from neve.commit.isolation import Command, Isolation, isolation_of
+from neve.commit.isolation import Isolation, RowCommand, isolation_of
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected
 from neve.errors import CommitConflict, UnknownName, UnsupportedFeature, UserError
-from neve.io.files import delete_all
+from neve.io.files import delete_files
 from neve.ops.context import TableContext
-from neve.ops.plan_scan import plan as plan_of
+from neve.ops.plan_scan import plan_snapshot_scan as plan_of
 from neve.ops.results import ChangeResult
 from neve.ops.rows.apply_change import ChangeExecution, RowChange
 from neve.ops.rows.change_result import change_result
 from neve.ops.rows.changed_files import WrittenChange
-from neve.ops.rows.target_rows import Where, predicate_of
+from neve.ops.rows.target_rows import RowCondition, predicate_of
 from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
-from neve.plan.row_change import ChangePlan, Mode, in_two
+from neve.plan.row_change import ChangePlan, Mode, split_fully_matching
 from neve.plan.scan import ScanPlan
 from neve.predicate import Predicate
 
@@ -53,7 +53,7 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
 
     settings: Settings = field(default_factory=Settings)
 
-    command: ClassVar[Command]
+    command: ClassVar[RowCommand]
     result_type: ClassVar[type[Any]]
 
     # -- building ----------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
             try:
                 change.before_commit()
             except BaseException as e:
-                delete_all(state.io, set(written.written_files))
+                delete_files(state.io, set(written.written_files))
                 if not isinstance(e, CommitConflict):
                     raise
                 # a concurrent writer has changed the columns: the statement is planned again
@@ -127,7 +127,7 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
     def _require(self, outcome: Outcome, execution: Execution) -> Committed:
         is_conflict = isinstance(outcome, Rejected) and not all(c.rule.is_about_input for c in outcome.conflicts)
         if isinstance(outcome, Rejected) and is_conflict:
-            raise _conflict(self.command, outcome, execution)
+            raise _conflict_error(self.command, outcome, execution)
         return super()._require(outcome, execution)
 
     def _result(
@@ -147,9 +147,9 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
 
     def _mode(self, context: TableContext) -> Mode:
         asked = {
-            Command.DELETE: context.properties.delete_mode,
-            Command.UPDATE: context.properties.update_mode,
-            Command.MERGE: context.properties.merge_mode,
+            RowCommand.DELETE: context.properties.delete_mode,
+            RowCommand.UPDATE: context.properties.update_mode,
+            RowCommand.MERGE: context.properties.merge_mode,
         }
         mode = self.settings.mode or asked[self.command]
         version = context.metadata.format_version
@@ -166,15 +166,15 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
     def _alias(self, context: TableContext) -> str:
         return self.settings.alias or context.iceberg.name()[-1]
 
-    def _predicate(self, context: TableContext, where: Where, clause: str) -> Predicate:
+    def _predicate(self, context: TableContext, where: RowCondition, clause: str) -> Predicate:
         return predicate_of(context, where, self._alias(context), clause)
 
     def _read_and_whole(self, context: TableContext, predicate: Predicate) -> tuple[ScanPlan, ScanPlan]:
         """The files to be read, and those every row of which is known to match."""
         scanned = self._scan_plan(context, predicate.expression)
-        if not predicate.exact:
+        if not predicate.is_exact:
             return scanned, scanned.only(np.zeros(len(scanned.files), bool))
-        return in_two(scanned, predicate.expression, context.metadata)
+        return split_fully_matching(scanned, predicate.expression, context.metadata)
 
     def _plan_of(
         self,
@@ -204,11 +204,11 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
         )
 
     @staticmethod
-    def _where_text(where: Where) -> str:
+    def _where_text(where: RowCondition) -> str:
         return "" if where is None else f" WHERE {where}"
 
     @staticmethod
-    def _both(first: Where, second: Where) -> Where:
+    def _both(first: RowCondition, second: RowCondition) -> RowCondition:
         """Two conditions that must both hold."""
         match first, second:
             case None, _:
@@ -223,12 +223,12 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
 
     def _scan_plan(self, context: TableContext, predicate: BooleanExpression | None) -> ScanPlan:
         facts = context.facts
-        always = ("value_counts",) if facts.columns_to_place(facts.schema) else ()
+        always = ("value_counts",) if facts.columns_that_may_be_missing(facts.schema) else ()
         head = context.head(self.target_branch)
         return plan_of(context.io, context.metadata, head, where=predicate, always_read=always)
 
 
-def _conflict(command: Command, rejected: Rejected, execution: Execution) -> CommitConflict:
+def _conflict_error(command: RowCommand, rejected: Rejected, execution: Execution) -> CommitConflict:
     reasons = " ".join(str(c) for c in rejected.conflicts)
     again = f" It was run again {execution.reruns} times." if execution.reruns else ""
     added_columns = "The columns of the source were added, and no row was changed"

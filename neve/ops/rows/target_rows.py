@@ -16,47 +16,49 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.ops.context import TableContext
-from neve.ops.sql_views import tables_beside, views_of
+from neve.ops.sql_views import register_views, sibling_table_lookup
 from neve.plan.scan import METADATA_COLUMNS, ScanPlan
 from neve.predicate import Predicate, parse
-from neve.predicate.normalize import compared
+from neve.predicate.normalize import compared_columns
 from neve.predicate.sql_features import features_of
-from neve.run.change_tally import FILE, POSITION
+from neve.run.change_tally import FILE_COLUMN, POSITION_COLUMN
 from neve.run.read.metadata_columns import LAST_UPDATED, ORDINAL, ROW_ID
 from neve.run.read.metadata_columns import POSITION as ROW_POSITION
-from neve.run.spark.expressions import as_column, condition, plain_error
-from neve.run.spark.parquet_scan import Among
-from neve.run.spark.read import read
-from neve.run.spark.session import is_case_sensitive, is_read_otherwise, quiet_errors
+from neve.run.spark.expressions import as_column, condition_column, user_error_from_spark
+from neve.run.spark.parquet_scan import KeyFilter
+from neve.run.spark.read import read_dataframe
+from neve.run.spark.session import is_case_sensitive, parses_text_differently, quiet_errors
 
-Where = str | BooleanExpression | Column | None
+RowCondition = str | BooleanExpression | Column | None
 _ROW_ID = "__neve_row_id"
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetRows:
     """The rows of a table's files as a statement sees them."""
 
     context: TableContext
     plan: ScanPlan
     alias: str
     metadata_columns: tuple[str, ...] = ()
-    among: Among | None = None  # keys without one of which a row does not matter
+    key_filter: KeyFilter | None = None  # keys without one of which a row does not matter
 
     def frame(self) -> DataFrame:
         """The live rows with file and position, and their row ids where the table has them."""
-        own = tuple(n for n in self.metadata_columns if n not in self._copies)
-        rows = read(self.context.spark(), self.plan, self.context.facts, own, self._extra(), self.among)
-        copies = {name: F.col(self._copies[name]) for name in self.metadata_columns if name in self._copies}
+        own = tuple(n for n in self.metadata_columns if n not in self._aliased_columns)
+        rows = read_dataframe(self.context.spark(), self.plan, self.context.facts, own, self._extra(), self.key_filter)
+        copies = {
+            name: F.col(self._aliased_columns[name]) for name in self.metadata_columns if name in self._aliased_columns
+        }
         return (rows.withColumns(copies) if copies else rows).alias(self.alias)
 
-    def shape(self) -> DataFrame:
+    def empty_frame(self) -> DataFrame:
         """The same columns without rows, to check expressions against."""
         plan = self.plan
         nothing = replace(plan, files=plan.files.take([]), deletes=plan.deletes.take([]))
         return replace(self, plan=replace(nothing, attached=plan.attached.slice(0, 0))).frame()
 
-    def lineage(self) -> list[Column]:
+    def lineage_columns(self) -> list[Column]:
         """The row id a changed row keeps, and no number: it takes that of the commit. None before version 3."""
         if not self._has_lineage:
             return []
@@ -67,17 +69,21 @@ class Target:
         return self.context.metadata.format_version >= 3
 
     @property
-    def _copies(self) -> dict[str, str]:
+    def _aliased_columns(self) -> dict[str, str]:
         """Metadata columns that are read anyway, and under which name."""
-        return {ROW_POSITION.name: POSITION, **({ROW_ID.name: _ROW_ID} if self._has_lineage else {})}
+        return {ROW_POSITION.name: POSITION_COLUMN, **({ROW_ID.name: _ROW_ID} if self._has_lineage else {})}
 
     def _extra(self) -> list[NestedField]:
-        named = ((ORDINAL, FILE), (ROW_POSITION, POSITION), *([(ROW_ID, _ROW_ID)] if self._has_lineage else []))
+        named = (
+            (ORDINAL, FILE_COLUMN),
+            (ROW_POSITION, POSITION_COLUMN),
+            *([(ROW_ID, _ROW_ID)] if self._has_lineage else []),
+        )
         return [column.model_copy(update={"name": name}) for column, name in named]
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedExpressions:
     """Expressions by clause, with the tables of the lake in their subqueries as views."""
 
     values: Mapping[str, Any]
@@ -85,18 +91,18 @@ class Resolved:
 
 
 @contextmanager
-def resolved(context: TableContext, values: Mapping[str, Any]) -> Iterator[Resolved]:
+def resolve_subqueries(context: TableContext, values: Mapping[str, Any]) -> Iterator[ResolvedExpressions]:
     """Expressions ready for Spark for as long as the block lasts."""
     texts = {clause: v for clause, v in values.items() if isinstance(v, str) and features_of(v).has_subquery}
     if not texts:
-        yield Resolved(values)
+        yield ResolvedExpressions(values)
         return
-    with views_of(tables_beside(context), context.spark, *texts.values()) as views:
+    with register_views(sibling_table_lookup(context), context.spark, *texts.values()) as views:
         reads_target = any(read.is_of(context) for read in views.tables)
-        yield Resolved({**values, **dict(zip(texts, views.texts, strict=True))}, reads_target)
+        yield ResolvedExpressions({**values, **dict(zip(texts, views.texts, strict=True))}, reads_target)
 
 
-def predicate_of(context: TableContext, where: Where, alias: str | None, clause: str) -> Predicate:
+def predicate_of(context: TableContext, where: RowCondition, alias: str | None, clause: str) -> Predicate:
     """A condition as far as whole files can be judged by it."""
     if where is None:
         return Predicate(AlwaysTrue(), True)
@@ -104,20 +110,20 @@ def predicate_of(context: TableContext, where: Where, alias: str | None, clause:
         return Predicate(AlwaysTrue(), False)
     if not isinstance(where, str | BooleanExpression):
         raise UserError(f"{clause}: give SQL text, a Column or a PyIceberg expression, not {type(where).__name__}.")
-    if isinstance(where, str) and is_read_otherwise(context.spark(), where):
+    if isinstance(where, str) and parses_text_differently(context.spark(), where):
         return Predicate(AlwaysTrue(), False)  # Spark alone knows what it means
     # Names are Spark's matter here: the session says whether their case matters.
     case = is_case_sensitive(context.spark())
     schema = context.metadata.schema()
     found = parse(where, schema, case_sensitive=case, time_zone=context.time_zone(), alias=alias)
     if isinstance(where, BooleanExpression):
-        _refuse_finer(found.expression, schema, clause)
+        _refuse_nanoseconds(found.expression, schema, clause)
     return found
 
 
-def _refuse_finer(where: BooleanExpression, schema: Schema, clause: str) -> None:
+def _refuse_nanoseconds(where: BooleanExpression, schema: Schema, clause: str) -> None:
     """Refuse an expression about nanoseconds: files are judged by them, and rows by Spark's microseconds."""
-    for field in compared(where, schema):
+    for field in compared_columns(where, schema):
         if isinstance(field.field_type, TimestampNanoType | TimestamptzNanoType):
             raise UnsupportedFeature(
                 f"{clause}: column {field.name!r} of type {field.field_type} is finer than Spark's timestamps, and "
@@ -125,12 +131,12 @@ def _refuse_finer(where: BooleanExpression, schema: Schema, clause: str) -> None
             )
 
 
-def row_condition(context: TableContext, where: Where) -> Column:
+def row_condition(context: TableContext, where: RowCondition) -> Column:
     """A condition as Spark applies it to rows."""
     if where is None:
         return F.lit(True)
     if isinstance(where, BooleanExpression):
-        return condition(where, context.metadata.schema())
+        return condition_column(where, context.metadata.schema())
     return as_column(where)
 
 
@@ -143,10 +149,10 @@ def metadata_columns_in(context: TableContext, values: Iterable[object]) -> tupl
 
 
 @contextmanager
-def plainly(clause: str) -> Iterator[None]:
+def translate_spark_errors(clause: str) -> Iterator[None]:
     """What Spark says about a clause, as an error of ours."""
     try:
         with quiet_errors():
             yield
     except PySparkException as e:
-        raise plain_error(clause, e) from e
+        raise user_error_from_spark(clause, e) from e

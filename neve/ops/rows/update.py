@@ -27,19 +27,27 @@ from typing import Self
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from neve.commit.isolation import Command
+from neve.commit.isolation import RowCommand
 from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.ops.results import UpdateResult
 from neve.ops.rows.apply_change import RowChange
-from neve.ops.rows.assignments import Assignments, refuse_cut, refuse_rounded
+from neve.ops.rows.assignments import Assignments, refuse_rounded, refuse_truncated
 from neve.ops.rows.statement import RowStatement
-from neve.ops.rows.target_rows import Resolved, Target, Where, metadata_columns_in, plainly, resolved, row_condition
+from neve.ops.rows.target_rows import (
+    ResolvedExpressions,
+    RowCondition,
+    TargetRows,
+    metadata_columns_in,
+    resolve_subqueries,
+    row_condition,
+    translate_spark_errors,
+)
 from neve.plan.row_change import ChangePlan
-from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE, FILE, POSITION, Effects
-from neve.run.read.types import rounded_by_spark
-from neve.run.spark.expressions import Expressions, Value
-from neve.run.spark.read_columns import by_name
+from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, Effects
+from neve.run.read.types import first_column_rounded_by_spark
+from neve.run.spark.expressions import ExpressionChecker, SqlOrColumn
+from neve.run.spark.read_columns import column_by_name
 
 _WHERE = "UPDATE WHERE"
 _EFFECTS = Effects(removes=(True,), writes=(True,))
@@ -49,13 +57,13 @@ _EFFECTS = Effects(removes=(True,), writes=(True,))
 class Update(RowStatement[UpdateResult]):
     """An UPDATE on its way: `.set(…)`, `.where(…)`, then `.plan()`, `.explain()` or `.execute()`."""
 
-    assignments: tuple[tuple[str, Value], ...] = ()
-    condition: Where = None
+    assignments: tuple[tuple[str, SqlOrColumn], ...] = ()
+    condition: RowCondition = None
 
-    command = Command.UPDATE
+    command = RowCommand.UPDATE
     result_type = UpdateResult
 
-    def set(self, column: str | Mapping[str, Value], value: Value | None = None) -> Self:
+    def set(self, column: str | Mapping[str, SqlOrColumn], value: SqlOrColumn | None = None) -> Self:
         """Assign an expression, SQL text or a Column, to a column or a field of a struct; or several as a mapping."""
         if isinstance(column, Mapping):
             return replace(self, assignments=(*self.assignments, *column.items()))
@@ -63,7 +71,7 @@ class Update(RowStatement[UpdateResult]):
             raise UserError(f"UPDATE SET {column}: no expression given. Write 'NULL' for a null.")
         return replace(self, assignments=(*self.assignments, (column, value)))
 
-    def where(self, condition: Where) -> Self:
+    def where(self, condition: RowCondition) -> Self:
         """Change the rows for which this is true: SQL text, a Column or a PyIceberg expression. Without it, all."""
         return replace(self, condition=self._both(self.condition, condition))
 
@@ -75,17 +83,19 @@ class Update(RowStatement[UpdateResult]):
     def _plan(self, context: TableContext) -> Iterator[RowChange]:
         assignments = Assignments.of(context, self.assignments, self._alias(context), "UPDATE SET")
         texts = {**assignments.values(), _WHERE: self.condition}
-        with resolved(context, texts) as ready:
+        with resolve_subqueries(context, texts) as ready:
             plan = self._change_plan(context, ready)
-            job = _Job.of(context, plan, assignments.with_values(ready.values), ready, self._alias(context), self)
+            job = _UpdateJob.of(context, plan, assignments.with_values(ready.values), ready, self._alias(context), self)
             if not plan.is_empty:
-                job = job.checked()
+                job = job.with_checked_expressions()
             yield RowChange(self.command, plan, _EFFECTS, job.assignments.columns, job.positions, job.patches, job.rows)
 
-    def _change_plan(self, context: TableContext, ready: Resolved) -> ChangePlan:
+    def _change_plan(self, context: TableContext, ready: ResolvedExpressions) -> ChangePlan:
         predicate = self._predicate(context, self.condition, _WHERE)
-        if rounded_by_spark(context.metadata.schema()) is not None:  # whole rows go through Spark, patched ones do not
-            predicate = replace(predicate, exact=False)
+        if (
+            first_column_rounded_by_spark(context.metadata.schema()) is not None
+        ):  # whole rows go through Spark, patched ones do not
+            predicate = replace(predicate, is_exact=False)
         read, whole = self._read_and_whole(context, predicate)
         said = ", ".join(f"{column} = {value}" for column, value in self.assignments)
         return self._plan_of(
@@ -100,62 +110,72 @@ class Update(RowStatement[UpdateResult]):
 
 
 @dataclass(frozen=True)
-class _Job:
+class _UpdateJob:
     """The rows of one UPDATE."""
 
     context: TableContext
     assignments: Assignments
-    where: Where
-    read: Target
-    whole: Target
+    where: RowCondition
+    scanned_rows: TargetRows
+    whole_file_rows: TargetRows
 
     @classmethod
     def of(
-        cls, context: TableContext, plan: ChangePlan, assignments: Assignments, ready: Resolved, alias: str, of: Update
-    ) -> _Job:
-        columns = metadata_columns_in(context, [of.condition, *(v for _, v in of.assignments)])
-        read, whole = (Target(context, part, alias, columns) for part in (plan.read, plan.whole))
+        cls,
+        context: TableContext,
+        plan: ChangePlan,
+        assignments: Assignments,
+        ready: ResolvedExpressions,
+        alias: str,
+        update: Update,
+    ) -> _UpdateJob:
+        columns = metadata_columns_in(context, [update.condition, *(v for _, v in update.assignments)])
+        read, whole = (TargetRows(context, part, alias, columns) for part in (plan.read, plan.whole))
         if plan.mode == "merge-on-read":
             refuse_rounded(context, "UPDATE")
-        refuse_cut([assignments], "UPDATE")
+        refuse_truncated([assignments], "UPDATE")
         return cls(context, assignments, ready.values[_WHERE], read, whole)
 
-    def checked(self) -> _Job:
+    def with_checked_expressions(self) -> _UpdateJob:
         """The same job with its expressions typed; what does not resolve or fit is refused."""
-        expressions = Expressions(self.read.shape())
+        expressions = ExpressionChecker(self.scanned_rows.empty_frame())
         if self.where is not None:
             given = self.where if isinstance(self.where, str) else row_condition(self.context, self.where)
             expressions.check_condition(_WHERE, given)
-        return replace(self, assignments=self.assignments.typed(expressions))
+        return replace(self, assignments=self.assignments.with_types(expressions))
 
     def positions(self) -> DataFrame:
         """Where the matching rows are."""
-        return self._matching().select(*CHANGE_COLUMNS)
+        return self._matching_rows().select(*CHANGE_COLUMNS)
 
     def patches(self) -> DataFrame:
         """The matching rows with what is assigned; those of whole files with everything."""
-        if not len(self.whole.plan.files):
+        if not len(self.whole_file_rows.plan.files):
             new = self.assignments.new_columns()
-            return self._matching().select(*CHANGE_COLUMNS, *(new[name].alias(name) for name in new))
+            return self._matching_rows().select(*CHANGE_COLUMNS, *(new[name].alias(name) for name in new))
         return self.rows()
 
     def rows(self) -> DataFrame:
         """The matching rows as they will be."""
         parts = []
-        if len(self.read.plan.files):
-            parts.append(self._matching().select(*CHANGE_COLUMNS, *self._new_row(self.read)))
-        if len(self.whole.plan.files):
-            nowhere = [F.lit(None).cast("int").alias(FILE), F.lit(None).cast("bigint").alias(POSITION)]
-            with plainly("UPDATE SET"):
-                frame = self.whole.frame().withColumn(CLAUSE, F.lit(0))
-                parts.append(frame.select(*nowhere, CLAUSE, *self._new_row(self.whole)))
+        if len(self.scanned_rows.plan.files):
+            parts.append(self._matching_rows().select(*CHANGE_COLUMNS, *self._new_row_columns(self.scanned_rows)))
+        if len(self.whole_file_rows.plan.files):
+            nowhere = [F.lit(None).cast("int").alias(FILE_COLUMN), F.lit(None).cast("bigint").alias(POSITION_COLUMN)]
+            with translate_spark_errors("UPDATE SET"):
+                frame = self.whole_file_rows.frame().withColumn(CLAUSE_COLUMN, F.lit(0))
+                parts.append(frame.select(*nowhere, CLAUSE_COLUMN, *self._new_row_columns(self.whole_file_rows)))
         return reduce(DataFrame.unionByName, parts)
 
-    def _matching(self) -> DataFrame:
-        with plainly(_WHERE):
-            return self.read.frame().where(row_condition(self.context, self.where)).withColumn(CLAUSE, F.lit(0))
+    def _matching_rows(self) -> DataFrame:
+        with translate_spark_errors(_WHERE):
+            return (
+                self.scanned_rows.frame()
+                .where(row_condition(self.context, self.where))
+                .withColumn(CLAUSE_COLUMN, F.lit(0))
+            )
 
-    def _new_row(self, target: Target) -> list[Column]:
+    def _new_row_columns(self, target: TargetRows) -> list[Column]:
         new = self.assignments.new_columns()
         names = [f.name for f in self.context.metadata.schema().fields]
-        return [*((new.get(n, by_name(n))).alias(n) for n in names), *target.lineage()]
+        return [*((new.get(n, column_by_name(n))).alias(n) for n in names), *target.lineage_columns()]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from neve.commit.actions import Append, Overwrite, ReplacePartitions
 from neve.commit.outcome import Committed
-from neve.commit.summary import refuse_own_names
+from neve.commit.summary import refuse_reserved_properties
 from neve.ops.context import TableContext
 from neve.ops.results import WriteResult
 from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
@@ -54,7 +54,7 @@ class WriteRows(SnapshotVerb[WritePlan, WriteResult]):
     rows: Any = None
 
     def _check(self) -> None:
-        refuse_own_names(self.properties)
+        refuse_reserved_properties(self.properties)
 
     def _start(self) -> TableContext:
         return self.context  # `Table` has just refreshed it

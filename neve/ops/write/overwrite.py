@@ -65,14 +65,14 @@ class OverwritePartitions(WriteRows):
     title = "partition overwrite"
 
     def _action(self, context: TableContext) -> ReplacePartitions:
-        return replacement_of(context, self.isolation, self.target_branch)
+        return partition_overwrite_of(context, self.isolation, self.target_branch)
 
 
 def overwrite_of(
     context: TableContext, where: str | BooleanExpression | None, isolation: str | None, branch: str
 ) -> Overwrite:
     """The action that replaces every file inside `where`, or all of them; the files to add are still to come."""
-    condition = _exact(context, where)
+    condition = _exact_filter(context, where)
     serializable = is_serializable(isolation)
     head = context.head(branch)
     return Overwrite(
@@ -84,11 +84,11 @@ def overwrite_of(
     )
 
 
-def _exact(context: TableContext, where: str | BooleanExpression | None) -> BooleanExpression:
+def _exact_filter(context: TableContext, where: str | BooleanExpression | None) -> BooleanExpression:
     if where is None:
         return AlwaysTrue()
     found = parse(where, context.metadata.schema(), time_zone=context.time_zone())
-    if not found.exact:
+    if not found.is_exact:
         raise UserError(
             f"Cannot overwrite where {where}: only comparisons of columns with values can be decided for whole files. "
             "Use columns, literals, AND, OR, NOT, IN, BETWEEN, IS NULL and LIKE 'prefix%'."
@@ -103,7 +103,7 @@ def is_serializable(isolation: str | None) -> bool:
     return isolation == "serializable"
 
 
-def replacement_of(context: TableContext, isolation: str | None, branch: str) -> ReplacePartitions:
+def partition_overwrite_of(context: TableContext, isolation: str | None, branch: str) -> ReplacePartitions:
     """The action that replaces the partitions of the files added; the files are still to come."""
     serializable = is_serializable(isolation)
     head = context.head(branch)

@@ -18,8 +18,8 @@ from pyarrow import types as at
 from pyiceberg.types import IcebergType, NestedField, StructType, UnknownType
 
 from neve.errors import CorruptFile
-from neve.run.read.conversions import Convert, conversion
-from neve.run.read.types import Carrier, arrow_type
+from neve.run.read.conversions import Converter, conversion
+from neve.run.read.types import ArrowFlavor, arrow_type
 
 BATCH_ROWS = 65_536  # at most so many rows are handed on at a time
 
@@ -27,30 +27,30 @@ _MISFIT = "values that do not fit the column"
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowRange:
     """A stretch of consecutive rows of a file."""
 
     start: int
     count: int
 
 
-Stretch = tuple[Rows, list[pa.Array]]  # rows, and the columns read of them
+ColumnBatch = tuple[RowRange, list[pa.Array]]  # rows, and the columns read of them
 
 
-class Column(Protocol):
+class ColumnBuilder(Protocol):
     """How one column of the result is made from the columns read."""
 
-    def build(self, columns: Sequence[pa.Array], rows: Rows) -> pa.Array:
+    def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
         """The array of one batch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantColumn:
     """The same value in every row."""
 
     value: pa.Array  # of length one
 
-    def build(self, columns: Sequence[pa.Array], rows: Rows) -> pa.Array:
+    def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
         """The value, repeated."""
         if self.value.null_count:
             return pa.nulls(rows.count, self.value.type)
@@ -58,39 +58,39 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class FileColumn:
     """A column of the file, converted."""
 
-    at: int
-    convert: Convert
+    index: int
+    convert: Converter
 
-    def build(self, columns: Sequence[pa.Array], rows: Rows) -> pa.Array:
+    def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
         """The converted array."""
-        return self.convert(columns[self.at])
+        return self.convert(columns[self.index])
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class ColumnWithFallback:
     """A column of the file whose nulls are computed."""
 
-    column: Column
-    fallback: Column
+    column: ColumnBuilder
+    fallback: ColumnBuilder
 
-    def build(self, columns: Sequence[pa.Array], rows: Rows) -> pa.Array:
+    def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
         """The array, its nulls filled."""
         array = self.column.build(columns, rows)
         return pc.coalesce(array, self.fallback.build(columns, rows)) if array.null_count else array
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedColumn:
     """A column that names its file when a value does not fit, or is missing where it must not be."""
 
-    column: Column
+    column: ColumnBuilder
     field: NestedField
     path: str
 
-    def build(self, columns: Sequence[pa.Array], rows: Rows) -> pa.Array:
+    def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
         """The array, looked through."""
         try:
             array = self.column.build(columns, rows)
@@ -101,35 +101,35 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class StructOf:
+class StructConverter:
     """A struct with other children; rows without it stay without it."""
 
     kind: pa.StructType
-    children: tuple[Column, ...]
+    children: tuple[ColumnBuilder, ...]
 
     def __call__(self, array: pa.Array) -> pa.Array:
         """The same structs, made of the new children."""
         parts = [array.field(i) for i in range(array.type.num_fields)]
-        built = [child.build(parts, Rows(0, len(array))) for child in self.children]
+        built = [child.build(parts, RowRange(0, len(array))) for child in self.children]
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(built, fields=list(self.kind), mask=mask)
 
 
 @dataclass(frozen=True, slots=True)
-class ListOf:
+class ListConverter:
     """A list with other elements."""
 
     kind: pa.ListType
-    element: Convert
+    element: Converter
 
     def __call__(self, array: pa.Array) -> pa.Array:
         """The same lists of the new elements."""
-        array = _plain_lists(array)
+        array = _lists_with_int32_offsets(array)
         buffers = array.buffers()[:2]
         return pa.Array.from_buffers(self.kind, len(array), buffers, -1, array.offset, [self.element(array.values)])
 
 
-def _plain_lists(array: pa.Array) -> pa.Array:
+def _lists_with_int32_offsets(array: pa.Array) -> pa.Array:
     """Lists of any kind that Arrow has as those with offsets of 32 bits."""
     if not (at.is_list_view(array.type) or at.is_large_list_view(array.type)):
         return array if at.is_list(array.type) else array.cast(pa.list_(array.type.value_field))
@@ -141,12 +141,12 @@ def _plain_lists(array: pa.Array) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class MapOf:
+class MapConverter:
     """A map with other keys and values, from a map or from a list of pairs."""
 
     kind: pa.MapType
-    key: Convert
-    value: Convert
+    key: Converter
+    value: Converter
 
     def __call__(self, array: pa.Array) -> pa.Array:
         """The same maps of the new keys and values."""
@@ -156,21 +156,21 @@ class MapOf:
         return pa.Array.from_buffers(self.kind, len(array), array.buffers()[:2], -1, array.offset, [entries])
 
 
-def constant(value: Any, wanted: IcebergType, carrier: Carrier) -> Constant:
+def constant_column(value: Any, iceberg_type: IcebergType, flavor: ArrowFlavor) -> ConstantColumn:
     """A column of one value, given in Python's or Arrow's form."""
     if value is None or (isinstance(value, pa.Scalar) and not value.is_valid):
-        return Constant(pa.nulls(1, arrow_type(wanted, carrier)))
+        return ConstantColumn(pa.nulls(1, arrow_type(iceberg_type, flavor)))
     plain = value.bytes if isinstance(value, uuid.UUID) else value
-    array = pa.repeat(plain, 1) if isinstance(plain, pa.Scalar) else pa.array([plain], arrow_type(wanted))
-    if conversion(array.type, wanted, carrier) is None:
-        array = _narrowed(array, arrow_type(wanted))
-    convert = conversion(array.type, wanted, carrier)
+    array = pa.repeat(plain, 1) if isinstance(plain, pa.Scalar) else pa.array([plain], arrow_type(iceberg_type))
+    if conversion(array.type, iceberg_type, flavor) is None:
+        array = _cast_if_it_fits(array, arrow_type(iceberg_type))
+    convert = conversion(array.type, iceberg_type, flavor)
     if convert is None:
-        raise TypeError(f"A value of type {array.type} cannot stand for {wanted}")
-    return Constant(convert(array))
+        raise TypeError(f"A value of type {array.type} cannot stand for {iceberg_type}")
+    return ConstantColumn(convert(array))
 
 
-def _narrowed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _cast_if_it_fits(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Values of a column that was promoted, in the type it had before; the same when they do not fit it."""
     try:
         return array.cast(wanted)

@@ -33,53 +33,56 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from neve.run.read.types import Carrier, arrow_type
+from neve.run.read.types import ArrowFlavor, arrow_type
 
-Convert = Callable[[pa.Array], pa.Array]
+Converter = Callable[[pa.Array], pa.Array]
 
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def conversion(found: pa.DataType, wanted: IcebergType, carrier: Carrier) -> Convert | None:
+def conversion(file_type: pa.DataType, iceberg_type: IcebergType, flavor: ArrowFlavor) -> Converter | None:
     """How values of an Arrow type become values of an Iceberg type, or None when they cannot."""
-    exact = arrow_type(wanted)
-    if at.is_null(found) or at.is_null(exact):
-        return _nulls(arrow_type(wanted, carrier))
-    if isinstance(found, pa.BaseExtensionType):
-        return _then(lambda a: a.storage, conversion(found.storage_type, wanted, carrier))
-    if at.is_dictionary(found):
-        return _then(lambda a: a.dictionary_decode(), conversion(found.value_type, wanted, carrier))
-    if isinstance(wanted, StringType):
-        return _text(carrier) if _is_bytes(found) else None
-    return _then(_to_exact(found, exact, wanted), _to_carrier(exact, arrow_type(wanted, carrier), wanted))
+    exact = arrow_type(iceberg_type)
+    if at.is_null(file_type) or at.is_null(exact):
+        return _nulls(arrow_type(iceberg_type, flavor))
+    if isinstance(file_type, pa.BaseExtensionType):
+        return _chain(lambda a: a.storage, conversion(file_type.storage_type, iceberg_type, flavor))
+    if at.is_dictionary(file_type):
+        return _chain(lambda a: a.dictionary_decode(), conversion(file_type.value_type, iceberg_type, flavor))
+    if isinstance(iceberg_type, StringType):
+        return _text(flavor) if _is_bytes(file_type) else None
+    return _chain(
+        _conversion_to_exact(file_type, exact, iceberg_type),
+        _conversion_to_flavor(exact, arrow_type(iceberg_type, flavor), iceberg_type),
+    )
 
 
-def _then(first: Convert | None, second: Convert | None) -> Convert | None:
+def _chain(first: Converter | None, second: Converter | None) -> Converter | None:
     if first is None or second is None:
         return None
     return lambda array: second(first(array))
 
 
-def _nulls(kind: pa.DataType) -> Convert:
+def _nulls(kind: pa.DataType) -> Converter:
     return lambda array: pa.nulls(len(array), kind)
 
 
-def _same(array: pa.Array) -> pa.Array:
+def _identity(array: pa.Array) -> pa.Array:
     return array
 
 
-def _cast(kind: pa.DataType) -> Convert:
+def _cast_to(kind: pa.DataType) -> Converter:
     return lambda array: array.cast(kind)
 
 
-def _to_exact(found: pa.DataType, exact: pa.DataType, wanted: IcebergType) -> Convert | None:
+def _conversion_to_exact(found: pa.DataType, exact: pa.DataType, wanted: IcebergType) -> Converter | None:
     if found == exact:
-        return _same
+        return _identity
     if at.is_timestamp(exact):
-        return _timestamps(found, exact, wanted)
+        return _timestamp_conversion(found, exact, wanted)
     if isinstance(wanted, TimeType) and at.is_time(found):
-        return lambda array: _rescaled(array, found.unit, "us").view(exact)
-    return _cast(exact) if _is_castable(found, exact, wanted) else None
+        return lambda array: _convert_unit(array, found.unit, "us").view(exact)
+    return _cast_to(exact) if _is_castable(found, exact, wanted) else None
 
 
 def _is_castable(found: pa.DataType, exact: pa.DataType, wanted: IcebergType) -> bool:
@@ -104,22 +107,22 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests) or at.is_fixed_size_binary(kind)
 
 
-def _text(carrier: Carrier) -> Convert:
+def _text(flavor: ArrowFlavor) -> Converter:
     """Strings, whether the file marks them as such or not. Spark takes bytes that are no UTF-8; Arrow's users choke."""
-    if carrier is Carrier.SPARK:
+    if flavor is ArrowFlavor.SPARK:
         return lambda array: array.cast(pa.binary()).view(pa.string())
     return lambda array: array.cast(pa.binary()).cast(pa.string())
 
 
-def _timestamps(found: pa.DataType, exact: pa.DataType, wanted: IcebergType) -> Convert | None:
+def _timestamp_conversion(found: pa.DataType, exact: pa.DataType, wanted: IcebergType) -> Converter | None:
     if at.is_timestamp(found):  # the stored number counts from 1970 in UTC, whatever zone the writer noted beside it
-        return lambda array: _rescaled(array, found.unit, exact.unit).view(exact)
+        return lambda array: _convert_unit(array, found.unit, exact.unit).view(exact)
     if at.is_date(found) and isinstance(wanted, TimestampType | TimestampNanoType):
         return lambda array: array.cast(exact)
     return None
 
 
-def _rescaled(array: pa.Array, unit: str, wanted: str) -> pa.Array:
+def _convert_unit(array: pa.Array, unit: str, wanted: str) -> pa.Array:
     """The numbers of a temporal array in another unit; finer units are rounded down, also before 1970."""
     numbers = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64()).cast(pa.int64())
     have, want = _UNITS[unit], _UNITS[wanted]
@@ -137,14 +140,14 @@ def _null_mask(array: pa.Array) -> NDArray[np.bool_] | None:
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
-def _to_carrier(exact: pa.DataType, kind: pa.DataType, wanted: IcebergType) -> Convert:
+def _conversion_to_flavor(exact: pa.DataType, kind: pa.DataType, wanted: IcebergType) -> Converter:
     if exact == kind:
-        return _same
+        return _identity
     if isinstance(wanted, UUIDType):
         return _uuid_text
     if isinstance(wanted, TimestampNanoType | TimestamptzNanoType):
-        return lambda array: _rescaled(array, "ns", "us").view(kind)
-    return _cast(kind)
+        return lambda array: _convert_unit(array, "ns", "us").view(kind)
+    return _cast_to(kind)
 
 
 def _uuid_text(array: pa.Array) -> pa.Array:
@@ -155,11 +158,11 @@ def _uuid_text(array: pa.Array) -> pa.Array:
     start = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset] if len(raw) else 0
     values = data[start : start + 16 * len(raw)].reshape(len(raw), 16)
     text = np.full((len(raw), 36), ord("-"), np.uint8)
-    text[:, _HEX_AT[0::2]] = digits[values >> 4]
-    text[:, _HEX_AT[1::2]] = digits[values & 15]
+    text[:, _HEX_POSITIONS[0::2]] = digits[values >> 4]
+    text[:, _HEX_POSITIONS[1::2]] = digits[values & 15]
     offsets = pa.py_buffer(np.arange(len(raw) + 1, dtype=np.int32) * 36)
     plain = pa.StringArray.from_buffers(len(raw), offsets, pa.py_buffer(text))
     return pc.if_else(array.is_valid(), plain, pa.scalar(None, pa.string())) if array.null_count else plain
 
 
-_HEX_AT = np.array([i for i, letter in enumerate(str(uuid.UUID(int=0))) if letter != "-"])
+_HEX_POSITIONS = np.array([i for i, letter in enumerate(str(uuid.UUID(int=0))) if letter != "-"])

@@ -32,18 +32,18 @@ class FileField:
     children: tuple[FileField, ...] = ()
 
 
-def fields_of(schema: pa.Schema, path: str) -> tuple[FileField, ...]:
+def file_fields(schema: pa.Schema, path: str) -> tuple[FileField, ...]:
     """The columns of a file by its Arrow schema, with the field ids its metadata carries."""
-    return _numbered(list(schema), 0, path)
+    return _number_leaves(list(schema), 0, path)
 
 
-def top_level(fields: Sequence[FileField], leaves: Iterable[int]) -> list[int]:
+def top_level_ordinals(fields: Sequence[FileField], leaves: Iterable[int]) -> list[int]:
     """The ordinals of the top-level columns that hold any of these leaves."""
     wanted = set(leaves)
     return [i for i, field in enumerate(fields) if not wanted.isdisjoint(field.leaves)]
 
 
-def _numbered(fields: Iterable[pa.Field], first_leaf: int, path: str) -> tuple[FileField, ...]:
+def _number_leaves(fields: Iterable[pa.Field], first_leaf: int, path: str) -> tuple[FileField, ...]:
     found: list[FileField] = []
     for field in fields:
         found.append(_file_field(field, first_leaf, path))
@@ -52,14 +52,14 @@ def _numbered(fields: Iterable[pa.Field], first_leaf: int, path: str) -> tuple[F
 
 
 def _file_field(field: pa.Field, first_leaf: int, path: str) -> FileField:
-    children = _numbered(_inner(field.type), first_leaf, path)
+    children = _number_leaves(_child_fields(field.type), first_leaf, path)
     last_leaf = children[-1].leaves.stop if children else first_leaf + 1
     return FileField(_field_id(field, path), field.name, field.type, range(first_leaf, last_leaf), children)
 
 
-def _inner(kind: pa.DataType) -> list[pa.Field]:
+def _child_fields(kind: pa.DataType) -> list[pa.Field]:
     if isinstance(kind, pa.BaseExtensionType):
-        return _inner(kind.storage_type)
+        return _child_fields(kind.storage_type)
     if at.is_struct(kind):
         return list(kind)
     if at.is_map(kind):
@@ -84,15 +84,15 @@ def _field_id(field: pa.Field, path: str) -> int | None:
     return None if found < 0 else found  # Parquet readers show an absent id as -1
 
 
-def identified(
+def assign_field_ids(
     fields: tuple[FileField, ...], path: str, mapping: NameMapping | None, schemas: Sequence[Schema]
 ) -> tuple[FileField, ...]:
     """The same columns, each with the id of its table field; a column no field is known for keeps None."""
-    if _any_ids(fields):
+    if _has_any_ids(fields):
         return fields
     if mapping is not None:
-        return _mapped(fields, mapping.root)
-    named = _mapped(fields, names_ever_had(schemas))
+        return _apply_name_mapping(fields, mapping.root)
+    named = _apply_name_mapping(fields, name_mapping_of_all_schemas(schemas))
     if fields and all(field.field_id is None for field in named):
         raise CorruptFile(
             path,
@@ -102,11 +102,11 @@ def identified(
     return named
 
 
-def _any_ids(fields: Iterable[FileField]) -> bool:
-    return any(f.field_id is not None or _any_ids(f.children) for f in fields)
+def _has_any_ids(fields: Iterable[FileField]) -> bool:
+    return any(f.field_id is not None or _has_any_ids(f.children) for f in fields)
 
 
-def _mapped(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tuple[FileField, ...]:
+def _apply_name_mapping(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tuple[FileField, ...]:
     by_name = {name: mapped for mapped in mapping for name in mapped.names}
     return tuple(_with_mapping(field, by_name.get(field.name)) for field in fields)
 
@@ -114,7 +114,9 @@ def _mapped(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tu
 def _with_mapping(field: FileField, mapped: MappedField | None) -> FileField:
     if mapped is None:
         return field
-    return replace(field, field_id=mapped.field_id, children=_mapped(_with_spec_names(field), mapped.fields))
+    return replace(
+        field, field_id=mapped.field_id, children=_apply_name_mapping(_with_spec_names(field), mapped.fields)
+    )
 
 
 def _with_spec_names(field: FileField) -> tuple[FileField, ...]:
@@ -126,30 +128,30 @@ def _with_spec_names(field: FileField) -> tuple[FileField, ...]:
     return field.children
 
 
-def names_ever_had(schemas: Sequence[Schema]) -> list[MappedField]:
+def name_mapping_of_all_schemas(schemas: Sequence[Schema]) -> list[MappedField]:
     """A name mapping from all schemas of a table, the current one first, then from the newest to the oldest.
 
     A name that went from one field to another belongs to the one that had it last.
     """
-    return _merged([schema.as_struct() for schema in reversed(schemas)])
+    return _merge_name_mappings([schema.as_struct() for schema in reversed(schemas)])
 
 
-def _merged(structs: Sequence[IcebergType]) -> list[MappedField]:
+def _merge_name_mappings(structs: Sequence[IcebergType]) -> list[MappedField]:
     owner: dict[str, int] = {}
     history: dict[int, list[NestedField]] = {}
     for struct in structs:
-        for field in _fields(struct):
+        for field in _nested_fields(struct):
             owner[field.name] = field.field_id
             history.setdefault(field.field_id, []).append(field)
     names = {i: [n for n, o in owner.items() if o == i] for i in history}
     return [
-        MappedField(**{"field-id": i}, names=names[i], fields=_merged([f.field_type for f in fields]))
+        MappedField(**{"field-id": i}, names=names[i], fields=_merge_name_mappings([f.field_type for f in fields]))
         for i, fields in history.items()
         if names[i]
     ]
 
 
-def _fields(kind: IcebergType) -> tuple[NestedField, ...]:
+def _nested_fields(kind: IcebergType) -> tuple[NestedField, ...]:
     match kind:
         case StructType():
             return kind.fields

@@ -17,14 +17,14 @@ from pyroaring import FrozenBitMap64
 
 from neve.errors import CorruptFile
 from neve.io.deletion_vectors import PositionSet
-from neve.run.read.array_builders import BATCH_ROWS, Rows
+from neve.run.read.array_builders import BATCH_ROWS, RowRange
 from neve.run.read.equality_deletes import EqualityIndex
 from neve.run.read.formats import DataFile, open_file
 from neve.run.read.metadata_columns import POSITION
 from neve.run.read.parquet import ParquetData
-from neve.run.read.position_deletes import PositionFiles, with_positions
-from neve.run.read.projection import Projection, bind, fields_with_ids
-from neve.run.read.row_groups import may_match
+from neve.run.read.position_deletes import PositionDeleteCache, with_deleted_positions
+from neve.run.read.projection import Projection, bind_projection, fields_with_ids
+from neve.run.read.row_groups import row_groups_that_may_match
 from neve.run.read.tasks import FileTask, ReadTarget
 
 
@@ -40,51 +40,53 @@ def read_batches(
 def read_tasks(io: FileIO, tasks: Sequence[FileTask], target: ReadTarget) -> Iterator[pa.RecordBatch]:
     """The live rows of several data files, one after the other; a delete file they share is read once."""
     index = EqualityIndex(io, target)
-    for task in with_positions(io, tasks):
-        yield from _rows(task, index)
+    for task in with_deleted_positions(io, tasks):
+        yield from _read_file(task, index)
 
 
 class TaskReader:
     """Reads data files as they become known, one by one; a delete file they share is read once all the same."""
 
     def __init__(self, io: FileIO, target: ReadTarget) -> None:
-        self._positions = PositionFiles(io)
+        self._positions = PositionDeleteCache(io)
         self._index = EqualityIndex(io, target)
 
     def batches(self, task: FileTask) -> Iterator[pa.RecordBatch]:
         """The live rows of a data file, in file order."""
-        return _rows(self._positions.applied(task), self._index)
+        return _read_file(self._positions.with_deleted_positions(task), self._index)
 
 
-def _rows(task: FileTask, index: EqualityIndex) -> Iterator[pa.RecordBatch]:
+def _read_file(task: FileTask, index: EqualityIndex) -> Iterator[pa.RecordBatch]:
     target = index.target
     with open_file(index.io, task.path, task.file_format, task.file_size, task.record_count) as opened:
-        data = _restricted(opened, task, target)
-        dead = _deleted(data, task, index)
+        data = _skip_row_groups(opened, task, target)
+        dead = _deleted_positions(data, task, index)
         if dead is None or not dead.covers(data.record_count):
-            yield from _live(data, task, bind(data, task, target.schema, target), dead)
+            yield from _live_batches(data, task, bind_projection(data, task, target.schema, target), dead)
 
 
-def _restricted(data: DataFile, task: FileTask, target: ReadTarget) -> DataFile:
+def _skip_row_groups(data: DataFile, task: FileTask, target: ReadTarget) -> DataFile:
     """The file without the row groups that hold no row the scan is after."""
     if target.predicate is None or not isinstance(data, ParquetData):
         return data
     fields = fields_with_ids(data, task.path, target)
-    return data.restricted(may_match(data, fields, target.predicate))
+    return data.with_row_groups(row_groups_that_may_match(data, fields, target.predicate))
 
 
-def _deleted(data: DataFile, task: FileTask, index: EqualityIndex) -> PositionSet | None:
-    if not task.equality:
+def _deleted_positions(data: DataFile, task: FileTask, index: EqualityIndex) -> PositionSet | None:
+    if not task.equality_deletes:
         return task.positions
-    found = index.positions(data, task)
+    found = index.deleted_positions(data, task)
     return found if task.positions is None else found.union(task.positions)
 
 
-def _live(data: DataFile, task: FileTask, projection: Projection, dead: PositionSet | None) -> Iterator[pa.RecordBatch]:
+def _live_batches(
+    data: DataFile, task: FileTask, projection: Projection, dead: PositionSet | None
+) -> Iterator[pa.RecordBatch]:
     end = 0
     for rows, columns in data.batches(projection.leaves, task.part):
         end = rows.start + rows.count
-        kept = None if dead is None else _kept(rows, dead)
+        kept = None if dead is None else _live_mask(rows, dead)
         if kept is not None and not kept.any():
             continue
         batch = projection.apply(columns, rows)
@@ -100,7 +102,7 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, BATCH_ROWS)
 
 
-def _kept(rows: Rows, dead: PositionSet) -> np.ndarray | None:
+def _live_mask(rows: RowRange, dead: PositionSet) -> np.ndarray | None:
     """Which of these rows live; None when all do."""
     here = dead.bitmap & FrozenBitMap64(range(rows.start, rows.start + rows.count))
     if not here:

@@ -16,9 +16,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
 from neve.model.partition import Specs, UnionField
-from neve.run.read.array_builders import Column, Constant, Rows, constant
+from neve.run.read.array_builders import ColumnBuilder, ConstantColumn, RowRange, constant_column
 from neve.run.read.tasks import FileTask
-from neve.run.read.types import Carrier, arrow_type
+from neve.run.read.types import ArrowFlavor, arrow_type
 
 PARTITION_ID = 2147483642
 DELETE_PATH_ID = 2147483546  # the two columns of a position delete file
@@ -49,7 +49,7 @@ def metadata_columns(specs: Specs) -> dict[str, NestedField]:
 
 
 def partition_column(specs: Specs) -> NestedField:
-    """`_partition`: the union tuple of all specs; a field the spec of a file does not have is null."""
+    """`_partition_constant`: the union tuple of all specs; a field the spec of a file does not have is null."""
     newest = {u.field.name.lower(): u.column for u in specs.union}
     # A name that several fields bore stays with the newest; the others show the column of the tuple they are in.
     taken = [newest[u.field.name.lower()] != u.column for u in specs.union]
@@ -62,45 +62,47 @@ def _renamed(union: UnionField) -> NestedField:
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class CountingColumn:
     """Consecutive numbers: the position of a row, plus a start."""
 
-    first: int = 0
+    start: int = 0
 
-    def build(self, columns: Sequence[pa.Array], rows: Rows) -> pa.Array:
+    def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
         """The numbers of a stretch of rows."""
-        start = self.first + rows.start
+        start = self.start + rows.start
         return pa.array(np.arange(start, start + rows.count, dtype=np.int64))
 
 
-def computed_columns(task: FileTask, schema: Schema, carrier: Carrier) -> dict[int, Column]:
+def computed_columns(task: FileTask, schema: Schema, flavor: ArrowFlavor) -> dict[int, ColumnBuilder]:
     """The metadata columns whose values never come from the file."""
-    columns: dict[int, Column] = {
-        FILE.field_id: constant(task.path, StringType(), carrier),
-        POSITION.field_id: Counter(),
-        SPEC_ID.field_id: constant(task.spec_id, IntegerType(), carrier),
-        ORDINAL.field_id: constant(task.ordinal, IntegerType(), carrier),
-        DATA_SEQUENCE_NUMBER.field_id: constant(task.sequence_number, LongType(), carrier),
+    columns: dict[int, ColumnBuilder] = {
+        FILE.field_id: constant_column(task.path, StringType(), flavor),
+        POSITION.field_id: CountingColumn(),
+        SPEC_ID.field_id: constant_column(task.spec_id, IntegerType(), flavor),
+        ORDINAL.field_id: constant_column(task.ordinal, IntegerType(), flavor),
+        DATA_SEQUENCE_NUMBER.field_id: constant_column(task.sequence_number, LongType(), flavor),
     }
     if task.first_row_id is None:  # the file is older than row lineage: what such columns hold in it means nothing
-        nothing = constant(None, LongType(), carrier)
+        nothing = constant_column(None, LongType(), flavor)
         columns |= {ROW_ID.field_id: nothing, LAST_UPDATED.field_id: nothing}
     for field in schema.fields:
         if field.field_id == PARTITION_ID and isinstance(field.field_type, StructType):
-            columns[PARTITION_ID] = _partition(task, field.field_type, carrier)
+            columns[PARTITION_ID] = _partition_constant(task, field.field_type, flavor)
     return columns
 
 
-def lineage_columns(task: FileTask, carrier: Carrier) -> Mapping[int, Column]:
+def lineage_columns(task: FileTask, flavor: ArrowFlavor) -> Mapping[int, ColumnBuilder]:
     """What rows inherit that do not carry their row id, or when they changed last."""
     if task.first_row_id is None:
         return {}
-    changed = constant(task.sequence_number, LongType(), carrier)
-    return {ROW_ID.field_id: Counter(task.first_row_id), LAST_UPDATED.field_id: changed}
+    changed = constant_column(task.sequence_number, LongType(), flavor)
+    return {ROW_ID.field_id: CountingColumn(task.first_row_id), LAST_UPDATED.field_id: changed}
 
 
-def _partition(task: FileTask, kind: StructType, carrier: Carrier) -> Constant:
-    union = task.union or [None] * len(kind.fields)
-    values = [constant(v, f.field_type, carrier).value for v, f in zip(union, kind.fields, strict=True)]
-    fields = list(arrow_type(kind, carrier))
-    return Constant(pa.StructArray.from_arrays(values, fields=fields) if fields else pa.array([{}], pa.struct([])))
+def _partition_constant(task: FileTask, kind: StructType, flavor: ArrowFlavor) -> ConstantColumn:
+    union = task.union_tuple or [None] * len(kind.fields)
+    values = [constant_column(v, f.field_type, flavor).value for v, f in zip(union, kind.fields, strict=True)]
+    fields = list(arrow_type(kind, flavor))
+    return ConstantColumn(
+        pa.StructArray.from_arrays(values, fields=fields) if fields else pa.array([{}], pa.struct([]))
+    )

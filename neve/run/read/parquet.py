@@ -20,9 +20,9 @@ from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile
 from neve.io.parquet_footer import read_footer
-from neve.io.untrusted import opened, reading
-from neve.run.read.array_builders import BATCH_ROWS, Rows, Stretch
-from neve.run.read.field_ids import FileField, fields_of
+from neve.io.untrusted import open_checked_file, translate_decoder_errors
+from neve.run.read.array_builders import BATCH_ROWS, ColumnBatch, RowRange
+from neve.run.read.field_ids import FileField, file_fields
 
 BATCH_BYTES = 32 << 20  # decoded size a batch is aimed at; a single row may be larger
 
@@ -37,14 +37,14 @@ class ParquetData:
     file: pq.ParquetFile
     stream: Any
     footer: bytes
-    kept: Mask | None = None  # the row groups to read, when some are left out
+    row_group_mask: Mask | None = None  # the row groups to read, when some are left out
     prunes_nested: bool = True
 
     @property
     def fields(self) -> tuple[FileField, ...]:
         """The columns of the file."""
-        with reading(self.path, "a Parquet schema"):
-            found = fields_of(self.file.schema_arrow, self.path)
+        with translate_decoder_errors(self.path, "a Parquet schema"):
+            found = file_fields(self.file.schema_arrow, self.path)
         counted = found[-1].leaves.stop if found else 0
         if counted != self.leaf_count:  # columns are read by these numbers: others would be taken for them
             kinds = f"{counted} columns of single values in {self.file.schema_arrow.types}"
@@ -57,7 +57,7 @@ class ParquetData:
         return int(self.file.metadata.num_rows)
 
     @property
-    def row_groups(self) -> int:
+    def row_group_count(self) -> int:
         """How many row groups the file has."""
         return int(self.file.metadata.num_row_groups)
 
@@ -66,29 +66,29 @@ class ParquetData:
         """How many columns of single values the schema has; each row group has a chunk of each."""
         return int(self.file.metadata.num_columns)
 
-    def restricted(self, kept: Mask) -> ParquetData:
+    def with_row_groups(self, kept: Mask) -> ParquetData:
         """The same file without some row groups; positions stay those of the whole file."""
-        return replace(self, kept=kept)
+        return replace(self, row_group_mask=kept)
 
-    def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[Stretch]:
+    def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[ColumnBatch]:
         """The columns asked for, and their rows; `part` (k of n) takes the row groups whose middle is in it."""
         metadata, start = self.file.metadata, 0
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         parts = _parts([max(g.total_byte_size, 0) for g in groups], part[1])
         for ordinal, group in enumerate(groups):
-            is_kept = self.kept is None or self.kept[ordinal]
+            is_kept = self.row_group_mask is None or self.row_group_mask[ordinal]
             if group.num_rows and is_kept and parts[ordinal] == part[0]:
-                yield from self._row_group(ordinal, group, leaves, start)
+                yield from self._read_row_group(ordinal, group, leaves, start)
             start += group.num_rows
 
-    def _row_group(self, ordinal: int, group: Any, leaves: Sequence[int], start: int) -> Iterator[Stretch]:
+    def _read_row_group(self, ordinal: int, group: Any, leaves: Sequence[int], start: int) -> Iterator[ColumnBatch]:
         # One row group per call: the reader buffers the column chunks of all the groups it is given.
         end = start + group.num_rows
-        with reading(self.path, "readable Parquet pages"):
+        with translate_decoder_errors(self.path, "readable Parquet pages"):
             for batch in self.file.reader.iter_batches(
                 _batch_rows(group), row_groups=[ordinal], column_indices=list(leaves), use_threads=False
             ):
-                yield Rows(start, batch.num_rows), batch.columns
+                yield RowRange(start, batch.num_rows), batch.columns
                 start += batch.num_rows
         if start != end:
             raise CorruptFile(
@@ -103,10 +103,10 @@ class ParquetData:
 
 def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
     """Open a Parquet file and read its footer."""
-    stream, length = opened(io, path, size)
+    stream, length = open_checked_file(io, path, size)
     try:
         footer = read_footer(stream, length, path)
-        with reading(path, "a Parquet file"):
+        with translate_decoder_errors(path, "a Parquet file"):
             file = pq.ParquetFile(
                 stream,
                 metadata=_parsed(footer),

@@ -44,21 +44,21 @@ from pyiceberg.types import (
 
 from neve.errors import CorruptFile
 from neve.io.parquet_footer import ChunkStatistics, parse_statistics
-from neve.model.values import ordered_type
+from neve.model.values import comparable_type
 from neve.plan import ranges
 from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
 from neve.run.read.field_ids import FileField
 from neve.run.read.parquet import ParquetData
 
-_MICROS = TimestampType | TimestamptzType | TimeType
-_NANOS = TimestampNanoType | TimestamptzNanoType
-_TEXT = StringType | BinaryType | FixedType
-_WHOLE = IntegerType | LongType | DateType
+_MICROS_TYPES = TimestampType | TimestamptzType | TimeType
+_NANOS_TYPES = TimestampNanoType | TimestamptzNanoType
+_BYTES_TYPES = StringType | BinaryType | FixedType
+_INTEGER_TYPES = IntegerType | LongType | DateType
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_DAY = 86_400
+_SECONDS_PER_DAY = 86_400
 
 
-def bound(raw: Any, stored: pa.DataType, kind: IcebergType) -> Any:
+def footer_bound(raw: Any, stored: pa.DataType, kind: IcebergType) -> Any:
     """A stored value in the units of a column's type; None when there is none, or one does not make the other."""
     if raw is None:
         return None
@@ -70,22 +70,22 @@ def bound(raw: Any, stored: pa.DataType, kind: IcebergType) -> Any:
         )
     if isinstance(kind, FloatType | DoubleType):
         return raw + 0.0 if isinstance(raw, float) and not math.isnan(raw) else None
-    if isinstance(kind, _TEXT):
+    if isinstance(kind, _BYTES_TYPES):
         return raw if isinstance(raw, bytes) else None
     if isinstance(kind, BooleanType):
         return int(raw) if isinstance(raw, bool) else None
-    whole = _whole(raw, stored, kind) if isinstance(raw, int) else None
+    whole = _integer_bound(raw, stored, kind) if isinstance(raw, int) else None
     return whole if whole is not None and abs(whole) < 1 << 63 else None
 
 
-def _whole(raw: int, stored: pa.DataType, kind: IcebergType) -> int | None:
-    if isinstance(kind, _WHOLE):
+def _integer_bound(raw: int, stored: pa.DataType, kind: IcebergType) -> int | None:
+    if isinstance(kind, _INTEGER_TYPES):
         return raw if at.is_signed_integer(stored) or at.is_date32(stored) else None
-    wanted = 10**9 if isinstance(kind, _NANOS) else 10**6 if isinstance(kind, _MICROS) else None
+    wanted = 10**9 if isinstance(kind, _NANOS_TYPES) else 10**6 if isinstance(kind, _MICROS_TYPES) else None
     if wanted is None:
         return None
     if at.is_date32(stored):
-        return raw * _DAY * wanted
+        return raw * _SECONDS_PER_DAY * wanted
     if not (at.is_timestamp(stored) or at.is_time(stored)):
         return None
     per_second = _PER_SECOND[stored.unit]
@@ -98,18 +98,18 @@ def _decimal(raw: Any, kind: DecimalType) -> Decimal | None:
     return Decimal(f"{digits}E{-kind.scale}") if abs(digits) < 10**38 else None
 
 
-def may_match(data: ParquetData, fields: Iterable[FileField], predicate: BooleanExpression) -> Mask:
+def row_groups_that_may_match(data: ParquetData, fields: Iterable[FileField], predicate: BooleanExpression) -> Mask:
     """Which row groups of a file may hold a row that meets a bound predicate without NOT."""
     groups = parse_statistics(data.footer, data.path)
     leaves = data.leaf_count
-    if len(groups) != data.row_groups or any(len(chunks) != leaves for chunks in groups):
+    if len(groups) != data.row_group_count or any(len(chunks) != leaves for chunks in groups):
         found = f"{len(groups)} with {sorted({len(chunks) for chunks in groups})}"
-        raise CorruptFile(data.path, f"{data.row_groups} row groups of {leaves} columns", found)
-    return ranges.may_match(_RowGroups(groups, tuple(fields)), predicate)
+        raise CorruptFile(data.path, f"{data.row_group_count} row groups of {leaves} columns", found)
+    return ranges.may_match(_RowGroupRanges(groups, tuple(fields)), predicate)
 
 
 @dataclass(frozen=True)
-class _RowGroups:
+class _RowGroupRanges:
     groups: Sequence[Sequence[ChunkStatistics]]
     fields: tuple[FileField, ...]
 
@@ -118,41 +118,43 @@ class _RowGroups:
 
     def of(self, field: NestedField) -> FieldRange:
         """The range of a column in each row group."""
-        found = _leaf(self.fields, field.field_id)
+        found = _find_leaf(self.fields, field.field_id)
         if found is None:
             return _unknown(len(self), field.field_type)
         chunks = [chunks[found.leaves.start] for chunks in self.groups]
         nulls = np.array([-1 if c.nulls is None else c.nulls for c in chunks], np.int64)
         values = np.array([-2 if c.values is None else c.values for c in chunks], np.int64)
-        lower, upper = _bounds(chunks, found.type, field.field_type)
+        lower, upper = _bound_arrays(chunks, found.type, field.field_type)
         filled = nulls != values
         nan = filled & isinstance(field.field_type, FloatType | DoubleType)  # footers do not count them
         return FieldRange(lower, upper, nulls != 0, nan, filled)
 
 
-def _leaf(fields: Iterable[FileField], field_id: int) -> FileField | None:
+def _find_leaf(fields: Iterable[FileField], field_id: int) -> FileField | None:
     """A primitive column, at the top or inside structs: one value to a row."""
     for field in fields:
         if field.field_id == field_id and not field.children:
             return field
-        if pa.types.is_struct(field.type) and (inner := _leaf(field.children, field_id)) is not None:
+        if pa.types.is_struct(field.type) and (inner := _find_leaf(field.children, field_id)) is not None:
             return inner
     return None
 
 
 def _unknown(count: int, kind: IcebergType) -> FieldRange:
-    nothing, always = pa.nulls(count, ordered_type(kind)), np.ones(count, np.bool_)
+    nothing, always = pa.nulls(count, comparable_type(kind)), np.ones(count, np.bool_)
     return FieldRange(nothing, nothing, always, always, always)
 
 
-def _bounds(chunks: Sequence[ChunkStatistics], found: pa.DataType, kind: IcebergType) -> tuple[pa.Array, pa.Array]:
-    pairs = [(_bound(c.lower, found, kind), _bound(c.upper, found, kind)) for c in chunks]
+def _bound_arrays(
+    chunks: Sequence[ChunkStatistics], found: pa.DataType, kind: IcebergType
+) -> tuple[pa.Array, pa.Array]:
+    pairs = [(_column_bound(c.lower, found, kind), _column_bound(c.upper, found, kind)) for c in chunks]
     known = [pair if None not in pair else (None, None) for pair in pairs]
-    lower, upper = (pa.array([pair[end] for pair in known], ordered_type(kind)) for end in (0, 1))
+    lower, upper = (pa.array([pair[end] for pair in known], comparable_type(kind)) for end in (0, 1))
     return safe_uuid_bounds(lower, upper) if isinstance(kind, UUIDType) else (lower, upper)
 
 
-def _bound(raw: Any, found: pa.DataType, kind: IcebergType) -> Any:
+def _column_bound(raw: Any, found: pa.DataType, kind: IcebergType) -> Any:
     if isinstance(kind, UUIDType):
         return raw if isinstance(raw, bytes) and len(raw) == 16 else None
-    return bound(raw, found, kind)
+    return footer_bound(raw, found, kind)

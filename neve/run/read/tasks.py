@@ -21,7 +21,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from neve.io.deletion_vectors import PositionSet
 from neve.model.partition import Specs
-from neve.run.read.types import Carrier
+from neve.run.read.types import ArrowFlavor
 from neve.tree.entries import Content, EntryTable
 
 
@@ -32,7 +32,7 @@ class ReadTarget:
     schema: Schema  # the columns of the result, metadata columns included, in order
     name_mapping: NameMapping | None = None
     schemas: Sequence[Schema] = ()  # of the table, the current one first: the names of columns in files without ids
-    carrier: Carrier = Carrier.EXACT
+    flavor: ArrowFlavor = ArrowFlavor.EXACT
     predicate: BooleanExpression | None = None  # bound, without NOT: row groups without a row that meets it are skipped
 
 
@@ -66,23 +66,23 @@ class FileTask:
     record_count: int | None = None
     spec_id: int = 0
     partition: Mapping[int, Any] = field(default_factory=dict)  # identity partition values by id of the source column
-    union: Sequence[Any] = ()  # the union tuple, for `_partition`
+    union_tuple: Sequence[Any] = ()  # the union tuple, for `_partition_constant`
     first_row_id: int | None = None
     sequence_number: int | None = None
     positions: PositionSet | None = None  # rows known to be deleted
     deletes: tuple[DeleteFile, ...] = ()  # position delete files and vectors still to be read
-    equality: tuple[EqualityDeletes, ...] = ()
+    equality_deletes: tuple[EqualityDeletes, ...] = ()
     ordinal: int = -1  # its place in a numbered plan
     part: tuple[int, int] = (0, 1)  # which of how many equal stretches of bytes; only Parquet files are divided
 
 
 SPLIT_BYTES = 128 << 20
-_OPEN_BYTES = 4 << 20  # what opening a file costs, in bytes read
-_LEAST_BYTES = 8 * _OPEN_BYTES  # a group below that is not worth a task
-_GROUPS = 16  # a scan is cut in so many groups, where they are worth it
+_OPEN_COST_BYTES = 4 << 20  # what opening a file costs, in bytes read
+_MIN_GROUP_BYTES = 8 * _OPEN_COST_BYTES  # a group below that is not worth a task
+_TARGET_GROUPS = 16  # a scan is cut in so many groups, where they are worth it
 _MAX_PARTS = 10_000
 
-_OF_FILE = (
+_FILE_COLUMNS = (
     "file_path",
     "file_format",
     "file_size_in_bytes",
@@ -91,7 +91,7 @@ _OF_FILE = (
     "first_row_id",
     "sequence_number",
 )
-_OF_DELETE = (
+_DELETE_COLUMNS = (
     "content",
     "file_path",
     "file_format",
@@ -103,42 +103,44 @@ _OF_DELETE = (
 )
 
 
-def tasks_of(files: EntryTable, deletes: EntryTable, attached: pa.Table) -> pa.Table:
+def build_task_table(files: EntryTable, deletes: EntryTable, attached: pa.Table) -> pa.Table:
     """A row per data file; `attached` has the row numbers of a file and of a delete that applies to it."""
-    names = [*_OF_FILE, *(u.column for u in files.specs.union)]
-    table = files.columns.select([*names, "ordinal"] if is_numbered(files) else names)
+    names = [*_FILE_COLUMNS, *(u.column for u in files.specs.union)]
+    table = files.columns.select([*names, "ordinal"] if has_ordinals(files) else names)
     counts = np.bincount(attached["file"].to_numpy(), minlength=len(files))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     order = np.argsort(attached["file"].to_numpy(), kind="stable")
-    chosen = deletes.columns.select(_OF_DELETE).take(attached["delete"].take(order)).combine_chunks()
-    arrays = [_plain(chosen.column(name)) for name in _OF_DELETE]
-    lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(arrays, names=_OF_DELETE))
-    table = table.set_column(1, "file_format", _plain(table.column("file_format"))).append_column("deletes", lists)
+    chosen = deletes.columns.select(_DELETE_COLUMNS).take(attached["delete"].take(order)).combine_chunks()
+    arrays = [_decode_dictionary(chosen.column(name)) for name in _DELETE_COLUMNS]
+    lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(arrays, names=_DELETE_COLUMNS))
+    table = table.set_column(1, "file_format", _decode_dictionary(table.column("file_format"))).append_column(
+        "deletes", lists
+    )
     whole = np.zeros(len(files), np.int32)
     return table.append_column("part", pa.array(whole)).append_column("parts", pa.array(whole + 1))
 
 
-def numbered(files: EntryTable) -> EntryTable:
+def with_ordinals(files: EntryTable) -> EntryTable:
     """The same files, each with its place among them; the number stays with a file that is taken out."""
-    if is_numbered(files):
+    if has_ordinals(files):
         return files
     places = pa.array(np.arange(len(files), dtype=np.int32))
     return EntryTable(files.columns.append_column("ordinal", places), files.specs)
 
 
-def is_numbered(files: EntryTable) -> bool:
+def has_ordinals(files: EntryTable) -> bool:
     """Whether files carry their place in a plan."""
     return "ordinal" in files.columns.schema.names
 
 
-def _plain(column: pa.ChunkedArray) -> pa.Array:
+def _decode_dictionary(column: pa.ChunkedArray) -> pa.Array:
     """One array, without a dictionary."""
     array = column.combine_chunks()
     array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def divided(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> pa.Table:
+def split_large_files(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> pa.Table:
     """The same files, the large Parquet ones in several parts."""
     sizes = tasks["file_size_in_bytes"].to_numpy()
     is_parquet = pc.equal(tasks["file_format"], "PARQUET").to_numpy()
@@ -156,9 +158,9 @@ def _with(tasks: pa.Table, **columns: np.ndarray[Any, Any]) -> pa.Table:
     return tasks
 
 
-def groups(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> Iterator[pa.Table]:
+def group_tasks(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> Iterator[pa.Table]:
     """Neighbouring tasks put together until they are worth a group; a small scan still gives several of them."""
-    weight = tasks["file_size_in_bytes"].to_numpy() // tasks["parts"].to_numpy() + _OPEN_BYTES
+    weight = tasks["file_size_in_bytes"].to_numpy() // tasks["parts"].to_numpy() + _OPEN_COST_BYTES
     group_bytes = _group_bytes(int(weight.sum()), split_bytes)
     before = np.cumsum(weight) - weight  # of the tasks ahead of each
     starts = np.flatnonzero(np.diff(before // group_bytes, prepend=-1))
@@ -168,12 +170,12 @@ def groups(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> Iterator[pa.Table
 
 def group_count(sizes: np.ndarray[Any, Any], split_bytes: int = SPLIT_BYTES) -> int:
     """How many groups files of these sizes are worth; at most one each."""
-    total = int((sizes + _OPEN_BYTES).sum())
+    total = int((sizes + _OPEN_COST_BYTES).sum())
     return max(1, min(len(sizes), -(-total // _group_bytes(total, split_bytes))))
 
 
 def _group_bytes(total: int, split_bytes: int) -> int:
-    return min(split_bytes, max(_LEAST_BYTES, total // _GROUPS))
+    return min(split_bytes, max(_MIN_GROUP_BYTES, total // _TARGET_GROUPS))
 
 
 def file_tasks(tasks: pa.Table, specs: Specs) -> list[FileTask]:
@@ -181,11 +183,11 @@ def file_tasks(tasks: pa.Table, specs: Specs) -> list[FileTask]:
     union = {u.column: tasks[u.column] for u in specs.union}
     plain = tasks.drop_columns(list(union)).to_pylist()
     return [
-        _file_task(row, {name: column[at] for name, column in union.items()}, specs) for at, row in enumerate(plain)
+        _task_from_row(row, {name: column[at] for name, column in union.items()}, specs) for at, row in enumerate(plain)
     ]
 
 
-def _file_task(row: Mapping[str, Any], union: Mapping[str, pa.Scalar], specs: Specs) -> FileTask:
+def _task_from_row(row: Mapping[str, Any], union: Mapping[str, pa.Scalar], specs: Specs) -> FileTask:
     spec_id = row["spec_id"]
     own = zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
     by_position = [d for d in row["deletes"] if d["content"] == Content.POSITION_DELETES]
@@ -196,22 +198,24 @@ def _file_task(row: Mapping[str, Any], union: Mapping[str, pa.Scalar], specs: Sp
         record_count=row["record_count"],
         spec_id=spec_id,
         partition={f.source_id: union[c] for f, c in own if isinstance(f.transform, IdentityTransform)},
-        union=tuple(union.values()),
+        union_tuple=tuple(union.values()),
         first_row_id=row["first_row_id"],
         sequence_number=row["sequence_number"],
-        deletes=tuple(map(_delete_file, by_position)),
-        equality=_by_keys(d for d in row["deletes"] if d["content"] == Content.EQUALITY_DELETES),
+        deletes=tuple(map(_delete_file_from_row, by_position)),
+        equality_deletes=_equality_deletes_by_keys(
+            d for d in row["deletes"] if d["content"] == Content.EQUALITY_DELETES
+        ),
         ordinal=row.get("ordinal", -1),
         part=(row["part"], row["parts"]),
     )
 
 
-def _delete_file(row: Mapping[str, Any]) -> DeleteFile:
-    return DeleteFile(*(row[name] for name in _OF_DELETE[1:-1]))
+def _delete_file_from_row(row: Mapping[str, Any]) -> DeleteFile:
+    return DeleteFile(*(row[name] for name in _DELETE_COLUMNS[1:-1]))
 
 
-def _by_keys(deletes: Iterator[Mapping[str, Any]]) -> tuple[EqualityDeletes, ...]:
+def _equality_deletes_by_keys(deletes: Iterator[Mapping[str, Any]]) -> tuple[EqualityDeletes, ...]:
     found: dict[tuple[int, ...], list[DeleteFile]] = {}
     for delete in deletes:
-        found.setdefault(tuple(sorted(delete["equality_ids"])), []).append(_delete_file(delete))
+        found.setdefault(tuple(sorted(delete["equality_ids"])), []).append(_delete_file_from_row(delete))
     return tuple(EqualityDeletes(tuple(files), keys) for keys, files in found.items())

@@ -44,14 +44,14 @@ from pyiceberg.types import (
 from neve.errors import UnsupportedFeature
 
 
-class Carrier(Enum):
+class ArrowFlavor(Enum):
     """Who the Arrow data is for."""
 
     EXACT = "exact"
     SPARK = "spark"
 
 
-_EXACT: dict[type[IcebergType], pa.DataType] = {
+_EXACT_TYPES: dict[type[IcebergType], pa.DataType] = {
     BooleanType: pa.bool_(),
     IntegerType: pa.int32(),
     LongType: pa.int64(),
@@ -69,7 +69,7 @@ _EXACT: dict[type[IcebergType], pa.DataType] = {
     UnknownType: pa.null(),
 }
 
-_SPARK: dict[type[IcebergType], pa.DataType] = {
+_SPARK_TYPES: dict[type[IcebergType], pa.DataType] = {
     TimeType: pa.time64("ns"),
     TimestampNanoType: pa.timestamp("us"),
     TimestamptzNanoType: pa.timestamp("us", "UTC"),
@@ -78,57 +78,57 @@ _SPARK: dict[type[IcebergType], pa.DataType] = {
 }
 
 
-def arrow_schema(schema: Schema, carrier: Carrier = Carrier.EXACT) -> pa.Schema:
+def arrow_schema(schema: Schema, flavor: ArrowFlavor = ArrowFlavor.EXACT) -> pa.Schema:
     """The Arrow schema in which rows of an Iceberg schema are delivered."""
-    return pa.schema([arrow_field(f, carrier) for f in schema.fields])
+    return pa.schema([arrow_field(f, flavor) for f in schema.fields])
 
 
-def arrow_field(field: NestedField, carrier: Carrier) -> pa.Field:
+def arrow_field(field: NestedField, flavor: ArrowFlavor) -> pa.Field:
     """The Arrow field of an Iceberg field; an `unknown` one is null even where it says required."""
     nullable = not field.required or isinstance(field.field_type, UnknownType)
-    return pa.field(field.name, arrow_type(field.field_type, carrier), nullable)
+    return pa.field(field.name, arrow_type(field.field_type, flavor), nullable)
 
 
-def rounded_by_spark(schema: Schema) -> NestedField | None:
+def first_column_rounded_by_spark(schema: Schema) -> NestedField | None:
     """A column with values that Spark would round on their way through it, if there is one."""
-    return next((f for f in schema.fields if is_rounded(f.field_type)), None)
+    return next((f for f in schema.fields if is_rounded_by_spark(f.field_type)), None)
 
 
-def is_rounded(kind: IcebergType) -> bool:
+def is_rounded_by_spark(kind: IcebergType) -> bool:
     """Whether values of a type, or some inside of them, are finer than Spark's."""
     match kind:
         case StructType():
-            return any(is_rounded(f.field_type) for f in kind.fields)
+            return any(is_rounded_by_spark(f.field_type) for f in kind.fields)
         case ListType():
-            return is_rounded(kind.element_type)
+            return is_rounded_by_spark(kind.element_type)
         case MapType():
-            return is_rounded(kind.key_type) or is_rounded(kind.value_type)
+            return is_rounded_by_spark(kind.key_type) or is_rounded_by_spark(kind.value_type)
         case _:
             return isinstance(kind, TimestampNanoType | TimestamptzNanoType)
 
 
-def arrow_type(iceberg_type: IcebergType, carrier: Carrier = Carrier.EXACT) -> pa.DataType:
+def arrow_type(iceberg_type: IcebergType, flavor: ArrowFlavor = ArrowFlavor.EXACT) -> pa.DataType:
     """The Arrow type that carries an Iceberg type."""
     match iceberg_type:
         case StructType():
-            return pa.struct([arrow_field(f, carrier) for f in iceberg_type.fields])
+            return pa.struct([arrow_field(f, flavor) for f in iceberg_type.fields])
         case ListType():
-            return pa.list_(arrow_field(iceberg_type.element_field, carrier).with_name("element"))
+            return pa.list_(arrow_field(iceberg_type.element_field, flavor).with_name("element"))
         case MapType():
-            key, value = arrow_field(iceberg_type.key_field, carrier), arrow_field(iceberg_type.value_field, carrier)
+            key, value = arrow_field(iceberg_type.key_field, flavor), arrow_field(iceberg_type.value_field, flavor)
             return pa.map_(key.with_nullable(False), value)
         case _:
-            return _primitive(iceberg_type, carrier)
+            return _primitive_arrow_type(iceberg_type, flavor)
 
 
-def _primitive(iceberg_type: IcebergType, carrier: Carrier) -> pa.DataType:
+def _primitive_arrow_type(iceberg_type: IcebergType, flavor: ArrowFlavor) -> pa.DataType:
     kind = type(iceberg_type)
-    if carrier is Carrier.SPARK and kind in _SPARK:
-        return _SPARK[kind]
+    if flavor is ArrowFlavor.SPARK and kind in _SPARK_TYPES:
+        return _SPARK_TYPES[kind]
     if isinstance(iceberg_type, DecimalType):
         return pa.decimal128(iceberg_type.precision, iceberg_type.scale)
     if isinstance(iceberg_type, FixedType):
         return pa.binary(len(iceberg_type))
-    if kind not in _EXACT:
+    if kind not in _EXACT_TYPES:
         raise UnsupportedFeature(f"Cannot read columns of type {iceberg_type}. Select the other columns by name.")
-    return _EXACT[kind]
+    return _EXACT_TYPES[kind]

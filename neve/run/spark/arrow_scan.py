@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from neve.run.read.file_reader import read_tasks
-from neve.run.read.tasks import SPLIT_BYTES, ReadTarget, divided, file_tasks, groups
-from neve.run.read.types import Carrier
-from neve.run.spark.arrow_exchange import mapped, packed, unpacked
+from neve.run.read.tasks import SPLIT_BYTES, ReadTarget, file_tasks, group_tasks, split_large_files
+from neve.run.read.types import ArrowFlavor
+from neve.run.spark.arrow_exchange import from_ipc, map_in_arrow, to_ipc
 from neve.run.spark.types import spark_schema
 from neve.run.table_facts import TableFacts
 
@@ -42,22 +42,22 @@ def arrow_scan(
     shape = spark_schema(schema)
     if not tasks.num_rows:
         return spark.createDataFrame([], shape)
-    target = ReadTarget(schema, facts.name_mapping, facts.schemas, Carrier.SPARK, predicate)
-    parcels = [packed(group) for group in groups(divided(tasks, split_bytes), split_bytes)]
+    target = ReadTarget(schema, facts.name_mapping, facts.schemas, ArrowFlavor.SPARK, predicate)
+    parcels = [to_ipc(group) for group in group_tasks(split_large_files(tasks, split_bytes), split_bytes)]
     columns = {"group": pa.array(range(len(parcels)), pa.int32()), "tasks": pa.array(parcels, pa.binary())}
     rows = spark.createDataFrame(pa.table(columns))
     # Round robin, or a hash, would heap some groups up in one task.
     spread = rows.repartitionById(len(parcels), col("group")) if len(parcels) > 1 else rows
-    return mapped(spread.select("tasks"), _reader(target, facts), shape)
+    return map_in_arrow(spread.select("tasks"), _read_function(target, facts), shape)
 
 
-def _reader(target: ReadTarget, facts: TableFacts) -> Callable[[Batches], Batches]:
+def _read_function(target: ReadTarget, facts: TableFacts) -> Callable[[Batches], Batches]:
     """The function the executors run; its name is all that a plan shows of it."""
 
     def read_data_files(batches: Batches) -> Iterator[pa.RecordBatch]:
         io = facts.io()
         for batch in batches:
             for group in batch.column(0).to_pylist():
-                yield from read_tasks(io, file_tasks(unpacked(group), facts.specs), target)
+                yield from read_tasks(io, file_tasks(from_ipc(group), facts.specs), target)
 
     return read_data_files

@@ -62,45 +62,47 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from neve.errors import UserError
 from neve.run.spark.types import spark_type
-from neve.run.write.partitioning import apply_transform, path_of
-from neve.run.write.store_assignment import assigned_column
+from neve.run.write.partitioning import apply_transform, field_path
+from neve.run.write.store_assignment import assign_column
 from neve.run.write.target import WriteTarget
 
 _SEED = -1693959553  # hash(_SEED) = 0
-_DAY, _HOUR = 86_400_000_000, 3_600_000_000  # microseconds
+_MICROS_PER_DAY, _MICROS_PER_HOUR = 86_400_000_000, 3_600_000_000  # microseconds
 _INSTANT = TimestamptzType | TimestamptzNanoType
 _LOCAL = TimestampType | TimestampNanoType
 
 
-def column_of(schema: Schema, field_id: int) -> str:
+def quoted_field_path(schema: Schema, field_id: int) -> str:
     """A column by its field id as SQL text, also inside a struct."""
-    return ".".join(f"`{name.replace('`', '``')}`" for name in path_of(schema, field_id))
+    return ".".join(f"`{name.replace('`', '``')}`" for name in field_path(schema, field_id))
 
 
-def transformed(transform: Transform[Any, Any], field: NestedField, column: str, *, is_text: bool = False) -> Column:
+def transform_column(
+    transform: Transform[Any, Any], field: NestedField, column: str, *, is_text: bool = False
+) -> Column:
     """A transform of a column; `is_text` tells that a column of type uuid holds strings, not bytes."""
     if isinstance(transform, VoidTransform):
         return F.lit(None)
-    text = _native(transform, field.field_type, column, is_text)
-    return F.expr(text) if text is not None else _through_arrow(transform, field)(F.expr(column))
+    text = _transform_sql(transform, field.field_type, column, is_text)
+    return F.expr(text) if text is not None else _arrow_transform(transform, field)(F.expr(column))
 
 
-def _native(transform: Transform[Any, Any], kind: IcebergType, column: str, is_text: bool) -> str | None:
+def _transform_sql(transform: Transform[Any, Any], kind: IcebergType, column: str, is_text: bool) -> str | None:
     match transform:
         case IdentityTransform():
             return column
         case BucketTransform():
-            hashed = _hashed(kind, column, is_text)
+            hashed = _hash_input_sql(kind, column, is_text)
             bucket = f"(hash({_SEED}, {hashed}) & 2147483647) % {transform.num_buckets}"
             return None if hashed is None else f"if({column} is null, null, {bucket})"
         case TruncateTransform():
-            return _truncated(kind, column, transform.width)
+            return _truncate_sql(kind, column, transform.width)
         case YearTransform() | MonthTransform() | DayTransform() | HourTransform():
-            return _period(transform, kind, column)
+            return _time_transform_sql(transform, kind, column)
     return None
 
 
-def _hashed(kind: IcebergType, column: str, is_text: bool) -> str | None:
+def _hash_input_sql(kind: IcebergType, column: str, is_text: bool) -> str | None:
     """What Iceberg hashes, where Spark hashes the same bytes."""
     match kind:
         case IntegerType() | LongType():
@@ -108,7 +110,7 @@ def _hashed(kind: IcebergType, column: str, is_text: bool) -> str | None:
         case DateType():
             return f"cast(unix_date(cast({column} as date)) as bigint)"
         case TimestamptzType() | TimestamptzNanoType() | TimestampType() | TimestampNanoType():
-            return _micros(kind, column)
+            return _micros_sql(kind, column)
         case UUIDType():
             return f"unhex(replace({column}, '-', ''))" if is_text else column
         case FixedType() if len(kind) % 4 == 0:
@@ -116,7 +118,7 @@ def _hashed(kind: IcebergType, column: str, is_text: bool) -> str | None:
     return None
 
 
-def _truncated(kind: IcebergType, column: str, width: int) -> str | None:
+def _truncate_sql(kind: IcebergType, column: str, width: int) -> str | None:
     match kind:
         case IntegerType() | LongType():
             number = f"try_cast({column} as bigint)"
@@ -128,7 +130,7 @@ def _truncated(kind: IcebergType, column: str, width: int) -> str | None:
     return None
 
 
-def _period(transform: Transform[Any, Any], kind: IcebergType, column: str) -> str:
+def _time_transform_sql(transform: Transform[Any, Any], kind: IcebergType, column: str) -> str:
     date = _date(kind, column)
     match transform:
         case YearTransform():
@@ -138,37 +140,37 @@ def _period(transform: Transform[Any, Any], kind: IcebergType, column: str) -> s
         case DayTransform():
             return f"unix_date({date})"
     if isinstance(kind, _INSTANT):
-        return f"cast({_floored(f'unix_micros({column})', _HOUR)} as int)"
+        return f"cast({_floor_div_sql(f'unix_micros({column})', _MICROS_PER_HOUR)} as int)"
     return f"unix_date({date}) * 24 + hour(cast({column} as timestamp_ntz))"
 
 
 def _date(kind: IcebergType, column: str) -> str:
     """The day in UTC, whatever the time zone of the session."""
     if isinstance(kind, _INSTANT):
-        return f"date_from_unix_date(cast({_floored(f'unix_micros({column})', _DAY)} as int))"
+        return f"date_from_unix_date(cast({_floor_div_sql(f'unix_micros({column})', _MICROS_PER_DAY)} as int))"
     return f"cast({column} as date)"
 
 
-def _micros(kind: IcebergType, column: str) -> str:
+def _micros_sql(kind: IcebergType, column: str) -> str:
     if isinstance(kind, _INSTANT):
         return f"unix_micros({column})"
     local = f"cast({column} as timestamp_ntz)"
     seconds = f"cast(extract(second from {local}) * 1000000 as bigint)"
-    days = f"cast(unix_date(cast({local} as date)) as bigint) * {_DAY}"
-    return f"{days} + hour({local}) * {_HOUR} + minute({local}) * 60000000L + {seconds}"
+    days = f"cast(unix_date(cast({local} as date)) as bigint) * {_MICROS_PER_DAY}"
+    return f"{days} + hour({local}) * {_MICROS_PER_HOUR} + minute({local}) * 60000000L + {seconds}"
 
 
-def _floored(number: str, unit: int) -> str:
+def _floor_div_sql(number: str, unit: int) -> str:
     return f"(({number} - pmod({number}, {unit})) div {unit})"
 
 
-def _through_arrow(transform: Transform[Any, Any], field: NestedField) -> Any:
+def _arrow_transform(transform: Transform[Any, Any], field: NestedField) -> Any:
     """A transform by PyIceberg. Values that cannot be stored count as null here; the writer says what is wrong."""
     kind = transform.result_type(field.field_type)
 
     def compute(values: pa.Array) -> pa.Array:
         try:
-            found = apply_transform(transform, field.field_type, assigned_column(values, field))
+            found = apply_transform(transform, field.field_type, assign_column(values, field))
         except UserError:
             return pa.nulls(len(values), pa.int32() if isinstance(kind, IntegerType) else values.type)
         return found
@@ -177,20 +179,20 @@ def _through_arrow(transform: Transform[Any, Any], field: NestedField) -> Any:
 
 
 _ADVISORY = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
-_ORDER = "__neve_order"
+_ORDER_COLUMN = "__neve_order"
 _SHUFFLED_PER_WRITTEN = 2  # bytes of rows in Spark's shuffle for one byte of Parquet
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class TotalOrder:
     """Rows in a total order over so many tasks, one a file."""
 
-    files: int
+    file_count: int
     key: Column | None = None  # what rows are ordered by instead of the sort order
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class _SortKey:
     """Something rows are brought together or sorted by."""
 
     name: str
@@ -208,38 +210,40 @@ class _Key:
         return self.column.asc_nulls_first() if self.is_nulls_first else self.column.asc_nulls_last()
 
 
-def arranged(df: DataFrame, target: WriteTarget) -> DataFrame:
+def distribute_and_sort(df: DataFrame, target: WriteTarget) -> DataFrame:
     """The same rows, distributed and sorted for a target."""
-    keyed, by_partition, by_order = _with_keys(df, target)
-    spread = _distributed(keyed, target, by_partition, by_order)
+    keyed, by_partition, by_order = _add_key_columns(df, target)
+    spread = _distribute(keyed, target, by_partition, by_order)
     ordering = [k.ordering for k in (*by_partition, *by_order)]
     placed = spread.sortWithinPartitions(*ordering) if ordering and is_clustered(target) else spread
-    return placed.select(*(F.col(_quoted(name)) for name in df.columns))
+    return placed.select(*(F.col(_quote_name(name)) for name in df.columns))
 
 
-def in_order(df: DataFrame, target: WriteTarget, spread: Spread) -> DataFrame:
+def sort_globally(df: DataFrame, target: WriteTarget, total_order: TotalOrder) -> DataFrame:
     """The same rows in order by partition, then by the sort order or the key, over as many tasks as asked for."""
-    keyed, by_partition, by_order = _with_keys(df, target)
-    if spread.key is not None:
-        keyed, by_order = keyed.withColumn(_ORDER, spread.key), [_Key(_ORDER)]
+    keyed, by_partition, by_order = _add_key_columns(df, target)
+    if total_order.key is not None:
+        keyed, by_order = keyed.withColumn(_ORDER_COLUMN, total_order.key), [_SortKey(_ORDER_COLUMN)]
     ordering = [k.ordering for k in (*by_partition, *by_order)]
-    cut = keyed.repartitionByRange(spread.files, *ordering).sortWithinPartitions(*ordering)
-    return cut.select(*(F.col(_quoted(name)) for name in df.columns))
+    cut = keyed.repartitionByRange(total_order.file_count, *ordering).sortWithinPartitions(*ordering)
+    return cut.select(*(F.col(_quote_name(name)) for name in df.columns))
 
 
 def is_clustered(target: WriteTarget) -> bool:
     """Whether the rows of a partition come one after the other in each task."""
-    return bool(target.order.fields) or not target.fanout
+    return bool(target.write_order.fields) or not target.fanout
 
 
-def settings(target: WriteTarget) -> Mapping[str, str]:
+def shuffle_options(target: WriteTarget) -> Mapping[str, str]:
     """What Spark has to know while the job runs: how much data makes a task."""
     if target.distribution == "none":
         return {}
     return {_ADVISORY: f"{target.target_file_size * _SHUFFLED_PER_WRITTEN}b"}
 
 
-def _distributed(df: DataFrame, target: WriteTarget, by_partition: list[_Key], by_order: list[_Key]) -> DataFrame:
+def _distribute(
+    df: DataFrame, target: WriteTarget, by_partition: list[_SortKey], by_order: list[_SortKey]
+) -> DataFrame:
     match target.distribution:
         case "hash":
             return df.hint("rebalance", *(k.column for k in by_partition))
@@ -248,7 +252,7 @@ def _distributed(df: DataFrame, target: WriteTarget, by_partition: list[_Key], b
     return df
 
 
-def _with_keys(df: DataFrame, target: WriteTarget) -> tuple[DataFrame, list[_Key], list[_Key]]:
+def _add_key_columns(df: DataFrame, target: WriteTarget) -> tuple[DataFrame, list[_SortKey], list[_SortKey]]:
     """The rows with a column for every key that is computed. A key whose source the rows lack is the same for all."""
     columns: dict[str, Column] = {}
     given = {name.lower() for name in df.columns}
@@ -256,34 +260,34 @@ def _with_keys(df: DataFrame, target: WriteTarget) -> tuple[DataFrame, list[_Key
     def name_of(field: PartitionField | SortField) -> str | None:
         if isinstance(field.transform, VoidTransform):
             return None  # and its column may be gone from the schema
-        path = path_of(target.schema, field.source_id)
+        path = field_path(target.schema, field.source_id)
         if path[0].lower() not in given:
             return None
-        text = column_of(target.schema, field.source_id)
+        text = quoted_field_path(target.schema, field.source_id)
         if isinstance(field.transform, IdentityTransform) and len(path) == 1:
             return text
-        name = _unused(f"__key_{len(columns)}", given)
+        name = _unused_name(f"__key_{len(columns)}", given)
         source = target.schema.find_field(field.source_id)
         is_text = isinstance(source.field_type, UUIDType) and _is_text(df, text)
-        columns[name] = transformed(field.transform, source, text, is_text=is_text)
+        columns[name] = transform_column(field.transform, source, text, is_text=is_text)
         return name
 
-    by_partition = [_Key(name) for f in target.partitioner.spec.fields if (name := name_of(f))]
+    by_partition = [_SortKey(name) for f in target.partitioner.spec.fields if (name := name_of(f))]
     by_order = [
-        _Key(name, f.direction == SortDirection.DESC, f.null_order == NullOrder.NULLS_FIRST)
-        for f in target.order.fields
+        _SortKey(name, f.direction == SortDirection.DESC, f.null_order == NullOrder.NULLS_FIRST)
+        for f in target.write_order.fields
         if (name := name_of(f))
     ]
     return df.withColumns(columns) if columns else df, by_partition, by_order
 
 
-def _unused(name: str, given: set[str]) -> str:
-    return name if name not in given else _unused(f"_{name}", given)
+def _unused_name(name: str, given: set[str]) -> str:
+    return name if name not in given else _unused_name(f"_{name}", given)
 
 
 def _is_text(df: DataFrame, column: str) -> bool:
     return isinstance(df.select(column).schema[0].dataType, sp.StringType)
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return f"`{name.replace('`', '``')}`"

@@ -24,33 +24,39 @@ from pyspark.sql import functions as F  # noqa: N812  # noqa: N812
 from pyspark.sql import types as sp
 
 from neve.errors import UserError
-from neve.predicate.normalize import bound
+from neve.predicate.normalize import normalize_and_bind
 from neve.predicate.sql_features import features_of
-from neve.run.spark.read_columns import by_name, literal
+from neve.run.spark.read_columns import column_by_name, literal
 from neve.run.spark.session import is_classic, quiet_errors
 
-Value: TypeAlias = str | Column
+SqlOrColumn: TypeAlias = str | Column
 """An expression: Spark SQL text, or a Column."""
 
-_OPERATORS = re.compile(r"^[\s:+\-]*(Window|Generate) ", re.MULTILINE)
+_WINDOW_OR_GENERATE = re.compile(r"^[\s:+\-]*(Window|Generate) ", re.MULTILINE)
 _STAR = re.compile(r"(?:^|\(|, )(?:[\w*]+\.)*\*(?:$|,|\))")  # as `struct(a, *)` is written; `*(a, b)` is a product
 _QUOTED = re.compile(r"'[^']*'")
-_GROUPING = ("MISSING_GROUP_BY", "GROUP_BY", "MISSING_AGGREGATION", "INVALID_WHERE_CONDITION", "UNSUPPORTED_EXPR_FOR")
+_AGGREGATE_CONDITIONS = (
+    "MISSING_GROUP_BY",
+    "GROUP_BY",
+    "MISSING_AGGREGATION",
+    "INVALID_WHERE_CONDITION",
+    "UNSUPPORTED_EXPR_FOR",
+)
 
 
-def as_column(value: Value) -> Column:
+def as_column(value: SqlOrColumn) -> Column:
     """An expression as a Column."""
     return F.expr(value) if isinstance(value, str) else value
 
 
-def plain_error(clause: str, error: PySparkException) -> UserError:
+def user_error_from_spark(clause: str, error: PySparkException) -> UserError:
     """What Spark says about a clause, in one sentence; the error knows the words that Spark complains about."""
-    found = _in_one_sentence(clause, error)
-    found.words = _words(error)
+    found = _describe_error(clause, error)
+    found.words = _offending_sql(error)
     return found
 
 
-def _words(error: PySparkException) -> str:
+def _offending_sql(error: PySparkException) -> str:
     """The words of SQL text that Spark complains about; nothing where it does not say."""
     contexts = error.getQueryContext() or [] if hasattr(error, "getQueryContext") else []
     in_text = (c.fragment() for c in contexts if c.contextType() is QueryContextType.SQL)
@@ -58,7 +64,7 @@ def _words(error: PySparkException) -> str:
     return next(filter(None, in_text), "") or told.get("objectName") or ""
 
 
-def _in_one_sentence(clause: str, error: PySparkException) -> UserError:
+def _describe_error(clause: str, error: PySparkException) -> UserError:
     condition = (error.getCondition() or "") if hasattr(error, "getCondition") else ""
     told = error.getMessageParameters() or {} if hasattr(error, "getMessageParameters") else {}
     if condition.startswith("UNRESOLVED_COLUMN") and "objectName" in told:
@@ -78,7 +84,7 @@ def _first_sentence(error: PySparkException) -> str:
     return lines[0].partition(" SQLSTATE")[0].rstrip(". ")
 
 
-def refused(clause: str, value: Value, problem: str) -> UserError:
+def clause_error(clause: str, value: SqlOrColumn, problem: str) -> UserError:
     """The error that a clause cannot have a value."""
     found = UserError(f"{clause}: {problem}")
     found.words = value if isinstance(value, str) else ""
@@ -86,29 +92,33 @@ def refused(clause: str, value: Value, problem: str) -> UserError:
 
 
 @dataclass(frozen=True)
-class Expressions:
+class ExpressionChecker:
     """The columns expressions may name, as an empty or lazy frame with its aliases."""
 
     frame: DataFrame
 
-    def types(self, values: Mapping[str, Value]) -> dict[str, sp.DataType]:
+    def expression_types(self, values: Mapping[str, SqlOrColumn]) -> dict[str, sp.DataType]:
         """The types of expressions, by the clause each belongs to; each is one value for one row."""
         for clause, value in values.items():
-            self._refuse_not_of_a_row(clause, value)
-        chosen = self._each(values, lambda columns: self.frame.select(*columns, *self._anchor()))
+            self._refuse_non_row_expression(clause, value)
+        chosen = self._analyse_each(values, lambda columns: self.frame.select(*columns, *self._anchor_column()))
         self._refuse_operators(values, chosen)
         return {clause: field.dataType for clause, field in zip(values, chosen.schema.fields, strict=False)}
 
-    def check_condition(self, clause: str, value: Value) -> None:
+    def check_condition(self, clause: str, value: SqlOrColumn) -> None:
         """Refuse a condition that does not resolve, is not boolean, or may change its answer."""
-        self._refuse_not_of_a_row(clause, value)
+        self._refuse_non_row_expression(clause, value)
         if isinstance(value, str) and (chance := features_of(value).nondeterministic):
-            raise _nondeterministic(clause, value, ", ".join(chance))
-        kept = self._each({clause: value}, lambda columns: self.frame.where(columns[0]).select(*self._anchor()))
+            raise _nondeterministic_error(clause, value, ", ".join(chance))
+        kept = self._analyse_each(
+            {clause: value}, lambda columns: self.frame.where(columns[0]).select(*self._anchor_column())
+        )
         if is_classic(kept.sparkSession) and not kept._jdf.queryExecution().analyzed().deterministic():
-            raise _nondeterministic(clause, value, "a function in it")
+            raise _nondeterministic_error(clause, value, "a function in it")
 
-    def _each(self, values: Mapping[str, Value], analyse: Callable[[list[Column]], DataFrame]) -> DataFrame:
+    def _analyse_each(
+        self, values: Mapping[str, SqlOrColumn], analyse: Callable[[list[Column]], DataFrame]
+    ) -> DataFrame:
         """All expressions analysed at once; one by one only to find the clause that fails."""
         try:
             with quiet_errors():
@@ -116,16 +126,16 @@ class Expressions:
         except (AnalysisException, ParseException) as e:
             if len(values) > 1:
                 for clause, value in values.items():
-                    self._each({clause: value}, analyse)
+                    self._analyse_each({clause: value}, analyse)
             clause, value = next(iter(values.items()))
-            if any(word in (e.getCondition() or "") for word in _GROUPING):
-                raise _says_nothing(clause, value, "aggregate functions") from e
-            raise plain_error(clause, e) from e
+            if any(word in (e.getCondition() or "") for word in _AGGREGATE_CONDITIONS):
+                raise _not_a_row_value_error(clause, value, "aggregate functions") from e
+            raise user_error_from_spark(clause, e) from e
 
-    def _refuse_not_of_a_row(self, clause: str, value: Value) -> None:
+    def _refuse_non_row_expression(self, clause: str, value: SqlOrColumn) -> None:
         if _has_star(value):
             problem = "'*' has no meaning here: rows carry more than their columns. Name the columns."
-            raise refused(clause, value, problem)
+            raise clause_error(clause, value, problem)
         if not isinstance(value, str):
             return
         found = features_of(value)
@@ -135,24 +145,24 @@ class Expressions:
             (found.has_generator, "generators such as explode"),
         ):
             if is_there:
-                raise _says_nothing(clause, value, what)
+                raise _not_a_row_value_error(clause, value, what)
 
     @staticmethod
-    def _refuse_operators(values: Mapping[str, Value], chosen: DataFrame) -> None:
+    def _refuse_operators(values: Mapping[str, SqlOrColumn], chosen: DataFrame) -> None:
         """Refuse windows and generators in Columns, which show in the plan only."""
         if is_classic(chosen.sparkSession) and not all(isinstance(v, str) for v in values.values()):
             plan = str(chosen._jdf.queryExecution().analyzed().toString())
-            if found := _OPERATORS.search(plan):
+            if found := _WINDOW_OR_GENERATE.search(plan):
                 clause, value = next((c, v) for c, v in values.items() if not isinstance(v, str))
                 what = "window functions" if found[1] == "Window" else "generators such as explode"
-                raise _says_nothing(clause, value, what)
+                raise _not_a_row_value_error(clause, value, what)
 
-    def _anchor(self) -> list[Column]:
+    def _anchor_column(self) -> list[Column]:
         """A plain column beside the others: with it an aggregate is an error instead of one row for all."""
         return [F.col(f"`{self.frame.columns[-1]}`")]
 
 
-def _has_star(value: Value) -> bool:
+def _has_star(value: SqlOrColumn) -> bool:
     """Whether all columns are named at once; a Column tells it by how it is written only, which may be SQL."""
     if isinstance(value, str):
         return features_of(value).has_star
@@ -165,12 +175,12 @@ def _has_star(value: Value) -> bool:
         return True
 
 
-def _says_nothing(clause: str, value: Value, what: str) -> UserError:
-    return refused(clause, value, f"{what} say nothing about a single row. Use a subquery.")
+def _not_a_row_value_error(clause: str, value: SqlOrColumn, what: str) -> UserError:
+    return clause_error(clause, value, f"{what} say nothing about a single row. Use a subquery.")
 
 
-def _nondeterministic(clause: str, value: Value, what: str) -> UserError:
-    return refused(
+def _nondeterministic_error(clause: str, value: SqlOrColumn, what: str) -> UserError:
+    return clause_error(
         clause,
         value,
         f"{what} may answer differently when asked again, so rows could be lost or doubled. "
@@ -178,12 +188,12 @@ def _nondeterministic(clause: str, value: Value, what: str) -> UserError:
     )
 
 
-def condition(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool = True) -> Column:
+def condition_column(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool = True) -> Column:
     """The condition of an expression on the columns of a schema; of its normal form, by which files are judged too."""
-    return visit(bound(expression, schema, case_sensitive=case_sensitive), _Condition(schema))
+    return visit(normalize_and_bind(expression, schema, case_sensitive=case_sensitive), _ConditionVisitor(schema))
 
 
-class _Condition(BoundBooleanExpressionVisitor[Column]):
+class _ConditionVisitor(BoundBooleanExpressionVisitor[Column]):
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
 
@@ -191,12 +201,12 @@ class _Condition(BoundBooleanExpressionVisitor[Column]):
         """The column of a term; a nested one is reached through its structs."""
         name = self.schema.find_column_name(term.ref().field.field_id) or ""
         top = max((f.name for f in self.schema.fields if (name + ".").startswith(f.name + ".")), key=len)
-        found = by_name(top)
+        found = column_by_name(top)
         for part in filter(None, name.removeprefix(top).split(".")):
             found = found.getField(part)
         return found
 
-    def value(self, term: BoundTerm, value: Any) -> Column:
+    def literal_column(self, term: BoundTerm, value: Any) -> Column:
         """A literal of the column's type."""
         return literal(value.value if isinstance(value, Literal) else value, term.ref().field)
 
@@ -216,7 +226,7 @@ class _Condition(BoundBooleanExpressionVisitor[Column]):
         return left_result | right_result
 
     def visit_in(self, term: BoundTerm, literals: Set[Any]) -> Column:
-        return self.column(term).isin(*(self.value(term, v) for v in literals))
+        return self.column(term).isin(*(self.literal_column(term, v) for v in literals))
 
     def visit_not_in(self, term: BoundTerm, literals: Set[Any]) -> Column:
         return ~self.visit_in(term, literals)
@@ -234,25 +244,25 @@ class _Condition(BoundBooleanExpressionVisitor[Column]):
         return self.column(term).isNotNull()
 
     def visit_equal(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term) == self.value(term, literal)
+        return self.column(term) == self.literal_column(term, literal)
 
     def visit_not_equal(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term) != self.value(term, literal)
+        return self.column(term) != self.literal_column(term, literal)
 
     def visit_greater_than_or_equal(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term) >= self.value(term, literal)
+        return self.column(term) >= self.literal_column(term, literal)
 
     def visit_greater_than(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term) > self.value(term, literal)
+        return self.column(term) > self.literal_column(term, literal)
 
     def visit_less_than(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term) < self.value(term, literal)
+        return self.column(term) < self.literal_column(term, literal)
 
     def visit_less_than_or_equal(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term) <= self.value(term, literal)
+        return self.column(term) <= self.literal_column(term, literal)
 
     def visit_starts_with(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term).startswith(self.value(term, literal))
+        return self.column(term).startswith(self.literal_column(term, literal))
 
     def visit_not_starts_with(self, term: BoundTerm, literal: Any) -> Column:
         return ~self.visit_starts_with(term, literal)

@@ -21,16 +21,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from neve.errors import UserError
 from neve.run.read.conversions import conversion
-from neve.run.read.types import Carrier
-from neve.run.spark.write import write
-from neve.run.write.conversions import bare, unwrapped
-from neve.run.write.data_files import write_arrow
-from neve.run.write.file_schema import file_schema
+from neve.run.read.types import ArrowFlavor
+from neve.run.spark.write import write_dataframe
+from neve.run.write.conversions import unwrap_type, unwrap_values
+from neve.run.write.data_files import write_arrow_table
+from neve.run.write.file_schema import arrow_file_schema
 from neve.run.write.target import WriteTarget
 
 LOCAL_BYTES = 64 << 20
 
-_CARRIERS: Mapping[pa.DataType, pa.DataType] = {
+_SPARK_COMPATIBLE_TYPES: Mapping[pa.DataType, pa.DataType] = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
     pa.uint32(): pa.int64(),
@@ -44,32 +44,32 @@ _CARRIERS: Mapping[pa.DataType, pa.DataType] = {
     pa.time64("us"): pa.time64("ns"),
 }
 
-Rows = Any  # a DataFrame, pa.Table, pa.RecordBatch, pa.RecordBatchReader, pd.DataFrame or a list of dictionaries
+InputRows = Any  # a DataFrame, pa.Table, pa.RecordBatch, pa.RecordBatchReader, pd.DataFrame or a list of dictionaries
 
 
-def write_rows(rows: Rows, target: WriteTarget, spark: Callable[[], SparkSession]) -> pa.Table:
+def write_rows(rows: InputRows, target: WriteTarget, spark: Callable[[], SparkSession]) -> pa.Table:
     """Write rows of any kind to data files; Spark is asked for only when it is needed."""
-    if _is_frame(rows):
-        return write(rows, target)
+    if _is_dataframe(rows):
+        return write_dataframe(rows, target)
     table = as_arrow(rows, target.schema)
-    if table.nbytes <= LOCAL_BYTES or not all(_is_carried(f.type) for f in table.schema):
-        return write_arrow(table, target)
-    return write(_frame(spark(), table), target)
+    if table.nbytes <= LOCAL_BYTES or not all(_is_exact_in_spark(f.type) for f in table.schema):
+        return write_arrow_table(table, target)
+    return write_dataframe(_create_dataframe(spark(), table), target)
 
 
-def as_dataframe(spark: SparkSession, rows: Rows, schema: Schema) -> DataFrame:
+def as_dataframe(spark: SparkSession, rows: InputRows, schema: Schema) -> DataFrame:
     """Rows of any kind as a Spark DataFrame."""
-    return rows if _is_frame(rows) else _frame(spark, as_arrow(rows, schema))
+    return rows if _is_dataframe(rows) else _create_dataframe(spark, as_arrow(rows, schema))
 
 
-def lasting(rows: Rows) -> Rows:
+def make_rereadable(rows: InputRows) -> InputRows:
     """Rows that can be looked at again: a reader gives its batches once."""
     return rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
 
 
-def as_arrow(rows: Rows, schema: Schema) -> pa.Table:
+def as_arrow(rows: InputRows, schema: Schema) -> pa.Table:
     """Rows that are in this process as an Arrow table; dictionaries take their types from a table's schema."""
-    match lasting(rows):
+    match make_rereadable(rows):
         case pa.Table() as table:
             return table
         case pa.RecordBatch():
@@ -86,26 +86,29 @@ def as_arrow(rows: Rows, schema: Schema) -> pa.Table:
     )
 
 
-def carried(table: pa.Table, schema: Schema) -> pa.Table:
+def with_spark_types(table: pa.Table, schema: Schema) -> pa.Table:
     """Rows in types that Spark takes; bytes in a column of UUIDs become text, as Spark is shown the table's."""
     uuids = {f.name.lower() for f in schema.fields if isinstance(f.field_type, UUIDType)}
-    columns = [_carried(c, n, n.lower() in uuids) for n, c in zip(table.column_names, table.columns, strict=True)]
+    columns = [
+        _column_with_spark_type(c, n, n.lower() in uuids)
+        for n, c in zip(table.column_names, table.columns, strict=True)
+    ]
     return pa.table(columns, names=table.column_names)
 
 
-def _carried(column: pa.ChunkedArray, name: str, is_uuid: bool) -> pa.ChunkedArray:
+def _column_with_spark_type(column: pa.ChunkedArray, name: str, is_uuid: bool) -> pa.ChunkedArray:
     chunks = column.chunks or [column.combine_chunks()]
     try:
-        return pa.chunked_array([_carried_chunk(chunk, is_uuid) for chunk in chunks])
+        return pa.chunked_array([_array_with_spark_type(chunk, is_uuid) for chunk in chunks])
     except (pa.ArrowException, ValueError) as e:
-        raise _not_carried(name, column.type) from e
+        raise _no_spark_type_error(name, column.type) from e
 
 
-def _carried_chunk(values: pa.Array, is_uuid: bool) -> pa.Array:
-    told = conversion(values.type, UUIDType(), Carrier.SPARK) if is_uuid or _is_uuid(values.type) else None
+def _array_with_spark_type(values: pa.Array, is_uuid: bool) -> pa.Array:
+    told = conversion(values.type, UUIDType(), ArrowFlavor.SPARK) if is_uuid or _is_uuid(values.type) else None
     if told is not None:
         return told(values)
-    plain, kind = unwrapped(values), _carrier(values.type)
+    plain, kind = unwrap_values(values), _spark_compatible_type(values.type)
     return plain if plain.type == kind else plain.cast(kind)
 
 
@@ -113,22 +116,22 @@ def _is_uuid(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.UuidType)
 
 
-def _carrier(given: pa.DataType) -> pa.DataType:
+def _spark_compatible_type(given: pa.DataType) -> pa.DataType:
     """The type of Spark's for values of another: unsigned integers take the next wider one."""
-    kind = bare(given)
+    kind = unwrap_type(given)
     if pa.types.is_struct(kind):
-        return pa.struct([f.with_type(_carrier(f.type)) for f in kind])
+        return pa.struct([f.with_type(_spark_compatible_type(f.type)) for f in kind])
     if pa.types.is_map(kind):
-        return pa.map_(*(f.with_type(_carrier(f.type)) for f in (kind.key_field, kind.item_field)))
+        return pa.map_(*(f.with_type(_spark_compatible_type(f.type)) for f in (kind.key_field, kind.item_field)))
     if pa.types.is_nested(kind):
         made = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-        return made(kind.value_field.with_type(_carrier(kind.value_type)))
+        return made(kind.value_field.with_type(_spark_compatible_type(kind.value_type)))
     if pa.types.is_decimal(kind):
         return pa.decimal128(kind.precision, kind.scale)
-    return pa.binary() if pa.types.is_fixed_size_binary(kind) else _CARRIERS.get(kind, kind)
+    return pa.binary() if pa.types.is_fixed_size_binary(kind) else _SPARK_COMPATIBLE_TYPES.get(kind, kind)
 
 
-def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
+def _create_dataframe(spark: SparkSession, table: pa.Table) -> DataFrame:
     """An Arrow table in Spark. Timestamps without a time zone stay so; Spark would read them in that of the session."""
     fields = [_spark_field(f) for f in table.schema]
     try:
@@ -141,16 +144,16 @@ def _spark_field(field: pa.Field) -> sp.StructField:
     try:
         return from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True).fields[0]
     except PySparkException as e:
-        raise _not_carried(field.name, field.type) from e
+        raise _no_spark_type_error(field.name, field.type) from e
 
 
-def _not_carried(name: str, kind: pa.DataType) -> UserError:
+def _no_spark_type_error(name: str, kind: pa.DataType) -> UserError:
     return UserError(
         f"Cannot hand column {name!r} of type {kind} to Spark: it has no place for its values. Cast it first."
     )
 
 
-def _is_frame(rows: Any) -> bool:
+def _is_dataframe(rows: Any) -> bool:
     return isinstance(rows, DataFrame)
 
 
@@ -163,42 +166,42 @@ def _from_pandas(rows: pd.DataFrame) -> pa.Table:
 
 def _from_dictionaries(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.Table:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    kinds = {f.name: f.type for f in file_schema(schema)}
+    kinds = {f.name: f.type for f in arrow_file_schema(schema)}
     if not rows:  # of which nothing is known but the table they are for
         names = [f.name for f in schema.fields]
     elif not names:  # rows of nothing but nulls: a table must have a column to count them
         names = [next((f.name for f in schema.fields if not f.required), schema.fields[0].name)]
-    return pa.table([_column([row.get(n) for row in rows], kinds.get(n), n) for n in names], names=names)
+    return pa.table([_infer_column([row.get(n) for row in rows], kinds.get(n), n) for n in names], names=names)
 
 
-def _column(values: list[Any], kind: pa.DataType | None, name: str) -> pa.Array:
+def _infer_column(values: list[Any], kind: pa.DataType | None, name: str) -> pa.Array:
     """Values in their own type, for the writer to judge: converting them here would cut fractions without a word.
 
     Only where Python has no type of its own for it do they take that of the table: maps, empty lists, all nulls.
     """
     try:
         own = pa.array(values)
-        return own if kind is None or not _is_open(own.type, kind) else pa.array(values, kind)
+        return own if kind is None or not _has_undecided_type(own.type, kind) else pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:
         raise UserError(f"Cannot read the values of column {name!r}: {e}.") from e
 
 
-def _is_open(own: pa.DataType, kind: pa.DataType) -> bool:
+def _has_undecided_type(own: pa.DataType, kind: pa.DataType) -> bool:
     """Whether the values leave open what type they are."""
     if pa.types.is_null(own) or pa.types.is_map(kind):
         return True
     if pa.types.is_list(own) and pa.types.is_list(kind):
-        return _is_open(own.value_type, kind.value_type)
+        return _has_undecided_type(own.value_type, kind.value_type)
     if pa.types.is_struct(own) and pa.types.is_struct(kind):
         known = {f.name: f.type for f in kind}
-        return all(f.name in known for f in own) and any(_is_open(f.type, known[f.name]) for f in own)
+        return all(f.name in known for f in own) and any(_has_undecided_type(f.type, known[f.name]) for f in own)
     return False
 
 
-def _is_carried(kind: pa.DataType) -> bool:
+def _is_exact_in_spark(kind: pa.DataType) -> bool:
     """Whether Spark holds values of a type without changing them."""
     if pa.types.is_nested(kind):
-        return all(_is_carried(kind.field(at).type) for at in range(kind.num_fields))
+        return all(_is_exact_in_spark(kind.field(at).type) for at in range(kind.num_fields))
     if pa.types.is_timestamp(kind):
         return bool(kind.unit in ("s", "ms", "us"))
     plain = (pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32())

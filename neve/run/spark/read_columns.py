@@ -31,8 +31,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
-from neve.run.read.array_builders import constant
-from neve.run.read.types import Carrier
+from neve.run.read.array_builders import constant_column
+from neve.run.read.types import ArrowFlavor
 from neve.run.spark.types import FIELD_ID, spark_field, spark_type
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable
@@ -41,7 +41,7 @@ _ROOT = -1
 _RESERVED = ("_metadata",)  # the hidden column Spark adds to every file source
 
 
-def synthetic(field: NestedField) -> str:
+def synthetic_name(field: NestedField) -> str:
     """A name that no file has."""
     return f"__f{field.field_id}"
 
@@ -51,35 +51,39 @@ class ReadNames:
     """Which names of a table's columns are safe, over all the schemas it ever had."""
 
     schemas: tuple[Schema, ...]
-    former: Mapping[int, str] = field(default_factory=dict)  # what the files to be read call columns renamed since
-    has_forgotten: bool = False  # columns of which nobody knows what they were called
+    names_in_files: Mapping[int, str] = field(
+        default_factory=dict
+    )  # what the files to be read call columns renamed since
+    has_forgotten_columns: bool = False  # columns of which nobody knows what they were called
 
-    def top(self, field: NestedField) -> str:
+    def read_name(self, field: NestedField) -> str:
         """The name to read a column under."""
-        name = self.former.get(field.field_id, field.name)
-        return name if self._is_safe(_ROOT, field.field_id, name) else synthetic(field)
+        name = self.names_in_files.get(field.field_id, field.name)
+        return name if self._is_safe(_ROOT, field.field_id, name) else synthetic_name(field)
 
     def are_inner_names_safe(self, field: NestedField) -> bool:
         """Whether everything inside a column can keep its name; if not, all of it is read under synthetic ones."""
-        return all(self._is_safe(parent, inner.field_id, inner.name) for parent, inner in _inner(field))
+        return all(self._is_safe(parent, inner.field_id, inner.name) for parent, inner in _inner_fields(field))
 
     def is_widened(self, field: NestedField) -> bool:
         """Whether files may hold a column with fewer digits than it has now."""
         then = [s.find_type(field.field_id) for s in self.schemas if field.field_id in s.field_ids]
-        return _holds_decimals(field.field_type) and (self.has_forgotten or any(k != field.field_type for k in then))
+        return _holds_decimals(field.field_type) and (
+            self.has_forgotten_columns or any(k != field.field_type for k in then)
+        )
 
     def _is_safe(self, parent: int, field_id: int, name: str) -> bool:
         folded = name.lower()
-        if self.has_forgotten or folded.startswith("__") or folded in _RESERVED:
+        if self.has_forgotten_columns or folded.startswith("__") or folded in _RESERVED:
             return False
-        return self._bearers[parent, folded] <= {field_id}
+        return self._field_ids_by_name[parent, folded] <= {field_id}
 
     @cached_property
-    def _bearers(self) -> Mapping[tuple[int, str], set[int]]:
+    def _field_ids_by_name(self) -> Mapping[tuple[int, str], set[int]]:
         """Who ever bore a name inside a parent; Spark may ignore case, and writers replace odd characters."""
         bearers: dict[tuple[int, str], set[int]] = defaultdict(set)
         for schema in self.schemas:
-            for parent, bearer in _fields(schema.fields, _ROOT):
+            for parent, bearer in _fields_with_parent(schema.fields, _ROOT):
                 for name in (bearer.name, make_compatible_name(bearer.name)):
                     bearers[parent, name.lower()].add(bearer.field_id)
         return bearers
@@ -99,7 +103,7 @@ def former_names(
     snapshots, which = np.unique(pc.fill_null(files["snapshot_id"], -1).to_numpy(), return_inverse=True)
     groups: dict[tuple[tuple[int, str], ...], list[int]] = defaultdict(list)
     for place, snapshot in enumerate(snapshots.tolist()):
-        schema = schemas.get(facts.written_with.get(snapshot, -1))
+        schema = schemas.get(facts.schema_id_by_snapshot.get(snapshot, -1))
         groups[() if schema is None else _renamed(fields, schema)].append(place)
     for names, places in groups.items():
         yield dict(names), np.flatnonzero(np.isin(which, places))
@@ -110,29 +114,29 @@ def _renamed(fields: Sequence[NestedField], then: Schema) -> tuple[tuple[int, st
     return tuple((f.field_id, names[f.field_id]) for f in fields if names.get(f.field_id, f.name) != f.name)
 
 
-def _fields(fields: Iterable[NestedField], parent: int) -> Iterator[tuple[int, NestedField]]:
+def _fields_with_parent(fields: Iterable[NestedField], parent: int) -> Iterator[tuple[int, NestedField]]:
     """Every struct field at any depth, with the id of the field or element that holds it."""
     for each in fields:
         yield parent, each
-        yield from _inner(each)
+        yield from _inner_fields(each)
 
 
-def _inner(field: NestedField) -> Iterator[tuple[int, NestedField]]:
-    yield from _inside(field.field_type, field.field_id)
+def _inner_fields(field: NestedField) -> Iterator[tuple[int, NestedField]]:
+    yield from _fields_inside_type(field.field_type, field.field_id)
 
 
-def _inside(kind: IcebergType, holder: int) -> Iterator[tuple[int, NestedField]]:
+def _fields_inside_type(kind: IcebergType, holder: int) -> Iterator[tuple[int, NestedField]]:
     match kind:
         case StructType():
-            yield from _fields(kind.fields, holder)
+            yield from _fields_with_parent(kind.fields, holder)
         case ListType():
-            yield from _inside(kind.element_type, kind.element_id)
+            yield from _fields_inside_type(kind.element_type, kind.element_id)
         case MapType():
-            yield from _inside(kind.key_type, kind.key_id)
-            yield from _inside(kind.value_type, kind.value_id)
+            yield from _fields_inside_type(kind.key_type, kind.key_id)
+            yield from _fields_inside_type(kind.value_type, kind.value_id)
 
 
-_DAY = 86_400_000_000
+_MICROS_PER_DAY = 86_400_000_000
 
 EXACT_IN_SPARK: frozenset[type[ice.IcebergType]] = frozenset(
     {
@@ -152,7 +156,7 @@ EXACT_IN_SPARK: frozenset[type[ice.IcebergType]] = frozenset(
 )
 
 
-def is_native(field: ice.NestedField) -> bool:
+def is_read_exactly_by_spark(field: ice.NestedField) -> bool:
     """Whether Spark's own Parquet reader gives exactly the values of a column."""
     return isinstance(field.field_type, ice.UUIDType | ice.UnknownType) or _is_exact(field.field_type)
 
@@ -172,24 +176,24 @@ def _is_exact(kind: ice.IcebergType) -> bool:
 def read_field(field: ice.NestedField, names: ReadNames) -> sp.StructField:
     """A column as Spark is asked to read it."""
     if isinstance(field.field_type, ice.UUIDType):
-        return sp.StructField(names.top(field), sp.BinaryType(), True, {FIELD_ID: field.field_id})
+        return sp.StructField(names.read_name(field), sp.BinaryType(), True, {FIELD_ID: field.field_id})
     if names.are_inner_names_safe(field):
         inner = spark_type(field.field_type)
     else:
-        inner = spark_type(field.field_type, synthetic)
-    return sp.StructField(names.top(field), inner, True, {FIELD_ID: field.field_id})
+        inner = spark_type(field.field_type, synthetic_name)
+    return sp.StructField(names.read_name(field), inner, True, {FIELD_ID: field.field_id})
 
 
-def placed(field: ice.NestedField, names: ReadNames) -> Column:
+def scanned_column(field: ice.NestedField, names: ReadNames) -> Column:
     """A column that was read, with its final type, as `__f<id>`."""
-    column = by_name(names.top(field))
+    column = column_by_name(names.read_name(field))
     if isinstance(field.field_type, ice.UUIDType):
         column = _uuid_text(column)
     elif not names.are_inner_names_safe(field):
         column = column.cast(spark_type(field.field_type))
     if names.is_widened(field):  # Spark cuts a decimal to the width a file has, and compares what is left of it
-        return F.when(column.isNotNull(), column).alias(synthetic(field))
-    return _without_push_down(column, field.field_type).alias(synthetic(field))
+        return F.when(column.isNotNull(), column).alias(synthetic_name(field))
+    return _without_push_down(column, field.field_type).alias(synthetic_name(field))
 
 
 def _without_push_down(column: Column, kind: ice.IcebergType) -> Column:
@@ -211,50 +215,55 @@ def _holds_floats(kind: ice.IcebergType) -> bool:
             return isinstance(kind, ice.FloatType | ice.DoubleType)
 
 
-def by_name(name: str, qualifier: str | None = None) -> Column:
+def column_by_name(name: str, qualifier: str | None = None) -> Column:
     """A column by its exact name, dots and backticks included; of the frame with an alias, when that is told."""
     parts = [name] if qualifier is None else [qualifier, name]
     return F.col(".".join(f"`{part.replace('`', '``')}`" for part in parts))
 
 
-def narrowed(value: Column, kind: ice.IcebergType, wanted: ice.IcebergType) -> Column:
+def prune_nested_fields(value: Column, kind: ice.IcebergType, target_type: ice.IcebergType) -> Column:
     """A column of a type without the nested fields that another, which is part of it, lacks."""
-    if kind == wanted:
+    if kind == target_type:
         return value
-    match kind, wanted:
+    match kind, target_type:
         case ice.StructType(), ice.StructType():
             given = {f.field_id: f.field_type for f in kind.fields}
             parts = [
-                narrowed(value.getField(f.name), given[f.field_id], f.field_type).alias(f.name) for f in wanted.fields
+                prune_nested_fields(value.getField(f.name), given[f.field_id], f.field_type).alias(f.name)
+                for f in target_type.fields
             ]
             return F.when(value.isNotNull(), F.struct(*parts))
         case ice.ListType(), ice.ListType():
-            return F.transform(value, lambda each: narrowed(each, kind.element_type, wanted.element_type))
+            return F.transform(
+                value, lambda each: prune_nested_fields(each, kind.element_type, target_type.element_type)
+            )
         case ice.MapType(), ice.MapType():
-            return F.transform_values(value, lambda _, each: narrowed(each, kind.value_type, wanted.value_type))
-    raise TypeError(f"{wanted} is no part of {kind}")
+            return F.transform_values(
+                value, lambda _, each: prune_nested_fields(each, kind.value_type, target_type.value_type)
+            )
+    raise TypeError(f"{target_type} is no part of {kind}")
 
 
 def literal(value: Any, field: ice.NestedField) -> Column:
     """A constant of the type a column has."""
     kind = spark_field(field).dataType
-    scalar = constant(value, field.field_type, Carrier.SPARK).value[0]
-    return _literal(scalar).cast(kind)
+    scalar = constant_column(value, field.field_type, ArrowFlavor.SPARK).value[0]
+    return _literal_column(scalar).cast(kind)
 
 
-def _literal(scalar: pa.Scalar) -> Column:
+def _literal_column(scalar: pa.Scalar) -> Column:
     if not scalar.is_valid:
         return F.lit(None)
     if pa.types.is_date(scalar.type):
         return F.expr(f"date_from_unix_date({scalar.value})")
     if pa.types.is_timestamp(scalar.type):
-        return F.timestamp_micros(F.lit(scalar.value)) if scalar.type.tz else _without_zone(scalar.value)
+        return F.timestamp_micros(F.lit(scalar.value)) if scalar.type.tz else _local_timestamp(scalar.value)
     return F.lit(scalar.as_py())
 
 
-def _without_zone(micros: int) -> Column:
+def _local_timestamp(micros: int) -> Column:
     """A local timestamp, whatever the time zone of the session."""
-    days, rest = divmod(micros, _DAY)
+    days, rest = divmod(micros, _MICROS_PER_DAY)
     seconds = Decimal(rest).scaleb(-6)
     return F.expr(
         f"TIMESTAMP_NTZ '1970-01-01 00:00:00' + make_dt_interval({days}, 0, 0, CAST({seconds} AS DECIMAL(18, 6)))"

@@ -25,42 +25,49 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from neve.errors import UnsupportedFeature
 from neve.plan.rewrite_plan import FileGroup
-from neve.run.change_tally import CLAUSE, POSITION, Effects
-from neve.run.read.tasks import divided, tasks_of
-from neve.run.read.types import rounded_by_spark
+from neve.run.change_tally import CLAUSE_COLUMN, POSITION_COLUMN, Effects
+from neve.run.read.tasks import build_task_table, split_large_files
+from neve.run.read.types import first_column_rounded_by_spark
 from neve.run.row_checksum import Checksum
-from neve.run.spark.arrow_exchange import handover, mapped, packed
-from neve.run.spark.distribution import Spread, arranged, column_of, in_order, is_clustered, settings
-from neve.run.spark.read import read
-from neve.run.spark.session import options_around
-from neve.run.spark.store_assignment import assigned_frame
-from neve.run.spark.writing_job import Answer, WritingTask, files_of, run_writing_job
+from neve.run.spark.arrow_exchange import arrow_batch_options, map_in_arrow, to_ipc
+from neve.run.spark.distribution import (
+    TotalOrder,
+    distribute_and_sort,
+    is_clustered,
+    quoted_field_path,
+    shuffle_options,
+    sort_globally,
+)
+from neve.run.spark.read import read_dataframe
+from neve.run.spark.session import temporary_options
+from neve.run.spark.store_assignment import assign_dataframe
+from neve.run.spark.writing_job import TaskOutput, WritingTask, run_writing_job, written_entries
 from neve.run.table_facts import TableFacts
 from neve.run.write.data_files import write_batches
 from neve.run.write.partitioning import FileNames
-from neve.run.write.patch import HEAD, Patch
+from neve.run.write.patch import FILE_TASK_COLUMN, Patch
 from neve.run.write.rolling_writer import WrittenFile
-from neve.run.write.store_assignment import assigned
+from neve.run.write.store_assignment import assign_rows
 from neve.run.write.target import WriteTarget
 from neve.run.zorder import z_keys
 
 _TASK, _GROUP = "__neve_task", "__neve_group"
-_NOTHING = Effects((), ())
+_NO_EFFECTS = Effects((), ())
 _NO_GROUP = -1
-_SUM = [("rows", pa.int64()), ("total", pa.string())]
-_NOTE = pa.schema([("group", pa.int32()), ("is_before", pa.bool_()), *_SUM])
+_CHECKSUM_FIELDS = [("rows", pa.int64()), ("total", pa.string())]
+_NOTE_SCHEMA = pa.schema([("group", pa.int32()), ("is_before", pa.bool_()), *_CHECKSUM_FIELDS])
 
 Batches = Iterable[pa.RecordBatch]
 
 
 @dataclass(frozen=True, eq=False)
-class Rewritten:
+class RewrittenGroups:
     """The files that groups became."""
 
     groups: tuple[FileGroup, ...]
     files: pa.Table  # rows of an entry table
-    before: Checksum | None = None  # of the live rows of the groups
-    after: Checksum | None = None  # of the rows of the files
+    checksum_before: Checksum | None = None  # of the live rows of the groups
+    checksum_after: Checksum | None = None  # of the rows of the files
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +76,21 @@ class ZOrder:
 
     field_ids: tuple[int, ...]
     text_bytes: int
-    most: int
+    max_key_bytes: int
 
-    def key(self, target: WriteTarget) -> Column:
+    def key_column(self, target: WriteTarget) -> Column:
         """The key of a row."""
-        text_bytes, most = self.text_bytes, self.most
+        text_bytes, most = self.text_bytes, self.max_key_bytes
 
         def keys(*columns: pa.Array) -> pa.Array:
             return z_keys(columns, text_bytes, most)
 
-        columns = [F.col(column_of(target.schema, field_id)) for field_id in self.field_ids]
+        columns = [F.col(quoted_field_path(target.schema, field_id)) for field_id in self.field_ids]
         return arrow_udf(keys, "binary")(*columns)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
-class Rewriting:
+class RewriteJob:
     """Groups of one output spec on their way to new files."""
 
     spark: SparkSession
@@ -91,61 +98,61 @@ class Rewriting:
     target: WriteTarget
     verifies: bool = False
 
-    def in_place(self, groups: Sequence[FileGroup]) -> list[Rewritten]:
+    def rewrite_in_place(self, groups: Sequence[FileGroup]) -> list[RewrittenGroups]:
         """Rewrite groups whose rows stay in their partition, all in one job without a shuffle of rows."""
         self.target.check()
-        answers = run_writing_job(self._heads(groups), self._reading_task(), self.target, {})
-        return [self._rewritten((g,), [a for a in answers if _group_of(a) == g.group_id]) for g in groups]
+        answers = run_writing_job(self._file_task_rows(groups), self._reading_task(), self.target, {})
+        return [self._collect_groups((g,), [a for a in answers if _group_of(a) == g.group_id]) for g in groups]
 
-    def moving(self, groups: Sequence[FileGroup]) -> Rewritten:
+    def rewrite_redistributed(self, groups: Sequence[FileGroup]) -> RewrittenGroups:
         """Rewrite groups whose rows are brought together anew: rows of all of them share the new files."""
         self.target.check()
-        rows = reduce(DataFrame.unionByName, [self._rows(g) for g in groups])
-        spread = arranged(rows, self.target)
-        return self._written(tuple(groups), rows, spread, is_clustered(self.target), settings(self.target))
+        rows = reduce(DataFrame.unionByName, [self._read_rows(g) for g in groups])
+        spread = distribute_and_sort(rows, self.target)
+        return self._run_rewrite(tuple(groups), rows, spread, is_clustered(self.target), shuffle_options(self.target))
 
-    def ordered(self, group: FileGroup, spread: Spread) -> Callable[[], Rewritten]:
+    def prepare_sorted_rewrite(self, group: FileGroup, spread: TotalOrder) -> Callable[[], RewrittenGroups]:
         """A job that rewrites a group in a total order; it may run beside others."""
         self.target.check()
-        rows = self._rows(group)
-        return lambda: self._written((group,), rows, in_order(rows, self.target, spread), True, {})
+        rows = self._read_rows(group)
+        return lambda: self._run_rewrite((group,), rows, sort_globally(rows, self.target, spread), True, {})
 
-    def _written(
+    def _run_rewrite(
         self,
         groups: tuple[FileGroup, ...],
         rows: DataFrame,
         spread: DataFrame,
         clustered: bool,
         options: Mapping[str, str],
-    ) -> Rewritten:
-        before = self._sum_of(rows) if self.verifies else None
+    ) -> RewrittenGroups:
+        before = self._checksum_of_rows(rows) if self.verifies else None
         answers = run_writing_job(spread, self._writing_task(clustered), self.target, options)
-        return self._rewritten(groups, answers, before)
+        return self._collect_groups(groups, answers, before)
 
-    def _rewritten(
-        self, groups: tuple[FileGroup, ...], answers: Sequence[Answer], before: Checksum | None = None
-    ) -> Rewritten:
-        files = files_of(answers, self.target)
+    def _collect_groups(
+        self, groups: tuple[FileGroup, ...], answers: Sequence[TaskOutput], before: Checksum | None = None
+    ) -> RewrittenGroups:
+        files = written_entries(answers, self.target)
         if not self.verifies:
-            return Rewritten(groups, files)
-        return Rewritten(groups, files, before or _noted(answers, True), _noted(answers, False))
+            return RewrittenGroups(groups, files)
+        return RewrittenGroups(groups, files, before or _sum_notes(answers, True), _sum_notes(answers, False))
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
     def _reading_task(self) -> WritingTask:
         """A task that is told which files to read."""
-        patch, target, verifies = Patch(self.facts, self.target, _NOTHING, ()), self.target, self.verifies
+        patch, target, verifies = Patch(self.facts, self.target, _NO_EFFECTS, ()), self.target, self.verifies
 
         def task(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
-            first, rest = _first_and_all(batches)
+            first, rest = _peek_first_batch(batches)
             if first is None:
                 return [], None
             group = first.column(_GROUP)[0].as_py()
             met: list[Checksum] = []
-            rows = _summed(patch.rows(rest), met) if verifies else patch.rows(rest)
+            rows = _summed(patch.patched_rows(rest), met) if verifies else patch.patched_rows(rest)
             files = write_batches(rows, target, names, is_clustered=False)
-            sums = [(True, sum(met, Checksum())), (False, _read_back(files, target))] if verifies else []
-            return files, _note(group, sums)
+            sums = [(True, sum(met, Checksum())), (False, _checksum_of_files(files, target))] if verifies else []
+            return files, _checksum_note(group, sums)
 
         return task
 
@@ -155,48 +162,48 @@ class Rewriting:
 
         def task(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
             files = write_batches(batches, target, names, is_clustered=clustered)
-            return files, _note(_NO_GROUP, [(False, _read_back(files, target))]) if verifies else None
+            return files, _checksum_note(_NO_GROUP, [(False, _checksum_of_files(files, target))]) if verifies else None
 
         return task
 
-    def _sum_of(self, rows: DataFrame) -> Checksum:
+    def _checksum_of_rows(self, rows: DataFrame) -> Checksum:
         """The sum of rows as they are stored. Runs one action."""
         target = self.target
 
         def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-            stored = (assigned(b, target.file_schema, target.arrow_schema) for b in batches)
-            yield _sums([Checksum.over(stored)])
+            stored = (assign_rows(b, target.file_schema, target.arrow_schema) for b in batches)
+            yield _sums([Checksum.of_batches(stored)])
 
-        with options_around(self.spark, handover(rows, target.row_bytes)):
-            return _together(mapped(rows, run, "rows bigint, total string").toArrow())
+        with temporary_options(self.spark, arrow_batch_options(rows, target.average_row_bytes)):
+            return _sum_checksums(map_in_arrow(rows, run, "rows bigint, total string").toArrow())
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def _rows(self, group: FileGroup) -> DataFrame:
-        if (f := rounded_by_spark(self.target.schema)) is not None:
+    def _read_rows(self, group: FileGroup) -> DataFrame:
+        if (f := first_column_rounded_by_spark(self.target.schema)) is not None:
             raise UnsupportedFeature(
                 f"Cannot bring rows together anew: column {f.name!r} of type {f.field_type} is finer than Spark's "
                 "timestamps, and would be rounded. Compact with keep_spec() and without an order: that copies exactly."
             )
         lineage = ("_row_id", "_last_updated_sequence_number") if self.target.options.row_lineage else ()
-        return assigned_frame(read(self.spark, group.scan, self.facts, lineage), self.target.file_schema)
+        return assign_dataframe(read_dataframe(self.spark, group.scan, self.facts, lineage), self.target.file_schema)
 
-    def _heads(self, groups: Sequence[FileGroup]) -> DataFrame:
+    def _file_task_rows(self, groups: Sequence[FileGroup]) -> DataFrame:
         """A row per file or part of one, in the task that is to read it."""
         tables, first = [], 0
         for group in groups:
-            table = _tasks(group, first)
+            table = _task_table(group, first)
             first = int(table[_TASK].to_numpy().max(initial=first - 1)) + 1
             tables.append(table)
         heads = self.spark.createDataFrame(pa.concat_tables(tables))
         spread = heads.repartitionById(max(first, 1), F.col(_TASK).cast("int"))
-        return spread.sortWithinPartitions("place").select(POSITION, CLAUSE, HEAD, _GROUP)
+        return spread.sortWithinPartitions("place").select(POSITION_COLUMN, CLAUSE_COLUMN, FILE_TASK_COLUMN, _GROUP)
 
 
-def _tasks(group: FileGroup, first: int) -> pa.Table:
+def _task_table(group: FileGroup, first: int) -> pa.Table:
     """The files of a group, cut and put together to tasks of about its split size, numbered from `first` on."""
-    tasks = tasks_of(group.files, group.scan.deletes, group.scan.attached)
-    parts = divided(tasks, group.split_size)
+    tasks = build_task_table(group.files, group.scan.deletes, group.scan.attached)
+    parts = split_large_files(tasks, group.split_size)
     sizes = parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy()
     number = first + _shares(sizes, group.output_files)
     with_gone = parts.append_column("gone", pa.nulls(len(parts), pa.binary()))
@@ -206,9 +213,9 @@ def _tasks(group: FileGroup, first: int) -> pa.Table:
             _TASK: pa.array(number, pa.int32()),
             "place": pa.array(np.arange(count), pa.int64()),
             _GROUP: pa.array(np.full(count, group.group_id), pa.int32()),
-            POSITION: pa.array(np.full(count, -1), pa.int64()),
-            CLAUSE: pa.array(np.full(count, -1), pa.int32()),
-            HEAD: pa.array([packed(with_gone.slice(at, 1)) for at in range(count)], pa.binary()),
+            POSITION_COLUMN: pa.array(np.full(count, -1), pa.int64()),
+            CLAUSE_COLUMN: pa.array(np.full(count, -1), pa.int32()),
+            FILE_TASK_COLUMN: pa.array([to_ipc(with_gone.slice(at, 1)) for at in range(count)], pa.binary()),
         }
     )
 
@@ -220,7 +227,7 @@ def _shares(sizes: np.ndarray, count: int) -> np.ndarray:
     return np.unique(np.minimum(share, count - 1), return_inverse=True)[1]
 
 
-def _first_and_all(batches: Iterable[pa.RecordBatch]) -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
+def _peek_first_batch(batches: Iterable[pa.RecordBatch]) -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
     """The first batch that has rows, and all of them."""
     filled = (b for b in batches if b.num_rows)
     first = next(filled, None)
@@ -239,40 +246,40 @@ def _summed(batches: Batches, met: list[Checksum]) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def _read_back(files: Sequence[WrittenFile], target: WriteTarget) -> Checksum:
+def _checksum_of_files(files: Sequence[WrittenFile], target: WriteTarget) -> Checksum:
     """The rows of finished files, read again."""
     io, total = target.open_io(), Checksum()
     for file in files:
         with io.new_input(file.path).open() as stream:
-            total += Checksum.over(pq.ParquetFile(stream).iter_batches())
+            total += Checksum.of_batches(pq.ParquetFile(stream).iter_batches())
     return total
 
 
-def _note(group: int, sums: Sequence[tuple[bool, Checksum]]) -> pa.Table:
+def _checksum_note(group: int, sums: Sequence[tuple[bool, Checksum]]) -> pa.Table:
     """What a task has to say: its group, and what it summed up."""
     columns = (
         ([group], [None], [None], [None])
         if not sums
         else zip(*((group, is_before, c.rows, str(c.total)) for is_before, c in sums), strict=True)
     )
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, _NOTE, strict=True)], schema=_NOTE)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, _NOTE_SCHEMA, strict=True)], schema=_NOTE_SCHEMA)
 
 
 def _sums(found: Sequence[Checksum]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
-        {"rows": [c.rows for c in found], "total": [str(c.total) for c in found]}, schema=pa.schema(_SUM)
+        {"rows": [c.rows for c in found], "total": [str(c.total) for c in found]}, schema=pa.schema(_CHECKSUM_FIELDS)
     )
 
 
-def _group_of(answer: Answer) -> int | None:
+def _group_of(answer: TaskOutput) -> int | None:
     return None if answer.note is None else answer.note["group"][0].as_py()
 
 
-def _noted(answers: Sequence[Answer], is_before: bool) -> Checksum:
+def _sum_notes(answers: Sequence[TaskOutput], is_before: bool) -> Checksum:
     notes = [a.note for a in answers if a.note is not None]
-    return sum((_together(n.filter(pc.equal(n["is_before"], is_before))) for n in notes), Checksum())
+    return sum((_sum_checksums(n.filter(pc.equal(n["is_before"], is_before))) for n in notes), Checksum())
 
 
-def _together(found: pa.Table) -> Checksum:
+def _sum_checksums(found: pa.Table) -> Checksum:
     rows, totals = found["rows"].to_pylist(), found["total"].to_pylist()
     return sum((Checksum(n, int(total)) for n, total in zip(rows, totals, strict=True)), Checksum())

@@ -31,39 +31,39 @@ from threading import Lock
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from neve.run.spark.java import find, launcher_home
+from neve.run.spark.java import find_java, launcher_home
 
-FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
+FIELD_ID_OPTION = "spark.sql.parquet.fieldId.read.enabled"
 _DOUBLE_QUOTED = ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers")  # both, or it has no effect
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_LOGGING = Path(__file__).with_name("log4j2.properties")
+_LOG4J_CONFIG = Path(__file__).with_name("log4j2.properties")
 _log = logging.getLogger("neve.spark")
 _quiet = ContextVar("_quiet", default=False)
 
 
-def session(given: SparkSession | None = None) -> SparkSession:
+def resolve_session(existing: SparkSession | None = None) -> SparkSession:
     """The session to work in, ready to read tables: the given one, the active one, or a local one."""
-    spark = given or SparkSession.getActiveSession() or local_session()
-    prepare(spark)
+    spark = existing or SparkSession.getActiveSession() or local_session()
+    prepare_session(spark)
     return spark
 
 
-def prepare(spark: SparkSession) -> tuple[str, ...]:
+def prepare_session(spark: SparkSession) -> tuple[str, ...]:
     """Turn on what a session needs to read tables; returns the names of the options that were changed."""
-    if spark.conf.get(FIELD_IDS, "false") == "true":
+    if spark.conf.get(FIELD_ID_OPTION, "false") == "true":
         return ()
-    spark.conf.set(FIELD_IDS, "true")
+    spark.conf.set(FIELD_ID_OPTION, "true")
     _log.info(
-        "Set %s=true in the Spark session: columns are found by field id, and the option must stay on.", FIELD_IDS
+        "Set %s=true in the Spark session: columns are found by field id, and the option must stay on.", FIELD_ID_OPTION
     )
-    return (FIELD_IDS,)
+    return (FIELD_ID_OPTION,)
 
 
 def local_session(master: str = "local[*]", options: Mapping[str, str] | None = None) -> SparkSession:
     """Start Spark inside this machine, quietly and reachable from this machine only."""
     scratch, given = tempfile.gettempdir(), dict(options or {})
-    java = f"-Dlog4j2.configurationFile=file:{_LOGGING} {given.pop(_JAVA_OPTIONS, '')}"
+    java = f"-Dlog4j2.configurationFile=file:{_LOG4J_CONFIG} {given.pop(_JAVA_OPTIONS, '')}"
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -76,13 +76,15 @@ def local_session(master: str = "local[*]", options: Mapping[str, str] | None = 
         # PySpark would tell the JVM the line of Python behind every column: ten messages for each of a scan, and the
         # lines are ours.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        FIELD_IDS: "true",
+        FIELD_ID_OPTION: "true",
         **given,
     }
     builder = SparkSession.builder.master(master).appName("neve")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _environment(JAVA_HOME=str(launcher_home(find())), SPARK_LOCAL_IP="127.0.0.1", PYTHONPATH=_python_path()):
+    with _environment_variables(
+        JAVA_HOME=str(launcher_home(find_java())), SPARK_LOCAL_IP="127.0.0.1", PYTHONPATH=_python_path()
+    ):
         # The workers start long after this call, so the interpreter they use stays set.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         return builder.getOrCreate()
@@ -93,7 +95,7 @@ def is_case_sensitive(spark: SparkSession) -> bool:
     return _is_on(spark, "spark.sql.caseSensitive")
 
 
-def is_read_otherwise(spark: SparkSession, text: str) -> bool:
+def parses_text_differently(spark: SparkSession, text: str) -> bool:
     """Whether settings of the session make Spark read constants and names of a text in another way than its default."""
     quotes = '"' in text and all(_is_on(spark, name) for name in _DOUBLE_QUOTED)
     return quotes or ("\\" in text and _is_on(spark, "spark.sql.parser.escapedStringLiterals"))
@@ -124,7 +126,7 @@ def _is_told(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def _environment(**variables: str) -> Iterator[None]:
+def _environment_variables(**variables: str) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -148,66 +150,66 @@ def _driver_memory() -> str:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _OverriddenOption:
     """An option that running calls have set: what the session says of it, and what each call does, oldest first."""
 
-    own: str | None
-    values: dict[object, str] = field(default_factory=dict)
+    session_value: str | None
+    value_by_call: dict[object, str] = field(default_factory=dict)
 
     @property
-    def now(self) -> str | None:
-        return next(reversed(self.values.values()), self.own)
+    def current_value(self) -> str | None:
+        return next(reversed(self.value_by_call.values()), self.session_value)
 
 
-_held: dict[tuple[str, str], _Held] = {}  # by session and option
+_overridden_options: dict[tuple[str, str], _OverriddenOption] = {}  # by session and option
 _lock = Lock()
 
 
 @contextmanager
-def options_around(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
+def temporary_options(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
     """Set session options for the time of a call; what was there is back when the last call that sets them ends.
 
     Where calls want different values at the same time, the one that began last has its own.
     """
-    session, call = _identity(spark), object()
+    session, call = _session_id(spark), object()
     try:
         with _lock:
             for name, value in options.items():
                 key = session, name
-                if key not in _held:
-                    _held[key] = _Held(spark.conf.get(name, None))
-                _held[key].values[call] = value
-                _put(spark, name, value)
+                if key not in _overridden_options:
+                    _overridden_options[key] = _OverriddenOption(spark.conf.get(name, None))
+                _overridden_options[key].value_by_call[call] = value
+                _set_option(spark, name, value)
         yield
     finally:
         with _lock:
             for name in options:
-                _let_go(spark, (session, name), call)
+                _release_option(spark, (session, name), call)
 
 
-def own_option(spark: SparkSession, name: str) -> str | None:
+def session_option(spark: SparkSession, name: str) -> str | None:
     """What a session says of an option by itself, whatever running calls have set; None when it says nothing."""
     with _lock:
-        held = _held.get((_identity(spark), name))
-        return held.own if held else spark.conf.get(name, None)
+        held = _overridden_options.get((_session_id(spark), name))
+        return held.session_value if held else spark.conf.get(name, None)
 
 
-def _let_go(spark: SparkSession, key: tuple[str, str], call: object) -> None:
-    held = _held.get(key)
-    if held is None or held.values.pop(call, None) is None:  # setting it failed, or one before it
+def _release_option(spark: SparkSession, key: tuple[str, str], call: object) -> None:
+    held = _overridden_options.get(key)
+    if held is None or held.value_by_call.pop(call, None) is None:  # setting it failed, or one before it
         return
-    if not held.values:
-        del _held[key]
-    _put(spark, key[1], held.now)
+    if not held.value_by_call:
+        del _overridden_options[key]
+    _set_option(spark, key[1], held.current_value)
 
 
-def _put(spark: SparkSession, name: str, value: str | None) -> None:
+def _set_option(spark: SparkSession, name: str, value: str | None) -> None:
     if value is None:
         spark.conf.unset(name)
     else:
         spark.conf.set(name, value)
 
 
-def _identity(spark: SparkSession) -> str:
+def _session_id(spark: SparkSession) -> str:
     """The same for all Python objects that stand for one session."""
     return str(spark._jsparkSession.sessionUUID() if is_classic(spark) else spark.session_id)  # type: ignore[attr-defined]

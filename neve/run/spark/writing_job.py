@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
 
 from neve.errors import CorruptFile, MissingFile, TableError, UserError, WriteFailed
-from neve.io.files import delete_all
-from neve.run.spark.arrow_exchange import handover, mapped, packed, unpacked
-from neve.run.spark.session import is_classic, options_around
-from neve.run.write.data_files import file_rows
+from neve.io.files import delete_files
+from neve.run.spark.arrow_exchange import arrow_batch_options, from_ipc, map_in_arrow, to_ipc
+from neve.run.spark.session import is_classic, temporary_options
+from neve.run.write.data_files import data_file_entries
 from neve.run.write.partitioning import FileNames
 from neve.run.write.rolling_writer import WrittenFile
 from neve.run.write.target import WriteTarget
@@ -34,14 +34,14 @@ Batches = Iterable[pa.RecordBatch]
 WritingTask = Callable[[Batches, FileNames], tuple[list[WrittenFile], pa.Table | None]]
 """What a task does with its rows: the files it wrote, and what it has to say beside."""
 
-_ANSWER = "files binary, note binary, problem string, is_input boolean"
-_ANSWER_SCHEMA = pa.schema(
+_OUTPUT_DDL = "files binary, note binary, problem string, is_input boolean"
+_OUTPUT_SCHEMA = pa.schema(
     [("files", pa.binary()), ("note", pa.binary()), ("problem", pa.string()), ("is_input", pa.bool_())]
 )
 
 
 @dataclass(frozen=True)
-class Answer:
+class TaskOutput:
     """What one task answered: its files as rows of an entry table, and its note."""
 
     files: pa.Table | None
@@ -50,43 +50,43 @@ class Answer:
 
 def run_writing_job(
     rows: DataFrame, task: WritingTask, target: WriteTarget, options: Mapping[str, str]
-) -> list[Answer]:
+) -> list[TaskOutput]:
     """Run a task over the partitions of a DataFrame; what each of them wrote and noted.
 
     Files are deleted again when the job fails, or when a task answers with what it cannot store or read.
     """
     spark = rows.sparkSession
-    finished = _Finished(spark)
-    asked = mapped(rows, _answering(task, target, str(uuid4()), finished.note), _ANSWER)
+    finished = _FinishedFiles(spark)
+    asked = map_in_arrow(rows, _as_spark_task(task, target, str(uuid4()), finished.add_paths), _OUTPUT_DDL)
     try:
-        with options_around(spark, {**options, **handover(rows, target.row_bytes)}):
+        with temporary_options(spark, {**options, **arrow_batch_options(rows, target.average_row_bytes)}):
             collected = asked.collect()
     except BaseException as e:  # whatever the job failed of, its files are useless
-        left = delete_all(target.open_io(), finished.paths())
+        left = delete_files(target.open_io(), finished.paths())
         if not isinstance(e, Exception):  # somebody has stopped it
             raise
-        raise WriteFailed(f"Cannot write data files: {_reason(e)}", left) from e
+        raise WriteFailed(f"Cannot write data files: {_failure_reason(e)}", left) from e
     finally:
-        finished.forget()
-    answers = [Answer(_table(a.files), _table(a.note)) for a in collected]
+        finished.clear()
+    answers = [TaskOutput(_optional_table(a.files), _optional_table(a.note)) for a in collected]
     problem = next((a for a in collected if a.problem is not None), None)
     if problem is not None:
-        delete_all(target.open_io(), files_of(answers, target)["file_path"].to_pylist())
+        delete_files(target.open_io(), written_entries(answers, target)["file_path"].to_pylist())
         raise (UserError if problem.is_input else TableError)(problem.problem)
     return answers
 
 
-def files_of(answers: Sequence[Answer], target: WriteTarget) -> pa.Table:
+def written_entries(answers: Sequence[TaskOutput], target: WriteTarget) -> pa.Table:
     """The files of all tasks as rows of an entry table."""
     tables = [a.files for a in answers if a.files is not None]
-    return pa.concat_tables([file_rows([], target), *tables]).unify_dictionaries().combine_chunks()
+    return pa.concat_tables([data_file_entries([], target), *tables]).unify_dictionaries().combine_chunks()
 
 
-def _table(data: bytes | None) -> pa.Table | None:
-    return None if data is None else unpacked(data)
+def _optional_table(data: bytes | None) -> pa.Table | None:
+    return None if data is None else from_ipc(data)
 
 
-def _answering(
+def _as_spark_task(
     task: WritingTask, target: WriteTarget, write_id: str, note: Callable[[list[str]], None]
 ) -> Callable[[Batches], Batches]:
     """A task as Spark runs it: names for its files, and its answer."""
@@ -97,30 +97,32 @@ def _answering(
         try:
             files, said = task(batches, FileNames(number, attempt, write_id))
         except (UserError, CorruptFile, MissingFile) as e:  # whatever else it is, another attempt may help
-            yield _answer(problem=str(e), is_input=isinstance(e, UserError))
+            yield _output_batch(problem=str(e), is_input=isinstance(e, UserError))
             return
         note([f.path for f in files])
         if files or said is not None:
-            yield _answer(packed(file_rows(files, target)) if files else None, None if said is None else packed(said))
+            yield _output_batch(
+                to_ipc(data_file_entries(files, target)) if files else None, None if said is None else to_ipc(said)
+            )
 
     return run
 
 
-def _answer(
+def _output_batch(
     files: bytes | None = None, note: bytes | None = None, problem: str | None = None, is_input: bool | None = None
 ) -> pa.RecordBatch:
     answer = {"files": files, "note": note, "problem": problem, "is_input": is_input}
-    return pa.RecordBatch.from_pylist([answer], schema=_ANSWER_SCHEMA)
+    return pa.RecordBatch.from_pylist([answer], schema=_OUTPUT_SCHEMA)
 
 
-class _Finished:
+class _FinishedFiles:
     """The files of tasks that succeeded, known also when the job fails. Spark Connect has no such channel."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._total = spark.sparkContext.accumulator([], _Paths()) if is_classic(spark) else None
+        self._total = spark.sparkContext.accumulator([], _PathAccumulator()) if is_classic(spark) else None
 
     @property
-    def note(self) -> Callable[[list[str]], None]:
+    def add_paths(self) -> Callable[[list[str]], None]:
         """What a task calls with the files it finished."""
         return (lambda paths: None) if self._total is None else self._total.add
 
@@ -128,13 +130,13 @@ class _Finished:
         """What has been noted so far."""
         return [] if self._total is None else list(self._total.value)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Free the memory: Spark keeps what it was told for as long as the driver lives."""
         if self._total is not None:
             self._total.value = []
 
 
-class _Paths(AccumulatorParam[list[str]]):
+class _PathAccumulator(AccumulatorParam[list[str]]):
     def zero(self, value: list[str]) -> list[str]:
         return []
 
@@ -142,7 +144,7 @@ class _Paths(AccumulatorParam[list[str]]):
         return value1 + value2
 
 
-def _reason(error: Exception) -> str:
+def _failure_reason(error: Exception) -> str:
     """What a job failed of: the end of the traceback of a task, or else the first line."""
     text = str(error).strip()
     _, found, traceback = text.partition("Traceback (most recent call last):")
@@ -153,7 +155,7 @@ def _reason(error: Exception) -> str:
 _ADAPTIVE = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
 
 
-def is_kept(frame: DataFrame) -> bool:
+def is_persisted(frame: DataFrame) -> bool:
     """Whether Spark holds a frame such that none of it is computed again for want of memory.
 
     What the frame itself says of being cached stays true when the cache was cleared.
@@ -162,7 +164,7 @@ def is_kept(frame: DataFrame) -> bool:
 
 
 @contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
+def persisted(frame: DataFrame) -> Iterator[DataFrame]:
     """A frame that stays on the executors, in memory and on their disks, until the block ends.
 
     One the caller keeps already is left alone.
@@ -171,7 +173,7 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
         yield frame
         return
     # Without it Spark keeps hundreds of tiny partitions, and each costs a Python worker more than its rows do.
-    with options_around(frame.sparkSession, {_ADAPTIVE: "true"}):
+    with temporary_options(frame.sparkSession, {_ADAPTIVE: "true"}):
         frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield frame

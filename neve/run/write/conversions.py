@@ -33,7 +33,7 @@ from pyiceberg.types import (
 
 from neve.errors import UserError
 
-Test = Callable[[pa.DataType], bool]
+TypeCheck = Callable[[pa.DataType], bool]
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -49,7 +49,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _is_local(kind: pa.DataType) -> bool:
+def _is_local_timestamp(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.tz is None)
 
 
@@ -57,7 +57,7 @@ def _is_instant(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
 
 
-_ACCEPTED: Mapping[type[IcebergType], tuple[Test, ...]] = {
+_ACCEPTED_TYPES: Mapping[type[IcebergType], tuple[TypeCheck, ...]] = {
     BooleanType: (pa.types.is_boolean,),
     IntegerType: (_is_number,),
     LongType: (_is_number,),
@@ -68,10 +68,10 @@ _ACCEPTED: Mapping[type[IcebergType], tuple[Test, ...]] = {
     BinaryType: (_is_bytes,),
     FixedType: (_is_bytes,),
     UUIDType: (_is_bytes, _is_text),
-    DateType: (pa.types.is_date, _is_local),
+    DateType: (pa.types.is_date, _is_local_timestamp),
     TimeType: (pa.types.is_time,),
-    TimestampType: (_is_local, pa.types.is_date),
-    TimestampNanoType: (_is_local, pa.types.is_date),
+    TimestampType: (_is_local_timestamp, pa.types.is_date),
+    TimestampNanoType: (_is_local_timestamp, pa.types.is_date),
     TimestamptzType: (_is_instant,),
     TimestamptzNanoType: (_is_instant,),
 }
@@ -79,31 +79,31 @@ _ACCEPTED: Mapping[type[IcebergType], tuple[Test, ...]] = {
 
 def is_convertible(source: pa.DataType, target: IcebergType) -> bool:
     """Whether values of an Arrow type can become values of a primitive type; only null becomes unknown."""
-    return any(test(source) for test in _ACCEPTED.get(type(target), ()))
+    return any(test(source) for test in _ACCEPTED_TYPES.get(type(target), ()))
 
 
-def bare(kind: pa.DataType) -> pa.DataType:
+def unwrap_type(kind: pa.DataType) -> pa.DataType:
     """The type without its wrapping: dictionaries and extensions hold plain values."""
     if isinstance(kind, pa.BaseExtensionType):
-        return bare(kind.storage_type)
-    return bare(kind.value_type) if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
+        return unwrap_type(kind.storage_type)
+    return unwrap_type(kind.value_type) if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
 
 
-def unwrapped(values: pa.Array) -> pa.Array:
+def unwrap_values(values: pa.Array) -> pa.Array:
     """The values without their wrapping."""
     if isinstance(values, pa.ExtensionArray):
-        return unwrapped(values.storage)
+        return unwrap_values(values.storage)
     if pa.types.is_dictionary(values.type):
-        return unwrapped(values.dictionary_decode())
-    return unwrapped(pc.run_end_decode(values)) if pa.types.is_run_end_encoded(values.type) else values
+        return unwrap_values(values.dictionary_decode())
+    return unwrap_values(pc.run_end_decode(values)) if pa.types.is_run_end_encoded(values.type) else values
 
 
-def converted(values: pa.Array, target: IcebergType, kind: pa.DataType, where: str) -> pa.Array:
+def convert_values(values: pa.Array, target: IcebergType, kind: pa.DataType, where: str) -> pa.Array:
     """The values of a column as a primitive type, which is `kind` in Arrow. One that would change is an error."""
     if values.type == kind:
         return values
     try:
-        return _whole(values, target, kind)
+        return _convert_exactly(values, target, kind)
     except (pa.ArrowException, ValueError) as e:
         raise UserError(
             f"Cannot store every value of column {where!r} as {target}: one is out of range or would be rounded or cut "
@@ -111,22 +111,22 @@ def converted(values: pa.Array, target: IcebergType, kind: pa.DataType, where: s
         ) from e
 
 
-def _whole(values: pa.Array, target: IcebergType, kind: pa.DataType) -> pa.Array:
+def _convert_exactly(values: pa.Array, target: IcebergType, kind: pa.DataType) -> pa.Array:
     match target:
         case UUIDType():
-            return pa.ExtensionArray.from_storage(kind, _uuids(values))
+            return pa.ExtensionArray.from_storage(kind, _uuid_bytes(values))
         case FixedType():
             return values.cast(pa.binary()).cast(kind)
         case DecimalType() if pa.types.is_integer(values.type):
             return values.cast(pa.decimal128(20, 0)).cast(kind)
         case FloatType() if not pa.types.is_integer(values.type):
-            return _rounded(values.cast(pa.float64()), kind)
+            return _round_to_float(values.cast(pa.float64()), kind)
         case DecimalType() | DateType() if not pa.types.is_decimal(values.type):
             return _unchanged(values, values.cast(kind))
     return values.cast(kind)
 
 
-def _rounded(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _round_to_float(values: pa.Array, kind: pa.DataType) -> pa.Array:
     found = values.cast(kind)
     if pc.any(pc.xor(pc.is_inf(values), pc.is_inf(found))).as_py():
         raise ValueError("out of range")
@@ -140,7 +140,7 @@ def _unchanged(values: pa.Array, found: pa.Array) -> pa.Array:
     return found
 
 
-def _uuids(values: pa.Array) -> pa.Array:
+def _uuid_bytes(values: pa.Array) -> pa.Array:
     if not _is_text(values.type):
         return values.cast(pa.binary()).cast(pa.binary(16))
     present = values.drop_null()

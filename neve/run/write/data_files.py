@@ -32,23 +32,23 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 
-from neve.io.files import delete_all, naming, sync
-from neve.io.storage_paths import local_target
-from neve.run.write.partitioning import FileNames, Piece, apply_transform, column_at
+from neve.io.files import delete_files, fsync_paths, translate_storage_errors
+from neve.io.storage_paths import local_file_path
+from neve.run.write.partitioning import FileNames, PartitionRows, apply_transform, column_by_id
 from neve.run.write.rolling_writer import RollingWriter, WrittenFile
-from neve.run.write.store_assignment import assigned, check_assignable
+from neve.run.write.store_assignment import assign_rows, check_assignable
 from neve.run.write.target import WriteTarget
 from neve.tree.entries import DETAIL, Content, EntryTable, Status
 
 
-def joined(batches: Iterable[pa.RecordBatch], at_least: int) -> Iterator[pa.RecordBatch]:
+def join_small_batches(batches: Iterable[pa.RecordBatch], min_rows: int) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that are not small."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        if rows >= at_least:
+        if rows >= min_rows:
             yield pa.concat_batches(waiting) if len(waiting) > 1 else batch
             waiting, rows = [], 0
     if rows:
@@ -57,21 +57,21 @@ def joined(batches: Iterable[pa.RecordBatch], at_least: int) -> Iterator[pa.Reco
 
 def make_durable(io: FileIO, paths: Iterable[str], data_path: str) -> None:
     """Wait until files below the data path, and the folders that name them, have reached the disk."""
-    files = [target for path in paths if (target := local_target(io, path)) is not None]
-    top = local_target(io, data_path)
+    files = [target for path in paths if (target := local_file_path(io, path)) is not None]
+    top = local_file_path(io, data_path)
     if not files or top is None:
         return
     above = [str(folder) for file in files for folder in PurePosixPath(file).parents]
     folders = {os.path.dirname(top), *(folder for folder in above if folder.startswith(top))}
     for path in (*files, *sorted(folders)):
-        with naming(path, "sync"):
-            sync(path)
+        with translate_storage_errors(path, "sync"):
+            fsync_paths(path)
 
 
-_ROWS_AT_ONCE = 65536  # sorting rows out by partition costs per piece, so small batches are joined first
+_MIN_BATCH_ROWS = 65536  # sorting rows out by partition costs per piece, so small batches are joined first
 
 
-class Sink:
+class DataFileWriter:
     """The writers of one task attempt."""
 
     def __init__(self, target: WriteTarget, names: FileNames, *, is_clustered: bool) -> None:
@@ -84,9 +84,9 @@ class Sink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take a batch of rows as the caller has them."""
-        rows = assigned(batch, self._target.file_schema, self._target.arrow_schema)
-        for piece in self._partitioner.pieces(rows):
-            self._writer(piece).write(piece.rows)
+        rows = assign_rows(batch, self._target.file_schema, self._target.arrow_schema)
+        for piece in self._partitioner.split_by_partition(rows):
+            self._writer_for(piece).write(piece.rows)
         self._make_room()
 
     def close(self) -> list[WrittenFile]:
@@ -100,9 +100,9 @@ class Sink:
         for writer in self._open.values():
             with suppress(Exception):
                 writer.abandon()
-        delete_all(self._io, self._paths)
+        delete_files(self._io, self._paths)
 
-    def _writer(self, piece: Piece) -> RollingWriter:
+    def _writer_for(self, piece: PartitionRows) -> RollingWriter:
         if piece.key not in self._open:
             if self._is_clustered:
                 self._close_all()
@@ -144,9 +144,9 @@ def write_batches(
     batches: Iterable[pa.RecordBatch], target: WriteTarget, names: FileNames, *, is_clustered: bool
 ) -> list[WrittenFile]:
     """Write batches of rows; on failure no file of this attempt is left behind."""
-    sink = Sink(target, names, is_clustered=is_clustered)
+    sink = DataFileWriter(target, names, is_clustered=is_clustered)
     try:
-        for batch in joined(batches, _ROWS_AT_ONCE):
+        for batch in join_small_batches(batches, _MIN_BATCH_ROWS):
             sink.write(batch)
         return sink.close()
     except BaseException:
@@ -154,7 +154,7 @@ def write_batches(
         raise
 
 
-def file_rows(files: Sequence[WrittenFile], target: WriteTarget) -> pa.Table:
+def data_file_entries(files: Sequence[WrittenFile], target: WriteTarget) -> pa.Table:
     """The files as rows of an entry table: added, their sequence numbers and snapshot still to come."""
     columns: dict[str, object] = {
         "manifest": -1,
@@ -165,13 +165,13 @@ def file_rows(files: Sequence[WrittenFile], target: WriteTarget) -> pa.Table:
         "spec_id": target.spec_id,
         "record_count": [f.record_count for f in files],
         "file_size_in_bytes": [f.file_size for f in files],
-        "sort_order_id": target.order.order_id,
+        "sort_order_id": target.write_order.order_id,
     }
     columns |= {name: [f.metrics[name] for f in files] for name in DETAIL.names if name != "key_metadata"}
-    return EntryTable.from_columns(columns | _tuples(files), target.specs, len(files), DETAIL.names).columns
+    return EntryTable.from_columns(columns | _partition_columns(files), target.specs, len(files), DETAIL.names).columns
 
 
-def _tuples(files: Sequence[WrittenFile]) -> dict[str, object]:
+def _partition_columns(files: Sequence[WrittenFile]) -> dict[str, object]:
     rows = [f.partition for f in files if f.partition is not None]
     if not rows:
         return {}
@@ -179,22 +179,22 @@ def _tuples(files: Sequence[WrittenFile]) -> dict[str, object]:
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-Key = tuple[pa.Array, str]
+SortKey = tuple[pa.Array, str]
 
 
-def sorted_rows(rows: pa.RecordBatch, schema: Schema, order: SortOrder) -> pa.RecordBatch:
+def sort_rows(rows: pa.RecordBatch, schema: Schema, order: SortOrder) -> pa.RecordBatch:
     """The rows sorted by a sort order."""
     if not order.fields or rows.num_rows < 2:
         return rows
-    keys = [key for field in order.fields for key in _keys(rows, schema, field)]
+    keys = [key for field in order.fields for key in _sort_keys(rows, schema, field)]
     table = pa.table([values for values, _ in keys], names=[str(at) for at in range(len(keys))])
     wanted = [(str(at), direction) for at, (_, direction) in enumerate(keys)]
     return rows.take(pc.sort_indices(table, sort_keys=wanted))
 
 
-def _keys(rows: pa.RecordBatch, schema: Schema, field: SortField) -> list[Key]:
+def _sort_keys(rows: pa.RecordBatch, schema: Schema, field: SortField) -> list[SortKey]:
     """A sort field as plain keys: nulls and NaNs have keys of their own, since Arrow puts both at one end."""
-    source = column_at(rows, schema, field.source_id)
+    source = column_by_id(rows, schema, field.source_id)
     values = apply_transform(field.transform, schema.find_type(field.source_id), source)
     direction = "descending" if field.direction == SortDirection.DESC else "ascending"
     keys = [(values.is_null(), "descending" if field.null_order == NullOrder.NULLS_FIRST else "ascending")]
@@ -204,20 +204,20 @@ def _keys(rows: pa.RecordBatch, schema: Schema, field: SortField) -> list[Key]:
     return [*keys, (sortable, direction)]
 
 
-def write_arrow(rows: pa.Table, target: WriteTarget) -> pa.Table:
+def write_arrow_table(rows: pa.Table, target: WriteTarget) -> pa.Table:
     """Write an Arrow table to data files from this process; the files as rows of an entry table."""
     target.check()
     check_assignable(rows.schema, target.file_schema)
     if not rows.num_rows:
-        return file_rows([], target)
+        return data_file_entries([], target)
     names = FileNames(0, 0, str(uuid4()))
-    return file_rows(write_batches(_ordered(rows, target), target, names, is_clustered=True), target)
+    return data_file_entries(write_batches(_sort_table(rows, target), target, names, is_clustered=True), target)
 
 
-def _ordered(rows: pa.Table, target: WriteTarget) -> list[pa.RecordBatch]:
+def _sort_table(rows: pa.Table, target: WriteTarget) -> list[pa.RecordBatch]:
     """The rows, sorted when the table is: everything is at hand, so the order holds across files."""
     batches: list[pa.RecordBatch] = rows.combine_chunks().to_batches()
-    if not target.order.fields:
+    if not target.write_order.fields:
         return batches
-    whole = pa.concat_batches([assigned(b, target.file_schema, target.arrow_schema) for b in batches])
-    return [sorted_rows(whole, target.schema, target.order)]
+    whole = pa.concat_batches([assign_rows(b, target.file_schema, target.arrow_schema) for b in batches])
+    return [sort_rows(whole, target.schema, target.write_order)]

@@ -17,15 +17,15 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
 from neve.io.deletion_vectors import PositionSet
-from neve.io.files import delete_all, naming, write_new
+from neve.io.files import delete_files, translate_storage_errors, write_new_file
 from neve.io.puffin import pack_vectors
-from neve.io.storage_paths import local_target, output_file
+from neve.io.storage_paths import local_file_path, output_file
 from neve.run.read.metadata_columns import DELETE_PATH_ID, DELETE_POSITION_ID
-from neve.run.write.data_files import joined, make_durable
+from neve.run.write.data_files import join_small_batches, make_durable
 from neve.run.write.target import WriteTarget, parquet_options
 from neve.tree.entries import Content, EntryTable, Status
 
-_ROWS_AT_ONCE = 1 << 20
+_BATCH_ROWS = 1 << 20
 _SCHEMA = pa.schema(
     [
         pa.field("file_path", pa.string(), False, {b"PARQUET:field_id": str(DELETE_PATH_ID).encode()}),
@@ -35,18 +35,18 @@ _SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Deleted:
+class DeletedPositions:
     """Data files, and the positions that are deleted from each."""
 
     files: EntryTable
     positions: Sequence[PositionSet]
 
-    def of(self, rows: np.ndarray) -> Deleted:
+    def take(self, rows: np.ndarray) -> DeletedPositions:
         """Some of the files."""
-        return Deleted(self.files.take(rows), [self.positions[int(r)] for r in rows])
+        return DeletedPositions(self.files.take(rows), [self.positions[int(r)] for r in rows])
 
 
-def write_deletes(deleted: Deleted, target: WriteTarget) -> EntryTable:
+def write_deletes(deleted: DeletedPositions, target: WriteTarget) -> EntryTable:
     """Write the deletes in the form the format version of the table knows; the files as added entries."""
     if not len(deleted.files):
         return EntryTable.empty(target.specs)
@@ -54,21 +54,21 @@ def write_deletes(deleted: Deleted, target: WriteTarget) -> EntryTable:
         return _write_vectors(deleted, target)
     by_file = target.table_properties.delete_granularity == "file"
     groups = [np.array([row]) for row in range(len(deleted.files))] if by_file else _by_partition(deleted.files)
-    writer = _PositionWriter(target, target.open_io())
+    writer = _PositionDeleteWriter(target, target.open_io())
     try:
-        return EntryTable.concat([writer.write(deleted.of(rows)) for rows in groups], target.specs)
+        return EntryTable.concat([writer.write(deleted.take(rows)) for rows in groups], target.specs)
     except BaseException:
-        delete_all(writer.io, writer.begun)
+        delete_files(writer.io, writer.started_paths)
         raise
 
 
-def _write_vectors(deleted: Deleted, target: WriteTarget) -> EntryTable:
+def _write_vectors(deleted: DeletedPositions, target: WriteTarget) -> EntryTable:
     """All vectors of a commit in one Puffin file."""
     paths = deleted.files["file_path"].to_pylist()
     data, rows = pack_vectors(zip(paths, deleted.positions, strict=True))
     path = target.layout.path(f"{uuid4()}-deletes.puffin", "")
-    write_new(target.open_io(), path, data)
-    return _entries(
+    write_new_file(target.open_io(), path, data)
+    return _delete_entries(
         deleted.files,
         file_path=path,
         file_format="PUFFIN",
@@ -80,7 +80,7 @@ def _write_vectors(deleted: Deleted, target: WriteTarget) -> EntryTable:
     )
 
 
-def _entries(files: EntryTable, **columns: object) -> EntryTable:
+def _delete_entries(files: EntryTable, **columns: object) -> EntryTable:
     """Delete files under the spec and partition of the data files they are about."""
     partition = {u.column: files[u.column] for u in files.specs.union}
     known = {"manifest": -1, "status": int(Status.ADDED), "content": int(Content.POSITION_DELETES)}
@@ -95,41 +95,44 @@ def _by_partition(files: EntryTable) -> list[np.ndarray]:
 
 
 @dataclass(frozen=True)
-class _PositionWriter:
+class _PositionDeleteWriter:
     """Writes position delete files, one call a file."""
 
     target: WriteTarget
     io: FileIO
-    begun: list[str] = field(default_factory=list)  # every file, finished or not
+    started_paths: list[str] = field(default_factory=list)  # every file, finished or not
 
-    def write(self, deleted: Deleted) -> EntryTable:
+    def write(self, deleted: DeletedPositions) -> EntryTable:
         """One delete file for data files of one partition."""
         order = np.argsort(np.array(deleted.files["file_path"].to_pylist(), object))
-        deleted = deleted.of(order)
+        deleted = deleted.take(order)
         path = self.target.layout.path(f"{uuid4()}-deletes.parquet", "")
-        self.begun.append(path)
+        self.started_paths.append(path)
         rows = sum(p.cardinality for p in deleted.positions)
-        size = self._written(path, joined(_batches(deleted), _ROWS_AT_ONCE))
+        size = self._write_parquet(path, join_small_batches(_position_batches(deleted), _BATCH_ROWS))
         make_durable(self.io, [path], self.target.layout.data_path)
         names = deleted.files["file_path"].to_pylist()
         lowest = min(int(p.bitmap.min()) for p in deleted.positions)
         highest = max(p.maximum or 0 for p in deleted.positions)
-        return _entries(
+        return _delete_entries(
             deleted.files.take([0]),
             file_path=path,
             file_format="PARQUET",
             file_size_in_bytes=size,
             record_count=rows,
             referenced_data_file=[names[0] if len(names) == 1 else None],
-            value_counts=[_pairs(rows, rows)],
-            null_value_counts=[_pairs(0, 0)],
-            lower_bounds=[_pairs(names[0].encode(), struct.pack("<q", lowest))],
-            upper_bounds=[_pairs(names[-1].encode(), struct.pack("<q", highest))],
+            value_counts=[_metric_pairs(rows, rows)],
+            null_value_counts=[_metric_pairs(0, 0)],
+            lower_bounds=[_metric_pairs(names[0].encode(), struct.pack("<q", lowest))],
+            upper_bounds=[_metric_pairs(names[-1].encode(), struct.pack("<q", highest))],
         )
 
-    def _written(self, path: str, batches: Iterator[pa.RecordBatch]) -> int:
+    def _write_parquet(self, path: str, batches: Iterator[pa.RecordBatch]) -> int:
         options = parquet_options(self.target.table_properties)
-        with naming(path, "write"), output_file(self.io, local_target(self.io, path) or path).create() as stream:
+        with (
+            translate_storage_errors(path, "write"),
+            output_file(self.io, local_file_path(self.io, path) or path).create() as stream,
+        ):
             with pq.ParquetWriter(stream, _SCHEMA, **options) as writer:
                 writer.add_key_value_metadata({"delete-type": "position"})
                 for batch in batches:
@@ -137,13 +140,13 @@ class _PositionWriter:
             return int(stream.tell())
 
 
-def _batches(deleted: Deleted) -> Iterator[pa.RecordBatch]:
+def _position_batches(deleted: DeletedPositions) -> Iterator[pa.RecordBatch]:
     for path, positions in zip(deleted.files["file_path"].to_pylist(), deleted.positions, strict=True):
         values = positions.positions()
-        for start in range(0, len(values), _ROWS_AT_ONCE):
-            some = pa.array(values[start : start + _ROWS_AT_ONCE])
+        for start in range(0, len(values), _BATCH_ROWS):
+            some = pa.array(values[start : start + _BATCH_ROWS])
             yield pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(path), len(some)), some], schema=_SCHEMA)
 
 
-def _pairs(of_path: object, of_position: object) -> list[dict[str, object]]:
+def _metric_pairs(of_path: object, of_position: object) -> list[dict[str, object]]:
     return [{"key": DELETE_PATH_ID, "value": of_path}, {"key": DELETE_POSITION_ID, "value": of_position}]

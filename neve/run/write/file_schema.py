@@ -27,7 +27,7 @@ from neve.run.read.types import arrow_type
 _FIELD_ID = b"PARQUET:field_id"
 
 
-def with_lineage(schema: Schema) -> Schema:
+def with_lineage_columns(schema: Schema) -> Schema:
     """A table schema followed by the two row lineage columns of format version 3."""
     for lineage in (ROW_ID, LAST_UPDATED):
         if any(f.name == lineage.name for f in schema.fields):
@@ -38,9 +38,9 @@ def with_lineage(schema: Schema) -> Schema:
     return Schema(*schema.fields, ROW_ID, LAST_UPDATED, schema_id=schema.schema_id)
 
 
-def file_schema(schema: Schema) -> pa.Schema:
+def arrow_file_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of the data files of a table schema."""
-    return pa.schema([arrow_field(f, f.name) for f in stored_fields(schema.as_struct())])
+    return pa.schema([arrow_file_field(f, f.name) for f in stored_fields(schema.as_struct())])
 
 
 def stored_fields(struct: StructType) -> list[NestedField]:
@@ -62,20 +62,22 @@ def is_stored(kind: IcebergType) -> bool:
     return True
 
 
-def arrow_field(field: NestedField, where: str) -> pa.Field:
+def arrow_file_field(field: NestedField, where: str) -> pa.Field:
     """A field of a data file, with its field id; `where` names the column in errors."""
-    kind = _arrow_type(field.field_type, where)
+    kind = _arrow_file_type(field.field_type, where)
     return pa.field(field.name, kind, nullable=not field.required, metadata={_FIELD_ID: str(field.field_id).encode()})
 
 
-def _arrow_type(kind: IcebergType, where: str) -> pa.DataType:
+def _arrow_file_type(kind: IcebergType, where: str) -> pa.DataType:
     match kind:
         case StructType():
-            return pa.struct([arrow_field(f, f"{where}.{f.name}") for f in stored_fields(kind)])
+            return pa.struct([arrow_file_field(f, f"{where}.{f.name}") for f in stored_fields(kind)])
         case ListType():
-            return pa.list_(arrow_field(kind.element_field, f"{where}.element"))
+            return pa.list_(arrow_file_field(kind.element_field, f"{where}.element"))
         case MapType():
-            return pa.map_(arrow_field(kind.key_field, f"{where}.key"), arrow_field(kind.value_field, f"{where}.value"))
+            return pa.map_(
+                arrow_file_field(kind.key_field, f"{where}.key"), arrow_file_field(kind.value_field, f"{where}.value")
+            )
         case UUIDType():
             return pa.uuid()
         case GeometryType() | GeographyType():

@@ -43,36 +43,36 @@ from neve.model.properties import MetricsMode, TableProperties
 from neve.run.read.metadata_columns import LAST_UPDATED, ROW_ID
 from neve.run.write.file_schema import stored_fields
 
-Raw = bool | int | float | bytes
+RawValue = bool | int | float | bytes
 """A value as Parquet stores it: strings as UTF-8, decimals unscaled, dates and times as counts."""
 
-_LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = 0x10FFFF, 0xD7FF, 0xE000
+_LAST_CODE_POINT, _BEFORE_SURROGATES, _AFTER_SURROGATES = 0x10FFFF, 0xD7FF, 0xE000
 
 
-def lower_bound(raw: Raw, kind: PrimitiveType, length: int | None) -> bytes | None:
+def lower_bound(raw: RawValue, kind: PrimitiveType, length: int | None) -> bytes | None:
     """The serialised lower bound of a column whose least value is given; cut to a length, or whole."""
     if isinstance(kind, StringType) and isinstance(raw, bytes):
         return raw.decode()[:length].encode()
     if isinstance(kind, BinaryType | FixedType) and isinstance(raw, bytes):
         return raw[:length]
-    return _serialised(raw, kind)
+    return _serialize_bound(raw, kind)
 
 
-def upper_bound(raw: Raw, kind: PrimitiveType, length: int | None) -> bytes | None:
+def upper_bound(raw: RawValue, kind: PrimitiveType, length: int | None) -> bytes | None:
     """The serialised upper bound of a column whose greatest value is given; None when the cut value has none."""
     if isinstance(kind, StringType) and isinstance(raw, bytes):
         text = upper_text(raw.decode(), length)
         return None if text is None else text.encode()
     if isinstance(kind, BinaryType | FixedType) and isinstance(raw, bytes):
         return upper_binary(raw, length)
-    return _serialised(raw, kind)
+    return _serialize_bound(raw, kind)
 
 
 def upper_text(text: str, length: int | None) -> str | None:
     """The least text of at most `length` characters that is not below any text beginning like this one."""
     if length is None or len(text) <= length:
         return text
-    kept = text[:length].rstrip(chr(_LAST))
+    kept = text[:length].rstrip(chr(_LAST_CODE_POINT))
     if not kept:
         return None
     last = ord(kept[-1])
@@ -87,7 +87,7 @@ def upper_binary(data: bytes, length: int | None) -> bytes | None:
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
-def _serialised(raw: Raw, kind: PrimitiveType) -> bytes:
+def _serialize_bound(raw: RawValue, kind: PrimitiveType) -> bytes:
     if isinstance(kind, DecimalType):
         return _twos_complement(int(raw))
     return to_bytes(kind, raw)
@@ -99,18 +99,18 @@ def _twos_complement(number: int) -> bytes:
     return number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
 
-_NOTHING = MetricsMode(counts=False, bounds=False)
-_SORTED_AT_LEAST = MetricsMode(counts=True, bounds=True, length=16)
+_NO_METRICS = MetricsMode(counts=False, bounds=False)
+_SORTED_COLUMN_MODE = MetricsMode(counts=True, bounds=True, length=16)
 _ORDER_PRESERVING = (IdentityTransform, TruncateTransform, TimeTransform)
 _FOOTER_LIMIT = 4096  # Parquet leaves the bounds of a column out when one of them is longer
-_LONG = StringType | BinaryType | FixedType
+_VARIABLE_LENGTH = StringType | BinaryType | FixedType
 
 Metrics = dict[str, list[Any]]
-Ends = tuple[Any, Any]
+MinMax = tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class LeafColumn:
     """A column as Parquet stores it: a value of a primitive type somewhere inside a table column."""
 
     field_id: int
@@ -118,7 +118,7 @@ class Leaf:
     kind: PrimitiveType
     path: tuple[str, ...]  # the steps from the table column down to it
     is_repeated: bool  # inside a list or a map
-    mode: MetricsMode = _NOTHING
+    mode: MetricsMode = _NO_METRICS
 
     @property
     def has_bounds(self) -> bool:
@@ -131,108 +131,108 @@ class Leaf:
         return isinstance(self.kind, FloatType | DoubleType)
 
     @property
-    def is_of_the_table(self) -> bool:
+    def is_table_column(self) -> bool:
         """Whether the column is one of the table's own; readers look the others up in vain."""
         return self.field_id not in (ROW_ID.field_id, LAST_UPDATED.field_id)
 
 
 @dataclass(slots=True)
-class Observed:
+class RowObservations:
     """What was seen of the rows of one file while they passed."""
 
-    nans: dict[int, int] = field(default_factory=dict)
-    long_bounds: dict[tuple[int, int], Ends] = field(default_factory=dict)  # by row group and field id
+    nan_counts: dict[int, int] = field(default_factory=dict)
+    long_bounds: dict[tuple[int, int], MinMax] = field(default_factory=dict)  # by row group and field id
 
-    def look_at(self, rows: pa.Table, leaves: Sequence[Leaf], row_group: int) -> None:
+    def observe_rows(self, rows: pa.Table, leaves: Sequence[LeafColumn], row_group: int) -> None:
         """Take note of the rows of one row group."""
         for leaf in leaves:
             if leaf.is_floating and leaf.mode.counts:
-                found = pc.sum(pc.is_nan(_values(rows, leaf.path))).as_py() or 0
-                self.nans[leaf.field_id] = self.nans.get(leaf.field_id, 0) + found
-            elif isinstance(leaf.kind, _LONG) and leaf.has_bounds:
-                self._look_at_long(_values(rows, leaf.path), leaf.field_id, row_group)
+                found = pc.sum(pc.is_nan(_leaf_values(rows, leaf.path))).as_py() or 0
+                self.nan_counts[leaf.field_id] = self.nan_counts.get(leaf.field_id, 0) + found
+            elif isinstance(leaf.kind, _VARIABLE_LENGTH) and leaf.has_bounds:
+                self._observe_long_values(_leaf_values(rows, leaf.path), leaf.field_id, row_group)
 
-    def _look_at_long(self, values: Any, field_id: int, row_group: int) -> None:
+    def _observe_long_values(self, values: Any, field_id: int, row_group: int) -> None:
         longest = pc.max(pc.binary_length(values)).as_py() or 0
         if longest > _FOOTER_LIMIT:
             ends = pc.min_max(values.cast(pa.binary())).as_py()
             self.long_bounds[row_group, field_id] = ends["min"], ends["max"]
 
 
-def leaves_of(schema: Schema, properties: TableProperties, order: SortOrder) -> tuple[Leaf, ...]:
+def leaf_columns(schema: Schema, properties: TableProperties, order: SortOrder) -> tuple[LeafColumn, ...]:
     """The columns of the data files of a schema in the order of the file, with the metrics asked for each."""
-    leaves = [leaf for f in stored_fields(schema.as_struct()) for leaf in _leaves(f, f.name, (), False)]
+    leaves = [leaf for f in stored_fields(schema.as_struct()) for leaf in _leaves_of_field(f, f.name, (), False)]
     default = _default_modes(leaves, properties)
     in_order = {f.source_id for f in order.fields if isinstance(f.transform, _ORDER_PRESERVING)}
     return tuple(_with_mode(leaf, default[leaf.field_id], properties, leaf.field_id in in_order) for leaf in leaves)
 
 
-def _leaves(field: NestedField, name: str, above: tuple[str, ...], is_repeated: bool) -> Iterator[Leaf]:
+def _leaves_of_field(field: NestedField, name: str, above: tuple[str, ...], is_repeated: bool) -> Iterator[LeafColumn]:
     path = (*above, field.name)
     match field.field_type:
         case StructType() as struct:
             for child in stored_fields(struct):
-                yield from _leaves(child, f"{name}.{child.name}", path, is_repeated)
+                yield from _leaves_of_field(child, f"{name}.{child.name}", path, is_repeated)
         case ListType() as items:
-            yield from _leaves(items.element_field, f"{name}.element", path, True)
+            yield from _leaves_of_field(items.element_field, f"{name}.element", path, True)
         case MapType() as pairs:
-            yield from _leaves(pairs.key_field, f"{name}.key", path, True)
-            yield from _leaves(pairs.value_field, f"{name}.value", path, True)
+            yield from _leaves_of_field(pairs.key_field, f"{name}.key", path, True)
+            yield from _leaves_of_field(pairs.value_field, f"{name}.value", path, True)
         case PrimitiveType() as kind:
-            yield Leaf(field.field_id, name, kind, path, is_repeated)
+            yield LeafColumn(field.field_id, name, kind, path, is_repeated)
 
 
-def _default_modes(leaves: Sequence[Leaf], properties: TableProperties) -> dict[int, MetricsMode]:
+def _default_modes(leaves: Sequence[LeafColumn], properties: TableProperties) -> dict[int, MetricsMode]:
     """The mode of columns nobody named. A default that nobody chose stops after so many columns, outer ones first."""
     default = properties.metrics_default
     is_chosen = TableProperties.metrics_default.name in properties.values
     limit = len(leaves) if is_chosen else properties.metrics_max_inferred_columns
     outer_first = sorted(leaves, key=lambda leaf: len(leaf.path))
-    return {leaf.field_id: default if at < limit else _NOTHING for at, leaf in enumerate(outer_first)}
+    return {leaf.field_id: default if at < limit else _NO_METRICS for at, leaf in enumerate(outer_first)}
 
 
-def _with_mode(leaf: Leaf, default: MetricsMode, properties: TableProperties, is_sorted: bool) -> Leaf:
+def _with_mode(leaf: LeafColumn, default: MetricsMode, properties: TableProperties, is_sorted: bool) -> LeafColumn:
     asked = properties.metrics_mode_of(leaf.name)
-    mode = asked if asked is not None else _SORTED_AT_LEAST if is_sorted and not default.bounds else default
-    mode = mode if leaf.is_of_the_table else _NOTHING
-    return Leaf(leaf.field_id, leaf.name, leaf.kind, leaf.path, leaf.is_repeated, mode)
+    mode = asked if asked is not None else _SORTED_COLUMN_MODE if is_sorted and not default.bounds else default
+    mode = mode if leaf.is_table_column else _NO_METRICS
+    return LeafColumn(leaf.field_id, leaf.name, leaf.kind, leaf.path, leaf.is_repeated, mode)
 
 
-def file_metrics(footer: Any, leaves: Sequence[Leaf], observed: Observed) -> Metrics:
+def file_metrics(footer: Any, leaves: Sequence[LeafColumn], observed: RowObservations) -> Metrics:
     """The detail columns of one file, from the footer of a Parquet file and what was seen of its rows."""
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     metrics: Metrics = {name: [] for name in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")}
     metrics |= {"lower_bounds": [], "upper_bounds": [], "split_offsets": [_start_of(g.column(0)) for g in groups]}
     for at, leaf in enumerate(leaves):
-        if leaf.is_of_the_table:
-            _measure(leaf, [g.column(at) for g in groups], observed, metrics)
+        if leaf.is_table_column:
+            _measure_column(leaf, [g.column(at) for g in groups], observed, metrics)
     return metrics
 
 
-def _measure(leaf: Leaf, chunks: Sequence[Any], observed: Observed, metrics: Metrics) -> None:
-    _note(metrics, "column_sizes", leaf, sum(c.total_compressed_size for c in chunks))
+def _measure_column(leaf: LeafColumn, chunks: Sequence[Any], observed: RowObservations, metrics: Metrics) -> None:
+    _add_metric(metrics, "column_sizes", leaf, sum(c.total_compressed_size for c in chunks))
     if not leaf.mode.counts:
         return
-    _note(metrics, "value_counts", leaf, sum(c.num_values for c in chunks))
+    _add_metric(metrics, "value_counts", leaf, sum(c.num_values for c in chunks))
     if all(c.is_stats_set and c.statistics.has_null_count for c in chunks):
-        _note(metrics, "null_value_counts", leaf, sum(c.statistics.null_count for c in chunks))
+        _add_metric(metrics, "null_value_counts", leaf, sum(c.statistics.null_count for c in chunks))
     if leaf.is_floating:
-        _note(metrics, "nan_value_counts", leaf, observed.nans.get(leaf.field_id, 0))
-    if leaf.has_bounds and (ends := _ends(leaf, chunks, observed.long_bounds)):
-        _note(metrics, "lower_bounds", leaf, lower_bound(ends[0], leaf.kind, leaf.mode.length))
-        _note(metrics, "upper_bounds", leaf, upper_bound(ends[1], leaf.kind, leaf.mode.length))
+        _add_metric(metrics, "nan_value_counts", leaf, observed.nan_counts.get(leaf.field_id, 0))
+    if leaf.has_bounds and (ends := _min_max(leaf, chunks, observed.long_bounds)):
+        _add_metric(metrics, "lower_bounds", leaf, lower_bound(ends[0], leaf.kind, leaf.mode.length))
+        _add_metric(metrics, "upper_bounds", leaf, upper_bound(ends[1], leaf.kind, leaf.mode.length))
 
 
-def _note(metrics: Metrics, name: str, leaf: Leaf, value: Any) -> None:
+def _add_metric(metrics: Metrics, name: str, leaf: LeafColumn, value: Any) -> None:
     if value is not None:
         metrics[name].append({"key": leaf.field_id, "value": value})
 
 
-def _ends(leaf: Leaf, chunks: Sequence[Any], long_bounds: Mapping[tuple[int, int], Ends]) -> Ends | None:
+def _min_max(leaf: LeafColumn, chunks: Sequence[Any], long_bounds: Mapping[tuple[int, int], MinMax]) -> MinMax | None:
     """The least and the greatest value of a column, or None when there is none or a row group cannot tell."""
-    known: list[Ends] = []
+    known: list[MinMax] = []
     for row_group, chunk in enumerate(chunks):
-        ends = long_bounds.get((row_group, leaf.field_id)) or _ends_in_footer(chunk, leaf)
+        ends = long_bounds.get((row_group, leaf.field_id)) or _footer_min_max(chunk, leaf)
         if ends is not None:
             known.append(ends)
         elif not _is_without_values(chunk, leaf):
@@ -240,7 +240,7 @@ def _ends(leaf: Leaf, chunks: Sequence[Any], long_bounds: Mapping[tuple[int, int
     return (min(low for low, _ in known), max(high for _, high in known)) if known else None
 
 
-def _ends_in_footer(chunk: Any, leaf: Leaf) -> Ends | None:
+def _footer_min_max(chunk: Any, leaf: LeafColumn) -> MinMax | None:
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:
         return None
@@ -250,7 +250,7 @@ def _ends_in_footer(chunk: Any, leaf: Leaf) -> Ends | None:
     return low, high
 
 
-def _is_without_values(chunk: Any, leaf: Leaf) -> bool:
+def _is_without_values(chunk: Any, leaf: LeafColumn) -> bool:
     """Whether a missing pair of bounds means that there is nothing to bound: only nulls, or only nulls and NaNs."""
     statistics = chunk.statistics
     return statistics is not None and (leaf.is_floating or statistics.null_count == chunk.num_values)
@@ -261,7 +261,7 @@ def _start_of(chunk: Any) -> int:
     return int(chunk.data_page_offset if dictionary is None else min(dictionary, chunk.data_page_offset))
 
 
-def _values(rows: pa.Table, path: Sequence[str]) -> Any:
+def _leaf_values(rows: pa.Table, path: Sequence[str]) -> Any:
     """The values of a nested column, without those of lists, maps and structs that are null."""
     values = rows.column(path[0])
     for step in path[1:]:

@@ -41,13 +41,13 @@ from pyiceberg.types import (
 )
 
 from neve.errors import UnsupportedFeature, UserError
-from neve.io.paths import named_place
+from neve.io.paths import location_from_property
 from neve.model.partition import Specs, partition_folders
 from neve.model.properties import TableProperties
 from neve.model.pyiceberg_private import fields_by_id, parents_by_id
 
 _HASH_BITS, _FOLDER_BITS, _FOLDERS = 20, 4, 3
-_FOLDER_LENGTH = 200
+_MAX_FOLDER_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Layout:
     def of(cls, location: str, properties: TableProperties) -> Layout:
         """The layout the properties of a table ask for."""
         location = location.rstrip("/")
-        data_path = named_place(location, properties.data_path or "data")
+        data_path = location_from_property(location, properties.data_path or "data")
         if not properties.object_storage:
             return cls(data_path)
         is_own = data_path.startswith(location)
@@ -99,9 +99,9 @@ def partition_path(specs: Specs, spec_id: int, values: Sequence[object]) -> str:
 
 
 def _cut(folder: str) -> str:
-    if len(folder) <= _FOLDER_LENGTH:
+    if len(folder) <= _MAX_FOLDER_LENGTH:
         return folder
-    return f"{folder[: _FOLDER_LENGTH - 33]}-{mmh3.hash128(folder):032x}"
+    return f"{folder[: _MAX_FOLDER_LENGTH - 33]}-{mmh3.hash128(folder):032x}"
 
 
 def _hash_folders(below: str) -> str:
@@ -111,14 +111,14 @@ def _hash_folders(below: str) -> str:
     return "/".join([*cuts, bits[_FOLDER_BITS * _FOLDERS :]])
 
 
-_MICROS: dict[type[IcebergType], IcebergType] = {
+_MICROS_TYPE: dict[type[IcebergType], IcebergType] = {
     TimestampNanoType: TimestampType(),
     TimestamptzNanoType: TimestamptzType(),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PartitionRows:
     """Rows of one batch that belong to one partition."""
 
     key: tuple[object, ...]
@@ -159,48 +159,48 @@ class Partitioner:
                     "was dropped. Write under a spec whose columns the table still has."
                 )
 
-    def pieces(self, rows: pa.RecordBatch) -> Iterator[Piece]:
+    def split_by_partition(self, rows: pa.RecordBatch) -> Iterator[PartitionRows]:
         """The rows of a batch by partition. Rows that already lie together are not copied."""
         if not self.is_partitioned:
-            yield Piece((), rows)
+            yield PartitionRows((), rows)
             return
-        tuples = self.tuples(rows)
-        codes, first = _codes(tuples)
+        tuples = self.partition_tuples(rows)
+        codes, first = _partition_codes(tuples)
         starts = np.flatnonzero(np.diff(codes, prepend=-1))
         is_together = len(starts) == len(first)
         if is_together:
             first = starts
-        keys, tuple_rows = self._keys(tuples, first), [tuples.slice(int(at), 1) for at in first]
+        keys, tuple_rows = self._partition_keys(tuples, first), [tuples.slice(int(at), 1) for at in first]
         parts = _runs(rows, starts) if is_together else _taken(rows, codes)
-        yield from map(Piece, keys, parts, tuple_rows)
+        yield from map(PartitionRows, keys, parts, tuple_rows)
 
-    def tuples(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def partition_tuples(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The partition tuple of every row, in the columns of the union tuple that belong to the spec."""
         columns = self.specs.columns(self.spec_id)
-        values = [self._values(f, rows) for f in self.spec.fields]
+        values = [self._partition_values(f, rows) for f in self.spec.fields]
         return pa.RecordBatch.from_arrays(values, names=list(columns))
 
     def path(self, key: tuple[object, ...]) -> str:
         """The folders of a partition; none when the spec does not separate rows."""
         return partition_path(self.specs, self.spec_id, key) if key else ""
 
-    def _values(self, field: PartitionField, rows: pa.RecordBatch) -> pa.Array:
-        kind = next(u.arrow_type for u in self.specs.union if u.column == self._column_of[field.field_id])
+    def _partition_values(self, field: PartitionField, rows: pa.RecordBatch) -> pa.Array:
+        kind = next(u.arrow_type for u in self.specs.union if u.column == self._column_by_field_id[field.field_id])
         if isinstance(field.transform, VoidTransform):
             return pa.nulls(rows.num_rows, kind)
-        source = column_at(rows, self.schema, field.source_id)
+        source = column_by_id(rows, self.schema, field.source_id)
         found = apply_transform(field.transform, self.specs.source_type(field), source)
         return found if found.type == kind else found.cast(kind)
 
     @cached_property
-    def _column_of(self) -> dict[int, str]:
+    def _column_by_field_id(self) -> dict[int, str]:
         ids = (f.field_id for f in self.spec.fields)
         return dict(zip(ids, self.specs.columns(self.spec_id), strict=True))
 
-    def _keys(self, tuples: pa.RecordBatch, rows: Any) -> list[tuple[object, ...]]:
+    def _partition_keys(self, tuples: pa.RecordBatch, rows: Any) -> list[tuple[object, ...]]:
         """The tuples of some rows as Python values: dates and times as counts, as the format stores them."""
         columns = [
-            _plain(tuples.column(at).take(pa.array(rows)), self.specs.result_type(f))
+            _as_key_values(tuples.column(at).take(pa.array(rows)), self.specs.result_type(f))
             for at, f in enumerate(self.spec.fields)
         ]
         return list(zip(*columns, strict=True))
@@ -212,20 +212,20 @@ def apply_transform(transform: Transform[Any, Any], source: IcebergType, values:
         values = values.storage
     if isinstance(transform, IdentityTransform):
         return values
-    if type(source) in _MICROS:
-        source, values = _MICROS[type(source)], _floored_to_micros(values)
+    if type(source) in _MICROS_TYPE:
+        source, values = _MICROS_TYPE[type(source)], _floor_to_micros(values)
     compute: Callable[[pa.Array], pa.Array] = transform.pyarrow_transform(source)
     return compute(_aligned(values) if isinstance(source, DecimalType) else values)
 
 
-def column_at(rows: pa.RecordBatch, schema: Schema, field_id: int) -> pa.Array:
+def column_by_id(rows: pa.RecordBatch, schema: Schema, field_id: int) -> pa.Array:
     """A column by its field id, also inside a struct; null wherever a struct above it is null."""
-    first, *inner = path_of(schema, field_id)
+    first, *inner = field_path(schema, field_id)
     column = rows.column(first)
     return pc.struct_field(column, inner) if inner else column
 
 
-def path_of(schema: Schema, field_id: int) -> list[str]:
+def field_path(schema: Schema, field_id: int) -> list[str]:
     """The names that lead to a field: a column, then struct fields."""
     names: list[str] = []
     at: int | None = field_id
@@ -240,7 +240,7 @@ def _aligned(values: pa.Array) -> pa.Array:
     return values.take(pa.array(np.arange(len(values))))
 
 
-def _floored_to_micros(values: pa.Array) -> pa.Array:
+def _floor_to_micros(values: pa.Array) -> pa.Array:
     nanos = values.cast(pa.int64())
     floored = pc.if_else(
         pc.is_valid(nanos), pa.array(np.asarray(nanos.fill_null(0)) // 1000), pa.scalar(None, pa.int64())
@@ -248,7 +248,7 @@ def _floored_to_micros(values: pa.Array) -> pa.Array:
     return floored.cast(pa.timestamp("us", values.type.tz))
 
 
-def _codes(tuples: pa.RecordBatch) -> tuple[Any, Any]:
+def _partition_codes(tuples: pa.RecordBatch) -> tuple[Any, Any]:
     """A number per row that is equal for rows of one partition, and the first row of each number."""
     codes = np.zeros(tuples.num_rows, np.int64)
     for column in tuples.columns:
@@ -271,7 +271,7 @@ def _taken(rows: pa.RecordBatch, codes: Any) -> Iterator[pa.RecordBatch]:
     return (rows.take(pa.array(part)) for part in np.split(order, ends[:-1]))
 
 
-def _plain(values: pa.Array, kind: IcebergType) -> list[object]:
+def _as_key_values(values: pa.Array, kind: IcebergType) -> list[object]:
     if isinstance(kind, UUIDType):
         return [None if v is None else UUID(bytes=v) for v in values.to_pylist()]
     if pa.types.is_date32(values.type):

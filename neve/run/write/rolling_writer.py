@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
-from neve.io.files import naming
-from neve.io.storage_paths import local_target, output_file
-from neve.run.write.metrics import Observed, file_metrics
+from neve.io.files import translate_storage_errors
+from neve.io.storage_paths import local_file_path, output_file
+from neve.run.write.metrics import RowObservations, file_metrics
 from neve.run.write.target import WriteTarget, parquet_options
 
 _NEARLY_FULL = 0.95  # of the target size; a row group for the rest would be tiny
-_MANY = 64  # pieces that wait are joined, since every piece costs more than its bytes
-_PIECE_BYTES = 4096  # about what Arrow keeps for a batch beside its values
+_MAX_WAITING_BATCHES = 64  # pieces that wait are joined, since every piece costs more than its bytes
+_BATCH_OVERHEAD_BYTES = 4096  # about what Arrow keeps for a batch beside its values
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,20 @@ class _OpenFile:
 
     def __init__(self, io: FileIO, path: str, target: WriteTarget) -> None:
         self.path, self._leaves = path, target.leaves
-        self._observed, self._row_groups = Observed(), 0
-        with naming(path, "create"):
-            self._stream: Any = output_file(io, local_target(io, path) or path).create(overwrite=True)
+        self._observed, self._row_groups = RowObservations(), 0
+        with translate_storage_errors(path, "create"):
+            self._stream: Any = output_file(io, local_file_path(io, path) or path).create(overwrite=True)
         try:
-            self._writer = self._begun(target)
+            self._writer = self._open_writer(target)
         except BaseException:
             with suppress(Exception):
                 self._stream.close()
             raise
 
-    def _begun(self, target: WriteTarget) -> pq.ParquetWriter:
+    def _open_writer(self, target: WriteTarget) -> pq.ParquetWriter:
         """The writer of the file, whose first bytes it writes at once."""
         options = parquet_options(target.table_properties)
-        with naming(self.path, "write"):
+        with translate_storage_errors(self.path, "write"):
             writer = pq.ParquetWriter(self._stream, target.arrow_schema, **options)
         writer.add_key_value_metadata({"iceberg.schema": target.schema.model_dump_json()})
         return writer
@@ -64,13 +64,13 @@ class _OpenFile:
         return int(self._stream.tell())
 
     def write_row_group(self, rows: pa.Table) -> None:
-        self._observed.look_at(rows, self._leaves, self._row_groups)
-        with naming(self.path, "write"):
+        self._observed.observe_rows(rows, self._leaves, self._row_groups)
+        with translate_storage_errors(self.path, "write"):
             self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         self._row_groups += 1
 
     def close(self, partition: pa.RecordBatch | None) -> WrittenFile:
-        with naming(self.path, "write"):
+        with translate_storage_errors(self.path, "write"):
             self._writer.close()
             size = self.size
             self._stream.close()
@@ -102,7 +102,7 @@ class RollingWriter:
     @property
     def waiting_bytes(self) -> int:
         """Memory held by rows that have not reached a file."""
-        return self._row_bytes + _PIECE_BYTES * len(self._pieces)
+        return self._row_bytes + _BATCH_OVERHEAD_BYTES * len(self._pieces)
 
     @property
     def has_file_open(self) -> bool:
@@ -111,9 +111,9 @@ class RollingWriter:
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows; they reach the file when they fill a row group."""
-        for part in self._parts(rows):
-            self._hold(part)
-            if self._row_bytes >= self._wanted_bytes():
+        for part in self._split_rows(rows):
+            self._buffer_rows(part)
+            if self._row_bytes >= self._next_row_group_bytes():
                 self.flush()
 
     def flush(self) -> None:
@@ -141,10 +141,10 @@ class RollingWriter:
         if self._file:
             self._file.abandon()
 
-    def _hold(self, rows: pa.RecordBatch) -> None:
+    def _buffer_rows(self, rows: pa.RecordBatch) -> None:
         self._pieces.append(rows)
         self._row_bytes += max(rows.nbytes, 1)
-        if len(self._pieces) >= _MANY:
+        if len(self._pieces) >= _MAX_WAITING_BATCHES:
             self._joined.append(pa.concat_batches(self._pieces))
             self._pieces = []
 
@@ -153,18 +153,18 @@ class RollingWriter:
             self.finished.append(self._file.close(self._partition))
             self._file = None
 
-    def _wanted_bytes(self) -> float:
+    def _next_row_group_bytes(self) -> float:
         """Arrow bytes that make the next row group: a full one, or what the file still lacks."""
         written = self._file.size if self._file else 0
         ratio = self._arrow_bytes / self._file_bytes
         return min(self._row_group_size, max(self._target.target_file_size - written, 1) * ratio)
 
-    def _parts(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _split_rows(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """A batch in slices that do not overshoot a row group."""
         done = 0
         bytes_per_row = max(rows.nbytes / max(rows.num_rows, 1), 1e-9)
         while done < rows.num_rows:
-            room = (self._wanted_bytes() - self._row_bytes) / bytes_per_row
+            room = (self._next_row_group_bytes() - self._row_bytes) / bytes_per_row
             count = min(max(int(room) + 1, 1), rows.num_rows - done)
             yield rows.slice(done, count)
             done += count

@@ -22,36 +22,36 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
 
 from neve.errors import UnknownName, UserError
-from neve.run.write.conversions import bare, converted, is_convertible, unwrapped
-from neve.run.write.file_schema import arrow_field, stored_fields
+from neve.run.write.conversions import convert_values, is_convertible, unwrap_type, unwrap_values
+from neve.run.write.file_schema import arrow_file_field, stored_fields
 
 
-def all_null(rows: int, kind: pa.DataType) -> pa.Array:
+def null_array(rows: int, kind: pa.DataType) -> pa.Array:
     """Nulls of a type; required fields inside them are filled."""
     if not pa.types.is_struct(kind):
         return pa.nulls(rows, kind)
-    children = [all_null(rows, f.type) if f.nullable else _placeholders(rows, f.type) for f in kind]
+    children = [null_array(rows, f.type) if f.nullable else _placeholders(rows, f.type) for f in kind]
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=pa.repeat(True, rows))
 
 
-def filled(values: pa.Array) -> pa.Array:
+def fill_nulls(values: pa.Array) -> pa.Array:
     """The values with something in place of nulls."""
     if not values.null_count:
         return values
     places = pc.if_else(values.is_valid(), pa.array(range(len(values))), len(values))
-    return pa.concat_arrays([values, _something(values.type)]).take(places)
+    return pa.concat_arrays([values, _zero_value(values.type)]).take(places)
 
 
 def _placeholders(rows: int, kind: pa.DataType) -> pa.Array:
-    return _something(kind).take(pa.repeat(0, rows))
+    return _zero_value(kind).take(pa.repeat(0, rows))
 
 
-def _something(kind: pa.DataType) -> pa.Array:
+def _zero_value(kind: pa.DataType) -> pa.Array:
     """One value of a type that is not null: zeros, or empty."""
     if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _something(kind.storage_type))
+        return pa.ExtensionArray.from_storage(kind, _zero_value(kind.storage_type))
     if pa.types.is_struct(kind):
-        return pa.StructArray.from_arrays([_something(f.type) for f in kind], fields=list(kind))
+        return pa.StructArray.from_arrays([_zero_value(f.type) for f in kind], fields=list(kind))
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         return pa.array([[]], kind)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -59,12 +59,12 @@ def _something(kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(max(kind.bit_width // 8, 1)))])
 
 
-def matched_names(names: list[str], fields: tuple[NestedField, ...], where: str = "") -> dict[int, int]:
+def match_columns_by_name(names: list[str], fields: tuple[NestedField, ...], where: str = "") -> dict[int, int]:
     """Which of the given columns belongs to which field id. Columns the table does not have are an error."""
-    ids = _ids_of(names, fields)
-    unknown = [_inside(where, name) for name, field_id in zip(names, ids, strict=True) if field_id is None]
+    ids = _match_field_ids(names, fields)
+    unknown = [_qualified_name(where, name) for name, field_id in zip(names, ids, strict=True) if field_id is None]
     if len(unknown) == 1:
-        raise UnknownName("column", unknown[0], [_inside(where, f.name) for f in fields])
+        raise UnknownName("column", unknown[0], [_qualified_name(where, f.name) for f in fields])
     if unknown:
         raise UserError(
             f"Unknown columns {', '.join(map(repr, unknown))}: the table has no such columns. Leave them out."
@@ -72,11 +72,11 @@ def matched_names(names: list[str], fields: tuple[NestedField, ...], where: str 
     found = {field_id: at for at, field_id in enumerate(ids) if field_id is not None}
     if len(found) < len(names):
         twice = next(name for at, name in enumerate(names) if found[ids[at] or 0] != at)
-        raise UserError(f"Duplicate column {_inside(where, twice)!r}: the rows have it twice. Give it once.")
+        raise UserError(f"Duplicate column {_qualified_name(where, twice)!r}: the rows have it twice. Give it once.")
     return found
 
 
-def _ids_of(names: list[str], fields: tuple[NestedField, ...]) -> list[int | None]:
+def _match_field_ids(names: list[str], fields: tuple[NestedField, ...]) -> list[int | None]:
     """The field each name stands for: the one of that name, or else the only one of that name in another case."""
     exact = {f.name: f.field_id for f in fields}
     folded: dict[str, list[int]] = {}
@@ -91,12 +91,12 @@ def check_assignable(source: pa.Schema, schema: Schema) -> None:
     _check_struct(list(source), schema.as_struct(), "")
 
 
-def assigned(rows: pa.RecordBatch, schema: Schema, kinds: pa.Schema) -> pa.RecordBatch:
+def assign_rows(rows: pa.RecordBatch, schema: Schema, kinds: pa.Schema) -> pa.RecordBatch:
     """The rows in the columns of a schema and in the types `kinds` of its data files."""
     fields = stored_fields(schema.as_struct())
-    found = matched_names(rows.schema.names, schema.fields)
+    found = match_columns_by_name(rows.schema.names, schema.fields)
     columns = [
-        _field(rows.column(found[f.field_id]) if f.field_id in found else None, f, kind, f.name, rows.num_rows)
+        _assign_field(rows.column(found[f.field_id]) if f.field_id in found else None, f, kind, f.name, rows.num_rows)
         for f, kind in zip(fields, kinds, strict=True)
     ]
     for f, column in zip(fields, columns, strict=True):
@@ -104,33 +104,33 @@ def assigned(rows: pa.RecordBatch, schema: Schema, kinds: pa.Schema) -> pa.Recor
     return pa.RecordBatch.from_arrays(columns, schema=kinds)
 
 
-def assigned_column(values: pa.Array, field: NestedField) -> pa.Array:
+def assign_column(values: pa.Array, field: NestedField) -> pa.Array:
     """One column as the data files have it; nulls are let pass."""
-    return _field(values, field, arrow_field(field, field.name), field.name, len(values))
+    return _assign_field(values, field, arrow_file_field(field, field.name), field.name, len(values))
 
 
 def _check_struct(children: list[pa.Field], struct: StructType, where: str) -> None:
-    found = matched_names([c.name for c in children], struct.fields, where)
+    found = match_columns_by_name([c.name for c in children], struct.fields, where)
     for field in struct.fields:
-        name = _inside(where, field.name)
+        name = _qualified_name(where, field.name)
         if field.field_id in found:
-            _check(children[found[field.field_id]].type, field.field_type, name)
+            _check_type(children[found[field.field_id]].type, field.field_type, name)
         elif field.required and field.write_default is None:
             raise UserError(f"Missing column {name!r}: it is required and has no default. Add it to the rows.")
 
 
-def _check(source: pa.DataType, target: IcebergType, where: str) -> None:
-    source = bare(source)
+def _check_type(source: pa.DataType, target: IcebergType, where: str) -> None:
+    source = unwrap_type(source)
     if pa.types.is_null(source):
         return
     match target:
         case StructType() if pa.types.is_struct(source):
             _check_struct([source.field(at) for at in range(source.num_fields)], target, where)
         case ListType() if _is_list(source):
-            _check(source.value_type, target.element_type, f"{where}.element")
+            _check_type(source.value_type, target.element_type, f"{where}.element")
         case MapType() if pa.types.is_map(source):
-            _check(source.key_type, target.key_type, f"{where}.key")
-            _check(source.item_type, target.value_type, f"{where}.value")
+            _check_type(source.key_type, target.key_type, f"{where}.key")
+            _check_type(source.item_type, target.value_type, f"{where}.value")
         case _ if not is_convertible(source, target):
             raise UserError(f"Cannot store {source} in column {where!r} of type {target}. Cast it first.")
 
@@ -139,11 +139,11 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _field(values: pa.Array | None, field: NestedField, kind: pa.Field, where: str, rows: int) -> pa.Array:
+def _assign_field(values: pa.Array | None, field: NestedField, kind: pa.Field, where: str, rows: int) -> pa.Array:
     if values is not None:
-        return _fitted(unwrapped(values), field.field_type, kind.type, where)
+        return _assign_values(unwrap_values(values), field.field_type, kind.type, where)
     if field.write_default is None:
-        return all_null(rows, kind.type)
+        return null_array(rows, kind.type)
     return _default_values(field, kind.type, rows)
 
 
@@ -155,46 +155,48 @@ def _default_values(field: NestedField, kind: pa.DataType, rows: int) -> pa.Arra
     return pa.repeat(pa.scalar(field.write_default, kind), rows)
 
 
-def _fitted(values: pa.Array, target: IcebergType, kind: pa.DataType, where: str) -> pa.Array:
+def _assign_values(values: pa.Array, target: IcebergType, kind: pa.DataType, where: str) -> pa.Array:
     if pa.types.is_null(values.type):
-        return all_null(len(values), kind)
+        return null_array(len(values), kind)
     match target:
         case StructType():
-            return _struct(values, target, kind, where)
+            return _assign_struct(values, target, kind, where)
         case ListType():
-            return _list(values, target, kind, where)
+            return _assign_list(values, target, kind, where)
         case MapType():
-            return _map(values, target, kind, where)
-    return converted(values, target, kind, where)
+            return _assign_map(values, target, kind, where)
+    return convert_values(values, target, kind, where)
 
 
-def _struct(values: pa.StructArray, target: StructType, kind: pa.StructType, where: str) -> pa.Array:
-    found = matched_names([f.name for f in values.type], target.fields, where)
+def _assign_struct(values: pa.StructArray, target: StructType, kind: pa.StructType, where: str) -> pa.Array:
+    found = match_columns_by_name([f.name for f in values.type], target.fields, where)
     parts = values.flatten()  # null wherever the struct is: what lies under a null is not the caller's
     children = []
     for field, child_kind in zip(stored_fields(target), kind, strict=True):
-        name = _inside(where, field.name)
+        name = _qualified_name(where, field.name)
         given = parts[found[field.field_id]] if field.field_id in found else None
-        child = _field(given, field, child_kind, name, len(values))
+        child = _assign_field(given, field, child_kind, name, len(values))
         if field.required and child.null_count:
             refuse_nulls(pc.sum(pc.and_(child.is_null(), values.is_valid())).as_py(), name)
-            child = filled(child)
+            child = fill_nulls(child)
         children.append(child)
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
 
 
-def _list(values: pa.Array, target: ListType, kind: pa.ListType, where: str) -> pa.Array:
+def _assign_list(values: pa.Array, target: ListType, kind: pa.ListType, where: str) -> pa.Array:
     lengths = pc.fill_null(pc.list_value_length(values), 0)
-    elements = _fitted(unwrapped(pc.list_flatten(values)), target.element_type, kind.value_type, f"{where}.element")
+    elements = _assign_values(
+        unwrap_values(pc.list_flatten(values)), target.element_type, kind.value_type, f"{where}.element"
+    )
     refuse_nulls(target.element_required and elements.null_count, f"{where}.element")
     return pa.ListArray.from_arrays(_offsets(lengths), elements, type=kind, mask=values.is_null())
 
 
-def _map(values: pa.MapArray, target: MapType, kind: pa.MapType, where: str) -> pa.Array:
+def _assign_map(values: pa.MapArray, target: MapType, kind: pa.MapType, where: str) -> pa.Array:
     pairs = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
     flat = pc.list_flatten(pairs)
-    keys = _fitted(unwrapped(flat.field(0)), target.key_type, kind.key_type, f"{where}.key")
-    items = _fitted(unwrapped(flat.field(1)), target.value_type, kind.item_type, f"{where}.value")
+    keys = _assign_values(unwrap_values(flat.field(0)), target.key_type, kind.key_type, f"{where}.key")
+    items = _assign_values(unwrap_values(flat.field(1)), target.value_type, kind.item_type, f"{where}.value")
     refuse_nulls(target.value_required and items.null_count, f"{where}.value")
     offsets = _offsets(pc.fill_null(pc.list_value_length(pairs), 0))
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=values.is_null())
@@ -211,5 +213,5 @@ def refuse_nulls(nulls: Any, where: str) -> None:
         raise UserError(f"Null in required column {where!r}: fill it, or make the column optional.")
 
 
-def _inside(where: str, name: str) -> str:
+def _qualified_name(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name

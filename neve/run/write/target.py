@@ -23,13 +23,13 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from neve.errors import UnsupportedFeature, UserError
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties
-from neve.run.write.file_schema import file_schema, with_lineage
-from neve.run.write.metrics import Leaf, leaves_of
+from neve.run.write.file_schema import arrow_file_schema, with_lineage_columns
+from neve.run.write.metrics import LeafColumn, leaf_columns
 from neve.run.write.partitioning import Layout, Partitioner
 
-_WITHOUT_LEVELS = ("snappy", "uncompressed", "lz4", "lz4_raw")
-_IN_ARROW = {"uncompressed": "none", "lz4_raw": "lz4"}  # which is the raw one in Parquet
-_LEVELS = {"zstd": 3}  # what other Iceberg writers use; Arrow's own default is 1
+_CODECS_WITHOUT_LEVEL = ("snappy", "uncompressed", "lz4", "lz4_raw")
+_ARROW_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}  # which is the raw one in Parquet
+_DEFAULT_LEVELS = {"zstd": 3}  # what other Iceberg writers use; Arrow's own default is 1
 _LIMITS_ROWS_OF_PAGES = "max_rows_per_page" in signature(pq.ParquetWriter.__init__).parameters  # Arrow 23 and later
 
 
@@ -38,8 +38,8 @@ def parquet_options(properties: TableProperties) -> dict[str, Any]:
     codec = properties.parquet_codec
     page_rows = {"max_rows_per_page": properties.parquet_page_rows} if _LIMITS_ROWS_OF_PAGES else {}
     return page_rows | {
-        "compression": _IN_ARROW.get(codec, codec),
-        "compression_level": _level(properties),
+        "compression": _ARROW_CODECS.get(codec, codec),
+        "compression_level": _compression_level(properties),
         "data_page_size": properties.parquet_page_size,
         "dictionary_pagesize_limit": properties.parquet_dict_size,
         "write_page_index": True,
@@ -50,11 +50,11 @@ def parquet_options(properties: TableProperties) -> dict[str, Any]:
 
 def check_compression(properties: TableProperties) -> None:
     """Refuse a codec or level that does not exist here."""
-    codec, level = properties.parquet_codec, _level(properties)
+    codec, level = properties.parquet_codec, _compression_level(properties)
     if codec == "uncompressed":
         return
     try:
-        pa.Codec(_IN_ARROW.get(codec, codec), compression_level=level)
+        pa.Codec(_ARROW_CODECS.get(codec, codec), compression_level=level)
     except (ValueError, OSError, NotImplementedError) as e:
         raise UserError(
             f"Cannot compress data files with {codec} at level {level}: {e}. "
@@ -62,16 +62,16 @@ def check_compression(properties: TableProperties) -> None:
         ) from e
 
 
-def _level(properties: TableProperties) -> int | None:
-    if properties.parquet_codec in _WITHOUT_LEVELS:
+def _compression_level(properties: TableProperties) -> int | None:
+    if properties.parquet_codec in _CODECS_WITHOUT_LEVEL:
         return None
     asked = properties.parquet_level
-    return _LEVELS.get(properties.parquet_codec) if asked is None else asked
+    return _DEFAULT_LEVELS.get(properties.parquet_codec) if asked is None else asked
 
 
 Distribution = Literal["none", "hash", "range"]
 
-_DIGITS = 20  # of a number that somebody counted
+_MAX_DIGITS = 20  # of a number that somebody counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class WriteTarget:
     properties: Mapping[str, str] = field(default_factory=dict)
     io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold credentials
     options: WriteOptions = field(default_factory=WriteOptions)
-    row_bytes: int = 0  # of a row in the files there are, on average; 0: not known
+    average_row_bytes: int = 0  # of a row in the files there are, on average; 0: not known
 
     @classmethod
     def of(
@@ -125,7 +125,7 @@ class WriteTarget:
             properties=dict(metadata.properties),
             io_properties=dict(io_properties),
             options=options or WriteOptions(),
-            row_bytes=_row_bytes(metadata),
+            average_row_bytes=_average_row_bytes(metadata),
         )
 
     def __getstate__(self) -> dict[str, object]:
@@ -161,17 +161,17 @@ class WriteTarget:
     @cached_property
     def file_schema(self) -> Schema:
         """The columns of the files: those of the table, and the lineage columns when rows bring them."""
-        return with_lineage(self.schema) if self.options.row_lineage else self.schema
+        return with_lineage_columns(self.schema) if self.options.row_lineage else self.schema
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
         """The same in Arrow, with field ids."""
-        return file_schema(self.file_schema)
+        return arrow_file_schema(self.file_schema)
 
     @cached_property
-    def leaves(self) -> tuple[Leaf, ...]:
+    def leaves(self) -> tuple[LeafColumn, ...]:
         """The columns of the files as Parquet stores them, with the metrics wanted of each."""
-        return leaves_of(self.file_schema, self.table_properties, self.sort_order)
+        return leaf_columns(self.file_schema, self.table_properties, self.sort_order)
 
     @cached_property
     def layout(self) -> Layout:
@@ -195,7 +195,7 @@ class WriteTarget:
         return self.table_properties.fanout if wanted is None else wanted
 
     @property
-    def order(self) -> SortOrder:
+    def write_order(self) -> SortOrder:
         """The order rows are sorted in before they are written."""
         return self.sort_order if self.options.is_sorted else UNSORTED_SORT_ORDER
 
@@ -203,11 +203,11 @@ class WriteTarget:
     def distribution(self) -> Distribution:
         """How rows meet: as asked, or range for a sorted table, hash for a partitioned one, none otherwise."""
         asked = self.options.distribution or self.table_properties.distribution_mode
-        suiting = "range" if self.order.fields else "hash" if self.partitioner.is_partitioned else "none"
+        suiting = "range" if self.write_order.fields else "hash" if self.partitioner.is_partitioned else "none"
         return asked or suiting  # type: ignore[return-value]
 
 
-def _row_bytes(metadata: TableMetadata) -> int:
+def _average_row_bytes(metadata: TableMetadata) -> int:
     """What the summary of the newest snapshot says; a summary may say anything."""
     snapshot = metadata.current_snapshot()
     told = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
@@ -216,4 +216,4 @@ def _row_bytes(metadata: TableMetadata) -> int:
 
 
 def _count(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < _DIGITS else 0
+    return int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else 0

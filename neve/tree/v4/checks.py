@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from neve.errors import CorruptFile, TableError, UnsupportedFeature
 from neve.io.parquet_by_field_id import IdTable
-from neve.io.paths import resolve, resolve_all
-from neve.tree.entries import LIVE, EntryTable, Manifest, Status
-from neve.tree.v4.fields import COLUMN_FILES, FORMAT_VERSION, ContentType
+from neve.io.paths import resolve_path, resolve_path_all
+from neve.tree.entries import LIVE_STATUSES, EntryTable, Manifest, Status
+from neve.tree.v4.fields import COLUMN_FILE_FIELD_IDS, FORMAT_VERSION, ContentType
 
 _REQUIRED = (
     "status",
@@ -55,13 +55,13 @@ def check_leaf(rows: pa.Table, path: str, *, as_is: bool = False) -> None:
     content = rows["content_type"].to_numpy()
     _refuse(path, np.isin(content, _MANIFESTS), "files in a leaf", lambda row: f"a manifest (content {content[row]})")
     if not as_is:
-        check_numbers(rows, path)
+        check_sequence_numbers(rows, path)
 
 
 def check_root(rows: pa.Table, path: str) -> None:
     """Refuse rows that a root cannot have: nothing above it could give them what they leave out."""
     check_rows(rows, path)
-    live = np.isin(rows["status"].to_numpy(), LIVE)
+    live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
     for name in ("snapshot_id", "sequence_number", "file_sequence_number"):
         _refuse(path, live & rows[name].is_null().to_numpy(), f"a {name} in every row of a root", lambda _: "none")
     is_manifest = live & np.isin(rows["content_type"].to_numpy(), _MANIFESTS)
@@ -72,10 +72,10 @@ def check_root(rows: pa.Table, path: str) -> None:
     _refuse(
         path, is_manifest & (own != file), "equal sequence numbers of a leaf", lambda row: f"{own[row]} and {file[row]}"
     )
-    refuse_twice(path, rows)
+    refuse_repeated_rows(path, rows)
 
 
-def check_numbers(rows: pa.Table, path: str) -> None:
+def check_sequence_numbers(rows: pa.Table, path: str) -> None:
     """Only new rows may leave their numbers to be inherited."""
     inherits = rows["status"].to_numpy() == Status.ADDED
     for name in (n for n in ("sequence_number", "file_sequence_number") if rows[n].null_count):
@@ -83,13 +83,13 @@ def check_numbers(rows: pa.Table, path: str) -> None:
         _refuse(path, lacking, f"a {name} in every row that is not new", lambda _: "none")
 
 
-def refuse_twice(path: str, rows: pa.Table, places: Any = None) -> None:
+def refuse_repeated_rows(path: str, rows: pa.Table, row_positions: Any = None) -> None:
     """Refuse two live rows of one manifest for one location; `places` are the positions of the rows in the file."""
-    live = np.flatnonzero(np.isin(rows["status"].to_numpy(), LIVE))
+    live = np.flatnonzero(np.isin(rows["status"].to_numpy(), LIVE_STATUSES))
     found = rows["location"].take(pa.array(live)) if len(live) < rows.num_rows else rows["location"]
     if pc.count_distinct(found).as_py() == len(live):
         return
-    at = live if places is None else places[live]
+    at = live if row_positions is None else row_positions[live]
     encoded = found.combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     again = np.setdiff1d(np.arange(len(live)), np.unique(codes, return_index=True)[1])[0]
@@ -98,9 +98,9 @@ def refuse_twice(path: str, rows: pa.Table, places: Any = None) -> None:
     raise CorruptFile(path, "one live row for each location", f"row {at[first]} and row {at[again]} for {where}")
 
 
-def refuse_twice_live(entries: EntryTable, manifests: Sequence[Manifest]) -> None:
+def refuse_files_tracked_twice(entries: EntryTable, manifests: Sequence[Manifest]) -> None:
     """Refuse a data file that two live rows track: its rows would be read twice, or with one of two vectors."""
-    live = np.isin(entries.numpy("status"), LIVE)
+    live = np.isin(entries.numpy("status"), LIVE_STATUSES)
     paths = entries["file_path"] if live.all() else entries["file_path"].filter(pa.array(live))
     if pc.count_distinct(paths).as_py() == len(paths):
         return
@@ -119,12 +119,12 @@ def refuse_twice_live(entries: EntryTable, manifests: Sequence[Manifest]) -> Non
 
 def refuse_column_files(table: IdTable) -> None:
     """Refuse rows with column files: parts of their columns lie elsewhere, and nothing here reads them there."""
-    for own, ids in table.layout.lists.items():
-        if ids & COLUMN_FILES:
-            _refuse_any_list(table, table.read([own])[own])
+    for own, ids in table.layout.struct_lists.items():
+        if ids & COLUMN_FILE_FIELD_IDS:
+            _refuse_non_empty_list(table, table.read([own])[own])
 
 
-def _refuse_any_list(table: IdTable, lists: pa.Array) -> None:
+def _refuse_non_empty_list(table: IdTable, lists: pa.Array) -> None:
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     if lengths.any():
         row = int(np.flatnonzero(lengths)[0])
@@ -134,15 +134,15 @@ def _refuse_any_list(table: IdTable, lists: pa.Array) -> None:
         )
 
 
-def resolved(location: str, paths: Any, path: str) -> pa.Array:
+def resolve_manifest_paths(location: str, paths: Any, path: str) -> pa.Array:
     """The absolute form of the paths in a manifest; one that leads out of the table names its row."""
     try:
-        return resolve_all(location, paths)
+        return resolve_path_all(location, paths)
     except TableError as e:
         for row, one in enumerate(paths.to_pylist()):
             try:
                 if one is not None:
-                    resolve(location, one)
+                    resolve_path(location, one)
             except TableError:
                 raise CorruptFile(path, "paths inside the table", f"row {row} with {one!r}") from e
         raise

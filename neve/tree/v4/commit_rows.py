@@ -13,23 +13,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from neve.io.paths import canonical_all, relativise_all, with_scheme_all
+from neve.io.paths import canonical_path_all, relativise_path_all, with_scheme_all
 from neve.model.partition import Specs
-from neve.model.values import whole
-from neve.tree.entries import LIVE, EntryTable, Status
+from neve.model.values import combine_chunks
+from neve.tree.entries import LIVE_STATUSES, EntryTable, Status
 from neve.tree.v4 import statistics
 from neve.tree.v4.fields import FORMAT_VERSION
-from neve.tree.v4.rows import put, typed_rows
+from neve.tree.v4.rows import make_rows, set_where
 
 VECTOR_COLUMNS = ("vector_location", "vector_offset", "vector_size", "vector_cardinality", "vector_key")
 
 
-def stored(location: str, paths: Any) -> pa.Array:
+def stored_paths(location: str, paths: Any) -> pa.Array:
     """Paths as the tree stores them: relative when they lie below the table, with a scheme when they do not."""
-    return relativise_all(location, with_scheme_all(location, paths))
+    return relativise_path_all(location, with_scheme_all(location, paths))
 
 
-def rows_of(files: EntryTable, specs: Specs, location: str) -> pa.Table:
+def rows_from_entries(files: EntryTable, specs: Specs, location: str) -> pa.Table:
     """Data files as rows, with the status and numbers they have."""
     columns: dict[str, Any] = {u.column: files[u.column] for u in specs.union}
     columns |= statistics.from_maps(files, specs.schemas[0])
@@ -40,16 +40,16 @@ def rows_of(files: EntryTable, specs: Specs, location: str) -> pa.Table:
         "status": files["status"],
         "content_type": files["content"],
         "format_version": FORMAT_VERSION,
-        "location": stored(location, files["file_path"]),
+        "location": stored_paths(location, files["file_path"]),
         "file_format": files["file_format"].cast(pa.string()),
     }
-    return typed_rows(columns, len(files), specs)
+    return make_rows(columns, len(files), specs)
 
 
-def vectors_of(vectors: EntryTable, location: str) -> dict[str, Any]:
+def vector_column_values(vectors: EntryTable, location: str) -> dict[str, Any]:
     """Deletion vectors as columns of the rows of their data files."""
     return {
-        "vector_location": stored(location, vectors["file_path"]),
+        "vector_location": stored_paths(location, vectors["file_path"]),
         "vector_offset": vectors["content_offset"],
         "vector_size": vectors["content_size_in_bytes"],
         "vector_cardinality": vectors["record_count"],
@@ -57,24 +57,28 @@ def vectors_of(vectors: EntryTable, location: str) -> dict[str, Any]:
     }
 
 
-def born_with(rows: pa.Table, files: EntryTable, vectors: EntryTable, location: str, snapshot_id: int) -> pa.Table:
+def join_new_vectors(
+    rows: pa.Table, files: EntryTable, vectors: EntryTable, location: str, snapshot_id: int
+) -> pa.Table:
     """New rows together with the vectors that name their files: one row each, ADDED."""
     if not len(vectors):
         return rows
-    place = pc.index_in(canonical_all(files["file_path"]), value_set=canonical_all(vectors["referenced_data_file"]))
+    place = pc.index_in(
+        canonical_path_all(files["file_path"]), value_set=canonical_path_all(vectors["referenced_data_file"])
+    )
     has = place.is_valid().to_numpy(zero_copy_only=False)
     own = vectors.take(place.drop_null())
-    return put(rows, has, dv_snapshot_id=snapshot_id, **vectors_of(own, location))
+    return set_where(rows, has, dv_snapshot_id=snapshot_id, **vector_column_values(own, location))
 
 
-def as_existing(rows: pa.Table, hidden: np.ndarray[Any, Any]) -> pa.Table:
+def live_rows_as_existing(rows: pa.Table, hidden: np.ndarray[Any, Any]) -> pa.Table:
     """The live rows of a leaf as a new one carries them."""
-    live = np.isin(rows["status"].to_numpy(), LIVE)
+    live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
     live[hidden] = False
-    return put(rows.filter(pa.array(live)), np.ones(int(live.sum()), bool), status=int(Status.EXISTING))
+    return set_where(rows.filter(pa.array(live)), np.ones(int(live.sum()), bool), status=int(Status.EXISTING))
 
 
-def changed(
+def apply_row_changes(
     rows: pa.Table,
     snapshot_id: int,
     *,
@@ -92,8 +96,8 @@ def changed(
     status[replaced[order]] = Status.REPLACED
     status[is_second] = Status.MODIFIED
     found = rows.take(pa.array(order))
-    found = put(found, np.ones(len(order), bool), status=status)
-    found = put(found, (deleted | replaced)[order] & ~is_second, snapshot_id=snapshot_id)
-    has = pc.is_valid(whole(vectors["vector_location"]))
+    found = set_where(found, np.ones(len(order), bool), status=status)
+    found = set_where(found, (deleted | replaced)[order] & ~is_second, snapshot_id=snapshot_id)
+    has = pc.is_valid(combine_chunks(vectors["vector_location"]))
     ids = pc.if_else(has, pa.scalar(snapshot_id, pa.int64()), pa.scalar(None, pa.int64()))
-    return put(found, is_second, dv_snapshot_id=ids, **vectors)
+    return set_where(found, is_second, dv_snapshot_id=ids, **vectors)

@@ -24,7 +24,7 @@ RANGES = 1_000_000_000
 
 Readers pass over ids they do not know. Fields are `RANGES + 10 * partition field id + end`.
 """
-COLUMN_FILES = frozenset({161, 162, 164, 165, 166})
+COLUMN_FILE_FIELD_IDS = frozenset({161, 162, 164, 165, 166})
 """Fields of a column file; the list that holds them has no settled id."""
 
 
@@ -49,13 +49,13 @@ class TrackedField:
     required: bool = False
 
 
-def _list_of(element_id: int, kind: pa.DataType) -> pa.DataType:
+def _list_type(element_id: int, kind: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", kind, False, {b"PARQUET:field_id": str(element_id).encode()}))
 
 
 _INT, _LONG, _TEXT, _BYTES = pa.int32(), pa.int64(), pa.string(), pa.binary()
 
-FIXED: tuple[TrackedField, ...] = (
+FIXED_FIELDS: tuple[TrackedField, ...] = (
     TrackedField("status", (TRACKING, 0), "status", _INT, True),
     TrackedField("snapshot_id", (TRACKING, 1), "snapshot_id", _LONG),
     TrackedField("sequence_number", (TRACKING, 3), "sequence_number", _LONG),
@@ -90,11 +90,11 @@ FIXED: tuple[TrackedField, ...] = (
     TrackedField("hidden_count", (MANIFEST_INFO, 523), "dv_cardinality", _LONG),
     TrackedField("vectors", (RANGES, RANGES + 1), "vectors", _LONG),
     TrackedField("key_metadata", (131,), "key_metadata", _BYTES),
-    TrackedField("split_offsets", (132,), "split_offsets", _list_of(133, _LONG)),
-    TrackedField("equality_ids", (135,), "equality_ids", _list_of(136, _INT)),
+    TrackedField("split_offsets", (132,), "split_offsets", _list_type(133, _LONG)),
+    TrackedField("equality_ids", (135,), "equality_ids", _list_type(136, _INT)),
 )
 
-STRUCTS = {
+STRUCT_NAMES = {
     TRACKING: "tracking",
     PARTITION: "partition",
     STATISTICS: "content_stats",
@@ -105,12 +105,12 @@ STRUCTS = {
 
 ONLY_IN_ROOT = frozenset(
     f.column
-    for f in FIXED
+    for f in FIXED_FIELDS
     if f.ids[0] in (MANIFEST_INFO, RANGES) or f.column in ("deleted_positions", "replaced_positions")
 )
 """Columns that only rows of manifests have, so that leaves leave them out."""
 
 
-def is_tracked(ids: object) -> bool:
+def is_tracked_schema(ids: object) -> bool:
     """Whether the ids of the top-level columns are those of tracked-file rows rather than of older entries."""
     return isinstance(ids, set | frozenset) and {134, TRACKING} <= ids

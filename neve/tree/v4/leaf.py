@@ -15,16 +15,16 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile
-from neve.io.files import naming, read_all
-from neve.io.mumbling import decode
-from neve.io.parquet_by_field_id import IdTable, open_by_id
-from neve.io.storage_paths import check_is_file, local_target
+from neve.io.files import read_file, translate_storage_errors
+from neve.io.mumbling import decode_positions
+from neve.io.parquet_by_field_id import IdTable, open_id_table
+from neve.io.storage_paths import check_is_file, local_file_path
 from neve.model.partition import Specs
-from neve.tree.entries import DETAIL, LIVE, Content, EntryTable, Leaf, Manifest, Status, distinct_specs
+from neve.tree.entries import DETAIL, LIVE_STATUSES, Content, EntryTable, Leaf, Manifest, Status, distinct_spec_ids
 from neve.tree.v4 import statistics
-from neve.tree.v4.checks import check_leaf, refuse_column_files, refuse_twice, resolved
+from neve.tree.v4.checks import check_leaf, refuse_column_files, refuse_repeated_rows, resolve_manifest_paths
 from neve.tree.v4.fields import ContentType
-from neve.tree.v4.rows import put, read_rows
+from neve.tree.v4.rows import read_rows, set_where
 
 _TRACKING = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "first_row_id")
 _FILE = ("content_type", "format_version", "location", "file_format", "record_count", "file_size_in_bytes", "spec_id")
@@ -32,26 +32,32 @@ _VECTOR = ("dv_snapshot_id", "vector_location", "vector_offset", "vector_size", 
 _DATA_VIEW = (*_TRACKING, *_FILE, "sort_order_id")
 _DELETES_VIEW = (*_TRACKING, *_FILE, "sort_order_id", "equality_ids", *_VECTOR)
 _ROWS = (*_DELETES_VIEW, "key_metadata", "split_offsets")
-MAPS = {"value_counts": 4, "null_value_counts": 5, "nan_value_counts": 6, "lower_bounds": 1, "upper_bounds": 2}
+METRIC_BY_DETAIL = {
+    "value_counts": 4,
+    "null_value_counts": 5,
+    "nan_value_counts": 6,
+    "lower_bounds": 1,
+    "upper_bounds": 2,
+}
 
 
 def open_leaf(io: FileIO, manifest: Manifest) -> IdTable:
     """The file of a leaf, once it is as long as the root says; on a disk of ours only what is asked for is read."""
-    local = local_target(io, manifest.file)
+    local = local_file_path(io, manifest.file)
     if local is None:
-        data: Any = read_all(io, manifest.file)
+        data: Any = read_file(io, manifest.file)
         size = len(data)
     else:
-        with naming(manifest.file, "read"):
+        with translate_storage_errors(manifest.file, "read"):
             check_is_file(local, manifest.file)
             data = pa.OSFile(local)
             size = data.size()
     if size < manifest.length:
         raise CorruptFile(manifest.file, f"{manifest.length} bytes, as the root says", f"{size}")
-    return open_by_id(data, manifest.file)
+    return open_id_table(data, manifest.file)
 
 
-def read_view(
+def read_leaf_entries(
     io: FileIO,
     manifest: Manifest,
     specs: Specs,
@@ -73,79 +79,86 @@ def read_view(
     else:
         table = open_leaf(io, manifest)
         refuse_column_files(table)
-        names = (*(_DELETES_VIEW if manifest.is_deletes else _DATA_VIEW), *_plain(early))
+        names = (*(_DELETES_VIEW if manifest.is_deletes else _DATA_VIEW), *_columns_without_metrics(early))
         rows = read_rows(table, specs, names, metrics=_metrics(early), columns=columns)
         check_leaf(rows, manifest.file, as_is=as_is)
     places = np.arange(rows.num_rows, dtype=np.int32)
-    rows = with_row_ids(inherited(of_known_specs(rows, specs, manifest.file), manifest), manifest)
-    rows, places = _shown(rows, places, leaf, manifest.file)
+    rows = with_row_ids(fill_inherited(fill_spec_ids(rows, specs, manifest.file), manifest), manifest)
+    rows, places = _visible_rows(rows, places, leaf, manifest.file)
     if not as_is and not repeats_allowed:
-        refuse_twice(manifest.file, rows, places)
-    entries = _entries(rows, places, manifest, specs, ordinal, list(early))
+        refuse_repeated_rows(manifest.file, rows, places)
+    entries = _entries_of_view(rows, places, manifest, specs, ordinal, list(early))
     entries = entries.live() if live_only else entries
     if table is None or where is None or not asked:
         return entries
-    return _detailed(entries, table, specs, asked, np.asarray(where(entries), bool), columns)
+    return _with_details_where(entries, table, specs, asked, np.asarray(where(entries), bool), columns)
 
 
-def _detailed(
-    entries: EntryTable, table: IdTable, specs: Specs, names: list[str], chosen: Any, columns: Collection[int] | None
+def _with_details_where(
+    entries: EntryTable, table: IdTable, specs: Specs, names: list[str], mask: Any, columns: Collection[int] | None
 ) -> EntryTable:
     """The entries with the details of those chosen, and null for the others."""
-    if not chosen.any():
+    if not mask.any():
         return entries.with_columns(**dict.fromkeys(names))
-    own = entries.filter(pa.array(chosen))
-    found = _details(table, specs, own.numpy("row"), own.numpy("content"), names, columns)
-    return entries.with_columns(**{name: _spread(found.column(name).combine_chunks(), chosen) for name in names})
+    own = entries.filter(pa.array(mask))
+    found = _read_table_details(table, specs, own.numpy("row"), own.numpy("content"), names, columns)
+    return entries.with_columns(
+        **{name: _spread_over_rows(found.column(name).combine_chunks(), mask) for name in names}
+    )
 
 
-def _spread(values: pa.Array, chosen: np.ndarray[Any, Any]) -> pa.Array:
+def _spread_over_rows(values: pa.Array, mask: np.ndarray[Any, Any]) -> pa.Array:
     """One value for each chosen row and null for the others; the items of lists stay where they are."""
     if not pa.types.is_list(values.type):
-        return values.take(pa.array(np.cumsum(chosen) - 1, mask=~chosen))
-    lengths, absent = np.zeros(len(chosen) + 1, np.int32), ~chosen
-    lengths[1:][chosen] = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
-    absent[chosen] = values.is_null().to_numpy(zero_copy_only=False)
+        return values.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
+    lengths, absent = np.zeros(len(mask) + 1, np.int32), ~mask
+    lengths[1:][mask] = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    absent[mask] = values.is_null().to_numpy(zero_copy_only=False)
     offsets = pa.array(np.cumsum(lengths, dtype=np.int32))
     return pa.ListArray.from_arrays(offsets, pc.list_flatten(values), type=values.type, mask=pa.array(absent))
 
 
 def _metrics(detail: Collection[str]) -> list[int]:
-    return [MAPS[name] for name in detail if name in MAPS]
+    return [METRIC_BY_DETAIL[name] for name in detail if name in METRIC_BY_DETAIL]
 
 
-def details(
-    io: FileIO, manifest: Manifest, specs: Specs, wanted: Any, contents: Any, names: Collection[str]
+def read_leaf_details(
+    io: FileIO, manifest: Manifest, specs: Specs, row_positions: Any, contents: Any, names: Collection[str]
 ) -> pa.Table:
     """Detail columns of some rows of a leaf, in the order given; the content of an entry tells which side it shows."""
     leaf = leaf_of(manifest)
     if leaf.rows is not None:
-        return _as_details(leaf.rows.take(pa.array(wanted, pa.int64())), specs, contents, names)
-    return _details(open_leaf(io, manifest), specs, wanted, contents, names, None)
+        return _details_from_rows(leaf.rows.take(pa.array(row_positions, pa.int64())), specs, contents, names)
+    return _read_table_details(open_leaf(io, manifest), specs, row_positions, contents, names, None)
 
 
-def _details(
-    table: IdTable, specs: Specs, wanted: Any, contents: Any, names: Collection[str], columns: Collection[int] | None
+def _read_table_details(
+    table: IdTable,
+    specs: Specs,
+    row_positions: Any,
+    contents: Any,
+    names: Collection[str],
+    columns: Collection[int] | None,
 ) -> pa.Table:
     rows = read_rows(
         table,
         specs,
-        (*_plain(names), "vector_key"),
+        (*_columns_without_metrics(names), "vector_key"),
         metrics=_metrics(names),
         partitions=False,
-        rows=wanted,
+        rows=row_positions,
         columns=columns,
     )
-    return _as_details(rows, specs, contents, names)
+    return _details_from_rows(rows, specs, contents, names)
 
 
-def _as_details(rows: pa.Table, specs: Specs, contents: Any, names: Collection[str]) -> pa.Table:
+def _details_from_rows(rows: pa.Table, specs: Specs, contents: Any, names: Collection[str]) -> pa.Table:
     of_vectors = np.asarray(contents) == Content.POSITION_DELETES
     found = _detail_columns(rows, specs, names, of_vectors)
     return pa.table([found[n] for n in names], schema=pa.schema([DETAIL.field(n) for n in names]))
 
 
-def whole_rows(io: FileIO, manifest: Manifest, specs: Specs) -> pa.Table:
+def read_complete_rows(io: FileIO, manifest: Manifest, specs: Specs) -> pa.Table:
     """All that a leaf says of its rows, with what they inherit filled in, as a writer carries them."""
     leaf = leaf_of(manifest)
     if leaf.rows is not None:
@@ -154,13 +167,13 @@ def whole_rows(io: FileIO, manifest: Manifest, specs: Specs) -> pa.Table:
     refuse_column_files(table)
     rows = read_rows(table, specs, _ROWS, metrics=tuple(statistics.METRICS))
     check_leaf(rows, manifest.file)
-    return with_row_ids(inherited(of_known_specs(rows, specs, manifest.file), manifest), manifest)
+    return with_row_ids(fill_inherited(fill_spec_ids(rows, specs, manifest.file), manifest), manifest)
 
 
 def hidden_rows(manifest: Manifest) -> np.ndarray[Any, Any]:
     """The positions of rows that the root says are not live."""
     leaf = leaf_of(manifest)
-    return np.zeros(0, np.int64) if leaf.hidden is None else decode(leaf.hidden, manifest.file)
+    return np.zeros(0, np.int64) if leaf.hidden_bitmap is None else decode_positions(leaf.hidden_bitmap, manifest.file)
 
 
 def leaf_of(manifest: Manifest) -> Leaf:
@@ -168,45 +181,45 @@ def leaf_of(manifest: Manifest) -> Leaf:
     return Leaf(manifest.path) if manifest.leaf is None else manifest.leaf
 
 
-def _plain(detail: Collection[str]) -> tuple[str, ...]:
+def _columns_without_metrics(detail: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in ("key_metadata", "split_offsets") if name in detail)
 
 
-def of_known_specs(rows: pa.Table, specs: Specs, path: str) -> pa.Table:
+def fill_spec_ids(rows: pa.Table, specs: Specs, path: str) -> pa.Table:
     """The rows with a spec each: a row that names none is of the unpartitioned spec. Tuples keep their own fields."""
     if rows["spec_id"].null_count:
         plain = [s for s in sorted(specs.by_id) if specs.is_unpartitioned(s)]
         if not plain:
             row = int(np.flatnonzero(rows["spec_id"].is_null().to_numpy())[0])
             raise CorruptFile(path, "a spec_id in every row, as the table has no unpartitioned spec", f"none in {row}")
-        rows = put(rows, rows["spec_id"].is_null().to_numpy(), spec_id=plain[0])
-    known = distinct_specs(rows["spec_id"])
-    specs.require(known, f"manifest {path}")
+        rows = set_where(rows, rows["spec_id"].is_null().to_numpy(), spec_id=plain[0])
+    known = distinct_spec_ids(rows["spec_id"])
+    specs.refuse_unknown_specs(known, f"manifest {path}")
     for u in specs.union:
         if u.column in rows.schema.names and rows[u.column].null_count < rows.num_rows and {*known} - {*u.spec_ids}:
             foreign = ~np.isin(rows["spec_id"].to_numpy(), list(u.spec_ids))
             if rows[u.column].is_valid().to_numpy()[foreign].any():
-                rows = put(rows, foreign, **{u.column: None})
+                rows = set_where(rows, foreign, **{u.column: None})
     return rows
 
 
-def inherited(rows: pa.Table, manifest: Manifest) -> pa.Table:
+def fill_inherited(rows: pa.Table, manifest: Manifest) -> pa.Table:
     """The rows with what the row of their leaf gives them: snapshot id and numbers of new rows."""
     for name in ("sequence_number", "file_sequence_number"):
         values = rows[name]
         if values.null_count and manifest.sequence_number >= 0:
             is_new = pa.array(rows["status"].to_numpy() == Status.ADDED)
             number = pa.scalar(manifest.sequence_number, pa.int64())
-            rows = _set(rows, name, pc.if_else(pc.and_(values.is_null(), is_new), number, values))
+            rows = _set_column(rows, name, pc.if_else(pc.and_(values.is_null(), is_new), number, values))
     if rows["snapshot_id"].null_count and manifest.added_snapshot_id is not None:
-        rows = _set(rows, "snapshot_id", pc.fill_null(rows["snapshot_id"], manifest.added_snapshot_id))
+        rows = _set_column(rows, "snapshot_id", pc.fill_null(rows["snapshot_id"], manifest.added_snapshot_id))
     return rows
 
 
 def with_row_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
     """All rows of a leaf with the row ids that the row of the leaf gives them."""
     first = first_row_ids(rows, rows["first_row_id"], manifest)
-    return rows if first is None else _set(rows, "first_row_id", first)
+    return rows if first is None else _set_column(rows, "first_row_id", first)
 
 
 def first_row_ids(rows: pa.Table, stated: pa.ChunkedArray, manifest: Manifest) -> pa.Array | None:
@@ -227,78 +240,78 @@ def first_row_ids(rows: pa.Table, stated: pa.ChunkedArray, manifest: Manifest) -
     return pc.coalesce(stated.combine_chunks(), assigned) if stated.null_count < len(stated) else assigned
 
 
-def _set(rows: pa.Table, name: str, values: Any) -> pa.Table:
+def _set_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
     at = rows.schema.get_field_index(name)
     return rows.set_column(at, rows.schema.field(at), values)
 
 
-def _shown(rows: pa.Table, places: Any, leaf: Leaf, path: str) -> tuple[pa.Table, Any]:
+def _visible_rows(rows: pa.Table, positions: Any, leaf: Leaf, path: str) -> tuple[pa.Table, Any]:
     """The rows that a manifest shows: without those hidden by the root, or those that were hidden last."""
-    if leaf.hidden is None and not leaf.shows_removed:
-        return rows, places
+    if leaf.hidden_bitmap is None and not leaf.shows_removed:
+        return rows, positions
     if leaf.shows_removed:
-        deleted, replaced = (_positions(b, rows.num_rows, path) for b in leaf.removed)
+        deleted, replaced = (_decode_row_positions(b, rows.num_rows, path) for b in leaf.removed_bitmaps)
         status = np.full(rows.num_rows, -1)
         status[deleted], status[replaced] = Status.DELETED, Status.REPLACED
         gone = status >= 0
-        shown = put(rows, gone, status=pa.array(status[gone], pa.int32()), snapshot_id=leaf.hidden_by)
-        return shown.filter(pa.array(gone)), places[gone]
-    keep = shown_rows(leaf, rows.num_rows, path)
-    return rows.filter(pa.array(keep)), places[keep]
+        shown = set_where(rows, gone, status=pa.array(status[gone], pa.int32()), snapshot_id=leaf.hidden_by)
+        return shown.filter(pa.array(gone)), positions[gone]
+    keep = visible_row_mask(leaf, rows.num_rows, path)
+    return rows.filter(pa.array(keep)), positions[keep]
 
 
-def shown_rows(leaf: Leaf, rows: int, path: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def visible_row_mask(leaf: Leaf, rows: int, path: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which rows of a leaf the root does not hide."""
     keep = np.ones(rows, bool)
-    if leaf.hidden is not None:
-        keep[_positions(leaf.hidden, rows, path)] = False
+    if leaf.hidden_bitmap is not None:
+        keep[_decode_row_positions(leaf.hidden_bitmap, rows, path)] = False
     return keep
 
 
-def _positions(bitmap: bytes | None, rows: int, path: str) -> np.ndarray[Any, Any]:
-    found = np.zeros(0, np.int64) if bitmap is None else decode(bitmap, path)
+def _decode_row_positions(bitmap: bytes | None, rows: int, path: str) -> np.ndarray[Any, Any]:
+    found = np.zeros(0, np.int64) if bitmap is None else decode_positions(bitmap, path)
     if len(found) and found[-1] >= rows:
         raise CorruptFile(path, f"a manifest vector over {rows} rows", f"position {found[-1]}")
     return found
 
 
-def _entries(
-    rows: pa.Table, places: Any, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
+def _entries_of_view(
+    rows: pa.Table, positions: Any, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
 ) -> EntryTable:
     content = rows["content_type"].to_numpy()
     if not manifest.is_deletes:
         is_data = content == ContentType.DATA
         if not is_data.all():
-            rows, places = rows.filter(pa.array(is_data)), places[is_data]
-        return _files(rows, places, manifest, specs, ordinal, detail)
+            rows, positions = rows.filter(pa.array(is_data)), positions[is_data]
+        return _file_entries(rows, positions, manifest, specs, ordinal, detail)
     has_vector = rows["vector_location"].is_valid().to_numpy()
     is_equality = content == ContentType.EQUALITY_DELETES
     tables = [
-        build(rows.filter(pa.array(mask)), places[mask], manifest, specs, ordinal, detail)
-        for mask, build in ((is_equality, _files), (has_vector, _vectors))
+        build(rows.filter(pa.array(mask)), positions[mask], manifest, specs, ordinal, detail)
+        for mask, build in ((is_equality, _file_entries), (has_vector, _vector_entries))
         if mask.any()
     ]
     return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, detail)
 
 
-def _common(rows: pa.Table, places: Any, specs: Specs, ordinal: int) -> dict[str, Any]:
+def _common_columns(rows: pa.Table, positions: Any, specs: Specs, ordinal: int) -> dict[str, Any]:
     columns: dict[str, Any] = {u.column: rows[u.column] for u in specs.union}
     return columns | {
         "manifest": np.full(rows.num_rows, ordinal, np.int32),
-        "row": places,
+        "row": positions,
         "spec_id": rows["spec_id"],
     }
 
 
-def _files(
-    rows: pa.Table, places: Any, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
+def _file_entries(
+    rows: pa.Table, positions: Any, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
 ) -> EntryTable:
-    paths = resolved(leaf_of(manifest).location, rows["location"], manifest.file)
+    paths = resolve_manifest_paths(leaf_of(manifest).location, rows["location"], manifest.file)
     numbered = rows.append_column("manifest", pa.repeat(pa.scalar(ordinal, pa.int32()), rows.num_rows))
-    return files_of(numbered.append_column("row", pa.array(places, pa.int32())), paths, specs, detail)
+    return entries_from_file_rows(numbered.append_column("row", pa.array(positions, pa.int32())), paths, specs, detail)
 
 
-def files_of(rows: pa.Table, paths: pa.Array, specs: Specs, detail: list[str]) -> EntryTable:
+def entries_from_file_rows(rows: pa.Table, paths: pa.Array, specs: Specs, detail: list[str]) -> EntryTable:
     """Rows of files, numbered by manifest and row, as entries."""
     same = ("manifest", "row", "spec_id", "record_count", "file_size_in_bytes", "sort_order_id")
     columns: dict[str, Any] = {name: rows[name] for name in (*_TRACKING, *same, *(u.column for u in specs.union))}
@@ -309,13 +322,13 @@ def files_of(rows: pa.Table, paths: pa.Array, specs: Specs, detail: list[str]) -
     return EntryTable.from_columns(columns, specs, rows.num_rows, detail)
 
 
-def _vectors(
-    rows: pa.Table, places: Any, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
+def _vector_entries(
+    rows: pa.Table, positions: Any, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
 ) -> EntryTable:
     """The vectors of data files as delete files of their own, numbered by the snapshot that last changed each."""
     leaf = leaf_of(manifest)
-    own = _common(rows, places, specs, ordinal)
-    live = np.isin(rows["status"].to_numpy(), LIVE)
+    own = _common_columns(rows, positions, specs, ordinal)
+    live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
     changed = rows["dv_snapshot_id"]
     is_new = live & pc.fill_null(pc.equal(changed, manifest.added_snapshot_id), False).to_numpy()
     numbers = pc.coalesce(_numbers(changed, leaf), rows["sequence_number"])
@@ -325,11 +338,11 @@ def _vectors(
         "sequence_number": numbers,
         "file_sequence_number": numbers,
         "content": int(Content.POSITION_DELETES),
-        "file_path": resolved(leaf.location, rows["vector_location"], manifest.file),
+        "file_path": resolve_manifest_paths(leaf.location, rows["vector_location"], manifest.file),
         "file_format": "PUFFIN",
         "record_count": rows["vector_cardinality"],
         "file_size_in_bytes": rows["vector_size"],  # of the file itself nothing is known
-        "referenced_data_file": resolved(leaf.location, rows["location"], manifest.file),
+        "referenced_data_file": resolve_manifest_paths(leaf.location, rows["location"], manifest.file),
         "content_offset": rows["vector_offset"],
         "content_size_in_bytes": rows["vector_size"],
     }

@@ -11,25 +11,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
-from neve.io.files import write_new
+from neve.io.files import write_new_file
 from neve.io.paths import with_scheme_all
 from neve.model.partition import Specs
-from neve.model.values import decode_exact
-from neve.tree.entries import LIVE, MIXED_SPECS, Leaf, Manifest, Status
+from neve.model.values import decode_values_exactly
+from neve.tree.entries import LIVE_STATUSES, MIXED_SPECS, Leaf, Manifest, Status
 from neve.tree.v4 import statistics
-from neve.tree.v4.commit_rows import as_existing, stored
+from neve.tree.v4.commit_rows import live_rows_as_existing, stored_paths
 from neve.tree.v4.fields import FORMAT_VERSION, LEGACY_VERSION, ContentType
-from neve.tree.v4.rows import concat, encode_rows, put, range_column, typed_rows
+from neve.tree.v4.rows import concat_rows, encode_rows, make_rows, range_column, set_where
 from neve.tree.write import UNASSIGNED, ManifestContext
 
 _NO_HIDDEN = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class NewLeafRow:
     """The row of a leaf in the root it is to be in."""
 
-    whole: pa.Table
+    rows_with_statistics: pa.Table
 
 
 def write_leaves(io: FileIO, rows: pa.Table, context: ManifestContext) -> list[Manifest]:
@@ -40,17 +40,17 @@ def write_leaves(io: FileIO, rows: pa.Table, context: ManifestContext) -> list[M
 
 
 def _write_group(io: FileIO, rows: pa.Table, context: ManifestContext) -> Iterator[Manifest]:
-    data = _encoded(rows, context)
+    data = _encode_leaf(rows, context)
     pieces = min(rows.num_rows, -(-len(data) // max(context.target_bytes, 1)))
     if pieces <= 1 or len(data) < context.target_bytes * 5 // 4:
-        yield _publish(io, data, rows, context)
+        yield _store_leaf(io, data, rows, context)
         return
-    for places in _split(rows, pieces):
+    for places in _split_rows(rows, pieces):
         piece = rows.take(pa.array(places))
-        yield _publish(io, _encoded(piece, context), piece, context)
+        yield _store_leaf(io, _encode_leaf(piece, context), piece, context)
 
 
-def _split(rows: pa.Table, pieces: int) -> Iterator[np.ndarray[Any, Any]]:
+def _split_rows(rows: pa.Table, pieces: int) -> Iterator[np.ndarray[Any, Any]]:
     """Row numbers in pieces of about the same size; the two states of a changed row stay together."""
     second = rows["status"].to_numpy() == Status.MODIFIED
     for part in np.array_split(np.flatnonzero(~second), pieces):
@@ -60,7 +60,7 @@ def _split(rows: pa.Table, pieces: int) -> Iterator[np.ndarray[Any, Any]]:
             yield kept
 
 
-def _encoded(rows: pa.Table, context: ManifestContext) -> bytes:
+def _encode_leaf(rows: pa.Table, context: ManifestContext) -> bytes:
     schema = context.specs.schemas[0]
     pairs = {
         "format-version": str(FORMAT_VERSION),
@@ -68,21 +68,21 @@ def _encoded(rows: pa.Table, context: ManifestContext) -> bytes:
         "schema-id": str(schema.schema_id),
         "content": "data",
     }
-    return encode_rows(rows, context.specs, is_root=False, pairs=pairs)
+    return encode_rows(rows, context.specs, is_root=False, key_value_metadata=pairs)
 
 
-def _publish(io: FileIO, data: bytes, rows: pa.Table, context: ManifestContext) -> Manifest:
+def _store_leaf(io: FileIO, data: bytes, rows: pa.Table, context: ManifestContext) -> Manifest:
     path = context.leaf_path()
-    write_new(io, path, data)
-    return describe(path, len(data), rows, context)
+    write_new_file(io, path, data)
+    return build_leaf_manifest(path, len(data), rows, context)
 
 
-def describe(path: str, length: int, rows: pa.Table, context: ManifestContext) -> Manifest:
+def build_leaf_manifest(path: str, length: int, rows: pa.Table, context: ManifestContext) -> Manifest:
     """A leaf as the root lists it."""
     status, counts = rows["status"].to_numpy(), rows["record_count"].to_numpy()
     files = np.bincount(status, minlength=5)
     sums = np.bincount(status, weights=counts, minlength=5).astype(np.int64)
-    live = np.isin(status, LIVE)
+    live = np.isin(status, LIVE_STATUSES)
     oldest = pc.min(rows["sequence_number"].filter(pa.array(live))).as_py()
     waiting = live & rows["first_row_id"].is_null().to_numpy()
     spec_ids = pc.unique(rows["spec_id"]).to_pylist()
@@ -99,19 +99,19 @@ def describe(path: str, length: int, rows: pa.Table, context: ManifestContext) -
         "replaced_rows": int(sums[Status.REPLACED]),
     }
     vectors = rows.num_rows - rows["vector_location"].null_count
-    listed = typed_rows(
+    listed = make_rows(
         {
             **named,
             "content_type": int(ContentType.DATA_MANIFEST),
             "format_version": FORMAT_VERSION,
-            "location": stored(context.metadata.location, pa.array([path])),
+            "location": stored_paths(context.metadata.location, pa.array([path])),
             "file_format": "PARQUET",
             "record_count": rows.num_rows,
             "file_size_in_bytes": length,
             "spec_id": None if spec_id == MIXED_SPECS else spec_id,
             "vectors": vectors,
-            **_ranges(rows, context.specs, spec_ids),
-            **_aggregated(rows, context.specs),
+            **_partition_ranges(rows, context.specs, spec_ids),
+            **_aggregate_statistics(rows, context.specs),
         },
         1,
         context.specs,
@@ -120,8 +120,8 @@ def describe(path: str, length: int, rows: pa.Table, context: ManifestContext) -
         path,
         location=context.metadata.location,
         vectors=vectors,
-        waiting_rows=int(counts[waiting].sum()),
-        place=(Listed(listed), 0),
+        rows_without_ids=int(counts[waiting].sum()),
+        root_row=(NewLeafRow(listed), 0),
     )
     return Manifest(
         path=path,
@@ -136,15 +136,15 @@ def describe(path: str, length: int, rows: pa.Table, context: ManifestContext) -
     )
 
 
-def _aggregated(rows: pa.Table, specs: Specs) -> dict[str, pa.Array]:
+def _aggregate_statistics(rows: pa.Table, specs: Specs) -> dict[str, pa.Array]:
     """Deleted rows count too: who looks for what a snapshot removed prunes leaves like everyone else."""
     rows = rows.filter(pc.not_equal(rows["status"], int(Status.REPLACED)))  # its new state says the same
     columns = {name: rows[name].combine_chunks() for name in rows.schema.names if name.startswith("s") and "." in name}
-    found = statistics.shortened(statistics.aggregated(columns, specs.schemas[0]))
+    found = statistics.shorten_bounds(statistics.aggregate_metrics(columns, specs.schemas[0]))
     return {name: pa.repeat(value.cast(columns[name].type), 1) for name, value in found.items()}
 
 
-def _ranges(rows: pa.Table, specs: Specs, spec_ids: Sequence[int]) -> dict[str, pa.Array]:
+def _partition_ranges(rows: pa.Table, specs: Specs, spec_ids: Sequence[int]) -> dict[str, pa.Array]:
     """The range of each partition field over the rows of one spec: what prunes leaves by bucket."""
     if len(spec_ids) != 1:
         return {}
@@ -178,8 +178,8 @@ def encode_root(
 ) -> bytes:
     """The root of a snapshot; leaves and rows of this commit take the snapshot's sequence number."""
     leaves = [m for m in manifests if not m.is_inline and not m.is_view]
-    tables = [_listed(leaves, specs, location, snapshot_id, sequence_number)] if leaves else []
-    tables += [_inline(m, sequence_number) for m in manifests if m.is_inline and not m.is_view]
+    tables = [_leaf_rows(leaves, specs, location, snapshot_id, sequence_number)] if leaves else []
+    tables += [_inline_rows(m, sequence_number) for m in manifests if m.is_inline and not m.is_view]
     pairs = {
         "format-version": str(FORMAT_VERSION),
         "snapshot-id": str(snapshot_id),
@@ -187,24 +187,24 @@ def encode_root(
         "sequence-number": str(sequence_number),
         "first-row-id": str(first_row_id or 0),
     }
-    rows = concat(tables) if tables else typed_rows({}, 0, specs)
-    return encode_rows(rows, specs, is_root=True, pairs=pairs)
+    rows = concat_rows(tables) if tables else make_rows({}, 0, specs)
+    return encode_rows(rows, specs, is_root=True, key_value_metadata=pairs)
 
 
-def _inline(manifest: Manifest, sequence_number: int) -> pa.Table:
+def _inline_rows(manifest: Manifest, sequence_number: int) -> pa.Table:
     """The rows of files in the root: those of this commit as they are, older ones as existing."""
     rows: pa.Table = manifest.leaf.rows if manifest.leaf is not None else None
     if manifest.sequence_number != UNASSIGNED:
-        return as_existing(rows, _NO_HIDDEN)
+        return live_rows_as_existing(rows, _NO_HIDDEN)
     for name in ("sequence_number", "file_sequence_number"):
-        rows = put(rows, rows[name].is_null().to_numpy(), **{name: sequence_number})
+        rows = set_where(rows, rows[name].is_null().to_numpy(), **{name: sequence_number})
     return rows
 
 
-def _listed(
+def _leaf_rows(
     leaves: Sequence[Manifest], specs: Specs, location: str, snapshot_id: int, sequence_number: int
 ) -> pa.Table:
-    rows = _places(leaves, specs, location)
+    rows = _collect_leaf_rows(leaves, specs, location)
     numbers = [sequence_number if m.sequence_number == UNASSIGNED else m.sequence_number for m in leaves]
     oldest = [
         n if m.min_sequence_number == UNASSIGNED else m.min_sequence_number
@@ -225,38 +225,42 @@ def _listed(
         "first_row_id": [None if m.is_deletes else m.first_row_id for m in leaves],
         "min_sequence_number": oldest,
     }
-    if any(leaf.hidden is not None for leaf in hidden):
+    if any(leaf.hidden_bitmap is not None for leaf in hidden):
         columns |= {
             "dv_snapshot_id": [leaf.hidden_by for leaf in hidden],
-            "hidden": [leaf.hidden for leaf in hidden],
-            "hidden_count": [leaf.hidden_count if leaf.hidden is not None else None for leaf in hidden],
-            "deleted_positions": [leaf.removed[0] if c else None for leaf, c in zip(hidden, changed, strict=True)],
-            "replaced_positions": [leaf.removed[1] if c else None for leaf, c in zip(hidden, changed, strict=True)],
+            "hidden": [leaf.hidden_bitmap for leaf in hidden],
+            "hidden_count": [leaf.hidden_count if leaf.hidden_bitmap is not None else None for leaf in hidden],
+            "deleted_positions": [
+                leaf.removed_bitmaps[0] if c else None for leaf, c in zip(hidden, changed, strict=True)
+            ],
+            "replaced_positions": [
+                leaf.removed_bitmaps[1] if c else None for leaf, c in zip(hidden, changed, strict=True)
+            ],
         }
-    return put(rows, every, **columns)
+    return set_where(rows, every, **columns)
 
 
-def _places(leaves: Sequence[Manifest], specs: Specs, location: str) -> pa.Table:
+def _collect_leaf_rows(leaves: Sequence[Manifest], specs: Specs, location: str) -> pa.Table:
     """The row of each leaf: from the root it was read from, from its writing, or from an older list."""
     sources: dict[int, tuple[Any, list[int], list[int]]] = {}
     older: list[int] = []
     for at, manifest in enumerate(leaves):
-        place = manifest.leaf.place if manifest.leaf is not None else None
+        place = manifest.leaf.root_row if manifest.leaf is not None else None
         if place is None:
             older.append(at)
         else:
             source = sources.setdefault(id(place[0]), (place[0], [], []))
             source[1].append(place[1])
             source[2].append(at)
-    tables = [_under(s.whole, specs).take(pa.array(rows, pa.int64())) for s, rows, _ in sources.values()]
+    tables = [_add_missing_fields(s.whole, specs).take(pa.array(rows, pa.int64())) for s, rows, _ in sources.values()]
     order = [at for _, _, own in sources.values() for at in own]
     if older:
-        tables.append(_of_older([leaves[at] for at in older], specs, location))
+        tables.append(_rows_of_older_manifests([leaves[at] for at in older], specs, location))
         order += older
-    return concat(tables).take(pa.array(np.argsort(order)))
+    return concat_rows(tables).take(pa.array(np.argsort(order)))
 
 
-def _under(rows: pa.Table, specs: Specs) -> pa.Table:
+def _add_missing_fields(rows: pa.Table, specs: Specs) -> pa.Table:
     """Rows read under the specs of an earlier time; fields of specs added since are null."""
     lacking = [u for u in specs.union if u.column not in rows.schema.names]
     for u in lacking:
@@ -264,7 +268,7 @@ def _under(rows: pa.Table, specs: Specs) -> pa.Table:
     return rows
 
 
-def _of_older(leaves: Sequence[Manifest], specs: Specs, location: str) -> pa.Table:
+def _rows_of_older_manifests(leaves: Sequence[Manifest], specs: Specs, location: str) -> pa.Table:
     """The rows of manifests that older versions define; their partition summaries become ranges."""
     counts = ("added_files", "existing_files", "deleted_files", "added_rows", "existing_rows", "deleted_rows")
     columns: dict[str, Any] = {name: [getattr(m, name) or 0 for m in leaves] for name in counts}
@@ -281,18 +285,18 @@ def _of_older(leaves: Sequence[Manifest], specs: Specs, location: str) -> pa.Tab
         "spec_id": [m.spec_id for m in leaves],
         "key_metadata": [m.key_metadata for m in leaves],
     }
-    return typed_rows(columns | _summarised(leaves, specs), len(leaves), specs)
+    return make_rows(columns | _ranges_from_summaries(leaves, specs), len(leaves), specs)
 
 
-def _summarised(leaves: Sequence[Manifest], specs: Specs) -> dict[str, pa.Array]:
+def _ranges_from_summaries(leaves: Sequence[Manifest], specs: Specs) -> dict[str, pa.Array]:
     found: dict[str, pa.Array] = {}
     for u in specs.union:
-        own = [_summary(m, u.column, specs) for m in leaves]
+        own = [_summary_of_column(m, u.column, specs) for m in leaves]
         if pa.types.is_null(u.arrow_type) or not any(own):
             continue
         kind = u.field.field_type
         told = [pa.array([getattr(s, e) if s else None for s in own], pa.binary()) for e in _BOUNDS]
-        lower, upper = (decode_exact(bounds, kind) for bounds in told)
+        lower, upper = (decode_values_exactly(bounds, kind) for bounds in told)
         # a bound that is no value of its type must not look like one that was left out
         lost = [pc.and_(raw.is_valid(), typed.is_null()) for raw, typed in zip(told, (lower, upper), strict=True)]
         has_null = pa.array([s.contains_null if s else None for s in own], pa.bool_())
@@ -308,7 +312,7 @@ def _summarised(leaves: Sequence[Manifest], specs: Specs) -> dict[str, pa.Array]
 _BOUNDS = ("lower_bound", "upper_bound")
 
 
-def _summary(manifest: Manifest, column: str, specs: Specs) -> Any:
+def _summary_of_column(manifest: Manifest, column: str, specs: Specs) -> Any:
     columns = specs.columns(manifest.spec_id)
     summaries = manifest.partitions
     if summaries is None or len(summaries) != len(columns) or column not in columns:

@@ -16,8 +16,8 @@ import pytest
 from avro_by_hand import COMPRESS, SYNC, container, record, spell, text, varint
 
 from neve.errors import CorruptFile, LimitExceeded, NeveError, UnsupportedFeature
-from neve.io.avro import ALL, DEFAULT, Limits, Projection, decode, read_header
-from neve.io.avro.jit import PYTHON, Backend
+from neve.io.avro import ALL_FIELDS, DEFAULT_LIMITS, Limits, Projection, decode, read_header
+from neve.io.avro.jit import PYTHON_BACKEND, Backend
 
 PATH = "s3://lake/metadata/m0.avro"
 SKIP_ALL = Projection(frozenset())
@@ -56,7 +56,7 @@ def test_every_codec_is_read(codec: str) -> None:
     assert decode(sample(codec), PATH)[0].to_pylist() == ROWS
 
 
-def outcome(data: bytes, projection: Projection = ALL, backend: Backend | None = None) -> Any:
+def outcome(data: bytes, projection: Projection = ALL_FIELDS, backend: Backend | None = None) -> Any:
     """The rows, or what the error says."""
     try:
         return decode(data, PATH, projection, backend=backend)[0].to_pylist()
@@ -108,8 +108,8 @@ def test_a_flipped_bit_of_the_header_is_refused_or_harmless() -> None:
 def test_skipping_and_plain_python_refuse_the_same_flips() -> None:
     data = sample()
     for bad in flips(data, len(container(ENTRY)), len(data), 250, seed=11):
-        assert outcome(bad) == outcome(bad, backend=PYTHON)
-        assert outcome(bad, SKIP_ALL) == outcome(bad, SKIP_ALL, PYTHON)
+        assert outcome(bad) == outcome(bad, backend=PYTHON_BACKEND)
+        assert outcome(bad, SKIP_ALL) == outcome(bad, SKIP_ALL, PYTHON_BACKEND)
 
 
 def test_random_bytes_as_records_are_refused_or_read_in_the_same_way_by_both_backends() -> None:
@@ -122,8 +122,8 @@ def test_random_bytes_as_records_are_refused_or_read_in_the_same_way_by_both_bac
             nested,
             (dice.randint(1, 3), bytes(dice.choice([0, 0, 1, 2, 3, 4, 255]) for _ in range(dice.randint(3, 30)))),
         )
-        for projection in (ALL, Projection(frozenset({"b"})), Projection(None, frozenset({"a"}))):
-            assert outcome(data, projection) == outcome(data, projection, PYTHON)
+        for projection in (ALL_FIELDS, Projection(frozenset({"b"})), Projection(None, frozenset({"a"}))):
+            assert outcome(data, projection) == outcome(data, projection, PYTHON_BACKEND)
 
 
 LIST, NULLS = {"type": "array", "items": "long"}, {"type": "array", "items": "null"}
@@ -171,7 +171,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", sorted(WRONG))
-@pytest.mark.parametrize("backend", [None, PYTHON], ids=["compiled", "python"])
+@pytest.mark.parametrize("backend", [None, PYTHON_BACKEND], ids=["compiled", "python"])
 def test_a_wrong_value_is_refused_with_its_file_field_and_record(case: str, backend: Backend | None) -> None:
     schema, body, expected = WRONG[case]
     with pytest.raises(CorruptFile) as e:
@@ -192,7 +192,7 @@ def test_a_wrong_length_is_refused_in_a_field_nobody_asked_for(case: str, projec
 
 def test_an_error_says_which_record_of_which_block() -> None:
     with pytest.raises(CorruptFile, match=r"record 3, block 1, byte 1 uncompressed"):
-        decode(container(record(a="boolean"), (2, b"\0\1"), (3, b"\0\2\0")), PATH, backend=PYTHON)
+        decode(container(record(a="boolean"), (2, b"\0\1"), (3, b"\0\2\0")), PATH, backend=PYTHON_BACKEND)
 
 
 CONTAINERS: dict[str, tuple[bytes, type[NeveError], str]] = {
@@ -292,7 +292,7 @@ def test_a_file_that_inflates_beyond_the_budget_is_refused(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", ["deflate", "zstandard"])
 def test_a_decompression_bomb_is_refused_by_its_ratio_within_a_second_or_two(codec: str) -> None:
-    data = container(record(a="bytes"), (1, text(bytes(DEFAULT.ratio_floor_bytes + 1))), codec=codec)
+    data = container(record(a="bytes"), (1, text(bytes(DEFAULT_LIMITS.ratio_floor_bytes + 1))), codec=codec)
     began = time.process_time()
     with pytest.raises(LimitExceeded, match="uncompressed size"):
         decode(data, PATH)

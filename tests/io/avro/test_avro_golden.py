@@ -17,7 +17,7 @@ from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, MANIFEST_LIST_FILE_SCHEMA
 from pyiceberg.types import ListType, MapType, StructType
 
 from neve.errors import UnsupportedFeature
-from neve.io.avro import ALL, Projection, decode, encode
+from neve.io.avro import ALL_FIELDS, Projection, decode, encode
 
 FIXTURES = Path(__file__).resolve().parents[4] / "shared" / "fixtures"
 FEWEST = 50  # files that must be found where there are fixtures at all
@@ -142,7 +142,7 @@ def test_entries_are_carried_over_with_their_data_file_untouched() -> None:
 def test_a_planning_projection_gives_the_same_columns_as_reading_everything() -> None:
     wanted = frozenset({"status", "data_file.file_path", "data_file.partition", "data_file.record_count"})
     for path, data in metadata_files():
-        full, _ = decode(data, str(path), ALL)
+        full, _ = decode(data, str(path), ALL_FIELDS)
         if not is_manifest(full):
             continue
         some, _ = decode(data, str(path), Projection(wanted))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neve.io.avro import Projection, decode, encode
-from neve.io.avro.jit import PYTHON
+from neve.io.avro.jit import PYTHON_BACKEND
 
 INT, LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 MICROS = st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1), timezones=st.just(datetime.UTC))
@@ -202,8 +202,8 @@ def test_plain_python_does_the_same_as_compiled_code(file: Any) -> None:
     schema, rows = file
     data = by_fastavro(schema, rows)
     batch, _ = decode(data, "f")
-    assert decode(data, "f", backend=PYTHON)[0].equals(batch, check_metadata=True)
-    written = encode(batch, schema, {}, "null", block_bytes=100, backend=PYTHON)
+    assert decode(data, "f", backend=PYTHON_BACKEND)[0].equals(batch, check_metadata=True)
+    written = encode(batch, schema, {}, "null", block_bytes=100, backend=PYTHON_BACKEND)
     assert without_sync(written) == without_sync(encode(batch, schema, {}, "null", block_bytes=100))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from neve.errors import CorruptFile
 from neve.io.avro import Projection, decode, encode
-from neve.io.avro.jit import PYTHON, load_compiled
+from neve.io.avro.jit import PYTHON_BACKEND, load_compiled
 
 SCHEMA = {
     "type": "record",
@@ -47,7 +47,7 @@ def whole() -> tuple[bytes, pa.RecordBatch]:
     return data, decode(data, "t")[0]
 
 
-@pytest.mark.parametrize("backend", [PYTHON, load_compiled()], ids=["python", "compiled"])
+@pytest.mark.parametrize("backend", [PYTHON_BACKEND, load_compiled()], ids=["python", "compiled"])
 @pytest.mark.parametrize("step", [1, 2, 7, 499])
 @pytest.mark.parametrize("start", [0, 1, 250])
 def test_wanted_records_are_those_of_the_whole_file(whole, backend, step, start):

@@ -16,7 +16,7 @@ from avro_by_hand import record
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.io.avro import Projection, decode, encode
-from neve.io.avro.jit import LARGE, PATIENCE, PYTHON, Chooser
+from neve.io.avro.jit import LARGE_FILE_BYTES, PYTHON_BACKEND, WARM_UP_BYTES, BackendChooser
 
 ROOT = Path(__file__).resolve().parents[3]
 PAIR = {"type": "record", "name": "kv", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "long"}]}
@@ -211,13 +211,13 @@ Path("out.avro").write_bytes(encode(batch, header.schema, {}))
 
 
 def test_compiled_kernels_are_for_a_process_that_reads_much() -> None:
-    small = Chooser()
-    assert all(small.backend_for(PATIENCE // 16) is PYTHON for _ in range(16))
-    assert small.backend_for(1) is not PYTHON
+    small = BackendChooser()
+    assert all(small.backend_for(WARM_UP_BYTES // 16) is PYTHON_BACKEND for _ in range(16))
+    assert small.backend_for(1) is not PYTHON_BACKEND
     assert small.backend_for(1) is small.load_compiled()
 
 
 def test_compiled_kernels_are_for_a_large_file_at_once() -> None:
-    large = Chooser()
-    assert large.backend_for(LARGE) is PYTHON
-    assert large.backend_for(LARGE + 1) is not PYTHON
+    large = BackendChooser()
+    assert large.backend_for(LARGE_FILE_BYTES) is PYTHON_BACKEND
+    assert large.backend_for(LARGE_FILE_BYTES + 1) is not PYTHON_BACKEND

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from neve.io.deletion_vectors import PositionSet
 from neve.model.partition import Specs
 from neve.plan.scan import ScanPlan, ScanStats
-from neve.run.spark.read import read
+from neve.run.spark.read import read_dataframe
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import COUNTS, Content, EntryTable
 
@@ -147,7 +147,7 @@ def rows_of(
     spark: SparkSession, lake: TestLake, schema: Schema | None = None, columns: Sequence[str] = ()
 ) -> list[Row]:
     """The rows a scan gives, in an order of their own."""
-    found = read(spark, lake.plan(schema), lake.facts, columns)
+    found = read_dataframe(spark, lake.plan(schema), lake.facts, columns)
     return expected(*found.toArrow().to_pylist())
 
 

@@ -43,7 +43,7 @@ from pyspark.sql.functions import spark_partition_id
 
 from neve.model.partition import Specs
 from neve.run.read.metadata_columns import FILE, POSITION
-from neve.run.read.tasks import tasks_of
+from neve.run.read.tasks import build_task_table
 from neve.run.spark.arrow_scan import arrow_scan
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable
@@ -75,7 +75,7 @@ def tasks_for(facts: TableFacts, paths: Sequence[Path], file_format: str = "PARQ
     }
     files = EntryTable.from_columns(columns, facts.specs, len(paths))
     nothing = pa.table({"file": pa.array([], pa.int64()), "delete": pa.array([], pa.int64())})
-    return tasks_of(files, EntryTable.empty(facts.specs), nothing)
+    return build_task_table(files, EntryTable.empty(facts.specs), nothing)
 
 
 @pytest.mark.skipif(not FIXTURES.exists(), reason=f"no fixtures at {FIXTURES}: foreign tables are not read")

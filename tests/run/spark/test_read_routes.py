@@ -23,9 +23,9 @@ from run.spark.lake import Row, TestLake, expected, identity, rows_of
 from neve.errors import TableError
 from neve.run.read.scan import read_table
 from neve.run.spark import file_routing as footers
-from neve.run.spark.file_routing import route
-from neve.run.spark.read import read
-from neve.run.spark.session import options_around
+from neve.run.spark.file_routing import route_files
+from neve.run.spark.read import read_dataframe
+from neve.run.spark.session import temporary_options
 
 
 def column(field_id: int, name: str, kind: ice.IcebergType = LongType(), **more: Any) -> NestedField:  # noqa: B008
@@ -41,7 +41,7 @@ def numbered(start: int, count: int) -> list[Row]:
 
 
 def through_arrow(spark: SparkSession, lake: TestLake) -> list[int]:
-    return route(spark, lake.plan().files, lake.schemas[0].fields, lake.facts).arrow.tolist()
+    return route_files(spark, lake.plan().files, lake.schemas[0].fields, lake.facts).arrow.tolist()
 
 
 def test_files_spark_hides_by_their_name_are_read(spark: SparkSession, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_files_spark_hides_by_their_name_are_read(spark: SparkSession, tmp_path:
 def test_files_without_ids_are_read_by_name(
     spark: SparkSession, tmp_path: Path, mapped: bool, on_driver: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(footers, "_ON_DRIVER", on_driver)
+    monkeypatch.setattr(footers, "_MAX_FILES_ON_DRIVER", on_driver)
     lake = TestLake(tmp_path, (SCHEMA,), name_mapping=create_mapping_from_schema(SCHEMA) if mapped else None)
     lake.data(numbered(0, 2), ids=False, sequence_number=1)
     lake.data(numbered(10, 2), sequence_number=2)
@@ -69,7 +69,7 @@ def test_a_session_that_ignores_missing_ids_gets_no_nulls_for_them(spark: SparkS
     lake = TestLake(tmp_path, (SCHEMA,))
     lake.data(numbered(0, 2), sequence_number=1)
     lake.data(numbered(10, 2), ids=False, sequence_number=2)
-    with options_around(spark, {"spark.sql.parquet.fieldId.read.ignoreMissing": "true"}):
+    with temporary_options(spark, {"spark.sql.parquet.fieldId.read.ignoreMissing": "true"}):
         assert rows_of(spark, lake) == expected(*numbered(0, 2), *numbered(10, 2))
 
 
@@ -94,7 +94,7 @@ def test_a_column_added_with_a_default_has_it_in_older_files_only(
     lake.data([{"id": 3} | nothing])
     lake.data([{"id": 4, "s": "own"}], Schema(ID, fields[0]))
     assert through_arrow(spark, lake) == []
-    with options_around(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+    with temporary_options(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
         found = rows_of(spark, lake)
     assert found == expected(
         {"id": 1} | defaults, {"id": 2} | defaults, {"id": 3} | nothing, {"id": 4} | defaults | {"s": "own"}
@@ -135,7 +135,7 @@ def test_a_partition_column_missing_where_it_was_not_looked_for_stops_the_query(
     lake.data([{"id": 2}], Schema(ID), p1000="y")  # of the same commit as the file that was looked into
     with pytest.raises(PySparkException, match="Column 'name' is null in a data file whose partition has a value"):
         rows_of(spark, lake)
-    with options_around(spark, {"spark.neve.read.footers": "all"}):
+    with temporary_options(spark, {"spark.neve.read.footers": "all"}):
         assert rows_of(spark, lake) == expected({"id": 1, "name": "x"}, {"id": 2, "name": "y"})
 
 
@@ -166,7 +166,7 @@ def test_nanoseconds_and_times_are_read_though_spark_has_no_reader_for_them(
     lake.data([{"id": 1, "ns": 1_234_567_891, "t": dt.time(1, 2, 3, 4)}])
     assert through_arrow(spark, lake) == [0]
     assert rows_of(spark, lake) == [{"id": 1, "ns": dt.datetime(1970, 1, 1, 0, 0, 1, 234567), "t": dt.time(1, 2, 3, 4)}]
-    found = read(spark, lake.plan(Schema(ID)), lake.facts)
+    found = read_dataframe(spark, lake.plan(Schema(ID)), lake.facts)
     assert "MapInArrow" not in found._jdf.queryExecution().toString()
 
 
@@ -183,4 +183,4 @@ def test_a_table_in_a_bucket_cannot_name_files_of_this_machine(spark: SparkSessi
     lake.data(numbered(0, 1))
     facts = replace(lake.facts, location="s3://bucket/table")
     with pytest.raises(TableError, match="a local path outside the table"):
-        read(spark, lake.plan(), facts)
+        read_dataframe(spark, lake.plan(), facts)

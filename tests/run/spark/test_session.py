@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import neve
 from neve.errors import UserError
-from neve.run.spark.session import FIELD_IDS, prepare, quiet_errors, session
+from neve.run.spark.session import FIELD_ID_OPTION, prepare_session, quiet_errors, resolve_session
 
 PROGRAM = """
 from neve.run.spark.session import session
@@ -49,20 +49,20 @@ def test_spark_starts_quietly_on_a_machine_without_java(tmp_path: Path) -> None:
 
 def test_reading_by_field_id_is_turned_on_and_said_aloud(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     other = spark.newSession()
-    other.conf.set(FIELD_IDS, "false")
+    other.conf.set(FIELD_ID_OPTION, "false")
     with caplog.at_level(logging.INFO, "neve.spark"):
-        assert prepare(other) == (FIELD_IDS,)
-    assert FIELD_IDS in caplog.text
-    assert other.conf.get(FIELD_IDS) == "true"
-    assert prepare(other) == ()
+        assert prepare_session(other) == (FIELD_ID_OPTION,)
+    assert FIELD_ID_OPTION in caplog.text
+    assert other.conf.get(FIELD_ID_OPTION) == "true"
+    assert prepare_session(other) == ()
 
 
 def test_a_given_session_keeps_its_other_options(spark: SparkSession) -> None:
     other = spark.newSession()
     before = other.conf.getAll
-    assert session(other) is other
+    assert resolve_session(other) is other
     after = other.conf.getAll
-    assert {k: v for k, v in after.items() if before.get(k) != v} in ({}, {FIELD_IDS: "true"})
+    assert {k: v for k, v in after.items() if before.get(k) != v} in ({}, {FIELD_ID_OPTION: "true"})
 
 
 def test_options_for_java_come_beside_those_that_keep_it_quiet(spark: SparkSession) -> None:

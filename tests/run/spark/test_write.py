@@ -30,8 +30,8 @@ from pyiceberg.types import (
 from pyspark.sql import DataFrame, SparkSession
 
 from neve.errors import UnknownName, UserError, WriteFailed
-from neve.run.spark.session import options_around
-from neve.run.spark.write import write
+from neve.run.spark.session import temporary_options
+from neve.run.spark.write import write_dataframe
 from neve.run.write.target import WriteTarget
 from neve.tree.entries import DETAIL, EntryTable
 
@@ -53,7 +53,7 @@ def on_disk(target: WriteTarget) -> set[str]:
 
 def test_rows_of_a_partition_meet_in_one_file_with_its_tuple(spark: SparkSession, aim: Any):
     target = aim(SIMPLE, [(2, "identity"), (1, "truncate[500]")])
-    written = write(numbers(spark), target)
+    written = write_dataframe(numbers(spark), target)
     assert written.schema == EntryTable.schema(target.specs, DETAIL.names)
     assert written.num_rows == 10, "five names in two ranges"
     for row in written.to_pylist():
@@ -65,25 +65,25 @@ def test_rows_of_a_partition_meet_in_one_file_with_its_tuple(spark: SparkSession
 
 
 def test_the_option_that_sizes_tasks_is_put_back(spark: SparkSession, aim: Any):
-    with options_around(spark, {ADVISORY: "7654321"}):
-        write(numbers(spark, 10), aim(SIMPLE, [(2, "identity")]))
+    with temporary_options(spark, {ADVISORY: "7654321"}):
+        write_dataframe(numbers(spark, 10), aim(SIMPLE, [(2, "identity")]))
         assert spark.conf.get(ADVISORY) == "7654321"
 
 
 def test_without_distribution_rows_stay_in_their_tasks(spark: SparkSession, aim: Any):
     target = aim(SIMPLE, [(2, "identity")], {"write.distribution-mode": "none"})
-    assert write(numbers(spark), target).num_rows == 15
+    assert write_dataframe(numbers(spark), target).num_rows == 15
 
 
 def test_fan_out_needs_no_sorting_by_partition(spark: SparkSession, aim: Any):
     target = aim(SIMPLE, [(2, "identity")], {"write.distribution-mode": "none", "write.spark.fanout.enabled": "true"})
-    written = write(numbers(spark), target)
+    written = write_dataframe(numbers(spark), target)
     assert written.num_rows == 15
     assert sorted(r["id"] for r in rows_of(written)) == list(range(1000))
 
 
 def test_an_unpartitioned_table_is_written_where_its_rows_are(spark: SparkSession, aim: Any):
-    written = write(numbers(spark), aim(SIMPLE))
+    written = write_dataframe(numbers(spark), aim(SIMPLE))
     assert written["record_count"].to_pylist() == [333, 333, 334]
     assert [Path(p).name.split("-")[0] for p in sorted(written["file_path"].to_pylist())] == ["00000", "00001", "00002"]
 
@@ -91,8 +91,8 @@ def test_an_unpartitioned_table_is_written_where_its_rows_are(spark: SparkSessio
 def test_a_sorted_table_gets_ranges_in_order(spark: SparkSession, aim: Any):
     order = SortOrder(SortField(1, IdentityTransform(), SortDirection.DESC, NullOrder.NULLS_LAST), order_id=3)
     target = aim(SIMPLE, sort_order=order)
-    with options_around(spark, {"spark.sql.adaptive.coalescePartitions.enabled": "false"}):
-        written = write(numbers(spark), target)
+    with temporary_options(spark, {"spark.sql.adaptive.coalescePartitions.enabled": "false"}):
+        written = write_dataframe(numbers(spark), target)
     assert set(written["sort_order_id"].to_pylist()) == {3}
     files = [pq.read_table(p)["id"].to_pylist() for p in written["file_path"].to_pylist()]
     assert len(files) == 2
@@ -104,19 +104,19 @@ def test_a_sorted_table_gets_ranges_in_order(spark: SparkSession, aim: Any):
 def test_rows_are_sorted_as_what_they_become(spark: SparkSession, aim: Any):
     order = SortOrder(SortField(2, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST), order_id=3)
     df = spark.range(0, 12, 1, 1).selectExpr("id", "id as name")
-    names = [r["name"] for r in rows_of(write(df, aim(SIMPLE, sort_order=order)))]
+    names = [r["name"] for r in rows_of(write_dataframe(df, aim(SIMPLE, sort_order=order)))]
     assert names == sorted(str(n) for n in range(12))
 
 
 def test_keys_do_not_hide_columns_of_the_same_name(spark: SparkSession, aim: Any):
     schema = Schema(NestedField(1, "__key_0", LongType()), NestedField(2, "id", LongType()))
-    written = write(spark.range(3).selectExpr("id as __key_0", "id"), aim(schema, [(2, "bucket[2]")]))
+    written = write_dataframe(spark.range(3).selectExpr("id as __key_0", "id"), aim(schema, [(2, "bucket[2]")]))
     assert sorted(r["__key_0"] for r in rows_of(written)) == [0, 1, 2]
 
 
 def test_a_transform_that_goes_through_arrow_brings_rows_together(spark: SparkSession, aim: Any):
     target = aim(SIMPLE, [(2, "bucket[3]")])
-    written = write(numbers(spark), target)
+    written = write_dataframe(numbers(spark), target)
     keys = written["p1000"].to_pylist()
     assert len(keys) == len(set(keys)), "one file for each bucket"
     assert sum(written["record_count"].to_pylist()) == 1000
@@ -124,7 +124,7 @@ def test_a_transform_that_goes_through_arrow_brings_rows_together(spark: SparkSe
 
 def test_files_roll_at_the_target_size(spark: SparkSession, aim: Any):
     df = spark.range(0, 20000, 1, 1).selectExpr("id", "sha2(string(id), 256) as name")
-    written = write(df, aim(SIMPLE, properties={"write.target-file-size-bytes": "200000"}))
+    written = write_dataframe(df, aim(SIMPLE, properties={"write.target-file-size-bytes": "200000"}))
     assert written.num_rows > 3
     assert max(written["file_size_in_bytes"].to_pylist()) < 300_000
 
@@ -145,17 +145,17 @@ TYPES = Schema(
 def test_types_spark_does_not_have_are_stored_as_their_own(spark: SparkSession, aim: Any):
     key = UUID(int=77)
     df = spark.sql(f"select '{key}' u, time'01:02:03.000004' t, X'6162' f")
-    (row,) = rows_of(write(df, aim(TYPES, [(1, "bucket[4]")])))
+    (row,) = rows_of(write_dataframe(df, aim(TYPES, [(1, "bucket[4]")])))
     assert (row["u"], row["t"], row["f"]) == (key, time(1, 2, 3, 4), b"ab")
 
 
 def test_timestamps_cross_time_zones_by_the_session(spark: SparkSession, aim: Any):
-    with options_around(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+    with temporary_options(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
         df = spark.sql(
             """select timestamp'2026-01-01 09:00:00' LOCAL, timestamp_ntz'2026-01-01 09:00:00' instant, 5L small,
             named_struct('at', timestamp'2026-01-01 09:00:00') s, array(timestamp_ntz'2026-01-01 09:00:00') l"""
         )
-        (row,) = rows_of(write(df, aim(TYPES, [(5, "day")])))
+        (row,) = rows_of(write_dataframe(df, aim(TYPES, [(5, "day")])))
     nine, midnight = datetime(2026, 1, 1, 9), datetime(2026, 1, 1, tzinfo=UTC)
     assert (row["local"], row["instant"], row["small"]) == (nine, midnight, 5)
     assert (row["s"], row["l"]) == ({"at": nine, "gone": None}, [midnight])
@@ -178,7 +178,7 @@ def test_rows_that_do_not_fit_are_refused_before_a_job_runs(
     target = aim(SIMPLE)
     df = numbers(spark).where("raise_error('a job ran') is null").selectExpr(*columns)
     with pytest.raises(error, match=message):
-        write(df, target)
+        write_dataframe(df, target)
     assert not on_disk(target)
 
 
@@ -192,7 +192,7 @@ def test_rows_that_do_not_fit_are_refused_before_a_job_runs(
 def test_a_bad_value_is_refused_and_every_file_removed(spark: SparkSession, aim: Any, expression: str, message: str):
     target = aim(SIMPLE)
     with pytest.raises(UserError, match=message):
-        write(numbers(spark).selectExpr(expression, "name"), target)
+        write_dataframe(numbers(spark).selectExpr(expression, "name"), target)
     assert not on_disk(target)
 
 
@@ -214,7 +214,7 @@ def test_a_job_that_fails_leaves_nothing_of_its_finished_tasks(spark: SparkSessi
 
     df = spark.range(0, 2, 1, 2).mapInArrow(fails_after_its_sibling, "id long")
     with pytest.raises(WriteFailed) as e:
-        write(df, target)
+        write_dataframe(df, target)
     assert e.value.leftover == ()
     assert e.value.__cause__ is not None
     assert not on_disk(target)
@@ -222,13 +222,13 @@ def test_a_job_that_fails_leaves_nothing_of_its_finished_tasks(spark: SparkSessi
 
 def test_no_rows_make_no_files(spark: SparkSession, aim: Any):
     target = aim(SIMPLE, [(2, "identity")])
-    written = write(numbers(spark).where("id < 0"), target)
+    written = write_dataframe(numbers(spark).where("id < 0"), target)
     assert (written.num_rows, written.schema) == (0, EntryTable.schema(target.specs, DETAIL.names))
 
 
 def test_a_null_partition_value_has_its_own_file(spark: SparkSession, aim: Any):
     df = spark.sql("select id, if(id < 5, null, 'x') name from range(10)")
-    written = write(df, aim(SIMPLE, [(2, "identity")]))
+    written = write_dataframe(df, aim(SIMPLE, [(2, "identity")]))
     assert sorted(zip(written["p1000"].to_pylist(), written["record_count"].to_pylist(), strict=True), key=str) == [
         ("x", 5),
         (None, 5),

@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 from neve.errors import UnknownName, UserError
 from neve.run.spark import input_rows as module
 from neve.run.spark.input_rows import as_dataframe, write_rows
-from neve.run.spark.session import options_around
+from neve.run.spark.session import temporary_options
 
 SCHEMA = Schema(
     NestedField(1, "id", IntegerType(), required=True),
@@ -83,7 +83,7 @@ def test_a_local_time_that_the_session_skips_stays_as_it_is(
     monkeypatch.setattr(module, "LOCAL_BYTES", 0)
     skipped = datetime(2026, 3, 8, 2, 30)  # clocks in New York went from two to three
     schema = Schema(NestedField(1, "at", TimestampType()))
-    with options_around(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+    with temporary_options(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         written = write_rows(pa.table({"at": [skipped]}), aim(schema), lambda: spark)
     assert rows_of(written) == [{"at": skipped}]
 

@@ -28,9 +28,9 @@ from pyiceberg.types import (
 )
 from pyspark.sql import SparkSession
 
-from neve.run.spark.distribution import column_of, transformed
+from neve.run.spark.distribution import quoted_field_path, transform_column
 from neve.run.spark.input_rows import as_dataframe
-from neve.run.spark.session import options_around
+from neve.run.spark.session import temporary_options
 
 DAY = 86_400_000_000
 EPOCH = datetime(1970, 1, 1)
@@ -120,9 +120,10 @@ def test_every_transform_of_every_type_agrees_with_the_oracle(spark: SparkSessio
     fields = [SCHEMA.find_field(f.field_id) for f in SCHEMA.fields if not isinstance(f.field_type, StructType)]
     pairs = [(f, t) for f in [*fields, SCHEMA.find_field(15)] for t in TRANSFORMS if t.can_transform(f.field_type)]
     columns = [
-        transformed(t, f, column_of(SCHEMA, f.field_id), is_text=True).alias(str(at)) for at, (f, t) in enumerate(pairs)
+        transform_column(t, f, quoted_field_path(SCHEMA, f.field_id), is_text=True).alias(str(at))
+        for at, (f, t) in enumerate(pairs)
     ]
-    with options_around(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+    with temporary_options(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         found = as_dataframe(spark, table, SCHEMA).select(*columns).toArrow()
     for at, (field, transform) in enumerate(pairs):
         values = [r["in`ner.x"] and r["in`ner.x"]["y"] if field.name == "y" else r[field.name] for r in rows]
@@ -135,7 +136,7 @@ def test_a_source_of_another_type_is_transformed_as_what_it_becomes(spark: Spark
     df = spark.sql("select 7.0D as l, 34L as i, date'1969-12-31' as ts, timestamp_ntz'1969-12-31 00:00:00' as d")
     fields = {f.name: f for f in SCHEMA.fields}
     columns = [
-        transformed(parse_transform(t), fields[n], n).alias(f"{n}_{t[:3]}")
+        transform_column(parse_transform(t), fields[n], n).alias(f"{n}_{t[:3]}")
         for n, t in [
             ("l", "truncate[5]"),
             ("i", "bucket[16]"),
