@@ -27,7 +27,6 @@ from neve.catalog.tables import (
 __all__ = [
     "CatalogUnavailable",
     "EmbeddedCatalog",
-    "SwapStatus",
     "LostRace",
     "MaybeSwapped",
     "NeveCatalog",
@@ -35,6 +34,7 @@ __all__ = [
     "RequirementFailed",
     "RestCatalog",
     "SqlCatalog",
+    "SwapStatus",
     "Swapped",
     "adopt_catalog",
     "create_table",

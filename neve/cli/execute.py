@@ -127,8 +127,8 @@ class MetadataChange:
             doing,
             lambda: self,
             execute,
-            facts=lambda plan: {"before": plan.before, "after": plan.after, "changed": plan.changed},
-            is_empty=lambda plan: not plan.changed,
+            facts=lambda plan: {"before": plan.before, "after": plan.after, "changed": plan.changed_keys},
+            is_empty=lambda plan: not plan.changed_keys,
             did_nothing=lambda told: not told["changed"],
             question=question,
         )

@@ -76,7 +76,7 @@ def find_selected_files(
         written_files,
     )
     findings = {m.path: written_files.matches[m.path, selection.cache_key] for m in candidates}
-    leaving = EntryTable.concat([f.leaving for f in findings.values() if len(f.leaving)], base.specs)
+    leaving = EntryTable.concat([f.leaving_files for f in findings.values() if len(f.leaving_files)], base.specs)
     removed = distinct_files(leaving)
     return SelectedFiles(tuple(manifests), findings, removed, len(leaving) - len(removed))
 

@@ -117,7 +117,7 @@ class Played:
         found = {self.table.context.iceberg.metadata_location, *(e.metadata_file for e in self.metadata.metadata_log)}
         for snapshot in self.new_snapshots:
             manifests = manifests_of(self.table.context.io, self.metadata, snapshot)
-            found |= {snapshot.listing, *(m.file for m in manifests)}
+            found |= {snapshot.tree_root_location, *(m.file for m in manifests)}
             found |= set(self._entries(snapshot)["file_path"].to_pylist())
         return found
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from neve.errors import UserError
+from neve.predicate.sql_features import features_of
 from neve.predicate.sql_text import tokenize_sql
-from neve.predicate.table_references import TableName, features_of, replace_tables, tables_in
+from neve.predicate.table_references import TableName, replace_tables, tables_in
 from neve.predicate.time_travel import find_time_travels
 
 

@@ -21,16 +21,10 @@ from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
 from pyiceberg.transforms import IdentityTransform
 
 from neve.model.partition import Specs
-from neve.run.read.file_reader import (
-    Carrier,
-    DeleteFile,
-    EqualityDeletes,
-    FileTask,
-    ReadTarget,
-    arrow_schema,
-    read_tasks,
-)
-from neve.run.read.tasks import build_task_table
+from neve.run.read.file_reader import FileTask, ReadTarget, read_tasks
+from neve.run.read.tasks import DeleteFile, EqualityDeletes, build_task_table
+from neve.run.read.types import ArrowFlavor as Carrier
+from neve.run.read.types import arrow_schema
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import Content
 from neve.tree.read import manifests_of, read_entries

@@ -21,15 +21,7 @@ from neve.errors import CorruptFile, LimitExceeded
 from neve.io import puffin
 from neve.io.deletion_vectors import PositionSet
 from neve.run.read.equality_deletes import EqualityIndex, KeySet
-from neve.run.read.file_reader import (
-    DeleteFile,
-    EqualityDeletes,
-    FileTask,
-    ReadTarget,
-    arrow_schema,
-    positions_in,
-    read_tasks,
-)
+from neve.run.read.file_reader import FileTask, ReadTarget, read_tasks
 from neve.run.read.metadata_columns import (
     DATA_SEQUENCE_NUMBER,
     FILE,
@@ -39,6 +31,9 @@ from neve.run.read.metadata_columns import (
     ROW_ID,
     SPEC_ID,
 )
+from neve.run.read.position_deletes import read_position_deletes as positions_in
+from neve.run.read.tasks import DeleteFile, EqualityDeletes
+from neve.run.read.types import arrow_schema
 
 ID = NestedField(1, "id", LongType(), required=False)
 

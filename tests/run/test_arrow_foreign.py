@@ -10,8 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from neve.run.read.file_reader import arrow_schema, read_tasks
+from neve.run.read.file_reader import read_tasks
 from neve.run.read.tasks import file_tasks, split_large_files
+from neve.run.read.types import arrow_schema
 from tests.run.foreign import FIXTURES, ForeignTable, shared
 
 pytestmark = [

@@ -44,7 +44,9 @@ from pyiceberg.types import (
 from neve.errors import CorruptFile, UnsupportedFeature
 from neve.predicate.normalize import normalize_and_bind
 from neve.run.read import field_ids as ids
-from neve.run.read.file_reader import Carrier, FileTask, ReadTarget, arrow_schema, read_batches
+from neve.run.read.file_reader import FileTask, ReadTarget, read_batches
+from neve.run.read.types import ArrowFlavor as Carrier
+from neve.run.read.types import arrow_schema
 
 UTC = dt.UTC
 

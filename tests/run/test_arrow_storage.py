@@ -18,7 +18,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 from neve.errors import MissingFile
-from neve.run.read.file_reader import DeleteFile, FileTask, ReadTarget, read_batches
+from neve.run.read.file_reader import FileTask, ReadTarget, read_batches
+from neve.run.read.tasks import DeleteFile
 from tests.servers import ObjectStore
 
 ROWS = [{"id": i, "s": f"v{i}"} for i in range(3000)]

@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neve.errors import UserError
-from neve.predicate.table_references import features_of, replace_tables, tables_in
+from neve.predicate.sql_features import features_of
+from neve.predicate.table_references import replace_tables, tables_in
 from neve.sql import parse
 
 STATEMENTS = [

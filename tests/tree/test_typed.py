@@ -63,12 +63,12 @@ def kit(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
 
 def test_tuples_keep_their_values(kit):
     forget_region(kit)
-    assert kit.specs.untyped
+    assert kit.specs.untyped_fields
     live = kit.live()
     regions = kit.by_name("p1000")
     assert regions == {"a": "eu", "b": "us", "c": None, "d": "eu", "e": "eu"}
     assert len(live.partition_codes()[1]) == 4
-    assert live.specs.partition_type(0).fields[0].field_type == StringType() and not live.specs.untyped
+    assert live.specs.partition_type(0).fields[0].field_type == StringType() and not live.specs.untyped_fields
 
 
 def test_equality_deletes_reach_their_own_partition_only(tmp_path):

@@ -88,7 +88,7 @@ class _Evolution:
     def metadata_change(self) -> MetadataChange:
         """What the table is, and what it will be; wrong input is refused here."""
         now = self.table.context
-        foreseen = self._schema_change().foreseen() if any(self.column_changes) else now
+        foreseen = self._schema_change().preview_context() if any(self.column_changes) else now
         put, gone = self.property_changes
         _table_properties(put).check()
         properties = {**now.metadata.properties, **put}

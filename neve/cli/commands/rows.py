@@ -162,7 +162,7 @@ def merge(
     found = work.table_to_change(table)
     statement = found.merge(_load_source(work.lake(), source), on=on, aliases=_ALIASES)
     for clause in read.clauses:
-        statement = clause.added_to(statement)
+        statement = clause.add_to(statement)
     statement = statement.with_schema_evolution() if evolve else statement
     question = f"Merge into {table}?"
     run_row_change(work, f"Merging into {table}", statement, question, mode, isolation, branch, properties)

@@ -161,7 +161,7 @@ class RewriteRun:
             for wave in self._waves([g for g in mine if g.group_id not in moves]):
                 self._attempt_rewrite(plan, wave, rewriting.rewrite_in_place)
             if moving := [g for g in mine if g.group_id in moves]:
-                self._attempt_rewrite(plan, moving, lambda some, r=rewriting: [r.moving(some)])  # type: ignore[misc]
+                self._attempt_rewrite(plan, moving, lambda some, r=rewriting: [r.rewrite_redistributed(some)])  # type: ignore[misc]
         return self.uncommitted_rewrites[before:]
 
     def _rewrite_sorted(

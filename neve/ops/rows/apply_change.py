@@ -47,17 +47,19 @@ class RowChange:
     command: RowCommand
     plan: ChangePlan
     effects: Effects
-    assigned: tuple[str, ...]  # the columns some clause assigns to, in files that exist
+    assigned_columns: tuple[str, ...]  # the columns some clause assigns to, in files that exist
     # Frames are made when they are needed; each has `CHANGE_COLUMNS`.
     positions: Callable[[], DataFrame]  # the rows of files that exist, without values
     patches: Callable[[], DataFrame]  # those, with the columns assigned, and new rows with all columns
     rows: Callable[[], DataFrame]  # those, with all columns
     is_unique: bool = True  # a row met twice is an error
     inserts: bool = False  # some rows may be new
-    rest: Callable[[PositionSet], DataFrame | None] | None = None  # new rows, known once it is which source rows match
-    ambiguity: str = ""
+    remaining_inserts: Callable[[PositionSet], DataFrame | None] | None = (
+        None  # new rows, known once it is which source rows match
+    )
+    ambiguity_message: str = ""
     is_pruned: bool = False  # the keys of a source ruled out files
-    context: TableContext | None = None  # the table as the change foresees it, when that is not as it is
+    evolved_context: TableContext | None = None  # the table as the change foresees it, when that is not as it is
     before_commit: Callable[[], None] | None = None  # what must land before the rows
 
 
@@ -69,7 +71,7 @@ class ChangeExecution:
     change: RowChange
     isolation: Isolation
     execution: Execution
-    written: list[str] = field(default_factory=list)
+    written_paths: list[str] = field(default_factory=list)
 
     def write(self) -> WrittenChange:
         """Write what the change needs; the result holds the action that commits it."""
@@ -77,10 +79,10 @@ class ChangeExecution:
             with quiet_errors():
                 return self._write()
         except (WriteFailed, PySparkException) as e:
-            delete_files(self.context.io, set(self.written))
+            delete_files(self.context.io, set(self.written_paths))
             raise _as_user_error(self.change, e) from e
         except BaseException:
-            delete_files(self.context.io, set(self.written))
+            delete_files(self.context.io, set(self.written_paths))
             raise
 
     def _write(self) -> WrittenChange:
@@ -90,71 +92,71 @@ class ChangeExecution:
             return nothing
         if change.command is RowCommand.DELETE and plan.is_metadata_only:
             return replace(nothing, action=DeleteFiles(row_filter=plan.row_filter))
-        written = self._merge_on_read() if plan.mode == "merge-on-read" else self._copy_on_write()
+        written = self._write_merge_on_read() if plan.mode == "merge-on-read" else self._write_copy_on_write()
         if written.is_empty:
             return written
-        return replace(written, action=self._action(written), written_files=tuple(self.written))
+        return replace(written, action=self._action(written), written_files=tuple(self.written_paths))
 
     # -- the modes ---------------------------------------------------------------------------------------------------
 
-    def _merge_on_read(self) -> WrittenChange:
+    def _write_merge_on_read(self) -> WrittenChange:
         change, plan = self.change, self.change.plan
         if any(change.effects.writes):
             with self.execution.phase("write"):
-                added, tally = write_changes(change.rows(), self._target(), change.effects)
-            self.written += added["file_path"].to_pylist()
+                added, tally = write_changes(change.rows(), self._write_target(), change.effects)
+            self.written_paths += added["file_path"].to_pylist()
         else:
             added, tally = None, self._count(change.positions)
         self._refuse_ambiguous(tally)
         touched = TouchedFiles.of(plan.read, tally)
-        rest, tally = self._rest(tally)
+        rest, tally = self._write_remaining_inserts(tally)
         with self.execution.phase("fold"):
             dropped, partly = merge_with_existing_deletes(self.context, touched).split_emptied_files()
         with self.execution.phase("deletes"):
-            deletes = write_deletes(partly.deleted_positions, self._target())
-        self.written += deletes["file_path"].to_pylist()
+            deletes = write_deletes(partly.deleted_positions, self._write_target())
+        self.written_paths += deletes["file_path"].to_pylist()
         gone = EntryTable.concat([plan.whole.files, dropped.deleted_positions.files], self.context.specs)
-        files = self._entries(rest if added is None else [added, *rest])
+        files = self._entry_table(rest if added is None else [added, *rest])
         return WrittenChange(tally, files, deletes, gone, partly.superseded_deletes, touched.files)
 
-    def _copy_on_write(self) -> WrittenChange:
+    def _write_copy_on_write(self) -> WrittenChange:
         change = self.change
         if not any(change.effects.writes):
-            return self._rewrite(self._count(change.positions), None)
+            return self._rewrite_files(self._count(change.positions), None)
         with persisted(change.patches()) as changes:
-            return self._rewrite(self._count(lambda: changes), changes)
+            return self._rewrite_files(self._count(lambda: changes), changes)
 
     def _count(self, rows: Callable[[], DataFrame]) -> Tally:
         with self.execution.phase("scan"):
             return count_changes(rows(), self.change.effects)
 
-    def _rewrite(self, tally: Tally, changes: DataFrame | None) -> WrittenChange:
+    def _rewrite_files(self, tally: Tally, changes: DataFrame | None) -> WrittenChange:
         """The files that hold a match, rewritten; and the rows that belong to no file yet."""
         self._refuse_ambiguous(tally)
         specs, touched = self.context.specs, TouchedFiles.of(self.change.plan.read, tally)
-        patched = [*self._patched(touched, tally, changes), *self._new_rows(tally, changes)]
-        rest, tally = self._rest(tally)
+        patched = [*self._patch_files(touched, tally, changes), *self._write_new_rows(tally, changes)]
+        rest, tally = self._write_remaining_inserts(tally)
         gone = EntryTable.concat([self.change.plan.whole.files, touched.files], specs)
-        added = self._entries([*patched, *rest])
+        added = self._entry_table([*patched, *rest])
         return WrittenChange(tally, added, EntryTable.empty(specs), gone, None, touched.files)
 
-    def _patched(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
+    def _patch_files(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
         if not len(touched.files):
             return
         stays = stays_in_partition_and_order(touched.files, self.context.metadata, self._assigned_ids())
         for mask, is_placed in ((stays, True), (~stays, False)):
             if mask.any():
-                patching = self._patching(touched.only(mask), tally, changes)
+                patching = self._patch_job(touched.only(mask), tally, changes)
                 # better many small files, and in no order, than values that Spark would round
                 other = patching.write_redistributed if self._is_carried() else patching.write_unsorted
                 with self.execution.phase("rewrite"):
                     files = (patching.write_in_place if is_placed else other)()
-                self.written += files["file_path"].to_pylist()
+                self.written_paths += files["file_path"].to_pylist()
                 yield files
 
-    def _patching(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | None) -> PatchJob:
+    def _patch_job(self, touched: TouchedFiles, tally: Tally, changes: DataFrame | None) -> PatchJob:
         tasks = build_task_table(touched.files, touched.plan.deletes, touched.plan.attached)
-        patch = Patch(self.context.facts, self._target(), self.change.effects, self.change.assigned)
+        patch = Patch(self.context.facts, self._write_target(), self.change.effects, self.change.assigned_columns)
         spark = self.context.spark()
         if changes is None:
             return PatchJob(spark, patch, tasks, removed_positions=tally.removed_positions)
@@ -163,44 +165,51 @@ class ChangeExecution:
         removes = [n for n, goes in enumerate(self.change.effects.removes) if goes]
         return PatchJob(spark, patch, tasks, changes=changed.where(F.col(CLAUSE_COLUMN).isin(removes)))
 
-    def _new_rows(self, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
+    def _write_new_rows(self, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
         """Rows that come from no file that is patched: inserted ones, and those of files that change as a whole."""
         if changes is None or not tally.has_new_rows:
             return
         with self.execution.phase("write"):
             rows = changes.where(F.col(FILE_COLUMN).isNull())
-            files, _ = write_changes(rows, self._target(), self.change.effects)
-        self.written += files["file_path"].to_pylist()
+            files, _ = write_changes(rows, self._write_target(), self.change.effects)
+        self.written_paths += files["file_path"].to_pylist()
         yield files
 
-    def _rest(self, tally: Tally) -> tuple[list[pa.Table], Tally]:
+    def _write_remaining_inserts(self, tally: Tally) -> tuple[list[pa.Table], Tally]:
         """The new rows that could not be known before; and everything counted."""
-        rows = None if self.change.rest is None else self.change.rest(tally.matched_source_rows)
+        rows = (
+            None if self.change.remaining_inserts is None else self.change.remaining_inserts(tally.matched_source_rows)
+        )
         if rows is None:
             return [], tally
         with self.execution.phase("insert"):
-            files, more = write_changes(rows, self._target(), self.change.effects)
-        self.written += files["file_path"].to_pylist()
+            files, more = write_changes(rows, self._write_target(), self.change.effects)
+        self.written_paths += files["file_path"].to_pylist()
         return [files], tally.union(more)
 
-    def _action(self, made: WrittenChange) -> Action:
+    def _action(self, written_change: WrittenChange) -> Action:
         plan = self.change.plan
         start, conflict = plan.snapshot_id, plan.conflict_filter
-        gone = RemovedFiles(made.gone, manifests=plan.read.manifests) if len(made.gone) else RemovedFiles()
-        if plan.mode == "merge-on-read" or not len(made.gone):
+        gone = (
+            RemovedFiles(written_change.removed_data, manifests=plan.read.manifests)
+            if len(written_change.removed_data)
+            else RemovedFiles()
+        )
+        if plan.mode == "merge-on-read" or not len(written_change.removed_data):
             delta = RowDelta(
-                added_data=made.added or None,
-                added_deletes=made.deletes or None,
+                added_data=written_change.added_data or None,
+                added_deletes=written_change.added_deletes or None,
                 removed_data=gone,
-                removed_deletes=RemovedFiles(made.superseded, manifests=plan.read.delete_manifests),
-                referenced_data_files=frozenset(made.touched["file_path"].to_pylist()) - paths_of(made.gone),
-                vector_targets=RemovedFiles(made.touched, manifests=plan.read.manifests),
+                removed_deletes=RemovedFiles(written_change.removed_deletes, manifests=plan.read.delete_manifests),
+                referenced_data_files=frozenset(written_change.touched_files["file_path"].to_pylist())
+                - paths_of(written_change.removed_data),
+                vector_targets=RemovedFiles(written_change.touched_files, manifests=plan.read.manifests),
                 conflict_filter=conflict,
                 start_snapshot_id=start,
             )
             return with_conflict_checks(delta, self.change.command, self.isolation, reads_itself=plan.reads_itself)
         overwrite = Overwrite(
-            added=made.added or None,
+            added=written_change.added_data or None,
             removed=gone,
             conflict_filter=conflict,
             start_snapshot_id=start,
@@ -209,7 +218,7 @@ class ChangeExecution:
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
-    def _target(self) -> WriteTarget:
+    def _write_target(self) -> WriteTarget:
         modes = {
             RowCommand.DELETE: self.context.properties.delete_distribution_mode,
             RowCommand.UPDATE: self.context.properties.update_distribution_mode,
@@ -223,19 +232,19 @@ class ChangeExecution:
 
     def _assigned_ids(self) -> set[int]:
         schema = self.context.metadata.schema()
-        return {i for name in self.change.assigned for i in _ids_below(schema, name)}
+        return {i for name in self.change.assigned_columns for i in _ids_below(schema, name)}
 
     def _is_carried(self) -> bool:
         """Whether Spark holds the values of every column without changing them."""
         kinds = [f.field_type for f in self.context.metadata.schema().fields]
         return all(arrow_type(k, ArrowFlavor.SPARK) == arrow_type(k, ArrowFlavor.EXACT) for k in kinds)
 
-    def _entries(self, files: list[pa.Table]) -> EntryTable:
+    def _entry_table(self, files: list[pa.Table]) -> EntryTable:
         return EntryTable.concat([EntryTable(f, self.context.specs) for f in files], self.context.specs)
 
     def _refuse_ambiguous(self, tally: Tally) -> None:
         if self.change.is_unique and tally.ambiguous_files():
-            raise UserError(self.change.ambiguity)
+            raise UserError(self.change.ambiguity_message)
 
 
 def _as_user_error(change: RowChange, error: Exception) -> Exception:

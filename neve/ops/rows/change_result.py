@@ -28,7 +28,7 @@ def change_result(context: TableContext, change: RowChange, made: WrittenChange,
         return _whole_file_result(context, plan, committed)
     rows_dropped = 0 if plan.keeps_whole else live_rows(context, plan.whole)  # they left with files dropped unread
     updated, deleted, inserted = _counts(made.tally, change.effects, change.is_unique)
-    records = int(pc.sum(made.added["record_count"]).as_py() or 0)
+    records = int(pc.sum(made.added_data["record_count"]).as_py() or 0)
     return ChangeResult(
         snapshot_id=committed.snapshot_id,
         mode=plan.mode,
@@ -37,15 +37,15 @@ def change_result(context: TableContext, change: RowChange, made: WrittenChange,
         rows_inserted=inserted,
         rows_copied=max(records - updated - inserted, 0),
         files_scanned=len(plan.read.files),
-        files_added=len(made.added),
-        files_removed=len(made.gone),
-        delete_files_added=len(made.deletes),
-        delete_files_removed=0 if made.superseded is None else len(made.superseded),
-        bytes_added=_bytes(made.added) + _bytes(made.deletes),
-        files_added_by_spec=made.added.count_by_spec(),
-        bytes_added_by_spec={spec_id: _bytes(part) for spec_id, part in made.added.by_spec()},
-        files_removed_by_spec=made.gone.count_by_spec(),
-        delete_files_added_by_spec=made.deletes.count_by_spec(),
+        files_added=len(made.added_data),
+        files_removed=len(made.removed_data),
+        delete_files_added=len(made.added_deletes),
+        delete_files_removed=0 if made.removed_deletes is None else len(made.removed_deletes),
+        bytes_added=_bytes(made.added_data) + _bytes(made.added_deletes),
+        files_added_by_spec=made.added_data.count_by_spec(),
+        bytes_added_by_spec={spec_id: _bytes(part) for spec_id, part in made.added_data.by_spec()},
+        files_removed_by_spec=made.removed_data.count_by_spec(),
+        delete_files_added_by_spec=made.added_deletes.count_by_spec(),
         attempts=committed.attempts,
     )
 

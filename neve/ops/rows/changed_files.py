@@ -111,11 +111,11 @@ class WrittenChange(PendingCommit):
     """The files of a row change: those to add and those to remove."""
 
     tally: Tally
-    added: EntryTable
-    deletes: EntryTable
-    gone: EntryTable
-    superseded: EntryTable | None
-    touched: EntryTable
+    added_data: EntryTable
+    added_deletes: EntryTable
+    removed_data: EntryTable
+    removed_deletes: EntryTable | None
+    touched_files: EntryTable
 
     @classmethod
     def nothing(cls, tally: Tally, specs: Specs) -> WrittenChange:
@@ -126,4 +126,4 @@ class WrittenChange(PendingCommit):
     @property
     def is_empty(self) -> bool:
         """Whether nothing comes and nothing goes."""
-        return not (len(self.added) or len(self.deletes) or len(self.gone))
+        return not (len(self.added_data) or len(self.added_deletes) or len(self.removed_data))

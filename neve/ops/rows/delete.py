@@ -56,12 +56,12 @@ class Delete(RowStatement[DeleteResult]):
 
     def where(self, condition: RowCondition) -> Self:
         """Delete the rows for which this is true: SQL text, a Column or a PyIceberg expression. Without it, all."""
-        return replace(self, condition=self._both(self.condition, condition))
+        return replace(self, condition=self._combine_conditions(self.condition, condition))
 
     @contextmanager
     def _plan(self, context: TableContext) -> Iterator[RowChange]:
         with resolve_subqueries(context, {_CLAUSE: self.condition}) as ready:
-            plan = self._change_plan(context, ready)
+            plan = self._plan_change(context, ready)
             target = TargetRows(
                 context, plan.read, self._alias(context), metadata_columns_in(context, [self.condition])
             )
@@ -77,10 +77,10 @@ class Delete(RowStatement[DeleteResult]):
 
             yield RowChange(self.command, plan, _EFFECTS, (), positions, positions, positions)
 
-    def _change_plan(self, context: TableContext, ready: ResolvedExpressions) -> ChangePlan:
+    def _plan_change(self, context: TableContext, ready: ResolvedExpressions) -> ChangePlan:
         predicate = self._predicate(context, self.condition, _CLAUSE)
-        read, whole = self._read_and_whole(context, predicate)
-        return self._plan_of(
+        read, whole = self._split_by_match(context, predicate)
+        return self._build_change_plan(
             context,
             f"DELETE FROM {context.name}{self._where_text(self.condition)}",  # noqa: S608 - it is shown, never run
             read,

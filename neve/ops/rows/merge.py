@@ -146,36 +146,36 @@ class Merge(RowStatement[MergeResult]):
             texts = {_ON: self.on, **{k: v for c in clauses for k, v in c.values().items()}}
             with resolve_subqueries(context, texts) as ready:
                 wanted, keys = self._target_filter(context, source)
-                plan, pruned = self._change_plan(context, source, ready, wanted, keys is not None)
+                plan, pruned = self._plan_change(context, source, ready, wanted, keys is not None)
                 known = tuple(c.with_values(ready.values) for c in clauses)
                 among = keys.key_filter if keys is not None else None
                 job = MergeJob(
                     context, plan, source, self.aliases, ready.values[_ON], known, pruned, among
                 ).with_checked_expressions()
                 land = evolution.commit if evolution is not None else None
-                yield replace(job.row_change(), context=context, before_commit=land)
+                yield replace(job.row_change(), evolved_context=context, before_commit=land)
 
-    def _change_plan(
+    def _plan_change(
         self,
         context: TableContext,
         source: MergeSource,
         ready: ResolvedExpressions,
-        wanted: BooleanExpression,
-        by_source: bool,
+        target_filter: BooleanExpression,
+        has_source_keys: bool,
     ) -> tuple[ChangePlan, bool]:
-        read = self._scan_plan(context, None if wanted is AlwaysTrue() else wanted)
+        read = self._scan_plan(context, None if target_filter is AlwaysTrue() else target_filter)
         stats = read.stats
-        pruned = by_source and bool(stats.files < stats.files_considered or stats.manifests_pruned)
+        pruned = has_source_keys and bool(stats.files < stats.files_considered or stats.manifests_pruned)
         whole = read.only(np.zeros(len(read.files), bool))
         said = " ".join(str(c) for c in self.clauses)
         note = "the keys of the source rule out files" if pruned else "the keys of the source rule out no file"
-        plan = self._plan_of(
+        plan = self._build_change_plan(
             context,
             f"MERGE INTO {context.name} {self.aliases[0]} USING {_described(self.source)} {self.aliases[1]} "
             f"ON {self.on} {said}",
             read,
             whole,
-            wanted,
+            target_filter,
             keeps_whole=False,
             reads_itself=ready.reads_target or source.reads_target,
             notes=(note,),

@@ -87,10 +87,10 @@ class MergeJob:
                 self._all_columns if self._has_inserts and not self._inserts_after_matches else self._updated_columns
             ),
             rows=lambda: self._changed_rows(self._all_columns),
-            rest=self._remaining_inserts if self._inserts_after_matches else None,
+            remaining_inserts=self._remaining_inserts if self._inserts_after_matches else None,
             is_unique=self._is_unique,
             inserts=self._has_inserts,
-            ambiguity=_AMBIGUOUS,
+            ambiguity_message=_AMBIGUOUS,
             is_pruned=self.is_pruned,
         )
 

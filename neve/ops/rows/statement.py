@@ -62,25 +62,25 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
         """Write this way, whatever the table's property says: `copy-on-write` or `merge-on-read`."""
         if mode not in MODES:
             raise UnknownName("mode", mode, MODES)
-        return self._set(mode=mode)
+        return self._with_settings(mode=mode)
 
     def isolation(self, level: str) -> Self:
         """Commit at this level: `serializable` or `snapshot`."""
         if level not in tuple(Isolation):
             raise UnknownName("isolation level", level, [str(i) for i in Isolation])
-        return self._set(isolation=Isolation(level))
+        return self._with_settings(isolation=Isolation(level))
 
     def reruns(self, count: int) -> Self:
         """Run the statement again at most so often when another writer gets in the way; 0 fails at once."""
         if count < 0:
             raise UserError(f"Cannot run a statement again {count} times. Give 0 or more.")
-        return self._set(reruns=count)
+        return self._with_settings(reruns=count)
 
     def alias(self, name: str) -> Self:
         """A name of the table that columns may be qualified with; the last part of its own unless said."""
-        return self._set(alias=name)
+        return self._with_settings(alias=name)
 
-    def _set(self, **changes: Any) -> Self:
+    def _with_settings(self, **changes: Any) -> Self:
         return replace(self, settings=replace(self.settings, **changes))
 
     # -- running -----------------------------------------------------------------------------------------------------
@@ -105,12 +105,12 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
 
     def _write(self, context: TableContext, change: RowChange, execution: Execution) -> WrittenChange:
         isolation = self.settings.isolation or isolation_of(context.properties, self.command)
-        return ChangeExecution(change.context or context, change, isolation, execution).write()
+        return ChangeExecution(change.evolved_context or context, change, isolation, execution).write()
 
     def _publish(
         self, context: TableContext, change: RowChange, written: PendingCommit, execution: Execution
     ) -> Outcome:
-        state = change.context or context
+        state = change.evolved_context or context
         if change.before_commit is not None:
             try:
                 change.before_commit()
@@ -138,14 +138,14 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
         committed: Committed,
         execution: Execution,
     ) -> R:
-        result = change_result(change.context or context, change, written, committed)
+        result = change_result(change.evolved_context or context, change, written, committed)
         values = {f.name: getattr(result, f.name) for f in fields(result)}
         timing = {"seconds": execution.seconds, "reruns": execution.reruns}
         return self.result_type(**values | timing)
 
     # -- for the statements ------------------------------------------------------------------------------------------
 
-    def _mode(self, context: TableContext) -> Mode:
+    def _effective_mode(self, context: TableContext) -> Mode:
         asked = {
             RowCommand.DELETE: context.properties.delete_mode,
             RowCommand.UPDATE: context.properties.update_mode,
@@ -169,14 +169,14 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
     def _predicate(self, context: TableContext, where: RowCondition, clause: str) -> Predicate:
         return predicate_of(context, where, self._alias(context), clause)
 
-    def _read_and_whole(self, context: TableContext, predicate: Predicate) -> tuple[ScanPlan, ScanPlan]:
+    def _split_by_match(self, context: TableContext, predicate: Predicate) -> tuple[ScanPlan, ScanPlan]:
         """The files to be read, and those every row of which is known to match."""
         scanned = self._scan_plan(context, predicate.expression)
         if not predicate.is_exact:
             return scanned, scanned.only(np.zeros(len(scanned.files), bool))
         return split_fully_matching(scanned, predicate.expression, context.metadata)
 
-    def _plan_of(
+    def _build_change_plan(
         self,
         context: TableContext,
         statement: str,
@@ -190,7 +190,7 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
     ) -> ChangePlan:
         return ChangePlan(
             statement=statement,
-            mode=self._mode(context),
+            mode=self._effective_mode(context),
             isolation=self._isolation(context),
             format_version=context.metadata.format_version,
             default_spec_id=context.metadata.default_spec_id,
@@ -208,7 +208,7 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
         return "" if where is None else f" WHERE {where}"
 
     @staticmethod
-    def _both(first: RowCondition, second: RowCondition) -> RowCondition:
+    def _combine_conditions(first: RowCondition, second: RowCondition) -> RowCondition:
         """Two conditions that must both hold."""
         match first, second:
             case None, _:

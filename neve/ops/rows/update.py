@@ -73,7 +73,7 @@ class Update(RowStatement[UpdateResult]):
 
     def where(self, condition: RowCondition) -> Self:
         """Change the rows for which this is true: SQL text, a Column or a PyIceberg expression. Without it, all."""
-        return replace(self, condition=self._both(self.condition, condition))
+        return replace(self, condition=self._combine_conditions(self.condition, condition))
 
     def _check(self) -> None:
         if not self.assignments:
@@ -84,21 +84,21 @@ class Update(RowStatement[UpdateResult]):
         assignments = Assignments.of(context, self.assignments, self._alias(context), "UPDATE SET")
         texts = {**assignments.values(), _WHERE: self.condition}
         with resolve_subqueries(context, texts) as ready:
-            plan = self._change_plan(context, ready)
+            plan = self._plan_change(context, ready)
             job = _UpdateJob.of(context, plan, assignments.with_values(ready.values), ready, self._alias(context), self)
             if not plan.is_empty:
                 job = job.with_checked_expressions()
             yield RowChange(self.command, plan, _EFFECTS, job.assignments.columns, job.positions, job.patches, job.rows)
 
-    def _change_plan(self, context: TableContext, ready: ResolvedExpressions) -> ChangePlan:
+    def _plan_change(self, context: TableContext, ready: ResolvedExpressions) -> ChangePlan:
         predicate = self._predicate(context, self.condition, _WHERE)
         if (
             first_column_rounded_by_spark(context.metadata.schema()) is not None
         ):  # whole rows go through Spark, patched ones do not
             predicate = replace(predicate, is_exact=False)
-        read, whole = self._read_and_whole(context, predicate)
+        read, whole = self._split_by_match(context, predicate)
         said = ", ".join(f"{column} = {value}" for column, value in self.assignments)
-        return self._plan_of(
+        return self._build_change_plan(
             context,
             f"UPDATE {context.name} SET {said}{self._where_text(self.condition)}",  # noqa: S608 - it is shown, never run
             read,
