@@ -26,5 +26,5 @@ def another_engine_writes() -> Iterator[None]:
         return wrong & ~(by_value & (metadata.format_version > 1)), message
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(requests, "unfit_deletes", unfit)
+        patch.setattr(requests, "unsupported_deletes", unfit)
         yield

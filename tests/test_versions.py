@@ -22,7 +22,7 @@ COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.In: lambda one, many: one in many,
     ast.NotIn: lambda one, many: one not in many,
 }
-SPELLINGS = ("root_manifest", "root-manifest", "manifest_list", "manifest-list", "is_tracked", "TrackedShape")
+SPELLINGS = ("root_manifest", "root-manifest", "manifest_list", "manifest-list", "is_tracked", "V4TreeWriter")
 
 
 def names_a_version(node: ast.AST) -> bool:

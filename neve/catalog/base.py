@@ -36,7 +36,7 @@ class NeveCatalog(Catalog):
         """Apply updates to the current metadata and make the result current.
 
         `table` may be stale: the requirements decide whether its updates still fit. When it is current, its metadata
-        is not read again. Raises NotSwapped (nothing landed) or MaybeSwapped (ask `fate`).
+        is not read again. Raises NotSwapped (nothing landed) or MaybeSwapped (ask `swap_status`).
         """
 
     @abstractmethod

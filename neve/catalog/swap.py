@@ -6,7 +6,7 @@ CommitError
 │   ├── RequirementFailed       the table is not in the state the commit was made for
 │   └── CatalogUnavailable      the catalog could not be asked, or refused before anything was sent
 └── CommitUnknown
-    └── MaybeSwapped            the answer was lost; ask the catalog for its fate, keep every file until then
+    └── MaybeSwapped            the answer was lost; ask the catalog for its status, keep every file until then
 
 They are PyIceberg's CommitFailedException and CommitStateUnknownException too, so its own transactions understand them.
 """

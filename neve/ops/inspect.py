@@ -27,7 +27,7 @@ from neve.model.partition import Specs, partition_text
 from neve.model.snapshots import tree_root_location
 from neve.ops.context import TableContext
 from neve.tree.entries import DETAIL, MIXED_SPECS, Content, EntryTable, FieldSummary, Manifest
-from neve.tree.read import has_root_manifest, manifests_of, read_entries
+from neve.tree.read import has_parquet_root, manifests_of, read_entries
 
 P = ParamSpec("P")
 
@@ -180,7 +180,7 @@ class Inspect:
         manifests = [m for m in self._manifests(snapshot_id) if not m.is_view]  # the vectors of a leaf are in the leaf
         root = {
             "depth": 0,
-            "kind": "root" if snapshot is not None and has_root_manifest(snapshot) else "manifest list",
+            "kind": "root" if snapshot is not None and has_parquet_root(snapshot) else "manifest list",
             "path": getattr(snapshot, "listing", None),
             "files": _sum_if_known([_live_files(m) for m in manifests]),
             "rows": _sum_if_known([_live_rows(m) for m in manifests if not m.is_deletes]),

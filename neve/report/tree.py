@@ -15,7 +15,7 @@ from neve.ops.context import TableContext
 from neve.report.html import NumberCell, bar, number_cell, panel, size_cell, table
 from neve.report.values import ManifestGroup, ManifestRow, MetadataTree, Report
 from neve.tree.entries import MIXED_SPECS, Manifest
-from neve.tree.read import has_root_manifest, read_manifests_with_header
+from neve.tree.read import has_parquet_root, read_manifests_with_header
 
 _MOST_ROWS = 100
 
@@ -39,7 +39,7 @@ def tree_of(
     largest = sorted((m for m in manifests if not (m.is_view or m.is_inline)), key=lambda m: -m.length)[:_MOST_ROWS]
     return MetadataTree(
         _file_size(context, context.iceberg.metadata_location),
-        "root of version 4" if snapshot is not None and has_root_manifest(snapshot) else "manifest list",
+        "root of version 4" if snapshot is not None and has_parquet_root(snapshot) else "manifest list",
         root_bytes,
         tuple(_node(*key, some, live_counts) for key, some in sorted(groups.items())),
         tuple(_to_manifest_row(m, live_counts) for m in largest),

@@ -66,7 +66,7 @@ def manifests_of(io: FileIO, metadata: TableMetadata, snapshot: Snapshot | None)
     inline: Sequence[str] | None = getattr(snapshot, "manifest_paths", None)
     if inline is not None:
         return tuple(_inline_manifest(io, path, snapshot) for path in inline)
-    if has_root_manifest(snapshot):
+    if has_parquet_root(snapshot):
         with translate_parse_errors(str(snapshot.root_manifest), "a root of tracked files"):  # type: ignore[attr-defined]
             return read_root(io, metadata, snapshot)
     refuse_unreadable(pa.array([snapshot.manifest_list]), metadata.location)
@@ -89,13 +89,13 @@ def read_manifests_with_header(
     path: str | None = getattr(snapshot, "listing", snapshot.manifest_list)
     if path is None:
         return manifests_of(io, metadata, snapshot), {}, 0
-    data = read_file(io, resolve_path(metadata.location, path) if has_root_manifest(snapshot) else path)
-    if has_root_manifest(snapshot):
+    data = read_file(io, resolve_path(metadata.location, path) if has_parquet_root(snapshot) else path)
+    if has_parquet_root(snapshot):
         return read_root(io, metadata, snapshot), open_id_table(data, path).key_value_metadata, len(data)
     return manifests_in_list(io, path), read_header(data, path).metadata, len(data)
 
 
-def has_root_manifest(snapshot: Snapshot) -> bool:
+def has_parquet_root(snapshot: Snapshot) -> bool:
     """Whether the files of a snapshot hang below a root of version 4."""
     return getattr(snapshot, "root_manifest", None) is not None
 

@@ -205,14 +205,14 @@ def test_a_table_is_created_once(catalog: NeveCatalog) -> None:
 
 
 def test_two_creators_leave_one_table_and_no_debris(catalog: Any, tmp_path: Path) -> None:
-    original = catalog._move
+    original = catalog._swap_location
 
     def slower(*arguments: Any) -> None:
-        catalog._move = original
+        catalog._swap_location = original
         create_table(catalog, "db.t", SCHEMA, properties={"who": "first"})
         original(*arguments)
 
-    catalog._move = slower
+    catalog._swap_location = slower
     with pytest.raises(UserError, match="already exists"):
         create_table(catalog, "db.t", SCHEMA, properties={"who": "second"})
     table = load_table(catalog, "db.t")
@@ -336,5 +336,5 @@ def test_a_metastore_says_how_a_swap_ended(glue: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr(glue, "_update_glue_table", land_and_break)
     with pytest.raises(MaybeSwapped, match="reset") as unknown:
         glue.swap(table, (), [SetPropertiesUpdate(updates={"b": "2"})])
-    assert glue.fate(unknown.value) is SwapStatus.LANDED
+    assert glue.swap_status(unknown.value) is SwapStatus.LANDED
     assert load_table(glue, "db.t").properties["b"] == "2"

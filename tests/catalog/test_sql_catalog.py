@@ -192,11 +192,11 @@ class Intruder:
     """Runs something right before the row of the table is moved."""
 
     def __init__(self, catalog: Any, action: Any) -> None:
-        self.catalog, self.original, self.action = catalog, catalog._move, action
-        catalog._move = self
+        self.catalog, self.original, self.action = catalog, catalog._swap_location, action
+        catalog._swap_location = self
 
     def __call__(self, *arguments: Any, **options: Any) -> None:
-        self.catalog._move = self.original
+        self.catalog._swap_location = self.original
         self.action()
         self.original(*arguments, **options)
 

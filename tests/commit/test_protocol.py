@@ -83,7 +83,7 @@ class Faulty:
         location = done.metadata_location if done else "file:///nowhere.metadata.json"
         raise MaybeSwapped("No answer.", table.name(), table.metadata, table.metadata_location, location, updates)
 
-    def fate(self, unknown: MaybeSwapped) -> SwapStatus:
+    def swap_status(self, unknown: MaybeSwapped) -> SwapStatus:
         return self.fates.pop(0) if self.fates else self.real.swap_status(unknown)
 
 

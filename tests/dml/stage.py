@@ -48,7 +48,7 @@ class Forgetful(EmbeddedCatalog):
         raise MaybeSwapped("No answer.", table.name(), table.metadata, table.metadata_location, location, updates)
 
     def swap_status(self, unknown: MaybeSwapped) -> SwapStatus:
-        return SwapStatus.OPEN if getattr(self, "lost", False) else super().fate(unknown)
+        return SwapStatus.OPEN if getattr(self, "lost", False) else super().swap_status(unknown)
 
 
 @dataclass

@@ -122,7 +122,7 @@ def test_a_commit_whose_answer_was_lost_keeps_its_files(
         raise MaybeSwapped("connection lost", given[0].name(), None, None, done.metadata_location, given[2])
 
     monkeypatch.setattr(SqlCatalogMixin, "swap", lost)
-    monkeypatch.setattr(SqlCatalogMixin, "fate", lambda *given: SwapStatus.OPEN)
+    monkeypatch.setattr(SqlCatalogMixin, "swap_status", lambda *given: SwapStatus.OPEN)
     with pytest.raises(CommitUnknown):
         write(lake_dir, rows((3, "eu")))
     assert found(table) == [(1, "eu"), (2, "us"), (3, "eu")]

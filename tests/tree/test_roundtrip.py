@@ -119,7 +119,7 @@ def test_every_manifest_holds_one_spec_in_ascending_order(io, context):
         with open(manifest.path.removeprefix("file://"), "rb") as f:
             reader = fastavro.reader(f)
             assert reader.metadata["partition-spec-id"] == str(manifest.spec_id)
-            tuples = [list(e["data_file"]["partition"].value_by_call()) for e in reader]
+            tuples = [list(e["data_file"]["partition"].values()) for e in reader]
             assert tuples == [_logical(manifest.spec_id)] * 2
 
 

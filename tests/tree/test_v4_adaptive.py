@@ -179,7 +179,7 @@ class TestWhereFilesWereSeen:
         found = plan_snapshot_scan(t.io, t.metadata, t.head())
         mask = [name_of(path) == name for path in found.files["file_path"].to_pylist()]
         return {
-            "homes": RemovedFiles(found.files.filter(mask), manifests=found.manifests),
+            "vector_targets": RemovedFiles(found.files.filter(mask), manifests=found.manifests),
             "start_snapshot_id": t.head_id,
         }
 

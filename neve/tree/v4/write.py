@@ -252,7 +252,10 @@ def _collect_leaf_rows(leaves: Sequence[Manifest], specs: Specs, location: str) 
             source = sources.setdefault(id(place[0]), (place[0], [], []))
             source[1].append(place[1])
             source[2].append(at)
-    tables = [_add_missing_fields(s.rows_with_statistics, specs).take(pa.array(rows, pa.int64())) for s, rows, _ in sources.values()]
+    tables = [
+        _add_missing_fields(s.rows_with_statistics, specs).take(pa.array(rows, pa.int64()))
+        for s, rows, _ in sources.values()
+    ]
     order = [at for _, _, own in sources.values() for at in own]
     if older:
         tables.append(_rows_of_older_manifests([leaves[at] for at in older], specs, location))

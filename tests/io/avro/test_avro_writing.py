@@ -180,7 +180,7 @@ def test_encoded_bytes_of_an_optional_field_say_themselves_whether_they_are_null
     data = encode(pa.table({"a": ["x", None], "b": [1, 2]}), schema, {})
     raw, _ = decode(data, "f", Projection(None, frozenset({"a"})))
     assert raw.schema.field("a") == pa.field("a", pa.binary(), nullable=False)
-    assert written_rows(raw, schema, encoded=frozenset({"a"})) == [{"a": "x", "b": 1}, {"a": None, "b": 2}]
+    assert written_rows(raw, schema, encoded_fields=frozenset({"a"})) == [{"a": "x", "b": 1}, {"a": None, "b": 2}]
 
 
 def test_a_uuid_and_a_nanosecond_timestamp_keep_their_types() -> None:
@@ -201,8 +201,8 @@ import sys
 sys.modules["numba"] = sys.modules["deflate"] = None  # importing them fails
 from pathlib import Path
 from neve.io.avro import decode, encode
-from neve.io.avro.jit import PYTHON, load_compiled
-assert load_compiled() is PYTHON
+from neve.io.avro.jit import PYTHON_BACKEND, load_compiled
+assert load_compiled() is PYTHON_BACKEND
 batch, header = decode(Path("in.avro").read_bytes(), "in.avro")
 Path("out.avro").write_bytes(encode(batch, header.schema, {}))
 """
