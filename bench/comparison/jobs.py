@@ -7,22 +7,22 @@ from bench.comparison.inputs import GROWTH, SMALL_FILES
 MODES = {"MoR": "merge-on-read", "CoW": "copy-on-write"}
 
 JOBS: dict[str, str] = {
-    "append": "three appends, each under another partition spec",
+    "append": "three appends, each under a different partition spec",
     "scan": "all columns of all rows",
-    "scan of a year": "all columns of one year of seven",
+    "scan of a year": "all columns of one of seven years",
     **{
         f"{verb} {mode}": f"{what}, {MODES[mode]}"
         for mode in MODES
         for verb, what in (
-            ("UPDATE", "one row in a hundred, all over the table"),
-            ("DELETE", "one row in a hundred, all over the table"),
+            ("UPDATE", "one row in a hundred, spread over the whole table"),
+            ("DELETE", "one row in a hundred, spread over the whole table"),
             ("MERGE", "new values for one key in a hundred"),
         )
     },
-    "compaction": f"{SMALL_FILES} small files of one spec into large ones",
-    "spec upgrade": "everything into the newest of the three specs",
-    **{f"plan {n} files": f"the files a filter leaves of {n} in three specs" for n in GROWTH},
-    **{f"commit to {n} files": f"one row appended to a table of {n} files" for n in GROWTH},
+    "compaction": f"rewrite {SMALL_FILES} small files of one spec to large files",
+    "spec upgrade": "move all rows to the newest of the three specs",
+    **{f"plan {n} files": f"select the files that match a filter, from {n} files in three specs" for n in GROWTH},
+    **{f"commit to {n} files": f"append one row to a table of {n} files" for n in GROWTH},
 }
 
 TIMES = {job: 5 for job in JOBS if job.startswith(("plan", "commit"))}

@@ -48,33 +48,35 @@ def page(found: dict[str, Any]) -> str:
         for engine, cost in costs.items()
         if "problem" in cost
     )
-    failed = f"\n## What failed\n\n{problems}\n" if problems else ""
+    failed = f"\n## Failures\n\n{problems}\n" if problems else ""
     return f"""# Benchmarks
 
-This page is written by `make bench`, never by hand. Scale {found["scale"]:g}: {found["rows"]:,} rows of a lineitem like
-TPC-H's in three partition specs, on {os.cpu_count()} cores and {psutil.virtual_memory().total >> 30} GiB
-({platform.system()}, Python {platform.python_version()}). All jobs were done on a small table first. Scans and
-merge-on-read changes were then measured three times by turns, of which the middle one is shown, the others once;
-another run gives other numbers, so small differences mean nothing. After appends, changes and rewrites all engines must
-hold the same rows.
+`make bench` generates this page; do not edit it by hand. The table has {found["rows"]:,} rows of data similar to
+TPC-H's lineitem (scale {found["scale"]:g}), in three partition specs. The machine has {os.cpu_count()} cores and
+{psutil.virtual_memory().total >> 30} GiB of memory ({platform.system()}, Python {platform.python_version()}).
 
-A cell has the CPU seconds of all processes of the engine, the time it took and the most memory it held, and before them
-how many times the CPU seconds of Névé that is: below 1 Névé uses more. A dash: the engine cannot do the job, or not on
-this table.
+Each engine first ran all jobs on a small table to warm up. Scans and merge-on-read changes were then measured three
+times, with the engines taking turns, and the median is shown. Plans and commits ran five times in a row, and the mean
+is shown. All other jobs were measured once. Numbers vary between runs, so small differences are not significant. The
+benchmark checks after appends, changes and rewrites that all engines have the same rows.
+
+Each cell shows the CPU seconds of all processes of the engine, the elapsed time and the peak memory. For the other
+engines, the first number is the ratio of their CPU seconds to those of Névé: below 1×, Névé uses more. A dash means
+that the engine cannot do the job, or cannot do it on this table.
 
 {table(found, "<br>")}
 
-![CPU seconds of each job, in times of Névé](assets/benchmarks.svg)
+![CPU seconds of each job, relative to Névé](assets/benchmarks.svg)
 {failed}
 ## The jobs
 
-| job | what |
+| job | description |
 |---|---|
 {about}
 
-Each engine made its own copy of the table and changed it; DuckDB and Sail read the one of Névé. For the spec upgrade
-Névé rewrites the files that are not in the newest spec yet, Iceberg's `rewrite_data_files` everything. The numbers are
-also [data](assets/benchmarks.json).
+Each engine creates and changes its own copy of the table; DuckDB and Sail read the copy of Névé. For the spec upgrade,
+Névé rewrites only the files that are not in the newest spec yet, while Iceberg's `rewrite_data_files` rewrites all
+files. The numbers are also available [as JSON](assets/benchmarks.json).
 """
 
 
@@ -99,8 +101,8 @@ def picture(found: dict[str, Any]) -> str:
     line = f'<line x1="{_x(1)}" x2="{_x(1)}" y1="34" y2="{y}" stroke="#888" stroke-dasharray="3 3"/>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 30}" font-family="sans-serif" '
-        f'font-size="12" fill="#777"><title>CPU seconds in times of Névé</title>{legend}{line}{"".join(parts)}'
-        f'<text x="{_x(1)}" y="{y + 16}" text-anchor="middle">← cheaper than Névé · 1× · costlier →</text></svg>\n'
+        f'font-size="12" fill="#777"><title>CPU seconds relative to Névé</title>{legend}{line}{"".join(parts)}'
+        f'<text x="{_x(1)}" y="{y + 16}" text-anchor="middle">← less CPU than Névé · 1× · more CPU →</text></svg>\n'
     )
 
 
