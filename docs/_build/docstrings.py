@@ -1,4 +1,4 @@
-"""Docstrings on their way to a page: examples become code, and the parts of a verb paragraphs of their own."""
+"""Convert docstrings to Markdown: fence the examples, and put isolation and writes into separate paragraphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PART = re.compile(r"^(Isolation and writes|Isolation|Writes): ", re.MULTILINE)
 
 
 def fenced(text: str) -> str:
-    """The text with every doctest example in a fence: Markdown would take `>>>` for quotations."""
+    """Return the text with a fence around each doctest example: Markdown would read `>>>` as quotations."""
     lines: list[str] = []
     is_open = False
     for line in text.splitlines():
@@ -25,26 +25,26 @@ def fenced(text: str) -> str:
 
 
 def in_parts(text: str) -> str:
-    """The text with what it says about isolation and writes set apart."""
+    """Return the text with isolation and writes as separate paragraphs."""
     return PART.sub(lambda found: f"\n**{found[1]}:** ", text)
 
 
 def remark(line: str) -> str | None:
-    """What is said about a field of a value in the line that declares it."""
+    """Return the comment at the end of the line that declares a field as a sentence, or None if there is none."""
     found = REMARK.search(line)
     return None if found is None else f"{found[1][0].upper()}{found[1][1:]}."
 
 
 class Docstrings(griffe.Extension):
-    """Makes Markdown of every docstring that is loaded, and docstrings of remarks about the fields of values."""
+    """Convert every loaded docstring to Markdown, and comments on fields of values to docstrings."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Called for every module, class and function."""
+        """Convert the docstring of a module, class or function."""
         if obj.docstring is not None:
             obj.docstring.value = in_parts(fenced(obj.docstring.value))
 
     def on_class(self, *, cls: griffe.Class, **kwargs: Any) -> None:
-        """Called for every class once its fields are known; the fields of builders are nobody's business."""
+        """Add docstrings to the fields of a class after it is loaded. The fields of builders are private: skip them."""
         if "context" in cls.members or not isinstance(cls.filepath, Path):
             return
         lines = cls.filepath.read_text().splitlines()

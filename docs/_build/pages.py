@@ -1,4 +1,4 @@
-"""What the site adds to the pages: the list of decisions, and pictures as part of the page."""
+"""MkDocs hooks: add the decisions to the navigation, and embed pictures in the pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PICTURE = re.compile(r'<img [^>]*src="[^"]*?(?P<path>assets/[\w-]+\.svg)"[^>]*>'
 
 
 def on_config(config: Any) -> Any:
-    """Fill the navigation with pages that come and go without this configuration."""
+    """Add the decision pages and the optional pages that exist to the navigation."""
     nav = config["nav"]
     at = next(n for n, entry in enumerate(nav) if "Decisions" in entry)
     nav[at] = {"Decisions": [f"decisions/{path.name}" for path in sorted((DOCS / "decisions").glob("[0-9]*.md"))]}
@@ -21,5 +21,5 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Put pictures into the page: an image of its own would not follow the switch between light and dark."""
+    """Embed SVG pictures in the page: a separate image would not follow the switch between light and dark."""
     return PICTURE.sub(lambda found: (DOCS / found["path"]).read_text(), html)

@@ -1,6 +1,6 @@
-"""The tables of the reference that follow from the code: `python docs/_build/tables.py` writes them into their pages.
+"""Generate the reference tables from the code: `python docs/_build/tables.py` writes them into their pages.
 
-A page says where a table goes with `<!-- table: name -->` and `<!-- end -->`; a test compares what stands between them.
+`<!-- table: name -->` and `<!-- end -->` mark the position of a table in a page. A test compares the text between them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<table>.*?)(<!-- en
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 SHARED = ("--lake", "--catalog", "--json", "--debug", "--dry-run", "--yes")
 NO_LIMIT = ((1 << 31) - 1, (1 << 63) - 1)
-# Defaults that follow from something else than a constant.
+# Defaults that are not constants.
 DERIVED = {
     "target-file-size-bytes": "`write.target-file-size-bytes` of the table",
     "min-file-size-bytes": "75 % of the target",
@@ -38,18 +38,18 @@ DERIVED = {
 
 
 def filled(text: str) -> str:
-    """A page with its tables as they follow from the code."""
+    """Return a page with its tables generated from the code."""
     return MARKED.sub(lambda found: f"{found[1]}{TABLES[found['name']]()}\n{found[4]}", text)
 
 
 def properties_table() -> str:
-    """Every table property: its default, what it accepts, what it means."""
+    """Return the table of properties: default, accepted values, meaning."""
     rows = ((f"`{p.name}`", _default(p.default), p.accepts.words, p.meaning) for p in PROPERTIES.values())
     return _table(("property", "default", "accepts", "meaning"), rows)
 
 
 def options_table() -> str:
-    """Every option of a compaction."""
+    """Return the table of compaction options."""
     defaults = RewriteOptions().as_dict()
     rows = (
         (f"`{o.name}`", DERIVED.get(o.name) or _default(defaults[o.name]), o.accepts, _sentence(o.meaning))
@@ -59,13 +59,13 @@ def options_table() -> str:
 
 
 def delete_options_table() -> str:
-    """The options that a rewrite of delete files takes."""
+    """Return the table of options for rewriting delete files."""
     rows = ((f"`{name}`", _sentence(OPTIONS[name].meaning)) for name in DELETE_OPTIONS)
     return _table(("option", "meaning"), rows)
 
 
 def procedures_table() -> str:
-    """Every procedure with its arguments in order."""
+    """Return the table of procedures with their arguments in order."""
     rows = (
         (f"`system.{name}`", ", ".join(f"`{a}`" for a in procedure.known)) for name, procedure in PROCEDURES.items()
     )
@@ -73,26 +73,26 @@ def procedures_table() -> str:
 
 
 def commands_table() -> str:
-    """Every command with its arguments and the options of its own."""
+    """Return the table of commands with their arguments and specific options."""
     rows = ((f"`neve {_usage(command)}`", _summary(command), _own_options(command)) for command in _commands())
     return _table(("command", "what it does", "options of its own"), rows)
 
 
 def shared_options_table() -> str:
-    """The options that most commands take."""
+    """Return the table of options that most commands share."""
     known = {option.opts[0]: option for command in _commands() for option in _options(command)}
     rows = ((f"`{name}`", known[name].help or "") for name in SHARED if name in known)
     return _table(("option", "meaning"), rows)
 
 
 def errors_tree() -> str:
-    """The tree of errors as their module draws it."""
+    """Return the tree of errors from the docstring of their module."""
     drawn = (errors.__doc__ or "").split("\n\n")[1]
     return f"```\n{drawn}\n```"
 
 
 def faults_table() -> str:
-    """Every fault of another engine that comparisons make way for."""
+    """Return the table of bugs in other engines that the comparison tests allow for."""
     rows = ((fault.witness, _sentence(fault.reason)) for fault in (*SPARK_FAULTS, *FAULTS, *SHARED_FAULTS))
     return _table(("engine", "what it does"), sorted(rows))
 
@@ -145,7 +145,7 @@ def _default(value: Any) -> str:
 
 
 def _in_units(value: Any) -> str:
-    """How many bytes that is, where it is a round number of them."""
+    """Return the size in the largest unit that divides it evenly, or an empty string."""
     sizes = UNITS if isinstance(value, int) else ()
     return next((f" ({value // size} {unit})" for size, unit in sizes if _is_round(value, size)), "")
 
