@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 PACKAGE = Path(__file__).parents[1] / "neve"
 
@@ -59,6 +62,53 @@ def wrong_imports(path: Path) -> list[str]:
     # `from neve.tree import entries` is seen as the package and as the module; the module decides
     wrong = {i for i in own if not is_allowed(module, i) and not any(o.startswith(f"{i}.") for o in own)}
     return [f"{module} must not import {i}" for i in sorted(wrong)]
+
+
+def modules_by_name() -> dict[str, Path]:
+    return {f"neve.{module_name(p)}".removesuffix(".__init__"): p for p in MODULES}
+
+
+def imported_modules() -> dict[str, set[str]]:
+    """The modules and packages that each module imports, imports for type checking among them."""
+    known = modules_by_name()
+    return {name: (imports(path) & known.keys()) - {name, "neve"} for name, path in known.items()}
+
+
+def test_imports_form_no_circle():
+    try:
+        tuple(TopologicalSorter(imported_modules()).static_order())
+    except CycleError as e:
+        raise AssertionError(" imports ".join(e.args[1][::-1])) from None
+
+
+def test_a_circle_would_be_found():
+    graph = imported_modules() | {"neve.errors": {"neve.table"}}
+    with pytest.raises(CycleError):
+        tuple(TopologicalSorter(graph).static_order())
+
+
+# Words that say nothing as the name of a module.
+EMPTY_NAMES = set(
+    "words said told made kept among apart late whole touched folded applying planned mapped packed typed shape things "
+    "helpers util utils misc common stage place deed carrying".split()
+)
+# Small modules that stay apart because they must be light to import.
+SMALL = {"neve.source.data_source"}
+
+
+def test_module_names_say_what_they_hold():
+    assert not [name for name in modules_by_name() if name.rpartition(".")[2] in EMPTY_NAMES]
+
+
+def test_a_small_module_that_only_its_neighbour_imports_is_part_of_that_neighbour():
+    known, users = modules_by_name(), {}
+    for name, targets in imported_modules().items():
+        for target in targets:
+            users.setdefault(target, set()).add(name)
+    small = [n for n, p in known.items() if p.stem not in {"__init__", "__main__"} and p.read_text().count("\n") < 60]
+    folders = {n: {u.rpartition(".")[0] for u in users.get(n, set())} for n in small}
+    alone = {n for n in small if len(users.get(n, set())) == 1 and folders[n] == {n.rpartition(".")[0]}}
+    assert alone <= SMALL, alone - SMALL
 
 
 def test_imports_point_one_way():

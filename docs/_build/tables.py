@@ -44,7 +44,7 @@ def filled(text: str) -> str:
 
 def properties_table() -> str:
     """Return the table of properties: default, accepted values, meaning."""
-    rows = ((f"`{p.name}`", _default(p.default), p.accepts.words, p.meaning) for p in PROPERTIES.values())
+    rows = ((f"`{p.name}`", _default(p.default), p.value_type.expected, p.meaning) for p in PROPERTIES.values())
     return _table(("property", "default", "accepts", "meaning"), rows)
 
 
@@ -67,7 +67,8 @@ def delete_options_table() -> str:
 def procedures_table() -> str:
     """Return the table of procedures with their arguments in order."""
     rows = (
-        (f"`system.{name}`", ", ".join(f"`{a}`" for a in procedure.known)) for name, procedure in PROCEDURES.items()
+        (f"`system.{name}`", ", ".join(f"`{a}`" for a in procedure.all_arguments))
+        for name, procedure in PROCEDURES.items()
     )
     return _table(("procedure", "arguments, in order"), rows)
 

@@ -87,3 +87,16 @@ def test_remarks_about_fields_become_their_docstrings():
     assert docstrings.remark("    reruns: int = 0  # how often it was run again") == "How often it was run again."
     assert docstrings.remark("    rows: int = 0") is None
     assert docstrings.remark("    bytes: int  # noqa: A002") is None
+
+
+def test_modules_and_names_that_the_developer_pages_mention_exist():
+    guide = PAGES["docs/architecture.md"] + PAGES["docs/contributing.md"]
+    decisions = "".join(text for name, text in PAGES.items() if name.startswith("docs/decisions/"))
+    paths = set(re.findall(r"`((?:neve/|tests/)?[a-z_0-9]+(?:/[a-z_0-9]+)+\.py)`", guide + decisions))
+    assert not {p for p in paths if not (ROOT / p).exists() and not (ROOT / "neve" / p).exists()}
+    sources = "\n".join(p.read_text() for p in (ROOT / "neve").rglob("*.py"))
+    functions = set(re.findall(r"`(?:[A-Z]\w+\.)?([a-z_]+)` in `|`[A-Z]\w+\.([a-z_]+)`", guide))
+    named = {name for pair in functions for name in pair if name}
+    assert named and not {name for name in named if not re.search(rf"def {name}\(", sources)}
+    classes = set(re.findall(r"`([A-Z][a-z]\w+)`", guide))
+    assert classes and not {name for name in classes if not re.search(rf"\b{name}\b", sources)}
