@@ -88,37 +88,35 @@ def test_a_circle_would_be_found():
 
 
 # Words that say nothing as the name of a module.
-EMPTY_NAMES = set(
-    [
-        "words",
-        "said",
-        "told",
-        "made",
-        "kept",
-        "among",
-        "apart",
-        "late",
-        "whole",
-        "touched",
-        "folded",
-        "applying",
-        "planned",
-        "mapped",
-        "packed",
-        "typed",
-        "shape",
-        "things",
-        "helpers",
-        "util",
-        "utils",
-        "misc",
-        "common",
-        "stage",
-        "place",
-        "deed",
-        "carrying",
-    ]
-)
+EMPTY_NAMES = {
+    "words",
+    "said",
+    "told",
+    "made",
+    "kept",
+    "among",
+    "apart",
+    "late",
+    "whole",
+    "touched",
+    "folded",
+    "applying",
+    "planned",
+    "mapped",
+    "packed",
+    "typed",
+    "shape",
+    "things",
+    "helpers",
+    "util",
+    "utils",
+    "misc",
+    "common",
+    "stage",
+    "place",
+    "deed",
+    "carrying",
+}
 # Small modules that stay apart because they must be light to import.
 SMALL = {"neve.source.data_source"}
 

@@ -42,8 +42,8 @@ class Opened:
 
             return run
 
-        monkeypatch.setattr(read, "read_all", counting(read.read_all))
-        monkeypatch.setattr(leaf, "open_by_id", counting(leaf.open_by_id))
+        monkeypatch.setattr(read, "read_file", counting(read.read_file))
+        monkeypatch.setattr(leaf, "open_id_table", counting(leaf.open_id_table))
 
     @property
     def manifests(self) -> int:

@@ -124,7 +124,7 @@ def test_rewrite_missing_file(any_version: Kit):
         action = RewriteFiles(gone, t.data("b"), start_snapshot_id=t.head_id)
         conflict = t.refused(action, Check.MISSING_FILES)
         assert (conflict.files, conflict.snapshot_id) == ((t.path("never"),), t.head_id)
-        assert t.commit(action).written_paths == frozenset()
+        assert t.commit(action).written == frozenset()
     other_spec = RewriteFiles(removed(t.data("other", spec=1)), t.data("b"), start_snapshot_id=t.head_id)
     t.refused(other_spec, Check.MISSING_FILES)
 

@@ -217,7 +217,7 @@ def test_unknown_spec_rejected(any_version: Kit):
         assert (conflict.files, conflict.spec_ids) == ((t.path("stray"),), (99,))
         assert "99" in str(conflict) and t.path("stray") in str(conflict)
         outcome = t.commit(delta)
-        assert outcome.written_paths == frozenset() and outcome.attempts == 1, "nothing was written to be removed again"
+        assert outcome.written == frozenset() and outcome.attempts == 1, "nothing was written to be removed again"
         with pytest.raises(UserError, match="99"):
             require_committed(outcome)
 

@@ -89,7 +89,7 @@ def with_wrong_sums(monkeypatch: pytest.MonkeyPatch, region: str, **wrong: Any) 
         made = honest(self, groups)
         return [replace(m, **wrong) if m.groups[0].partition.values == (region,) else m for m in made]
 
-    monkeypatch.setattr(RewriteJob, "in_place", in_place)
+    monkeypatch.setattr(RewriteJob, "rewrite_in_place", in_place)
 
 
 @pytest.mark.parametrize(

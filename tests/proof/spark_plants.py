@@ -15,7 +15,7 @@ UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 def list_the_folder() -> None:
     """Every file of the write counts, whichever attempt has written it."""
-    answered = write.files_of
+    answered = write.written_entries
 
     def listed(answers: Any, target: Any) -> pa.Table:
         files = answered(answers, target)
@@ -26,7 +26,7 @@ def list_the_folder() -> None:
         more = [files.slice(0, 1).set_column(*_named(files, f"file://{p}")) for p in others]
         return pa.concat_tables([files, *more])
 
-    write.files_of = listed
+    write.written_entries = listed
 
 
 def _named(files: pa.Table, path: str) -> tuple[int, pa.Field, pa.Array]:

@@ -72,22 +72,22 @@ class TestCrashes:
             move(catalog, identifier, staged, updates)
             write(catalog._load_file_io({}, staged.location), staged.location, staged.metadata)
 
-        monkeypatch.setattr(sql.SqlCatalogMixin, "_move", moved)
+        monkeypatch.setattr(sql.SqlCatalogMixin, "_swap_location", moved)
         kinds = frozenset({Kind.CREATE, Kind.COMMITTED})
         found(caught, lambda: self.sweep(ground(2), "append", kinds))
 
     def test_expired_files_deleted_before_the_swap(self, ground, caught: Tally, monkeypatch: Faulty):
         from neve.ops.maintenance import expire_snapshots as verb
 
-        land = verb.land
+        land = verb.commit_updates
 
         def early(context: Any, change: Any, doing: str) -> None:
             requirements, updates = change(context)
-            left = verb.left_by(context.io, context.metadata, verb.fold(context.metadata, updates))
-            verb.delete_reach(context.io, left.in_deletion_order, verb.roots_of(context.metadata))
+            left = verb.find_unreachable_files(context.io, context.metadata, verb.apply_updates(context.metadata, updates))
+            verb.delete_reachable_files(context.io, left.in_deletion_order, verb.roots_of(context.metadata))
             land(context, lambda state: (requirements, updates), doing)
 
-        monkeypatch.setattr(verb, "land", early)
+        monkeypatch.setattr(verb, "commit_updates", early)
         kinds = frozenset({Kind.COMMIT})
         found(caught, lambda: self.sweep(ground(3), "expire_snapshots", kinds))
 
@@ -143,7 +143,7 @@ class TestAnswers:
             return Rejected((), job.scratch.written) if isinstance(outcome, Unknown) else outcome
 
         monkeypatch.setattr(protocol._Commit, "run", hasty)
-        monkeypatch.setattr(protocol._Commit, "already_landed", lambda job, base: None)
+        monkeypatch.setattr(protocol._Commit, "landed_snapshot", lambda job, base: None)
         found(caught, lambda: judge(here, "append", ("after",), here.states("append"), Tally("")))
 
     def test_metadata_of_a_change_that_landed_deleted(self, ground, caught: Tally, monkeypatch: Faulty):
