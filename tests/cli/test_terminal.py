@@ -73,7 +73,7 @@ def test_the_rate_and_the_time_left_follow_the_bytes():
     )
     assert watch.fraction_done == 0.25 and watch._left(watch.fraction_done) == "0:15 left"
     assert "groups 1/4   files 3/9   25.0 MB of 100.0 MB   5.0 MB/s" in counts(watch)
-    watch.told(Step("commit"))
+    watch.on_event(Step("commit"))
     assert "groups 1/4" in counts(watch), "what was done stays in sight while it is committed"
-    watch.told(Step("look at the files", 50, 200, "files"))
+    watch.on_event(Step("look at the files", 50, 200, "files"))
     assert watch.fraction_done == 0.25 and "files 50/200" in counts(watch)

@@ -35,7 +35,7 @@ def views(lake: neve.Lake):
 
 def ids(lake: neve.Lake, views, text: str) -> list[int]:
     with views(text) as made:
-        frame = lake.spark().sql(made.text)
+        frame = lake.spark().sql(made.single_text)
     return sorted(row[0] for row in frame.collect())
 
 
@@ -102,8 +102,8 @@ def test_a_table_is_read_in_the_state_its_statement_has(lake, spark):
 
 def test_texts_share_their_views(lake, views):
     with views("id IN (SELECT id FROM db.orders)", "(SELECT max(id) FROM db.orders)") as made:
-        assert len(made.names) == len(made.tables) == 1
-        assert all(made.names[0] in text for text in made.texts)
+        assert len(made.view_names) == len(made.tables) == 1
+        assert all(made.view_names[0] in text for text in made.texts)
 
 
 def test_a_text_without_tables_needs_no_spark(lake):
@@ -120,7 +120,7 @@ def test_a_text_without_tables_needs_no_spark(lake):
 def test_metadata_is_read_like_a_table(lake, views, view):
     expected = getattr(lake.table("db.orders").inspect, view)()
     with views(f"SELECT * FROM db.orders.{view}") as made:
-        found = lake.spark().sql(made.text)
+        found = lake.spark().sql(made.single_text)
     assert found.columns == expected.column_names
     assert found.toArrow().num_rows == expected.num_rows
 
@@ -191,6 +191,6 @@ def test_files_without_rows_for_a_query_are_left_out_and_nothing_else(wide, view
     expected = [tuple(row) for row in spark.sql(query).collect()]
     text = re.sub(r"(FROM|JOIN|,) (big|small)\b", r"\1 db.\2", query)
     with views(text) as made:
-        frame = spark.sql(made.text)
+        frame = spark.sql(made.single_text)
     assert [tuple(row) for row in frame.collect()] == expected
     assert len({path for path in frame.inputFiles() if "/big/" in path}) == QUERIES[query]

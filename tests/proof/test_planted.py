@@ -83,7 +83,8 @@ class TestCrashes:
 
         def early(context: Any, change: Any, doing: str) -> None:
             requirements, updates = change(context)
-            left = verb.find_unreachable_files(context.io, context.metadata, verb.apply_updates(context.metadata, updates))
+            after = verb.apply_updates(context.metadata, updates)
+            left = verb.find_unreachable_files(context.io, context.metadata, after)
             verb.delete_reachable_files(context.io, left.in_deletion_order, verb.roots_of(context.metadata))
             land(context, lambda state: (requirements, updates), doing)
 

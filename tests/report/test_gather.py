@@ -111,8 +111,8 @@ def test_the_verdict_says_what_a_compaction_would_leave(report: Report):
     verdict = verdict_of(report)
     large = report.maintenance.files_to_rewrite - 480
     assert verdict.headline == (
-        f"480 small and {large} oversized files in 2 specs; a compaction would leave {report.maintenance.output_files} in their "
-        "place."
+        f"480 small and {large} oversized files in 2 specs; a compaction would leave "
+        f"{report.maintenance.output_files} in their place."
     )
     assert verdict.weight == "act"
     said = " ".join(finding.text for finding in verdict.findings)
