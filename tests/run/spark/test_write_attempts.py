@@ -44,7 +44,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from neve.model.partition import Specs
 from neve.run.spark.session import local_session
-from neve.run.spark.write import write
+from neve.run.spark.write import write_dataframe
 from neve.run.write.target import WriteOptions, WriteTarget
 
 folder = sys.argv[1]
@@ -57,7 +57,7 @@ for how in ("Dies", "Fails"):
     target = WriteTarget(
         schema, specs, 0, location, 2, io_properties=io, options=WriteOptions(target_file_size=50000)
     )
-    written = write(spark.range(0, 200000, 1, 2), target)
+    written = write_dataframe(spark.range(0, 200000, 1, 2), target)
     paths = written["file_path"].to_pylist()
     disk = {str(p) for p in Path(location).rglob("*.parquet")}
     rows = sum(written["record_count"].to_pylist())
