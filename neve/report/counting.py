@@ -43,7 +43,7 @@ class FileMeasures:
         deletes: EntryTable,
         pairs: pa.Table,
         *,
-        least: int,
+        min_file_size: int,
         taken: Numbers,
         undecided: Numbers,
         outside: Numbers,
@@ -60,7 +60,7 @@ class FileMeasures:
         columns = {
             "bytes": size,
             "rows": files.numpy("record_count"),
-            "small_files": size < least,
+            "small_files": size < min_file_size,
             "delete_files": np.bincount(file, minlength=len(files)),
             "deleted_rows": np.bincount(file, weights=deleted_rows, minlength=len(files)),
             "by_value": np.bincount(file[is_equality], minlength=len(files)) > 0,

@@ -119,7 +119,7 @@ class _ReportInput:
             self.data,
             self.deletes,
             self.pairs,
-            least=self.compaction.plan.options.min_file_size,
+            min_file_size=self.compaction.plan.options.min_file_size,
             taken=is_chosen(codes),
             undecided=self.filter.judge(self.data).fail_open,
             outside=codes <= Reason.NOT_MATCHING_STATISTICS,
