@@ -1,4 +1,4 @@
-"""A page about a table, for people who would rather look: gathered as values, rendered by pure functions."""
+"""The HTML report of a table: gathered as values, rendered by pure functions."""
 
 from neve.report.gather import gather_report
 from neve.report.page import render_page

@@ -1,6 +1,6 @@
-"""The columns of a table, now and in the past, told by their field ids: names may change, ids do not.
+"""The sections about columns, references and properties.
 
-The schema with its field ids and what became of each column, the references, and the properties.
+The current and former columns of a table are identified by their field ids: names may change, ids do not.
 """
 
 from __future__ import annotations
@@ -18,120 +18,114 @@ from neve.report.html import NumberCell, number_cell, panel, table, time_cell
 from neve.report.values import ColumnFacts, Report
 
 _MAX_CHANGES = 6
-_LONGEST = 400
+_MAX_LENGTH = 400  # of names, types, defaults and comments
 
 
 def schemas_in_order(metadata: TableMetadata) -> list[Schema]:
-    """The schemas as they came, the oldest first."""
+    """Return the schemas, the oldest first."""
     return sorted(metadata.schemas, key=lambda s: s.schema_id)
 
 
 def columns_of(metadata: TableMetadata) -> tuple[ColumnFacts, ...]:
-    """The columns of the current schema in its order, then those that are gone."""
+    """Return the columns of the current schema in its order, then the dropped ones."""
     schemas, current = schemas_in_order(metadata), metadata.schema()
     live = list(fields_by_id(current))
-    gone = {i: None for schema in reversed(schemas) for i in fields_by_id(schema) if i not in fields_by_id(current)}
-    return tuple(_column_facts(field_id, schemas, current) for field_id in (*live, *sorted(gone)))
+    dropped = {i for schema in schemas for i in fields_by_id(schema) if i not in fields_by_id(current)}
+    return tuple(_column_facts(field_id, schemas, current) for field_id in (*live, *sorted(dropped)))
 
 
 def schema_changes(schemas: Sequence[Schema]) -> Iterator[tuple[bool, str]]:
-    """What each schema changed: whether there was one before it, and the change in words."""
+    """Yield for each schema whether there is one before it, and what it changed, in words."""
     for before, after in zip((None, *schemas[:-1]), schemas, strict=True):
         if before is None:
             yield False, f"{len(after.fields):,} columns"
             continue
-        words = [
-            word for i in {**fields_by_id(before), **fields_by_id(after)} for word in _field_changes(i, before, after)
-        ]
-        more = [f"{len(words) - _MAX_CHANGES} more"] if len(words) > _MAX_CHANGES else []
-        yield True, ", ".join([*words[:_MAX_CHANGES], *more]) or _otherwise(before, after)
-
-
-def _otherwise(before: Schema, after: Schema) -> str:
-    """What changed when no column did."""
-    if list(fields_by_id(before)) != list(fields_by_id(after)):
-        return "columns in another order"
-    return "other identifier fields" if before.identifier_field_ids != after.identifier_field_ids else "nothing"
+        field_ids = {**fields_by_id(before), **fields_by_id(after)}
+        changes = [change for i in field_ids for change in _field_changes(i, before, after)]
+        if len(changes) > _MAX_CHANGES:
+            changes = [*changes[:_MAX_CHANGES], f"{len(changes) - _MAX_CHANGES} more"]
+        elif not changes and list(fields_by_id(before)) != list(fields_by_id(after)):
+            changes = ["columns in another order"]
+        elif not changes:
+            has_same_identifiers = before.identifier_field_ids == after.identifier_field_ids
+            changes = ["nothing" if has_same_identifiers else "other identifier fields"]
+        yield True, ", ".join(changes)
 
 
 def _column_facts(field_id: int, schemas: Sequence[Schema], current: Schema) -> ColumnFacts:
     is_live = field_id in fields_by_id(current)
-    told = current if is_live else next(s for s in reversed(schemas) if field_id in fields_by_id(s))
-    field = told.find_field(field_id)
+    schema = current if is_live else next(s for s in reversed(schemas) if field_id in fields_by_id(s))
+    field = schema.find_field(field_id)
     default = "" if field.initial_default is None else str(field.initial_default)
+    history = (  # a column of the first schema has no event for being added
+        f"{change} in schema {after.schema_id}"
+        for before, after in pairwise(schemas)
+        for change in _field_changes(field_id, before, after, is_named=False)
+    )
     return ColumnFacts(
         field_id,
-        _column_name(told, field_id),
-        shorten_middle(str(field.field_type), _LONGEST),
+        _column_name(schema, field_id),
+        shorten_middle(str(field.field_type), _MAX_LENGTH),
         field.required,
         is_live,
-        shorten_middle(default, _LONGEST),
-        shorten_middle(field.doc or "", _LONGEST),
-        tuple(_history(field_id, schemas)),
+        shorten_middle(default, _MAX_LENGTH),
+        shorten_middle(field.doc or "", _MAX_LENGTH),
+        tuple(history),
     )
 
 
-def _history(field_id: int, schemas: Sequence[Schema]) -> Iterator[str]:
-    """What happened to one column; that it was there from the beginning is no event."""
-    for before, after in pairwise(schemas):
-        for word in _field_changes(field_id, before, after, is_named=False):
-            yield f"{word} in schema {after.schema_id}"
-
-
 def _field_changes(field_id: int, before: Schema, after: Schema, *, is_named: bool = True) -> Iterator[str]:
-    was, now = field_id in fields_by_id(before), field_id in fields_by_id(after)
-    if not (was and now):
-        if was != now:
-            name = f" {_column_name(after if now else before, field_id)}" if is_named else ""
-            yield f"{'added' if now else 'dropped'}{name}"
+    existed, exists = field_id in fields_by_id(before), field_id in fields_by_id(after)
+    if not (existed and exists):
+        if existed != exists:
+            name = f" {_column_name(after if exists else before, field_id)}" if is_named else ""
+            yield f"{'added' if exists else 'dropped'}{name}"
         return
     old, new = before.find_field(field_id), after.find_field(field_id)
-    about = f"{_column_name(after, field_id)} " if is_named else ""
+    prefix = f"{_column_name(after, field_id)} " if is_named else ""
     if _column_name(before, field_id) != _column_name(after, field_id):
-        yield f"{about}renamed from {_column_name(before, field_id)}"
+        yield f"{prefix}renamed from {_column_name(before, field_id)}"
     if old.field_type.is_primitive and old.field_type != new.field_type:
-        yield f"{about}changed from {old.field_type} to {new.field_type}"
+        yield f"{prefix}changed from {old.field_type} to {new.field_type}"
     if old.required != new.required:
-        yield f"{about}{'required' if new.required else 'optional'}"
+        yield f"{prefix}{'required' if new.required else 'optional'}"
     if old.doc != new.doc:
-        yield f"{about}described anew"
+        yield f"{prefix}with a new description"
     if (old.initial_default, old.write_default) != (new.initial_default, new.write_default):
-        yield f"{about}with another default"
+        yield f"{prefix}with another default"
 
 
 def _column_name(schema: Schema, field_id: int) -> str:
-    return shorten_middle(schema.find_column_name(field_id) or f"#{field_id}", _LONGEST)
+    return shorten_middle(schema.find_column_name(field_id) or f"#{field_id}", _MAX_LENGTH)
 
 
 def schema_section(report: Report) -> Markup:
-    """The columns of the table, with those that are gone."""
+    """Render the columns of the table, including dropped ones."""
     live = sum(column.is_live for column in report.columns)
-    gone = len(report.columns) - live
-    lede = f"{plural(live, 'column')}, nested ones counted, after {plural(report.schemas, 'schema')}"
-    lede += f"; {gone:,} more {'is' if gone == 1 else 'are'} gone." if gone else "."
+    dropped = len(report.columns) - live
+    lede = f"{plural(live, 'column')}, including nested ones, after {plural(report.schemas, 'schema')}"
+    lede += f"; {plural(dropped, 'more column')} dropped." if dropped else "."
     heads = ("Id", "Column", "Type", "Null", "Default", "History", "Comment")
     order = f" Sort order: {report.sort_order}." if report.sort_order else ""
     return panel("schema", "Schema", lede + order, table("Columns", heads, map(_column_row, report.columns)))
 
 
 def _column_row(column: ColumnFacts) -> tuple[NumberCell | str, ...]:
-    history = "; ".join(column.history) or "as it was"
-    null = "required" if column.is_required else "optional"
     return (
         number_cell(column.field_id),
         column.name,
         column.type,
-        null if column.is_live else "gone",
+        "dropped" if not column.is_live else "required" if column.is_required else "optional",
         column.default or "–",
-        history,
+        "; ".join(column.history) or "unchanged",
         column.doc or "–",
     )
 
 
 def properties_section(report: Report) -> Markup:
-    """Branches, tags and properties."""
+    """Render branches, tags and properties."""
     refs = ((r.name, r.kind, time_cell(r.at_ms), str(r.snapshot_id)) for r in report.history.refs)
-    found = table("Branches and tags", ("Name", "Kind", "At (UTC)", "Snapshot"), refs)
-    rows = table("Properties", ("Property", "Value"), sorted(report.properties.items()))
-    lede = "Branches and tags keep snapshots from expiring; properties say how the table is written."
-    return panel("names", "Names and properties", lede, found, rows)
+    ref_table = table("Branches and tags", ("Name", "Kind", "At (UTC)", "Snapshot"), refs)
+    property_table = table("Properties", ("Property", "Value"), sorted(report.properties.items()))
+    lede = "Branches and tags keep snapshots from expiring; properties configure how the table is written."
+    return panel("names", "Names and properties", lede, ref_table, property_table)

@@ -1,4 +1,4 @@
-"""Data files counted by columns: in groups of any kind, never one by one."""
+"""Sum up data files by group, column by column and never file by file."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _SUMMED_COLUMNS = ("bytes", "rows", "small_files", "delete_files", "deleted_rows
 
 @dataclass(frozen=True)
 class GroupTotals:
-    """What `FileTotals` says, of many groups at once."""
+    """The `FileTotals` of many groups, as columns."""
 
     columns: dict[str, Numbers]
 
     def totals_of(self, group: int) -> FileTotals:
-        """The amounts of one group."""
-        found = {name: int(values[group]) for name, values in self.columns.items() if name != "by_value"}
-        return FileTotals(**found, has_equality_deletes=bool(self.columns["by_value"][group]))
+        """Return the totals of one group."""
+        totals = {name: int(values[group]) for name, values in self.columns.items() if name != "by_value"}
+        return FileTotals(**totals, has_equality_deletes=bool(self.columns["by_value"][group]))
 
 
 @dataclass(frozen=True)
 class FileMeasures:
-    """The live data files, and of each what is to be summed up."""
+    """The live data files, with the values of each that are summed up."""
 
     files: EntryTable
     columns: dict[str, Numbers]
@@ -43,22 +43,27 @@ class FileMeasures:
         deletes: EntryTable,
         pairs: pa.Table,
         *,
-        least: int,
+        min_file_size: int,
         taken: Numbers,
         undecided: Numbers,
         outside: Numbers,
     ) -> FileMeasures:
-        """Data files with the delete files that apply to them, and what was decided about each."""
+        """Measure data files: `pairs` are the delete files that apply to them, the masks what was decided about each.
+
+        The deleted rows of a delete file that applies to several data files are divided evenly between them.
+        """
         file, delete = pairs["file"].to_numpy(), pairs["delete"].to_numpy()
-        size = files.numpy("file_size_in_bytes")
-        by_value = (deletes.numpy("content") == Content.EQUALITY_DELETES)[delete]
+        size, content = files.numpy("file_size_in_bytes"), deletes.numpy("content")
+        uses = np.maximum(np.bincount(delete, minlength=len(deletes)), 1)
+        deleted_rows = np.where(content == Content.POSITION_DELETES, deletes.numpy("record_count") / uses, 0.0)[delete]
+        is_equality = (content == Content.EQUALITY_DELETES)[delete]
         columns = {
             "bytes": size,
             "rows": files.numpy("record_count"),
-            "small_files": size < least,
+            "small_files": size < min_file_size,
             "delete_files": np.bincount(file, minlength=len(files)),
-            "deleted_rows": np.bincount(file, weights=_dead_rows(deletes, delete), minlength=len(files)),
-            "by_value": np.bincount(file[by_value], minlength=len(files)) > 0,
+            "deleted_rows": np.bincount(file, weights=deleted_rows, minlength=len(files)),
+            "by_value": np.bincount(file[is_equality], minlength=len(files)) > 0,
             "taken": taken,
             "undecided": undecided,
             "outside": outside,
@@ -69,25 +74,18 @@ class FileMeasures:
         return self.columns[name]
 
     def totals_by_group(self, groups: Numbers, count: int) -> GroupTotals:
-        """The sums of each of so many groups; `groups` has the number of the group of every file."""
-        made = {name: self._sum(name, groups, count) for name in (*_SUMMED_COLUMNS, "by_value")}
-        return GroupTotals({"files": np.bincount(groups, minlength=count), **made})
-
-    def _sum(self, name: str, groups: Numbers, count: int) -> Numbers:
-        return np.rint(np.bincount(groups, weights=self.columns[name], minlength=count)).astype(np.int64)
+        """Return the sums of `count` groups; `groups` has the group number of every file."""
+        totals = {"files": np.bincount(groups, minlength=count)}
+        for name in (*_SUMMED_COLUMNS, "by_value"):
+            sums = np.bincount(groups, weights=self.columns[name], minlength=count)
+            totals[name] = np.rint(sums).astype(np.int64)
+        return GroupTotals(totals)
 
     def total(self) -> FileTotals:
-        """The sums of all files."""
+        """Return the sums of all files."""
         return self.totals_by_group(np.zeros(len(self.files), np.int64), 1).totals_of(0)
 
-    def adding_snapshots(self, chosen: Numbers) -> list[int]:
-        """The snapshots that added some of the files, each once."""
-        ids = self.files["snapshot_id"].filter(pa.array(chosen))
+    def adding_snapshots(self, mask: Numbers) -> list[int]:
+        """Return the ids of the snapshots that added some of the files, each once."""
+        ids = self.files["snapshot_id"].filter(pa.array(mask))
         return [i for i in pc.unique(ids).to_pylist() if i is not None]
-
-
-def _dead_rows(deletes: EntryTable, attached: Numbers) -> Numbers:
-    """For each pair the rows a delete file takes from one data file: those about several are shared out evenly."""
-    fanout = np.maximum(np.bincount(attached, minlength=len(deletes)), 1)
-    by_position = deletes.numpy("content") == Content.POSITION_DELETES
-    return np.asarray(np.where(by_position, deletes.numpy("record_count") / fanout, 0.0)[attached])

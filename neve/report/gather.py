@@ -1,4 +1,4 @@
-"""Gather a report: the tree of the current snapshot is read once, counted by columns, and judged by the planner."""
+"""Gather a report: read the tree of the current snapshot once, sum it up by columns, and plan a compaction."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _MOST_PARTITIONS = 200
 
 
 def gather_report(context: TableContext, where: str | BooleanExpression | None = None) -> Report:
-    """The report of one state of a table; with a condition, compaction is planned for what it chooses."""
-    look = _ReportInput.of(context, where)
-    metadata, counted = context.metadata, look.file_measures()
-    first_seen = _first_seen_by_spec(context, counted)
-    worst, partitions = worst_partitions(counted, _MOST_PARTITIONS)
-    specs = spec_facts(counted, metadata.default_spec_id, first_seen)
-    used = tuple(s.spec_id for s in specs if s.amounts.files or s.is_default)
+    """Return the report of one state of a table; with a condition, compaction is planned for the matching files."""
+    table = _ReportInput.of(context, where)
+    metadata, measures = context.metadata, table.file_measures()
+    first_seen = _first_seen_by_spec(context, measures)
+    worst, partitions = worst_partitions(measures, _MOST_PARTITIONS)
+    specs = spec_facts(measures, metadata.default_spec_id, first_seen)
+    specs_in_use = tuple(s.spec_id for s in specs if s.amounts.files or s.is_default)
     return Report(
         name=context.name,
         format_version=metadata.format_version,
@@ -53,24 +53,24 @@ def gather_report(context: TableContext, where: str | BooleanExpression | None =
         created_at_ms=time.time_ns() // 1_000_000,
         snapshot_id=metadata.current_snapshot_id,
         neve_version=__version__,
-        total=counted.total(),
-        sizes=sizes_of(counted, look.compaction.plan.options),
+        total=measures.total(),
+        sizes=sizes_of(measures, table.compaction.plan.options),
         specs=specs,
         worst_partitions=worst,
         partitions=partitions,
-        deletes=deletes_of(counted, look.deletes, look.pairs),
+        deletes=deletes_of(measures, table.deletes, table.pairs),
         history=history_of(metadata, first_seen),
-        tree=tree_of(context, look.manifests, look.live_counts, look.root_bytes),
-        maintenance=maintenance_of(context, look.compaction.plan),
-        filter_matrix=filter_matrix_of(context.specs, used, look.filter_facts()),
+        tree=tree_of(context, table.manifests, table.live_counts, table.root_bytes),
+        maintenance=maintenance_of(context, table.compaction.plan),
+        filter_matrix=filter_matrix_of(context.specs, specs_in_use, table.filter_facts()),
         columns=columns_of(metadata),
         schemas=len(metadata.schemas),
-        sort_order=", ".join(_sorting(field, metadata.schema()) for field in metadata.sort_order().fields),
+        sort_order=", ".join(_sort_field_text(field, metadata.schema()) for field in metadata.sort_order().fields),
         properties=dict(metadata.properties),
     )
 
 
-def _sorting(field: SortField, schema: Schema) -> str:
+def _sort_field_text(field: SortField, schema: Schema) -> str:
     column = schema.find_column_name(field.source_id) or f"column {field.source_id}"
     term = column if isinstance(field.transform, IdentityTransform) else f"{field.transform}({column})"
     return f"{term} {field.direction} {field.null_order}"
@@ -78,10 +78,10 @@ def _sorting(field: SortField, schema: Schema) -> str:
 
 @dataclass(frozen=True)
 class _ReportInput:
-    """One look at a table: its files, its deletes, and what a compaction would do with them."""
+    """What is read from a table: its files, its deletes, and the plan of a compaction."""
 
     manifests: tuple[Manifest, ...]
-    live_counts: Mapping[str, int]  # how many live entries each of them has
+    live_counts: Mapping[str, int]  # live entries by path of the manifest
     root_bytes: int
     data: EntryTable
     deletes: EntryTable
@@ -97,11 +97,11 @@ class _ReportInput:
         condition = parse(where, schema, time_zone=context.time_zone())
         filter_ = PartitionFilter.of(condition.expression, context.specs, schema)
         live = [m for m in manifests if m.may_hold_live_files]
-        of_deletes, of_data = ([m for m in live if m.is_deletes is kind] for kind in (True, False))
-        deletes = _read_live_entries(context, of_deletes, DETAIL.names)
-        data = _read_live_entries(context, of_data, STATISTICS if needs_statistics(filter_, deletes) else ())
-        held = {**_live_entry_counts(data, of_data), **_live_entry_counts(deletes, of_deletes)}
-        planned = plan_rewrite(
+        delete_manifests, data_manifests = ([m for m in live if m.is_deletes is kind] for kind in (True, False))
+        deletes = _read_live_entries(context, delete_manifests, DETAIL.names)
+        data = _read_live_entries(context, data_manifests, STATISTICS if needs_statistics(filter_, deletes) else ())
+        live_counts = {**_live_entry_counts(data, data_manifests), **_live_entry_counts(deletes, delete_manifests)}
+        compaction = plan_rewrite(
             data,
             deletes,
             context.metadata,
@@ -110,25 +110,23 @@ class _ReportInput:
             snapshot_id=context.metadata.current_snapshot_id,
             judged_in_part=None if condition.is_exact else condition.text,
         )
-        return cls(
-            manifests, held, root_bytes, data, deletes, match_deletes(data, deletes), filter_, condition, planned
-        )
+        pairs = match_deletes(data, deletes)
+        return cls(manifests, live_counts, root_bytes, data, deletes, pairs, filter_, condition, compaction)
 
     def file_measures(self) -> FileMeasures:
-        """The data files, ready to be summed up."""
         codes = self.compaction.plan.reason_codes
         return FileMeasures.of(
             self.data,
             self.deletes,
             self.pairs,
-            least=self.compaction.plan.options.min_file_size,
+            min_file_size=self.compaction.plan.options.min_file_size,
             taken=is_chosen(codes),
             undecided=self.filter.judge(self.data).fail_open,
             outside=codes <= Reason.NOT_MATCHING_STATISTICS,
         )
 
     def filter_facts(self) -> FilterFacts | None:
-        """What the condition could not decide; None without one."""
+        """Return what the condition selects and what it could not decide; None without a condition."""
         if self.filter.keeps_everything and self.condition.text is None:
             return None
         plan = self.compaction.plan
@@ -147,13 +145,12 @@ def _live_entry_counts(entries: EntryTable, manifests: Sequence[Manifest]) -> di
 
 
 def _first_seen_by_spec(context: TableContext, measures: FileMeasures) -> Mapping[int, int]:
-    """When the oldest live file of each spec came, as far as its snapshot is still known."""
+    """Return when the oldest live file of each spec was added, if its snapshot still exists."""
     spec_ids = measures.files.numpy("spec_id")
     rows = context.metadata.lazy_snapshots.rows
     times = {row["snapshot-id"]: int(row["timestamp-ms"]) for row in rows if "timestamp-ms" in row}
-    found: dict[int, int] = {}
+    first_seen: dict[int, int] = {}
     for spec_id in np.unique(spec_ids).tolist():
-        known = [times[i] for i in measures.adding_snapshots(spec_ids == spec_id) if i in times]
-        if known:
-            found[spec_id] = min(known)
-    return found
+        if added := [times[i] for i in measures.adding_snapshots(spec_ids == spec_id) if i in times]:
+            first_seen[spec_id] = min(added)
+    return first_seen

@@ -1,8 +1,7 @@
-"""The page: one document that needs nothing else, under a policy that lets it load nothing else.
+"""Render the report as a page, write it to a file, and render the card of a table for notebooks.
 
-Write the report of a table to a file.
-
-What a notebook shows of a table: its name, its size and its columns, as far as metadata at hand tells.
+The page is one self-contained document, and its content security policy does not let it load anything else. The card
+shows the name, size and columns of a table, from metadata that is already loaded.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _SECTIONS = (
     ("map", "Partitions", partitions_section),
     ("sizes", "File sizes", sizes_section),
     ("deletes", "Deletes", deletes_section),
-    ("life", "Life", history_section),
+    ("life", "History", history_section),
     ("tree", "Metadata tree", tree_section),
     ("filters", "Filters", filters_section),
     ("schema", "Schema", schema_section),
@@ -44,7 +43,7 @@ _SECTIONS = (
 
 
 def render_page(report: Report) -> str:
-    """The whole page as text."""
+    """Return the whole page as text."""
     return f"<!doctype html>\n{tag('html', _head(report), _body(report), lang='en')}\n"
 
 
@@ -69,16 +68,14 @@ def _head(report: Report) -> Markup:
 
 def _body(report: Report) -> Markup:
     links = join_markup(tag("a", title, href=f"#{anchor}") for anchor, title, _ in _SECTIONS)
+    version = replace_unprintable(report.neve_version)
     return tag(
         "body",
         tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
         overview_header(report),
         tag("nav", links, aria_label="Sections"),
         tag("main", verdict_section(report), *(render(report) for _, _, render in _SECTIONS)),
-        tag(
-            "footer",
-            f"Made by Névé {replace_unprintable(report.neve_version)} from the metadata alone; no data file was opened.",
-        ),
+        tag("footer", f"Created by Névé {version} from metadata only; no data file was opened."),
         tag("div", id="tip", hidden=True),
         Markup(f"<script>{_page_asset('page.js')}</script>"),
     )
@@ -86,17 +83,15 @@ def _body(report: Report) -> Markup:
 
 @cache
 def _page_asset(name: str) -> str:
-    """A part of the page that is the same for every table."""
     return files("neve.report").joinpath("look", name).read_text("utf-8")
 
 
 def _policy_hash(text: str) -> str:
-    """What the policy knows a style or a script by."""
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
 
 def write_report(context: TableContext, path: str | Path, where: str | BooleanExpression | None = None) -> Path:
-    """Write the page about a table, and return where it is; a file that is there is replaced."""
+    """Write the page about a table and return its path; an existing file is replaced."""
     text, target = render_page(gather_report(context, where)), Path(path)
     try:
         target.write_text(text, encoding="utf-8")
@@ -108,21 +103,21 @@ def write_report(context: TableContext, path: str | Path, where: str | BooleanEx
 
 
 _MOST_COLUMNS = 20
-_LONGEST = 60
+_MAX_LENGTH = 60  # of a name or type
 _TOTALS = (("total-records", "row"), ("total-data-files", "data file"), ("total-delete-files", "delete file"))
 
 
 def table_card(context: TableContext) -> str:
-    """The card of a table; no file is read for it."""
+    """Return the card of a table; no file is read for it."""
     metadata = context.metadata
-    told = {
-        "holds": _contents_text(context),
+    facts = {
+        "contents": _contents_text(context),
         "format": f"version {metadata.format_version}, {plural(len(metadata.partition_specs), 'spec')}",
         "partitioned by": shorten_middle(describe_spec(metadata.spec()), 200),
         "location": metadata.location,
         "columns": _column_list(context),
     }
-    return card("Table", context.name, pairs_table(told))
+    return card("Table", context.name, pairs_table(facts))
 
 
 def _contents_text(context: TableContext) -> str:
@@ -131,13 +126,13 @@ def _contents_text(context: TableContext) -> str:
         return "nothing yet"
     summary = snapshot.summary.additional_properties if snapshot.summary else {}
     counts = [plural(int(n), name) for key, name in _TOTALS if (n := summary.get(key, "")).isdecimal() and n != "0"]
-    return ", ".join([*counts, f"since {format_time(snapshot.timestamp_ms)} UTC"])
+    return ", ".join([*counts, f"last changed {format_time(snapshot.timestamp_ms)} UTC"])
 
 
 def _column_list(context: TableContext) -> Markup:
     fields = context.metadata.schema().fields
     shown = [
-        tag("code", f"{shorten_middle(f.name, _LONGEST)} {shorten_middle(str(f.field_type), _LONGEST)}")
+        tag("code", f"{shorten_middle(f.name, _MAX_LENGTH)} {shorten_middle(str(f.field_type), _MAX_LENGTH)}")
         for f in fields[:_MOST_COLUMNS]
     ]
     more = [f"and {len(fields) - _MOST_COLUMNS:,} more"] if len(fields) > _MOST_COLUMNS else []

@@ -1,7 +1,4 @@
-"""The metadata tree: how many files and bytes a reader goes through before it knows what to read.
-
-The metadata tree: what a reader goes through before it knows which files to read.
-"""
+"""The section about the metadata tree: the files and bytes that a reader needs before it knows which files to read."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ _MOST_ROWS = 100
 
 
 def read_manifests(context: TableContext, snapshot: Snapshot | None) -> tuple[tuple[Manifest, ...], int]:
-    """The manifests of a snapshot, and the size of the file that lists them."""
+    """Return the manifests of a snapshot, and the size of the file that lists them."""
     if snapshot is None:
         return (), 0
     manifests, _, length = read_manifests_with_header(context.io, context.metadata, snapshot)
@@ -31,7 +28,7 @@ def read_manifests(context: TableContext, snapshot: Snapshot | None) -> tuple[tu
 def tree_of(
     context: TableContext, manifests: Sequence[Manifest], live_counts: Mapping[str, int], root_bytes: int
 ) -> MetadataTree:
-    """The tree of the current snapshot, its manifests put together by kind and spec; `held` counts live entries."""
+    """Return the tree of the current snapshot, with its manifests grouped by kind and spec."""
     snapshot = context.metadata.current_snapshot()
     groups: dict[tuple[str, int, bool], list[Manifest]] = {}
     for manifest in (m for m in manifests if live_counts.get(m.path) or not m.is_view):
@@ -41,17 +38,17 @@ def tree_of(
         _file_size(context, context.iceberg.metadata_location),
         "root of version 4" if snapshot is not None and has_parquet_root(snapshot) else "manifest list",
         root_bytes,
-        tuple(_node(*key, some, live_counts) for key, some in sorted(groups.items())),
+        tuple(_manifest_group(*key, group, live_counts) for key, group in sorted(groups.items())),
         tuple(_to_manifest_row(m, live_counts) for m in largest),
         len({m.file for m in manifests if not m.is_inline}),
     )
 
 
-def _node(
-    kind: str, spec_id: int, is_inline: bool, manifests: Sequence[Manifest], held: Mapping[str, int]
+def _manifest_group(
+    kind: str, spec_id: int, is_inline: bool, manifests: Sequence[Manifest], live_counts: Mapping[str, int]
 ) -> ManifestGroup:
     sizes = {m.file: m.length for m in manifests if not (m.is_view or m.is_inline)}
-    files = sum(held.get(m.path, 0) for m in manifests)
+    files = sum(live_counts.get(m.path, 0) for m in manifests)
     return ManifestGroup(kind, _single_spec_id(spec_id), len(manifests), sum(sizes.values()), files, is_inline)
 
 
@@ -76,32 +73,30 @@ def _single_spec_id(spec_id: int) -> int | None:
 
 
 def _file_size(context: TableContext, path: str) -> int:
-    """The size of a file; 0 when its storage does not tell."""
     try:
         return len(context.io.new_input(path))
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # the storage does not report sizes
         return 0
 
 
-_LABELS = {"data": "data files", "vectors": "vectors, beside data files"}
+_LABELS = {"data": "data files", "vectors": "vectors, stored with data files"}
 
 
 def tree_section(report: Report) -> Markup:
-    """The levels of the tree with their bytes, and the largest manifests."""
+    """Render the levels of the tree with their bytes, and the largest manifests."""
     tree = report.tree
     if report.snapshot_id is None:
         return panel("tree", "Metadata tree", "There is no snapshot, and so no tree.")
-    bytes_ = sum(node.bytes for node in tree.nodes)
+    manifest_size = format_size(sum(node.bytes for node in tree.nodes))
     lede = (
         f"A reader goes from the metadata file ({format_size(tree.metadata_bytes)}) to the {tree.root_kind} "
-        f"({format_size(tree.root_bytes)}), and from there to {plural(tree.manifests, 'manifest')} ({format_size(bytes_)}); filters "
-        "on partitions spare it some of them."
+        f"({format_size(tree.root_bytes)}), and from there to {plural(tree.manifests, 'manifest')} ({manifest_size}); "
+        "filters on partitions skip some of them."
     )
     return panel("tree", "Metadata tree", lede, _tree_markup(tree), _largest_table(tree))
 
 
 def _tree_markup(tree: MetadataTree) -> Markup:
-    """Levels below each other; bars compare their bytes."""
     most = max(tree.metadata_bytes, tree.root_bytes, *(node.bytes for node in tree.nodes), 1)
     leaves = tag("ul", join_markup(_node_item(node, most) for node in tree.nodes))
     root = tag("li", _tree_line(tree.root_kind, "", tree.root_bytes, most, "root"), leaves)
@@ -118,29 +113,27 @@ def _node_item(node: ManifestGroup, most: int) -> Markup:
 
 
 def _tree_line(label: str, aside: str, bytes_: int, most: int, colour: str) -> Markup:
-    said = tag("span", label, tag("span", f" {aside}", class_="aside") if aside else "", class_="label")
+    text = tag("span", label, tag("span", f" {aside}", class_="aside") if aside else "", class_="label")
     value = tag("span", format_size(bytes_) if bytes_ else "–", class_="value")
-    return tag("div", said, bar([(f"t-{colour}", bytes_)], most), value, class_="line")
+    return tag("div", text, bar([(f"t-{colour}", bytes_)], most), value, class_="line")
 
 
 def _largest_table(tree: MetadataTree) -> Markup:
     if not tree.largest_manifests:
         return Markup()
-    heads = ("Manifest", "Of", "Spec", "Bytes", "Live entries", "Not live any more", "Sequence number")
-    note = (
-        f"The {len(tree.largest_manifests):,} largest of {tree.manifests:,}."
-        if len(tree.largest_manifests) < tree.manifests
-        else ""
-    )
+    heads = ("Manifest", "Kind", "Spec", "Bytes", "Live entries", "Entries not live", "Sequence number")
+    shown = len(tree.largest_manifests)
+    note = f"The {shown:,} largest of {tree.manifests:,}." if shown < tree.manifests else ""
     return table("Manifests", heads, map(_manifest_row, tree.largest_manifests), note)
 
 
 def _manifest_row(row: ManifestRow) -> tuple[NumberCell | str, ...]:
-    spec = NumberCell(-1, "several") if row.spec_id is None else number_cell(row.spec_id)
-    numbers = (
+    return (
+        row.path.rsplit("/", 1)[-1],
+        row.kind,
+        NumberCell(-1, "several") if row.spec_id is None else number_cell(row.spec_id),
         size_cell(row.bytes),
         number_cell(row.files),
         number_cell(row.tombstones),
         number_cell(row.sequence_number),
     )
-    return (row.path.rsplit("/", 1)[-1], row.kind, spec, *numbers)

@@ -1,8 +1,7 @@
-"""What a report says about a table, as values: gathered once, rendered by pure functions.
+"""The values of a report: gathered once, rendered by pure functions.
 
-Files are counted by columns while these are made; nothing here holds a list that grows with the files of a table. What
-is long by nature, such as partitions, manifests and snapshots, is cut to what a person can look at, with the whole
-number beside it.
+No list here grows with the number of files, which are summed up by columns. Lists of partitions, manifests and
+snapshots are cut to what a person can look at; the total number is kept next to them.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from neve.plan.partition_filter import FilterStats
 
 @dataclass(frozen=True, slots=True)
 class FileTotals:
-    """How much some data files are: a partition, a stretch of partitions, a spec, or the table."""
+    """The totals of some data files: of a partition, several partitions, a spec, or the table."""
 
     files: int = 0
     bytes: int = 0
     rows: int = 0
-    small_files: int = 0  # below the size at which compaction takes a file
-    delete_files: int = 0  # which apply, counted once for each data file
-    deleted_rows: int = 0  # known to be deleted and still in the files; deletes by value do not tell
+    small_files: int = 0  # below the size at which a compaction rewrites a file
+    delete_files: int = 0  # that apply, counted once for each data file
+    deleted_rows: int = 0  # known to be deleted and still in the files; those of equality deletes are not known
     has_equality_deletes: bool = False
-    taken: int = 0  # files a compaction would rewrite
-    undecided: int = 0  # files whose partition a filter could not be judged for
+    taken: int = 0  # files that a compaction would rewrite
+    undecided: int = 0  # files in partitions for which the filter could not be evaluated
     outside: int = 0  # files that do not match the filter
 
     @property
@@ -35,7 +34,7 @@ class FileTotals:
 
     @property
     def deleted_share(self) -> float:
-        """Which share of the rows is deleted and still there, as far as that is told."""
+        """The share of rows that are known to be deleted and still in the files."""
         return min(self.deleted_rows / self.rows, 1.0) if self.rows else 0.0
 
 
@@ -51,7 +50,7 @@ class MapCell:
 
 @dataclass(frozen=True, slots=True)
 class SpecFacts:
-    """A partition spec: what it says, and what is stored under it."""
+    """A partition spec, and the files under it."""
 
     spec_id: int
     is_default: bool
@@ -59,13 +58,13 @@ class SpecFacts:
     partitions: int
     amounts: FileTotals
     cells: tuple[MapCell, ...]
-    first_seen_ms: int | None  # the oldest live file under it
-    unknown_transforms: tuple[str, ...] = ()  # transforms this engine does not know
+    first_seen_ms: int | None  # when the oldest live file under it was added
+    unknown_transforms: tuple[str, ...] = ()  # fields with a transform that this engine does not support
 
 
 @dataclass(frozen=True, slots=True)
 class SizeBin:
-    """Data files of about one size: from `floor` on, below the next power of two."""
+    """Data files of about one size: from `floor` to below the next power of two."""
 
     floor: int
     files: int
@@ -75,20 +74,20 @@ class SizeBin:
 
 @dataclass(frozen=True, slots=True)
 class FileSizes:
-    """How large data files are, and how large they ought to be."""
+    """The sizes of data files, and the sizes that they should have."""
 
     bins: tuple[SizeBin, ...]
     median: int
     smallest: int
     largest: int
     target: int
-    min_size: int  # a smaller file is taken by a compaction
-    max_size: int  # a larger one too
+    min_size: int  # a compaction rewrites smaller files
+    max_size: int  # and larger ones
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteCountBin:
-    """How many data files so many delete files apply to."""
+    """The number of data files to which a given number of delete files applies."""
 
     label: str
     files: int
@@ -106,7 +105,7 @@ class DeleteKind:
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """One data file, named because much of it is deleted."""
+    """One data file with many deletes."""
 
     path: str
     spec_id: int
@@ -118,17 +117,17 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFacts:
-    """The delete files of a table and how they are spread over its data files."""
+    """The delete files of a table and how they are distributed over its data files."""
 
     kinds: tuple[DeleteKind, ...]
     bins: tuple[DeleteCountBin, ...]
     worst_files: tuple[FileRow, ...]
     touched_files: int  # data files that a delete file applies to
-    dangling_files: int  # delete files that apply to nothing
+    dangling_files: int  # delete files that apply to no data file
 
     @property
     def files(self) -> int:
-        """How many delete files and vectors there are."""
+        """The number of delete files and vectors."""
         return sum(kind.files for kind in self.kinds)
 
 
@@ -150,7 +149,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A stretch of time: its commits by what they did, and how many files there were at its end."""
+    """A period of time: its commits by operation, and the number of files at its end."""
 
     start_ms: int
     commits: Mapping[str, int]
@@ -160,7 +159,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
-    """A change of the schema or of the partitioning, or a name given to a snapshot, and when it was first seen."""
+    """A change of the schema or the partitioning, or a new branch or tag, and when it was first seen."""
 
     kind: str  # schema, spec, branch or tag
     at_ms: int | None
@@ -179,7 +178,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class TableHistory:
-    """What happened to the table, as far as its metadata remembers."""
+    """The history of the table that its metadata still has."""
 
     snapshots: int
     commits: tuple[Commit, ...]  # the newest, newest first
@@ -194,12 +193,12 @@ class TableHistory:
 class ManifestGroup:
     """Manifests of one kind and spec, as one branch of the tree."""
 
-    kind: str  # data, deletes, or vectors that lie in the manifests of their data files
+    kind: str  # data, deletes, or vectors that are stored in the manifests of their data files
     spec_id: int | None  # None: several
     manifests: int
     bytes: int
     files: int
-    is_inline: bool = False  # its entries lie in the root
+    is_inline: bool = False  # its entries are stored in the root
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +228,7 @@ class MetadataTree:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceStep:
-    """Something `maintain()` would do."""
+    """A step of `maintain()`."""
 
     verb: str
     why: str
@@ -240,20 +239,20 @@ class MaintenanceStep:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceOutlook:
-    """What `maintain()` would do, and what a compaction leaves."""
+    """The steps of `maintain()`, and the effect of a compaction."""
 
     steps: tuple[MaintenanceStep, ...]
     files_to_rewrite: int
     bytes_to_rewrite: int
     output_files: int
-    reasons: tuple[tuple[str, bool, int], ...]  # why files are taken or left, and how many
+    reasons: tuple[tuple[str, bool, int], ...]  # why files are rewritten or left alone, and how many
     groups: int
     failure: str = ""  # why the steps could not be planned
 
 
 @dataclass(frozen=True, slots=True)
 class FilterFacts:
-    """What a condition does to a compaction: which partitions it could not be judged for, and why."""
+    """The effect of a condition on a compaction: for which partitions it could not be evaluated, and why."""
 
     where: str
     stats: FilterStats
@@ -263,17 +262,17 @@ class FilterFacts:
 
 @dataclass(frozen=True, slots=True)
 class FilterMatrix:
-    """Which columns a filter can leave files out by, under each spec."""
+    """The columns that let a filter skip files, under each spec."""
 
     columns: tuple[str, ...]
     spec_ids: tuple[int, ...]
-    cells: tuple[tuple[str, ...], ...]  # by column and spec: the transform, "" without a field, "?" when unknown
+    cells: tuple[tuple[str, ...], ...]  # by column and spec: the transform, "" without a field, "?" if unknown
     filter_facts: FilterFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:
-    """A column, now or in the past."""
+    """A current or dropped column."""
 
     field_id: int
     name: str
@@ -287,7 +286,7 @@ class ColumnFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """All that is told about one state of a table."""
+    """The report of one state of a table."""
 
     name: str
     format_version: int
@@ -317,5 +316,5 @@ class Report:
 
     @property
     def files_after(self) -> int:
-        """How many data files a compaction would leave."""
+        """The number of data files after a compaction."""
         return self.total.files - self.maintenance.files_to_rewrite + self.maintenance.output_files

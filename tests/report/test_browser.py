@@ -140,9 +140,9 @@ def test_the_map_changes_what_its_colours_mean(opened: Opened, old_page: Path):
     by_size = page.evaluate(colour)
     page.get_by_label("deletes", exact=True).check()
     by_deletes = page.evaluate(colour)
-    page.get_by_label("what a compaction takes").check()
+    page.get_by_label("what a compaction rewrites").check()
     assert len({by_size, by_deletes, page.evaluate(colour)}) == 3
-    assert page.get_by_text("some files taken").is_visible() and not page.get_by_text("10 to 30 %").is_visible()
+    assert page.get_by_text("some files rewritten").is_visible() and not page.get_by_text("10 to 30 %").is_visible()
 
 
 def test_nothing_a_table_says_is_run(opened: Opened, hostile: neve.Table, tmp_path: Path):

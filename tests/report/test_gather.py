@@ -124,7 +124,8 @@ def test_files_that_only_lose_their_deleted_rows_are_not_said_to_become_fewer(ho
     verdict = verdict_of(gather_report(hostile.context))
     assert verdict.headline == "2 small files; a compaction would rewrite them without their deleted rows."
     assert "there are as many files afterwards" in verdict.findings[0].text
-    assert "The past takes room: 1 old snapshot, 1 file only they lead to." in [f.text for f in verdict.findings]
+    findings = [f.text for f in verdict.findings]
+    assert "Old snapshots take up space: 1 old snapshot, 1 file only they lead to." in findings
 
 
 def test_the_life_tells_when_schemas_and_specs_came(report: Report):
@@ -185,7 +186,7 @@ def test_partitions_that_cannot_be_judged_are_marked(tmp_path: Path):
     assert found.filter_matrix.filter_facts.stats.fail_open_partitions == 2
     assert any("mystery" in note for note in found.filter_matrix.filter_facts.notes)
     assert "fails open" not in verdict_of(found).headline
-    assert any("could not be judged" in f.text for f in verdict_of(found).findings)
+    assert any("could not be evaluated" in f.text for f in verdict_of(found).findings)
 
 
 def test_a_table_too_damaged_to_maintain_is_still_reported(tmp_path: Path):
@@ -243,7 +244,7 @@ def test_changes_that_leave_names_and_types_alone_are_told_as_what_they_are(tmp_
     report = gather_report(table.refresh().context)
     assert [c.what for c in report.history.changes if c.what.startswith("schema")] == [
         "schema 0, 2 columns",
-        "schema 1: id described anew",
+        "schema 1: id with a new description",
         "schema 2: other identifier fields",
         "schema 3: columns in another order",
     ]

@@ -18,7 +18,7 @@ function sort(table, heads, at) {
   for (const other of heads) other.setAttribute("aria-sort", other === head ? way : "none");
 }
 
-// Maps: what a square says is its label, shown beside it when it is pointed at or stepped to.
+// Maps: the label of a square is shown next to it on hover and on keyboard focus.
 const tip = document.getElementById("tip");
 let here = null;
 

@@ -1,9 +1,9 @@
-"""From the values a file holds to the values a column has: promotions, units, encodings of the past.
+"""Convert values of a file to values of a column: promotions, units, encodings of older writers.
 
-A conversion exists only where the format allows the change of type, or where old writers spelled the same value in
-another way: timestamps without a zone flag, strings without a UTF-8 mark, unsigned integers, decimals of another width.
-Anything else is no conversion (None). Values that do not fit make Arrow raise `ArrowInvalid`; the caller knows the file
-and names it.
+A conversion exists only where the format allows the change of type, or where older writers encoded the same value
+differently: timestamps without a zone flag, strings without a UTF-8 mark, unsigned integers, decimals of another width.
+Otherwise there is no conversion (None). Arrow raises `ArrowInvalid` for values that do not fit; the caller adds the
+file's name.
 """
 
 from __future__ import annotations
@@ -14,46 +14,29 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyarrow import types as at
-from pyiceberg.types import (
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimeType,
-    UUIDType,
-)
+from pyiceberg import types as ice
 
 from neve.run.read.types import ArrowFlavor, arrow_type
 
 Converter = Callable[[pa.Array], pa.Array]
 
-_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # per second
 
 
-def conversion(file_type: pa.DataType, iceberg_type: IcebergType, flavor: ArrowFlavor) -> Converter | None:
-    """How values of an Arrow type become values of an Iceberg type, or None when they cannot."""
-    exact = arrow_type(iceberg_type)
+def conversion(file_type: pa.DataType, iceberg_type: ice.IcebergType, flavor: ArrowFlavor) -> Converter | None:
+    """Return the converter from an Arrow type to an Iceberg type, or None when there is none."""
+    exact, flavored = arrow_type(iceberg_type), arrow_type(iceberg_type, flavor)
     if at.is_null(file_type) or at.is_null(exact):
-        return _nulls(arrow_type(iceberg_type, flavor))
+        return lambda array: pa.nulls(len(array), flavored)
     if isinstance(file_type, pa.BaseExtensionType):
         return _chain(lambda a: a.storage, conversion(file_type.storage_type, iceberg_type, flavor))
     if at.is_dictionary(file_type):
         return _chain(lambda a: a.dictionary_decode(), conversion(file_type.value_type, iceberg_type, flavor))
-    if isinstance(iceberg_type, StringType):
-        return _text(flavor) if _is_bytes(file_type) else None
+    if isinstance(iceberg_type, ice.StringType):
+        return _text_conversion(flavor) if _is_bytes(file_type) else None
     return _chain(
-        _conversion_to_exact(file_type, exact, iceberg_type),
-        _conversion_to_flavor(exact, arrow_type(iceberg_type, flavor), iceberg_type),
+        _conversion_to_exact(file_type, exact, iceberg_type), _conversion_to_flavor(exact, flavored, iceberg_type)
     )
 
 
@@ -61,10 +44,6 @@ def _chain(first: Converter | None, second: Converter | None) -> Converter | Non
     if first is None or second is None:
         return None
     return lambda array: second(first(array))
-
-
-def _nulls(kind: pa.DataType) -> Converter:
-    return lambda array: pa.nulls(len(array), kind)
 
 
 def _identity(array: pa.Array) -> pa.Array:
@@ -75,31 +54,40 @@ def _cast_to(kind: pa.DataType) -> Converter:
     return lambda array: array.cast(kind)
 
 
-def _conversion_to_exact(found: pa.DataType, exact: pa.DataType, wanted: IcebergType) -> Converter | None:
-    if found == exact:
+def _conversion_to_exact(file_type: pa.DataType, exact: pa.DataType, iceberg_type: ice.IcebergType) -> Converter | None:
+    if file_type == exact:
         return _identity
     if at.is_timestamp(exact):
-        return _timestamp_conversion(found, exact, wanted)
-    if isinstance(wanted, TimeType) and at.is_time(found):
-        return lambda array: _convert_unit(array, found.unit, "us").view(exact)
-    return _cast_to(exact) if _is_castable(found, exact, wanted) else None
+        if at.is_timestamp(file_type):  # the stored number counts from 1970 in UTC, whatever zone the writer recorded
+            return lambda array: _convert_unit(array, file_type.unit, exact.unit).view(exact)
+        is_without_zone = isinstance(iceberg_type, ice.TimestampType | ice.TimestampNanoType)
+        return _cast_to(exact) if at.is_date(file_type) and is_without_zone else None
+    if isinstance(iceberg_type, ice.TimeType) and at.is_time(file_type):
+        return lambda array: _convert_unit(array, file_type.unit, "us").view(exact)
+    return _cast_to(exact) if _is_castable(file_type, exact, iceberg_type) else None
 
 
-def _is_castable(found: pa.DataType, exact: pa.DataType, wanted: IcebergType) -> bool:
-    match wanted:
-        case IntegerType() | LongType():
-            # 64 stored bits never become an int column: only the widening is a legal change of type.
-            return at.is_integer(found) and (found.bit_width <= 32 or exact.bit_width == 64)
-        case FloatType() | DoubleType():
-            return at.is_floating(found) and found.bit_width <= exact.bit_width
-        case DecimalType():
-            return at.is_decimal(found) and found.scale == exact.scale
-        case DateType():
-            return at.is_date(found)
-        case FixedType() | UUIDType():
-            return at.is_binary(found) or at.is_large_binary(found) or at.is_binary_view(found)
+def _is_castable(file_type: pa.DataType, exact: pa.DataType, iceberg_type: ice.IcebergType) -> bool:
+    match iceberg_type:
+        case ice.IntegerType() | ice.LongType():
+            # Stored 64-bit integers never become an int column: the format allows only widening.
+            return at.is_integer(file_type) and (file_type.bit_width <= 32 or exact.bit_width == 64)
+        case ice.FloatType() | ice.DoubleType():
+            return at.is_floating(file_type) and file_type.bit_width <= exact.bit_width
+        case ice.DecimalType():
+            return at.is_decimal(file_type) and file_type.scale == exact.scale
+        case ice.DateType():
+            return at.is_date(file_type)
+        case ice.FixedType() | ice.UUIDType():
+            return at.is_binary(file_type) or at.is_large_binary(file_type) or at.is_binary_view(file_type)
         case _:
-            return at.is_binary(exact) and _is_bytes(found)
+            return at.is_binary(exact) and _is_bytes(file_type)
+
+
+def _text_conversion(flavor: ArrowFlavor) -> Converter:
+    if flavor is ArrowFlavor.SPARK:  # Spark accepts bytes that are not UTF-8; users of Arrow fail on them
+        return lambda array: array.cast(pa.binary()).view(pa.string())
+    return lambda array: array.cast(pa.binary()).cast(pa.string())
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -107,51 +95,29 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests) or at.is_fixed_size_binary(kind)
 
 
-def _text(flavor: ArrowFlavor) -> Converter:
-    """Strings, whether the file marks them as such or not. Spark takes bytes that are no UTF-8; Arrow's users choke."""
-    if flavor is ArrowFlavor.SPARK:
-        return lambda array: array.cast(pa.binary()).view(pa.string())
-    return lambda array: array.cast(pa.binary()).cast(pa.string())
-
-
-def _timestamp_conversion(found: pa.DataType, exact: pa.DataType, wanted: IcebergType) -> Converter | None:
-    if at.is_timestamp(found):  # the stored number counts from 1970 in UTC, whatever zone the writer noted beside it
-        return lambda array: _convert_unit(array, found.unit, exact.unit).view(exact)
-    if at.is_date(found) and isinstance(wanted, TimestampType | TimestampNanoType):
-        return lambda array: array.cast(exact)
-    return None
-
-
-def _convert_unit(array: pa.Array, unit: str, wanted: str) -> pa.Array:
-    """The numbers of a temporal array in another unit; finer units are rounded down, also before 1970."""
+def _convert_unit(array: pa.Array, from_unit: str, to_unit: str) -> pa.Array:
+    """Return the numbers of a temporal array in another unit; finer units are rounded down, also before 1970."""
     numbers = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64()).cast(pa.int64())
-    have, want = _UNITS[unit], _UNITS[wanted]
-    if want >= have:
-        return numbers if want == have else pc.multiply_checked(numbers, want // have)
-    return _floor_divided(numbers, have // want)
+    before, after = _UNITS[from_unit], _UNITS[to_unit]
+    if after >= before:
+        return numbers if after == before else pc.multiply_checked(numbers, after // before)
+    values = np.floor_divide(numbers.fill_null(0).to_numpy(zero_copy_only=False), before // after)
+    null_mask = numbers.is_null().to_numpy(zero_copy_only=False) if numbers.null_count else None
+    return pa.array(values, pa.int64(), mask=null_mask)
 
 
-def _floor_divided(numbers: pa.Array, divisor: int) -> pa.Array:
-    values = np.floor_divide(numbers.fill_null(0).to_numpy(zero_copy_only=False), divisor)
-    return pa.array(values, pa.int64(), mask=_null_mask(numbers))
-
-
-def _null_mask(array: pa.Array) -> NDArray[np.bool_] | None:
-    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-
-
-def _conversion_to_flavor(exact: pa.DataType, kind: pa.DataType, wanted: IcebergType) -> Converter:
-    if exact == kind:
+def _conversion_to_flavor(exact: pa.DataType, flavored: pa.DataType, iceberg_type: ice.IcebergType) -> Converter:
+    if exact == flavored:
         return _identity
-    if isinstance(wanted, UUIDType):
+    if isinstance(iceberg_type, ice.UUIDType):
         return _uuid_text
-    if isinstance(wanted, TimestampNanoType | TimestamptzNanoType):
-        return lambda array: _convert_unit(array, "ns", "us").view(kind)
-    return _cast_to(kind)
+    if isinstance(iceberg_type, ice.TimestampNanoType | ice.TimestamptzNanoType):
+        return lambda array: _convert_unit(array, "ns", "us").view(flavored)
+    return _cast_to(flavored)
 
 
 def _uuid_text(array: pa.Array) -> pa.Array:
-    """UUIDs in their usual text form, by columns: hexadecimal digits, then the dashes."""
+    """Return UUIDs in their usual text form. Vectorized: a Python loop over values would be slow."""
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     raw = array.cast(pa.binary()).fill_null(bytes(16))
     data = np.frombuffer(b"" if len(raw) == 0 else raw.buffers()[2], np.uint8)

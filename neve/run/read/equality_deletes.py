@@ -1,9 +1,7 @@
-"""Rows deleted by their values: found once per data file, as positions.
+"""Find the rows that equality deletes delete: once per data file, as positions.
 
-Only the key columns are read for that, in long stretches: looking rows up costs most where it starts. Values are
-compared after promotion to the type each key column had last.
-
-A set of rows to look other rows up in, a column at a time.
+Only the key columns are read, in large batches: each lookup has a high fixed cost. Values are compared after promotion
+to the newest type of each key column. `KeySet` is a set of rows that is searched column by column.
 """
 
 from __future__ import annotations
@@ -37,44 +35,44 @@ Ints = NDArray[np.int64]
 class KeySet:
     """Distinct rows. Null equals null, NaN equals NaN, and 0.0 differs from -0.0.
 
-    Each level numbers the distinct beginnings of rows: `values` are the distinct values of its column, `pairs` the
-    sorted combinations (number of the beginning before it, place of the value) that occur.
+    Each column has a level, which numbers the distinct row prefixes up to this column: `values` are the distinct values
+    of the column, `pairs` the sorted combinations (number of the shorter prefix, index of the value) that occur.
     """
 
     levels: tuple[tuple[pa.Array, Ints], ...]
 
     @classmethod
     def of(cls, columns: Sequence[pa.Array]) -> KeySet:
-        """The set of the rows of these columns."""
-        number = np.zeros(len(columns[0]), np.int64)
+        """Build the set of the rows of these columns."""
+        prefixes = np.zeros(len(columns[0]), np.int64)
         levels = []
         for column in map(_as_comparable, columns):
             values = column.unique()
-            pairs, number = np.unique(number * len(values) + _value_indices(column, values), return_inverse=True)
+            pairs, prefixes = np.unique(prefixes * len(values) + _value_indices(column, values), return_inverse=True)
             levels.append((values, pairs))
         return cls(tuple(levels))
 
     def contains(self, columns: Sequence[pa.Array]) -> NDArray[np.bool_]:
-        """For each row of these columns, whether it is in the set."""
-        number = np.zeros(len(columns[0]), np.int64)
-        found = np.full(len(number), len(self.levels[0][1]) > 0)
+        """Return a mask of the rows of these columns that are in the set."""
+        prefixes = np.zeros(len(columns[0]), np.int64)
+        is_member = np.full(len(prefixes), len(self.levels[0][1]) > 0)
         for column, (values, pairs) in zip(map(_as_comparable, columns), self.levels, strict=True):
-            if not found.any():
+            if not is_member.any():
                 break
-            places = _value_indices(column, values)
-            wanted = number * len(values) + places
-            number = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-            found &= (places >= 0) & (pairs[number] == wanted)
-        return found
+            indices = _value_indices(column, values)
+            row_pairs = prefixes * len(values) + indices
+            prefixes = np.minimum(np.searchsorted(pairs, row_pairs), len(pairs) - 1)
+            is_member &= (indices >= 0) & (pairs[prefixes] == row_pairs)
+        return is_member
 
 
 def _value_indices(column: pa.Array, values: pa.Array) -> Ints:
-    places = pc.index_in(column, value_set=values)
-    return np.asarray(places.fill_null(-1).to_numpy(), np.int64)
+    indices = pc.index_in(column, value_set=values)
+    return np.asarray(indices.fill_null(-1).to_numpy(), np.int64)
 
 
 def _as_comparable(column: pa.Array) -> pa.Array:
-    """Floats as their bits, with one NaN: as numbers, zero would equal minus zero."""
+    """Return floats as their bits, with one NaN: as numbers, 0.0 would equal -0.0."""
     if not at.is_floating(column.type):
         return column
     plain = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
@@ -90,9 +88,9 @@ Columns = list[pa.Array]
 
 @dataclass
 class EqualityIndex:
-    """The equality deletes of a scan: each delete file is read once, each set of them indexed while it is in use.
+    """The equality deletes of a scan: each delete file is read once, and the keys of the files in use are indexed.
 
-    Keys that are not in use make room for those that are.
+    When the cache is full, keys that are not in use are dropped.
     """
 
     io: FileIO
@@ -103,24 +101,22 @@ class EqualityIndex:
 
     @property
     def _exact_target(self) -> ReadTarget:
-        """Keys are compared as they are stored, whoever the rows are read for."""
+        # Keys are compared as they are stored, whatever flavor the rows are read in.
         return replace(self.target, flavor=ArrowFlavor.EXACT)
 
     def deleted_positions(self, data: DataFile, task: FileTask) -> PositionSet:
-        """The rows of an open data file that its equality deletes delete."""
+        """Return the positions in an open data file that its equality deletes delete."""
         return PositionSet().union(*(self._matching_positions(data, task, group) for group in task.equality_deletes))
 
     def _matching_positions(self, data: DataFile, task: FileTask, group: EqualityDeletes) -> PositionSet:
-        keys, projection = (
-            self._key_set(group),
-            bind_projection(data, task, self._key_schema(group), self._exact_target),
-        )
+        key_set = self._key_set(group)
+        projection = bind_projection(data, task, self._key_schema(group), self._exact_target)
         batches = (
             (rows, _flatten_columns(projection.apply(columns, rows)))
             for rows, columns in data.batches(projection.leaves, task.part)
         )
-        found = (rows.start + np.flatnonzero(keys.contains(columns)) for rows, columns in _join_small_batches(batches))
-        return PositionSet().union(*map(PositionSet.of, found))
+        positions = (rows.start + np.flatnonzero(key_set.contains(keys)) for rows, keys in _join_small_batches(batches))
+        return PositionSet().union(*map(PositionSet.of, positions))
 
     def _key_set(self, group: EqualityDeletes) -> KeySet:
         if self.last_key_set is None or self.last_key_set[0] != group:
@@ -129,18 +125,16 @@ class EqualityIndex:
         return self.last_key_set[1]
 
     def _key_columns(self, file: DeleteFile, group: EqualityDeletes) -> Columns:
-        name = (file, group.keys)
-        if name not in self.columns_by_file:
-            self.columns_by_file[name] = self._load_key_columns(file, group)
+        cache_key = (file, group.keys)
+        if cache_key not in self.columns_by_file:
+            self.columns_by_file[cache_key] = self._load_key_columns(file, group)
             if self._cached_bytes > self.max_key_bytes:
-                self.columns_by_file = {
-                    (f, keys): c for (f, keys), c in self.columns_by_file.items() if f in group.files
-                }
+                self.columns_by_file = {k: c for k, c in self.columns_by_file.items() if k[0] in group.files}
             if self._cached_bytes > self.max_key_bytes:
                 raise LimitExceeded(
                     f"the equality deletes of one file, {self._cached_bytes} bytes,", self.max_key_bytes, _HINT
                 )
-        return self.columns_by_file[name]
+        return self.columns_by_file[cache_key]
 
     @property
     def _cached_bytes(self) -> int:
@@ -148,29 +142,26 @@ class EqualityIndex:
 
     def _load_key_columns(self, file: DeleteFile, group: EqualityDeletes) -> Columns:
         with open_file(self.io, file.path, file.file_format, file.file_size, file.record_count) as data:
-            self._refuse_missing(data, file, group)
+            # Without this check a delete file without a key column would delete every row where that column is null.
+            if missing := set(group.keys) - set(_nested_field_ids(fields_with_ids(data, file.path, self.target))):
+                expected = f"the equality columns {sorted(group.keys)}"
+                raise CorruptFile(file.path, expected, f"no column {sorted(missing)}")
             projection = bind_projection(data, FileTask(file.path), self._key_schema(group), self._exact_target)
-            parts = [[pa.nulls(0, f.type) for f in _flatten_fields(projection.schema)]]
-            held = 0
+            batches = [[pa.nulls(0, f.type) for f in _flatten_fields(projection.schema)]]
+            held_bytes = 0
             for rows, columns in data.batches(projection.leaves):
-                parts.append(_flatten_columns(projection.apply(columns, rows)))
-                held += sum(column.nbytes for column in parts[-1])
-                if held > self.max_key_bytes:
+                batches.append(_flatten_columns(projection.apply(columns, rows)))
+                held_bytes += sum(column.nbytes for column in batches[-1])
+                if held_bytes > self.max_key_bytes:
                     raise LimitExceeded(f"the equality deletes in {file.path}", self.max_key_bytes, _HINT)
-        return [pa.concat_arrays(some) for some in zip(*parts, strict=True)]
-
-    def _refuse_missing(self, data: DataFile, file: DeleteFile, group: EqualityDeletes) -> None:
-        """A delete file without a key column would otherwise delete every row in which that column is null."""
-        if missing := set(group.keys) - set(_nested_field_ids(fields_with_ids(data, file.path, self.target))):
-            raise CorruptFile(file.path, f"the equality columns {sorted(group.keys)}", f"no column {sorted(missing)}")
+        return [pa.concat_arrays(parts) for parts in zip(*batches, strict=True)]
 
     def _key_schema(self, group: EqualityDeletes) -> Schema:
-        """The key columns, each as the newest schema knows it that has it; nullable: a null key matches null alone.
+        """Return the key columns, each from the newest schema that has it, all optional: a null key matches null only.
 
-        One may have been dropped before another was promoted, so no single schema need be right for all of them.
+        One key column may have been dropped before another was promoted, so no single schema fits all of them.
         """
-        single = [self._key_field(key, group) for key in group.keys]
-        return Schema(*map(_as_optional, _merge_fields(single)))
+        return Schema(*map(_as_optional, _merge_fields(self._key_field(key, group) for key in group.keys)))
 
     def _key_field(self, key: int, group: EqualityDeletes) -> NestedField:
         for schema in self.target.schemas or [self.target.schema]:
@@ -180,21 +171,20 @@ class EqualityIndex:
 
 
 def _merge_fields(fields: Iterable[NestedField]) -> list[NestedField]:
-    """Fields in the order of their ids, the parts of one struct put together.
+    """Return fields in the order of their ids, with the parts of one struct merged.
 
-    They are found by id, so two columns that bore one name at different times may be given others.
+    Columns are matched by id, so two columns that had the same name at different times get distinct names here.
     """
     by_id: dict[int, list[NestedField]] = {}
-    for one in fields:
-        by_id.setdefault(one.field_id, []).append(one)
-    joined = [_joined_struct(by_id[field_id]) for field_id in sorted(by_id)]
-    names = [f.name for f in joined]
-    return [f if names.count(f.name) == 1 else f.model_copy(update={"name": f"{f.name}#{f.field_id}"}) for f in joined]
-
-
-def _joined_struct(parts: list[NestedField]) -> NestedField:
-    inner = [f for part in parts if isinstance(part.field_type, StructType) for f in part.field_type.fields]
-    return parts[0].model_copy(update={"field_type": StructType(*_merge_fields(inner))}) if inner else parts[0]
+    for each in fields:
+        by_id.setdefault(each.field_id, []).append(each)
+    merged = []
+    for _, parts in sorted(by_id.items()):
+        inner = [f for part in parts if isinstance(part.field_type, StructType) for f in part.field_type.fields]
+        update = {"field_type": StructType(*_merge_fields(inner))} if inner else {}
+        merged.append(parts[0].model_copy(update=update))
+    names = [f.name for f in merged]
+    return [f if names.count(f.name) == 1 else f.model_copy(update={"name": f"{f.name}#{f.field_id}"}) for f in merged]
 
 
 def _as_optional(field: NestedField) -> NestedField:
@@ -219,7 +209,7 @@ def _flatten_fields(schema: pa.Schema) -> list[pa.Field]:
 
 
 def _flatten_columns(batch: pa.RecordBatch) -> Columns:
-    """The key columns, those inside structs too; in a row without the struct they are null."""
+    """Return the key columns, including those inside structs, which are null where the struct is null."""
     columns: Columns = []
     for column in batch.columns:
         columns += _flatten_columns(pa.RecordBatch.from_struct_array(column)) if at.is_struct(column.type) else [column]
@@ -227,21 +217,21 @@ def _flatten_columns(batch: pa.RecordBatch) -> Columns:
 
 
 def _join_small_batches(batches: Iterator[tuple[RowRange, Columns]]) -> Iterator[tuple[RowRange, Columns]]:
-    """Neighbouring batches put together, since every look-up indexes the keys anew."""
-    held: list[tuple[RowRange, Columns]] = []
+    """Join neighbouring batches, because every lookup indexes the keys again."""
+    pending: list[tuple[RowRange, Columns]] = []
     for rows, columns in batches:
-        if held and (held[-1][0].start + held[-1][0].count != rows.start or _row_count(held) >= PROBE_ROWS):
-            yield _concat_batches(held)
-            held = []
-        held.append((rows, columns))
-    if held:
-        yield _concat_batches(held)
+        if pending and (pending[-1][0].start + pending[-1][0].count != rows.start or _row_count(pending) >= PROBE_ROWS):
+            yield _concat_batches(pending)
+            pending = []
+        pending.append((rows, columns))
+    if pending:
+        yield _concat_batches(pending)
 
 
-def _row_count(held: Sequence[tuple[RowRange, Columns]]) -> int:
-    return sum(rows.count for rows, _ in held)
+def _row_count(batches: Sequence[tuple[RowRange, Columns]]) -> int:
+    return sum(rows.count for rows, _ in batches)
 
 
-def _concat_batches(held: Sequence[tuple[RowRange, Columns]]) -> tuple[RowRange, Columns]:
-    columns = [pa.concat_arrays(parts) for parts in zip(*(columns for _, columns in held), strict=True)]
-    return RowRange(held[0][0].start, _row_count(held)), columns
+def _concat_batches(batches: Sequence[tuple[RowRange, Columns]]) -> tuple[RowRange, Columns]:
+    columns = [pa.concat_arrays(parts) for parts in zip(*(columns for _, columns in batches), strict=True)]
+    return RowRange(batches[0][0].start, _row_count(batches)), columns

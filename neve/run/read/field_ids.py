@@ -1,8 +1,8 @@
-"""Which field of a table each column of a file is.
+"""Match the columns of a file with the fields of a table.
 
-A file that carries field ids is read by them alone. One without any is read through the table's name mapping, and where
-the table has none, through the names its columns have ever had: the mapping Iceberg itself would have kept, had it been
-switched on in time.
+If a file has field ids, only they count. A file without any is read through the table's name mapping. If the table has
+no name mapping, one is built from all names that its columns have ever had: the mapping that Iceberg would have
+maintained if it had been switched on from the start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ID_KEYS = (b"PARQUET:field_id", b"iceberg.id", b"field-id")  # Parquet, ORC, Av
 
 @dataclass(frozen=True, slots=True)
 class FileField:
-    """A column of a file at any depth; the children are a struct's fields, a list's element, a map's key and value."""
+    """A column of a file at any depth; children are a struct's fields, a list's element, or a map's key and value."""
 
     field_id: int | None
     name: str
@@ -33,28 +33,24 @@ class FileField:
 
 
 def file_fields(schema: pa.Schema, path: str) -> tuple[FileField, ...]:
-    """The columns of a file by its Arrow schema, with the field ids its metadata carries."""
+    """Return the columns of a file with this Arrow schema, with the field ids in its metadata."""
     return _number_leaves(list(schema), 0, path)
 
 
 def top_level_ordinals(fields: Sequence[FileField], leaves: Iterable[int]) -> list[int]:
-    """The ordinals of the top-level columns that hold any of these leaves."""
-    wanted = set(leaves)
-    return [i for i, field in enumerate(fields) if not wanted.isdisjoint(field.leaves)]
+    """Return the ordinals of the top-level columns that hold any of these leaves."""
+    leaf_set = set(leaves)
+    return [i for i, field in enumerate(fields) if not leaf_set.isdisjoint(field.leaves)]
 
 
 def _number_leaves(fields: Iterable[pa.Field], first_leaf: int, path: str) -> tuple[FileField, ...]:
-    found: list[FileField] = []
+    numbered = []
     for field in fields:
-        found.append(_file_field(field, first_leaf, path))
-        first_leaf = found[-1].leaves.stop
-    return tuple(found)
-
-
-def _file_field(field: pa.Field, first_leaf: int, path: str) -> FileField:
-    children = _number_leaves(_child_fields(field.type), first_leaf, path)
-    last_leaf = children[-1].leaves.stop if children else first_leaf + 1
-    return FileField(_field_id(field, path), field.name, field.type, range(first_leaf, last_leaf), children)
+        children = _number_leaves(_child_fields(field.type), first_leaf, path)
+        end = children[-1].leaves.stop if children else first_leaf + 1
+        numbered.append(FileField(_field_id(field, path), field.name, field.type, range(first_leaf, end), children))
+        first_leaf = end
+    return tuple(numbered)
 
 
 def _child_fields(kind: pa.DataType) -> list[pa.Field]:
@@ -78,28 +74,28 @@ def _field_id(field: pa.Field, path: str) -> int | None:
     if text is None:
         return None
     try:
-        found = int(text)
+        field_id = int(text)
     except ValueError:
         raise CorruptFile(path, f"a field id for column {field.name!r}", repr(text[:40])) from None
-    return None if found < 0 else found  # Parquet readers show an absent id as -1
+    return None if field_id < 0 else field_id  # Parquet readers report a missing id as -1
 
 
 def assign_field_ids(
     fields: tuple[FileField, ...], path: str, mapping: NameMapping | None, schemas: Sequence[Schema]
 ) -> tuple[FileField, ...]:
-    """The same columns, each with the id of its table field; a column no field is known for keeps None."""
+    """Return the same columns, each with the id of its table field, or None if no field matches."""
     if _has_any_ids(fields):
         return fields
     if mapping is not None:
         return _apply_name_mapping(fields, mapping.root)
-    named = _apply_name_mapping(fields, name_mapping_of_all_schemas(schemas))
-    if fields and all(field.field_id is None for field in named):
+    with_ids = _apply_name_mapping(fields, name_mapping_of_all_schemas(schemas))
+    if fields and all(field.field_id is None for field in with_ids):
         raise CorruptFile(
             path,
-            "columns with field ids, or names the table knows (set schema.name-mapping.default to say which they are)",
+            "columns with field ids, or with names of table columns (set schema.name-mapping.default to map others)",
             f"columns {', '.join(repr(f.name) for f in fields[:5])} without ids",
         )
-    return named
+    return with_ids
 
 
 def _has_any_ids(fields: Iterable[FileField]) -> bool:
@@ -120,7 +116,7 @@ def _with_mapping(field: FileField, mapped: MappedField | None) -> FileField:
 
 
 def _with_spec_names(field: FileField) -> tuple[FileField, ...]:
-    """The children under the names a mapping uses: writers called the element of a list `item`, `array` or `bag`."""
+    """Return the children with the names of the spec: writers named the element of a list `item`, `array` or `bag`."""
     if at.is_map(field.type):
         return tuple(replace(c, name=n) for c, n in zip(field.children, ("key", "value"), strict=True))
     if _is_list(field.type):
@@ -129,9 +125,9 @@ def _with_spec_names(field: FileField) -> tuple[FileField, ...]:
 
 
 def name_mapping_of_all_schemas(schemas: Sequence[Schema]) -> list[MappedField]:
-    """A name mapping from all schemas of a table, the current one first, then from the newest to the oldest.
+    """Build a name mapping from all schemas of a table: the current one first, then from the newest to the oldest.
 
-    A name that went from one field to another belongs to the one that had it last.
+    A name that moved from one field to another belongs to the field that had it last.
     """
     return _merge_name_mappings([schema.as_struct() for schema in reversed(schemas)])
 

@@ -1,7 +1,7 @@
-"""One data file as a stream of Arrow batches in a table's schema, deletes applied.
+"""Read data files as a stream of Arrow batches in a table's schema, with deletes applied.
 
-Runs wherever the file is read: in an executor's Python worker, or on the driver. It knows nothing of Spark, goes
-through PyIceberg's FileIO for every byte, and holds one batch at a time.
+The code runs where the file is read: in an executor's Python worker or on the driver. It does not depend on Spark,
+reads every byte through PyIceberg's FileIO, and holds one batch at a time.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from neve.run.read.tasks import FileTask, ReadTarget
 def read_batches(
     io: FileIO, task: FileTask, target: ReadTarget, *, add_position: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of a data file, in file order; `add_position` adds `_pos` as the last column."""
+    """Yield the live rows of a data file, in file order; `add_position` adds `_pos` as the last column."""
     if add_position:
         target = replace(target, schema=Schema(*target.schema.fields, POSITION))
     return read_tasks(io, [task], target)
 
 
 def read_tasks(io: FileIO, tasks: Sequence[FileTask], target: ReadTarget) -> Iterator[pa.RecordBatch]:
-    """The live rows of several data files, one after the other; a delete file they share is read once."""
+    """Yield the live rows of several data files, one after the other; a delete file that they share is read once."""
     index = EqualityIndex(io, target)
     for task in with_deleted_positions(io, tasks):
         yield from _read_file(task, index)
 
 
 class TaskReader:
-    """Reads data files as they become known, one by one; a delete file they share is read once all the same."""
+    """Reads data files whose tasks arrive one by one; a delete file that they share is still read once."""
 
     def __init__(self, io: FileIO, target: ReadTarget) -> None:
         self._positions = PositionDeleteCache(io)
         self._index = EqualityIndex(io, target)
 
     def batches(self, task: FileTask) -> Iterator[pa.RecordBatch]:
-        """The live rows of a data file, in file order."""
+        """Yield the live rows of a data file, in file order."""
         return _read_file(self._positions.with_deleted_positions(task), self._index)
 
 
@@ -60,53 +60,45 @@ def _read_file(task: FileTask, index: EqualityIndex) -> Iterator[pa.RecordBatch]
     target = index.target
     with open_file(index.io, task.path, task.file_format, task.file_size, task.record_count) as opened:
         data = _skip_row_groups(opened, task, target)
-        dead = _deleted_positions(data, task, index)
-        if dead is None or not dead.covers(data.record_count):
-            yield from _live_batches(data, task, bind_projection(data, task, target.schema, target), dead)
+        deleted = task.positions
+        if task.equality_deletes:
+            by_equality = index.deleted_positions(data, task)
+            deleted = by_equality if deleted is None else by_equality.union(deleted)
+        if deleted is None or not deleted.covers(data.record_count):
+            yield from _live_batches(data, task, bind_projection(data, task, target.schema, target), deleted)
 
 
 def _skip_row_groups(data: DataFile, task: FileTask, target: ReadTarget) -> DataFile:
-    """The file without the row groups that hold no row the scan is after."""
     if target.predicate is None or not isinstance(data, ParquetData):
         return data
     fields = fields_with_ids(data, task.path, target)
     return data.with_row_groups(row_groups_that_may_match(data, fields, target.predicate))
 
 
-def _deleted_positions(data: DataFile, task: FileTask, index: EqualityIndex) -> PositionSet | None:
-    if not task.equality_deletes:
-        return task.positions
-    found = index.deleted_positions(data, task)
-    return found if task.positions is None else found.union(task.positions)
-
-
 def _live_batches(
-    data: DataFile, task: FileTask, projection: Projection, dead: PositionSet | None
+    data: DataFile, task: FileTask, projection: Projection, deleted: PositionSet | None
 ) -> Iterator[pa.RecordBatch]:
     end = 0
     for rows, columns in data.batches(projection.leaves, task.part):
         end = rows.start + rows.count
-        kept = None if dead is None else _live_mask(rows, dead)
-        if kept is not None and not kept.any():
+        is_live = None if deleted is None else _live_mask(rows, deleted)
+        if is_live is not None and not is_live.any():
             continue
         batch = projection.apply(columns, rows)
-        yield from _cut(batch if kept is None else batch.filter(pa.array(kept)))
+        if is_live is not None:
+            batch = batch.filter(pa.array(is_live))
+        for start in range(0, batch.num_rows, BATCH_ROWS):  # a stripe of an ORC file, read as a whole, may be longer
+            yield batch.slice(start, BATCH_ROWS)
     is_counted = task.record_count is not None and task.record_count >= 0  # old imports of Avro files did not count
     if data.record_count is None and is_counted and task.record_count != end:
         raise CorruptFile(task.path, f"{task.record_count} rows, as the metadata says", f"{end}")
 
 
-def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces that are not too long: a stripe of an ORC file is read as a whole."""
-    for start in range(0, batch.num_rows, BATCH_ROWS):
-        yield batch.slice(start, BATCH_ROWS)
-
-
-def _live_mask(rows: RowRange, dead: PositionSet) -> np.ndarray | None:
-    """Which of these rows live; None when all do."""
-    here = dead.bitmap & FrozenBitMap64(range(rows.start, rows.start + rows.count))
-    if not here:
+def _live_mask(rows: RowRange, deleted: PositionSet) -> np.ndarray | None:
+    """Return a mask of the rows that are not deleted; None when no row is deleted."""
+    deleted_rows = deleted.bitmap & FrozenBitMap64(range(rows.start, rows.start + rows.count))
+    if not deleted_rows:
         return None
-    kept = np.ones(rows.count, np.bool_)
-    kept[np.frombuffer(here.to_array(), np.int64) - rows.start] = False
-    return kept
+    is_live = np.ones(rows.count, np.bool_)
+    is_live[np.frombuffer(deleted_rows.to_array(), np.int64) - rows.start] = False
+    return is_live

@@ -1,15 +1,13 @@
-"""Avro data files, some blocks at a time.
+"""Open data and delete files of the three formats behind one interface, `DataFile`.
 
-The decoder takes whole files, so each run of blocks is handed to it behind the header of its file: a smaller file with
-the same schema. That bounds the memory by the run, not by the file.
+Parquet has its own module. Avro and ORC files are read as whole top-level columns.
 
-ORC data files, one stripe after the other.
+Avro files are read a few blocks at a time. The decoder takes whole files, so each run of blocks is passed to it with
+the file's header in front, as a smaller file with the same schema. Memory is bounded by the run, not by the file.
 
-ORC has no type for times of day: they are longs with the attribute `iceberg.long-type`, and count microseconds. Field
-ids are the type attribute `iceberg.id`, which pyarrow shows as field metadata. Whole top-level columns are read.
-pyarrow holds ORC timestamps in nanoseconds, so those before 1677 or after 2262 are refused.
-
-The three formats data and delete files come in, behind one shape.
+ORC files are read stripe by stripe. ORC has no type for times of day: they are longs with the attribute
+`iceberg.long-type` that count microseconds. Field ids are the type attribute `iceberg.id`, which pyarrow shows as field
+metadata. pyarrow holds ORC timestamps in nanoseconds, so timestamps before 1677 or after 2262 are rejected.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from neve.run.read.parquet import open_parquet
 RUN_BYTES = 8 << 20  # stored bytes decoded together
 _FIRST_READ_BYTES = 64 << 10  # holds the header of most files
 _SYNC_BYTES = 16
-_MAX_BLOCK_PREFIX_BYTES = 20  # the most bytes the count and the length of a block take
+_MAX_BLOCK_PREFIX_BYTES = 20  # the most bytes that the count and the length of a block can take
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class AvroData:
     size: int
     header: bytes  # magic, metadata and sync marker
     prunes_nested: bool = False
-    record_count: int | None = None  # only reading it all would tell
+    record_count: int | None = None  # unknown: Avro files do not store it
 
     @property
     def fields(self) -> tuple[FileField, ...]:
@@ -54,30 +52,30 @@ class AvroData:
         return file_fields(decode(self.header, self.path)[0].schema, self.path)
 
     def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[ColumnBatch]:
-        """The top-level columns that hold the leaves asked for; the file is never divided."""
+        """Yield the top-level columns that hold the requested leaves; the file is never divided."""
         fields = self.fields
-        wanted = frozenset(fields[i].name for i in top_level_ordinals(fields, leaves) or [0])
+        names = frozenset(fields[i].name for i in top_level_ordinals(fields, leaves) or [0])
         start = 0
         for blocks in self._block_runs() if part[0] == 0 else ():
-            whole, _ = decode(self.header + blocks, self.path, Projection(wanted))
-            yield RowRange(start, whole.num_rows), whole.columns
-            start += whole.num_rows
+            table, _ = decode(self.header + blocks, self.path, Projection(names))
+            yield RowRange(start, table.num_rows), table.columns
+            start += table.num_rows
 
     def _block_runs(self) -> Iterator[bytes]:
-        """The bytes of consecutive blocks, as many as fit a run, and at least one."""
-        at = len(self.header)
-        while at < self.size:
-            data = self._read_bytes(at, at + RUN_BYTES)
-            end = self._block_end(data, 0, at)
+        """Yield the bytes of consecutive blocks: as many as fit a run, and at least one."""
+        offset = len(self.header)
+        while offset < self.size:
+            data = self._read_bytes(offset, offset + RUN_BYTES)
+            end = self._block_end(data, 0, offset)
             if end > len(data):
-                data = self._read_bytes(at, at + end)
-            while end < len(data) and (next_end := self._block_end(data, end, at)) <= len(data):
+                data = self._read_bytes(offset, offset + end)
+            while end < len(data) and (next_end := self._block_end(data, end, offset)) <= len(data):
                 end = next_end
             yield data[:end]
-            at += end
+            offset += end
 
     def _block_end(self, data: bytes, start: int, offset: int) -> int:
-        """Where the block that starts in `data` ends, which may be behind it; `offset` is the place of `data`."""
+        """Return the end of the block at `start`, which may be after `data`; `offset` is the file offset of `data`."""
         if len(data) - start < _MAX_BLOCK_PREFIX_BYTES and offset + len(data) < self.size:
             return len(data) + 1
         _, used = _decode_varint(data, start, self.path)
@@ -110,7 +108,7 @@ def open_avro(io: FileIO, path: str, size: int | None) -> AvroData:
 
 
 def _read_header(stream: Any, path: str, size: int) -> bytes:
-    """The bytes up to the first block; a schema may be long, so a header that seems cut is looked at again in full."""
+    """Return the bytes up to the first block; if the first read cuts off a long schema, read the largest header."""
     data = _read_range(stream, path, 0, min(_FIRST_READ_BYTES, size))
     try:
         return data[: read_header_and_end(data, path, DEFAULT_LIMITS)[1]]
@@ -130,14 +128,13 @@ def _read_range(stream: Any, path: str, start: int, end: int) -> bytes:
     return data
 
 
-def _decode_varint(data: bytes, at: int, path: str) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+def _decode_varint(data: bytes, start: int, path: str) -> tuple[int, int]:
+    """Return a zigzag-encoded number and the offset after it."""
+    value = 0
+    for index, byte in enumerate(data[start : start + 10]):
+        value |= (byte & 127) << 7 * index
         if byte < 128:
-            return (value >> 1) ^ -(value & 1), at
+            return (value >> 1) ^ -(value & 1), start + index + 1
     raise CorruptFile(path, "the count and the length of an Avro block", "no number")
 
 
@@ -158,19 +155,19 @@ class OrcData:
 
     @property
     def record_count(self) -> int:
-        """The rows the footer counts."""
+        """The number of rows according to the footer."""
         return int(self.file.nrows)
 
     def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[ColumnBatch]:
-        """The top-level columns that hold the leaves asked for; the file is never divided."""
-        wanted = top_level_ordinals(self.fields, leaves) or [0]  # without any column a stripe would not tell its rows
+        """Yield the top-level columns that hold the requested leaves; the file is never divided."""
+        ordinals = top_level_ordinals(self.fields, leaves) or [0]  # without any column a stripe has no row count
         start = 0
         for stripe in range(self.file.nstripes if part[0] == 0 else 0):
             with _translate_stripe_errors(self.path):
-                whole = self.file.read_stripe(stripe, columns=wanted)
-            columns = zip(whole.schema, whole.columns, strict=True)
-            yield RowRange(start, whole.num_rows), [column.cast(_with_time_types(f).type) for f, column in columns]
-            start += whole.num_rows
+                batch = self.file.read_stripe(stripe, columns=ordinals)
+            columns = zip(batch.schema, batch.columns, strict=True)
+            yield RowRange(start, batch.num_rows), [column.cast(_with_time_types(f).type) for f, column in columns]
+            start += batch.num_rows
 
     def close(self) -> None:
         """Release the file."""
@@ -189,7 +186,7 @@ def open_orc(io: FileIO, path: str, size: int | None) -> OrcData:
 
 
 def _with_time_types(field: pa.Field) -> pa.Field:
-    """A field with the types that its attributes mean."""
+    """Return a field with longs that hold times of day as time64, at any depth."""
     kind = field.type
     if (field.metadata or {}).get(b"iceberg.long-type") == b"TIME" and pa.types.is_int64(kind):
         return field.with_type(pa.time64("us"))
@@ -219,7 +216,7 @@ class DataFile(Protocol):
 
     @property
     def prunes_nested(self) -> bool:
-        """Whether single leaves of a nested column can be left out."""
+        """True if the reader can skip single leaves of a nested column."""
 
     @property
     def fields(self) -> tuple[FileField, ...]:
@@ -227,10 +224,10 @@ class DataFile(Protocol):
 
     @property
     def record_count(self) -> int | None:
-        """The rows the file says it has, where it says so."""
+        """The number of rows according to the file, if the file stores it."""
 
     def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[ColumnBatch]:
-        """The columns that hold the leaves asked for, in file order."""
+        """Yield the columns that hold the requested leaves, in file order."""
 
     def close(self) -> None:
         """Release the file."""
@@ -245,13 +242,13 @@ _OPENERS: dict[str, Callable[[FileIO, str, int | None], DataFile]] = {
 
 @contextmanager
 def open_file(io: FileIO, path: str, file_format: str, size: int | None, count: int | None) -> Iterator[DataFile]:
-    """An open file; its size and its row count must be those the metadata gives.
+    """Open a file; its size and its row count must match the metadata.
 
-    What its contents make the caller's code raise becomes an error that names the file.
+    Errors that the contents of the file cause in the caller's block become errors that name the file.
     """
     opener = _OPENERS.get(file_format.upper())
     if opener is None:
-        raise UnsupportedFeature(f"Cannot read {path}: files of format {file_format} hold no rows that can be read.")
+        raise UnsupportedFeature(f"Cannot read {path}: files of format {file_format} are not supported.")
     with translate_parse_errors(path, f"rows in {file_format.upper()}"):
         data = opener(io, path, size)
         try:

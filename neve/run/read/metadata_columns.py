@@ -1,8 +1,6 @@
-"""The columns that tell where a row is and where it came from, made from its position in the file.
+"""Metadata columns: where a row is stored and where it came from. They are computed, mostly from its position.
 
-The columns every table has without storing them: where a row is, and where it came from.
-
-A projected schema asks for one of them by its reserved field id; the name in the schema is the caller's choice.
+Every table has them. A projected schema selects one by its reserved field id; the caller chooses the name.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
-from neve.model.partition import Specs, UnionField
+from neve.model.partition import Specs
 from neve.run.read.array_builders import ColumnBuilder, ConstantColumn, RowRange, constant_column
 from neve.run.read.tasks import FileTask
 from neve.run.read.types import ArrowFlavor, arrow_type
@@ -31,50 +29,46 @@ ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
 LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
 # No id is reserved for this one; it is taken from the reserved range and never written to a file.
 DATA_SEQUENCE_NUMBER = NestedField(2147483600, "_data_sequence_number", LongType(), required=False)
-# Nor for the place of the file in its plan, a short name of the file for the time of one job.
+# The same holds for the index of the file in its plan, which is a short name of the file within one job.
 ORDINAL = NestedField(2147483599, "_ordinal", IntegerType(), required=True)
 
-METADATA_IDS = frozenset(
-    [
-        PARTITION_ID,
-        *(f.field_id for f in (FILE, POSITION, SPEC_ID, ROW_ID, LAST_UPDATED, DATA_SEQUENCE_NUMBER, ORDINAL)),
-    ]
-)
+_FIXED_COLUMNS = (FILE, POSITION, SPEC_ID, ROW_ID, LAST_UPDATED, DATA_SEQUENCE_NUMBER, ORDINAL)
+METADATA_IDS = frozenset([PARTITION_ID, *(field.field_id for field in _FIXED_COLUMNS)])
 
 
 def metadata_columns(specs: Specs) -> dict[str, NestedField]:
-    """All of them, by name."""
+    """Return all metadata columns that a scan can select, by name."""
     columns = (FILE, POSITION, SPEC_ID, partition_column(specs), ROW_ID, LAST_UPDATED, DATA_SEQUENCE_NUMBER)
     return {field.name: field for field in columns}
 
 
 def partition_column(specs: Specs) -> NestedField:
-    """`_partition_constant`: the union tuple of all specs; a field the spec of a file does not have is null."""
+    """Return `_partition`: the union tuple of all specs; a field that the spec of a file does not have is null."""
     newest = {u.field.name.lower(): u.column for u in specs.union}
-    # A name that several fields bore stays with the newest; the others show the column of the tuple they are in.
-    taken = [newest[u.field.name.lower()] != u.column for u in specs.union]
-    fields = [_renamed(u) if is_taken else u.field for u, is_taken in zip(specs.union, taken, strict=True)]
+    # If several fields had the same name, the newest keeps it; the others get the name of their tuple column added.
+    fields = [
+        u.field
+        if newest[u.field.name.lower()] == u.column
+        else u.field.model_copy(update={"name": f"{u.field.name}_{u.column}"})
+        for u in specs.union
+    ]
     return NestedField(PARTITION_ID, "_partition", StructType(*fields), required=True)
-
-
-def _renamed(union: UnionField) -> NestedField:
-    return union.field.model_copy(update={"name": f"{union.field.name}_{union.column}"})
 
 
 @dataclass(frozen=True, slots=True)
 class CountingColumn:
-    """Consecutive numbers: the position of a row, plus a start."""
+    """Consecutive numbers: the position of a row plus an offset."""
 
     start: int = 0
 
     def build(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.Array:
-        """The numbers of a stretch of rows."""
+        """Return the numbers of consecutive rows."""
         start = self.start + rows.start
         return pa.array(np.arange(start, start + rows.count, dtype=np.int64))
 
 
 def computed_columns(task: FileTask, schema: Schema, flavor: ArrowFlavor) -> dict[int, ColumnBuilder]:
-    """The metadata columns whose values never come from the file."""
+    """Return the metadata columns whose values never come from the file, by field id."""
     columns: dict[int, ColumnBuilder] = {
         FILE.field_id: constant_column(task.path, StringType(), flavor),
         POSITION.field_id: CountingColumn(),
@@ -82,9 +76,9 @@ def computed_columns(task: FileTask, schema: Schema, flavor: ArrowFlavor) -> dic
         ORDINAL.field_id: constant_column(task.ordinal, IntegerType(), flavor),
         DATA_SEQUENCE_NUMBER.field_id: constant_column(task.sequence_number, LongType(), flavor),
     }
-    if task.first_row_id is None:  # the file is older than row lineage: what such columns hold in it means nothing
-        nothing = constant_column(None, LongType(), flavor)
-        columns |= {ROW_ID.field_id: nothing, LAST_UPDATED.field_id: nothing}
+    if task.first_row_id is None:  # the file is older than row lineage: its own columns of that name mean nothing
+        null_column = constant_column(None, LongType(), flavor)
+        columns |= {ROW_ID.field_id: null_column, LAST_UPDATED.field_id: null_column}
     for field in schema.fields:
         if field.field_id == PARTITION_ID and isinstance(field.field_type, StructType):
             columns[PARTITION_ID] = _partition_constant(task, field.field_type, flavor)
@@ -92,11 +86,11 @@ def computed_columns(task: FileTask, schema: Schema, flavor: ArrowFlavor) -> dic
 
 
 def lineage_columns(task: FileTask, flavor: ArrowFlavor) -> Mapping[int, ColumnBuilder]:
-    """What rows inherit that do not carry their row id, or when they changed last."""
+    """Return the lineage that rows inherit if they do not store their row id or their last change, by field id."""
     if task.first_row_id is None:
         return {}
-    changed = constant_column(task.sequence_number, LongType(), flavor)
-    return {ROW_ID.field_id: CountingColumn(task.first_row_id), LAST_UPDATED.field_id: changed}
+    last_updated = constant_column(task.sequence_number, LongType(), flavor)
+    return {ROW_ID.field_id: CountingColumn(task.first_row_id), LAST_UPDATED.field_id: last_updated}
 
 
 def _partition_constant(task: FileTask, kind: StructType, flavor: ArrowFlavor) -> ConstantColumn:

@@ -1,7 +1,7 @@
-"""Parquet data files, one row group after the other, a bounded batch at a time.
+"""Read Parquet data files row group by row group, in batches of bounded size.
 
-What Arrow tells in Python about a column chunk ends the process when the footer contradicts itself, so nobody asks it:
-statistics come from the bytes of the footer (`neve.io.parquet_footer`), and sizes are those of whole row groups.
+Arrow's Python API for column chunks crashes the process if the footer is inconsistent, so it is not used: statistics
+come from the bytes of the footer (`neve.io.parquet_footer`), and sizes are those of whole row groups.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from neve.io.untrusted import open_checked_file, translate_decoder_errors
 from neve.run.read.array_builders import BATCH_ROWS, ColumnBatch, RowRange
 from neve.run.read.field_ids import FileField, file_fields
 
-BATCH_BYTES = 32 << 20  # decoded size a batch is aimed at; a single row may be larger
+BATCH_BYTES = 32 << 20  # target for the decoded size of a batch; a single row may be larger
 
 Mask = NDArray[np.bool_]
 
@@ -44,56 +44,58 @@ class ParquetData:
     def fields(self) -> tuple[FileField, ...]:
         """The columns of the file."""
         with translate_decoder_errors(self.path, "a Parquet schema"):
-            found = file_fields(self.file.schema_arrow, self.path)
-        counted = found[-1].leaves.stop if found else 0
-        if counted != self.leaf_count:  # columns are read by these numbers: others would be taken for them
-            kinds = f"{counted} columns of single values in {self.file.schema_arrow.types}"
-            raise CorruptFile(self.path, f"{self.leaf_count} columns of single values", kinds)
-        return found
+            fields = file_fields(self.file.schema_arrow, self.path)
+        counted = fields[-1].leaves.stop if fields else 0
+        if counted != self.leaf_count:  # columns are read by these numbers: a shift would read the wrong ones
+            actual = f"{counted} columns of single values in {self.file.schema_arrow.types}"
+            raise CorruptFile(self.path, f"{self.leaf_count} columns of single values", actual)
+        return fields
 
     @property
     def record_count(self) -> int:
-        """The rows the footer counts."""
+        """The number of rows according to the footer."""
         return int(self.file.metadata.num_rows)
 
     @property
     def row_group_count(self) -> int:
-        """How many row groups the file has."""
+        """The number of row groups."""
         return int(self.file.metadata.num_row_groups)
 
     @property
     def leaf_count(self) -> int:
-        """How many columns of single values the schema has; each row group has a chunk of each."""
+        """The number of primitive columns in the schema; each row group has a chunk of each."""
         return int(self.file.metadata.num_columns)
 
-    def with_row_groups(self, kept: Mask) -> ParquetData:
-        """The same file without some row groups; positions stay those of the whole file."""
-        return replace(self, row_group_mask=kept)
+    def with_row_groups(self, mask: Mask) -> ParquetData:
+        """Return the same file with only some row groups; positions stay those of the whole file."""
+        return replace(self, row_group_mask=mask)
 
     def batches(self, leaves: Sequence[int], part: tuple[int, int] = (0, 1)) -> Iterator[ColumnBatch]:
-        """The columns asked for, and their rows; `part` (k of n) takes the row groups whose middle is in it."""
+        """Yield the requested columns and their rows; `part` (k of n) selects the row groups whose middle is in it."""
         metadata, start = self.file.metadata, 0
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        parts = _parts([max(g.total_byte_size, 0) for g in groups], part[1])
+        sizes = [max(group.total_byte_size, 1) for group in groups]
+        total, ends = sum(sizes), list(accumulate(sizes))
         for ordinal, group in enumerate(groups):
-            is_kept = self.row_group_mask is None or self.row_group_mask[ordinal]
-            if group.num_rows and is_kept and parts[ordinal] == part[0]:
+            is_selected = self.row_group_mask is None or self.row_group_mask[ordinal]
+            middle_part = (2 * ends[ordinal] - sizes[ordinal]) * part[1] // (2 * total)
+            if group.num_rows and is_selected and min(middle_part, part[1] - 1) == part[0]:
                 yield from self._read_row_group(ordinal, group, leaves, start)
             start += group.num_rows
 
     def _read_row_group(self, ordinal: int, group: Any, leaves: Sequence[int], start: int) -> Iterator[ColumnBatch]:
-        # One row group per call: the reader buffers the column chunks of all the groups it is given.
-        end = start + group.num_rows
+        # One row group per call: the reader buffers the column chunks of all groups that it gets.
+        # Batches are sized as if all columns were read.
+        batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)))
+        row_count = 0
         with translate_decoder_errors(self.path, "readable Parquet pages"):
             for batch in self.file.reader.iter_batches(
-                _batch_rows(group), row_groups=[ordinal], column_indices=list(leaves), use_threads=False
+                batch_rows, row_groups=[ordinal], column_indices=list(leaves), use_threads=False
             ):
-                yield RowRange(start, batch.num_rows), batch.columns
-                start += batch.num_rows
-        if start != end:
-            raise CorruptFile(
-                self.path, f"{group.num_rows} rows in row group {ordinal}", f"{start + group.num_rows - end}"
-            )
+                yield RowRange(start + row_count, batch.num_rows), batch.columns
+                row_count += batch.num_rows
+        if row_count != group.num_rows:
+            raise CorruptFile(self.path, f"{group.num_rows} rows in row group {ordinal}", f"{row_count}")
 
     def close(self) -> None:
         """Release the file."""
@@ -106,10 +108,11 @@ def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
     stream, length = open_checked_file(io, path, size)
     try:
         footer = read_footer(stream, length, path)
+        whole_footer = pa.BufferReader(b"PAR1" + footer + struct.pack("<I", len(footer)) + b"PAR1")
         with translate_decoder_errors(path, "a Parquet file"):
             file = pq.ParquetFile(
                 stream,
-                metadata=_parsed(footer),
+                metadata=pq.read_metadata(whole_footer),
                 pre_buffer=True,
                 page_checksum_verification=True,
                 coerce_int96_timestamp_unit="us",
@@ -119,20 +122,3 @@ def open_parquet(io: FileIO, path: str, size: int | None) -> ParquetData:
         stream.close()
         raise
     return ParquetData(path, file, stream, footer)
-
-
-def _parsed(footer: bytes) -> pq.FileMetaData:
-    """What Arrow makes of a footer that was read already."""
-    return pq.read_metadata(pa.BufferReader(b"PAR1" + footer + struct.pack("<I", len(footer)) + b"PAR1"))
-
-
-def _parts(sizes: Sequence[int], parts: int) -> list[int]:
-    """The part each row group is in: that of the middle of its bytes."""
-    sizes = [size or 1 for size in sizes]
-    total, ends = sum(sizes), accumulate(sizes)
-    return [min((2 * end - size) * parts // (2 * total), parts - 1) for size, end in zip(sizes, ends, strict=True)]
-
-
-def _batch_rows(group: Any) -> int:
-    """How many rows to decode at a time, as if all columns were asked for."""
-    return max(1, min(BATCH_ROWS, BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)))

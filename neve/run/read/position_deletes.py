@@ -1,4 +1,4 @@
-"""Rows deleted by position: which rows of which data file a delete file or a deletion vector names."""
+"""Read deleted positions: the rows of data files that position delete files and deletion vectors delete."""
 
 from __future__ import annotations
 
@@ -32,137 +32,138 @@ _SCHEMA = Schema(
 _MAX_UNCOMPRESSED_ROWS = 4 << 20  # positions held uncompressed at once
 
 Ints = NDArray[np.int64]
-PathNumbering = Callable[[pa.Array], Ints]  # a number for each path, -1 for one that is not asked for
+PathNumbering = Callable[[pa.Array], Ints]  # returns a number for each path, -1 for a path that is not requested
 
 
 def with_deleted_positions(io: FileIO, tasks: Sequence[FileTask]) -> list[FileTask]:
-    """The same tasks with all their deleted positions read; a delete file several of them share is read once."""
-    found = [[task.positions] if task.positions is not None else [] for task in tasks]
-    users: dict[DeleteFile, list[int]] = {}
-    for at, task in enumerate(tasks):
+    """Return the same tasks with all their deleted positions read; a delete file that they share is read once."""
+    sets_by_task = [[task.positions] if task.positions is not None else [] for task in tasks]
+    users: dict[DeleteFile, list[int]] = {}  # ordinals of the tasks
+    for ordinal, task in enumerate(tasks):
         for delete in task.deletes:
-            users.setdefault(delete, []).append(at)
-    for at, positions in _read_vectors(io, users):
-        found[at].append(positions)
+            users.setdefault(delete, []).append(ordinal)
+    for ordinal, positions in _read_vectors(io, users):
+        sets_by_task[ordinal].append(positions)
     for delete, ordinals in users.items():
         if delete.content_offset is None:
-            by_path = read_position_deletes(io, delete, [tasks[at].path for at in ordinals])
-            for at in ordinals:
-                found[at] += [by_path[tasks[at].path]] if tasks[at].path in by_path else []
+            by_path = read_position_deletes(io, delete, [tasks[ordinal].path for ordinal in ordinals])
+            for ordinal in ordinals:
+                if tasks[ordinal].path in by_path:
+                    sets_by_task[ordinal].append(by_path[tasks[ordinal].path])
     return [
         replace(task, positions=PositionSet().union(*sets) if sets else None, deletes=())
-        for task, sets in zip(tasks, found, strict=True)
+        for task, sets in zip(tasks, sets_by_task, strict=True)
     ]
 
 
 @dataclass
 class PositionDeleteCache:
-    """The deletes of tasks that come one by one: a position delete file is read once, for all files that it names."""
+    """The deletes of tasks that arrive one by one: a position delete file is read once, for all files in it."""
 
     io: FileIO
     positions_by_file: dict[DeleteFile, dict[str, PositionSet]] = field(default_factory=dict)  # by canonical path
 
     def with_deleted_positions(self, task: FileTask) -> FileTask:
-        """The same task with all its deleted positions read."""
-        name = canonical_path(task.path)
-        shared = [self._positions_by_path(d) for d in task.deletes if d.content_offset is None]
-        known = [by_path[name] for by_path in shared if name in by_path]
-        alone = replace(task, deletes=tuple(d for d in task.deletes if d.content_offset is not None))
-        [found] = with_deleted_positions(self.io, [alone])
-        sets = [*known, *([] if found.positions is None else [found.positions])]
-        return replace(found, positions=PositionSet().union(*sets) if sets else None)
+        """Return the same task with all its deleted positions read."""
+        path = canonical_path(task.path)
+        delete_files = [self._positions_by_path(d) for d in task.deletes if d.content_offset is None]
+        sets = [by_path[path] for by_path in delete_files if path in by_path]
+        with_vectors = replace(task, deletes=tuple(d for d in task.deletes if d.content_offset is not None))
+        [task] = with_deleted_positions(self.io, [with_vectors])
+        if task.positions is not None:
+            sets.append(task.positions)
+        return replace(task, positions=PositionSet().union(*sets) if sets else None)
 
     def _positions_by_path(self, delete: DeleteFile) -> dict[str, PositionSet]:
         if delete not in self.positions_by_file:
-            met: dict[str, int] = {}
-            united = _read_positions_by_number(self.io, delete, lambda paths: _number_paths(paths, met))
-            self.positions_by_file[delete] = {path: united[at] for path, at in met.items()}
+            numbers: dict[str, int] = {}
+            positions = _read_positions_by_number(self.io, delete, lambda paths: _number_paths(paths, numbers))
+            self.positions_by_file[delete] = {path: positions[number] for path, number in numbers.items()}
         return self.positions_by_file[delete]
 
 
 def _read_vectors(io: FileIO, users: dict[DeleteFile, list[int]]) -> Iterator[tuple[int, PositionSet]]:
-    """The vectors among the deletes, each Puffin file opened once."""
+    """Yield the vectors of tasks with the tasks' ordinals; each Puffin file is opened once."""
     by_file: dict[str, list[DeleteFile]] = {}
     for delete in users:
         if delete.content_offset is not None:
             by_file.setdefault(delete.path, []).append(delete)
     for path, deletes in by_file.items():
-        wanted = [(d.content_offset or 0, d.content_size or 0, d.record_count or 0) for d in deletes]
-        for delete, positions in zip(deletes, read_vectors(io, path, wanted), strict=True):
-            yield from ((at, positions) for at in users[delete])
+        blobs = [(d.content_offset or 0, d.content_size or 0, d.record_count or 0) for d in deletes]
+        for delete, positions in zip(deletes, read_vectors(io, path, blobs), strict=True):
+            yield from ((ordinal, positions) for ordinal in users[delete])
 
 
 def read_position_deletes(io: FileIO, delete: DeleteFile, data_paths: Collection[str]) -> dict[str, PositionSet]:
-    """The positions a position delete file names, for those of the given data files it names at all.
+    """Return the positions in a position delete file, for those of the given data files that it refers to.
 
-    Paths are compared in their canonical form: writers spell the scheme of one bucket in several ways.
+    Paths are compared in their canonical form, because writers use several schemes for the same bucket.
     """
     names = pa.array(data_paths, pa.string())
-    meant = canonical_path_all(names).dictionary_encode()
-    united = _read_positions_by_number(io, delete, lambda paths: _which(paths, meant.dictionary))
-    by_name = zip(names.to_pylist(), meant.indices.to_pylist(), strict=True)
-    return {name: united[at] for name, at in by_name if at in united}
+    canonical = canonical_path_all(names).dictionary_encode()
+
+    def number_requested_paths(paths: pa.Array) -> Ints:
+        encoded = paths.dictionary_encode()  # so that every distinct path is looked up once
+        numbers = pc.index_in(canonical_path_all(encoded.dictionary), value_set=canonical.dictionary).fill_null(-1)
+        return np.asarray(numbers.to_numpy()[encoded.indices.to_numpy()], np.int64)
+
+    positions = _read_positions_by_number(io, delete, number_requested_paths)
+    numbered_names = zip(names.to_pylist(), canonical.indices.to_pylist(), strict=True)
+    return {name: positions[number] for name, number in numbered_names if number in positions}
 
 
-def _read_positions_by_number(io: FileIO, delete: DeleteFile, places: PathNumbering) -> dict[int, PositionSet]:
-    """The positions a position delete file names, by the number of the data file."""
+def _read_positions_by_number(io: FileIO, delete: DeleteFile, number_paths: PathNumbering) -> dict[int, PositionSet]:
+    """Return the positions in a position delete file, by the number of the data file."""
     sets: defaultdict[int, list[PositionSet]] = defaultdict(list)
-    for which, positions in _join_batches(_read_matching_rows(io, delete, places)):
-        for at, some in _positions_by_file(which, positions, delete.path):
-            sets[at].append(some)
-    return {at: PositionSet().union(*some) for at, some in sets.items()}
+    for numbers, positions in _join_batches(_read_matching_rows(io, delete, number_paths)):
+        for number, position_set in _positions_by_file(numbers, positions, delete.path):
+            sets[number].append(position_set)
+    return {number: PositionSet().union(*parts) for number, parts in sets.items()}
 
 
-def _read_matching_rows(io: FileIO, delete: DeleteFile, places: PathNumbering) -> Iterator[tuple[Ints, Ints]]:
-    """Per batch: which of the files asked for a row names, and the position in it."""
+def _read_matching_rows(io: FileIO, delete: DeleteFile, number_paths: PathNumbering) -> Iterator[tuple[Ints, Ints]]:
+    """Yield, per batch, the numbers of the data files and the positions in them; other data files are left out."""
     with open_file(io, delete.path, delete.file_format, delete.file_size, delete.record_count) as data:
         fields = assign_field_ids(data.fields, delete.path, None, [_SCHEMA])
         source = ProjectionSource(delete.path, fields, {}, {}, {}, data.prunes_nested)
         projection = compile_projection(_SCHEMA, source, ArrowFlavor.EXACT)
         for rows, columns in data.batches(projection.leaves):
             batch = projection.apply(columns, rows)
-            which = places(batch.column(0))
-            hit = which >= 0
-            yield which[hit], batch.column(1).to_numpy()[hit]
+            numbers = number_paths(batch.column(0))
+            is_requested = numbers >= 0
+            yield numbers[is_requested], batch.column(1).to_numpy()[is_requested]
 
 
-def _which(paths: pa.Array, wanted: pa.Array) -> Ints:
-    """For each path its place among the wanted ones, or -1; every distinct path is looked at once."""
-    encoded = paths.dictionary_encode()
-    places = pc.index_in(canonical_path_all(encoded.dictionary), value_set=wanted).fill_null(-1)
-    return np.asarray(places.to_numpy()[encoded.indices.to_numpy()], np.int64)
-
-
-def _number_paths(paths: pa.Array, met: dict[str, int]) -> Ints:
-    """For each path its number among those met so far, which new ones are added to."""
+def _number_paths(paths: pa.Array, numbers: dict[str, int]) -> Ints:
+    """Return the number of each path; paths that have none yet are added to `numbers`."""
     encoded = paths.dictionary_encode()
     names = canonical_path_all(encoded.dictionary).to_pylist()
-    numbers = np.array([met.setdefault(name, len(met)) for name in names], np.int64)
-    return numbers[encoded.indices.to_numpy()]
+    numbers_of_distinct = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
+    return numbers_of_distinct[encoded.indices.to_numpy()]
 
 
 def _join_batches(batches: Iterator[tuple[Ints, Ints]]) -> Iterator[tuple[Ints, Ints]]:
-    """Batches put together until they are worth compressing."""
-    held: list[tuple[Ints, Ints]] = []
+    """Join batches until they are worth compressing."""
+    pending: list[tuple[Ints, Ints]] = []
     for batch in batches:
-        held.append(batch)
-        if sum(len(which) for which, _ in held) >= _MAX_UNCOMPRESSED_ROWS:
-            yield _concatenate(held)
-            held = []
-    if held:
-        yield _concatenate(held)
+        pending.append(batch)
+        if sum(len(numbers) for numbers, _ in pending) >= _MAX_UNCOMPRESSED_ROWS:
+            yield _concatenate(pending)
+            pending = []
+    if pending:
+        yield _concatenate(pending)
 
 
-def _concatenate(held: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
-    return np.concatenate([w for w, _ in held]), np.concatenate([p for _, p in held])
+def _concatenate(batches: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    return np.concatenate([numbers for numbers, _ in batches]), np.concatenate([p for _, p in batches])
 
 
-def _positions_by_file(which: Ints, positions: Ints, path: str) -> Iterator[tuple[int, PositionSet]]:
+def _positions_by_file(numbers: Ints, positions: Ints, path: str) -> Iterator[tuple[int, PositionSet]]:
     if not len(positions):
         return
     if positions.min() < 0 or positions.max() > MAX_POSITION:
         raise CorruptFile(path, f"positions from 0 to {MAX_POSITION}", f"{positions.min()} to {positions.max()}")
-    order = np.argsort(which, kind="stable")
-    files, starts = np.unique(which[order], return_index=True)
-    for at, start, end in zip(files, starts, [*starts[1:], len(order)], strict=True):
-        yield int(at), PositionSet.of(positions[order[start:end]])
+    order = np.argsort(numbers, kind="stable")
+    files, starts = np.unique(numbers[order], return_index=True)
+    for number, start, end in zip(files, starts, [*starts[1:], len(order)], strict=True):
+        yield int(number), PositionSet.of(positions[order[start:end]])

@@ -1,10 +1,8 @@
-"""A file's columns as a table's columns: matched by field id at every depth, with what the file lacks filled in.
+"""Project a file's columns onto a table's columns: match them by field id at every depth and fill in missing ones.
 
-Compiled once per file: which primitive columns to read, and for each column of the result how its array is made from
-theirs. A field the file does not have takes, in this order, the identity partition value of the file, the initial
+A projection is compiled once per file. It lists the primitive columns to read and has a builder for each column of the
+result. A field that the file does not have gets, in this order, the identity partition value of the file, the initial
 default of the field, or null.
-
-An open file, a task and a schema, joined to the projection that reads one into the other.
 """
 
 from __future__ import annotations
@@ -46,9 +44,9 @@ class ProjectionSource:
     fields: tuple[FileField, ...]
     # Three mappings by field id:
     constants: Mapping[int, Any]  # values of the whole file, used where it has no such column
-    computed_columns: Mapping[int, ColumnBuilder]  # columns made from the position of a row, whatever the file holds
-    fallback_columns: Mapping[int, ColumnBuilder]  # the same, where the file has no such column, or null in a row
-    prunes_nested: bool  # whether the reader can leave out single children of a struct
+    computed_columns: Mapping[int, ColumnBuilder]  # built from the position of a row, whatever the file holds
+    fallback_columns: Mapping[int, ColumnBuilder]  # the same, used where the file has no such column or a null
+    prunes_nested: bool  # the reader can skip single children of a struct
 
 
 @dataclass(frozen=True)
@@ -60,14 +58,14 @@ class Projection:
     leaves: tuple[int, ...]  # primitive columns to read, ascending
 
     def apply(self, columns: Sequence[pa.Array], rows: RowRange) -> pa.RecordBatch:
-        """A batch of the result from the arrays of the columns read."""
+        """Build a batch of the result from the arrays of the columns read."""
         arrays = [column.build(columns, rows) for column in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def compile_projection(schema: Schema, source: ProjectionSource, flavor: ArrowFlavor) -> Projection:
-    """How rows of a schema are made from a file."""
-    # Twice: where an array is found among those read is known only when all leaves are.
+    """Compile the projection from a file to rows of a schema."""
+    # Compiled twice: the index of an array among those read is known only when all leaves are known.
     _, leaves = _Compiler(source, flavor).compile_columns(schema.fields, source.fields, prunes=True)
     columns, _ = _Compiler(source, flavor, leaves).compile_columns(schema.fields, source.fields, prunes=True)
     checked = tuple(CheckedColumn(c, f, source.path) for c, f in zip(columns, schema.fields, strict=True))
@@ -78,36 +76,37 @@ def compile_projection(schema: Schema, source: ProjectionSource, flavor: ArrowFl
 class _Compiler:
     source: ProjectionSource
     flavor: ArrowFlavor
-    leaves: Set[int] | None = None  # all that are read, where they are known
+    leaves: Set[int] | None = None  # all leaves that are read; None in the first pass
 
     def compile_columns(
-        self, fields: Sequence[NestedField], found: tuple[FileField, ...], prunes: bool
+        self, fields: Sequence[NestedField], file_fields: tuple[FileField, ...], prunes: bool
     ) -> tuple[tuple[ColumnBuilder, ...], set[int]]:
-        """How fields are made from the children of a struct, and the leaves that takes."""
-        ordinals = self.ordinals_by_id(found)
-        places = [ordinals[f.field_id] if self.is_read(f, ordinals) else None for f in fields]
-        converted = [
-            None if at is None else self.compile_conversion(f, found[at]) for f, at in zip(fields, places, strict=True)
+        """Return the builders that make fields from the children of a struct, and the leaves that they need."""
+        ordinals = self.ordinals_by_id(file_fields)
+        read_ordinals = [ordinals[f.field_id] if self.is_read(f, ordinals) else None for f in fields]
+        conversions = [
+            None if ordinal is None else self.compile_conversion(field, file_fields[ordinal])
+            for field, ordinal in zip(fields, read_ordinals, strict=True)
         ]
-        leaves = {leaf for each in converted if each is not None for leaf in each[1]}
-        arrays = leaves if self.leaves is None else self.leaves
-        read = [i for i, f in enumerate(found) if not prunes or not arrays.isdisjoint(f.leaves)]
-        rank = {ordinal: at for at, ordinal in enumerate(read)}
+        leaves = {leaf for each in conversions if each is not None for leaf in each[1]}
+        all_leaves = leaves if self.leaves is None else self.leaves
+        arrays = [i for i, f in enumerate(file_fields) if not prunes or not all_leaves.isdisjoint(f.leaves)]
+        index_in_arrays = {ordinal: index for index, ordinal in enumerate(arrays)}
         columns = (
-            self.missing_column(f)
-            if at is None or each is None
-            else self.with_fallback(f, FileColumn(rank[at], each[0]))
-            for f, at, each in zip(fields, places, converted, strict=True)
+            self.missing_column(field)
+            if ordinal is None or each is None
+            else self.with_fallback(field, FileColumn(index_in_arrays[ordinal], each[0]))
+            for field, ordinal, each in zip(fields, read_ordinals, conversions, strict=True)
         )
         return tuple(columns), leaves
 
     def is_read(self, field: NestedField, ordinals: Mapping[int, int]) -> bool:
-        computed = field.field_id in self.source.computed_columns or isinstance(field.field_type, UnknownType)
-        return field.field_id in ordinals and not computed
+        is_computed = field.field_id in self.source.computed_columns or isinstance(field.field_type, UnknownType)
+        return field.field_id in ordinals and not is_computed
 
-    def ordinals_by_id(self, found: Iterable[FileField]) -> dict[int, int]:
+    def ordinals_by_id(self, file_fields: Iterable[FileField]) -> dict[int, int]:
         ordinals: dict[int, int] = {}
-        for ordinal, field in enumerate(found):
+        for ordinal, field in enumerate(file_fields):
             if field.field_id is None:
                 continue
             if field.field_id in ordinals:
@@ -115,60 +114,53 @@ class _Compiler:
             ordinals[field.field_id] = ordinal
         return ordinals
 
-    def compile_conversion(self, field: NestedField, found: FileField) -> tuple[Converter, set[int]]:
-        wanted, kind = field.field_type, arrow_type(field.field_type, self.flavor)
-        match wanted:
-            case StructType() if at.is_struct(found.type):
-                children, leaves = self.compile_columns(wanted.fields, found.children, self.source.prunes_nested)
-                # Nothing of the struct is read: its first leaf still tells which rows have none.
-                return StructConverter(kind, children), leaves or {found.leaves.start}
-            case ListType() if len(found.children) == 1 and not at.is_struct(found.type):
-                element, leaves = self.compile_conversion(wanted.element_field, found.children[0])
-                return ListConverter(kind, element), leaves
-            case MapType() if at.is_map(found.type):
-                key, of_keys = self.compile_conversion(wanted.key_field, found.children[0])
-                value, of_values = self.compile_conversion(wanted.value_field, found.children[1])
-                return MapConverter(kind, key, value), of_keys | of_values
-            case MapType() if _is_pairs(found):
-                key, of_keys = self.compile_conversion(wanted.key_field, found.children[0].children[0])
-                value, of_values = self.compile_conversion(wanted.value_field, found.children[0].children[1])
-                return MapConverter(kind, key, value), of_keys | of_values
+    def compile_conversion(self, field: NestedField, file_field: FileField) -> tuple[Converter, set[int]]:
+        kind, result_type = field.field_type, arrow_type(field.field_type, self.flavor)
+        children = file_field.children
+        # Avro stores a map whose keys are not strings as a list of pairs.
+        is_list_of_pairs = at.is_list(file_field.type) and len(children[0].children) == 2
+        match kind:
+            case StructType() if at.is_struct(file_field.type):
+                columns, leaves = self.compile_columns(kind.fields, children, self.source.prunes_nested)
+                # If no child is read, the first leaf still shows in which rows the struct is null.
+                return StructConverter(result_type, columns), leaves or {file_field.leaves.start}
+            case ListType() if len(children) == 1 and not at.is_struct(file_field.type):
+                element, leaves = self.compile_conversion(kind.element_field, children[0])
+                return ListConverter(result_type, element), leaves
+            case MapType() if at.is_map(file_field.type) or is_list_of_pairs:
+                key_and_value = children[0].children if is_list_of_pairs else children
+                key, key_leaves = self.compile_conversion(kind.key_field, key_and_value[0])
+                value, value_leaves = self.compile_conversion(kind.value_field, key_and_value[1])
+                return MapConverter(result_type, key, value), key_leaves | value_leaves
             case _:
-                return self.leaf_conversion(field, found), set(found.leaves)
+                return self.leaf_conversion(field, file_field), set(file_field.leaves)
 
-    def leaf_conversion(self, field: NestedField, found: FileField) -> Converter:
-        wanted = field.field_type
-        convert = conversion(found.type, wanted, self.flavor) if wanted.is_primitive else None
-        if convert is None or found.children:
-            raise CorruptFile(
-                self.source.path, f"{wanted} for column {field.name!r} (field id {field.field_id})", f"{found.type}"
-            )
+    def leaf_conversion(self, field: NestedField, file_field: FileField) -> Converter:
+        kind = field.field_type
+        convert = conversion(file_field.type, kind, self.flavor) if kind.is_primitive else None
+        if convert is None or file_field.children:
+            expected = f"{kind} for column {field.name!r} (field id {field.field_id})"
+            raise CorruptFile(self.source.path, expected, f"{file_field.type}")
         return convert
 
-    def with_fallback(self, field: NestedField, taken: ColumnBuilder) -> ColumnBuilder:
+    def with_fallback(self, field: NestedField, column: ColumnBuilder) -> ColumnBuilder:
         fallback = self.source.fallback_columns.get(field.field_id)
-        return taken if fallback is None else ColumnWithFallback(taken, fallback)
+        return column if fallback is None else ColumnWithFallback(column, fallback)
 
     def missing_column(self, field: NestedField) -> ColumnBuilder:
-        """The column of a field the file does not have."""
-        for known in (self.source.computed_columns, self.source.fallback_columns):
-            if field.field_id in known:
-                return known[field.field_id]
+        for builders in (self.source.computed_columns, self.source.fallback_columns):
+            if field.field_id in builders:
+                return builders[field.field_id]
         value = self.source.constants.get(field.field_id, field.initial_default)
-        filled = constant_column(value, field.field_type, self.flavor)
-        if filled.value.null_count and field.required and not isinstance(field.field_type, UnknownType):
-            wanted = f"the required column {field.name!r} (field id {field.field_id}), which has no initial default"
-            raise CorruptFile(self.source.path, wanted, "no such column")
-        return filled
-
-
-def _is_pairs(found: FileField) -> bool:
-    """Whether a list holds keys and values: how Avro stores a map whose keys are not strings."""
-    return bool(at.is_list(found.type)) and len(found.children[0].children) == 2
+        constant = constant_column(value, field.field_type, self.flavor)
+        if constant.value.null_count and field.required and not isinstance(field.field_type, UnknownType):
+            expected = f"the required column {field.name!r} (field id {field.field_id}), which has no initial default"
+            raise CorruptFile(self.source.path, expected, "no such column")
+        return constant
 
 
 def bind_projection(data: DataFile, task: FileTask, schema: Schema, target: ReadTarget) -> Projection:
-    """How rows of a schema, which need not be the target's own, are made from an open data file."""
+    """Compile the projection from an open data file to rows of a schema, which need not be the target's own."""
     source = ProjectionSource(
         path=task.path,
         fields=fields_with_ids(data, task.path, target),
@@ -181,5 +173,5 @@ def bind_projection(data: DataFile, task: FileTask, schema: Schema, target: Read
 
 
 def fields_with_ids(data: DataFile, path: str, target: ReadTarget) -> tuple[FileField, ...]:
-    """The columns of an open file, each with the id of the table field it holds."""
+    """Return the columns of an open file, each with the id of its table field."""
     return assign_field_ids(data.fields, path, target.name_mapping, target.schemas or [target.schema])

@@ -1,12 +1,10 @@
-"""Row groups of a Parquet file that hold no matching row, known by the statistics in its footer.
+"""Skip row groups of a Parquet file that hold no matching row, by the statistics in its footer.
 
-The rules are those that judge whole files (`neve.plan.ranges`); only where the bounds come from differs. What a footer
-does not say, or says in a type that cannot be the column's, is not known, and the group is read.
+The rules are the same as for whole files (`neve.plan.ranges`); only the source of the bounds differs. If a statistic is
+missing, or its stored type is not one that the table could have written, it is unknown, and the row group is read.
 
-Values in the footer of a Parquet file as values of a column's type.
-
-They come out as they compare in `neve.model.values`: whole numbers, floats, decimals or bytes, in the units of
-the type. A stored type that is not what the table could have written gives none.
+Bounds are converted to the form in which `neve.model.values` compares them: integers, floats, decimals or bytes, in the
+units of the column's type.
 """
 
 from __future__ import annotations
@@ -20,27 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyarrow import types as at
+from pyiceberg import types as ice
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
 
 from neve.errors import CorruptFile
 from neve.io.parquet_footer import ChunkStatistics, parse_statistics
@@ -50,61 +29,58 @@ from neve.plan.ranges import FieldRange, Mask, safe_uuid_bounds
 from neve.run.read.field_ids import FileField
 from neve.run.read.parquet import ParquetData
 
-_MICROS_TYPES = TimestampType | TimestamptzType | TimeType
-_NANOS_TYPES = TimestampNanoType | TimestamptzNanoType
-_BYTES_TYPES = StringType | BinaryType | FixedType
-_INTEGER_TYPES = IntegerType | LongType | DateType
+_MICROS_TYPES = ice.TimestampType | ice.TimestamptzType | ice.TimeType
+_NANOS_TYPES = ice.TimestampNanoType | ice.TimestamptzNanoType
+_BYTES_TYPES = ice.StringType | ice.BinaryType | ice.FixedType
+_INTEGER_TYPES = ice.IntegerType | ice.LongType | ice.DateType
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SECONDS_PER_DAY = 86_400
 
 
-def footer_bound(raw: Any, stored: pa.DataType, kind: IcebergType) -> Any:
-    """A stored value in the units of a column's type; None when there is none, or one does not make the other."""
+def footer_bound(raw: Any, stored: pa.DataType, kind: ice.IcebergType) -> Any:
+    """Return a stored bound in the units of a column's type; None if there is none or the types do not match."""
     if raw is None:
         return None
-    if isinstance(kind, DecimalType):
-        return (
-            _decimal(raw, kind)
-            if not isinstance(raw, float) and at.is_decimal128(stored) and stored.scale == kind.scale
-            else None
-        )
-    if isinstance(kind, FloatType | DoubleType):
+    if isinstance(kind, ice.DecimalType):
+        return None if isinstance(raw, float) else _decimal_bound(raw, stored, kind)
+    if isinstance(kind, ice.FloatType | ice.DoubleType):
         return raw + 0.0 if isinstance(raw, float) and not math.isnan(raw) else None
     if isinstance(kind, _BYTES_TYPES):
         return raw if isinstance(raw, bytes) else None
-    if isinstance(kind, BooleanType):
+    if isinstance(kind, ice.BooleanType):
         return int(raw) if isinstance(raw, bool) else None
-    whole = _integer_bound(raw, stored, kind) if isinstance(raw, int) else None
-    return whole if whole is not None and abs(whole) < 1 << 63 else None
+    integer = _integer_bound(raw, stored, kind) if isinstance(raw, int) else None
+    return integer if integer is not None and abs(integer) < 1 << 63 else None
 
 
-def _integer_bound(raw: int, stored: pa.DataType, kind: IcebergType) -> int | None:
-    if isinstance(kind, _INTEGER_TYPES):
-        return raw if at.is_signed_integer(stored) or at.is_date32(stored) else None
-    wanted = 10**9 if isinstance(kind, _NANOS_TYPES) else 10**6 if isinstance(kind, _MICROS_TYPES) else None
-    if wanted is None:
+def _decimal_bound(raw: Any, stored: pa.DataType, kind: ice.DecimalType) -> Decimal | None:
+    if not at.is_decimal128(stored) or stored.scale != kind.scale:
         return None
-    if at.is_date32(stored):
-        return raw * _SECONDS_PER_DAY * wanted
-    if not (at.is_timestamp(stored) or at.is_time(stored)):
-        return None
-    per_second = _PER_SECOND[stored.unit]
-    return raw * wanted // per_second
-
-
-def _decimal(raw: Any, kind: DecimalType) -> Decimal | None:
     digits = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
-    # from text: arithmetic would round to 28 digits
+    # Built from text: arithmetic would round to 28 digits.
     return Decimal(f"{digits}E{-kind.scale}") if abs(digits) < 10**38 else None
 
 
+def _integer_bound(raw: int, stored: pa.DataType, kind: ice.IcebergType) -> int | None:
+    if isinstance(kind, _INTEGER_TYPES):
+        return raw if at.is_signed_integer(stored) or at.is_date32(stored) else None
+    per_second = 10**9 if isinstance(kind, _NANOS_TYPES) else 10**6 if isinstance(kind, _MICROS_TYPES) else None
+    if per_second is None:
+        return None
+    if at.is_date32(stored):
+        return raw * _SECONDS_PER_DAY * per_second
+    if not (at.is_timestamp(stored) or at.is_time(stored)):
+        return None
+    return raw * per_second // _PER_SECOND[stored.unit]
+
+
 def row_groups_that_may_match(data: ParquetData, fields: Iterable[FileField], predicate: BooleanExpression) -> Mask:
-    """Which row groups of a file may hold a row that meets a bound predicate without NOT."""
+    """Return a mask of the row groups that may hold a row that matches a bound predicate without NOT."""
     groups = parse_statistics(data.footer, data.path)
     leaves = data.leaf_count
     if len(groups) != data.row_group_count or any(len(chunks) != leaves for chunks in groups):
-        found = f"{len(groups)} with {sorted({len(chunks) for chunks in groups})}"
-        raise CorruptFile(data.path, f"{data.row_group_count} row groups of {leaves} columns", found)
+        actual = f"{len(groups)} with {sorted({len(chunks) for chunks in groups})}"
+        raise CorruptFile(data.path, f"{data.row_group_count} row groups of {leaves} columns", actual)
     return ranges.may_match(_RowGroupRanges(groups, tuple(fields)), predicate)
 
 
@@ -116,22 +92,23 @@ class _RowGroupRanges:
     def __len__(self) -> int:
         return len(self.groups)
 
-    def of(self, field: NestedField) -> FieldRange:
+    def of(self, field: ice.NestedField) -> FieldRange:
         """The range of a column in each row group."""
-        found = _find_leaf(self.fields, field.field_id)
-        if found is None:
-            return _unknown(len(self), field.field_type)
-        chunks = [chunks[found.leaves.start] for chunks in self.groups]
+        leaf = _find_leaf(self.fields, field.field_id)
+        if leaf is None:
+            unknown, always = pa.nulls(len(self), comparable_type(field.field_type)), np.ones(len(self), np.bool_)
+            return FieldRange(unknown, unknown, always, always, always)
+        chunks = [chunks[leaf.leaves.start] for chunks in self.groups]
         nulls = np.array([-1 if c.nulls is None else c.nulls for c in chunks], np.int64)
         values = np.array([-2 if c.values is None else c.values for c in chunks], np.int64)
-        lower, upper = _bound_arrays(chunks, found.type, field.field_type)
-        filled = nulls != values
-        nan = filled & isinstance(field.field_type, FloatType | DoubleType)  # footers do not count them
-        return FieldRange(lower, upper, nulls != 0, nan, filled)
+        lower, upper = _bound_arrays(chunks, leaf.type, field.field_type)
+        has_values = nulls != values
+        has_nan = has_values & isinstance(field.field_type, ice.FloatType | ice.DoubleType)  # footers do not count NaN
+        return FieldRange(lower, upper, nulls != 0, has_nan, has_values)
 
 
 def _find_leaf(fields: Iterable[FileField], field_id: int) -> FileField | None:
-    """A primitive column, at the top or inside structs: one value to a row."""
+    """Return a primitive column at the top level or inside structs, where each row has one value."""
     for field in fields:
         if field.field_id == field_id and not field.children:
             return field
@@ -140,21 +117,16 @@ def _find_leaf(fields: Iterable[FileField], field_id: int) -> FileField | None:
     return None
 
 
-def _unknown(count: int, kind: IcebergType) -> FieldRange:
-    nothing, always = pa.nulls(count, comparable_type(kind)), np.ones(count, np.bool_)
-    return FieldRange(nothing, nothing, always, always, always)
-
-
 def _bound_arrays(
-    chunks: Sequence[ChunkStatistics], found: pa.DataType, kind: IcebergType
+    chunks: Sequence[ChunkStatistics], stored: pa.DataType, kind: ice.IcebergType
 ) -> tuple[pa.Array, pa.Array]:
-    pairs = [(_column_bound(c.lower, found, kind), _column_bound(c.upper, found, kind)) for c in chunks]
-    known = [pair if None not in pair else (None, None) for pair in pairs]
-    lower, upper = (pa.array([pair[end] for pair in known], comparable_type(kind)) for end in (0, 1))
-    return safe_uuid_bounds(lower, upper) if isinstance(kind, UUIDType) else (lower, upper)
+    pairs = [(_column_bound(c.lower, stored, kind), _column_bound(c.upper, stored, kind)) for c in chunks]
+    complete = [pair if None not in pair else (None, None) for pair in pairs]
+    lower, upper = (pa.array([pair[end] for pair in complete], comparable_type(kind)) for end in (0, 1))
+    return safe_uuid_bounds(lower, upper) if isinstance(kind, ice.UUIDType) else (lower, upper)
 
 
-def _column_bound(raw: Any, found: pa.DataType, kind: IcebergType) -> Any:
-    if isinstance(kind, UUIDType):
+def _column_bound(raw: Any, stored: pa.DataType, kind: ice.IcebergType) -> Any:
+    if isinstance(kind, ice.UUIDType):
         return raw if isinstance(raw, bytes) and len(raw) == 16 else None
-    return footer_bound(raw, found, kind)
+    return footer_bound(raw, stored, kind)

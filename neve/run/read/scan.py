@@ -1,11 +1,10 @@
-"""A scan without Spark's readers: the rows of a plan as a stream of Arrow batches, one file after the other.
+"""Scan without Spark's readers: return the rows of a plan as a stream of Arrow batches, one file after the other.
 
-For types Spark cannot carry (nanoseconds), for audits, as a second opinion on what Spark reads; and in the workers of
-a Python data source, where Spark's readers are out of reach.
+This is used for types that Spark does not have (nanoseconds), for audits, to check what Spark reads, and in the workers
+of a Python data source, where Spark's readers are not available.
 
-The rows of a batch that meet a predicate, by the rules of SQL: a comparison with null is never met.
-
-As in Spark, NaN equals NaN and is greater than every other number, and 0.0 equals -0.0.
+Predicates are evaluated by the rules of SQL: a comparison with null never matches. As in Spark, NaN equals NaN and is
+greater than every other number, and 0.0 equals -0.0.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Mask = NDArray[np.bool_]
 
 
 def matching_rows_mask(batch: pa.RecordBatch, schema: Schema, predicate: BooleanExpression) -> Mask:
-    """Which rows of a batch, whose columns are those of the schema, meet a bound predicate without NOT."""
+    """Return a mask of the rows of a batch that match a bound predicate without NOT; the schema is the batch's."""
     return visit(predicate, _RowPredicate(batch, schema))
 
 
@@ -49,13 +48,13 @@ class _RowPredicate(BoundBooleanExpressionVisitor[Mask]):
         self.batch, self.schema = batch, schema
 
     def column(self, term: BoundTerm) -> pa.Array:
-        places = _field_path(self.schema.fields, term.ref().field.field_id)
-        return reduce(lambda array, i: pc.struct_field(array, [i]), places[1:], self.batch.column(places[0]))
+        path = _field_path(self.schema.fields, term.ref().field.field_id)
+        return reduce(lambda array, i: pc.struct_field(array, [i]), path[1:], self.batch.column(path[0]))
 
     def comparison_mask(self, term: BoundTerm, literal: Any, compare: Callable[..., pa.Array], nan: bool) -> Mask:
         column, kind = self.column(term), term.ref().field.field_type
-        met = _as_mask(compare(to_comparable(column, kind), comparable_scalar(literal.value, kind)))
-        return met | _is_nan(column) if nan else met
+        is_match = _as_mask(compare(to_comparable(column, kind), comparable_scalar(literal.value, kind)))
+        return is_match | _is_nan(column) if nan else is_match
 
     def visit_true(self) -> Mask:
         return np.ones(self.batch.num_rows, np.bool_)
@@ -64,7 +63,7 @@ class _RowPredicate(BoundBooleanExpressionVisitor[Mask]):
         return np.zeros(self.batch.num_rows, np.bool_)
 
     def visit_not(self, child_result: Mask) -> Mask:
-        raise ValueError("NOT is rewritten before rows are judged")
+        raise ValueError("NOT is rewritten before rows are evaluated")
 
     def visit_and(self, left_result: Mask, right_result: Mask) -> Mask:
         return left_result & right_result
@@ -104,8 +103,9 @@ class _RowPredicate(BoundBooleanExpressionVisitor[Mask]):
 
     def visit_in(self, term: BoundTerm, literals: Any) -> Mask:
         column, kind = self.column(term), term.ref().field.field_type
-        values = [comparable_scalar(value, kind) for value in literals]
-        return _as_mask(pc.is_in(to_comparable(column, kind), value_set=_array(values), skip_nulls=True))
+        scalars = [comparable_scalar(value, kind) for value in literals]
+        values = pa.array([scalar.as_py() for scalar in scalars], scalars[0].type)
+        return _as_mask(pc.is_in(to_comparable(column, kind), value_set=values, skip_nulls=True))
 
     def visit_not_in(self, term: BoundTerm, literals: Any) -> Mask:
         return _as_mask(self.column(term).is_valid()) & ~self.visit_in(term, literals)
@@ -118,21 +118,17 @@ class _RowPredicate(BoundBooleanExpressionVisitor[Mask]):
 
 
 def _field_path(fields: Iterable[NestedField], field_id: int) -> list[int]:
-    """The ordinals that lead to a field through the structs it is in; empty when it is not there."""
-    for place, field in enumerate(fields):
+    """Return the ordinals that lead through structs to a field; empty if it does not exist."""
+    for ordinal, field in enumerate(fields):
         if field.field_id == field_id:
-            return [place]
+            return [ordinal]
         if isinstance(field.field_type, StructType) and (inner := _field_path(field.field_type.fields, field_id)):
-            return [place, *inner]
+            return [ordinal, *inner]
     return []
 
 
 def _is_nan(column: pa.Array) -> Mask:
     return _as_mask(pc.is_nan(column)) if at.is_floating(column.type) else np.zeros(len(column), np.bool_)
-
-
-def _array(scalars: list[pa.Scalar]) -> pa.Array:
-    return pa.array([scalar.as_py() for scalar in scalars], scalars[0].type)
 
 
 def _as_mask(result: pa.Array) -> Mask:
@@ -141,11 +137,11 @@ def _as_mask(result: pa.Array) -> Mask:
 
 @dataclass(frozen=True)
 class ScanReader:
-    """How the tasks of a plan are read, as a value that travels: the columns returned, and a condition on rows."""
+    """Reads the tasks of a plan: the columns to return and a condition on rows. It can be sent to other processes."""
 
     facts: TableFacts
     target: ReadTarget
-    column_count: int  # columns returned; those after them are read for the condition
+    column_count: int  # columns returned; the columns after them are read for the condition only
     condition: BooleanExpression | None = None  # bound, without NOT
 
     @classmethod
@@ -156,19 +152,23 @@ class ScanReader:
         where: BooleanExpression | None = None,
         flavor: ArrowFlavor = ArrowFlavor.EXACT,
     ) -> ScanReader:
-        """How a plan is read.
+        """Build the reader of a plan.
 
-        The plan's own predicate has chosen files and is not applied to rows; `where` is, by the rules of SQL. It names
-        columns of the schema the plan was made with, whether the plan returns them or not.
+        The plan's own predicate has selected files and is not applied to rows; `where` is, by the rules of SQL. It may
+        use all columns of the schema that the plan was made with, whether the plan returns them or not.
         """
-        asked = _asked(plan, facts)
+        metadata_fields = metadata_columns(facts.specs)
+        result = Schema(*plan.schema.fields, *(metadata_fields[name] for name in plan.metadata_columns))
         if where is None:
-            return cls(facts, ReadTarget(asked, facts.name_mapping, facts.schemas, flavor), len(asked.fields))
-        known = next(s for s in facts.schemas if s.schema_id == plan.schema.schema_id)
-        condition = bind(known, rewrite_not(where), True)
-        wide = Schema(*asked.fields, *_beside(asked, known, extract_field_ids(condition)))
-        target = ReadTarget(wide, facts.name_mapping, facts.schemas, flavor, normalize_and_bind(where, known))
-        return cls(facts, target, len(asked.fields), condition)
+            return cls(facts, ReadTarget(result, facts.name_mapping, facts.schemas, flavor), len(result.fields))
+        schema = next(s for s in facts.schemas if s.schema_id == plan.schema.schema_id)
+        condition = bind(schema, rewrite_not(where), True)
+        only_for_condition = prune_columns(schema, extract_field_ids(condition) - set(fields_by_id(result)), False)
+        extra_fields = (f.model_copy(update={"name": f"__where{f.field_id}"}) for f in only_for_condition.fields)
+        with_condition = Schema(*result.fields, *extra_fields)
+        row_group_predicate = normalize_and_bind(where, schema)
+        target = ReadTarget(with_condition, facts.name_mapping, facts.schemas, flavor, row_group_predicate)
+        return cls(facts, target, len(result.fields), condition)
 
     @property
     def schema(self) -> pa.Schema:
@@ -176,17 +176,17 @@ class ScanReader:
         return arrow_schema(Schema(*self.target.schema.fields[: self.column_count]), self.target.flavor)
 
     def batches(self, tasks: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The live rows of the data files in a task table (see `neve.run.read.tasks`)."""
-        read = read_tasks(self.facts.io(), file_tasks(tasks, self.facts.specs), self.target)
-        return read if self.condition is None else self._filter_batches(read, self.condition)
+        """Yield the live rows of the data files in a task table (see `neve.run.read.tasks`)."""
+        batches = read_tasks(self.facts.io(), file_tasks(tasks, self.facts.specs), self.target)
+        return batches if self.condition is None else self._filter_batches(batches, self.condition)
 
     def _filter_batches(
         self, batches: Iterator[pa.RecordBatch], condition: BooleanExpression
     ) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            kept = batch.filter(pa.array(matching_rows_mask(batch, self.target.schema, condition)))
-            if kept.num_rows:
-                yield kept.select(range(self.column_count))
+            matching = batch.filter(pa.array(matching_rows_mask(batch, self.target.schema, condition)))
+            if matching.num_rows:
+                yield matching.select(range(self.column_count))
 
 
 def read_table(
@@ -197,13 +197,14 @@ def read_table(
     *,
     count: int | None = None,
 ) -> pa.Table:
-    """The live rows of a plan's files as one table; with a count the first of them, and nothing after is read."""
+    """Return the live rows of a plan's files as one table; with `count`, read only the first rows and then stop."""
     batches = read_plan(plan, facts, where, flavor)
-    wanted = batches if count is None else _first(batches, count)
-    return pa.Table.from_batches(wanted, ScanReader.of(plan, facts, None, flavor).schema)
+    if count is not None:
+        batches = _first_rows(batches, count)
+    return pa.Table.from_batches(batches, ScanReader.of(plan, facts, None, flavor).schema)
 
 
-def _first(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+def _first_rows(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
     while count > 0 and (batch := next(batches, None)) is not None:
         yield batch.slice(0, count)
         count -= batch.num_rows
@@ -212,20 +213,9 @@ def _first(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordB
 def read_plan(
     plan: ScanPlan, facts: TableFacts, where: BooleanExpression | None = None, flavor: ArrowFlavor = ArrowFlavor.EXACT
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of a plan's files, file by file, that meet a condition (see `ScanReader.of`)."""
+    """Yield the live rows of a plan's files that match a condition, file by file (see `ScanReader.of`)."""
     for entries in (plan.files, plan.deletes):
         refuse_unreadable(entries["file_path"], facts.location)
-    reading = ScanReader.of(plan, facts, where, flavor)
+    reader = ScanReader.of(plan, facts, where, flavor)
     tasks = build_task_table(plan.files, plan.deletes, plan.attached)
-    return (batch for group in (group_tasks(tasks) if tasks.num_rows else ()) for batch in reading.batches(group))
-
-
-def _asked(plan: ScanPlan, facts: TableFacts) -> Schema:
-    known = metadata_columns(facts.specs)
-    return Schema(*plan.schema.fields, *(known[name] for name in plan.metadata_columns))
-
-
-def _beside(asked: Schema, known: Schema, ids: set[int]) -> list[NestedField]:
-    """The columns a condition needs and the scan does not return."""
-    missing = prune_columns(known, ids - set(fields_by_id(asked)), False).fields
-    return [f.model_copy(update={"name": f"__where{f.field_id}"}) for f in missing]
+    return (batch for group in (group_tasks(tasks) if tasks.num_rows else ()) for batch in reader.batches(group))

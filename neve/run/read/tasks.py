@@ -1,8 +1,7 @@
-"""The files of a scan as a table of tasks: made by columns on the driver, cut into groups, read where they run.
+"""Tasks of a scan: what is needed to read each data file, as values that can be sent to other processes.
 
-A row is a data file, or a part of one, with its union tuple and the list of its deletes.
-
-What it takes to read one data file, as values that travel to whoever reads it.
+The driver builds a table of tasks, column by column, and cuts it into groups. A row is a data file, or a part of one,
+with its union tuple and the list of its deletes. The process that reads a group turns its rows into `FileTask` values.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from neve.tree.entries import Content, EntryTable
 
 @dataclass(frozen=True)
 class ReadTarget:
-    """What is the same for every file of a scan."""
+    """Settings that are the same for every file of a scan."""
 
     schema: Schema  # the columns of the result, metadata columns included, in order
     name_mapping: NameMapping | None = None
-    schemas: Sequence[Schema] = ()  # of the table, the current one first: the names of columns in files without ids
+    schemas: Sequence[Schema] = ()  # of the table, the current one first: they name the columns of files without ids
     flavor: ArrowFlavor = ArrowFlavor.EXACT
-    predicate: BooleanExpression | None = None  # bound, without NOT: row groups without a row that meets it are skipped
+    predicate: BooleanExpression | None = None  # bound, without NOT: row groups without a matching row are skipped
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A delete file, or a deletion vector inside a Puffin file (then with its place and size)."""
+    """A delete file, or a deletion vector inside a Puffin file (then with its offset and size)."""
 
     path: str
     file_format: str = "PARQUET"
@@ -50,7 +49,7 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class EqualityDeletes:
-    """Delete files whose rows delete every row that agrees with one of them in the key columns."""
+    """Delete files with the same key columns: they delete every row that equals one of their rows in these columns."""
 
     files: tuple[DeleteFile, ...]
     keys: tuple[int, ...]  # field ids, also of columns inside structs
@@ -66,82 +65,66 @@ class FileTask:
     record_count: int | None = None
     spec_id: int = 0
     partition: Mapping[int, Any] = field(default_factory=dict)  # identity partition values by id of the source column
-    union_tuple: Sequence[Any] = ()  # the union tuple, for `_partition_constant`
+    union_tuple: Sequence[Any] = ()  # for the column `_partition`
     first_row_id: int | None = None
     sequence_number: int | None = None
     positions: PositionSet | None = None  # rows known to be deleted
     deletes: tuple[DeleteFile, ...] = ()  # position delete files and vectors still to be read
     equality_deletes: tuple[EqualityDeletes, ...] = ()
-    ordinal: int = -1  # its place in a numbered plan
-    part: tuple[int, int] = (0, 1)  # which of how many equal stretches of bytes; only Parquet files are divided
+    ordinal: int = -1  # its index in a numbered plan
+    part: tuple[int, int] = (0, 1)  # k of n equal byte ranges; only Parquet files are divided
 
 
 SPLIT_BYTES = 128 << 20
-_OPEN_COST_BYTES = 4 << 20  # what opening a file costs, in bytes read
-_MIN_GROUP_BYTES = 8 * _OPEN_COST_BYTES  # a group below that is not worth a task
-_TARGET_GROUPS = 16  # a scan is cut in so many groups, where they are worth it
+_OPEN_COST_BYTES = 4 << 20  # the cost of opening a file, in bytes read
+_MIN_GROUP_BYTES = 8 * _OPEN_COST_BYTES  # a smaller group is not worth a task
+_TARGET_GROUPS = 16  # a scan is cut into this many groups if they are large enough
 _MAX_PARTS = 10_000
 
-_FILE_COLUMNS = (
-    "file_path",
-    "file_format",
-    "file_size_in_bytes",
-    "record_count",
-    "spec_id",
-    "first_row_id",
-    "sequence_number",
-)
-_DELETE_COLUMNS = (
-    "content",
-    "file_path",
-    "file_format",
-    "file_size_in_bytes",
-    "record_count",
-    "content_offset",
-    "content_size_in_bytes",
-    "equality_ids",
-)
+_COMMON_COLUMNS = ("file_path", "file_format", "file_size_in_bytes", "record_count")
+_FILE_COLUMNS = (*_COMMON_COLUMNS, "spec_id", "first_row_id", "sequence_number")
+_DELETE_COLUMNS = ("content", *_COMMON_COLUMNS, "content_offset", "content_size_in_bytes", "equality_ids")
 
 
 def build_task_table(files: EntryTable, deletes: EntryTable, attached: pa.Table) -> pa.Table:
-    """A row per data file; `attached` has the row numbers of a file and of a delete that applies to it."""
+    """Return a row per data file; `attached` pairs the row numbers of files and of deletes that apply to them."""
     names = [*_FILE_COLUMNS, *(u.column for u in files.specs.union)]
     table = files.columns.select([*names, "ordinal"] if has_ordinals(files) else names)
     counts = np.bincount(attached["file"].to_numpy(), minlength=len(files))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     order = np.argsort(attached["file"].to_numpy(), kind="stable")
-    chosen = deletes.columns.select(_DELETE_COLUMNS).take(attached["delete"].take(order)).combine_chunks()
-    arrays = [_decode_dictionary(chosen.column(name)) for name in _DELETE_COLUMNS]
+    sorted_deletes = deletes.columns.select(_DELETE_COLUMNS).take(attached["delete"].take(order)).combine_chunks()
+    arrays = [_decode_dictionary(sorted_deletes.column(name)) for name in _DELETE_COLUMNS]
     lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(arrays, names=_DELETE_COLUMNS))
-    table = table.set_column(1, "file_format", _decode_dictionary(table.column("file_format"))).append_column(
-        "deletes", lists
-    )
-    whole = np.zeros(len(files), np.int32)
-    return table.append_column("part", pa.array(whole)).append_column("parts", pa.array(whole + 1))
+    table = table.set_column(1, "file_format", _decode_dictionary(table.column("file_format")))
+    zeros = np.zeros(len(files), np.int32)
+    columns = {"deletes": lists, "part": pa.array(zeros), "parts": pa.array(zeros + 1)}
+    for name, column in columns.items():
+        table = table.append_column(name, column)
+    return table
 
 
 def with_ordinals(files: EntryTable) -> EntryTable:
-    """The same files, each with its place among them; the number stays with a file that is taken out."""
+    """Return the same files with a column `ordinal`: their index, which a file keeps when others are left out."""
     if has_ordinals(files):
         return files
-    places = pa.array(np.arange(len(files), dtype=np.int32))
-    return EntryTable(files.columns.append_column("ordinal", places), files.specs)
+    ordinals = pa.array(np.arange(len(files), dtype=np.int32))
+    return EntryTable(files.columns.append_column("ordinal", ordinals), files.specs)
 
 
 def has_ordinals(files: EntryTable) -> bool:
-    """Whether files carry their place in a plan."""
+    """Check whether files have the column `ordinal`."""
     return "ordinal" in files.columns.schema.names
 
 
 def _decode_dictionary(column: pa.ChunkedArray) -> pa.Array:
-    """One array, without a dictionary."""
     array = column.combine_chunks()
     array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def split_large_files(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> pa.Table:
-    """The same files, the large Parquet ones in several parts."""
+    """Return the same files, with large Parquet files divided into several parts."""
     sizes = tasks["file_size_in_bytes"].to_numpy()
     is_parquet = pc.equal(tasks["file_format"], "PARQUET").to_numpy()
     parts = np.clip(np.where(is_parquet, -(-sizes // split_bytes), 1), 1, _MAX_PARTS)
@@ -149,27 +132,24 @@ def split_large_files(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> pa.Tab
         return tasks
     rows = np.repeat(np.arange(len(parts)), parts)
     part = np.arange(len(rows)) - np.repeat(np.cumsum(parts) - parts, parts)
-    return _with(tasks.take(pa.array(rows)), part=part, parts=parts[rows])
-
-
-def _with(tasks: pa.Table, **columns: np.ndarray[Any, Any]) -> pa.Table:
-    for name, values in columns.items():
+    tasks = tasks.take(pa.array(rows))
+    for name, values in (("part", part), ("parts", parts[rows])):
         tasks = tasks.set_column(tasks.schema.get_field_index(name), name, pa.array(values, pa.int32()))
     return tasks
 
 
 def group_tasks(tasks: pa.Table, split_bytes: int = SPLIT_BYTES) -> Iterator[pa.Table]:
-    """Neighbouring tasks put together until they are worth a group; a small scan still gives several of them."""
-    weight = tasks["file_size_in_bytes"].to_numpy() // tasks["parts"].to_numpy() + _OPEN_COST_BYTES
-    group_bytes = _group_bytes(int(weight.sum()), split_bytes)
-    before = np.cumsum(weight) - weight  # of the tasks ahead of each
-    starts = np.flatnonzero(np.diff(before // group_bytes, prepend=-1))
-    for start, end in zip(starts, np.append(starts, len(weight))[1:], strict=True):
+    """Join neighbouring tasks into groups that are worth a Spark task; a small scan still gives several groups."""
+    costs = tasks["file_size_in_bytes"].to_numpy() // tasks["parts"].to_numpy() + _OPEN_COST_BYTES
+    group_bytes = _group_bytes(int(costs.sum()), split_bytes)
+    preceding_bytes = np.cumsum(costs) - costs
+    starts = np.flatnonzero(np.diff(preceding_bytes // group_bytes, prepend=-1))
+    for start, end in zip(starts, np.append(starts, len(costs))[1:], strict=True):
         yield tasks.slice(int(start), int(end - start))
 
 
 def group_count(sizes: np.ndarray[Any, Any], split_bytes: int = SPLIT_BYTES) -> int:
-    """How many groups files of these sizes are worth; at most one each."""
+    """Return the number of groups that files of these sizes are worth; at most one per file."""
     total = int((sizes + _OPEN_COST_BYTES).sum())
     return max(1, min(len(sizes), -(-total // _group_bytes(total, split_bytes))))
 
@@ -179,32 +159,33 @@ def _group_bytes(total: int, split_bytes: int) -> int:
 
 
 def file_tasks(tasks: pa.Table, specs: Specs) -> list[FileTask]:
-    """The rows of a task table as tasks."""
+    """Return the rows of a task table as tasks."""
     union = {u.column: tasks[u.column] for u in specs.union}
-    plain = tasks.drop_columns(list(union)).to_pylist()
-    return [
-        _task_from_row(row, {name: column[at] for name, column in union.items()}, specs) for at, row in enumerate(plain)
-    ]
+    rows = tasks.drop_columns(list(union)).to_pylist()
+    return [_task_from_row(row, {name: union[name][i] for name in union}, specs) for i, row in enumerate(rows)]
 
 
 def _task_from_row(row: Mapping[str, Any], union: Mapping[str, pa.Scalar], specs: Specs) -> FileTask:
     spec_id = row["spec_id"]
-    own = zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
-    by_position = [d for d in row["deletes"] if d["content"] == Content.POSITION_DELETES]
+    spec_fields = zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
+    position_deletes = (d for d in row["deletes"] if d["content"] == Content.POSITION_DELETES)
+    equality_deletes: dict[tuple[int, ...], list[DeleteFile]] = {}
+    for delete in row["deletes"]:
+        if delete["content"] == Content.EQUALITY_DELETES:
+            keys = tuple(sorted(delete["equality_ids"]))
+            equality_deletes.setdefault(keys, []).append(_delete_file_from_row(delete))
     return FileTask(
         path=row["file_path"],
         file_format=row["file_format"],
         file_size=row["file_size_in_bytes"],
         record_count=row["record_count"],
         spec_id=spec_id,
-        partition={f.source_id: union[c] for f, c in own if isinstance(f.transform, IdentityTransform)},
+        partition={f.source_id: union[c] for f, c in spec_fields if isinstance(f.transform, IdentityTransform)},
         union_tuple=tuple(union.values()),
         first_row_id=row["first_row_id"],
         sequence_number=row["sequence_number"],
-        deletes=tuple(map(_delete_file_from_row, by_position)),
-        equality_deletes=_equality_deletes_by_keys(
-            d for d in row["deletes"] if d["content"] == Content.EQUALITY_DELETES
-        ),
+        deletes=tuple(map(_delete_file_from_row, position_deletes)),
+        equality_deletes=tuple(EqualityDeletes(tuple(files), keys) for keys, files in equality_deletes.items()),
         ordinal=row.get("ordinal", -1),
         part=(row["part"], row["parts"]),
     )
@@ -212,10 +193,3 @@ def _task_from_row(row: Mapping[str, Any], union: Mapping[str, pa.Scalar], specs
 
 def _delete_file_from_row(row: Mapping[str, Any]) -> DeleteFile:
     return DeleteFile(*(row[name] for name in _DELETE_COLUMNS[1:-1]))
-
-
-def _equality_deletes_by_keys(deletes: Iterator[Mapping[str, Any]]) -> tuple[EqualityDeletes, ...]:
-    found: dict[tuple[int, ...], list[DeleteFile]] = {}
-    for delete in deletes:
-        found.setdefault(tuple(sorted(delete["equality_ids"])), []).append(_delete_file_from_row(delete))
-    return tuple(EqualityDeletes(tuple(files), keys) for keys, files in found.items())

@@ -1,8 +1,8 @@
-"""Values from one type to another, none of them changed.
+"""Convert values to a column's type without changing them.
 
-A value is stored only when it arrives whole: whole numbers may change width, numbers may change kind when the value
+A value is stored only if nothing of it gets lost: integers may change width, numbers may change type if the value
 stays the same, dates may become timestamps at midnight and back, text may become a UUID. Doubles may be rounded to
-floats, which are approximate by nature.
+floats, which are approximate anyway.
 """
 
 from __future__ import annotations
@@ -11,25 +11,7 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
+from pyiceberg import types as ice
 
 from neve.errors import UserError
 
@@ -57,40 +39,40 @@ def _is_instant(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
 
 
-_ACCEPTED_TYPES: Mapping[type[IcebergType], tuple[TypeCheck, ...]] = {
-    BooleanType: (pa.types.is_boolean,),
-    IntegerType: (_is_number,),
-    LongType: (_is_number,),
-    FloatType: (_is_number,),
-    DoubleType: (_is_number,),
-    DecimalType: (_is_number,),
-    StringType: (_is_text, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date),
-    BinaryType: (_is_bytes,),
-    FixedType: (_is_bytes,),
-    UUIDType: (_is_bytes, _is_text),
-    DateType: (pa.types.is_date, _is_local_timestamp),
-    TimeType: (pa.types.is_time,),
-    TimestampType: (_is_local_timestamp, pa.types.is_date),
-    TimestampNanoType: (_is_local_timestamp, pa.types.is_date),
-    TimestamptzType: (_is_instant,),
-    TimestamptzNanoType: (_is_instant,),
+_ACCEPTED_TYPES: Mapping[type[ice.IcebergType], tuple[TypeCheck, ...]] = {
+    ice.BooleanType: (pa.types.is_boolean,),
+    ice.IntegerType: (_is_number,),
+    ice.LongType: (_is_number,),
+    ice.FloatType: (_is_number,),
+    ice.DoubleType: (_is_number,),
+    ice.DecimalType: (_is_number,),
+    ice.StringType: (_is_text, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date),
+    ice.BinaryType: (_is_bytes,),
+    ice.FixedType: (_is_bytes,),
+    ice.UUIDType: (_is_bytes, _is_text),
+    ice.DateType: (pa.types.is_date, _is_local_timestamp),
+    ice.TimeType: (pa.types.is_time,),
+    ice.TimestampType: (_is_local_timestamp, pa.types.is_date),
+    ice.TimestampNanoType: (_is_local_timestamp, pa.types.is_date),
+    ice.TimestamptzType: (_is_instant,),
+    ice.TimestamptzNanoType: (_is_instant,),
 }
 
 
-def is_convertible(source: pa.DataType, target: IcebergType) -> bool:
-    """Whether values of an Arrow type can become values of a primitive type; only null becomes unknown."""
+def is_convertible(source: pa.DataType, target: ice.IcebergType) -> bool:
+    """Check whether values of an Arrow type can become values of a primitive type; only null becomes unknown."""
     return any(test(source) for test in _ACCEPTED_TYPES.get(type(target), ()))
 
 
 def unwrap_type(kind: pa.DataType) -> pa.DataType:
-    """The type without its wrapping: dictionaries and extensions hold plain values."""
+    """Return the type of the plain values in dictionaries, run-end encodings and extension types."""
     if isinstance(kind, pa.BaseExtensionType):
         return unwrap_type(kind.storage_type)
     return unwrap_type(kind.value_type) if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
 
 
 def unwrap_values(values: pa.Array) -> pa.Array:
-    """The values without their wrapping."""
+    """Return the plain values of dictionaries, run-end encodings and extension arrays."""
     if isinstance(values, pa.ExtensionArray):
         return unwrap_values(values.storage)
     if pa.types.is_dictionary(values.type):
@@ -98,8 +80,8 @@ def unwrap_values(values: pa.Array) -> pa.Array:
     return unwrap_values(pc.run_end_decode(values)) if pa.types.is_run_end_encoded(values.type) else values
 
 
-def convert_values(values: pa.Array, target: IcebergType, kind: pa.DataType, where: str) -> pa.Array:
-    """The values of a column as a primitive type, which is `kind` in Arrow. One that would change is an error."""
+def convert_values(values: pa.Array, target: ice.IcebergType, kind: pa.DataType, where: str) -> pa.Array:
+    """Return the values of a column as a primitive type, which is `kind` in Arrow; raise if a value would change."""
     if values.type == kind:
         return values
     try:
@@ -111,43 +93,39 @@ def convert_values(values: pa.Array, target: IcebergType, kind: pa.DataType, whe
         ) from e
 
 
-def _convert_exactly(values: pa.Array, target: IcebergType, kind: pa.DataType) -> pa.Array:
+def _convert_exactly(values: pa.Array, target: ice.IcebergType, kind: pa.DataType) -> pa.Array:
     match target:
-        case UUIDType():
+        case ice.UUIDType():
             return pa.ExtensionArray.from_storage(kind, _uuid_bytes(values))
-        case FixedType():
+        case ice.FixedType():
             return values.cast(pa.binary()).cast(kind)
-        case DecimalType() if pa.types.is_integer(values.type):
+        case ice.DecimalType() if pa.types.is_integer(values.type):
             return values.cast(pa.decimal128(20, 0)).cast(kind)
-        case FloatType() if not pa.types.is_integer(values.type):
+        case ice.FloatType() if not pa.types.is_integer(values.type):
             return _round_to_float(values.cast(pa.float64()), kind)
-        case DecimalType() | DateType() if not pa.types.is_decimal(values.type):
-            return _unchanged(values, values.cast(kind))
+        case ice.DecimalType() | ice.DateType() if not pa.types.is_decimal(values.type):
+            converted = values.cast(kind)
+            # Not every cast of Arrow checks what it cuts off, so the result is cast back and compared.
+            if pc.any(pc.not_equal(converted.cast(values.type), values)).as_py():
+                raise ValueError("values would change")
+            return converted
     return values.cast(kind)
 
 
 def _round_to_float(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    found = values.cast(kind)
-    if pc.any(pc.xor(pc.is_inf(values), pc.is_inf(found))).as_py():
+    rounded = values.cast(kind)
+    if pc.any(pc.xor(pc.is_inf(values), pc.is_inf(rounded))).as_py():
         raise ValueError("out of range")
-    return found
-
-
-def _unchanged(values: pa.Array, found: pa.Array) -> pa.Array:
-    """What was found, if it leads back to the values: not every cast of Arrow looks at what it cuts off."""
-    if pc.any(pc.not_equal(found.cast(values.type), values)).as_py():
-        raise ValueError("values would change")
-    return found
+    return rounded
 
 
 def _uuid_bytes(values: pa.Array) -> pa.Array:
     if not _is_text(values.type):
         return values.cast(pa.binary()).cast(pa.binary(16))
-    present = values.drop_null()
-    digits = pc.replace_substring(present, "-", "")
+    digits = pc.replace_substring(values.drop_null(), "-", "")
     if pc.any(pc.not_equal(pc.binary_length(digits), 32)).as_py():
         raise ValueError("not a UUID")
     raw = bytes.fromhex("".join(digits.to_pylist()))
-    packed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(present), [None, pa.py_buffer(raw)])
-    counted = pc.cumulative_sum(values.is_valid().cast(pa.int64()))
-    return packed.take(pc.if_else(values.is_valid(), pc.subtract(counted, 1), None))
+    packed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(digits), [None, pa.py_buffer(raw)])
+    counts = pc.cumulative_sum(values.is_valid().cast(pa.int64()))
+    return packed.take(pc.if_else(values.is_valid(), pc.subtract(counts, 1), None))

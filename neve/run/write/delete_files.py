@@ -1,7 +1,7 @@
-"""Deleted positions to files: deletion vectors in Puffin from format version 3 on, position delete files before.
+"""Write deleted positions: deletion vectors in Puffin files from format version 3 on, position delete files before.
 
-Each keeps the spec and the partition of the data file it is about. A position delete file is about one data file, or,
-with the granularity `partition`, about the data files of one partition; its rows are sorted by file and position.
+Each delete keeps the spec and the partition of its data file. A position delete file belongs to one data file or, with
+the granularity `partition`, to the data files of one partition; its rows are sorted by file and position.
 """
 
 from __future__ import annotations
@@ -42,18 +42,21 @@ class DeletedPositions:
     positions: Sequence[PositionSet]
 
     def take(self, rows: np.ndarray) -> DeletedPositions:
-        """Some of the files."""
+        """Return some of the files, by row number."""
         return DeletedPositions(self.files.take(rows), [self.positions[int(r)] for r in rows])
 
 
 def write_deletes(deleted: DeletedPositions, target: WriteTarget) -> EntryTable:
-    """Write the deletes in the form the format version of the table knows; the files as added entries."""
+    """Write the deletes in the form that the table's format version has, and return them as added entries."""
     if not len(deleted.files):
         return EntryTable.empty(target.specs)
     if target.format_version >= 3:
         return _write_vectors(deleted, target)
-    by_file = target.table_properties.delete_granularity == "file"
-    groups = [np.array([row]) for row in range(len(deleted.files))] if by_file else _by_partition(deleted.files)
+    if target.table_properties.delete_granularity == "file":
+        groups = [np.array([row]) for row in range(len(deleted.files))]
+    else:
+        codes, _ = deleted.files.partition_codes()
+        groups = [np.flatnonzero(codes == code) for code in np.unique(codes)]
     writer = _PositionDeleteWriter(target, target.open_io())
     try:
         return EntryTable.concat([writer.write(deleted.take(rows)) for rows in groups], target.specs)
@@ -63,7 +66,7 @@ def write_deletes(deleted: DeletedPositions, target: WriteTarget) -> EntryTable:
 
 
 def _write_vectors(deleted: DeletedPositions, target: WriteTarget) -> EntryTable:
-    """All vectors of a commit in one Puffin file."""
+    """Write all vectors of a commit to one Puffin file."""
     paths = deleted.files["file_path"].to_pylist()
     data, rows = pack_vectors(zip(paths, deleted.positions, strict=True))
     path = target.layout.path(f"{uuid4()}-deletes.puffin", "")
@@ -81,29 +84,22 @@ def _write_vectors(deleted: DeletedPositions, target: WriteTarget) -> EntryTable
 
 
 def _delete_entries(files: EntryTable, **columns: object) -> EntryTable:
-    """Delete files under the spec and partition of the data files they are about."""
+    """Return entries of delete files with the spec and partition of their data files."""
     partition = {u.column: files[u.column] for u in files.specs.union}
-    known = {"manifest": -1, "status": int(Status.ADDED), "content": int(Content.POSITION_DELETES)}
+    constants = {"manifest": -1, "status": int(Status.ADDED), "content": int(Content.POSITION_DELETES)}
     detail = [name for name in columns if name in ("lower_bounds", "upper_bounds", "value_counts", "null_value_counts")]
-    made = {**known, "spec_id": files["spec_id"], **partition, **columns}
-    return EntryTable.from_columns(made, files.specs, len(files), detail)
-
-
-def _by_partition(files: EntryTable) -> list[np.ndarray]:
-    codes, _ = files.partition_codes()
-    return [np.flatnonzero(codes == code) for code in np.unique(codes)]
+    all_columns = {**constants, "spec_id": files["spec_id"], **partition, **columns}
+    return EntryTable.from_columns(all_columns, files.specs, len(files), detail)
 
 
 @dataclass(frozen=True)
 class _PositionDeleteWriter:
-    """Writes position delete files, one call a file."""
-
     target: WriteTarget
     io: FileIO
-    started_paths: list[str] = field(default_factory=list)  # every file, finished or not
+    started_paths: list[str] = field(default_factory=list)  # finished or not
 
     def write(self, deleted: DeletedPositions) -> EntryTable:
-        """One delete file for data files of one partition."""
+        """Write one delete file for data files of one partition."""
         order = np.argsort(np.array(deleted.files["file_path"].to_pylist(), object))
         deleted = deleted.take(order)
         path = self.target.layout.path(f"{uuid4()}-deletes.parquet", "")
@@ -144,9 +140,9 @@ def _position_batches(deleted: DeletedPositions) -> Iterator[pa.RecordBatch]:
     for path, positions in zip(deleted.files["file_path"].to_pylist(), deleted.positions, strict=True):
         values = positions.positions()
         for start in range(0, len(values), _BATCH_ROWS):
-            some = pa.array(values[start : start + _BATCH_ROWS])
-            yield pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(path), len(some)), some], schema=_SCHEMA)
+            batch = pa.array(values[start : start + _BATCH_ROWS])
+            yield pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(path), len(batch)), batch], schema=_SCHEMA)
 
 
-def _metric_pairs(of_path: object, of_position: object) -> list[dict[str, object]]:
-    return [{"key": DELETE_PATH_ID, "value": of_path}, {"key": DELETE_POSITION_ID, "value": of_position}]
+def _metric_pairs(path_value: object, position_value: object) -> list[dict[str, object]]:
+    return [{"key": DELETE_PATH_ID, "value": path_value}, {"key": DELETE_POSITION_ID, "value": position_value}]

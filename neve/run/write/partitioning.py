@@ -1,14 +1,11 @@
-"""Which partition each row belongs to: the transforms of a spec over Arrow columns, and rows by their tuples.
+"""Partition rows by a spec, and choose the paths of data files.
 
-The values are computed by PyIceberg's own vectorised transforms. Nanosecond timestamps are brought down to
-microseconds first, rounding towards the past: that is what the format asks of bucket, and hour does not know
-nanoseconds.
+Partition values are computed with PyIceberg's vectorized transforms. Nanosecond timestamps are first rounded down to
+microseconds: the format requires this for bucket, and hour does not support nanoseconds.
 
-Where the data files of a table go and what they are called.
-
-By default `<data path>/<partition path>/<name>`; with object storage layout a hash of the rest comes first, so that
-the files of one partition do not share a prefix. Names carry the task and a number unique to the write, so no two
-attempts ever meet.
+A data file's path is `<data path>/<partition path>/<name>` by default. With object storage layout, a hash of the rest
+comes before it, so that the files of one partition do not share a prefix. Names contain the task and an id that is
+unique to the write, so no two attempts use the same name.
 
 >>> Layout("s3://b/t/data").path("00000-7-u-00001.parquet", "day=2026-01-01")
 's3://b/t/data/day=2026-01-01/00000-7-u-00001.parquet'
@@ -19,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 from uuid import UUID
 
@@ -27,18 +24,10 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, Transform, UnknownTransform, VoidTransform
-from pyiceberg.types import (
-    DecimalType,
-    IcebergType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    UUIDType,
-)
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.io.paths import location_from_property
@@ -64,56 +53,50 @@ class FileNames:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How data files lie below the data path of a table."""
+    """How data files are placed below the data path of a table."""
 
     data_path: str
     is_hashed: bool = False
     has_partition_folders: bool = True
-    context: str = ""  # the table, named below a data path that tables share
+    context: str = ""  # the name of the table, used below a data path that several tables share
 
     @classmethod
     def of(cls, location: str, properties: TableProperties) -> Layout:
-        """The layout the properties of a table ask for."""
+        """Return the layout that the properties of a table specify."""
         location = location.rstrip("/")
         data_path = location_from_property(location, properties.data_path or "data")
         if not properties.object_storage:
             return cls(data_path)
-        is_own = data_path.startswith(location)
-        context = "" if is_own else "/".join(location.split("/")[-2:])
+        context = "" if data_path.startswith(location) else "/".join(location.split("/")[-2:])
         return cls(data_path, True, properties.object_storage_partitioned_paths, context)
 
     def path(self, name: str, partition: str) -> str:
-        """The full path of a file; `partition` is empty for a table without partitions."""
-        below = f"{partition}/{name}" if partition and self.has_partition_folders else name
+        """Return the full path of a file; `partition` is empty for a table without partitions."""
+        relative = f"{partition}/{name}" if partition and self.has_partition_folders else name
         if not self.is_hashed:
-            return f"{self.data_path}/{below}"
-        parts = _hash_folders(below)
+            return f"{self.data_path}/{relative}"
+        # Twenty bits of a hash as folders, split as Iceberg splits them.
+        bits = f"{mmh3.hash(relative) & ((1 << _HASH_BITS) - 1):0{_HASH_BITS}b}"
+        cuts = [*range(0, _FOLDER_BITS * _FOLDERS + 1, _FOLDER_BITS), _HASH_BITS]
+        folders = "/".join(bits[start:end] for start, end in pairwise(cuts))
         if self.context:
-            return f"{self.data_path}/{parts}/{self.context}/{below}"
-        return f"{self.data_path}/{parts}{'/' if self.has_partition_folders else '-'}{below}"
+            return f"{self.data_path}/{folders}/{self.context}/{relative}"
+        return f"{self.data_path}/{folders}{'/' if self.has_partition_folders else '-'}{relative}"
 
 
 def partition_path(specs: Specs, spec_id: int, values: Sequence[object]) -> str:
-    """The folders of a partition, `name=value` each, none longer than file systems take."""
-    return "/".join(map(_cut, partition_folders(specs, spec_id, values)))
+    """Return the folders of a partition, `name=value` each, shortened if file systems would not accept them."""
+    return "/".join(
+        folder
+        if len(folder) <= _MAX_FOLDER_LENGTH
+        else f"{folder[: _MAX_FOLDER_LENGTH - 33]}-{mmh3.hash128(folder):032x}"
+        for folder in partition_folders(specs, spec_id, values)
+    )
 
 
-def _cut(folder: str) -> str:
-    if len(folder) <= _MAX_FOLDER_LENGTH:
-        return folder
-    return f"{folder[: _MAX_FOLDER_LENGTH - 33]}-{mmh3.hash128(folder):032x}"
-
-
-def _hash_folders(below: str) -> str:
-    """Twenty bits of a hash as folders, the way Iceberg splits them."""
-    bits = f"{mmh3.hash(below) & ((1 << _HASH_BITS) - 1):0{_HASH_BITS}b}"
-    cuts = [bits[at : at + _FOLDER_BITS] for at in range(0, _FOLDER_BITS * _FOLDERS, _FOLDER_BITS)]
-    return "/".join([*cuts, bits[_FOLDER_BITS * _FOLDERS :]])
-
-
-_MICROS_TYPE: dict[type[IcebergType], IcebergType] = {
-    TimestampNanoType: TimestampType(),
-    TimestamptzNanoType: TimestamptzType(),
+_MICROS_TYPE: dict[type[ice.IcebergType], ice.IcebergType] = {
+    ice.TimestampNanoType: ice.TimestampType(),
+    ice.TimestamptzNanoType: ice.TimestamptzType(),
 }
 
 
@@ -128,7 +111,7 @@ class PartitionRows:
 
 @dataclass(frozen=True)
 class Partitioner:
-    """The partitions of rows of a schema under one spec of a table."""
+    """Computes the partitions of rows of a schema under one spec of a table."""
 
     schema: Schema
     specs: Specs
@@ -136,16 +119,16 @@ class Partitioner:
 
     @property
     def spec(self) -> PartitionSpec:
-        """The spec the rows are written under."""
+        """The spec that rows are written under."""
         return self.specs[self.spec_id]
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether the spec separates rows."""
+        """True if the spec separates rows."""
         return not self.specs.is_unpartitioned(self.spec_id)
 
     def check(self) -> None:
-        """Refuse a spec whose tuples cannot be computed from rows of this schema."""
+        """Reject a spec whose tuples cannot be computed from rows of this schema."""
         for field in self.spec.fields:
             if isinstance(field.transform, VoidTransform):
                 continue
@@ -160,28 +143,31 @@ class Partitioner:
                 )
 
     def split_by_partition(self, rows: pa.RecordBatch) -> Iterator[PartitionRows]:
-        """The rows of a batch by partition. Rows that already lie together are not copied."""
+        """Yield the rows of a batch by partition. If the rows of each partition are adjacent, they are not copied."""
         if not self.is_partitioned:
             yield PartitionRows((), rows)
             return
         tuples = self.partition_tuples(rows)
-        codes, first = _partition_codes(tuples)
+        codes, first_rows = _partition_codes(tuples)
         starts = np.flatnonzero(np.diff(codes, prepend=-1))
-        is_together = len(starts) == len(first)
-        if is_together:
-            first = starts
-        keys, tuple_rows = self._partition_keys(tuples, first), [tuples.slice(int(at), 1) for at in first]
-        parts = _runs(rows, starts) if is_together else _taken(rows, codes)
-        yield from map(PartitionRows, keys, parts, tuple_rows)
+        parts: Iterator[pa.RecordBatch]
+        if len(starts) == len(first_rows):
+            first_rows = starts
+            bounds = pairwise([*starts.tolist(), rows.num_rows])
+            parts = (rows.slice(start, end - start) for start, end in bounds)
+        else:  # copies, so that a small piece that waits for its row group does not keep the whole batch in memory
+            row_lists = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
+            parts = (rows.take(pa.array(row_list)) for row_list in row_lists)
+        tuple_rows = [tuples.slice(int(row), 1) for row in first_rows]
+        yield from map(PartitionRows, self._partition_keys(tuples, first_rows), parts, tuple_rows)
 
     def partition_tuples(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The partition tuple of every row, in the columns of the union tuple that belong to the spec."""
-        columns = self.specs.columns(self.spec_id)
+        """Return the partition tuple of every row, in the columns of the union tuple that belong to the spec."""
         values = [self._partition_values(f, rows) for f in self.spec.fields]
-        return pa.RecordBatch.from_arrays(values, names=list(columns))
+        return pa.RecordBatch.from_arrays(values, names=list(self.specs.columns(self.spec_id)))
 
     def path(self, key: tuple[object, ...]) -> str:
-        """The folders of a partition; none when the spec does not separate rows."""
+        """Return the folders of a partition; empty if the spec does not separate rows."""
         return partition_path(self.specs, self.spec_id, key) if key else ""
 
     def _partition_values(self, field: PartitionField, rows: pa.RecordBatch) -> pa.Array:
@@ -189,8 +175,8 @@ class Partitioner:
         if isinstance(field.transform, VoidTransform):
             return pa.nulls(rows.num_rows, kind)
         source = column_by_id(rows, self.schema, field.source_id)
-        found = apply_transform(field.transform, self.specs.source_type(field), source)
-        return found if found.type == kind else found.cast(kind)
+        values = apply_transform(field.transform, self.specs.source_type(field), source)
+        return values if values.type == kind else values.cast(kind)
 
     @cached_property
     def _column_by_field_id(self) -> dict[int, str]:
@@ -198,16 +184,16 @@ class Partitioner:
         return dict(zip(ids, self.specs.columns(self.spec_id), strict=True))
 
     def _partition_keys(self, tuples: pa.RecordBatch, rows: Any) -> list[tuple[object, ...]]:
-        """The tuples of some rows as Python values: dates and times as counts, as the format stores them."""
+        """Return the tuples of some rows as Python values; dates and times are integers, as the format stores them."""
         columns = [
-            _as_key_values(tuples.column(at).take(pa.array(rows)), self.specs.result_type(f))
-            for at, f in enumerate(self.spec.fields)
+            _as_key_values(tuples.column(i).take(pa.array(rows)), self.specs.result_type(f))
+            for i, f in enumerate(self.spec.fields)
         ]
         return list(zip(*columns, strict=True))
 
 
-def apply_transform(transform: Transform[Any, Any], source: IcebergType, values: pa.Array) -> pa.Array:
-    """A partition transform over a column."""
+def apply_transform(transform: Transform[Any, Any], source: ice.IcebergType, values: pa.Array) -> pa.Array:
+    """Apply a partition transform to a column."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if isinstance(transform, IdentityTransform):
@@ -215,29 +201,27 @@ def apply_transform(transform: Transform[Any, Any], source: IcebergType, values:
     if type(source) in _MICROS_TYPE:
         source, values = _MICROS_TYPE[type(source)], _floor_to_micros(values)
     compute: Callable[[pa.Array], pa.Array] = transform.pyarrow_transform(source)
-    return compute(_aligned(values) if isinstance(source, DecimalType) else values)
+    if isinstance(source, ice.DecimalType):
+        # A copy is aligned to 16 bytes, which the transforms require and arrays from Spark need not be.
+        values = values.take(pa.array(np.arange(len(values))))
+    return compute(values)
 
 
 def column_by_id(rows: pa.RecordBatch, schema: Schema, field_id: int) -> pa.Array:
-    """A column by its field id, also inside a struct; null wherever a struct above it is null."""
+    """Return a column by its field id, also inside a struct; it is null where a parent struct is null."""
     first, *inner = field_path(schema, field_id)
     column = rows.column(first)
     return pc.struct_field(column, inner) if inner else column
 
 
 def field_path(schema: Schema, field_id: int) -> list[str]:
-    """The names that lead to a field: a column, then struct fields."""
+    """Return the names that lead to a field: a column, then struct fields."""
     names: list[str] = []
-    at: int | None = field_id
-    while at is not None:
-        names.insert(0, schema.find_field(at).name)
-        at = parents_by_id(schema).get(at)
+    current: int | None = field_id
+    while current is not None:
+        names.insert(0, schema.find_field(current).name)
+        current = parents_by_id(schema).get(current)
     return names
-
-
-def _aligned(values: pa.Array) -> pa.Array:
-    """The same values at an address that is a multiple of 16: the transforms insist on it, Spark does not keep it."""
-    return values.take(pa.array(np.arange(len(values))))
 
 
 def _floor_to_micros(values: pa.Array) -> pa.Array:
@@ -249,7 +233,7 @@ def _floor_to_micros(values: pa.Array) -> pa.Array:
 
 
 def _partition_codes(tuples: pa.RecordBatch) -> tuple[Any, Any]:
-    """A number per row that is equal for rows of one partition, and the first row of each number."""
+    """Return a number per row that is equal for rows of one partition, and the first row of each number."""
     codes = np.zeros(tuples.num_rows, np.int64)
     for column in tuples.columns:
         if pa.types.is_null(column.type):
@@ -259,25 +243,13 @@ def _partition_codes(tuples: pa.RecordBatch) -> tuple[Any, Any]:
     return codes, np.unique(codes, return_index=True)[1]
 
 
-def _runs(rows: pa.RecordBatch, starts: Any) -> Iterator[pa.RecordBatch]:
-    ends = [*starts[1:].tolist(), rows.num_rows]
-    return (rows.slice(int(start), int(end) - int(start)) for start, end in zip(starts, ends, strict=True))
-
-
-def _taken(rows: pa.RecordBatch, codes: Any) -> Iterator[pa.RecordBatch]:
-    """Copies: a small piece that waits for its row group must not hold on to the batch it came from."""
-    order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes))
-    return (rows.take(pa.array(part)) for part in np.split(order, ends[:-1]))
-
-
-def _as_key_values(values: pa.Array, kind: IcebergType) -> list[object]:
-    if isinstance(kind, UUIDType):
+def _as_key_values(values: pa.Array, kind: ice.IcebergType) -> list[object]:
+    if isinstance(kind, ice.UUIDType):
         return [None if v is None else UUID(bytes=v) for v in values.to_pylist()]
     if pa.types.is_date32(values.type):
         return list(values.cast(pa.int32()).to_pylist())
     if pa.types.is_timestamp(values.type) or pa.types.is_time64(values.type):
         return list(values.cast(pa.int64()).to_pylist())
-    if pa.types.is_floating(values.type):  # NaN is not equal to itself, and 0.0 equals -0.0: their texts behave
+    if pa.types.is_floating(values.type):  # as text, because NaN does not equal itself and 0.0 equals -0.0
         return [None if v is None else repr(v) for v in values.to_pylist()]
     return list(values.to_pylist())

@@ -1,8 +1,8 @@
-"""A data file with some of its rows changed or gone: read, patched batch by batch, in the order of the file.
+"""Read a data file and change or delete some of its rows, batch by batch, in file order.
 
-The changes of a file come sorted by position and carry the new values of the assigned columns only; every other value
-is taken from the file, so it is copied exactly and never passes through Spark. Runs in a task or in the driver, and
-holds one batch of the file and the changes that fall into it.
+The changes of a file arrive sorted by position and contain only the new values of the assigned columns. Every other
+value comes from the file, so it is copied exactly and never passes through Spark. The code runs in a task or on the
+driver, and holds one batch of the file and its changes at a time.
 """
 
 from __future__ import annotations
@@ -26,142 +26,128 @@ from neve.run.table_facts import TableFacts
 from neve.run.write.store_assignment import assign_column, assign_rows, refuse_nulls
 from neve.run.write.target import WriteTarget
 
-FILE_TASK_COLUMN = "__neve_head"  # the task that reads a file, in the row that opens its changes
+FILE_TASK_COLUMN = "__neve_head"  # the serialized task that reads a file; set in the row before its changes
 
 Positions = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Patch:
-    """How files of a table are patched: the columns that change, and what each clause does to a row."""
+    """How files of a table are patched: the columns that change, and the effect of each clause on a row."""
 
     facts: TableFacts
     target: WriteTarget
     effects: Effects
-    assigned_columns: tuple[str, ...]  # the columns assigned to
+    assigned_columns: tuple[str, ...]
 
     def patched_rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the files whose heads and changes come in, patched, as the data files have them."""
-        reader = TaskReader(self.facts.io(), self._read_target)
+        """Yield the patched rows of files, in the columns of data files; `batches` hold file tasks and changes."""
+        schema = Schema(*self.target.file_schema.fields, ROW_POSITION)
+        reader = TaskReader(self.facts.io(), ReadTarget(schema, self.facts.name_mapping, self.facts.schemas))
         stream = _ChangeStream(batches)
-        while (head := stream.next_file_task()) is not None:
-            task = _decode_file_task(head, self.facts)
+        while (task_bytes := stream.next_file_task()) is not None:
+            task = _decode_file_task(task_bytes, self.facts)
             for batch in reader.batches(task):
                 yield from self._patch_batch(batch, stream, task)
             stream.refuse_unmatched_changes(task)
 
-    @property
-    def _read_target(self) -> ReadTarget:
-        schema = Schema(*self.target.file_schema.fields, ROW_POSITION)
-        return ReadTarget(schema, self.facts.name_mapping, self.facts.schemas)
-
     def _patch_batch(self, batch: pa.RecordBatch, stream: _ChangeStream, task: FileTask) -> Iterator[pa.RecordBatch]:
-        positions = read = batch.column(batch.num_columns - 1).to_numpy()
-        whole = batch.select(list(range(batch.num_columns - 1)))
-        rows = assign_rows(whole, self.target.file_schema, self.target.arrow_schema)
-        for changed in stream.changes_up_to(int(read[-1])):
-            _refuse_others(read, changed, task)
-            # A row may be met twice, here in two batches of changes: it is deleted once.
-            left = changed.filter(pa.array(_is_at_positions(positions, changed)))
-            rows, positions = self._apply_changes(rows, positions, left)
+        positions = read_positions = batch.column(batch.num_columns - 1).to_numpy()
+        without_position = batch.select(list(range(batch.num_columns - 1)))
+        rows = assign_rows(without_position, self.target.file_schema, self.target.arrow_schema)
+        for changes in stream.changes_up_to(int(read_positions[-1])):
+            if not _is_at_positions(read_positions, changes).all():
+                raise CorruptFile(task.path, "the rows that were read before", "others: it changed meanwhile")
+            # A row may occur in two batches of changes: it is deleted once.
+            applicable = changes.filter(pa.array(_is_at_positions(positions, changes)))
+            rows, positions = self._apply_changes(rows, positions, applicable)
         if rows.num_rows:
             yield rows
 
     def _apply_changes(
-        self, rows: pa.RecordBatch, positions: Positions, changed: pa.RecordBatch
+        self, rows: pa.RecordBatch, positions: Positions, changes: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, Positions]:
-        at = np.searchsorted(positions, changed.column(POSITION_COLUMN).to_numpy())
-        is_written = np.array(self.effects.writes, bool)[changed.column(CLAUSE_COLUMN).to_numpy()]
-        new = changed.filter(pa.array(is_written))
+        indices = np.searchsorted(positions, changes.column(POSITION_COLUMN).to_numpy())
+        is_written = np.array(self.effects.writes, bool)[changes.column(CLAUSE_COLUMN).to_numpy()]
+        updates = changes.filter(pa.array(is_written))
         order, keep = np.arange(len(positions)), np.ones(len(positions), bool)
-        order[at[is_written]] = len(positions) + np.arange(new.num_rows)
-        keep[at[~is_written]] = False
+        order[indices[is_written]] = len(positions) + np.arange(updates.num_rows)
+        keep[indices[~is_written]] = False
         order = order[keep]
-        columns = [self._patched_column(name, rows.column(name), new, order, keep) for name in rows.schema.names]
+        columns = [self._patched_column(name, rows.column(name), updates, order, keep) for name in rows.schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=rows.schema), positions[keep]
 
     def _patched_column(
-        self, name: str, values: pa.Array, new: pa.RecordBatch, order: Positions, keep: NDArray[np.bool_]
+        self, name: str, values: pa.Array, updates: pa.RecordBatch, order: Positions, keep: NDArray[np.bool_]
     ) -> pa.Array:
-        if name not in self.assigned_columns and not self._is_change_mark(name):
+        is_last_updated = self.target.options.row_lineage and name == LAST_UPDATED.name
+        if name not in self.assigned_columns and not is_last_updated:
             return values if keep.all() else values.filter(pa.array(keep))
-        if not new.num_rows:
+        if not updates.num_rows:
             return values.take(pa.array(order))
-        return pa.concat_arrays([values, self._new_values(name, new, values.type)]).take(pa.array(order))
-
-    def _new_values(self, name: str, new: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
-        if self._is_change_mark(name):
-            return pa.nulls(new.num_rows, kind)  # a changed row takes the number of the commit
-        field = self.target.schema.find_field(name)
-        values = assign_column(new.column(name), field)
-        refuse_nulls(field.required and values.null_count, name)
-        return values
-
-    def _is_change_mark(self, name: str) -> bool:
-        return self.target.options.row_lineage and name == LAST_UPDATED.name
+        if is_last_updated:
+            new_values = pa.nulls(updates.num_rows, values.type)  # a changed row gets the number of the commit
+        else:
+            field = self.target.schema.find_field(name)
+            new_values = assign_column(updates.column(name), field)
+            refuse_nulls(field.required and new_values.null_count, name)
+        return pa.concat_arrays([values, new_values]).take(pa.array(order))
 
 
 class _ChangeStream:
-    """Batches sorted by file and position, read as far as they are needed; a row with a head opens each file."""
+    """Changes sorted by file and position, read as far as needed; a row with a file task precedes those of a file."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)
-        self._held: pa.RecordBatch | None = None
+        self._batch: pa.RecordBatch | None = None
 
     def next_file_task(self) -> bytes | None:
-        """The head of the next file, or nothing when all files were opened."""
-        held = self._next_batch()
-        if held is None:
+        """Return the serialized task of the next file; None after the last file."""
+        batch = self._next_batch()
+        if batch is None:
             return None
-        self._held = held.slice(1)
-        return bytes(held.column(FILE_TASK_COLUMN)[0].as_py())
+        self._batch = batch.slice(1)
+        return bytes(batch.column(FILE_TASK_COLUMN)[0].as_py())
 
     def changes_up_to(self, position: int) -> Iterator[pa.RecordBatch]:
-        """The changes of the open file that lie at or before a position."""
-        while (held := self._next_batch()) is not None:
-            here = self._positions_in_open_file(held)
-            count = int(np.searchsorted(here, position, side="right"))
+        """Yield the changes of the open file at or before a position."""
+        while (batch := self._next_batch()) is not None:
+            count = int(np.searchsorted(self._positions_in_open_file(batch), position, side="right"))
             if count:
-                self._held = held.slice(count)
-                yield held.slice(0, count)
-            if count < held.num_rows:
+                self._batch = batch.slice(count)
+                yield batch.slice(0, count)
+            if count < batch.num_rows:
                 return
 
     def refuse_unmatched_changes(self, task: FileTask) -> None:
-        """Stop when changes are left that no row of the file answered to."""
-        held = self._next_batch()
-        if held is not None and len(self._positions_in_open_file(held)):
+        """Raise if there are changes left after the last row of the file."""
+        batch = self._next_batch()
+        if batch is not None and len(self._positions_in_open_file(batch)):
             raise CorruptFile(task.path, "the rows that were read before", "fewer: it changed meanwhile")
 
-    def _positions_in_open_file(self, held: pa.RecordBatch) -> Positions:
-        """The positions of the rows before the next head."""
-        heads = held.column(FILE_TASK_COLUMN).is_valid().to_numpy(zero_copy_only=False)
-        end = int(np.argmax(heads)) if heads.any() else held.num_rows
-        return held.column(POSITION_COLUMN).slice(0, end).to_numpy()
+    def _positions_in_open_file(self, batch: pa.RecordBatch) -> Positions:
+        """Return the positions of the rows before the next file task."""
+        starts_file = batch.column(FILE_TASK_COLUMN).is_valid().to_numpy(zero_copy_only=False)
+        end = int(np.argmax(starts_file)) if starts_file.any() else batch.num_rows
+        return batch.column(POSITION_COLUMN).slice(0, end).to_numpy()
 
     def _next_batch(self) -> pa.RecordBatch | None:
-        while self._held is None or not self._held.num_rows:
-            self._held = next(self._batches, None)
-            if self._held is None:
+        while self._batch is None or not self._batch.num_rows:
+            self._batch = next(self._batches, None)
+            if self._batch is None:
                 return None
-        return self._held
+        return self._batch
 
 
-def _decode_file_task(head: bytes, facts: TableFacts) -> FileTask:
-    table = pa.ipc.open_stream(head).read_all()
+def _decode_file_task(task_bytes: bytes, facts: TableFacts) -> FileTask:
+    table = pa.ipc.open_stream(task_bytes).read_all()
     [task] = file_tasks(table.drop_columns(["gone"]), facts.specs)
-    gone = table["gone"][0].as_py()
-    return task if gone is None else replace(task, positions=decode_vector(gone, task.path))
+    vector = table["gone"][0].as_py()
+    return task if vector is None else replace(task, positions=decode_vector(vector, task.path))
 
 
-def _refuse_others(read: Positions, changed: pa.RecordBatch, task: FileTask) -> None:
-    """Stop when a changed row is not among the rows that were read."""
-    if not _is_at_positions(read, changed).all():
-        raise CorruptFile(task.path, "the rows that were read before", "others: it changed meanwhile")
-
-
-def _is_at_positions(positions: Positions, changed: pa.RecordBatch) -> NDArray[np.bool_]:
-    """Which changed rows are at one of these positions."""
-    wanted = changed.column(POSITION_COLUMN).to_numpy()
-    found: NDArray[np.bool_] = np.append(positions, -1)[np.searchsorted(positions, wanted)] == wanted
-    return found
+def _is_at_positions(positions: Positions, changes: pa.RecordBatch) -> NDArray[np.bool_]:
+    """Return a mask of the changes that are at one of these positions."""
+    changed = changes.column(POSITION_COLUMN).to_numpy()
+    mask: NDArray[np.bool_] = np.append(positions, -1)[np.searchsorted(positions, changed)] == changed
+    return mask

@@ -1,7 +1,7 @@
-"""Rows of one partition into Parquet files of about the target size.
+"""Write the rows of one partition to Parquet files of about the target size.
 
-Rows wait as Arrow until they fill a row group. How many Arrow bytes make one byte of file is learnt from the row
-groups written so far, so that a file is closed near its target size also when the target is smaller than a row group.
+Rows are buffered as Arrow until they fill a row group. The ratio of Arrow bytes to file bytes is estimated from the row
+groups written so far, so a file is closed near its target size even if the target is smaller than a row group.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from neve.io.storage_paths import local_file_path, output_file
 from neve.run.write.metrics import RowObservations, file_metrics
 from neve.run.write.target import WriteTarget, parquet_options
 
-_NEARLY_FULL = 0.95  # of the target size; a row group for the rest would be tiny
-_MAX_WAITING_BATCHES = 64  # pieces that wait are joined, since every piece costs more than its bytes
-_BATCH_OVERHEAD_BYTES = 4096  # about what Arrow keeps for a batch beside its values
+_NEARLY_FULL = 0.95  # of the target size; another row group would be tiny
+_MAX_WAITING_BATCHES = 64  # more batches are joined into one, because each has an overhead
+_BATCH_OVERHEAD_BYTES = 4096  # about the memory that Arrow uses for a batch in addition to its values
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,8 @@ class _OpenFile:
             raise
 
     def _open_writer(self, target: WriteTarget) -> pq.ParquetWriter:
-        """The writer of the file, whose first bytes it writes at once."""
         options = parquet_options(target.table_properties)
-        with translate_storage_errors(self.path, "write"):
+        with translate_storage_errors(self.path, "write"):  # the constructor writes the first bytes
             writer = pq.ParquetWriter(self._stream, target.arrow_schema, **options)
         writer.add_key_value_metadata({"iceberg.schema": target.schema.model_dump_json()})
         return writer
@@ -80,12 +79,12 @@ class _OpenFile:
 
     def abandon(self) -> None:
         with suppress(Exception):
-            self._writer.close()  # else it would try again when it is forgotten, on a stream that is gone
+            self._writer.close()  # otherwise it would close itself when garbage collected, on a closed stream
         self._stream.close()
 
 
 class RollingWriter:
-    """The files of one partition in one task."""
+    """Writes the files of one partition in one task."""
 
     def __init__(
         self, io: FileIO, target: WriteTarget, partition: pa.RecordBatch | None, next_path: Callable[[], str]
@@ -95,7 +94,7 @@ class RollingWriter:
         self._joined: list[pa.RecordBatch] = []
         self._pieces: list[pa.RecordBatch] = []
         self._file: _OpenFile | None = None
-        self._arrow_bytes = self._file_bytes = 1  # written so far by this task, to learn the ratio of both
+        self._arrow_bytes = self._file_bytes = 1  # written so far, to estimate the ratio of both
         self._row_bytes = 0
         self.finished: list[WrittenFile] = []
 
@@ -106,18 +105,18 @@ class RollingWriter:
 
     @property
     def has_file_open(self) -> bool:
-        """Whether rows have reached a file that is not closed yet."""
+        """True if rows have reached a file that is not closed yet."""
         return self._file is not None
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows; they reach the file when they fill a row group."""
+        """Buffer rows; they are written when they fill a row group."""
         for part in self._split_rows(rows):
             self._buffer_rows(part)
             if self._row_bytes >= self._next_row_group_bytes():
                 self.flush()
 
     def flush(self) -> None:
-        """Write what waits as one row group, and close the file if it has its size."""
+        """Write the buffered rows as one row group, and close the file if it has reached its target size."""
         if not self._row_bytes:
             return
         rows = pa.Table.from_batches([*self._joined, *self._pieces]).combine_chunks()
@@ -131,13 +130,13 @@ class RollingWriter:
             self._finish_file()
 
     def close(self) -> list[WrittenFile]:
-        """Write the rest; the files of the partition."""
+        """Write the remaining rows and return the files of the partition."""
         self.flush()
         self._finish_file()
         return self.finished
 
     def abandon(self) -> None:
-        """Let go of the file that is open; what it holds is worthless."""
+        """Close the open file without finishing it."""
         if self._file:
             self._file.abandon()
 
@@ -154,17 +153,17 @@ class RollingWriter:
             self._file = None
 
     def _next_row_group_bytes(self) -> float:
-        """Arrow bytes that make the next row group: a full one, or what the file still lacks."""
+        """Return the Arrow bytes of the next row group: a full one, or what the file still needs."""
         written = self._file.size if self._file else 0
         ratio = self._arrow_bytes / self._file_bytes
         return min(self._row_group_size, max(self._target.target_file_size - written, 1) * ratio)
 
     def _split_rows(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """A batch in slices that do not overshoot a row group."""
-        done = 0
+        """Yield slices of a batch that do not overshoot a row group."""
+        start = 0
         bytes_per_row = max(rows.nbytes / max(rows.num_rows, 1), 1e-9)
-        while done < rows.num_rows:
+        while start < rows.num_rows:
             room = (self._next_row_group_bytes() - self._row_bytes) / bytes_per_row
-            count = min(max(int(room) + 1, 1), rows.num_rows - done)
-            yield rows.slice(done, count)
-            done += count
+            count = min(max(int(room) + 1, 1), rows.num_rows - start)
+            yield rows.slice(start, count)
+            start += count

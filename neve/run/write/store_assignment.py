@@ -1,14 +1,12 @@
-"""Store assignment: what may be written into a column, and the rows as the table's schema wants them.
+"""Store assignment: check which values may be written into a column, and convert rows to the table's schema.
 
-Columns and struct fields are matched by name; a name that differs only in case matches when it is the only one. What
-the rows leave out takes the write default, or null. What cannot be stored is refused: by name and type before anything
-is written, by value before anything is committed. The rules are Spark's ANSI store assignment, except that a value
-that would be cut or rounded is an error too (`conversion`).
+Columns and struct fields are matched by name; a name that differs only in case matches if it is the only one. Missing
+columns get the write default, or null. What cannot be stored is rejected: by name and type before anything is written,
+by value before anything is committed. The rules are Spark's ANSI store assignment, except that a value that would be
+truncated or rounded is also an error (`neve.run.write.conversions`).
 
-Nulls where a schema forbids them below a null: the fields of a struct that is null.
-
-Parquet stores nothing for such a field, but Arrow insists that a column declared without nulls has none. So a value
-that nobody will see stands there.
+Required fields of a null struct get placeholder values: Parquet stores nothing for them, but Arrow does not allow nulls
+in a column that is declared without nulls.
 """
 
 from __future__ import annotations
@@ -25,29 +23,27 @@ from neve.errors import UnknownName, UserError
 from neve.run.write.conversions import convert_values, is_convertible, unwrap_type, unwrap_values
 from neve.run.write.file_schema import arrow_file_field, stored_fields
 
+_LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
 
 def null_array(rows: int, kind: pa.DataType) -> pa.Array:
-    """Nulls of a type; required fields inside them are filled."""
+    """Return nulls of a type; required fields inside them get placeholders."""
     if not pa.types.is_struct(kind):
         return pa.nulls(rows, kind)
-    children = [null_array(rows, f.type) if f.nullable else _placeholders(rows, f.type) for f in kind]
+    children = [null_array(rows, f.type) if f.nullable else _zero_value(f.type).take(pa.repeat(0, rows)) for f in kind]
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=pa.repeat(True, rows))
 
 
 def fill_nulls(values: pa.Array) -> pa.Array:
-    """The values with something in place of nulls."""
+    """Return the values with placeholders instead of nulls."""
     if not values.null_count:
         return values
-    places = pc.if_else(values.is_valid(), pa.array(range(len(values))), len(values))
-    return pa.concat_arrays([values, _zero_value(values.type)]).take(places)
-
-
-def _placeholders(rows: int, kind: pa.DataType) -> pa.Array:
-    return _zero_value(kind).take(pa.repeat(0, rows))
+    indices = pc.if_else(values.is_valid(), pa.array(range(len(values))), len(values))
+    return pa.concat_arrays([values, _zero_value(values.type)]).take(indices)
 
 
 def _zero_value(kind: pa.DataType) -> pa.Array:
-    """One value of a type that is not null: zeros, or empty."""
+    """Return one value of a type that is not null: zeros, or empty."""
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, _zero_value(kind.storage_type))
     if pa.types.is_struct(kind):
@@ -60,7 +56,7 @@ def _zero_value(kind: pa.DataType) -> pa.Array:
 
 
 def match_columns_by_name(names: list[str], fields: tuple[NestedField, ...], where: str = "") -> dict[int, int]:
-    """Which of the given columns belongs to which field id. Columns the table does not have are an error."""
+    """Return the index of the column for each field id; a column that the table does not have is an error."""
     ids = _match_field_ids(names, fields)
     unknown = [_qualified_name(where, name) for name, field_id in zip(names, ids, strict=True) if field_id is None]
     if len(unknown) == 1:
@@ -69,52 +65,52 @@ def match_columns_by_name(names: list[str], fields: tuple[NestedField, ...], whe
         raise UserError(
             f"Unknown columns {', '.join(map(repr, unknown))}: the table has no such columns. Leave them out."
         )
-    found = {field_id: at for at, field_id in enumerate(ids) if field_id is not None}
-    if len(found) < len(names):
-        twice = next(name for at, name in enumerate(names) if found[ids[at] or 0] != at)
+    index_by_id = {field_id: index for index, field_id in enumerate(ids) if field_id is not None}
+    if len(index_by_id) < len(names):
+        twice = next(name for index, name in enumerate(names) if index_by_id[ids[index] or 0] != index)
         raise UserError(f"Duplicate column {_qualified_name(where, twice)!r}: the rows have it twice. Give it once.")
-    return found
+    return index_by_id
 
 
 def _match_field_ids(names: list[str], fields: tuple[NestedField, ...]) -> list[int | None]:
-    """The field each name stands for: the one of that name, or else the only one of that name in another case."""
+    """Return the field id for each name: an exact match, or else the only field with that name in another case."""
     exact = {f.name: f.field_id for f in fields}
     folded: dict[str, list[int]] = {}
     for f in fields:
         folded.setdefault(f.name.lower(), []).append(f.field_id)
-    only = {name: ids[0] for name, ids in folded.items() if len(ids) == 1}
-    return [exact.get(name, only.get(name.lower())) for name in names]
+    unambiguous = {name: ids[0] for name, ids in folded.items() if len(ids) == 1}
+    return [exact.get(name, unambiguous.get(name.lower())) for name in names]
 
 
 def check_assignable(source: pa.Schema, schema: Schema) -> None:
-    """Refuse rows whose columns or types cannot be stored in a table of this schema."""
+    """Reject rows whose columns or types cannot be stored in a table of this schema."""
     _check_struct(list(source), schema.as_struct(), "")
 
 
-def assign_rows(rows: pa.RecordBatch, schema: Schema, kinds: pa.Schema) -> pa.RecordBatch:
-    """The rows in the columns of a schema and in the types `kinds` of its data files."""
+def assign_rows(rows: pa.RecordBatch, schema: Schema, arrow_schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows in the columns of a schema and in the Arrow types of its data files."""
     fields = stored_fields(schema.as_struct())
-    found = match_columns_by_name(rows.schema.names, schema.fields)
-    columns = [
-        _assign_field(rows.column(found[f.field_id]) if f.field_id in found else None, f, kind, f.name, rows.num_rows)
-        for f, kind in zip(fields, kinds, strict=True)
-    ]
-    for f, column in zip(fields, columns, strict=True):
-        refuse_nulls(f.required and column.null_count, f.name)
-    return pa.RecordBatch.from_arrays(columns, schema=kinds)
+    index_by_id = match_columns_by_name(rows.schema.names, schema.fields)
+    columns = []
+    for field, arrow_field in zip(fields, arrow_schema, strict=True):
+        values = rows.column(index_by_id[field.field_id]) if field.field_id in index_by_id else None
+        columns.append(_assign_field(values, field, arrow_field, field.name, rows.num_rows))
+    for field, column in zip(fields, columns, strict=True):
+        refuse_nulls(field.required and column.null_count, field.name)
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema)
 
 
 def assign_column(values: pa.Array, field: NestedField) -> pa.Array:
-    """One column as the data files have it; nulls are let pass."""
+    """Return one column in the type of the data files; nulls are not checked."""
     return _assign_field(values, field, arrow_file_field(field, field.name), field.name, len(values))
 
 
 def _check_struct(children: list[pa.Field], struct: StructType, where: str) -> None:
-    found = match_columns_by_name([c.name for c in children], struct.fields, where)
+    index_by_id = match_columns_by_name([c.name for c in children], struct.fields, where)
     for field in struct.fields:
         name = _qualified_name(where, field.name)
-        if field.field_id in found:
-            _check_type(children[found[field.field_id]].type, field.field_type, name)
+        if field.field_id in index_by_id:
+            _check_type(children[index_by_id[field.field_id]].type, field.field_type, name)
         elif field.required and field.write_default is None:
             raise UserError(f"Missing column {name!r}: it is required and has no default. Add it to the rows.")
 
@@ -125,8 +121,8 @@ def _check_type(source: pa.DataType, target: IcebergType, where: str) -> None:
         return
     match target:
         case StructType() if pa.types.is_struct(source):
-            _check_struct([source.field(at) for at in range(source.num_fields)], target, where)
-        case ListType() if _is_list(source):
+            _check_struct([source.field(i) for i in range(source.num_fields)], target, where)
+        case ListType() if any(is_list(source) for is_list in _LIST_TYPES):
             _check_type(source.value_type, target.element_type, f"{where}.element")
         case MapType() if pa.types.is_map(source):
             _check_type(source.key_type, target.key_type, f"{where}.key")
@@ -135,24 +131,15 @@ def _check_type(source: pa.DataType, target: IcebergType, where: str) -> None:
             raise UserError(f"Cannot store {source} in column {where!r} of type {target}. Cast it first.")
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
 def _assign_field(values: pa.Array | None, field: NestedField, kind: pa.Field, where: str, rows: int) -> pa.Array:
     if values is not None:
         return _assign_values(unwrap_values(values), field.field_type, kind.type, where)
     if field.write_default is None:
         return null_array(rows, kind.type)
-    return _default_values(field, kind.type, rows)
-
-
-def _default_values(field: NestedField, kind: pa.DataType, rows: int) -> pa.Array:
-    """The write default of a column, in every row."""
     if isinstance(field.field_type, UUIDType):
         value = pa.scalar(getattr(field.write_default, "bytes", field.write_default), pa.binary(16))
-        return pa.ExtensionArray.from_storage(kind, pa.repeat(value, rows))
-    return pa.repeat(pa.scalar(field.write_default, kind), rows)
+        return pa.ExtensionArray.from_storage(kind.type, pa.repeat(value, rows))
+    return pa.repeat(pa.scalar(field.write_default, kind.type), rows)
 
 
 def _assign_values(values: pa.Array, target: IcebergType, kind: pa.DataType, where: str) -> pa.Array:
@@ -169,13 +156,13 @@ def _assign_values(values: pa.Array, target: IcebergType, kind: pa.DataType, whe
 
 
 def _assign_struct(values: pa.StructArray, target: StructType, kind: pa.StructType, where: str) -> pa.Array:
-    found = match_columns_by_name([f.name for f in values.type], target.fields, where)
-    parts = values.flatten()  # null wherever the struct is: what lies under a null is not the caller's
+    index_by_id = match_columns_by_name([f.name for f in values.type], target.fields, where)
+    source_children = values.flatten()  # null where the struct is null: values under a null are meaningless
     children = []
     for field, child_kind in zip(stored_fields(target), kind, strict=True):
         name = _qualified_name(where, field.name)
-        given = parts[found[field.field_id]] if field.field_id in found else None
-        child = _assign_field(given, field, child_kind, name, len(values))
+        source = source_children[index_by_id[field.field_id]] if field.field_id in index_by_id else None
+        child = _assign_field(source, field, child_kind, name, len(values))
         if field.required and child.null_count:
             refuse_nulls(pc.sum(pc.and_(child.is_null(), values.is_valid())).as_py(), name)
             child = fill_nulls(child)
@@ -208,7 +195,7 @@ def _offsets(lengths: pa.Array) -> pa.Array:
 
 
 def refuse_nulls(nulls: Any, where: str) -> None:
-    """Refuse nulls, when there are any, in a column that is required."""
+    """Raise if there are nulls in a required column."""
     if nulls:
         raise UserError(f"Null in required column {where!r}: fill it, or make the column optional.")
 

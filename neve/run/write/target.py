@@ -1,8 +1,7 @@
-"""What a write is aimed at: the table as far as new data files are concerned, and the options of this write.
+"""The target of a write: the parts of a table that matter for new data files, and the options of this write.
 
-A `WriteTarget` is a value that travels to executors: it holds no connection and no metadata tree.
-
-What the properties of a table say about Parquet, in the words of pyarrow.
+A `WriteTarget` is sent to executors, so it holds no connection and no metadata tree. The table properties for Parquet
+are translated to options of pyarrow's writer (`parquet_options`).
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from neve.run.write.metrics import LeafColumn, leaf_columns
 from neve.run.write.partitioning import Layout, Partitioner
 
 _CODECS_WITHOUT_LEVEL = ("snappy", "uncompressed", "lz4", "lz4_raw")
-_ARROW_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}  # which is the raw one in Parquet
-_DEFAULT_LEVELS = {"zstd": 3}  # what other Iceberg writers use; Arrow's own default is 1
+_ARROW_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}  # Arrow's lz4 is the raw one in Parquet files
+_DEFAULT_LEVELS = {"zstd": 3}  # the level of other Iceberg writers; Arrow's own default is 1
 _LIMITS_ROWS_OF_PAGES = "max_rows_per_page" in signature(pq.ParquetWriter.__init__).parameters  # Arrow 23 and later
 
 
 def parquet_options(properties: TableProperties) -> dict[str, Any]:
-    """The options of a Parquet writer."""
+    """Return the options of a Parquet writer."""
     codec = properties.parquet_codec
     page_rows = {"max_rows_per_page": properties.parquet_page_rows} if _LIMITS_ROWS_OF_PAGES else {}
     return page_rows | {
@@ -49,7 +48,7 @@ def parquet_options(properties: TableProperties) -> dict[str, Any]:
 
 
 def check_compression(properties: TableProperties) -> None:
-    """Refuse a codec or level that does not exist here."""
+    """Reject a codec or level that is not available."""
     codec, level = properties.parquet_codec, _compression_level(properties)
     if codec == "uncompressed":
         return
@@ -65,26 +64,26 @@ def check_compression(properties: TableProperties) -> None:
 def _compression_level(properties: TableProperties) -> int | None:
     if properties.parquet_codec in _CODECS_WITHOUT_LEVEL:
         return None
-    asked = properties.parquet_level
-    return _DEFAULT_LEVELS.get(properties.parquet_codec) if asked is None else asked
+    level = properties.parquet_level
+    return _DEFAULT_LEVELS.get(properties.parquet_codec) if level is None else level
 
 
 Distribution = Literal["none", "hash", "range"]
 
-_MAX_DIGITS = 20  # of a number that somebody counted
+_MAX_DIGITS = 20  # longer numbers in a snapshot summary are ignored
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How one write differs from what the table's properties say."""
+    """Options of one write that override the table's properties."""
 
     target_file_size: int | None = None  # bytes at which a file is closed; None: write.target-file-size-bytes
     distribution: Distribution | None = None  # None: write.distribution-mode, or what suits the table
     fanout: bool | None = None  # keep several partitions open instead of sorting; None: write.spark.fanout.enabled
-    open_files: int = 64  # files a task keeps open at once; beyond it the one longest untouched is closed
-    buffered_bytes: int = 256 << 20  # Arrow bytes a task holds for row groups that are not full
+    open_files: int = 64  # files that a task keeps open at once; beyond it the least recently used one is closed
+    buffered_bytes: int = 256 << 20  # Arrow bytes that a task holds for row groups that are not full
     is_sorted: bool = True  # sort rows by the table's sort order
-    row_lineage: bool = False  # rows bring _row_id and _last_updated_sequence_number, and files keep them
+    row_lineage: bool = False  # rows have _row_id and _last_updated_sequence_number, and files keep them
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ class WriteTarget:
     properties: Mapping[str, str] = field(default_factory=dict)
     io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold credentials
     options: WriteOptions = field(default_factory=WriteOptions)
-    average_row_bytes: int = 0  # of a row in the files there are, on average; 0: not known
+    average_row_bytes: int = 0  # average size of a row in the existing files; 0: not known
 
     @classmethod
     def of(
@@ -111,9 +110,10 @@ class WriteTarget:
         spec_id: int | None = None,
         options: WriteOptions | None = None,
     ) -> WriteTarget:
-        """The current schema, sort order and properties of a table; the default spec unless another is named.
+        """Return a target with the current schema, sort order and properties of a table.
 
-        The properties of the file access are those of `TableFacts`, which also name its implementation.
+        The spec is the table's default spec, unless specified. `io_properties` are those of `TableFacts`, which also
+        name the FileIO implementation.
         """
         return cls(
             schema=metadata.schema(),
@@ -129,14 +129,14 @@ class WriteTarget:
         )
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}  # what is derived is derived again
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}  # without cached properties
 
     def with_options(self, **changes: object) -> WriteTarget:
-        """The same target with some options changed."""
+        """Return the same target with some options changed."""
         return replace(self, options=replace(self.options, **changes))  # type: ignore[arg-type]
 
     def check(self) -> None:
-        """Refuse a target nothing can be written to, before any work is done."""
+        """Reject a target that cannot be written to, before any work is done."""
         if self.table_properties.file_format != "parquet":
             raise UnsupportedFeature(
                 f"Cannot write data files as {self.table_properties.file_format}: this engine writes Parquet and reads "
@@ -150,7 +150,7 @@ class WriteTarget:
         self.partitioner.check()
 
     def open_io(self) -> FileIO:
-        """The storage of the table, opened where it is called."""
+        """Open the storage of the table in this process."""
         return load_file_io(dict(self.io_properties), self.location)
 
     @cached_property
@@ -160,60 +160,56 @@ class WriteTarget:
 
     @cached_property
     def file_schema(self) -> Schema:
-        """The columns of the files: those of the table, and the lineage columns when rows bring them."""
+        """The columns of the files: those of the table, and the lineage columns if rows have them."""
         return with_lineage_columns(self.schema) if self.options.row_lineage else self.schema
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
-        """The same in Arrow, with field ids."""
+        """The file schema in Arrow, with field ids."""
         return arrow_file_schema(self.file_schema)
 
     @cached_property
     def leaves(self) -> tuple[LeafColumn, ...]:
-        """The columns of the files as Parquet stores them, with the metrics wanted of each."""
+        """The columns of the files as Parquet stores them, with the metrics to record for each."""
         return leaf_columns(self.file_schema, self.table_properties, self.sort_order)
 
     @cached_property
     def layout(self) -> Layout:
-        """Where the files go."""
+        """The paths of the files."""
         return Layout.of(self.location, self.table_properties)
 
     @property
     def partitioner(self) -> Partitioner:
-        """Which partition each row belongs to."""
+        """The partitioner for rows of this target."""
         return Partitioner(self.schema, self.specs, self.spec_id)
 
     @property
     def target_file_size(self) -> int:
-        """Bytes at which a file is closed and the next begun."""
+        """Bytes at which a file is closed and the next one is started."""
         return self.options.target_file_size or self.table_properties.target_file_size
 
     @property
     def fanout(self) -> bool:
-        """Whether a task keeps several partitions open instead of having its rows sorted by partition."""
-        wanted = self.options.fanout
-        return self.table_properties.fanout if wanted is None else wanted
+        """True if a task keeps several partitions open instead of sorting its rows by partition."""
+        return self.table_properties.fanout if self.options.fanout is None else self.options.fanout
 
     @property
     def write_order(self) -> SortOrder:
-        """The order rows are sorted in before they are written."""
+        """The order in which rows are sorted before they are written."""
         return self.sort_order if self.options.is_sorted else UNSORTED_SORT_ORDER
 
     @property
     def distribution(self) -> Distribution:
-        """How rows meet: as asked, or range for a sorted table, hash for a partitioned one, none otherwise."""
-        asked = self.options.distribution or self.table_properties.distribution_mode
-        suiting = "range" if self.write_order.fields else "hash" if self.partitioner.is_partitioned else "none"
-        return asked or suiting  # type: ignore[return-value]
+        """The configured distribution, or range for a sorted table, hash for a partitioned one, and none otherwise."""
+        configured = self.options.distribution or self.table_properties.distribution_mode
+        suitable = "range" if self.write_order.fields else "hash" if self.partitioner.is_partitioned else "none"
+        return configured or suitable  # type: ignore[return-value]
 
 
 def _average_row_bytes(metadata: TableMetadata) -> int:
-    """What the summary of the newest snapshot says; a summary may say anything."""
+    """Return the average from the summary of the newest snapshot; values that are not plain numbers count as 0."""
     snapshot = metadata.current_snapshot()
-    told = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
-    size, rows = (_count(told.get(name, "")) for name in ("total-files-size", "total-records"))
+    summary = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
+    texts = [summary.get(name, "") for name in ("total-files-size", "total-records")]
+    size, rows = (int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else 0 for text in texts)
     return size // rows if rows else 0
-
-
-def _count(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else 0
