@@ -72,8 +72,8 @@ class Lake:
     def __repr__(self) -> str:
         if not isinstance(self.catalog, EmbeddedCatalog):
             return f"Lake(catalog={self.catalog.name!r})"
-        folder, here = Path(self.catalog.properties["warehouse"].removeprefix("file://")), Path.cwd()
-        return f"Lake({str(folder.relative_to(here) if folder.is_relative_to(here) else folder)!r})"
+        folder, current = Path(self.catalog.properties["warehouse"].removeprefix("file://")), Path.cwd()
+        return f"Lake({str(folder.relative_to(current) if folder.is_relative_to(current) else folder)!r})"
 
     def spark(self) -> SparkSession:
         """Return the Spark session in use; if none was given, start a local one on first use."""

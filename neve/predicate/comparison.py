@@ -12,28 +12,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Any
 
+from pyiceberg import expressions as ex
 from pyiceberg import types as ice
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNaN,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    NotEqualTo,
-    NotIn,
-    NotNaN,
-    NotNull,
-    NotStartsWith,
-    StartsWith,
-)
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.literals import BooleanLiteral
 
 from neve.predicate.coercion import (
@@ -52,7 +34,7 @@ from neve.predicate.constants import (
     local_to_utc_micros,
     parse_date,
 )
-from neve.predicate.normalize import NanosLiteral, all_of, any_of
+from neve.predicate.normalize import NanosLiteral, all_of, any_of, make_expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +51,10 @@ class Ternary:
         return Ternary(self.false, self.true, self.false_exact, self.true_exact)
 
 
-TRUE = Ternary(AlwaysTrue(), AlwaysFalse())
-FALSE = Ternary(AlwaysFalse(), AlwaysTrue())
-NULL = Ternary(AlwaysFalse(), AlwaysFalse())
-UNKNOWN = Ternary(AlwaysTrue(), AlwaysTrue(), False, False)
+TRUE = Ternary(ex.AlwaysTrue(), ex.AlwaysFalse())
+FALSE = Ternary(ex.AlwaysFalse(), ex.AlwaysTrue())
+NULL = Ternary(ex.AlwaysFalse(), ex.AlwaysFalse())
+UNKNOWN = Ternary(ex.AlwaysTrue(), ex.AlwaysTrue(), False, False)
 
 
 def conjunction(parts: Sequence[Ternary]) -> Ternary:
@@ -81,8 +63,8 @@ def conjunction(parts: Sequence[Ternary]) -> Ternary:
     return Ternary(
         true,
         false,
-        all(p.true_exact for p in parts) or any(p.true_exact and p.true is AlwaysFalse() for p in parts),
-        all(p.false_exact for p in parts) or any(p.false_exact and p.false is AlwaysTrue() for p in parts),
+        all(p.true_exact for p in parts) or any(p.true_exact and p.true is ex.AlwaysFalse() for p in parts),
+        all(p.false_exact for p in parts) or any(p.false_exact and p.false is ex.AlwaysTrue() for p in parts),
     )
 
 
@@ -118,7 +100,7 @@ class PredicateColumn:
         false = self._compare_position(NEGATED_OPERATORS[operator], position)
         if position.floor is None and constant.kind is ConstantKind.DECIMAL:
             # If a decimal is beyond all whole numbers, Spark answers without reading the column, also for null rows.
-            true, false = (side if side is AlwaysFalse() else AlwaysTrue() for side in (true, false))
+            true, false = (side if side is ex.AlwaysFalse() else ex.AlwaysTrue() for side in (true, false))
             return Ternary(true, false, False, False)
         is_exact = operator in {"=", "<>"} or not isinstance(self.kind, ice.UUIDType)
         return Ternary(true, false, is_exact, is_exact)
@@ -145,8 +127,8 @@ class PredicateColumn:
             return conjunction(each).negate()
         values = {p.floor for p in positions if p is not None and p.is_at_floor and p.floor is not None}
         listed = Ternary(
-            make_expression(In, self.name, values),
-            all_of((self._not_null(), make_expression(NotIn, self.name, values))),
+            make_expression(ex.In, self.name, values),
+            all_of((self._not_null(), make_expression(ex.NotIn, self.name, values))),
         )
         return conjunction([listed.negate(), *(self.compare("<>", c) for c in special)]).negate()
 
@@ -168,10 +150,10 @@ class PredicateColumn:
         if not isinstance(self.kind, ice.StringType):
             return UNKNOWN
         if not prefix:
-            return Ternary(self._not_null(), AlwaysFalse())
+            return Ternary(self._not_null(), ex.AlwaysFalse())
         return Ternary(
-            make_expression(StartsWith, self.name, prefix),
-            all_of((self._not_null(), make_expression(NotStartsWith, self.name, prefix))),
+            make_expression(ex.StartsWith, self.name, prefix),
+            all_of((self._not_null(), make_expression(ex.NotStartsWith, self.name, prefix))),
         )
 
     def null_condition(self) -> Ternary:
@@ -181,7 +163,7 @@ class PredicateColumn:
     def nan_condition(self) -> Ternary:
         """Return the condition for isnan(), which is false for null."""
         if isinstance(self.kind, ice.FloatType | ice.DoubleType):
-            return Ternary(make_expression(IsNaN, self.name), make_expression(NotNaN, self.name))
+            return Ternary(make_expression(ex.IsNaN, self.name), make_expression(ex.NotNaN, self.name))
         return FALSE
 
     def compare_day(self, operator: str, constant: Constant) -> Ternary:
@@ -212,31 +194,34 @@ class PredicateColumn:
         """Return the expression for the rows whose value is before, at or after a position."""
         if position is BELOW_ALL or position is ABOVE_ALL:
             holds = operator in ({">", ">=", "<>"} if position is BELOW_ALL else {"<", "<=", "<>"})
-            return self._not_null() if holds else AlwaysFalse()
+            return self._not_null() if holds else ex.AlwaysFalse()
         if operator == "=":
-            return make_expression(EqualTo, self.name, position.floor) if position.is_at_floor else AlwaysFalse()
+            return make_expression(ex.EqualTo, self.name, position.floor) if position.is_at_floor else ex.AlwaysFalse()
         if operator == "<>":
             if isinstance(position.floor, BooleanLiteral):
-                return make_expression(EqualTo, self.name, not position.floor.value)
-            different = all_of((self._not_null(), make_expression(NotEqualTo, self.name, position.floor)))
+                return make_expression(ex.EqualTo, self.name, not position.floor.value)
+            different = all_of((self._not_null(), make_expression(ex.NotEqualTo, self.name, position.floor)))
             return different if position.is_at_floor else self._not_null()
         comparison = {
-            "<": LessThan if position.is_at_floor else LessThanOrEqual,
-            "<=": LessThanOrEqual,
-            ">": GreaterThan,
-            ">=": GreaterThanOrEqual if position.is_at_floor else GreaterThan,
+            "<": ex.LessThan if position.is_at_floor else ex.LessThanOrEqual,
+            "<=": ex.LessThanOrEqual,
+            ">": ex.GreaterThan,
+            ">=": ex.GreaterThanOrEqual if position.is_at_floor else ex.GreaterThan,
         }[operator]
         expression = make_expression(comparison, self.name, position.floor)
         includes_nan = operator in {">", ">="} and isinstance(self.kind, ice.FloatType | ice.DoubleType)
-        return any_of((expression, make_expression(IsNaN, self.name))) if includes_nan else expression
+        return any_of((expression, make_expression(ex.IsNaN, self.name))) if includes_nan else expression
 
     def _compare_nan(self, operator: str) -> Ternary:
         """Compare with NaN, which equals itself and is greater than everything else."""
         if not isinstance(self.kind, ice.FloatType | ice.DoubleType):
             return UNKNOWN
-        nan, number = make_expression(IsNaN, self.name), all_of((make_expression(NotNaN, self.name), self._not_null()))
+        nan, number = (
+            make_expression(ex.IsNaN, self.name),
+            all_of((make_expression(ex.NotNaN, self.name), self._not_null())),
+        )
         greater_or_equal = Ternary(nan, number)
-        always = Ternary(self._not_null(), AlwaysFalse())
+        always = Ternary(self._not_null(), ex.AlwaysFalse())
         return {
             "=": greater_or_equal,
             "<>": greater_or_equal.negate(),
@@ -254,10 +239,10 @@ class PredicateColumn:
         if position.floor is None:
             opposite = NEGATED_OPERATORS[operator]
             return Ternary(self._compare_position(operator, position), self._compare_position(opposite, position))
-        at_least = make_expression(GreaterThanOrEqual, self.name, position.floor)
-        below = make_expression(LessThan, self.name, position.floor)
-        below_next_micro = make_expression(LessThan, self.name, NanosLiteral(position.floor.value + 1000))
-        above = make_expression(GreaterThan, self.name, position.floor)
+        at_least = make_expression(ex.GreaterThanOrEqual, self.name, position.floor)
+        below = make_expression(ex.LessThan, self.name, position.floor)
+        below_next_micro = make_expression(ex.LessThan, self.name, NanosLiteral(position.floor.value + 1000))
+        above = make_expression(ex.GreaterThan, self.name, position.floor)
         equal = Ternary(all_of((at_least, below_next_micro)), self._not_null(), False, False)
         return {
             "<": Ternary(below, at_least),
@@ -269,16 +254,11 @@ class PredicateColumn:
         }[operator]
 
     def _is_null(self) -> BooleanExpression:
-        return make_expression(IsNull, self.name) if self.is_nullable else AlwaysFalse()
+        return make_expression(ex.IsNull, self.name) if self.is_nullable else ex.AlwaysFalse()
 
     def _not_null(self) -> BooleanExpression:
-        return make_expression(NotNull, self.name) if self.is_nullable else AlwaysTrue()
+        return make_expression(ex.NotNull, self.name) if self.is_nullable else ex.AlwaysTrue()
 
 
 def _is_nan(constant: Constant) -> bool:
     return constant.kind in {ConstantKind.FLOAT, ConstantKind.DOUBLE} and math.isnan(constant.value)
-
-
-def make_expression(expression_class: Any, *arguments: Any) -> BooleanExpression:
-    """Create a PyIceberg expression; type checkers do not see the arguments of its constructors."""
-    return expression_class(*arguments)

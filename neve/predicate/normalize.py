@@ -16,45 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from pyiceberg import expressions as ex
 from pyiceberg import types as ice
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    And,
-    BooleanExpression,
-    BoundGreaterThan,
-    BoundGreaterThanOrEqual,
-    BoundLiteralPredicate,
-    BoundNotEqualTo,
-    BoundNotIn,
-    BoundNotStartsWith,
-    BoundPredicate,
-    BoundSetPredicate,
-    EqualTo,
-    In,
-    IsNaN,
-    IsNull,
-    LiteralPredicate,
-    Not,
-    NotEqualTo,
-    NotIn,
-    NotNull,
-    Or,
-    Reference,
-    SetPredicate,
-    UnaryPredicate,
-    UnboundPredicate,
-)
-from pyiceberg.expressions.literals import (
-    AboveMax,
-    BelowMin,
-    FloatLiteral,
-    Literal,
-    LongAboveMax,
-    LongBelowMin,
-    LongLiteral,
-    TimestampLiteral,
-)
+from pyiceberg.expressions import BooleanExpression, literals
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 
@@ -66,14 +30,14 @@ MAX_NANOS = (1 << 63) - 1000  # leaves room to add a microsecond to any smaller 
 Operand = tuple[BooleanExpression, bool]
 
 
-class NanosLiteral(LongLiteral):
+class NanosLiteral(literals.LongLiteral):
     """A nanosecond timestamp as an expression literal; PyIceberg has none."""
 
     def to(self, type_var: ice.IcebergType) -> Any:
         """Return the same literal, which is never converted, or a literal that is beyond every value."""
         if abs(self.value) < MAX_NANOS:
             return self
-        return LongAboveMax() if self.value > 0 else LongBelowMin()
+        return literals.LongAboveMax() if self.value > 0 else literals.LongBelowMin()
 
 
 def normalize_and_bind(
@@ -95,28 +59,39 @@ def compared_columns(expression: BooleanExpression, schema: Schema) -> Iterator[
     waiting = [expression]
     while waiting:
         match waiting.pop():
-            case And() | Or() as both:
+            case ex.And() | ex.Or() as both:
                 waiting += [both.left, both.right]
-            case LiteralPredicate() | SetPredicate() as leaf if isinstance(leaf.term, Reference):
+            case ex.LiteralPredicate() | ex.SetPredicate() as leaf if isinstance(leaf.term, ex.Reference):
                 yield schema.find_field(leaf.term.name)
 
 
 def all_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:
     """Combine the parts with AND, as a balanced tree."""
-    operands = _flatten(And, parts)
-    if any(part is AlwaysFalse() for part in operands):
-        return AlwaysFalse()
-    operands = _merge_comparisons(_drop_duplicates([p for p in operands if p is not AlwaysTrue()]), NotEqualTo, NotIn)
-    return AlwaysTrue() if not operands else operands[0] if len(operands) == 1 else And(*operands)
+    return _combine(ex.And, parts, ex.AlwaysTrue(), ex.AlwaysFalse(), ex.NotEqualTo, ex.NotIn)
 
 
 def any_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:
     """Combine the parts with OR, as a balanced tree."""
-    operands = _flatten(Or, parts)
-    if any(part is AlwaysTrue() for part in operands):
-        return AlwaysTrue()
-    operands = _merge_comparisons(_drop_duplicates([p for p in operands if p is not AlwaysFalse()]), EqualTo, In)
-    return AlwaysFalse() if not operands else operands[0] if len(operands) == 1 else Or(*operands)
+    return _combine(ex.Or, parts, ex.AlwaysFalse(), ex.AlwaysTrue(), ex.EqualTo, ex.In)
+
+
+def _combine(
+    operator: type[ex.And] | type[ex.Or],
+    parts: Iterable[BooleanExpression],
+    neutral: BooleanExpression,
+    absorbing: BooleanExpression,
+    one: type[ex.LiteralPredicate],
+    many: type[ex.SetPredicate],
+) -> BooleanExpression:
+    operands: list[BooleanExpression] = []
+    for part in parts:
+        operands += [p for p, _ in _operands(part, False)] if isinstance(part, operator) else [part]
+    if any(part is absorbing for part in operands):
+        return absorbing
+    operands = _merge_comparisons(_drop_duplicates([p for p in operands if p is not neutral]), one, many)
+    if len(operands) > 1:
+        return operator(*operands)
+    return operands[0] if operands else neutral
 
 
 class _Normalizer:
@@ -129,24 +104,24 @@ class _Normalizer:
                 f"Predicate nested too deeply: over {MAX_DEPTH} levels of AND and OR. Flatten the condition."
             )
         expression, negated = _strip_nots(expression, negated)
-        if isinstance(expression, And | Or):
-            conjunction = isinstance(expression, And) != negated
+        if isinstance(expression, ex.And | ex.Or):
+            conjunction = isinstance(expression, ex.And) != negated
             parts = (self.normalize(part, is_not, depth + 1) for part, is_not in _operands(expression, negated))
             return all_of(parts) if conjunction else any_of(parts)
         return self.normalize_leaf(~expression if negated else expression)
 
     def normalize_leaf(self, predicate: BooleanExpression) -> BooleanExpression:
-        if predicate is AlwaysTrue() or predicate is AlwaysFalse():
+        if predicate is ex.AlwaysTrue() or predicate is ex.AlwaysFalse():
             return predicate
-        if not isinstance(predicate, UnboundPredicate) or not isinstance(predicate.term, Reference):
+        if not isinstance(predicate, ex.UnboundPredicate) or not isinstance(predicate.term, ex.Reference):
             raise UnsupportedFeature(f"Unsupported predicate {predicate}: give unbound comparisons of plain columns.")
         field = self.find_field(predicate.term.name)
-        if field.required and isinstance(predicate, IsNull | NotNull):
+        if field.required and isinstance(predicate, ex.IsNull | ex.NotNull):
             return self.null_test_of_structs(predicate, field)
         bound = self.bind_predicate(_literals_in_nanos(predicate, field))
-        if bound is AlwaysTrue() and isinstance(predicate, LiteralPredicate):
+        if bound is ex.AlwaysTrue() and isinstance(predicate, ex.LiteralPredicate):
             # The literal is beyond every value, so all rows match except those with null.
-            return self.normalize_leaf(_make_expression(NotNull, predicate.term))
+            return self.normalize_leaf(make_expression(ex.NotNull, predicate.term))
         return self.with_sql_semantics(bound)
 
     def find_field(self, name: str) -> ice.NestedField:
@@ -155,7 +130,7 @@ class _Normalizer:
         except ValueError:
             raise UnknownName("column", name, self.schema.column_names) from None
 
-    def bind_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
+    def bind_predicate(self, predicate: ex.UnboundPredicate) -> BooleanExpression:
         try:
             return predicate.bind(self.schema, case_sensitive=self.case_sensitive)
         except (TypeError, ValueError, ArithmeticError) as e:
@@ -163,24 +138,24 @@ class _Normalizer:
                 f"Predicate {predicate} does not fit the table: {e}. Give a literal of the column's type."
             ) from e
 
-    def null_test_of_structs(self, predicate: IsNull | NotNull, field: ice.NestedField) -> BooleanExpression:
+    def null_test_of_structs(self, predicate: ex.IsNull | ex.NotNull, field: ice.NestedField) -> BooleanExpression:
         """Test the structs around a required field: it is null if one of them is null, and only then."""
         parents = _structs_around(self.schema.as_struct(), field.field_id) or []
         names = [self.schema.find_column_name(p.field_id) or p.name for p in parents if not p.required]
-        parts = [_make_expression(type(predicate), Reference(name)) for name in names]
-        return any_of(parts) if isinstance(predicate, IsNull) else all_of(parts)
+        parts = [make_expression(type(predicate), ex.Reference(name)) for name in names]
+        return any_of(parts) if isinstance(predicate, ex.IsNull) else all_of(parts)
 
     def with_sql_semantics(self, predicate: BooleanExpression) -> BooleanExpression:
-        if not isinstance(predicate, BoundPredicate):
+        if not isinstance(predicate, ex.BoundPredicate):
             return predicate
         field = predicate.term.ref().field
-        name = Reference(self.schema.find_column_name(field.field_id) or field.name)
+        name = ex.Reference(self.schema.find_column_name(field.field_id) or field.name)
         unbound = _unbind(predicate, name)
         is_floating = isinstance(field.field_type, ice.FloatType | ice.DoubleType)
-        if is_floating and isinstance(predicate, BoundGreaterThan | BoundGreaterThanOrEqual):
-            return any_of((unbound, _make_expression(IsNaN, name)))
-        if isinstance(predicate, BoundNotEqualTo | BoundNotIn | BoundNotStartsWith):
-            return all_of((unbound, self.normalize_leaf(_make_expression(NotNull, name))))
+        if is_floating and isinstance(predicate, ex.BoundGreaterThan | ex.BoundGreaterThanOrEqual):
+            return any_of((unbound, make_expression(ex.IsNaN, name)))
+        if isinstance(predicate, ex.BoundNotEqualTo | ex.BoundNotIn | ex.BoundNotStartsWith):
+            return all_of((unbound, self.normalize_leaf(make_expression(ex.NotNull, name))))
         return unbound
 
 
@@ -196,72 +171,67 @@ def _structs_around(struct: ice.StructType, field_id: int) -> list[ice.NestedFie
     return None
 
 
-def _make_expression(expression_class: Any, *arguments: Any) -> BooleanExpression:
+def make_expression(expression_class: Any, *arguments: Any) -> BooleanExpression:
     """Create an expression; the base class hides the signatures of PyIceberg's classes from type checkers."""
     return expression_class(*arguments)
 
 
-def _unbind(predicate: BoundPredicate, name: Reference) -> BooleanExpression:
+def _unbind(predicate: ex.BoundPredicate, name: ex.Reference) -> BooleanExpression:
     make: Any = predicate.as_unbound
-    if isinstance(predicate, BoundLiteralPredicate):
+    if isinstance(predicate, ex.BoundLiteralPredicate):
         return make(name, _round_literal(predicate.literal))
-    if isinstance(predicate, BoundSetPredicate):
-        return make(name, {_round_literal(v) for v in predicate.literals if not isinstance(v, AboveMax | BelowMin)})
+    if isinstance(predicate, ex.BoundSetPredicate):
+        out_of_range = (literals.AboveMax, literals.BelowMin)
+        return make(name, {_round_literal(v) for v in predicate.literals if not isinstance(v, out_of_range)})
     return make(name)
 
 
-def _round_literal(literal: Literal[Any]) -> Literal[Any]:
+def _round_literal(literal: literals.Literal[Any]) -> literals.Literal[Any]:
     """Round a literal to what the column can hold: a 32-bit column holds a neighbour of 0.1, never 0.1 itself."""
-    return FloatLiteral(float(np.float32(literal.value))) if isinstance(literal, FloatLiteral) else literal
+    is_float = isinstance(literal, literals.FloatLiteral)
+    return literals.FloatLiteral(float(np.float32(literal.value))) if is_float else literal
 
 
-def _literals_in_nanos(predicate: UnboundPredicate, field: ice.NestedField) -> UnboundPredicate:
+def _literals_in_nanos(predicate: ex.UnboundPredicate, field: ice.NestedField) -> ex.UnboundPredicate:
     if not isinstance(field.field_type, ice.TimestampNanoType | ice.TimestamptzNanoType):
         return predicate
     make: Any = type(predicate)
-    if isinstance(predicate, LiteralPredicate):
+    if isinstance(predicate, ex.LiteralPredicate):
         return make(predicate.term, _to_nanos_literal(predicate.literal))
-    if isinstance(predicate, SetPredicate):
+    if isinstance(predicate, ex.SetPredicate):
         return make(predicate.term, {_to_nanos_literal(v) for v in predicate.literals})
     return predicate
 
 
-def _to_nanos_literal(literal: Literal[Any]) -> Literal[Any]:
-    return NanosLiteral(literal.value * 1000) if isinstance(literal, TimestampLiteral) else literal
+def _to_nanos_literal(literal: literals.Literal[Any]) -> literals.Literal[Any]:
+    return NanosLiteral(literal.value * 1000) if isinstance(literal, literals.TimestampLiteral) else literal
 
 
 def _strip_nots(expression: BooleanExpression, negated: bool) -> Operand:
-    while isinstance(expression, Not):
+    while isinstance(expression, ex.Not):
         expression, negated = expression.child, not negated
     return expression, negated
 
 
 def _operands(root: BooleanExpression, negated: bool) -> list[Operand]:
     """Return the operands of a chain of one operator, in order, without recursion."""
-    conjunction = isinstance(root, And) != negated
+    conjunction = isinstance(root, ex.And) != negated
     operands: list[Operand] = []
     waiting: list[Operand] = [(root, negated)]
     while waiting:
         expression, is_not = _strip_nots(*waiting.pop())
-        if isinstance(expression, And | Or) and (isinstance(expression, And) != is_not) == conjunction:
+        if isinstance(expression, ex.And | ex.Or) and (isinstance(expression, ex.And) != is_not) == conjunction:
             waiting += [(expression.right, is_not), (expression.left, is_not)]
         else:
             operands.append((expression, is_not))
     return operands
 
 
-def _flatten(operator: type[And] | type[Or], parts: Iterable[BooleanExpression]) -> list[BooleanExpression]:
-    flat: list[BooleanExpression] = []
-    for part in parts:
-        flat += [p for p, _ in _operands(part, False)] if isinstance(part, operator) else [part]
-    return flat
-
-
 def _drop_duplicates(parts: Sequence[BooleanExpression]) -> list[BooleanExpression]:
     seen: set[tuple[type, str]] = set()
     distinct = []
     for part in parts:
-        if isinstance(part, UnaryPredicate) and isinstance(part.term, Reference):
+        if isinstance(part, ex.UnaryPredicate) and isinstance(part.term, ex.Reference):
             if (key := (type(part), part.term.name)) in seen:
                 continue
             seen.add(key)
@@ -270,13 +240,13 @@ def _drop_duplicates(parts: Sequence[BooleanExpression]) -> list[BooleanExpressi
 
 
 def _merge_comparisons(
-    parts: list[BooleanExpression], one: type[LiteralPredicate], many: type[SetPredicate]
+    parts: list[BooleanExpression], one: type[ex.LiteralPredicate], many: type[ex.SetPredicate]
 ) -> list[BooleanExpression]:
     """Merge comparisons of one column with single values into one comparison with a set."""
     groups: dict[str, list[Any]] = {}
     others = []
     for part in parts:
-        if isinstance(part, one | many) and isinstance(part.term, Reference):
+        if isinstance(part, one | many) and isinstance(part.term, ex.Reference):
             groups.setdefault(part.term.name, []).append(part)
         else:
             others.append(part)
@@ -284,6 +254,6 @@ def _merge_comparisons(
         return parts
     merged = []
     for name, group in groups.items():
-        sets = (part.literals if isinstance(part, SetPredicate) else {part.literal} for part in group)
-        merged.append(group[0] if len(group) == 1 else _make_expression(many, name, set().union(*sets)))
+        sets = (part.literals if isinstance(part, ex.SetPredicate) else {part.literal} for part in group)
+        merged.append(group[0] if len(group) == 1 else make_expression(many, name, set().union(*sets)))
     return [*merged, *others]

@@ -105,7 +105,7 @@ def features_of(text: str) -> Features:
     """Return the features of an expression, or of the outermost level of a query."""
     fragment = parse_fragment(text)
     root = fragment.root
-    subqueries = [node for node in root.find_all(exp.Query) if node is not root]
+    subqueries = [node for node in root.find_all(exp.Query) if id(node) != id(root)]
     tokens = list(_tokens_outside_subqueries(fragment.tokens)) if subqueries else fragment.tokens
     calls = list(_function_calls(tokens))
     names = {name for name, _ in calls}

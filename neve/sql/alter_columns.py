@@ -6,8 +6,7 @@ name in any case. It may not create two columns whose names differ only in case,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any
@@ -89,17 +88,6 @@ class TableColumns:
         return ()
 
 
-@contextmanager
-def evolve_columns(lake: LakeContext, name: Name) -> Iterator[TableColumns]:
-    """Open the columns of a table for changes, which are committed at the end of the block."""
-    table = find_table(lake, name)
-    spark: Any = lake.running_spark()  # a change of metadata starts no session
-    case_sensitive = spark is not None and is_case_sensitive(spark)
-    change = table.evolve_schema()
-    with change:
-        yield TableColumns(table, change, case_sensitive, parse_time_zone(lake.time_zone()))
-
-
 def _lower_case(path: Name) -> Name:
     return tuple(part.lower() for part in path)
 
@@ -140,60 +128,64 @@ class NewColumn:
 
 
 @dataclass(frozen=True)
-class AddColumns:
-    """`ALTER TABLE t ADD COLUMNS (…)`."""
+class ColumnChange(ABC):
+    """An ALTER TABLE that changes columns; all its changes are committed at once."""
 
     table: Name
-    columns: tuple[NewColumn, ...]
 
     def run(self, lake: LakeContext, options: StatementOptions) -> Table:
-        """Add the columns."""
+        """Change the columns."""
         options.require_only("ALTER TABLE")
-        with evolve_columns(lake, self.table) as columns:
-            for column in self.columns:
-                column.add(columns)
-        return columns.table
+        table = find_table(lake, self.table)
+        spark: Any = lake.running_spark()  # a change of metadata starts no session
+        case_sensitive = spark is not None and is_case_sensitive(spark)
+        with table.evolve_schema() as change:
+            self._apply(TableColumns(table, change, case_sensitive, parse_time_zone(lake.time_zone())))
+        return table
+
+    @abstractmethod
+    def _apply(self, columns: TableColumns) -> None: ...
 
 
 @dataclass(frozen=True)
-class DropColumns:
+class AddColumns(ColumnChange):
+    """`ALTER TABLE t ADD COLUMNS (…)`."""
+
+    columns: tuple[NewColumn, ...]
+
+    def _apply(self, columns: TableColumns) -> None:
+        for column in self.columns:
+            column.add(columns)
+
+
+@dataclass(frozen=True)
+class DropColumns(ColumnChange):
     """`ALTER TABLE t DROP COLUMNS (…)`."""
 
-    table: Name
     columns: tuple[Name, ...]
     if_exists: bool = False
 
-    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
-        """Drop the columns."""
-        options.require_only("ALTER TABLE")
-        with evolve_columns(lake, self.table) as columns:
-            for path in self.columns:
-                if not self.if_exists or columns.has_column(path):
-                    columns.change.delete_column(columns.path(path))
-        return columns.table
+    def _apply(self, columns: TableColumns) -> None:
+        for path in self.columns:
+            if not self.if_exists or columns.has_column(path):
+                columns.change.delete_column(columns.path(path))
 
 
 @dataclass(frozen=True)
-class RenameColumn:
+class RenameColumn(ColumnChange):
     """`ALTER TABLE t RENAME COLUMN a TO b`."""
 
-    table: Name
     column: Name
     new_name: str
 
-    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
-        """Rename the column."""
-        options.require_only("ALTER TABLE")
-        with evolve_columns(lake, self.table) as columns:
-            columns.change.rename_column(columns.path_to_rename(self.column, self.new_name), self.new_name)
-        return columns.table
+    def _apply(self, columns: TableColumns) -> None:
+        columns.change.rename_column(columns.path_to_rename(self.column, self.new_name), self.new_name)
 
 
 @dataclass(frozen=True)
-class AlterColumn:
+class AlterColumn(ColumnChange):
     """`ALTER TABLE t ALTER COLUMN a TYPE bigint`, or another change of one column."""
 
-    table: Name
     column: Name
     type: str | None = None
     is_required: bool | None = None
@@ -201,15 +193,8 @@ class AlterColumn:
     position: ColumnPosition | None = None
     default: str | None = None  # an expression; NULL removes the default
 
-    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
-        """Change the column."""
-        options.require_only("ALTER TABLE")
-        with evolve_columns(lake, self.table) as columns:
-            self._apply(columns, columns.path(self.column))
-        return columns.table
-
-    def _apply(self, columns: TableColumns, path: Name) -> None:
-        change = columns.change
+    def _apply(self, columns: TableColumns) -> None:
+        change, path = columns.change, columns.path(self.column)
         if self.type is not None:
             change.update_column(path, self._new_type(self.type))
         if self.comment is not None:
@@ -234,18 +219,13 @@ class AlterColumn:
 
 
 @dataclass(frozen=True)
-class SetIdentifierFields:
+class SetIdentifierFields(ColumnChange):
     """`ALTER TABLE t SET IDENTIFIER FIELDS a, b`: the columns that identify a row."""
 
-    table: Name
     columns: tuple[Name, ...]
 
-    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
-        """Set the identifier fields."""
-        options.require_only("ALTER TABLE")
-        with evolve_columns(lake, self.table) as columns:
-            columns.change.set_identifier_fields(*(".".join(columns.path(path)) for path in self.columns))
-        return columns.table
+    def _apply(self, columns: TableColumns) -> None:
+        columns.change.set_identifier_fields(*(".".join(columns.path(path)) for path in self.columns))
 
 
 def parse_add_columns(reader: Reader, table: Name) -> AddColumns:

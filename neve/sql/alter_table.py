@@ -6,6 +6,7 @@ This module handles partition fields, properties, branches, tags and RENAME TO; 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -26,17 +27,29 @@ from neve.table import Table
 
 
 @dataclass(frozen=True)
-class EvolvePartitions:
-    """`ALTER TABLE t ADD PARTITION FIELD bucket(16, id) AS shard`, and DROP and REPLACE."""
+class TableChange(ABC):
+    """An ALTER TABLE that calls a method of the table."""
 
     table: Name
+
+    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
+        """Change the table."""
+        options.require_only("ALTER TABLE")
+        return self._apply(find_table(lake, self.table))
+
+    @abstractmethod
+    def _apply(self, table: Table) -> Table: ...
+
+
+@dataclass(frozen=True)
+class EvolvePartitions(TableChange):
+    """`ALTER TABLE t ADD PARTITION FIELD bucket(16, id) AS shard`, and DROP and REPLACE."""
+
     add: tuple[str, ...] = ()  # an expression, optionally with AS and a name
     drop: tuple[str, ...] = ()  # an expression or a name
 
-    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
-        """Make a new partition spec the default."""
-        options.require_only("ALTER TABLE")
-        return find_table(lake, self.table).evolve_partitions(self.add, self.drop)
+    def _apply(self, table: Table) -> Table:
+        return table.evolve_partitions(self.add, self.drop)
 
 
 def _parse_replace_partition_field(reader: Reader, table: Name) -> EvolvePartitions:
@@ -53,29 +66,23 @@ def _parse_existing_field(reader: Reader) -> str:
 
 
 @dataclass(frozen=True)
-class SetProperties:
+class SetProperties(TableChange):
     """`ALTER TABLE t SET TBLPROPERTIES ('name' = 'value')`; the property `format-version` upgrades the table."""
 
-    table: Name
     properties: Mapping[str, str]
 
-    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
-        """Set the properties."""
-        options.require_only("ALTER TABLE")
-        return find_table(lake, self.table).set_properties(**self.properties)
+    def _apply(self, table: Table) -> Table:
+        return table.set_properties(**self.properties)
 
 
 @dataclass(frozen=True)
-class UnsetProperties:
+class UnsetProperties(TableChange):
     """`ALTER TABLE t UNSET TBLPROPERTIES ('name')`; names that are not set are ignored."""
 
-    table: Name
     names: tuple[str, ...]
 
-    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
-        """Remove the properties."""
-        options.require_only("ALTER TABLE")
-        return find_table(lake, self.table).remove_properties(*self.names)
+    def _apply(self, table: Table) -> Table:
+        return table.remove_properties(*self.names)
 
 
 def _parse_unset_properties(reader: Reader, table: Name) -> UnsetProperties:
@@ -119,19 +126,15 @@ RefKind = Literal["branch", "tag"]
 
 
 @dataclass(frozen=True)
-class CreateRef:
+class CreateRef(TableChange):
     """`ALTER TABLE t CREATE BRANCH audit AS OF VERSION 3`."""
 
-    table: Name
     kind: RefKind
     name: str
     snapshot_id: int | None = None
     if_not_exists: bool = False
 
-    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
-        """Create the branch or tag."""
-        options.require_only("ALTER TABLE")
-        table = find_table(lake, self.table)
+    def _apply(self, table: Table) -> Table:
         if self.if_not_exists and self.name in table.context.metadata.refs:
             return table
         create = table.create_branch if self.kind == "branch" else table.create_tag
@@ -139,18 +142,14 @@ class CreateRef:
 
 
 @dataclass(frozen=True)
-class DropRef:
+class DropRef(TableChange):
     """`ALTER TABLE t DROP TAG v1`."""
 
-    table: Name
     kind: RefKind
     name: str
     if_exists: bool = False
 
-    def run(self, lake: LakeContext, options: StatementOptions) -> Table:
-        """Drop the branch or tag."""
-        options.require_only("ALTER TABLE")
-        table = find_table(lake, self.table)
+    def _apply(self, table: Table) -> Table:
         if self.if_exists and self.name not in table.context.metadata.refs:
             return table
         return (table.drop_branch if self.kind == "branch" else table.drop_tag)(self.name)
