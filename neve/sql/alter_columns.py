@@ -139,7 +139,8 @@ class ColumnChange(ABC):
         table = find_table(lake, self.table)
         spark: Any = lake.running_spark()  # a change of metadata starts no session
         case_sensitive = spark is not None and is_case_sensitive(spark)
-        with table.evolve_schema() as change:
+        change = table.evolve_schema()
+        with change:
             self._apply(TableColumns(table, change, case_sensitive, parse_time_zone(lake.time_zone())))
         return table
 
