@@ -65,9 +65,7 @@ class Lake:
     catalog: NeveCatalog
     given_spark: SparkSession | None = field(default=None, repr=False)
     schemes: Mapping[str, str] = field(default_factory=dict)
-    environment: Environment = field(
-        default_factory=Environment, repr=False
-    )  # clock, random numbers and observer of commits
+    environment: Environment = field(default_factory=Environment, repr=False)  # clock and observer of commits
 
     def __repr__(self) -> str:
         if not isinstance(self.catalog, EmbeddedCatalog):

@@ -67,7 +67,8 @@ def delete_options_table() -> str:
 def procedures_table() -> str:
     """Return the table of procedures with their arguments in order."""
     rows = (
-        (f"`system.{name}`", ", ".join(f"`{a}`" for a in procedure.known)) for name, procedure in PROCEDURES.items()
+        (f"`system.{name}`", ", ".join(f"`{a}`" for a in procedure.all_arguments))
+        for name, procedure in PROCEDURES.items()
     )
     return _table(("procedure", "arguments, in order"), rows)
 

@@ -210,7 +210,7 @@ def _position_in_nanos(position_in_micros: PositionFunction) -> PositionFunction
 
 
 def _local_micros(constant: Constant, zone: tzinfo) -> int | None:
-    """Return the time on a clock without zone; for an instant only if the zone's offset is constant around it."""
+    """Return the local time without zone; for an instant only if the zone's offset is constant around it."""
     if constant.kind is ConstantKind.STRING:
         parsed = parse_timestamp(constant.value)
         return parsed[0] if parsed is not None and parsed[1] is None else None

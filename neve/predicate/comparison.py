@@ -234,7 +234,7 @@ class PredicateColumn:
     def _compare_nanos_column(self, operator: str, position: ValuePosition) -> Ternary:
         """Compare a nanosecond column.
 
-        Spark may read it truncated to microseconds, so rows that match in either reading are let through.
+        Spark may read it truncated to microseconds, so rows that match in either reading are included.
         """
         if position.floor is None:
             opposite = NEGATED_OPERATORS[operator]

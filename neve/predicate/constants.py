@@ -23,7 +23,7 @@ EPOCH = datetime(1970, 1, 1)
 DATE_PATTERN = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2}))?)?")
 TIMESTAMP_PATTERN = re.compile(
     r"""([0-9]{4}-[0-9]{1,2}-[0-9]{1,2})                                          # day
-        (?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?     # clock
+        (?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?     # time
         \s*(Z|[+-][0-9]{1,2}:[0-9]{2}|[A-Za-z][A-Za-z/_]*)?)?                     # zone""",
     re.VERBOSE,
 )
@@ -109,7 +109,7 @@ class ConstantKind(Enum):
     BINARY = auto()
     DATE = auto()  # days since 1970
     INSTANT = auto()  # microseconds since 1970, UTC: TIMESTAMP
-    LOCAL = auto()  # microseconds since 1970, of a clock without zone: TIMESTAMP_NTZ
+    LOCAL = auto()  # microseconds since 1970, local time without zone: TIMESTAMP_NTZ
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +126,7 @@ NUMERIC_KINDS = frozenset({ConstantKind.INTEGER, ConstantKind.DECIMAL, ConstantK
 INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 STRING_TYPES = {"TEXT", "VARCHAR", "CHAR"}
 NUMBER_PATTERN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-SPECIAL_NUMBERS = {
-    "nan": "nan",
-    "infinity": "inf",
-    "+infinity": "inf",
-    "-infinity": "-inf",
-    "inf": "inf",
-    "+inf": "inf",
-    "-inf": "-inf",
-}
+SPECIAL_NUMBERS = frozenset({"nan", "infinity", "+infinity", "-infinity", "inf", "+inf", "-inf"})
 INTEGER_PATTERN = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
@@ -230,9 +222,7 @@ def _to_floating(constant: Constant, name: str) -> Constant | None:
 def parse_number(text: str) -> float | None:
     """Convert a string to the number that Spark makes of it; None if Spark makes none."""
     text = text.strip()
-    if text.lower() in SPECIAL_NUMBERS:
-        return float(SPECIAL_NUMBERS[text.lower()])
-    return float(text) if NUMBER_PATTERN.fullmatch(text) else None
+    return float(text) if text.lower() in SPECIAL_NUMBERS or NUMBER_PATTERN.fullmatch(text) else None
 
 
 def _to_decimal(constant: Constant, precision: int, scale: int = 0) -> Constant | None:

@@ -25,7 +25,7 @@ Edit = tuple[int, int, str]  # start, end, replacement
 
 @dataclass(frozen=True)
 class Fragment:
-    """A piece of SQL text; the nodes of the tree know their positions in the text."""
+    """A piece of SQL text; the nodes of the tree carry their positions in the text."""
 
     text: str
     tokens: tuple[SqlToken, ...]

@@ -27,9 +27,7 @@ from neve.sql.statement import Name, StatementOptions, table_and_branch
 from neve.table import Table
 
 ArgumentValues = Mapping[str, Any]
-ArgumentReader = Callable[
-    [exp.Expression, tzinfo], Any
-]  # returns the value of an argument; None if it has another type
+ArgumentReader = Callable[[exp.Expression, tzinfo], Any]  # returns None if the value has another type
 
 
 @dataclass(frozen=True, slots=True)
