@@ -1,4 +1,4 @@
-"""A lake: a catalog of tables and the Spark session to work in.
+"""A lake: a catalog of tables, and the Spark session that reads and writes them.
 
 >>> lake = connect("my-lake")
 >>> lake
@@ -44,12 +44,13 @@ def connect(
 ) -> Lake:
     """Open a lake.
 
-    Without arguments it is the folder `./lake` with an embedded SQLite catalog, made when it is not there. `catalog` is
-    the name of a catalog in PyIceberg's configuration or a PyIceberg catalog object. `properties` complete the
-    configuration of the catalog and its storage.
-    `spark` is your own session; without one a local session starts when it is first needed. `schemes` tells which of
-    Spark's connectors reads a table's files, such as `{"s3": "s3a"}`; files Spark has no connector for are read
-    through PyIceberg's FileIO. `environment` gives commits another clock, or an observer of their phases.
+    By default it is the folder `./lake` with an embedded SQLite catalog, created if it does not exist. `catalog` is the
+    name of a catalog in PyIceberg's configuration, or a PyIceberg catalog object. `properties` add to the configuration
+    of the catalog and its storage.
+
+    `spark` is your own session; without it, a local session starts when it is first needed. `schemes` selects the Spark
+    connector that reads the files of a table, such as `{"s3": "s3a"}`; files without a Spark connector are read through
+    PyIceberg's FileIO. `environment` gives commits another clock, or an observer of their phases.
     """
     if not isinstance(path, str | Path):
         raise UserError(f"Give the folder of a lake as text or a path, not as {type(path).__name__}.")
@@ -59,21 +60,21 @@ def connect(
 
 @dataclass
 class Lake:
-    """A catalog of tables; made by `neve.connect`."""
+    """A catalog of tables, opened by `neve.connect`."""
 
     catalog: NeveCatalog
     given_spark: SparkSession | None = field(default=None, repr=False)
     schemes: Mapping[str, str] = field(default_factory=dict)
-    environment: Environment = field(default_factory=Environment, repr=False)  # time and chance of commits
+    environment: Environment = field(default_factory=Environment, repr=False)  # clock and observer of commits
 
     def __repr__(self) -> str:
         if not isinstance(self.catalog, EmbeddedCatalog):
             return f"Lake(catalog={self.catalog.name!r})"
-        folder, here = Path(self.catalog.properties["warehouse"].removeprefix("file://")), Path.cwd()
-        return f"Lake({str(folder.relative_to(here) if folder.is_relative_to(here) else folder)!r})"
+        folder, current = Path(self.catalog.properties["warehouse"].removeprefix("file://")), Path.cwd()
+        return f"Lake({str(folder.relative_to(current) if folder.is_relative_to(current) else folder)!r})"
 
     def spark(self) -> SparkSession:
-        """The Spark session in use; a local one is started on first use when none was given."""
+        """Return the Spark session in use; if none was given, start a local one on first use."""
         if self.given_spark is not None or SparkSession.getActiveSession() is not None:
             return resolve_session(self.given_spark)
         emit(Step("start Spark"))
@@ -82,13 +83,13 @@ class Lake:
         return started
 
     def time_zone(self) -> str:
-        """The clock on which times in conditions are read: that of the Spark session in use."""
+        """Return the time zone in which conditions are read: that of the running Spark session, else UTC."""
         running = self._running_spark()
         return "UTC" if running is None else str(running.conf.get("spark.sql.session.timeZone"))
 
     @property
     def context(self) -> LakeContext:
-        """The catalog and the session as one value, for SQL statements and other operations on many tables."""
+        """The catalog and the session as one value, for SQL statements and other operations on several tables."""
         return LakeContext(
             self.catalog, self.spark, self._running_spark, self.schemes, self.time_zone, self.environment
         )
@@ -109,8 +110,8 @@ class Lake:
     ) -> Table:
         """Create a table.
 
-        The schema is a PyIceberg or Arrow schema, a Spark StructType or DDL text. Partition fields are in Spark's
-        words: `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name)`. The format version is 1 to 4, 2 unless said.
+        The schema is a PyIceberg or Arrow schema, a Spark StructType or DDL text. Write partition fields as in Spark:
+        `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name)`. The format version is 1 to 4, and 2 by default.
         """
         created = create_table(
             self.context,
@@ -125,30 +126,30 @@ class Lake:
         return Table(created)
 
     def table(self, name: str | tuple[str, ...]) -> Table:
-        """The table of a name; an unknown one is refused with the nearest names."""
+        """Return a table by name; the error for an unknown name suggests the nearest names."""
         return Table(self.context.table(name))
 
     def tables(self, namespace: str | None = None) -> list[str]:
-        """The names of all tables, or of one namespace."""
+        """List the names of all tables, or of the tables in one namespace."""
         return self.context.table_names(namespace)
 
     def drop_table(self, name: str | tuple[str, ...], *, purge: bool = False) -> DropResult:
-        """Forget a table; its files stay where they are, or are deleted with `purge`."""
+        """Remove a table from the catalog; its files stay, unless `purge` deletes them."""
         return drop_table(self.catalog, name, purge=purge)
 
     def rename_table(self, name: str | tuple[str, ...], new_name: str | tuple[str, ...]) -> Table:
-        """Give a table another name; its files stay where they are."""
+        """Rename a table; its files stay where they are."""
         return Table(self.context.of_table(rename_table(self.catalog, name, new_name)))
 
     def register_table(self, name: str | tuple[str, ...], metadata_location: str) -> Table:
-        """Take a table that another engine wrote into this catalog, by the place of its metadata file."""
+        """Add a table that another engine wrote to this catalog, by the path of its metadata file."""
         return Table(self.context.of_table(register_table(self.catalog, name, metadata_location)))
 
     def sql(self, text: str, **options: Any) -> Any:
         """Run one SQL statement over the tables of the lake.
 
-        A query gives a Spark DataFrame; UPDATE, DELETE, MERGE, INSERT and CALL give what they did; CREATE and ALTER
-        TABLE give the table. Statements that change rows take the words of the builders as options: `mode`,
+        A query returns a Spark DataFrame; UPDATE, DELETE, MERGE, INSERT and CALL return what they did; CREATE TABLE and
+        ALTER TABLE return the table. Statements that change rows take the settings of the builders as options: `mode`,
         `isolation`, `branch`, `reruns`, `snapshot_properties`.
         """
         return run_sql(self.context, text, **options)

@@ -1,4 +1,4 @@
-"""A table: the thin surface over the verbs in `neve.ops`, where each is explained."""
+"""The `Table` class: a thin layer over the verbs in `neve.ops`, where each verb is explained in detail."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ from neve.report.page import table_card, write_report
 
 @dataclass
 class Table:
-    """An Iceberg table, with any number of partition specs in its past.
+    """An Iceberg table, with any number of partition specs in its history.
 
-    Reading and writing always start from the newest state the catalog knows. What only looks answers at once; what
-    changes rows or tidies up returns a builder with `.plan()`, `.explain()` and `.execute()`. How a table prints and
-    its `schema` ask nothing of the catalog: they are as this object last saw the table. `refresh()` looks again.
+    Every read and every write starts from the newest state of the table in the catalog. Methods that only read return
+    their answer at once. Methods that change rows or maintain the table return a builder with `.plan()`, `.explain()`
+    and `.execute()`; `append` and `overwrite` write at once. `repr()` and `schema` do not ask the catalog: they show
+    the table as this object last read it. `refresh()` reads the newest state.
 
     >>> t
     Table('db.sales', v2, 1 spec)
@@ -63,23 +64,23 @@ class Table:
         return table_card(self.context)
 
     def refresh(self) -> Table:
-        """Take the newest state from the catalog."""
+        """Read the newest state from the catalog, and return this table."""
         self.context = self.context.refreshed()
         return self
 
     @property
     def name(self) -> str:
-        """The name of the table with its namespace."""
+        """The name of the table, with its namespace."""
         return self.context.name
 
     @property
     def iceberg(self) -> IcebergTable:
-        """The PyIceberg table, for everything else."""
+        """The PyIceberg table in its newest state, for everything that Névé has no method for."""
         return self.refresh().context.iceberg
 
     @property
     def schema(self) -> Schema:
-        """The schema as this object last saw it; `t.refresh().schema` is the newest."""
+        """The schema as this object last read it; `t.refresh().schema` is the newest one."""
         return self.context.metadata.schema()
 
     def scan(
@@ -92,12 +93,12 @@ class Table:
         as_of: datetime | int | None = None,
         case_sensitive: bool = True,
     ) -> Scan:
-        """Read rows: `.to_spark()`, `.to_arrow()`, `.to_pandas()`, `.count()`; `.plan()` says what would be read.
+        """Read rows: `.to_spark()`, `.to_arrow()`, `.to_pandas()`, `.count()`; `.plan()` shows what would be read.
 
-        `where` is a condition in Spark SQL or a PyIceberg expression; `columns` are names, those of fields in structs
-        and the metadata columns `_file`, `_pos`, `_spec_id`, `_partition_constant`, `_row_id` and
-        `_last_updated_sequence_number` among them. The newest state is read, unless one of `snapshot_id`, `ref` (a
-        branch or tag) and `as_of` (a datetime, or milliseconds since 1970) says which.
+        `where` is a condition in Spark SQL or a PyIceberg expression. `columns` are names of columns, of fields inside
+        structs, and of the metadata columns `_file`, `_pos`, `_spec_id`, `_partition`, `_row_id` and
+        `_last_updated_sequence_number`. The newest state is read by default; to read another one, give `snapshot_id`,
+        `ref` (a branch or tag) or `as_of` (a datetime, or milliseconds since 1970).
 
         >>> t.scan("id = 1", columns=["region", "_spec_id"]).to_arrow().to_pylist()
         [{'region': 'eu', '_spec_id': 0}]
@@ -113,11 +114,11 @@ class Table:
         )
 
     def to_spark(self) -> DataFrame:
-        """The whole current table as a Spark DataFrame."""
+        """Return the whole current table as a Spark DataFrame."""
         return self.scan().to_spark()
 
     def to_arrow(self) -> pa.Table:
-        """The whole current table as an Arrow table."""
+        """Return the whole current table as an Arrow table."""
         return self.scan().to_arrow()
 
     def append(
@@ -125,8 +126,8 @@ class Table:
     ) -> WriteResult:
         """Add rows: a Spark DataFrame, an Arrow table, a pandas DataFrame or a list of dicts.
 
-        Columns go by name; one that is not given gets its default, or null. `branch` names the branch to add to, which
-        must exist; `snapshot_properties` are written into the summary of the snapshot.
+        Columns are matched by name; a missing column gets its default value, or null. `branch` is the branch to write
+        to, which must exist. `snapshot_properties` are written into the summary of the snapshot.
 
         >>> t.append([{"id": 10, "region": "us"}]).rows_added
         1
@@ -143,11 +144,11 @@ class Table:
         branch: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """Replace the files that lie entirely inside `where` (all files without it) by the rows given.
+        """Replace all files whose rows match `where` by new rows; without `where`, replace all files.
 
-        A file that holds rows inside and rows outside of the condition is refused, and so are new rows outside of it.
-        Nothing is checked against other writers unless `isolation` is given: `snapshot` refuses to land beside deletes
-        inside the condition, `serializable` beside new rows too.
+        A file that holds both matching and other rows is an error, and so are new rows that do not match the condition.
+        Concurrent writers are checked only if `isolation` is given: `snapshot` rejects the commit if rows that match
+        the condition were deleted meanwhile, `serializable` also if such rows were added.
 
         >>> t.overwrite([{"id": 20, "region": "apac"}], where="region = 'apac'").rows_added
         1
@@ -163,16 +164,17 @@ class Table:
         branch: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
     ) -> WriteResult:
-        """Replace every partition that the rows fall into, under the default spec.
+        """Replace every partition of the default spec that receives at least one of the rows.
 
-        Files written under older specs stay, even where they hold rows of the same values: a partition belongs to one
-        spec. To replace rows whatever spec their files have, use `overwrite` with a condition.
+        Files of older specs stay, even if they hold rows with the same values: a partition belongs to one spec. To
+        replace rows whatever the spec of their files, use `overwrite` with a condition. `isolation` checks the
+        replaced partitions, and otherwise works as in `overwrite`.
         """
         context, properties = self.refresh().context, snapshot_properties or {}
         return OverwritePartitions(context, rows, isolation, target_branch=branch, properties=properties).execute()
 
     def update(self) -> Update:
-        """Change rows: `.set(column, expression)`, `.where(condition)`, then `.plan()`, `.explain()`, `.execute()`.
+        """Change rows: `.set(column, expression)`, `.where(condition)`, then `.plan()`, `.explain()` or `.execute()`.
 
         >>> t.update().set("region", "upper(region)").where("id = 99").execute().summary
         'nothing matched'
@@ -188,10 +190,10 @@ class Table:
         return Delete(self.context)
 
     def merge(self, source: Any, on: str | Column, *, aliases: tuple[str, str] = ("t", "s")) -> Merge:
-        """Merge rows of a source: a DataFrame, Arrow, pandas, dictionaries, a table by name, or a query.
+        """Merge rows from a source: a DataFrame, Arrow, pandas, dictionaries, the name of a table, or a query.
 
-        Clauses such as `.when_matched_update_all()` follow, then `.plan()`, `.explain()` or `.execute()`. In `on` and
-        in the clauses the table is called `t` and the source `s`, unless `aliases` says otherwise.
+        Add clauses such as `.when_matched_update_all()`, then call `.plan()`, `.explain()` or `.execute()`. In `on` and
+        in the clauses, the table is called `t` and the source `s`, unless `aliases` gives other names.
 
         >>> t.merge([{"id": 2, "region": "us"}], on="t.id = s.id").when_matched_update_all().execute().rows_updated
         1
@@ -203,7 +205,10 @@ class Table:
         return RewriteDataFiles(self.context)
 
     def maintain(self) -> Maintain:
-        """See what the table needs, what pays most first: `.budget(seconds=60)`, then `.plan()` or `.execute()`."""
+        """Propose the maintenance that the table needs, most useful steps first.
+
+        Limit the work with `.budget(seconds=60)`, then call `.plan()` or `.execute()`.
+        """
         return Maintain(self.context)
 
     def rewrite_manifests(self) -> RewriteManifests:
@@ -211,29 +216,32 @@ class Table:
         return RewriteManifests(self.context)
 
     def rewrite_position_deletes(self) -> RewritePositionDeletes:
-        """Rewrite delete files to fewer, or to vectors: `.equality_deletes()` for those too, then `.execute()`."""
+        """Rewrite delete files to fewer files, or to deletion vectors: `.plan()` or `.execute()`.
+
+        `.equality_deletes()` rewrites equality deletes too.
+        """
         return RewritePositionDeletes(self.context)
 
     def remove_dangling_deletes(self) -> RemoveDanglingDeletes:
-        """Remove delete files that apply to no live data file: `.plan()` says which, `.execute()` does it."""
+        """Remove delete files that apply to no live data file: `.plan()` lists them, `.execute()` removes them."""
         return RemoveDanglingDeletes(self.context)
 
     def expire_snapshots(self) -> ExpireSnapshots:
-        """Forget old snapshots and what only they led to: `.older_than(time)`, then `.plan()` or `.execute()`."""
+        """Remove old snapshots and files that only they use: `.older_than(time)`, then `.plan()` or `.execute()`."""
         return ExpireSnapshots(self.context)
 
     def remove_orphan_files(self) -> RemoveOrphanFiles:
-        """Find files that nothing leads to: `.plan()`; `.dry_run(False).execute()` deletes them."""
+        """Find files that no snapshot uses: `.plan()` lists them, `.dry_run(False).execute()` deletes them."""
         return RemoveOrphanFiles(self.context)
 
     def evolve_partitions(
         self, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None
     ) -> Table:
-        """Change how new files are partitioned; files that exist keep the spec they were written under.
+        """Change how new files are partitioned; existing files keep the spec they were written under.
 
-        Fields are in Spark's words: `region`, `years(ts)`, `months(ts)`, `days(ts)`, `hours(ts)`, `bucket(16, id)`,
-        `truncate(4, name)`, with `AS name` if you like. `drop` takes a field's words or its name; `rename` maps old
-        names to new ones.
+        Write fields as in Spark: `region`, `years(ts)`, `months(ts)`, `days(ts)`, `hours(ts)`, `bucket(16, id)`,
+        `truncate(4, name)`, optionally with `AS name`. `drop` takes the expression or the name of a field; `rename`
+        maps old names to new ones.
 
         >>> t.evolve_partitions(add=["bucket(4, id) AS shard"])
         Table('db.sales', v2, 2 specs)
@@ -242,11 +250,11 @@ class Table:
         return self.refresh()
 
     def evolve_schema(self, *, allow_incompatible_changes: bool = False, case_sensitive: bool = True) -> SchemaChange:
-        """Change columns: PyIceberg's `UpdateSchema`, to be used in a `with` block, which lands as one commit.
+        """Change columns with PyIceberg's `UpdateSchema`, in a `with` block that is committed as one change.
 
-        `allow_incompatible_changes` lets a column become required, or be added as such. What can be changed:
-        `add_column`, `delete_column`, `parse_rename_column`, `update_column`, `move_first`, `move_before`, `move_after`,
-        `parse_set_identifier_fields`, `union_by_name` and more.
+        Its methods include `add_column`, `delete_column`, `rename_column`, `update_column`, `move_first`,
+        `move_before`, `move_after`, `set_identifier_fields` and `union_by_name`. `allow_incompatible_changes` allows a
+        column to become required, or to be added as required.
 
         >>> with t.evolve_schema() as change:
         ...     _ = change.update_column("region", doc="where it was sold")
@@ -258,7 +266,7 @@ class Table:
     def set_properties(self, **properties: str) -> Table:
         """Set table properties; give names with dots as `**{"write.delete.mode": "merge-on-read"}`.
 
-        `format-version` is none that is kept: it upgrades the table.
+        `format-version` is not stored as a property: it upgrades the table.
 
         >>> t.set_properties(**{"write.delete.mode": "merge-on-read"}).iceberg.properties["write.delete.mode"]
         'merge-on-read'
@@ -267,12 +275,12 @@ class Table:
         return self.refresh()
 
     def remove_properties(self, *names: str) -> Table:
-        """Remove table properties; one that is not set is left alone."""
+        """Remove table properties; names that are not set are ignored."""
         evolve.remove_properties(self.refresh().context, names)
         return self.refresh()
 
     def upgrade(self, format_version: int) -> Table:
-        """Move the table to a later format version; only metadata changes, and there is no way down again.
+        """Move the table to a later format version. Only metadata changes, and there is no way back.
 
         >>> t.upgrade(format_version=3).iceberg.format_version
         3
@@ -281,11 +289,15 @@ class Table:
         return self.refresh()
 
     def export_metadata(self, format_version: int = 3) -> str:
-        """Write the metadata once more as version 3 spells it, for other engines; the path of the metadata file."""
+        """Write a copy of the metadata in format version 3, for engines that cannot read version 4.
+
+        Returns the path of the new metadata file. The table itself does not change, and later commits to it do not
+        appear in the copy.
+        """
         return export_metadata.export_metadata(self.refresh().context, format_version)
 
     def create_branch(self, name: str, snapshot_id: int | None = None) -> Table:
-        """Start a branch at a snapshot; at the current one unless said.
+        """Create a branch at a snapshot, by default the current one.
 
         >>> _ = t.create_branch("audit").append([{"id": 30, "region": "eu"}], branch="audit")
         >>> t.scan("id = 30", ref="audit").count(), t.scan("id = 30").count()
@@ -295,7 +307,7 @@ class Table:
         return self.refresh()
 
     def create_tag(self, name: str, snapshot_id: int | None = None) -> Table:
-        """Name a snapshot; the current one unless said.
+        """Create a tag on a snapshot, by default the current one.
 
         >>> t.create_tag("v1").scan("id = 2", ref="v1").count()
         1
@@ -314,12 +326,14 @@ class Table:
         return self.refresh()
 
     def rollback(self, snapshot_id: int) -> Table:
-        """Make an earlier snapshot of the main branch the current one; later ones stay until they expire."""
+        """Make an earlier snapshot of the main branch the current one; later snapshots stay until they expire."""
         refs.rollback_to_snapshot(self.refresh().context, snapshot_id)
         return self.refresh()
 
     def fast_forward(self, branch: str, to: str) -> Table:
-        """Move a branch to the head of another that has all its snapshots, and so publish what was written there.
+        """Move a branch to the head of another branch that contains all its snapshots.
+
+        This publishes what was written to the other branch. A branch that does not exist yet is created.
 
         >>> _ = t.create_branch("review").append([{"id": 31, "region": "eu"}], branch="review")
         >>> t.fast_forward("main", "review").scan("id = 31").count()
@@ -339,7 +353,9 @@ class Table:
         return Inspect(self.refresh().context)
 
     def verify(self, *, data: bool = True) -> Audit:
-        """Check that every reachable file exists, parses and agrees with its metadata; without `data` only metadata.
+        """Check that every reachable file exists, can be read and agrees with its metadata.
+
+        `data=False` checks only metadata.
 
         >>> t.verify().is_sound
         True
@@ -347,10 +363,10 @@ class Table:
         return verify.verify(self.refresh().context, data=data)
 
     def report(self, path: str | Path, where: str | BooleanExpression | None = None) -> Path:
-        """Write a page about the table that needs nothing else, and return its place.
+        """Write a self-contained HTML page about the table, and return its path.
 
-        It tells what is wrong with the table and what `maintain()` would do, and shows its partitions, files, deletes,
-        metadata, schema and past. With `where`, a compaction of the files that may match is planned, and partitions the
-        condition cannot be judged for are marked. Only metadata is read.
+        It lists the problems of the table and what `maintain()` would do, and shows its partitions, files, deletes,
+        metadata, schema and history. With `where`, it plans a compaction of the files that may match, and marks
+        partitions for which the condition cannot be evaluated. Only metadata is read.
         """
         return write_report(self.refresh().context, path, where)

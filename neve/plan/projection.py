@@ -34,8 +34,7 @@ from pyiceberg.transforms import DayTransform, TimeTransform, TruncateTransform,
 from pyiceberg.types import DateType, IntegerType, LongType, NestedField
 
 from neve.model.partition import Specs
-from neve.predicate.comparison import make_expression
-from neve.predicate.normalize import all_of, any_of
+from neve.predicate.normalize import all_of, any_of, make_expression
 
 _MAX_INT, _MAX_LONG = (1 << 31) - 1, (1 << 63) - 1
 

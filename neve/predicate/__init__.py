@@ -1,4 +1,4 @@
-"""Conditions on rows: SQL text and PyIceberg expressions in one normal form."""
+"""Conditions on rows: parse SQL text and PyIceberg expressions into one normal form."""
 
 from neve.predicate.normalize import normalize_expression
 from neve.predicate.parse import Predicate, columns_of, parse

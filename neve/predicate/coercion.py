@@ -1,9 +1,9 @@
-"""Where a constant lies among the values a column can hold, when Spark compares the two.
+"""Find the position of a constant among the values of a column, as Spark would compare the two.
 
-Spark converts one side or both before it compares. What comes out is said here without conversion of the column: a
-constant is one of the column's values, or lies between two neighbours, or beyond them all. `3.5` beside an integer
-column lies above 3. Where Spark's answer depends on its settings, or would need the column converted with a loss, there
-is no cut and the comparison is left to Spark.
+Spark converts one side or both before it compares. This module gives the same result without converting the column: a
+constant equals one of the column's values, or it is between two neighbouring values, or it is below or above all of
+them. `3.5` compared with an integer column is right above 3. There is no position if Spark's answer depends on its
+settings, or if converting the column would lose precision; the comparison is then left to Spark.
 """
 
 from __future__ import annotations
@@ -17,100 +17,74 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-from pyiceberg.expressions.literals import (
-    BinaryLiteral,
-    BooleanLiteral,
-    DateLiteral,
-    DecimalLiteral,
-    DoubleLiteral,
-    FixedLiteral,
-    FloatLiteral,
-    Literal,
-    LongLiteral,
-    StringLiteral,
-    TimestampLiteral,
-    UUIDLiteral,
-)
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    UUIDType,
-)
+from pyiceberg import types as ice
+from pyiceberg.expressions import literals
 
 from neve.predicate.constants import (
     DAY_MICROS,
+    NUMERIC_KINDS,
     Constant,
     ConstantKind,
     has_constant_offset,
     local_to_utc_micros,
     parse_date,
+    parse_instant,
     parse_number,
     parse_timestamp,
     utc_to_local_micros,
 )
 from neve.predicate.normalize import MAX_NANOS, NanosLiteral
 
-EXACT_DOUBLE = 1 << 53  # whole numbers up to here are doubles
+EXACT_DOUBLE = 1 << 53  # a double holds every whole number up to this one
 EXACT_FLOAT = 1 << 24
 MAX_DIGITS = 38
 
 
 @dataclass(frozen=True, slots=True)
 class ValuePosition:
-    """A place in the order of a column's values: at a value, or right above it."""
+    """A position in the order of a column's values: at a value, or right above it."""
 
-    floor: Literal[Any] | None
+    floor: literals.Literal[Any] | None
     is_at_floor: bool = True
 
 
 BELOW_ALL = ValuePosition(None, False)  # below every value
 ABOVE_ALL = ValuePosition(None)  # above every value
 
+PositionFunction = Callable[[Constant, ice.IcebergType, tzinfo], ValuePosition | None]
 
-def locate_constant(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
-    """The place of a constant among the values of a type; None when it cannot be said."""
-    place = _POSITION_FUNCTIONS.get(type(kind))
+
+def locate_constant(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
+    """Return the position of a constant among the values of a type, or None if it cannot be determined."""
+    find_position = _POSITION_FUNCTIONS.get(type(kind))
     try:
-        return None if place is None else place(constant, kind, zone)
+        return None if find_position is None else find_position(constant, kind, zone)
     except (ArithmeticError, ValueError):
         return None
 
 
-def is_canonical(constant: Constant, kind: IcebergType) -> bool:
-    """Whether a string means the same whether it is read as the type or the column is written out as a string.
+def is_canonical(constant: Constant, kind: ice.IcebergType) -> bool:
+    """Return whether a string compares the same when it is parsed as the type and when the column is cast to a string.
 
-    In a list of values Spark may do either.
+    For a list of values, Spark may do either.
     """
-    if constant.kind is not ConstantKind.STRING or isinstance(kind, StringType | UUIDType):
+    if constant.kind is not ConstantKind.STRING or isinstance(kind, ice.StringType | ice.UUIDType):
         return True
-    if isinstance(kind, IntegerType | LongType):
+    if isinstance(kind, ice.IntegerType | ice.LongType):
         return constant.value == str(int(constant.value)) if constant.value.lstrip("-").isdecimal() else False
-    days = parse_date(constant.value) if isinstance(kind, DateType) else None
+    days = parse_date(constant.value) if isinstance(kind, ice.DateType) else None
     return days is not None and constant.value == str(np.datetime64(days, "D"))
 
 
-def can_compare_one_by_one(constants: Sequence[Constant], kind: IcebergType) -> bool:
-    """Whether it is the same to compare a column with each constant of a list or, as Spark does, in one common type."""
+def can_compare_one_by_one(constants: Sequence[Constant], kind: ice.IcebergType) -> bool:
+    """Return whether comparing a column with each constant gives the same as Spark's comparison in one common type."""
     kinds = {c.kind for c in constants} - {ConstantKind.NULL}
     if len(kinds) > 1 and (ConstantKind.STRING in kinds or kinds >= {ConstantKind.INSTANT, ConstantKind.LOCAL}):
         return False
-    if kinds & {ConstantKind.FLOAT, ConstantKind.DOUBLE} and not isinstance(kind, FloatType | DoubleType):
+    if kinds & {ConstantKind.FLOAT, ConstantKind.DOUBLE} and not isinstance(kind, ice.FloatType | ice.DoubleType):
         limit = EXACT_FLOAT if ConstantKind.FLOAT in kinds else EXACT_DOUBLE
         numbers = [c.value for c in constants if c.kind is not ConstantKind.NULL]
-        return isinstance(kind, IntegerType | LongType) and all(abs(n) < limit for n in numbers)
+        return isinstance(kind, ice.IntegerType | ice.LongType) and all(abs(n) < limit for n in numbers)
     if ConstantKind.DECIMAL not in kinds:
         return True
     decimals = [Decimal(c.value) for c in constants if c.kind in {ConstantKind.INTEGER, ConstantKind.DECIMAL}]
@@ -130,40 +104,41 @@ def _position_in_integers(constant: Constant, kind: Any, zone: tzinfo) -> ValueP
     if value < kind.min:
         return BELOW_ALL
     floor = math.floor(value)
-    return ValuePosition(LongLiteral(floor), value == floor)
+    return ValuePosition(literals.LongLiteral(floor), value == floor)
 
 
-def _number_for_integers(constant: Constant, kind: IcebergType) -> Any:
+def _number_for_integers(constant: Constant, kind: ice.IcebergType) -> Any:
     value = constant.value
     if constant.kind in {ConstantKind.INTEGER, ConstantKind.DECIMAL}:
         return value
     if constant.kind is ConstantKind.STRING:
-        whole = value.strip().lstrip("+-").isdecimal() and value.isascii()
-        return int(value) if whole and kind.min <= int(value) <= kind.max else None  # type: ignore[attr-defined]
+        is_whole = value.strip().lstrip("+-").isdecimal() and value.isascii()
+        return int(value) if is_whole and kind.min <= int(value) <= kind.max else None  # type: ignore[attr-defined]
     limit = {ConstantKind.DOUBLE: EXACT_DOUBLE, ConstantKind.FLOAT: EXACT_FLOAT}.get(constant.kind)
     if limit is None:
         return None
     return value if math.isinf(value) or abs(value) < limit else None
 
 
-def _position_in_doubles(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+def _position_in_doubles(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
     value = parse_number(constant.value) if constant.kind is ConstantKind.STRING else constant.value
-    numeric = {ConstantKind.STRING, ConstantKind.INTEGER, ConstantKind.DECIMAL, ConstantKind.FLOAT, ConstantKind.DOUBLE}
-    return None if constant.kind not in numeric or value is None else ValuePosition(DoubleLiteral(float(value)))
-
-
-def _position_in_floats(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
-    found = _position_in_doubles(constant, kind, zone)
-    if found is None or found.floor is None:
+    if value is None or constant.kind not in {ConstantKind.STRING, *NUMERIC_KINDS}:
         return None
-    value = found.floor.value
+    return ValuePosition(literals.DoubleLiteral(float(value)))
+
+
+def _position_in_floats(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
+    position = _position_in_doubles(constant, kind, zone)
+    if position is None or position.floor is None:
+        return None
+    value = position.floor.value
     with np.errstate(over="ignore"):
-        near = np.float32(value)
-    on = float(near) == value
-    if not on and constant.kind in {ConstantKind.STRING, ConstantKind.INTEGER}:
-        return None  # compared as 32 or as 64 bits, by the session's settings
-    floor = near if float(near) <= value else np.nextafter(near, np.float32(-np.inf))
-    return ValuePosition(FloatLiteral(float(floor)), on)
+        nearest = np.float32(value)
+    is_exact = float(nearest) == value
+    if not is_exact and constant.kind in {ConstantKind.STRING, ConstantKind.INTEGER}:
+        return None  # the settings of the session decide whether 32 or 64 bits are compared
+    floor = nearest if float(nearest) <= value else np.nextafter(nearest, np.float32(-np.inf))
+    return ValuePosition(literals.FloatLiteral(float(floor)), is_exact)
 
 
 def _position_in_decimals(constant: Constant, kind: Any, zone: tzinfo) -> ValuePosition | None:
@@ -171,74 +146,77 @@ def _position_in_decimals(constant: Constant, kind: Any, zone: tzinfo) -> ValueP
         return None
     value = Decimal(constant.value)
     if max(kind.precision - kind.scale, value.adjusted() + 1) + max(kind.scale, _scale(value)) > MAX_DIGITS:
-        return None  # Spark rounds one of the two to make room
+        return None  # Spark rounds one of the two to fit into 38 digits
     limit = Decimal(10) ** (kind.precision - kind.scale)
     if abs(value) >= limit:
         return ABOVE_ALL if value > 0 else BELOW_ALL
     with localcontext(prec=2 * MAX_DIGITS):
         floor = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_FLOOR)
-    return BELOW_ALL if floor <= -limit else ValuePosition(DecimalLiteral(floor), floor == value)
+    return BELOW_ALL if floor <= -limit else ValuePosition(literals.DecimalLiteral(floor), floor == value)
 
 
-def _position_in_booleans(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
-    return ValuePosition(BooleanLiteral(constant.value)) if constant.kind is ConstantKind.BOOLEAN else None
+def _position_if(constant_kind: ConstantKind, literal: Callable[[Any], literals.Literal[Any]]) -> PositionFunction:
+    """Return a function that accepts constants of one kind only, each of which is a value of the column."""
+
+    def position(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
+        return ValuePosition(literal(constant.value)) if constant.kind is constant_kind else None
+
+    return position
 
 
-def _position_in_strings(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
-    return ValuePosition(StringLiteral(constant.value)) if constant.kind is ConstantKind.STRING else None
+def _position_in_uuids(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
+    if constant.kind is not ConstantKind.STRING or str(uuid := UUID(constant.value)) != constant.value:
+        return None  # Spark compares UUIDs as strings, so only the canonical form can be equal
+    return ValuePosition(literals.UUIDLiteral(uuid.bytes))
 
 
-def _position_in_uuids(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
-    if constant.kind is not ConstantKind.STRING or str(found := UUID(constant.value)) != constant.value:
-        return None
-    return ValuePosition(UUIDLiteral(found.bytes))
-
-
-def _position_in_binaries(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+def _position_in_binaries(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
     if constant.kind is not ConstantKind.BINARY:
         return None
-    if isinstance(kind, FixedType):
-        return ValuePosition(FixedLiteral(constant.value)) if len(constant.value) == len(kind) else None
-    return ValuePosition(BinaryLiteral(constant.value))
+    if isinstance(kind, ice.FixedType):
+        return ValuePosition(literals.FixedLiteral(constant.value)) if len(constant.value) == len(kind) else None
+    return ValuePosition(literals.BinaryLiteral(constant.value))
 
 
-def _position_in_dates(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
+def _position_in_dates(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
     if constant.kind in {ConstantKind.DATE, ConstantKind.STRING}:
         days = constant.value if constant.kind is ConstantKind.DATE else parse_date(constant.value)
-        return None if days is None else ValuePosition(DateLiteral(days))
-    clock = _local_micros(constant, zone)  # the date is compared as its midnight
-    return None if clock is None else ValuePosition(DateLiteral(clock // DAY_MICROS), clock % DAY_MICROS == 0)
+        return None if days is None else ValuePosition(literals.DateLiteral(days))
+    micros = _local_micros(constant, zone)  # Spark compares the date as its midnight
+    return (
+        None if micros is None else ValuePosition(literals.DateLiteral(micros // DAY_MICROS), micros % DAY_MICROS == 0)
+    )
 
 
-def _position_in_timestamps(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
-    clock = _local_micros(constant, zone)
-    return None if clock is None else ValuePosition(TimestampLiteral(clock))
+def _position_in_timestamps(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
+    micros = _local_micros(constant, zone)
+    return None if micros is None else ValuePosition(literals.TimestampLiteral(micros))
 
 
-def _position_in_timestamptzs(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
-    moment = _utc_micros(constant, zone)
-    return None if moment is None else ValuePosition(TimestampLiteral(moment))
+def _position_in_timestamptzs(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
+    micros = _utc_micros(constant, zone)
+    return None if micros is None else ValuePosition(literals.TimestampLiteral(micros))
 
 
-def _position_in_nanos(position_in_micros: Callable[[Constant, IcebergType, tzinfo], ValuePosition | None]) -> Any:
-    def in_nanos(constant: Constant, kind: IcebergType, zone: tzinfo) -> ValuePosition | None:
-        found = position_in_micros(constant, kind, zone)
-        if found is None or found.floor is None:
+def _position_in_nanos(position_in_micros: PositionFunction) -> PositionFunction:
+    def in_nanos(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
+        position = position_in_micros(constant, kind, zone)
+        if position is None or position.floor is None:
             return None
-        nanos = found.floor.value * 1000
+        nanos = position.floor.value * 1000
         return ValuePosition(NanosLiteral(nanos)) if abs(nanos) < MAX_NANOS else ABOVE_ALL if nanos > 0 else BELOW_ALL
 
     return in_nanos
 
 
 def _local_micros(constant: Constant, zone: tzinfo) -> int | None:
-    """What a clock without zone shows: a moment is one only while the zone's clocks run evenly."""
+    """Return the local time without zone; for an instant only if the zone's offset is constant around it."""
     if constant.kind is ConstantKind.STRING:
         parsed = parse_timestamp(constant.value)
         return parsed[0] if parsed is not None and parsed[1] is None else None
     if constant.kind is ConstantKind.INSTANT:
-        clock = utc_to_local_micros(constant.value, zone)
-        return clock if has_constant_offset(clock, zone) else None
+        micros = utc_to_local_micros(constant.value, zone)
+        return micros if has_constant_offset(micros, zone) else None
     if constant.kind is ConstantKind.DATE:
         return int(constant.value) * DAY_MICROS
     return int(constant.value) if constant.kind is ConstantKind.LOCAL else None
@@ -246,27 +224,27 @@ def _local_micros(constant: Constant, zone: tzinfo) -> int | None:
 
 def _utc_micros(constant: Constant, zone: tzinfo) -> int | None:
     if constant.kind is ConstantKind.STRING:
-        parsed = parse_timestamp(constant.value)
-        return None if parsed is None else local_to_utc_micros(parsed[0], parsed[1] or zone)
+        instant = parse_instant(constant.value, zone)
+        return None if instant is None else int(instant.value)
     if constant.kind in {ConstantKind.DATE, ConstantKind.LOCAL}:
         return local_to_utc_micros(constant.value * (DAY_MICROS if constant.kind is ConstantKind.DATE else 1), zone)
     return int(constant.value) if constant.kind is ConstantKind.INSTANT else None
 
 
-_POSITION_FUNCTIONS: dict[type[IcebergType], Any] = {
-    BooleanType: _position_in_booleans,
-    IntegerType: _position_in_integers,
-    LongType: _position_in_integers,
-    FloatType: _position_in_floats,
-    DoubleType: _position_in_doubles,
-    DecimalType: _position_in_decimals,
-    DateType: _position_in_dates,
-    TimestampType: _position_in_timestamps,
-    TimestamptzType: _position_in_timestamptzs,
-    TimestampNanoType: _position_in_nanos(_position_in_timestamps),
-    TimestamptzNanoType: _position_in_nanos(_position_in_timestamptzs),
-    StringType: _position_in_strings,
-    UUIDType: _position_in_uuids,
-    FixedType: _position_in_binaries,
-    BinaryType: _position_in_binaries,
+_POSITION_FUNCTIONS: dict[type[ice.IcebergType], PositionFunction] = {
+    ice.BooleanType: _position_if(ConstantKind.BOOLEAN, literals.BooleanLiteral),
+    ice.IntegerType: _position_in_integers,
+    ice.LongType: _position_in_integers,
+    ice.FloatType: _position_in_floats,
+    ice.DoubleType: _position_in_doubles,
+    ice.DecimalType: _position_in_decimals,
+    ice.DateType: _position_in_dates,
+    ice.TimestampType: _position_in_timestamps,
+    ice.TimestamptzType: _position_in_timestamptzs,
+    ice.TimestampNanoType: _position_in_nanos(_position_in_timestamps),
+    ice.TimestamptzNanoType: _position_in_nanos(_position_in_timestamptzs),
+    ice.StringType: _position_if(ConstantKind.STRING, literals.StringLiteral),
+    ice.UUIDType: _position_in_uuids,
+    ice.FixedType: _position_in_binaries,
+    ice.BinaryType: _position_in_binaries,
 }

@@ -1,11 +1,9 @@
-"""Names of columns in SQL text that say of which table they are.
+"""Column names: quote and split them, find them in a schema, and add or shorten table qualifiers in SQL text.
 
->>> qualified("id + coalesce(v, t.v)", ["id", "v"], "s")
+>>> qualify_columns("id + coalesce(v, t.v)", ["id", "v"], "s")
 '`s`.id + coalesce(`s`.v, t.v)'
->>> equalities("t.id = s.key AND t.v > 3", "t")
+>>> find_equalities("t.id = s.key AND t.v > 3", "t")
 (Equality(target='id', source=('s', 'key'), is_null_safe=False),)
-
-Names of columns, as SQL spells them and as a table finds them.
 """
 
 from __future__ import annotations
@@ -26,39 +24,42 @@ _PART = re.compile(r"`(?:[^`]|``)+`(?=\.|$)|[^.]+")
 
 
 def quote_name(name: str) -> str:
-    """A name in backticks."""
+    """Put a name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def join_name(parts: Iterable[str]) -> str:
-    """A name of several parts, each in backticks where it would be read otherwise.
+    """Join the parts of a name with dots; parts that are not plain identifiers are put in backticks.
 
-    >>> spelled(["place", "zip.code"])
+    >>> join_name(["place", "zip.code"])
     'place.`zip.code`'
     """
     return ".".join(part if part.isidentifier() else quote_name(part) for part in parts)
 
 
 def split_name(name: str) -> tuple[str, ...]:
-    """The parts of a name, without the backticks around them.
+    """Split a name into its parts, without the backticks around them.
 
-    >>> parted("place.`zip.code`")
+    >>> split_name("place.`zip.code`")
     ('place', 'zip.code')
     """
     return tuple(part[1:-1].replace("``", "`") if part[0] == "`" else part for part in _PART.findall(name)) or (name,)
 
 
 def find_column(schema: Schema, name: str, case_sensitive: bool) -> NestedField | None:
-    """A column or field by its full name, in its own case first; nothing when there is none."""
-    for exactly in (True,) if case_sensitive else (True, False):
+    """Find a column or nested field by its full name; None if there is none.
+
+    An exact match wins, even if the search is not case-sensitive.
+    """
+    for exact in (True,) if case_sensitive else (True, False):
         try:
-            found = schema.find_field(name, case_sensitive=exactly)
+            field = schema.find_field(name, case_sensitive=exact)
         except ValueError:
             continue
-        alike = [] if exactly else [n for n in schema.column_names if n.lower() == name.lower()]
-        if len(alike) > 1:
-            raise UserError(f"Column {name!r} is ambiguous: the table has {' and '.join(map(repr, alike))}.")
-        return found
+        matches = [] if exact else [n for n in schema.column_names if n.lower() == name.lower()]
+        if len(matches) > 1:
+            raise UserError(f"Column {name!r} is ambiguous: the table has {' and '.join(map(repr, matches))}.")
+        return field
     return None
 
 
@@ -67,49 +68,45 @@ class Equality:
     """A column of the target that must equal a column of another table."""
 
     target: str
-    source: tuple[str, ...]  # as the text says it
+    source: tuple[str, ...]  # as written in the text
     is_null_safe: bool = False
 
 
 def qualify_columns(text: str, columns: Collection[str], alias: str, other_aliases: Collection[str] = ()) -> str:
-    """The text with the alias before every column of that name that has no qualifier; subqueries stay as they are.
+    """Put the alias before every unqualified column in `columns`; subqueries are not changed.
 
-    What begins with the alias, or one of the others, has one.
+    A column that begins with the alias, or with one of the other aliases, is already qualified.
     """
     aliases = {name.lower() for name in (alias, *other_aliases)}
-    known = {name.lower() for name in columns}
-    given = parse_fragment(text)
-    places = [
-        p
-        for column in _columns_outside_subqueries(given.root)
-        if (p := _qualifier_position(column, known, aliases)) is not None
-    ]
-    return apply_edits(text, ((start, start, f"{quote_name(alias)}.") for start in places))
+    column_names = {name.lower() for name in columns}
+    references = _columns_outside_subqueries(parse_fragment(text).root)
+    starts = (_qualifier_position(column, column_names, aliases) for column in references)
+    return apply_edits(text, ((start, start, f"{quote_name(alias)}.") for start in starts if start is not None))
 
 
 def shorten_table_qualifiers(text: str, table: Sequence[str]) -> str:
-    """The text with the last part of the name of a table before columns that have the whole; subqueries stay.
+    """Replace the full table name before a column by its last part; subqueries are not changed.
 
-    >>> shortened("db.t.id = 3 AND a IN (SELECT db.t.id FROM db.t)", ["db", "t"])
+    >>> shorten_table_qualifiers("db.t.id = 3 AND a IN (SELECT db.t.id FROM db.t)", ["db", "t"])
     '`t`.id = 3 AND a IN (SELECT db.t.id FROM db.t)'
     """
     try:
         columns = list(_columns_outside_subqueries(parse_fragment(text).root))
-    except UserError:  # whoever runs it says what is wrong
+    except UserError:  # running the text reports what is wrong
         return text
     name = [part.lower() for part in table]
-    long = [c.parts for c in columns if [str(p.name).lower() for p in c.parts[:-1]][: len(name)] == name]
-    places = [(p[0].meta["start"], p[len(name) - 1].meta["end"] + 1) for p in long if "start" in p[0].meta]
-    return apply_edits(text, ((start, end, quote_name(table[-1])) for start, end in places))
+    qualified = [c.parts for c in columns if [str(p.name).lower() for p in c.parts[:-1]][: len(name)] == name]
+    spans = [(p[0].meta["start"], p[len(name) - 1].meta["end"] + 1) for p in qualified if "start" in p[0].meta]
+    return apply_edits(text, ((start, end, quote_name(table[-1])) for start, end in spans))
 
 
 def find_equalities(text: str, alias: str) -> tuple[Equality, ...]:
-    """The columns of the table with an alias that a condition requires to equal a column of another table."""
+    """Find the columns of the table called `alias` that a condition requires to equal a column of another table."""
     return tuple(e for part in _conjuncts(parse_fragment(text).root) if (e := _parse_equality(part, alias)) is not None)
 
 
 def _columns_outside_subqueries(root: exp.Expression) -> Iterator[exp.Column]:
-    """The column references outside of subqueries and lambda functions."""
+    """Yield the column references outside of subqueries and lambda functions."""
     waiting: list[exp.Expression] = [root]
     while waiting:
         node = waiting.pop()
@@ -121,7 +118,7 @@ def _columns_outside_subqueries(root: exp.Expression) -> Iterator[exp.Column]:
 
 
 def _qualifier_position(column: exp.Column, column_names: Collection[str], aliases: Collection[str]) -> int | None:
-    """Where a column begins that is named without a table, or whose first part is a struct column."""
+    """Return where to insert the alias before a column, or None if the column is qualified or not in `column_names`."""
     first = column.parts[0]
     if len(column.parts) > 1 and str(first.name).lower() in aliases:
         return None
@@ -148,9 +145,9 @@ def _parse_equality(node: exp.Expression, alias: str) -> Equality | None:
     left, right = name_parts(node.this), name_parts(node.expression)
     if left is None or right is None:
         return None
-    of_target = [len(parts) > 1 and parts[0].lower() == alias.lower() for parts in (left, right)]
-    if of_target == [False, True]:
-        left, right, of_target = right, left, [True, False]
-    if of_target != [True, False]:
+    is_target = [len(parts) > 1 and parts[0].lower() == alias.lower() for parts in (left, right)]
+    if is_target == [False, True]:
+        left, right, is_target = right, left, [True, False]
+    if is_target != [True, False]:
         return None
     return Equality(".".join(left[1:]), tuple(right), isinstance(node, exp.NullSafeEQ))

@@ -1,10 +1,9 @@
-"""Comparisons of a column with constants as three-valued conditions.
+"""Comparisons of a column with constants, in SQL's three-valued logic.
 
-Conditions of SQL's three-valued logic as two expressions: for the rows where it is true, and where it is false.
-
-A row where a condition is null is in neither. Either expression may let through too much, never too little; a flag says
-whether it is exact. NOT swaps the two, so nothing has to be negated: `NOT (x = 1)` takes the rows where `x = 1` is
-false, and a null is not among them.
+A condition is kept as two expressions: one for the rows where it is true, and one for the rows where it is false. A row
+where the condition is null matches neither. Either expression may match too many rows, but never too few; a flag tells
+whether it is exact. NOT swaps the two, so that nothing has to be negated: `NOT (x = 1)` takes the rows where `x = 1` is
+false, and rows with a null are not among them.
 """
 
 from __future__ import annotations
@@ -13,40 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Any
 
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNaN,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    NotEqualTo,
-    NotIn,
-    NotNaN,
-    NotNull,
-    NotStartsWith,
-    StartsWith,
-)
+from pyiceberg import expressions as ex
+from pyiceberg import types as ice
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.literals import BooleanLiteral
-from pyiceberg.types import (
-    DateType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    UUIDType,
-)
 
 from neve.predicate.coercion import (
     ABOVE_ALL,
@@ -64,7 +34,7 @@ from neve.predicate.constants import (
     local_to_utc_micros,
     parse_date,
 )
-from neve.predicate.normalize import NanosLiteral, all_of, any_of
+from neve.predicate.normalize import NanosLiteral, all_of, any_of, make_expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,33 +47,29 @@ class Ternary:
     false_exact: bool = True
 
     def negate(self) -> Ternary:
-        """The condition that is true where this one is false."""
+        """Return the condition that is true where this one is false."""
         return Ternary(self.false, self.true, self.false_exact, self.true_exact)
 
-    def as_inexact(self) -> Ternary:
-        """The same condition, known to let through too much."""
-        return Ternary(self.true, self.false, False, False)
 
-
-TRUE = Ternary(AlwaysTrue(), AlwaysFalse())
-FALSE = Ternary(AlwaysFalse(), AlwaysTrue())
-NULL = Ternary(AlwaysFalse(), AlwaysFalse())
-UNKNOWN = Ternary(AlwaysTrue(), AlwaysTrue(), False, False)
+TRUE = Ternary(ex.AlwaysTrue(), ex.AlwaysFalse())
+FALSE = Ternary(ex.AlwaysFalse(), ex.AlwaysTrue())
+NULL = Ternary(ex.AlwaysFalse(), ex.AlwaysFalse())
+UNKNOWN = Ternary(ex.AlwaysTrue(), ex.AlwaysTrue(), False, False)
 
 
 def conjunction(parts: Sequence[Ternary]) -> Ternary:
-    """AND: true where all are, false where one is."""
+    """Combine conditions with AND: true where all are true, false where one is false."""
     true, false = all_of(p.true for p in parts), any_of(p.false for p in parts)
     return Ternary(
         true,
         false,
-        all(p.true_exact for p in parts) or any(p.true_exact and p.true is AlwaysFalse() for p in parts),
-        all(p.false_exact for p in parts) or any(p.false_exact and p.false is AlwaysTrue() for p in parts),
+        all(p.true_exact for p in parts) or any(p.true_exact and p.true is ex.AlwaysFalse() for p in parts),
+        all(p.false_exact for p in parts) or any(p.false_exact and p.false is ex.AlwaysTrue() for p in parts),
     )
 
 
 def disjunction(parts: Sequence[Ternary]) -> Ternary:
-    """OR: true where one is, false where all are."""
+    """Combine conditions with OR: true where one is true, false where all are false."""
     return conjunction([p.negate() for p in parts]).negate()
 
 
@@ -112,156 +78,150 @@ NEGATED_OPERATORS = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>"
 
 @dataclass(frozen=True, slots=True)
 class PredicateColumn:
-    """A primitive column by its full name, to be compared under the clock of a time zone."""
+    """A primitive column with its full name; times are compared in a time zone."""
 
     name: str
-    kind: IcebergType
+    kind: ice.IcebergType
     is_nullable: bool
     zone: tzinfo
 
     def compare(self, operator: str, constant: Constant) -> Ternary:
-        """The column on the left of an operator, a constant on its right."""
+        """Compare the column, on the left of an operator, with a constant on its right."""
         if constant.kind is ConstantKind.NULL:
             return NULL
-        if constant.kind in {ConstantKind.FLOAT, ConstantKind.DOUBLE} and math.isnan(constant.value):
+        if _is_nan(constant):
             return self._compare_nan(operator)
-        place = locate_constant(constant, self.kind, self.zone)
-        if place is None:
+        position = locate_constant(constant, self.kind, self.zone)
+        if position is None:
             return UNKNOWN
-        if isinstance(self.kind, TimestampNanoType | TimestamptzNanoType):
-            return self._compare_nanos_column(operator, place)
-        found = Ternary(
-            self._compare_position(operator, place), self._compare_position(NEGATED_OPERATORS[operator], place)
-        )
-        if place.floor is None and constant.kind is ConstantKind.DECIMAL:
-            return self._allow_null_rows(found)
-        is_exact = operator in {"=", "<>"} or not isinstance(self.kind, UUIDType)
-        return found if is_exact else found.as_inexact()
+        if isinstance(self.kind, ice.TimestampNanoType | ice.TimestamptzNanoType):
+            return self._compare_nanos_column(operator, position)
+        true = self._compare_position(operator, position)
+        false = self._compare_position(NEGATED_OPERATORS[operator], position)
+        if position.floor is None and constant.kind is ConstantKind.DECIMAL:
+            # If a decimal is beyond all whole numbers, Spark answers without reading the column, also for null rows.
+            true, false = (side if side is ex.AlwaysFalse() else ex.AlwaysTrue() for side in (true, false))
+            return Ternary(true, false, False, False)
+        is_exact = operator in {"=", "<>"} or not isinstance(self.kind, ice.UUIDType)
+        return Ternary(true, false, is_exact, is_exact)
 
     def null_safe_equal(self, constant: Constant) -> Ternary:
-        """`<=>`: equal, where null equals null; never null itself."""
+        """Compare with `<=>`: null equals null, and the result is never null."""
         if constant.kind is ConstantKind.NULL:
             return self.null_condition()
         equal = self.compare("=", constant)
         return Ternary(equal.true, any_of((equal.false, self._is_null())), equal.true_exact, equal.false_exact)
 
     def in_list(self, constants: Sequence[Constant]) -> Ternary:
-        """IN a list of constants."""
+        """Return the condition for IN with a list of constants."""
         if not can_compare_one_by_one(constants, self.kind):
             return UNKNOWN
-        plain = [
-            c for c in constants if c.kind is not ConstantKind.NULL and is_canonical(c, self.kind) and not _is_nan(c)
-        ]
-        places = [locate_constant(c, self.kind, self.zone) for c in plain]
         special = [c for c in constants if c.kind is ConstantKind.NULL or _is_nan(c)]
-        nanos = isinstance(self.kind, TimestampNanoType | TimestamptzNanoType)
-        if nanos or None in places or len(plain) + len(special) < len(constants):
-            return self._in_list_one_by_one(constants)
-        values = {p.floor for p in places if p is not None and p.is_at_floor and p.floor is not None}
+        plain = [
+            c for c in constants if c.kind is not ConstantKind.NULL and not _is_nan(c) and is_canonical(c, self.kind)
+        ]
+        positions = [locate_constant(c, self.kind, self.zone) for c in plain]
+        has_nanos = isinstance(self.kind, ice.TimestampNanoType | ice.TimestamptzNanoType)
+        if has_nanos or None in positions or len(plain) + len(special) < len(constants):
+            each = [self.compare("<>", c) if is_canonical(c, self.kind) else UNKNOWN for c in constants]
+            return conjunction(each).negate()
+        values = {p.floor for p in positions if p is not None and p.is_at_floor and p.floor is not None}
         listed = Ternary(
-            make_expression(In, self.name, values),
-            all_of((self._not_null(), make_expression(NotIn, self.name, values))),
+            make_expression(ex.In, self.name, values),
+            all_of((self._not_null(), make_expression(ex.NotIn, self.name, values))),
         )
         return conjunction([listed.negate(), *(self.compare("<>", c) for c in special)]).negate()
 
     def like(self, pattern: str) -> Ternary:
-        """LIKE a pattern; what follows the first wildcard is left to Spark."""
-        if not isinstance(self.kind, StringType) or "\\" in pattern:
+        """Return the condition for LIKE; everything after the first wildcard is left to Spark."""
+        if not isinstance(self.kind, ice.StringType) or "\\" in pattern:
             return UNKNOWN
         ends = [i for i in (pattern.find("%"), pattern.find("_")) if i >= 0]
         if not ends:
             return self.compare("=", Constant(ConstantKind.STRING, pattern))
         prefix = pattern[: min(ends)]
-        found = self.starts_with(prefix)
+        has_prefix = self.starts_with(prefix)
         if set(pattern[len(prefix) :]) == {"%"}:
-            return found
-        return Ternary(found.true, self._not_null(), False, False)
+            return has_prefix
+        return Ternary(has_prefix.true, self._not_null(), False, False)
 
     def starts_with(self, prefix: str) -> Ternary:
-        """Whether a string starts with a prefix."""
-        if not isinstance(self.kind, StringType):
+        """Return the condition that a string starts with a prefix."""
+        if not isinstance(self.kind, ice.StringType):
             return UNKNOWN
         if not prefix:
-            return Ternary(self._not_null(), AlwaysFalse())
+            return Ternary(self._not_null(), ex.AlwaysFalse())
         return Ternary(
-            make_expression(StartsWith, self.name, prefix),
-            all_of((self._not_null(), make_expression(NotStartsWith, self.name, prefix))),
+            make_expression(ex.StartsWith, self.name, prefix),
+            all_of((self._not_null(), make_expression(ex.NotStartsWith, self.name, prefix))),
         )
 
     def null_condition(self) -> Ternary:
-        """IS NULL."""
+        """Return the condition for IS NULL."""
         return Ternary(self._is_null(), self._not_null())
 
     def nan_condition(self) -> Ternary:
-        """isnan(): false for null."""
-        if isinstance(self.kind, FloatType | DoubleType):
-            return Ternary(make_expression(IsNaN, self.name), make_expression(NotNaN, self.name))
-        return TRUE.negate()
+        """Return the condition for isnan(), which is false for null."""
+        if isinstance(self.kind, ice.FloatType | ice.DoubleType):
+            return Ternary(make_expression(ex.IsNaN, self.name), make_expression(ex.NotNaN, self.name))
+        return FALSE
 
     def compare_day(self, operator: str, constant: Constant) -> Ternary:
-        """The day of a timestamp column on the left of an operator, a date on its right."""
+        """Compare the day of a timestamp column, on the left of an operator, with a date on its right."""
         days = parse_date(constant.value) if constant.kind is ConstantKind.STRING else constant.value
-        if isinstance(self.kind, DateType):
+        if isinstance(self.kind, ice.DateType):
             return self.compare(operator, constant)
         if constant.kind not in {ConstantKind.DATE, ConstantKind.STRING} or days is None:
             return NULL if constant.kind is ConstantKind.NULL else UNKNOWN
-        edges = [self._midnight(d) for d in (days, days + 1)]
-        if None in edges:
+        midnights = [self._midnight(d) for d in (days, days + 1)]
+        if None in midnights:
             return UNKNOWN
-        start, end = (
-            Constant(ConstantKind.LOCAL if isinstance(self.kind, TimestampType) else ConstantKind.INSTANT, e)
-            for e in edges
-        )
-        steps = {"<": ("<", start), "<=": ("<", end), ">": (">=", end), ">=": (">=", start)}
-        if operator in steps:
-            return self.compare(*steps[operator])
+        kind = ConstantKind.LOCAL if isinstance(self.kind, ice.TimestampType) else ConstantKind.INSTANT
+        start, end = (Constant(kind, micros) for micros in midnights)
+        comparisons = {"<": ("<", start), "<=": ("<", end), ">": (">=", end), ">=": (">=", start)}
+        if operator in comparisons:
+            return self.compare(*comparisons[operator])
         inside = conjunction([self.compare(">=", start), self.compare("<", end)])
         return inside if operator == "=" else inside.negate()
 
     def _midnight(self, days: int) -> int | None:
-        if isinstance(self.kind, TimestampType):
+        if isinstance(self.kind, ice.TimestampType):
             return days * DAY_MICROS
-        steady = isinstance(self.kind, TimestamptzType) and has_constant_offset(days * DAY_MICROS, self.zone)
-        return local_to_utc_micros(days * DAY_MICROS, self.zone) if steady else None
+        is_regular = isinstance(self.kind, ice.TimestamptzType) and has_constant_offset(days * DAY_MICROS, self.zone)
+        return local_to_utc_micros(days * DAY_MICROS, self.zone) if is_regular else None
 
-    def _compare_position(self, operator: str, place: ValuePosition) -> BooleanExpression:
-        """Where the column is before, at or after a place."""
-        if place is BELOW_ALL or place is ABOVE_ALL:
-            holds = operator in ({">", ">=", "<>"} if place is BELOW_ALL else {"<", "<=", "<>"})
-            return self._not_null() if holds else AlwaysFalse()
-        if operator in {"=", "<>"}:
-            return self._equal_position(operator, place)
-        comparison = {
-            "<": LessThan if place.is_at_floor else LessThanOrEqual,
-            "<=": LessThanOrEqual,
-            ">": GreaterThan,
-            ">=": GreaterThanOrEqual if place.is_at_floor else GreaterThan,
-        }[operator]
-        found = make_expression(comparison, self.name, place.floor)
-        upwards = operator in {">", ">="} and isinstance(self.kind, FloatType | DoubleType)
-        return any_of((found, make_expression(IsNaN, self.name))) if upwards else found
-
-    def _equal_position(self, operator: str, place: ValuePosition) -> BooleanExpression:
+    def _compare_position(self, operator: str, position: ValuePosition) -> BooleanExpression:
+        """Return the expression for the rows whose value is before, at or after a position."""
+        if position is BELOW_ALL or position is ABOVE_ALL:
+            holds = operator in ({">", ">=", "<>"} if position is BELOW_ALL else {"<", "<=", "<>"})
+            return self._not_null() if holds else ex.AlwaysFalse()
         if operator == "=":
-            return make_expression(EqualTo, self.name, place.floor) if place.is_at_floor else AlwaysFalse()
-        if isinstance(place.floor, BooleanLiteral):
-            return make_expression(EqualTo, self.name, not place.floor.value)
-        different = all_of((self._not_null(), make_expression(NotEqualTo, self.name, place.floor)))
-        return different if place.is_at_floor else self._not_null()
-
-    @staticmethod
-    def _allow_null_rows(found: Ternary) -> Ternary:
-        """Beside a decimal beyond all whole numbers Spark answers without looking at the column, null or not."""
-        true, false = (side if side is AlwaysFalse() else AlwaysTrue() for side in (found.true, found.false))
-        return Ternary(true, false, False, False)
+            return make_expression(ex.EqualTo, self.name, position.floor) if position.is_at_floor else ex.AlwaysFalse()
+        if operator == "<>":
+            if isinstance(position.floor, BooleanLiteral):
+                return make_expression(ex.EqualTo, self.name, not position.floor.value)
+            different = all_of((self._not_null(), make_expression(ex.NotEqualTo, self.name, position.floor)))
+            return different if position.is_at_floor else self._not_null()
+        comparison = {
+            "<": ex.LessThan if position.is_at_floor else ex.LessThanOrEqual,
+            "<=": ex.LessThanOrEqual,
+            ">": ex.GreaterThan,
+            ">=": ex.GreaterThanOrEqual if position.is_at_floor else ex.GreaterThan,
+        }[operator]
+        expression = make_expression(comparison, self.name, position.floor)
+        includes_nan = operator in {">", ">="} and isinstance(self.kind, ice.FloatType | ice.DoubleType)
+        return any_of((expression, make_expression(ex.IsNaN, self.name))) if includes_nan else expression
 
     def _compare_nan(self, operator: str) -> Ternary:
-        """NaN equals itself and is greater than everything else."""
-        if not isinstance(self.kind, FloatType | DoubleType):
+        """Compare with NaN, which equals itself and is greater than everything else."""
+        if not isinstance(self.kind, ice.FloatType | ice.DoubleType):
             return UNKNOWN
-        nan, number = make_expression(IsNaN, self.name), all_of((make_expression(NotNaN, self.name), self._not_null()))
+        nan, number = (
+            make_expression(ex.IsNaN, self.name),
+            all_of((make_expression(ex.NotNaN, self.name), self._not_null())),
+        )
         greater_or_equal = Ternary(nan, number)
-        always = Ternary(self._not_null(), AlwaysFalse())
+        always = Ternary(self._not_null(), ex.AlwaysFalse())
         return {
             "=": greater_or_equal,
             "<>": greater_or_equal.negate(),
@@ -271,41 +231,34 @@ class PredicateColumn:
             ">": always.negate(),
         }[operator]
 
-    def _compare_nanos_column(self, operator: str, place: ValuePosition) -> Ternary:
-        """A nanosecond column: Spark may see it cut to microseconds, so both readings are let through."""
-        if place.floor is None:
-            return Ternary(
-                self._compare_position(operator, place), self._compare_position(NEGATED_OPERATORS[operator], place)
-            )
-        first = make_expression(GreaterThanOrEqual, self.name, place.floor)
-        before = make_expression(LessThan, self.name, place.floor)
-        until = make_expression(LessThan, self.name, NanosLiteral(place.floor.value + 1000))
-        after = make_expression(GreaterThan, self.name, place.floor)
-        equal = Ternary(all_of((first, until)), self._not_null(), False, False)
+    def _compare_nanos_column(self, operator: str, position: ValuePosition) -> Ternary:
+        """Compare a nanosecond column.
+
+        Spark may read it truncated to microseconds, so rows that match in either reading are included.
+        """
+        if position.floor is None:
+            opposite = NEGATED_OPERATORS[operator]
+            return Ternary(self._compare_position(operator, position), self._compare_position(opposite, position))
+        at_least = make_expression(ex.GreaterThanOrEqual, self.name, position.floor)
+        below = make_expression(ex.LessThan, self.name, position.floor)
+        below_next_micro = make_expression(ex.LessThan, self.name, NanosLiteral(position.floor.value + 1000))
+        above = make_expression(ex.GreaterThan, self.name, position.floor)
+        equal = Ternary(all_of((at_least, below_next_micro)), self._not_null(), False, False)
         return {
-            "<": Ternary(before, first),
-            ">=": Ternary(first, before),
-            "<=": Ternary(until, after, False, False),
-            ">": Ternary(after, until, False, False),
+            "<": Ternary(below, at_least),
+            ">=": Ternary(at_least, below),
+            "<=": Ternary(below_next_micro, above, False, False),
+            ">": Ternary(above, below_next_micro, False, False),
             "=": equal,
             "<>": equal.negate(),
         }[operator]
 
-    def _in_list_one_by_one(self, constants: Sequence[Constant]) -> Ternary:
-        each = [self.compare("<>", c) if is_canonical(c, self.kind) else UNKNOWN for c in constants]
-        return conjunction(each).negate()
-
     def _is_null(self) -> BooleanExpression:
-        return make_expression(IsNull, self.name) if self.is_nullable else AlwaysFalse()
+        return make_expression(ex.IsNull, self.name) if self.is_nullable else ex.AlwaysFalse()
 
     def _not_null(self) -> BooleanExpression:
-        return make_expression(NotNull, self.name) if self.is_nullable else AlwaysTrue()
+        return make_expression(ex.NotNull, self.name) if self.is_nullable else ex.AlwaysTrue()
 
 
 def _is_nan(constant: Constant) -> bool:
     return constant.kind in {ConstantKind.FLOAT, ConstantKind.DOUBLE} and math.isnan(constant.value)
-
-
-def make_expression(expression_class: Any, *arguments: Any) -> BooleanExpression:
-    """An expression of PyIceberg's; its constructors take arguments that type checkers do not see."""
-    return expression_class(*arguments)

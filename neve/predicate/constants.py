@@ -1,8 +1,6 @@
-"""The constants of SQL text: literals, signed numbers and casts of them, as Spark reads them.
+"""Constants in SQL text: literals, signed numbers, dates, times and casts of them, as Spark reads them.
 
-A constant that cannot be understood with certainty is None, and what depends on it is left to Spark.
-
-Dates and times as Spark writes them in text, and the clocks of time zones.
+A constant that cannot be understood with certainty is None, and a condition that depends on it is left to Spark.
 """
 
 from __future__ import annotations
@@ -20,13 +18,12 @@ from sqlglot import exp
 
 from neve.errors import UserError
 
-DAY_MICROS = 86_400_000_000  # microseconds
-
+DAY_MICROS = 86_400_000_000
 EPOCH = datetime(1970, 1, 1)
 DATE_PATTERN = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2}))?)?")
 TIMESTAMP_PATTERN = re.compile(
     r"""([0-9]{4}-[0-9]{1,2}-[0-9]{1,2})                                          # day
-        (?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?     # clock
+        (?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?     # time
         \s*(Z|[+-][0-9]{1,2}:[0-9]{2}|[A-Za-z][A-Za-z/_]*)?)?                     # zone""",
     re.VERBOSE,
 )
@@ -34,20 +31,20 @@ OFFSET_PATTERN = re.compile(r"([+-])([0-9]{1,2}):([0-9]{2})")
 
 
 def parse_date(text: str) -> int | None:
-    """The days since 1970 of a date written as year, month and day; the last two may be left out."""
-    if not (found := DATE_PATTERN.fullmatch(text.strip())):
+    """Parse a date to days since 1970; month and day may be missing. None if the text is no date."""
+    if not (match := DATE_PATTERN.fullmatch(text.strip())):
         return None
     try:
-        return (date(*(int(part or 1) for part in found.groups())) - date(1970, 1, 1)).days
+        return (date(*(int(part or 1) for part in match.groups())) - date(1970, 1, 1)).days
     except ValueError:
         return None
 
 
 def parse_timestamp(text: str) -> tuple[int, tzinfo | None] | None:
-    """The microseconds of a clock since 1970, and the zone when one is written."""
-    if not (found := TIMESTAMP_PATTERN.fullmatch(text.strip())):
+    """Parse a timestamp to microseconds since 1970 on its local clock, and its zone if the text has one."""
+    if not (match := TIMESTAMP_PATTERN.fullmatch(text.strip())):
         return None
-    day, *clock, fraction, zone = found.groups()
+    day, *clock, fraction, zone = match.groups()
     hour, minute, second = (int(part or 0) for part in clock)
     days = parse_date(day)
     if days is None or hour > 23 or minute > 59 or second > 59:
@@ -60,12 +57,12 @@ def parse_timestamp(text: str) -> tuple[int, tzinfo | None] | None:
 
 
 def parse_time_zone(name: str) -> tzinfo:
-    """A time zone by its name or offset."""
+    """Return a time zone by its name or offset."""
     if name.upper() in {"Z", "UTC", "GMT", "UT"}:
         return UTC
-    if found := OFFSET_PATTERN.fullmatch(name):
-        sign = -1 if found[1] == "-" else 1
-        return timezone(sign * timedelta(hours=int(found[2]), minutes=int(found[3])))
+    if match := OFFSET_PATTERN.fullmatch(name):
+        sign = -1 if match[1] == "-" else 1
+        return timezone(sign * timedelta(hours=int(match[2]), minutes=int(match[3])))
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -75,29 +72,32 @@ def parse_time_zone(name: str) -> tzinfo:
 
 
 def local_to_utc_micros(local_micros: int, zone: tzinfo) -> int:
-    """The microseconds since 1970 UTC at which a clock in a zone shows its microseconds since 1970."""
+    """Convert the local time in a zone to UTC, both in microseconds since 1970."""
     moment = (EPOCH + timedelta(microseconds=local_micros)).replace(tzinfo=zone)
     return (moment - EPOCH.replace(tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def utc_to_local_micros(utc_micros: int, zone: tzinfo) -> int:
-    """What a clock in a zone shows at a moment, both in microseconds since 1970."""
-    shown = (EPOCH.replace(tzinfo=UTC) + timedelta(microseconds=utc_micros)).astimezone(zone).replace(tzinfo=None)
-    return (shown - EPOCH) // timedelta(microseconds=1)
+    """Convert UTC to the local time in a zone, both in microseconds since 1970."""
+    local = (EPOCH.replace(tzinfo=UTC) + timedelta(microseconds=utc_micros)).astimezone(zone).replace(tzinfo=None)
+    return (local - EPOCH) // timedelta(microseconds=1)
 
 
 def has_constant_offset(local_micros: int, zone: tzinfo) -> bool:
-    """Whether the offset of a zone is the same a day before and after: clocks there neither skip nor repeat an hour."""
+    """Return whether a zone has the same offset two days before and after a local time.
+
+    If so, its clocks neither skip nor repeat an hour around that time.
+    """
     moment = EPOCH + timedelta(microseconds=local_micros)
     try:
-        around = [(moment + timedelta(days=d)).replace(tzinfo=zone).utcoffset() for d in (-2, 0, 2)]
+        offsets = {(moment + timedelta(days=d)).replace(tzinfo=zone).utcoffset() for d in (-2, 0, 2)}
     except OverflowError:
         return False
-    return len(set(around)) == 1
+    return len(offsets) == 1
 
 
 class ConstantKind(Enum):
-    """The type of a constant, as far as comparisons tell types apart."""
+    """The type of a constant, as far as comparisons distinguish types."""
 
     NULL = auto()
     BOOLEAN = auto()
@@ -109,7 +109,7 @@ class ConstantKind(Enum):
     BINARY = auto()
     DATE = auto()  # days since 1970
     INSTANT = auto()  # microseconds since 1970, UTC: TIMESTAMP
-    LOCAL = auto()  # microseconds since 1970, of a clock without zone: TIMESTAMP_NTZ
+    LOCAL = auto()  # microseconds since 1970, local time without zone: TIMESTAMP_NTZ
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,24 +121,17 @@ class Constant:
 
 
 NULL_CONSTANT = Constant(ConstantKind.NULL, None)
+NUMERIC_KINDS = frozenset({ConstantKind.INTEGER, ConstantKind.DECIMAL, ConstantKind.FLOAT, ConstantKind.DOUBLE})
 
 INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 STRING_TYPES = {"TEXT", "VARCHAR", "CHAR"}
 NUMBER_PATTERN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-SPECIAL_NUMBERS = {
-    "nan": "nan",
-    "infinity": "inf",
-    "+infinity": "inf",
-    "-infinity": "-inf",
-    "inf": "inf",
-    "+inf": "inf",
-    "-inf": "-inf",
-}
+SPECIAL_NUMBERS = frozenset({"nan", "infinity", "+infinity", "-infinity", "inf", "+inf", "-inf"})
 INTEGER_PATTERN = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 def parse_constant(node: exp.Expression, zone: tzinfo) -> Constant | None:
-    """The constant an expression is, or None when it is not one."""
+    """Return the constant that an expression stands for, or None if it is not a constant."""
     if isinstance(node, exp.Paren):
         return parse_constant(node.this, zone)
     if isinstance(node, exp.Neg):
@@ -160,9 +153,8 @@ def _parse_literal(node: exp.Expression) -> Constant | None:
     if isinstance(node, exp.RawString):
         return Constant(ConstantKind.STRING, str(node.this))
     if isinstance(node, exp.Literal):
-        return (
-            Constant(ConstantKind.STRING, str(node.this)) if node.is_string else _parse_number_literal(str(node.this))
-        )
+        text = str(node.this)
+        return Constant(ConstantKind.STRING, text) if node.is_string else _parse_number_literal(text)
     return None
 
 
@@ -171,22 +163,13 @@ def _parse_number_literal(text: str) -> Constant | None:
         return None
     if "e" in text.lower():
         return Constant(ConstantKind.DOUBLE, float(text))
-    if "." in text:
+    if "." in text or int(text) >= 1 << 63:
         return Constant(ConstantKind.DECIMAL, Decimal(text))
-    return (
-        Constant(ConstantKind.INTEGER, int(text))
-        if int(text) < 1 << 63
-        else Constant(ConstantKind.DECIMAL, Decimal(text))
-    )
+    return Constant(ConstantKind.INTEGER, int(text))
 
 
 def _negate_constant(constant: Constant | None) -> Constant | None:
-    if constant is None or constant.kind not in {
-        ConstantKind.INTEGER,
-        ConstantKind.DECIMAL,
-        ConstantKind.FLOAT,
-        ConstantKind.DOUBLE,
-    }:
+    if constant is None or constant.kind not in NUMERIC_KINDS:
         return constant if constant is NULL_CONSTANT else None
     return Constant(constant.kind, -constant.value)
 
@@ -195,22 +178,28 @@ def _cast_constant(constant: Constant, target: exp.DataType, zone: tzinfo) -> Co
     if constant is NULL_CONSTANT:
         return NULL_CONSTANT
     name = target.this.name if isinstance(target.this, exp.DataType.Type) else ""
+    result: Constant | None = None
     try:
-        return _convert_to_type(constant, name, [int(str(p.this)) for p in target.expressions], zone)
+        parameters = [int(str(p.this)) for p in target.expressions]
+        if name in INTEGER_BITS:
+            result = _to_integer(constant, INTEGER_BITS[name])
+        elif name in {"FLOAT", "DOUBLE"}:
+            result = _to_floating(constant, name)
+        elif name == "DECIMAL":
+            result = _to_decimal(constant, *(parameters or [10, 0]))
+        elif name in STRING_TYPES:
+            result = constant if constant.kind is ConstantKind.STRING and not parameters else None
+        elif name == "BOOLEAN":
+            result = _to_boolean(constant)
+        elif name == "DATE":
+            result = _to_date(constant, zone)
+        elif name in {"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ"}:
+            result = _to_timestamp(constant, zone)
+        elif name == "TIMESTAMPNTZ":
+            result = _to_timestamp_ntz(constant)
     except (ValueError, ArithmeticError, TypeError):
         return None
-
-
-def _convert_to_type(constant: Constant, name: str, parameters: list[int], zone: tzinfo) -> Constant | None:
-    if name in INTEGER_BITS:
-        return _to_integer(constant, INTEGER_BITS[name])
-    if name in {"FLOAT", "DOUBLE"}:
-        return _to_floating(constant, name)
-    if name == "DECIMAL":
-        return _to_decimal(constant, *(parameters or [10, 0]))
-    if name in STRING_TYPES:
-        return constant if constant.kind is ConstantKind.STRING and not parameters else None
-    return _to_boolean(constant) if name == "BOOLEAN" else _to_temporal(constant, name, zone)
+    return result
 
 
 def _to_integer(constant: Constant, bits: int) -> Constant | None:
@@ -223,27 +212,17 @@ def _to_integer(constant: Constant, bits: int) -> Constant | None:
 
 def _to_floating(constant: Constant, name: str) -> Constant | None:
     value = parse_number(constant.value) if constant.kind is ConstantKind.STRING else constant.value
-    if value is None or constant.kind not in {
-        ConstantKind.STRING,
-        ConstantKind.INTEGER,
-        ConstantKind.DECIMAL,
-        ConstantKind.FLOAT,
-        ConstantKind.DOUBLE,
-    }:
+    if value is None or constant.kind not in {ConstantKind.STRING, *NUMERIC_KINDS}:
         return None
-    return (
-        Constant(ConstantKind.DOUBLE, float(value))
-        if name == "DOUBLE"
-        else Constant(ConstantKind.FLOAT, float(np.float32(value)))
-    )
+    if name == "DOUBLE":
+        return Constant(ConstantKind.DOUBLE, float(value))
+    return Constant(ConstantKind.FLOAT, float(np.float32(value)))
 
 
 def parse_number(text: str) -> float | None:
-    """A string as the number Spark makes of it, None when it makes none."""
+    """Convert a string to the number that Spark makes of it; None if Spark makes none."""
     text = text.strip()
-    if text.lower() in SPECIAL_NUMBERS:
-        return float(SPECIAL_NUMBERS[text.lower()])
-    return float(text) if NUMBER_PATTERN.fullmatch(text) else None
+    return float(text) if text.lower() in SPECIAL_NUMBERS or NUMBER_PATTERN.fullmatch(text) else None
 
 
 def _to_decimal(constant: Constant, precision: int, scale: int = 0) -> Constant | None:
@@ -263,35 +242,28 @@ def _to_boolean(constant: Constant) -> Constant | None:
     return Constant(ConstantKind.BOOLEAN, word == "true") if word in {"true", "false"} else None
 
 
-def _to_temporal(constant: Constant, name: str, zone: tzinfo) -> Constant | None:
-    if name == "DATE":
-        return _to_date(constant, zone)
-    if name in {"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ"}:
-        return _to_timestamp(constant, zone)
-    return _to_timestamp_ntz(constant) if name == "TIMESTAMPNTZ" else None
-
-
 def _to_date(constant: Constant, zone: tzinfo) -> Constant | None:
     if constant.kind is ConstantKind.STRING:
         days = parse_date(constant.value)
         return None if days is None else Constant(ConstantKind.DATE, days)
     if constant.kind in {ConstantKind.INSTANT, ConstantKind.LOCAL}:
-        moment = constant.value if constant.kind is ConstantKind.LOCAL else utc_to_local_micros(constant.value, zone)
-        return Constant(ConstantKind.DATE, moment // DAY_MICROS)
+        micros = constant.value if constant.kind is ConstantKind.LOCAL else utc_to_local_micros(constant.value, zone)
+        return Constant(ConstantKind.DATE, micros // DAY_MICROS)
     return constant if constant.kind is ConstantKind.DATE else None
+
+
+def parse_instant(text: str, zone: tzinfo) -> Constant | None:
+    """Parse a timestamp; without a zone of its own it is read in `zone`. None if the text is no timestamp."""
+    parsed = parse_timestamp(text)
+    return None if parsed is None else Constant(ConstantKind.INSTANT, local_to_utc_micros(parsed[0], parsed[1] or zone))
 
 
 def _to_timestamp(constant: Constant, zone: tzinfo) -> Constant | None:
     if constant.kind is ConstantKind.STRING:
-        parsed = parse_timestamp(constant.value)
-        return (
-            None
-            if parsed is None
-            else Constant(ConstantKind.INSTANT, local_to_utc_micros(parsed[0], parsed[1] or zone))
-        )
+        return parse_instant(constant.value, zone)
     if constant.kind in {ConstantKind.DATE, ConstantKind.LOCAL}:
-        clock = constant.value * (DAY_MICROS if constant.kind is ConstantKind.DATE else 1)
-        return Constant(ConstantKind.INSTANT, local_to_utc_micros(clock, zone))
+        local_micros = constant.value * (DAY_MICROS if constant.kind is ConstantKind.DATE else 1)
+        return Constant(ConstantKind.INSTANT, local_to_utc_micros(local_micros, zone))
     return constant if constant.kind is ConstantKind.INSTANT else None
 
 

@@ -1,12 +1,12 @@
-"""SQL conditions as expressions to prune with.
+"""Parse SQL conditions into expressions that prune files.
 
-The text is Spark's. What can be said of a column and constants becomes an expression; everything else, functions,
-subqueries, columns beside columns, is unknown and prunes nothing. The expression lets through every row the text lets
-through; when the text is nothing but comparisons with constants it lets through no other, and is exact.
+The text is Spark SQL. Comparisons of a column with constants become an expression. Everything else (functions,
+subqueries, comparisons between columns) is unknown and prunes nothing. The expression matches every row that the text
+matches; if the text consists only of comparisons with constants, it matches no other row and is exact.
 
 >>> from pyiceberg.types import LongType, StringType
 >>> schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "region", StringType()))
->>> parse("region IN ('eu', 'us') AND id > 5", schema).exact
+>>> parse("region IN ('eu', 'us') AND id > 5", schema).is_exact
 True
 >>> parse("upper(region) = 'EU' AND NOT id < 5", schema).expression
 GreaterThanOrEqual(term=Reference(name='id'), literal=LongLiteral(5))
@@ -45,12 +45,12 @@ METADATA_COLUMNS = frozenset({"_file", "_pos", "_spec_id", "_partition", "_row_i
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition on rows: an expression in normal form that lets through all that satisfy it."""
+    """A condition on rows: a normalized expression that matches every row that satisfies the condition."""
 
     expression: BooleanExpression
-    is_exact: bool  # the expression lets through no other rows
-    text: str | None = None  # the SQL it was read from
-    columns: tuple[str, ...] = ()  # the columns the text names, nested ones in full
+    is_exact: bool  # the expression matches no other rows
+    text: str | None = None  # the SQL text it was parsed from
+    columns: tuple[str, ...] = ()  # the columns that the text names, nested ones with their full name
 
 
 def parse(
@@ -62,11 +62,11 @@ def parse(
     alias: str | None = None,
     has_other_tables: bool = False,
 ) -> Predicate:
-    """The predicate of SQL text, or of a PyIceberg expression; nothing is a predicate that lets everything through.
+    """Parse SQL text or normalize a PyIceberg expression; None becomes a predicate that matches everything.
 
-    Times without a zone are read on a clock in `time_zone`. `alias` is a name of the table that columns may be
-    qualified with. With `has_others` the condition is about another table too: columns that are not qualified with
-    the alias are unknown, and prune nothing.
+    Times without a zone are read in `time_zone`. `alias` is a name of the table that may qualify columns. With
+    `has_other_tables` the condition is also about another table: columns that are not qualified with the alias are
+    unknown, and prune nothing.
     """
     if where is None:
         return Predicate(AlwaysTrue(), True)
@@ -77,10 +77,11 @@ def parse(
     reader = _Reader(schema, case_sensitive, parse_time_zone(time_zone), alias, has_other_tables)
     root = _parse_condition(where)
     names = tuple(filter(None, dict.fromkeys(reader.name_of(parts) for parts in column_references([root]))))
-    found = reader.condition(root)
-    # only what is said of a field in a struct is not in normal form yet
-    expression = normalize_expression(found.true, schema) if any("." in name for name in names) else found.true
-    return Predicate(expression, found.true_exact, where, names)
+    condition = reader.condition(root)
+    expression = condition.true
+    if any("." in name for name in names):  # only conditions on fields in structs are not in normal form yet
+        expression = normalize_expression(expression, schema)
+    return Predicate(expression, condition.true_exact, where, names)
 
 
 def pruning_expression(
@@ -91,13 +92,16 @@ def pruning_expression(
     alias: str | None = None,
     has_other_tables: bool = False,
 ) -> BooleanExpression:
-    """What a condition of a query says about the rows of one table; what it says of anything else prunes nothing."""
+    """Return what a condition of a query requires of the rows of one table.
+
+    Parts of the condition about anything else prune nothing.
+    """
     reader = _Reader(schema, False, parse_time_zone(time_zone), alias, has_other_tables)
     return normalize_expression(reader.condition(where).true, schema)
 
 
 def columns_of(text: str) -> tuple[str, ...]:
-    """The columns a condition names, as it names them, without those of subqueries."""
+    """Return the columns that a condition names, as written, without those in subqueries."""
     return tuple(dict.fromkeys(".".join(parts) for parts in column_references([_parse_condition(text)])))
 
 
@@ -110,7 +114,6 @@ class _Reader:
     has_other_tables: bool = False
 
     def condition(self, node: exp.Expression, depth: int = 0) -> Ternary:
-        """A boolean expression as a condition."""
         if depth > MAX_DEPTH:
             raise nesting_error("predicate")
         if isinstance(node, exp.Paren):
@@ -120,8 +123,8 @@ class _Reader:
         if isinstance(node, exp.And | exp.Or):
             join = conjunction if isinstance(node, exp.And) else disjunction
             return join([self.condition(part, depth + 1) for part in _operands(node)])
-        found = self.is_test(node, depth) if isinstance(node, exp.Is) else self.predicate(node)
-        return found.negate() if node.args.get("negate") else found
+        condition = self.is_test(node, depth) if isinstance(node, exp.Is) else self.predicate(node)
+        return condition.negate() if node.args.get("negate") else condition
 
     def predicate(self, node: exp.Expression) -> Ternary:
         if (operator := COMPARISONS.get(type(node))) is not None:
@@ -148,20 +151,18 @@ class _Reader:
 
     @staticmethod
     def compare_constants(left: Constant | None, operator: str, right: Constant) -> Ternary:
-        """Two constants of one simple kind, as in `1 = 1`."""
-        if left is None or (left.kind is not right.kind and ConstantKind.NULL not in {left.kind, right.kind}):
+        """Compare two constants of one simple kind, as in `1 = 1`."""
+        if left is None:
             return UNKNOWN
         if ConstantKind.NULL in {left.kind, right.kind}:
             return NULL
-        if left.kind not in {ConstantKind.INTEGER, ConstantKind.STRING, ConstantKind.BOOLEAN} or operator not in {
-            "=",
-            "<>",
-        }:
+        is_simple = left.kind in {ConstantKind.INTEGER, ConstantKind.STRING, ConstantKind.BOOLEAN}
+        if left.kind is not right.kind or not is_simple or operator not in {"=", "<>"}:
             return UNKNOWN
         return TRUE if (left.value == right.value) == (operator == "=") else FALSE
 
     def is_test(self, node: exp.Is, depth: int) -> Ternary:
-        """IS NULL, IS TRUE, IS FALSE."""
+        """Parse IS NULL, IS TRUE and IS FALSE."""
         column = self.column(node.this)
         if isinstance(node.expression, exp.Null):
             return UNKNOWN if column is None else column.null_condition()
@@ -170,9 +171,9 @@ class _Reader:
         if column is not None:
             return column.null_safe_equal(Constant(ConstantKind.BOOLEAN, bool(node.expression.this)))
         inner = self.condition(node.this, depth + 1)
-        wanted = inner if node.expression.this else inner.negate()
-        # where it is not so, it is the opposite or null: nothing says which rows those are
-        return Ternary(wanted.true, AlwaysTrue(), wanted.true_exact, False)
+        tested = inner if node.expression.this else inner.negate()
+        # The test is false where the condition has the opposite value or is null; no expression describes those rows.
+        return Ternary(tested.true, AlwaysTrue(), tested.true_exact, False)
 
     def null_safe_equality(self, node: exp.Expression) -> Ternary:
         for left, right in ((node.this, node.expression), (node.expression, node.this)):
@@ -186,9 +187,9 @@ class _Reader:
         values = [parse_constant(v, self.zone) for v in node.expressions]
         if column is None or not values or node.args.get("query") or node.args.get("unnest"):
             return UNKNOWN
-        known = [v for v in values if v is not None]
-        found = column.in_list(known)
-        return found if len(known) == len(values) else conjunction([found.negate(), UNKNOWN]).negate()
+        constants = [v for v in values if v is not None]
+        condition = column.in_list(constants)
+        return condition if len(constants) == len(values) else disjunction([condition, UNKNOWN])
 
     def between(self, node: exp.Between) -> Ternary:
         if node.args.get("symmetric"):
@@ -211,7 +212,7 @@ class _Reader:
         return column.like(text.value) if name == "like" else column.starts_with(text.value)
 
     def truth(self, node: exp.Expression) -> Ternary:
-        """A boolean column or constant standing alone."""
+        """Parse a boolean column or constant that stands alone."""
         if isinstance(node, exp.Boolean):
             return TRUE if node.this else FALSE
         if isinstance(node, exp.Null):
@@ -220,13 +221,13 @@ class _Reader:
         return UNKNOWN if column is None else column.compare("=", Constant(ConstantKind.BOOLEAN, True))
 
     def day_of(self, node: exp.Expression) -> PredicateColumn | None:
-        """The column whose day is taken, by a cast or by date() or to_date()."""
+        """Return the column whose day is taken, by a cast or by date() or to_date()."""
         is_cast = isinstance(node, exp.Cast | exp.TryCast) and node.to.this == exp.DataType.Type.DATE
         is_call = isinstance(node, exp.TsOrDsToDate) and node.args.get("format") is None
         return self.column(node.this) if is_cast or is_call else None
 
     def column(self, node: exp.Expression) -> PredicateColumn | None:
-        """The primitive column an expression is, outside of lists and maps."""
+        """Return the primitive column that an expression names, unless it is inside a list or map."""
         while isinstance(node, exp.Paren):
             node = node.this
         parts = name_parts(node)
@@ -241,26 +242,27 @@ class _Reader:
         return PredicateColumn(name, field.field_type, not field.required or "." in name, self.zone)
 
     def name_of(self, parts: Sequence[str]) -> str:
-        """The full name of a column; one that does not exist is an error."""
+        """Return the full name of a column; a column that does not exist is an error."""
         if (field := self.field_of(parts)) is not None:
             return self.schema.find_column_name(field.field_id) or field.name
-        # m.key of a map, or a.b of a list of structs: the column exists, what is in it is Spark's matter
-        shorter = (self.field_of(parts[:n]) for n in range(len(parts) - 1, 0, -1))
-        found = next((f for f in shorter if f is not None and not f.field_type.is_primitive), None)
-        if found is not None and not found.field_type.is_struct:
-            return self.schema.find_column_name(found.field_id) or found.name
-        own = parts[1:] if self._is_qualified(parts) else parts
-        if own[0] in METADATA_COLUMNS:
-            return own[0]
+        # m.key of a map, or a.b of a list of structs: the column exists, and Spark resolves what is inside
+        parents = (self.field_of(parts[:n]) for n in range(len(parts) - 1, 0, -1))
+        parent = next((f for f in parents if f is not None and not f.field_type.is_primitive), None)
+        if parent is not None and not parent.field_type.is_struct:
+            return self.schema.find_column_name(parent.field_id) or parent.name
+        first = parts[1] if self._is_qualified(parts) else parts[0]
+        if first in METADATA_COLUMNS:
+            return first
         if self.has_other_tables:
             return ""
         raise UnknownName("column", ".".join(parts), self.schema.column_names)
 
     def field_of(self, parts: Sequence[str]) -> NestedField | None:
-        # What can be an alias is one, as in Spark. Beside another table only that is surely a column of this one.
+        # A first part that can be an alias is one, as in Spark. If there are other tables, only a column qualified with
+        # the alias certainly belongs to this one.
         for names in (parts[1:] if self._is_qualified(parts) else (), () if self.has_other_tables else parts):
-            if names and (found := find_column(self.schema, ".".join(names), self.case_sensitive)) is not None:
-                return found
+            if names and (field := find_column(self.schema, ".".join(names), self.case_sensitive)) is not None:
+                return field
         return None
 
     def _is_qualified(self, parts: Sequence[str]) -> bool:
@@ -276,8 +278,8 @@ def _parse_condition(text: str) -> exp.Expression:
 
 
 def _operands(root: exp.Expression) -> list[exp.Expression]:
-    """The operands of a chain of one operator, in order, found without recursion."""
-    kind, found, waiting = type(root), [], [root]
+    """Return the operands of a chain of one operator, in order, without recursion."""
+    kind, operands, waiting = type(root), [], [root]
     while waiting:
         node = waiting.pop()
         while isinstance(node, exp.Paren):
@@ -285,8 +287,8 @@ def _operands(root: exp.Expression) -> list[exp.Expression]:
         if type(node) is kind:
             waiting += [node.expression, node.this]
         else:
-            found.append(node)
-    return found
+            operands.append(node)
+    return operands
 
 
 def _function_call(node: exp.Expression) -> tuple[str, list[exp.Expression]]:

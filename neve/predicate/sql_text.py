@@ -1,8 +1,8 @@
-"""SQL text: its words with their places, its parse tree, and errors that point at a place.
+"""Tokenize and parse SQL text, with errors that point at a position in the text.
 
->>> [w.value for w in words("a.`b c` >= 'x'")]
+>>> [token.value for token in tokenize_sql("a.`b c` >= 'x'")]
 ['A', '.', 'b c', '>=', 'x']
->>> raise wrong("SQL", "SELECT id FORM t", 10, 14, "unexpected 'FORM'")
+>>> raise syntax_error("SQL", "SELECT id FORM t", 10, 14, "unexpected 'FORM'")
 Traceback (most recent call last):
 neve.errors.UserError: Cannot parse SQL 'SELECT id FORM t': unexpected 'FORM' at line 1, column 11:
   SELECT id FORM t
@@ -25,13 +25,13 @@ from neve.errors import UserError
 from neve.predicate.normalize import MAX_DEPTH
 
 _SPARK = Dialect.get_or_raise("spark")
-_COMMANDS = frozenset(_SPARK.tokenizer_class.COMMANDS)  # to sqlglot what follows is one word, for somebody else to read
+_COMMANDS = frozenset(_SPARK.tokenizer_class.COMMANDS)  # sqlglot reads all that follows these as one token
 _STATEMENTS = _COMMANDS | {*_SPARK.parser_class.STATEMENT_PARSERS} - {TokenType.SEMICOLON}
-_MAX_SHOWN_CHARACTERS = 100  # characters of a line shown around the place of an error
+_MAX_SHOWN_CHARACTERS = 100  # of the line with an error
 
 
 class TokenKind(Enum):
-    """What a word of SQL text is."""
+    """The kind of a token."""
 
     WORD = "a keyword or a name without backticks"
     QUOTED = "a name in backticks"
@@ -42,7 +42,7 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SqlToken:
-    """A word of SQL text and where it stands."""
+    """A token of SQL text, and its position."""
 
     kind: TokenKind
     text: str  # as written
@@ -52,21 +52,21 @@ class SqlToken:
 
     @property
     def is_name(self) -> bool:
-        """Whether it can be a name."""
+        """True if it can be a name."""
         return self.kind in {TokenKind.WORD, TokenKind.QUOTED}
 
     @property
     def name(self) -> str:
-        """The name it is: as written, without backticks."""
+        """The name as written, without backticks."""
         return self.value if self.kind is TokenKind.QUOTED else self.text
 
     def matches(self, *values: str) -> bool:
-        """Whether it is one of these keywords or marks."""
+        """Return whether it is one of these keywords or symbols."""
         return self.kind in {TokenKind.WORD, TokenKind.SYMBOL} and self.value in values
 
 
 def tokenize_sql(text: str, label: str = "SQL") -> tuple[SqlToken, ...]:
-    """The words of SQL text in Spark's dialect, without comments."""
+    """Split SQL text in Spark's dialect into tokens, without comments."""
     try:
         return tuple(_convert_tokens(text, _sqlglot_tokens(text)))
     except TokenError as e:
@@ -74,9 +74,9 @@ def tokenize_sql(text: str, label: str = "SQL") -> tuple[SqlToken, ...]:
 
 
 def parse_sql(text: str, label: str = "SQL", *, original_text: str | None = None) -> list[exp.Expression]:
-    """The parse trees of SQL text: of expressions, conditions or queries. A first word such as COMMENT is a column.
+    """Parse expressions, conditions or queries into trees. A first word such as COMMENT is read as a column.
 
-    Errors point into `shown`, if it is given: the text before something in it was made blank.
+    Errors point into `original_text`, if given: the text before parts of it were replaced by blanks.
     """
     whole = text if original_text is None else original_text
     try:
@@ -87,25 +87,21 @@ def parse_sql(text: str, label: str = "SQL", *, original_text: str | None = None
         raise _unterminated_error(label, whole, e) from None
     except RecursionError:
         raise nesting_error(label) from None
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-    ) as e:  # sqlglot trips over odd calls
-        raise syntax_error(label, whole, None, None, "a function in it lacks arguments, or cannot be read") from e
+    except (LookupError, TypeError, ValueError, AttributeError) as e:  # sqlglot fails like this on malformed calls
+        raise syntax_error(label, whole, None, None, "a function call lacks arguments or cannot be parsed") from e
 
 
 def syntax_error(
     label: str, text: str, start: int | None, end: int | None, problem: str, *, verb: str = "parse"
 ) -> UserError:
-    """The error that a text cannot be read, with the place that is wrong."""
-    place = "" if start is None else f" at {describe_position(text, start, start + 1 if end is None else end)}"
-    return UserError(f"Cannot {verb} {label} {_shorten_repr(text)}: {problem}{place or '.'}")
+    """Return the error for a text that cannot be read, with the position of the problem."""
+    position = "." if start is None else f" at {describe_position(text, start, start + 1 if end is None else end)}"
+    shown = text if len(text) <= 80 else f"{text[:77]}..."
+    return UserError(f"Cannot {verb} {label} {shown!r}: {problem}{position}")
 
 
 def describe_position(text: str, start: int, end: int) -> str:
-    """Line and column of a place, and the line with a mark below it."""
+    """Describe a position: its line and column, and the line with a mark below it."""
     line_start = text.rfind("\n", 0, start) + 1
     line = text[line_start:].split("\n", 1)[0].rstrip("\r")
     column = start - line_start
@@ -117,12 +113,12 @@ def describe_position(text: str, start: int, end: int) -> str:
 
 
 def nesting_error(label: str) -> UserError:
-    """The error that a text nests without end."""
+    """Return the error for a text that is nested too deeply."""
     return UserError(f"{label[:1].upper()}{label[1:]} nested too deeply: over {MAX_DEPTH} levels. Flatten it.")
 
 
 def name_parts(node: exp.Expression) -> list[str] | None:
-    """The names of a column reference, outermost first."""
+    """Return the names of a column reference, outermost first; None if the node is no column reference."""
     if isinstance(node, exp.Column):
         return [part.name for part in node.parts]
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
@@ -132,9 +128,8 @@ def name_parts(node: exp.Expression) -> list[str] | None:
 
 
 def column_references(roots: Iterable[exp.Expression]) -> Iterator[list[str]]:
-    """The names of each column reference, not those in subqueries, nor the parameters of lambda functions."""
-    nothing: frozenset[str] = frozenset()
-    waiting: list[tuple[Any, frozenset[str]]] = [(root, nothing) for root in [*roots][::-1]]
+    """Yield the names of each column reference, except in subqueries and parameters of lambda functions."""
+    waiting: list[tuple[Any, frozenset[str]]] = [(root, frozenset()) for root in [*roots][::-1]]
     while waiting:
         node, parameters = waiting.pop()
         if isinstance(node, exp.Query):
@@ -148,24 +143,24 @@ def column_references(roots: Iterable[exp.Expression]) -> Iterator[list[str]]:
 
 
 def _sqlglot_tokens(text: str) -> list[Any]:
-    """The tokens of SQL text; the first is a name where it would begin a statement: Spark has such columns too."""
-    found = _SPARK.tokenize(text)
-    if not found or found[0].token_type not in _STATEMENTS:
-        return found
-    first, *others = found
+    """Tokenize SQL text with sqlglot.
+
+    If the first token would begin a statement, it is turned into a name, since Spark allows such column names.
+    """
+    tokens = _SPARK.tokenize(text)
+    if not tokens or tokens[0].token_type not in _STATEMENTS:
+        return tokens
+    first, *others = tokens
     if first.token_type in _COMMANDS:
         others = _SPARK.tokenize(f"{text[: first.start]}{' ' * len(first.text)}{text[first.end + 1 :]}")
-    return [_as_name_token(first), *others]
-
-
-def _as_name_token(token: Any) -> Any:
-    return type(token)(TokenType.VAR, token.text, token.line, token.col, token.start, token.end, token.comments)
+    name = type(first)(TokenType.VAR, first.text, first.line, first.col, first.start, first.end, first.comments)
+    return [name, *others]
 
 
 def _convert_tokens(text: str, tokens: Iterable[Any]) -> Iterator[SqlToken]:
     end = 0
     for token in tokens:
-        if token.start < end:  # 1L is three tokens in one place
+        if token.start < end:  # 1L is three tokens at the same position
             continue
         end = token.end + 1
         yield from _split_at_spaces(token, text[token.start : end])
@@ -176,9 +171,9 @@ def _split_at_spaces(token: Any, written: str) -> Iterator[SqlToken]:
     if kind in {TokenKind.QUOTED, TokenKind.STRING}:
         yield SqlToken(kind, written, token.text, token.start, token.end + 1)
         return
-    for found in re.finditer(r"\S+", written):  # GROUP BY is one token, which it is depends on the version of sqlglot
-        start = token.start + found.start()
-        yield SqlToken(kind, found[0], found[0].upper(), start, start + len(found[0]))
+    for word in re.finditer(r"\S+", written):  # some versions of sqlglot make one token of GROUP BY
+        start = token.start + word.start()
+        yield SqlToken(kind, word[0], word[0].upper(), start, start + len(word[0]))
 
 
 def _token_kind(token: Any, written: str) -> TokenKind:
@@ -204,7 +199,7 @@ def _parse_error(label: str, text: str, error: ParseError) -> UserError:
 
 
 def _describe_problem(problem: str, near: str) -> str:
-    """What sqlglot says of a place, without its class names."""
+    """Return sqlglot's description of a problem, without its class names."""
     if problem.startswith("Invalid expression"):
         return f"unexpected {near!r}"
     if problem.startswith("Required keyword"):
@@ -213,13 +208,9 @@ def _describe_problem(problem: str, near: str) -> str:
 
 
 def _unterminated_error(label: str, text: str, error: TokenError) -> UserError:
-    """A quote or a comment without an end."""
-    found = re.fullmatch(r"Missing (.+) from \d+:(\d+)", str(error.__cause__ or error))
-    if found:
-        return syntax_error(label, text, int(found[2]), None, f"the closing {found[1]} is missing")
+    """Return the error for a quote or a comment that is not closed."""
+    match = re.fullmatch(r"Missing (.+) from \d+:(\d+)", str(error.__cause__ or error))
+    if match:
+        return syntax_error(label, text, int(match[2]), None, f"the closing {match[1]} is missing")
     at = text.rfind("/*")
-    return syntax_error(label, text, at if at >= 0 else None, at + 2, "a comment or a quote does not end")
-
-
-def _shorten_repr(text: str) -> str:
-    return repr(text if len(text) <= 80 else f"{text[:77]}...")
+    return syntax_error(label, text, at if at >= 0 else None, at + 2, "a comment or a quote is not closed")

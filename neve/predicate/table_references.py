@@ -1,16 +1,15 @@
-"""The tables that SQL text reads, and the text with other names in their places.
+"""Find the tables that SQL text reads, and replace their names.
 
-The text is an expression, a condition or a whole query. What is not replaced stays as it was written, character for
-character.
+The text is an expression, a condition or a whole query. Everything that is not replaced stays exactly as written.
 
 >>> [t.name for t in tables_in("id IN (SELECT id FROM db.gone VERSION AS OF 3)")]
 ['db.gone']
->>> with_tables("SELECT o.id, gone.at FROM db.orders o JOIN db.gone USING (id)", lambda t: f"`v_{t.parts[-1]}`")
+>>> replace_tables("SELECT o.id, gone.at FROM db.orders o JOIN db.gone USING (id)", lambda t: f"`v_{t.parts[-1]}`")
 'SELECT o.id, gone.at FROM `v_orders` o JOIN `v_gone` AS `gone` USING (id)'
 
-Columns that a table has beside those it shows: `*` does not mean them.
+Hidden columns can be excluded from `*`:
 
->>> without("SELECT *, _file FROM db.t", ["_file"])
+>>> exclude_columns_from_star("SELECT *, _file FROM db.t", ["_file"])
 'SELECT * EXCEPT (`_file`), _file FROM db.t'
 """
 
@@ -32,7 +31,7 @@ from neve.predicate.time_travel import end_of_parentheses
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restriction:
-    """What the query around a table requires of every row that it uses of it."""
+    """A condition that the query around a table requires of every row that it uses from the table."""
 
     condition: exp.Expression
     has_other_tables: bool  # the query reads other tables too
@@ -40,69 +39,68 @@ class Restriction:
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table as SQL text names it, and where."""
+    """A table name in SQL text, and its position."""
 
     parts: tuple[str, ...]
     start: int
-    end: int  # exclusive; behind the time travel
+    end: int  # exclusive; after the time travel clause
     version: int | str | None = None  # VERSION AS OF: a snapshot, or a branch or tag
     timestamp: str | None = None  # TIMESTAMP AS OF: an expression
     alias: str | None = None
     restriction: Restriction | None = field(default=None, compare=False, repr=False)
+    # columns with a leading underscore that the query may read from the table, in lower case
     underscore_columns: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """The columns the query may want of it that begin with an underscore, in lower case."""
     joins_naturally: bool = field(default=False, compare=False, repr=False)
 
     @property
     def name(self) -> str:
-        """The parts with dots between them."""
+        """The parts joined by dots."""
         return ".".join(self.parts)
 
     @property
     def qualifier(self) -> str:
-        """What columns are qualified with."""
+        """The name that qualifies columns of the table."""
         return self.alias or self.parts[-1]
 
 
 def tables_in(text: str) -> tuple[TableName, ...]:
-    """The tables that a text reads, in its order; names of common table expressions are none."""
+    """Return the tables that a text reads, in order; names of common table expressions are not tables."""
     return tuple(name for _, name in _FragmentWithTables.of(text).tables)
 
 
 def replace_tables(text: str, replacement_for: Callable[[TableName], str | None]) -> str:
-    """The text with tables replaced by what `names` says, and the others as they are.
+    """Replace each table name by what `replacement_for` returns for it; None leaves the table as it is.
 
-    The new name is put in as given. A table without an alias gets its old name as one, so that columns may be qualified
-    with it as before.
+    The new name is inserted as given. A table without an alias gets its old name as alias, so that columns that are
+    qualified with it stay valid.
     """
-    given = _FragmentWithTables.of(text)
-    new = {id(node): replacement_for(name) for node, name in given.tables}
-    replaced = [(node, name) for node, name in given.tables if new[id(node)] is not None]
+    fragment = _FragmentWithTables.of(text)
     edits: list[Edit] = []
-    for node, name in replaced:
-        edits.append((name.start, name.end, str(new[id(node)])))
-        if name.alias is None:
-            edits += given.alias_edits(node, name)
+    for node, name in fragment.tables:
+        if (new_name := replacement_for(name)) is not None:
+            edits.append((name.start, name.end, new_name))
+            if name.alias is None:
+                edits += fragment.alias_edits(node, name)
     return apply_edits(text, edits)
 
 
 class _FragmentWithTables(Fragment):
-    """A text in which tables are found."""
+    """A text with the tables that it reads."""
 
     @classmethod
     def of(cls, text: str) -> _FragmentWithTables:
-        given = parse_fragment(text)
-        return cls(given.text, given.tokens, given.time_travels, given.root)
+        fragment = parse_fragment(text)
+        return cls(fragment.text, fragment.tokens, fragment.time_travels, fragment.root)
 
     @cached_property
     def tables(self) -> list[tuple[exp.Table, TableName]]:
         nodes = [node for node in self.root.find_all(exp.Table) if _is_table(node)]
-        return sorted(((node, self._table_name(node)) for node in nodes), key=lambda found: found[1].start)
+        return sorted(((node, self._table_name(node)) for node in nodes), key=lambda table: table[1].start)
 
     def alias_edits(self, node: exp.Table, name: TableName) -> Iterator[Edit]:
-        """The edits that keep the old name of a table valid for columns.
+        """Yield the edits that keep the old name of a table valid for columns.
 
-        Where another table of the text has the same last name, in whichever query, the alias is the whole name.
+        If another table of the text, in whichever query, has the same last name, the alias is the full name.
         """
         references = [(column, length) for column, source, length in self._qualified_columns if source is node]
         is_long = any(length > 1 for _, length in references)
@@ -116,53 +114,54 @@ class _FragmentWithTables(Fragment):
 
     @cached_property
     def _qualified_columns(self) -> list[tuple[exp.Column, exp.Expression, int]]:
-        """The columns that are qualified: each with the source it is of, and how many parts name that."""
+        """The qualified columns, each with its source and the number of name parts that qualify it."""
         columns = (column for column in self.root.find_all(exp.Column) if len(column.parts) > 1)
-        return [(column, *found) for column in columns if (found := _source_of_column(column)) is not None]
+        return [(column, *source) for column in columns if (source := _source_of_column(column)) is not None]
 
     @cached_property
     def _source_names(self) -> list[str]:
-        """What the sources of all queries of the text are called."""
+        """The names of the sources of all queries in the text."""
         kinds = (exp.Table, exp.Subquery, exp.CTE, exp.Lateral, exp.Values)
         return [source.alias_or_name.lower() for source in self.root.find_all(*kinds)]
 
     def _underscore_columns(self, node: exp.Table) -> frozenset[str]:
-        """The names with an underscore in front that may be columns of a table."""
+        """Return the names with a leading underscore that may be columns of a table."""
         qualified = {id(column): (source, length) for column, source, length in self._qualified_columns}
-        found = set()
+        names = set()
         for column in self.root.find_all(exp.Column):
             source, length = qualified.get(id(column), (None, 0))
             name = column.parts[length].name.lower()
             if name.startswith("_") and (source is node or (source is None and _may_be_column_of(column, node, name))):
-                found.add(name)
-        return frozenset(found)
+                names.add(name)
+        return frozenset(names)
 
     def _table_name(self, node: exp.Table) -> TableName:
         start, end = node.parts[0].meta["start"], node.parts[-1].meta["end"] + 1
-        parts = tuple(part.name for part in node.parts)
+        select = _enclosing_select(node)
+        joins = [] if select is None else select.args.get("joins") or []
         name = TableName(
-            parts,
+            tuple(part.name for part in node.parts),
             start,
             end,
             alias=node.alias or None,
             restriction=None if self._is_piped else _restriction(node),
             underscore_columns=self._underscore_columns(node),
-            joins_naturally=_joins_naturally(node),
+            joins_naturally=any((join.args.get("method") or "").upper() == "NATURAL" for join in joins),
         )
-        behind = next((word.start for word in self.tokens if word.start >= end), None)
+        next_start = next((token.start for token in self.tokens if token.start >= end), None)
         for travel in self.time_travels:
-            if travel.start == behind:
+            if travel.start == next_start:
                 return replace(name, end=travel.end, version=travel.version, timestamp=travel.timestamp)
         return name
 
     @cached_property
     def _is_piped(self) -> bool:
-        """Whether a query goes on behind `|>`; its tree has the conditions of all steps in one place."""
-        return any(word.matches("|>") for word in self.tokens)
+        """True if a query continues after `|>`; its tree merges the conditions of all steps."""
+        return any(token.matches("|>") for token in self.tokens)
 
     def _alias_position(self, end: int) -> int:
-        """Where the alias of a table goes: behind TABLESAMPLE (…) REPEATABLE (…)."""
-        at: int | None = next((i for i, word in enumerate(self.tokens) if word.start >= end), len(self.tokens))
+        """Return where the alias of a table goes: after TABLESAMPLE (…) REPEATABLE (…)."""
+        at: int | None = next((i for i, token in enumerate(self.tokens) if token.start >= end), len(self.tokens))
         while at is not None and at + 1 < len(self.tokens) and self.tokens[at].matches("TABLESAMPLE", "REPEATABLE"):
             at = end_of_parentheses(self.tokens, at + 1)
             end = end if at is None else self.tokens[at - 1].end
@@ -170,13 +169,13 @@ class _FragmentWithTables(Fragment):
 
 
 def _is_table(node: exp.Table) -> bool:
-    """Whether a node is a table in a catalog: no function, no hint, no common table expression."""
+    """Return whether a node is a table in a catalog, and not a function, hint or common table expression."""
     is_named = all(isinstance(part, exp.Identifier) and "start" in part.meta for part in node.parts)
     return is_named and node.find_ancestor(exp.Hint) is None and not (len(node.parts) == 1 and _is_cte(node))
 
 
 def _is_cte(node: exp.Table) -> bool:
-    """Whether a common table expression of this name is in scope: one of a query around it, or an earlier sibling."""
+    """Return whether a common table expression of this name is in scope: of an outer query, or an earlier sibling."""
     at: Any = node
     while (parent := at.parent) is not None:
         if isinstance(parent, exp.With) and isinstance(at, exp.CTE):
@@ -192,24 +191,20 @@ def _is_cte(node: exp.Table) -> bool:
 
 
 def _restriction(node: exp.Table) -> Restriction | None:
-    """The condition of the query that reads a table, if a row that fails it can be left out before anything else."""
+    """Return the condition of the query that reads a table, if rows that fail it can be dropped first."""
     select = _enclosing_select(node)
     where = None if select is None else select.args.get("where")
     is_direct = isinstance(node.parent, exp.From | exp.Join) and node.parent.parent is select
     is_plain = not any(node.args.get(part) for part in ("joins", "pivots", "sample", "laterals"))
-    if (
-        where is None
-        or not is_direct
-        or not is_plain
-        or node.alias_column_names
-        or not _can_filter_before_joins(node, select)
-    ):
+    if where is None or not is_direct or not is_plain or node.alias_column_names:
+        return None
+    if not _can_filter_before_joins(node, select):
         return None
     return Restriction(where.this, len(_sources_of_select(select)) > 1)
 
 
 def _can_filter_before_joins(node: exp.Table, select: Any) -> bool:
-    """Whether a condition on the rows of a table may come before the joins: they make no row of nulls for it."""
+    """Return whether rows can be filtered before the joins: no join makes rows of nulls for the table."""
     joins = select.args.get("joins") or []
     sides = {(join.args.get("side") or "").upper() for join in joins}
     kinds = {(join.args.get("kind") or "").upper() for join in joins}
@@ -223,7 +218,7 @@ def _enclosing_select(node: exp.Expression) -> exp.Select | None:
 
 
 def _sources_of_select(select: exp.Select | None) -> list[exp.Expression]:
-    """What a SELECT reads from: tables, subqueries and lateral views."""
+    """Return the sources of a SELECT: tables, subqueries and lateral views."""
     if select is None:
         return []
     kinds = (exp.Table, exp.Subquery, exp.Lateral, exp.Values)
@@ -231,11 +226,14 @@ def _sources_of_select(select: exp.Select | None) -> list[exp.Expression]:
 
 
 def _source_of_column(column: exp.Column) -> tuple[exp.Expression, int] | None:
-    """The source a qualified column belongs to, the nearest that answers to the qualifier, and the length of that."""
+    """Return the source that a qualified column belongs to, and the length of its qualifier.
+
+    The nearest source that the qualifier names wins.
+    """
     select = _enclosing_select(column)
     while select is not None:
         matching = [(source, _qualifier_length(column, source)) for source in _sources_of_select(select)]
-        best = max(matching, key=lambda found: found[1], default=None)
+        best = max(matching, key=lambda match: match[1], default=None)
         if best is not None and best[1]:
             return best
         select = _enclosing_select(select)
@@ -243,23 +241,19 @@ def _source_of_column(column: exp.Column) -> tuple[exp.Expression, int] | None:
 
 
 def _may_be_column_of(column: exp.Column, node: exp.Table, name: str) -> bool:
-    """Whether a column without a qualifier may be one of a table: the same query reads it, and has no alias like it."""
+    """Return whether an unqualified column may belong to a table.
+
+    It may if the same query reads the table, and defines no alias of this name for something else.
+    """
     select = _enclosing_select(node)
     if select is None or _enclosing_select(column) is not select:
         return False
-    own = [e for e in select.expressions if isinstance(e, exp.Alias) and e.alias.lower() == name]
-    return all(isinstance(e.this, exp.Column) and e.this.name.lower() == name for e in own)
-
-
-def _joins_naturally(node: exp.Table) -> bool:
-    """Whether the query that reads a table joins by all columns of one name."""
-    select = _enclosing_select(node)
-    joins = [] if select is None else select.args.get("joins") or []
-    return any((join.args.get("method") or "").upper() == "NATURAL" for join in joins)
+    aliases = [e for e in select.expressions if isinstance(e, exp.Alias) and e.alias.lower() == name]
+    return all(isinstance(e.this, exp.Column) and e.this.name.lower() == name for e in aliases)
 
 
 def _qualifier_length(column: exp.Column, source: exp.Expression) -> int:
-    """How many parts of a column's name are the name of a source; the longest way to read it counts."""
+    """Return how many parts of a column name are the name of a source, in the longest possible reading."""
     parts = [part.name.lower() for part in column.parts]
     if source.alias or not isinstance(source, exp.Table):
         return int(parts[0] == source.alias.lower())
@@ -272,21 +266,24 @@ _BEFORE_A_STAR = ("SELECT", "DISTINCT", "ALL", ",", ".", "(", "*/")
 
 
 def exclude_columns_from_star(text: str, hidden: Collection[str]) -> str:
-    """The text with `*` for all columns but some; one that is not as plain as that must name the columns."""
-    found = tokenize_sql(text)
-    stars = list(_star_positions(found)) if hidden else []
-    is_plain = sum(w.matches("SELECT") for w in found) == 1 and not any(w.matches("JOIN", "EXCEPT") for w in found)
-    if stars and not (is_plain and all(found[at - 1].matches("SELECT", "DISTINCT", "ALL", ",", ".") for at in stars)):
+    """Replace `*` by all columns except the hidden ones.
+
+    In a query that is too complex for that, the caller must name the columns.
+    """
+    tokens = tokenize_sql(text)
+    stars = list(_star_positions(tokens)) if hidden else []
+    is_plain = sum(t.matches("SELECT") for t in tokens) == 1 and not any(t.matches("JOIN", "EXCEPT") for t in tokens)
+    if stars and not (is_plain and all(tokens[at - 1].matches("SELECT", "DISTINCT", "ALL", ",", ".") for at in stars)):
         raise UserError(
             f"Cannot tell whether * means {', '.join(sorted(hidden))} too in this query. Name the columns instead of *."
         )
-    but = f" EXCEPT ({', '.join(quote_name(name) for name in hidden)})"
-    return apply_edits(text, ((found[at].end, found[at].end, but) for at in stars))
+    exclusion = f" EXCEPT ({', '.join(quote_name(name) for name in hidden)})"
+    return apply_edits(text, ((tokens[at].end, tokens[at].end, exclusion) for at in stars))
 
 
 def _star_positions(tokens: Sequence[SqlToken]) -> Iterator[int]:
-    """Where the stars stand that mean columns, and not a product or all rows."""
+    """Yield the positions of stars that stand for columns, and not for a product or for all rows."""
     for at in range(1, len(tokens)):
-        counts = at > 1 and tokens[at - 1].matches("(") and tokens[at - 2].matches("COUNT")
-        if tokens[at].text == "*" and tokens[at - 1].matches(*_BEFORE_A_STAR) and not counts:
+        is_count = at > 1 and tokens[at - 1].matches("(") and tokens[at - 2].matches("COUNT")
+        if tokens[at].text == "*" and tokens[at - 1].matches(*_BEFORE_A_STAR) and not is_count:
             yield at

@@ -1,4 +1,4 @@
-"""Time travel in SQL text: `VERSION AS OF …` and `TIMESTAMP AS OF …` behind the name of a table."""
+"""Find time travel in SQL text: `VERSION AS OF …` and `TIMESTAMP AS OF …` after the name of a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND",
 
 @dataclass(frozen=True, slots=True)
 class TimeTravel:
-    """Which state of a table is meant, and where the text says so."""
+    """A time travel clause: its position in the text, and the state of the table that it selects."""
 
     start: int
     end: int  # exclusive
@@ -24,13 +24,13 @@ class TimeTravel:
 
 
 def find_time_travels(text: str, tokens: Sequence[SqlToken]) -> tuple[TimeTravel, ...]:
-    """Every clause of time travel in a text."""
-    found = (_time_travel_at(text, tokens, at) for at in range(len(tokens)))
-    return tuple(travel for travel in found if travel is not None)
+    """Find every time travel clause in a text."""
+    candidates = (_time_travel_at(text, tokens, at) for at in range(len(tokens)))
+    return tuple(travel for travel in candidates if travel is not None)
 
 
 def end_of_parentheses(tokens: Sequence[SqlToken], at: int) -> int | None:
-    """Where the text goes on behind the bracket that opens here."""
+    """Return the index after the parenthesis that closes the one at `at`; None if it is not closed."""
     depth = 0
     for i in range(at, len(tokens)):
         depth += tokens[i].matches("(") - tokens[i].matches(")")
@@ -46,7 +46,10 @@ def _time_travel_at(text: str, tokens: Sequence[SqlToken], at: int) -> TimeTrave
         return None
     start = tokens[at - 1].start if at and tokens[at - 1].matches("FOR") else tokens[at].start
     if tokens[at].matches(*_VERSIONS):
-        return _version_travel(start, tokens[at + 3])
+        version = tokens[at + 3]
+        if version.kind is TokenKind.NUMBER and version.text.isdecimal():
+            return TimeTravel(start, version.end, version=int(version.text))
+        return TimeTravel(start, version.end, version=version.value) if version.kind is TokenKind.STRING else None
     end = _end_of_expression(tokens, at + 3)
     if end is None:
         return None
@@ -54,14 +57,8 @@ def _time_travel_at(text: str, tokens: Sequence[SqlToken], at: int) -> TimeTrave
     return TimeTravel(start, stop, timestamp=text[tokens[at + 3].start : stop])
 
 
-def _version_travel(start: int, token: SqlToken) -> TimeTravel | None:
-    if token.kind is TokenKind.NUMBER and token.text.isdecimal():
-        return TimeTravel(start, token.end, version=int(token.text))
-    return TimeTravel(start, token.end, version=token.value) if token.kind is TokenKind.STRING else None
-
-
 def _end_of_expression(tokens: Sequence[SqlToken], at: int) -> int | None:
-    """Behind a value expression: operands and operators, as far as they go."""
+    """Return the index after a value expression: operands with operators between them."""
     end = _end_of_operand(tokens, at)
     while end is not None and end < len(tokens) and tokens[end].matches(*_OPERATORS):
         end = _end_of_operand(tokens, end + 1)
@@ -69,32 +66,32 @@ def _end_of_expression(tokens: Sequence[SqlToken], at: int) -> int | None:
 
 
 def _end_of_operand(tokens: Sequence[SqlToken], at: int) -> int | None:
-    word = tokens[at] if at < len(tokens) else None
-    if word is None or word.kind in {TokenKind.STRING, TokenKind.NUMBER}:
-        return None if word is None else at + 1
-    if word.matches("+", "-"):
+    token = tokens[at] if at < len(tokens) else None
+    if token is None or token.kind in {TokenKind.STRING, TokenKind.NUMBER}:
+        return None if token is None else at + 1
+    if token.matches("+", "-"):
         return _end_of_operand(tokens, at + 1)
-    if word.matches("INTERVAL"):
+    if token.matches("INTERVAL"):
         return _end_of_interval(tokens, at + 1)
-    return end_of_parentheses(tokens, at) if word.matches("(") else _end_of_name(tokens, at)
+    return end_of_parentheses(tokens, at) if token.matches("(") else _end_of_name(tokens, at)
 
 
 def _end_of_name(tokens: Sequence[SqlToken], at: int) -> int | None:
-    """Behind a function call, `TIMESTAMP '2026-01-01'` or `CURRENT_DATE`; a column has no place there."""
-    word, following = tokens[at], tokens[at + 1] if at + 1 < len(tokens) else None
-    if not word.is_name or word.matches("FROM"):
+    """Return the index after a function call, `TIMESTAMP '2026-01-01'` or `CURRENT_DATE`; columns are not allowed."""
+    token, following = tokens[at], tokens[at + 1] if at + 1 < len(tokens) else None
+    if not token.is_name or token.matches("FROM"):
         return None
     if following is not None and following.matches("."):
         return _end_of_operand(tokens, at + 2)
     if following is not None and following.matches("("):
         return end_of_parentheses(tokens, at + 1)
-    if word.matches(*_CLOCKS):
+    if token.matches(*_CLOCKS):
         return at + 1
     return at + 2 if following is not None and following.kind is TokenKind.STRING else None
 
 
 def _end_of_interval(tokens: Sequence[SqlToken], at: int) -> int | None:
-    """Behind `1 DAY 2 HOURS`, `'1 day'` or `'1 2' DAY TO HOUR`."""
+    """Return the index after `1 DAY 2 HOURS`, `'1 day'` or `'1 2' DAY TO HOUR`."""
     end = _end_of_operand(tokens, at)
     while end is not None and end < len(tokens):
         if _is_unit(tokens[end]) or tokens[end].matches("TO"):

@@ -1,7 +1,7 @@
-"""SQL over a lake: a text becomes a statement, a statement runs.
+"""SQL over a lake: text is parsed into a statement, and the statement is run.
 
-The frame of a statement is read here; its expressions, conditions and queries go to the builders and to Spark as they
-were written.
+This package parses the frame of a statement. Its expressions, conditions and queries are passed to the builders and to
+Spark as they were written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["parse", "run"]
 
 
 def run(lake: LakeContext, text: str, **options: Any) -> Any:
-    """Run one statement: a query gives a DataFrame, a change of rows its result, a change of a table the table."""
+    """Run one statement: a query returns a DataFrame, a change of rows its result, a change of a table the table."""
     statement = parse(text)
     with point_at_source(text):
         return statement.run(lake, StatementOptions.of(options))

@@ -1,15 +1,16 @@
-"""CALL: the verbs of maintenance, by the names of Iceberg's procedures.
+"""CALL: maintenance operations under the names of Iceberg's procedures.
 
-Arguments are given by name, or by place in the order of the reference. Those that only say how much another engine does
-at a time (`max_concurrent_deletes`, `stream_results`, `use_caching`, `prefix_listing`) are taken and have no effect.
-Two defaults are ours: `rewrite_manifests` looks at every spec, and `remove_orphan_files` deletes nothing unless
-`dry_run => false`.
+Arguments are given by name, or by position in the order of the reference. Arguments that only control how much another
+engine does at a time (`max_concurrent_deletes`, `stream_results`, `use_caching`, `prefix_listing`) are accepted and
+have no effect. Two defaults differ from Iceberg's: `rewrite_manifests` rewrites the manifests of every spec, and
+`remove_orphan_files` deletes nothing without `dry_run => false`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import tzinfo
 from typing import Any
 
 import pyarrow as pa
@@ -18,26 +19,32 @@ from sqlglot import exp
 from neve.errors import UserError
 from neve.ops.context import LakeContext
 from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
-from neve.predicate.constants import parse_time_zone
-from neve.predicate.sql_text import SqlToken, syntax_error
+from neve.predicate.constants import ConstantKind, parse_constant, parse_instant, parse_time_zone
+from neve.predicate.sql_text import SqlToken, parse_sql, syntax_error
 from neve.run.spark.session import is_case_sensitive
-from neve.sql.arguments import (
-    Argument,
-    boolean_argument,
-    integer_argument,
-    integer_array_argument,
-    parse_arguments,
-    string_argument,
-    string_array_argument,
-    string_map_argument,
-    table_argument,
-    timestamp_argument,
-)
 from neve.sql.reader import Reader
-from neve.sql.statement import StatementOptions, table_and_branch
+from neve.sql.statement import Name, StatementOptions, table_and_branch
 from neve.table import Table
 
 ArgumentValues = Mapping[str, Any]
+ArgumentReader = Callable[[exp.Expression, tzinfo], Any]  # returns None if the value has another type
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The type of an argument: how its value is read, and how errors describe it."""
+
+    convert: ArgumentReader
+    description: str
+
+    def value(self, name: str, node: exp.Expression, zone: tzinfo) -> Any:
+        """Return the value of the argument; NULL counts as not given."""
+        if isinstance(node, exp.Null):
+            return None
+        value = self.convert(node, zone)
+        if value is None:
+            raise UserError(f"Argument {name!r} is {node.sql('spark')}; it must be {self.description}.")
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +54,25 @@ class Procedure:
     arguments: Mapping[str, Argument]
     run: Callable[[Table, ArgumentValues], Any]
     required: tuple[str, ...] = ()
-    makes_builder: bool = True  # it makes a verb that can be planned and executed; otherwise it acts at once
+    makes_builder: bool = True  # it returns a verb to plan or execute; otherwise it acts at once
 
     @property
     def all_arguments(self) -> dict[str, Argument]:
-        """All its arguments in order."""
-        return {"table": table_argument, **self.arguments}
+        """All arguments in order, the table first."""
+        return {"table": _TABLE, **self.arguments}
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogName:
-    """The name of a catalog as a statement says it."""
+    """The name of a catalog in a statement."""
 
     statement: str
     word: SqlToken
 
     def refuse_unless(self, name: str) -> None:
-        """Refuse any other catalog than the one of this name: the tables meant are not in it."""
+        """Reject any other catalog name: its tables are not in this lake."""
         if self.word.name != name:
-            problem = f"unknown catalog {self.word.name!r}: that of this lake is {name!r}, and may be left out"
+            problem = f"unknown catalog {self.word.name!r}: the catalog of this lake is {name!r}, and may be left out"
             raise syntax_error("SQL", self.statement, self.word.start, self.word.end, problem, verb="run")
 
 
@@ -75,59 +82,160 @@ class Call:
 
     procedure: str
     arguments: Mapping[str, exp.Expression]
-    catalog: CatalogName | None = None  # what stands before `system`
+    catalog: CatalogName | None = None  # the name before `system`
 
     def run(self, lake: LakeContext, options: StatementOptions) -> Any:
-        """Run the procedure; the answer is what the verb tells, or the table."""
-        made = self._invoke(lake, options)
-        return made.execute() if PROCEDURES[self.procedure].makes_builder else made
+        """Run the procedure; returns the result of the verb, or the table."""
+        result = self._invoke(lake, options)
+        return result.execute() if PROCEDURES[self.procedure].makes_builder else result
 
     def builder(self, lake: LakeContext, options: StatementOptions) -> Any:
-        """The verb of the API that the procedure stands for, or None where there is none; nothing has happened yet."""
+        """Return the verb of the API for this procedure, not yet executed; None if there is none."""
         return self._invoke(lake, options) if PROCEDURES[self.procedure].makes_builder else None
 
     def _invoke(self, lake: LakeContext, options: StatementOptions) -> Any:
-        """What the procedure makes of its arguments."""
         options.require_only("CALL")
         if self.catalog is not None:
             self.catalog.refuse_unless(lake.catalog.name)
         procedure, zone = PROCEDURES[self.procedure], parse_time_zone(lake.time_zone())
-        read = {n: procedure.all_arguments[n].value(n, node, zone) for n, node in self.arguments.items()}
-        given: ArgumentValues = {name: value for name, value in read.items() if value is not None}
+        values = {n: procedure.all_arguments[n].value(n, node, zone) for n, node in self.arguments.items()}
+        values = {name: value for name, value in values.items() if value is not None}
         for name in ("table", *procedure.required):
-            if name not in given:
+            if name not in values:
                 raise UserError(f"CALL {self.procedure} needs the argument {name!r}.")
-        found, branch = table_and_branch(lake, given["table"])
-        if branch is not None:
-            given = _with_branch(self.procedure, given, branch)
-        return procedure.run(found, given)
+        table, branch = table_and_branch(lake, values["table"])
+        if branch is not None:  # of a name such as db.t.branch_audit
+            if "branch" not in procedure.arguments:
+                raise UserError(f"CALL {self.procedure} works on the whole table, not on branch {branch!r}.")
+            if values.setdefault("branch", branch) != branch:
+                argument = values["branch"]
+                raise UserError(f"The table name gives branch {branch!r}, the argument {argument!r}. Give only one.")
+        return procedure.run(table, values)
 
 
-def _with_branch(procedure: str, values: ArgumentValues, branch: str) -> ArgumentValues:
-    """The arguments for a table whose name says a branch."""
-    if "branch" not in PROCEDURES[procedure].arguments:
-        raise UserError(f"CALL {procedure} is about the whole table, not about the branch {branch!r}.")
-    if values.get("branch", branch) != branch:
-        raise UserError(f"The name of the table says branch {branch!r}, the argument {values['branch']!r}. Say one.")
-    return {**values, "branch": branch}
+# -- parsing --------------------------------------------------------------------------------------------------------
 
 
-def call(reader: Reader) -> Call:
-    """Read a CALL."""
+def parse_call(reader: Reader) -> Call:
+    """Parse a CALL."""
     reader.expect("CALL")
-    *place, name = reader.dotted_name_words("the name of a procedure")
-    if not place or place[-1].name.lower() != "system":
-        raise reader.syntax_error(f"procedures are called system.{name.name}", name)
-    if len(place) > 2:
-        raise reader.syntax_error(f"only the name of a catalog comes before system.{name.name}", place[1])
+    *qualifiers, name = reader.dotted_name_words("the name of a procedure")
+    if not qualifiers or qualifiers[-1].name.lower() != "system":
+        raise reader.syntax_error(f"call the procedure as system.{name.name}", name)
+    if len(qualifiers) > 2:
+        raise reader.syntax_error(f"only the name of a catalog may come before system.{name.name}", qualifiers[1])
     procedure = name.name.lower()
     if procedure not in PROCEDURES:
-        raise reader.syntax_error(f"unknown procedure {name.name!r}: known are {', '.join(PROCEDURES)}", name)
-    catalog = CatalogName(reader.text, place[0]) if len(place) > 1 else None
-    return Call(procedure, parse_arguments(reader, procedure, PROCEDURES[procedure].all_arguments), catalog)
+        raise reader.syntax_error(f"unknown procedure {name.name!r}: expected one of {', '.join(PROCEDURES)}", name)
+    catalog = CatalogName(reader.text, qualifiers[0]) if len(qualifiers) > 1 else None
+    return Call(procedure, _parse_arguments(reader, procedure), catalog)
 
 
-# -- the verbs ------------------------------------------------------------------------------------------------------
+def _parse_arguments(reader: Reader, procedure: str) -> dict[str, exp.Expression]:
+    """Parse arguments in parentheses: first those by position, then those by name."""
+    parameters = tuple(PROCEDURES[procedure].all_arguments)
+    arguments: dict[str, exp.Expression] = {}
+    reader.expect("(")
+    while not reader.sees(")"):
+        if arguments:
+            reader.expect(",")
+        start = reader.word
+        name = _parse_argument_name(reader, procedure, parameters, arguments)
+        if name in arguments:
+            raise reader.syntax_error(f"argument {name!r} is given twice", start)
+        roots = parse_sql(reader.text_until(",", ")", what="a value"))
+        if len(roots) != 1:
+            raise reader.syntax_error("expected one value", start)
+        arguments[name] = roots[0]
+    reader.expect(")")
+    return arguments
+
+
+def _parse_argument_name(
+    reader: Reader, procedure: str, parameters: tuple[str, ...], previous_arguments: Mapping[str, Any]
+) -> str:
+    """Return the name of the next argument: the name before `=>`, or the next parameter."""
+    takes = f"{procedure} takes {', '.join(parameters)}"
+    if reader.position + 1 < len(reader.words) and reader.words[reader.position + 1].matches("=>"):
+        word = reader.name_word("the name of an argument")
+        if word.name.lower() not in parameters:
+            raise reader.syntax_error(f"unknown argument {word.name!r}: {takes}", word)
+        reader.expect("=>")
+        return word.name.lower()
+    if tuple(previous_arguments) != parameters[: len(previous_arguments)]:
+        raise reader.syntax_error("an argument after a named argument needs a name too")
+    if len(previous_arguments) == len(parameters):
+        raise reader.syntax_error(f"too many arguments: {takes}")
+    return parameters[len(previous_arguments)]
+
+
+# -- types of arguments ---------------------------------------------------------------------------------------------
+
+
+def _scalar_reader(*kinds: ConstantKind) -> ArgumentReader:
+    def read(node: exp.Expression, zone: tzinfo) -> Any:
+        constant = parse_constant(node, zone)
+        return constant.value if constant is not None and constant.kind in kinds else None
+
+    return read
+
+
+def _array_reader(read_item: ArgumentReader) -> ArgumentReader:
+    def read(node: exp.Expression, zone: tzinfo) -> Any:
+        if not isinstance(node, exp.Array):
+            return None
+        values = [read_item(item, zone) for item in node.expressions]
+        return None if None in values else values
+
+    return read
+
+
+def _read_string_map(node: exp.Expression, zone: tzinfo) -> Any:
+    """Read a map of strings; other constants become strings too, since options are strings."""
+    if not isinstance(node, exp.VarMap):
+        return None
+    sides = (node.args["keys"], node.args["values"])
+    keys, values = ([_constant_text(item, zone) for item in side.expressions] for side in sides)
+    return None if None in (*keys, *values) or len(keys) != len(values) else dict(zip(keys, values, strict=True))
+
+
+def _constant_text(node: exp.Expression, zone: tzinfo) -> str | None:
+    constant = parse_constant(node, zone)
+    kinds = (ConstantKind.STRING, ConstantKind.INTEGER, ConstantKind.BOOLEAN, ConstantKind.DECIMAL)
+    if constant is None or constant.kind not in kinds:
+        return None
+    return str(constant.value).lower() if constant.kind is ConstantKind.BOOLEAN else str(constant.value)
+
+
+def _read_milliseconds(node: exp.Expression, zone: tzinfo) -> int | None:
+    """Read a timestamp, or a string with a timestamp in the time zone of the session."""
+    constant = parse_constant(node, zone)
+    if constant is not None and constant.kind is ConstantKind.STRING:
+        constant = parse_instant(constant.value, zone)
+    return int(constant.value) // 1000 if constant is not None and constant.kind is ConstantKind.INSTANT else None
+
+
+def _read_table_name(node: exp.Expression, zone: tzinfo) -> Name | None:
+    constant = parse_constant(node, zone)
+    if constant is None or constant.kind is not ConstantKind.STRING:
+        return None
+    reader = Reader.of(str(constant.value))
+    name = reader.table_name()
+    reader.expect_end()
+    return name
+
+
+_STRING = Argument(_scalar_reader(ConstantKind.STRING), "a string")
+_INTEGER = Argument(_scalar_reader(ConstantKind.INTEGER), "a whole number")
+_BOOLEAN = Argument(_scalar_reader(ConstantKind.BOOLEAN), "true or false")
+_TIMESTAMP = Argument(_read_milliseconds, "a timestamp such as TIMESTAMP '2026-01-31 00:00:00'")
+_TABLE = Argument(_read_table_name, "the name of a table in quotes")
+_INTEGER_ARRAY = Argument(_array_reader(_INTEGER.convert), "whole numbers such as array(1, 2)")
+_STRING_ARRAY = Argument(_array_reader(_STRING.convert), "strings such as array('a', 'b')")
+_STRING_MAP = Argument(_read_string_map, "pairs such as map('name', 'value')")
+
+
+# -- procedures -----------------------------------------------------------------------------------------------------
 
 
 def _rewrite_data_files(table: Table, values: ArgumentValues) -> Any:
@@ -143,19 +251,15 @@ def _rewrite_data_files(table: Table, values: ArgumentValues) -> Any:
 
 
 def _apply_sort_order(rewrite: RewriteDataFiles, order: str | None) -> RewriteDataFiles:
-    """A rewrite in the order of some columns, of a curve through them, or of the table."""
+    """Sort by columns, along a Z-order curve through columns, or in the sort order of the table."""
     if order is None:
         return rewrite.sort()
     reader = Reader.of(order)
     if reader.take_if_next("ZORDER"):
-        columns = reader.bracketed_list(lambda: _column(reader, ",", ")"))
+        columns = reader.bracketed_list(lambda: reader.text_until(",", ")", what="a column"))
         reader.expect_end()
         return rewrite.zorder(*columns)
-    return rewrite.sort(*reader.comma_list(lambda: _column(reader, ",")))
-
-
-def _column(reader: Reader, *stops: str) -> str:
-    return reader.text_until(*stops, what="a column")
+    return rewrite.sort(*reader.comma_list(lambda: reader.text_until(",", what="a column")))
 
 
 def _rewrite_position_delete_files(table: Table, values: ArgumentValues) -> Any:
@@ -178,32 +282,16 @@ def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
     return _configure(table.remove_orphan_files(), values, *names)
 
 
-def _remove_dangling_deletes(table: Table, values: ArgumentValues) -> Any:
-    return _configure(table.remove_dangling_deletes(), values, "branch")
-
-
-def _rollback_to_snapshot(table: Table, values: ArgumentValues) -> Table:
-    return table.rollback(values["snapshot_id"])
-
-
 def _rollback_to_timestamp(table: Table, values: ArgumentValues) -> Table:
-    """Back to the last snapshot before a time, of those that led to the current one."""
+    """Roll back to the last ancestor of the current snapshot before a time."""
     before = [snapshot_id for snapshot_id, time in _lineage(table, None) if time < values["timestamp"]]
     if not before:
         raise UserError(f"Table {table.name} had no snapshot before that time. {table.name}.history lists them.")
     return table.rollback(before[0])
 
 
-def _set_current_snapshot(table: Table, values: ArgumentValues) -> Table:
-    return table.set_current_snapshot(values.get("snapshot_id"), ref=values.get("ref"))
-
-
-def _fast_forward(table: Table, values: ArgumentValues) -> Table:
-    return table.fast_forward(values["branch"], values["to"])
-
-
 def _ancestors_of(table: Table, values: ArgumentValues) -> pa.Table:
-    """The snapshot asked for, or the current one, and those before it, newest first."""
+    """List a snapshot, by default the current one, and its ancestors, newest first."""
     rows = _lineage(table, values.get("snapshot_id"))
     ids, times = ([row[i] for row in rows] for i in range(2))
     columns = [pa.array(ids, pa.int64()), pa.array(times, pa.timestamp("ms", "UTC"))]
@@ -211,85 +299,95 @@ def _ancestors_of(table: Table, values: ArgumentValues) -> pa.Table:
 
 
 def _lineage(table: Table, snapshot_id: int | None) -> list[tuple[int, int]]:
-    """A snapshot and those before it, newest first: ids and times in milliseconds."""
+    """Return the ids and times, in milliseconds, of a snapshot and its ancestors, newest first."""
     context = table.refresh().context
-    at, rows = context.snapshot(snapshot_id), []
-    while at is not None and (at.snapshot_id, at.timestamp_ms) not in rows:
-        rows.append((at.snapshot_id, at.timestamp_ms))
-        parent = at.parent_snapshot_id
-        at = None if parent is None else context.metadata.snapshot_by_id(parent)
+    snapshot, rows = context.snapshot(snapshot_id), []
+    while snapshot is not None and (snapshot.snapshot_id, snapshot.timestamp_ms) not in rows:
+        rows.append((snapshot.snapshot_id, snapshot.timestamp_ms))
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else context.metadata.snapshot_by_id(parent)
     return rows
 
 
 def _configure(builder: Any, values: ArgumentValues, *names: str, **renamed: str) -> Any:
-    """A builder with the arguments that were given, by the names its methods have."""
+    """Call the methods of a builder that are named like the given arguments; `renamed` maps arguments to methods."""
     for name, method in {**{n: n for n in names}, **renamed}.items():
         builder = getattr(builder, method)(values[name]) if name in values else builder
     return builder
 
 
-_IGNORED_ARGUMENTS = {"max_concurrent_deletes": integer_argument, "stream_results": boolean_argument}
+_IGNORED_ARGUMENTS = {"max_concurrent_deletes": _INTEGER, "stream_results": _BOOLEAN}
 
+# Arguments in the order of Iceberg's reference: they may be given by position.
 PROCEDURES: dict[str, Procedure] = {
     "rewrite_data_files": Procedure(
         {
-            "strategy": string_argument,
-            "sort_order": string_argument,
-            "options": string_map_argument,
-            "where": string_argument,
-            "branch": string_argument,
+            "strategy": _STRING,
+            "sort_order": _STRING,
+            "options": _STRING_MAP,
+            "where": _STRING,
+            "branch": _STRING,
         },
         _rewrite_data_files,
     ),
     "rewrite_position_delete_files": Procedure(
-        {"options": string_map_argument, "where": string_argument, "branch": string_argument},
+        {"options": _STRING_MAP, "where": _STRING, "branch": _STRING},
         _rewrite_position_delete_files,
     ),
     "rewrite_manifests": Procedure(
         {
-            "use_caching": boolean_argument,
-            "spec_id": integer_argument,
-            "sort_by": string_array_argument,
-            "branch": string_argument,
+            "use_caching": _BOOLEAN,
+            "spec_id": _INTEGER,
+            "sort_by": _STRING_ARRAY,
+            "branch": _STRING,
         },
         _rewrite_manifests,
     ),
     "expire_snapshots": Procedure(
         {
-            "older_than": timestamp_argument,
-            "retain_last": integer_argument,
+            "older_than": _TIMESTAMP,
+            "retain_last": _INTEGER,
             **_IGNORED_ARGUMENTS,
-            "snapshot_ids": integer_array_argument,
-            "clean_expired_metadata": boolean_argument,
+            "snapshot_ids": _INTEGER_ARRAY,
+            "clean_expired_metadata": _BOOLEAN,
         },
         _expire_snapshots,
     ),
     "remove_orphan_files": Procedure(
         {
-            "older_than": timestamp_argument,
-            "location": string_argument,
-            "dry_run": boolean_argument,
+            "older_than": _TIMESTAMP,
+            "location": _STRING,
+            "dry_run": _BOOLEAN,
             **_IGNORED_ARGUMENTS,
-            "equal_schemes": string_map_argument,
-            "equal_authorities": string_map_argument,
-            "prefix_mismatch_mode": string_argument,
-            "prefix_listing": boolean_argument,
+            "equal_schemes": _STRING_MAP,
+            "equal_authorities": _STRING_MAP,
+            "prefix_mismatch_mode": _STRING,
+            "prefix_listing": _BOOLEAN,
         },
         _remove_orphan_files,
     ),
-    "remove_dangling_deletes": Procedure({"branch": string_argument}, _remove_dangling_deletes),
+    "remove_dangling_deletes": Procedure(
+        {"branch": _STRING}, lambda table, values: _configure(table.remove_dangling_deletes(), values, "branch")
+    ),
     "rollback_to_snapshot": Procedure(
-        {"snapshot_id": integer_argument}, _rollback_to_snapshot, ("snapshot_id",), makes_builder=False
+        {"snapshot_id": _INTEGER},
+        lambda table, values: table.rollback(values["snapshot_id"]),
+        ("snapshot_id",),
+        makes_builder=False,
     ),
     "rollback_to_timestamp": Procedure(
-        {"timestamp": timestamp_argument}, _rollback_to_timestamp, ("timestamp",), makes_builder=False
+        {"timestamp": _TIMESTAMP}, _rollback_to_timestamp, ("timestamp",), makes_builder=False
     ),
     "set_current_snapshot": Procedure(
-        {"snapshot_id": integer_argument, "ref": string_argument}, _set_current_snapshot, makes_builder=False
+        {"snapshot_id": _INTEGER, "ref": _STRING},
+        lambda table, values: table.set_current_snapshot(values.get("snapshot_id"), ref=values.get("ref")),
+        makes_builder=False,
     ),
     "fast_forward": Procedure(
-        {"branch": string_argument, "to": string_argument}, _fast_forward, ("branch", "to"), makes_builder=False
+        {"branch": _STRING, "to": _STRING},
+        lambda table, values: table.fast_forward(values["branch"], values["to"]),
+        ("branch", "to"),
+        makes_builder=False,
     ),
-    "ancestors_of": Procedure({"snapshot_id": integer_argument}, _ancestors_of, makes_builder=False),
+    "ancestors_of": Procedure({"snapshot_id": _INTEGER}, _ancestors_of, makes_builder=False),
 }
-"""Every procedure by its name."""

@@ -1,7 +1,4 @@
-"""CREATE TABLE.
-
-DROP TABLE.
-"""
+"""CREATE TABLE and DROP TABLE."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from neve.errors import CommitUnknown
 from neve.ops.context import LakeContext
 from neve.ops.metadata.create_table import create_table as create_iceberg_table
 from neve.ops.metadata.drop_table import drop_table as drop_iceberg_table
-from neve.predicate.sql_text import SqlToken
 from neve.sql.alter_table import parse_properties
 from neve.sql.query import open_query
 from neve.sql.reader import Reader
@@ -53,22 +49,22 @@ class CreateTable:
         return Table(created)
 
     def _create_and_fill(self, lake: LakeContext, query: str) -> Table:
-        """The table with the rows of a query; it goes again when they cannot be written."""
+        """Create the table with the rows of a query; drop it again if they cannot be written."""
         with open_query(lake, query) as rows:
             nullable = StructType([StructField(f.name, f.dataType, True) for f in rows.schema.fields])
-            made = self._create(lake, nullable)
+            table = self._create(lake, nullable)
             try:
-                made.append(rows)
+                table.append(rows)
             except CommitUnknown:
-                raise  # the rows may be in it
+                raise  # the rows may have been committed
             except BaseException:
                 drop_iceberg_table(lake.catalog, identifier(lake, self.table))
                 raise
-            return made.refresh()
+            return table.refresh()
 
 
 def parse_create_table(reader: Reader) -> CreateTable:
-    """Read a CREATE TABLE; its clauses may come in any order."""
+    """Parse a CREATE TABLE; its clauses may come in any order."""
     reader.expect("CREATE")
     if reader.sees("OR", "REPLACE"):
         raise reader.syntax_error("OR REPLACE is not supported: drop the table first")
@@ -79,13 +75,15 @@ def parse_create_table(reader: Reader) -> CreateTable:
     partition_by, properties, location = _parse_clauses(reader)
     query = reader.remaining_text("a query") if reader.take_if_next("AS") else None
     if (columns is None) == (query is None):
-        raise reader.syntax_error("give the columns in brackets, or a query after AS" + (", not both" if query else ""))
+        raise reader.syntax_error(
+            "give the columns in parentheses, or a query after AS" + (", not both" if query else "")
+        )
     reader.expect_end()
     return CreateTable(table, columns, partition_by, properties, location, query, if_not_exists)
 
 
 def _parse_clauses(reader: Reader) -> tuple[tuple[str, ...], dict[str, str], str | None]:
-    """What follows the columns; each clause comes once."""
+    """Parse the clauses after the columns; each may come once."""
     partition_by: tuple[str, ...] = ()
     properties: dict[str, str] = {}
     location, seen = None, set[str]()
@@ -98,7 +96,11 @@ def _parse_clauses(reader: Reader) -> tuple[tuple[str, ...], dict[str, str], str
         elif reader.take_if_next("PARTITIONED", "BY"):
             partition_by = reader.bracketed_list(lambda: reader.text_until(",", ")", what="a partition field"))
         elif reader.sees_one_of("TBLPROPERTIES", "COMMENT"):
-            properties = _add_properties(properties, reader, at)
+            is_comment = not reader.take_if_next("TBLPROPERTIES") and reader.take_if_next("COMMENT")
+            added = {"comment": reader.string("a comment")} if is_comment else parse_properties(reader)
+            for name in properties.keys() & added.keys():
+                raise reader.syntax_error(f"property {name!r} is given twice", at)
+            properties |= added
         elif reader.take_if_next("LOCATION"):
             location = reader.string("a location")
         else:
@@ -106,32 +108,23 @@ def _parse_clauses(reader: Reader) -> tuple[tuple[str, ...], dict[str, str], str
     return partition_by, properties, location
 
 
-def _add_properties(properties: Mapping[str, str], reader: Reader, at: SqlToken) -> dict[str, str]:
-    """The properties with those of another clause; COMMENT is one of them."""
-    is_comment = not reader.take_if_next("TBLPROPERTIES") and reader.take_if_next("COMMENT")
-    more = {"comment": reader.string("a comment")} if is_comment else parse_properties(reader)
-    for name in properties.keys() & more.keys():
-        raise reader.syntax_error(f"property {name!r} is given twice", at)
-    return {**properties, **more}
-
-
 @dataclass(frozen=True)
 class DropTable:
-    """`DROP TABLE t`; the files stay where they are, or are deleted with PURGE."""
+    """`DROP TABLE t`; the files stay where they are, unless PURGE deletes them."""
 
     table: Name
     if_exists: bool = False
     purge: bool = False
 
     def run(self, lake: LakeContext, options: StatementOptions) -> None:
-        """Forget the table."""
+        """Remove the table from the catalog."""
         options.require_only("DROP TABLE")
         if not self.if_exists or table_finder(lake)(self.table) is not None:
             drop_iceberg_table(lake.catalog, identifier(lake, self.table), purge=self.purge)
 
 
 def parse_drop_table(reader: Reader) -> DropTable:
-    """Read a DROP TABLE."""
+    """Parse a DROP TABLE."""
     reader.expect("DROP", "TABLE")
     if_exists = reader.take_if_next("IF", "EXISTS")
     table = reader.table_name()

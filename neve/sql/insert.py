@@ -35,37 +35,36 @@ class Insert:
         table, branch = table_and_branch(lake, self.table)
         replaces = self.overwrites_partitions or self.replace_where is not None
         chosen = options.require_only("INSERT", "branch", "snapshot_properties", *(["isolation"] if replaces else []))
-        said: dict[str, Any] = {
+        target: dict[str, Any] = {
             "branch": chosen.on_branch(branch).branch or "main",
             "snapshot_properties": chosen.snapshot_properties,
         }
         with open_query(lake, self.query) as frame:
             rows = self._cast_to_table(frame, table.schema, table.name)
             if self.replace_where is not None:
-                return table.overwrite(rows, self.replace_where, isolation=chosen.isolation, **said)
+                return table.overwrite(rows, self.replace_where, isolation=chosen.isolation, **target)
             if self.overwrites_partitions:
-                return table.overwrite_partitions(rows, isolation=chosen.isolation, **said)
-            return table.append(rows, **said)
+                return table.overwrite_partitions(rows, isolation=chosen.isolation, **target)
+            return table.append(rows, **target)
 
     def with_ctes(self, text: str) -> Insert:
-        """The same with common table expressions that came before it."""
+        """Return the same statement with common table expressions before its query."""
         return replace(self, query=f"{text} {self.query}")
 
     def _cast_to_table(self, frame: DataFrame, schema: Schema, table: str) -> DataFrame:
-        """The rows with the names and types of the table's columns."""
-        named = self._rename_columns(frame, schema, table)
+        """Give the rows the column names and types of the table."""
+        renamed = self._rename_columns(frame, schema, table)
         values = []
-        for given in named.schema.fields:
-            column = _find_column(schema, given.name, table)
-            values.append(
-                assign_expression(column_by_name(given.name), given.dataType, column, column.name).alias(column.name)
-            )
-        return named.select(*values)
+        for field in renamed.schema.fields:
+            column = _find_column(schema, field.name, table)
+            value = assign_expression(column_by_name(field.name), field.dataType, column, column.name)
+            values.append(value.alias(column.name))
+        return renamed.select(*values)
 
     def _rename_columns(self, frame: DataFrame, schema: Schema, table: str) -> DataFrame:
-        """The rows with the names of the columns they go to: by position, unless they are to go by name."""
-        of_the_table = list(self.columns) or [f.name for f in schema.fields]
-        names = frame.columns if self.matches_by_name else of_the_table
+        """Rename the columns of the rows to those of the table: by position, unless they are matched by name."""
+        table_columns = list(self.columns) or [f.name for f in schema.fields]
+        names = frame.columns if self.matches_by_name else table_columns
         if len(names) != len(frame.columns):
             what = "INSERT names" if self.columns else f"Table {table} has"
             raise UserError(f"{what} {len(names)} columns, but the query gives {len(frame.columns)}.")
@@ -75,7 +74,7 @@ class Insert:
 
 
 def parse_insert(reader: Reader) -> Insert:
-    """Read an INSERT."""
+    """Parse an INSERT."""
     reader.expect("INSERT")
     overwrites = reader.take_if_next("OVERWRITE")
     if not overwrites:
@@ -84,38 +83,29 @@ def parse_insert(reader: Reader) -> Insert:
     table = reader.table_name()
     if reader.sees("PARTITION"):
         raise reader.syntax_error(
-            "PARTITION (…) is not supported: say INSERT INTO t REPLACE WHERE …, or leave it to the rows which "
-            "partitions INSERT OVERWRITE replaces"
+            "PARTITION (…) is not supported: use INSERT INTO t REPLACE WHERE …, or INSERT OVERWRITE without it, which "
+            "replaces the partitions that the rows fall into"
         )
     by_name = reader.take_if_next("BY", "NAME")
-    where = _where(reader) if reader.take_if_next("REPLACE", "WHERE") else None
+    where = None
+    if reader.take_if_next("REPLACE", "WHERE"):
+        where = reader.expression("SELECT", "WITH", "VALUES", what="a condition")
     if where is not None and overwrites:
         raise reader.syntax_error("REPLACE WHERE belongs to INSERT INTO", reader.words[1])
-    at, columns = reader.word, _columns(reader)
+    at, columns = reader.word, tuple[str, ...]()
+    if reader.sees("(") and not any(reader.sees("(", word) for word in QUERY_KEYWORDS):
+        columns = reader.bracketed_list(lambda: reader.name("a column"))
     if by_name and columns:
         raise reader.syntax_error("BY NAME takes no list of columns: the query names them", at)
-    return Insert(table, _query(reader), columns, by_name, overwrites, where)
-
-
-def _where(reader: Reader) -> str:
-    return reader.expression("SELECT", "WITH", "VALUES", what="a condition")
-
-
-def _columns(reader: Reader) -> tuple[str, ...]:
-    is_list = reader.sees("(") and not any(reader.sees("(", word) for word in QUERY_KEYWORDS)
-    return reader.bracketed_list(lambda: reader.name("a column")) if is_list else ()
-
-
-def _query(reader: Reader) -> str:
     if not reader.sees_one_of(*QUERY_KEYWORDS):
         raise reader.syntax_error("expected VALUES or a query")
-    return query_text(reader)
+    return Insert(table, query_text(reader), columns, by_name, overwrites, where)
 
 
 def _find_column(schema: Schema, name: str, table: str) -> NestedField:
-    """A column of the table; upper and lower case are the same unless the table tells them apart."""
-    tops = {f.name: f for f in schema.fields}
-    found = tops.get(name) or next((f for f in schema.fields if f.name.lower() == name.lower()), None)
-    if found is None:
-        raise UnknownName("column", name, tops, f"table {table}")
-    return found
+    """Find a column of the table; an exact match wins over one that differs in case."""
+    columns = {f.name: f for f in schema.fields}
+    column = columns.get(name) or next((f for f in schema.fields if f.name.lower() == name.lower()), None)
+    if column is None:
+        raise UnknownName("column", name, columns, f"table {table}")
+    return column

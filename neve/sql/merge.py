@@ -16,7 +16,7 @@ from neve.sql.update_delete import Assignment, parse_set_clause
 RowMatch = Literal["matched", "not matched", "not matched by source"]
 MergeAction = Literal["update", "update all", "delete", "insert", "insert all"]
 
-# What a clause may do with which rows, in the words of the builder.
+# The actions that a clause allows for each kind of rows, and the builder method for each.
 _BUILDER_METHODS: dict[tuple[RowMatch, MergeAction], str] = {
     ("matched", "update"): "when_matched_update",
     ("matched", "update all"): "when_matched_update_all",
@@ -30,7 +30,7 @@ _BUILDER_METHODS: dict[tuple[RowMatch, MergeAction], str] = {
 
 @dataclass(frozen=True)
 class WhenClause:
-    """One clause: which rows, on which condition, and what becomes of them."""
+    """A WHEN clause: which rows, under which condition, and what happens to them."""
 
     rows: RowMatch
     action: MergeAction
@@ -38,13 +38,14 @@ class WhenClause:
     assignments: tuple[Assignment, ...] = ()
 
     def add_to(self, statement: Any) -> Any:
-        """The builder with this clause."""
-        verb: Callable[..., Any] = getattr(statement, _BUILDER_METHODS[self.rows, self.action])
+        """Add this clause to a builder."""
+        add_clause: Callable[..., Any] = getattr(statement, _BUILDER_METHODS[self.rows, self.action])
         values = {each.column: each.value for each in self.assignments}
-        return verb(values, condition=self.condition) if self.assignments else verb(condition=self.condition)
+        arguments = (values,) if self.assignments else ()
+        return add_clause(*arguments, condition=self.condition)
 
     def with_short_names(self, table: Name) -> WhenClause:
-        """The same clause with the last part of the name of a table in place of the whole."""
+        """Replace the full name of a table before columns by its last part."""
         values = tuple(each.with_short_names(table) for each in self.assignments)
         return replace(self, condition=shorten_qualified_names(self.condition, table), assignments=values)
 
@@ -65,7 +66,7 @@ class Merge:
         return self.builder(lake, options).execute()
 
     def builder(self, lake: LakeContext, options: StatementOptions) -> Any:
-        """The statement as the API builds it; nothing has happened yet."""
+        """Return the statement as a builder of the API, not yet executed."""
         table, branch = table_and_branch(lake, self.table)
         statement = options.on_branch(branch).apply_to(table.merge(self.source, on=self.on, aliases=self.aliases))
         for clause in self.clauses:
@@ -74,7 +75,7 @@ class Merge:
 
 
 def parse_merge(reader: Reader) -> Merge:
-    """Read a MERGE."""
+    """Parse a MERGE."""
     reader.expect("MERGE")
     evolves_schema = reader.take_if_next("WITH", "SCHEMA", "EVOLUTION")
     reader.expect("INTO")
@@ -97,7 +98,7 @@ def parse_merge(reader: Reader) -> Merge:
 
 
 def _parse_source(reader: Reader) -> tuple[str, str, list[Name]]:
-    """The source as the name of a table or as a query, its alias, and the whole name it has without one."""
+    """Return the source as a table name or a query, its alias, and its full name if it has no alias."""
     names: list[Name] = []
     if reader.sees("("):
         query = reader.bracketed_text("a query")
@@ -105,16 +106,16 @@ def _parse_source(reader: Reader) -> tuple[str, str, list[Name]]:
     else:
         name, relation, query = _parse_source_table(reader)
         names.append(name)
-    given = reader.alias()
-    alias = given or (default_alias(names[0]) if names else "source")
+    own_alias = reader.alias()
+    alias = own_alias or (default_alias(names[0]) if names else "source")
     if reader.sees("("):
         columns = ", ".join(quote_name(c) for c in reader.bracketed_list(lambda: reader.name("a column")))
         query = f"SELECT * FROM {relation} AS {quote_name(alias)}({columns})"  # noqa: S608
-    return query, alias, [] if given else names
+    return query, alias, [] if own_alias else names
 
 
 def _parse_source_table(reader: Reader) -> tuple[Name, str, str]:
-    """A table to merge from: its name, its text, and the same as a source."""
+    """Parse a source table; return its name, its text with time travel, and the text to use as a source."""
     start, name = reader.position, reader.table_name()
     travel = reader.skip_time_travel()
     relation = reader.text[reader.words[start].start : reader.words[reader.position - 1].end]
@@ -126,8 +127,12 @@ def _parse_when(reader: Reader) -> WhenClause:
     rows = _parse_row_match(reader)
     condition = reader.expression("THEN", what="a condition") if reader.take_if_next("AND") else None
     reader.expect("THEN")
-    deed, assigned = _parse_allowed_action(reader, rows)
-    return WhenClause(rows, deed, condition, assigned)
+    at = reader.word
+    action, assignments = _parse_action(reader)
+    if (rows, action) not in _BUILDER_METHODS:
+        allowed = [name.upper() for kind, name in _BUILDER_METHODS if kind == rows]
+        raise reader.syntax_error(f"WHEN {rows.upper()} cannot {action}: allowed are {', '.join(allowed)}", at)
+    return WhenClause(rows, action, condition, assignments)
 
 
 def _parse_row_match(reader: Reader) -> RowMatch:
@@ -138,15 +143,6 @@ def _parse_row_match(reader: Reader) -> RowMatch:
         return "not matched by source"
     reader.take_if_next("BY", "TARGET")
     return "not matched"
-
-
-def _parse_allowed_action(reader: Reader, rows: RowMatch) -> tuple[MergeAction, tuple[Assignment, ...]]:
-    at = reader.word
-    deed, assigned = _parse_action(reader)
-    if (rows, deed) in _BUILDER_METHODS:
-        return deed, assigned
-    possible = [name.upper() for of, name in _BUILDER_METHODS if of == rows]
-    raise reader.syntax_error(f"rows {rows} cannot {deed}: possible are {', '.join(possible)}", at)
 
 
 def _parse_action(reader: Reader) -> tuple[MergeAction, tuple[Assignment, ...]]:
@@ -164,11 +160,11 @@ def _parse_action(reader: Reader) -> tuple[MergeAction, tuple[Assignment, ...]]:
 
 
 def _parse_insert_values(reader: Reader) -> tuple[Assignment, ...]:
-    """`(columns) VALUES (expressions)`."""
+    """Parse `(columns) VALUES (expressions)`."""
     columns = reader.bracketed_list(lambda: join_name(reader.dotted_name("a column")))
     at = reader.word
     if len({c.lower() for c in columns}) < len(columns):
-        raise reader.syntax_error("a column is named twice before it", at)
+        raise reader.syntax_error("a column is listed twice before VALUES", at)
     reader.expect("VALUES")
     values = reader.bracketed_list(lambda: reader.expression(",", ")", what="an expression"))
     if len(columns) != len(values):

@@ -1,62 +1,125 @@
-"""From text to a statement."""
+"""Parse SQL text into a statement.
+
+Common table expressions may come before a statement that changes rows: `WITH gone AS (…) DELETE FROM t WHERE …`. The
+queries inside such a statement run on their own, so each query that uses one of the expressions gets all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from neve.errors import UserError
+from neve.predicate.column_names import quote_name
+from neve.predicate.sql_features import Edit, apply_edits
+from neve.predicate.sql_text import SqlToken
+from neve.predicate.time_travel import end_of_parentheses
 from neve.sql.alter_table import parse_alter_table
-from neve.sql.call import call
+from neve.sql.call import parse_call
 from neve.sql.create_table import parse_create_table, parse_drop_table
-from neve.sql.ctes import push_ctes_into_queries
 from neve.sql.insert import parse_insert
 from neve.sql.merge import parse_merge
-from neve.sql.query import parse_query
+from neve.sql.query import parse_describe, parse_query, parse_show
 from neve.sql.reader import Reader
-from neve.sql.show import parse_describe, parse_show
 from neve.sql.statement import Statement
 from neve.sql.update_delete import parse_delete, parse_update
 
 _STATEMENT_NAMES = (
     "SELECT, WITH, VALUES, INSERT, UPDATE, DELETE, MERGE, CREATE TABLE, ALTER TABLE, DROP TABLE, CALL, SHOW TABLES, "
-    "SHOW NAMESPACES and DESCRIBE"
+    "SHOW NAMESPACES or DESCRIBE"
 )
+_SUBQUERY_KEYWORDS = ("SELECT", "FROM", "VALUES", "TABLE", "WITH")
 
 
 def parse(text: str) -> Statement:
-    """The statement that a text is; nothing is run."""
+    """Parse one statement; nothing is run."""
     if not isinstance(text, str):
         raise UserError(f"Give SQL as text, not as {type(text).__name__}.")
     reader = Reader.of(text)
-    if any(word.matches(";") for word in reader.words):
-        raise reader.syntax_error("one statement at a time", next(word for word in reader.words if word.matches(";")))
-    read = _STATEMENT_PARSERS.get(reader.word.value if reader.word is not None else "")
-    if read is None:
+    if (semicolon := next((word for word in reader.words if word.matches(";")), None)) is not None:
+        raise reader.syntax_error("one statement at a time", semicolon)
+    parse_statement = _STATEMENT_PARSERS.get(reader.word.value if reader.word is not None else "")
+    if parse_statement is None:
         what = f"unknown statement {reader.word.text!r}" if reader.word is not None else "there is no statement"
-        raise reader.syntax_error(f"{what}: known are {_STATEMENT_NAMES}")
-    found = read(reader)
+        raise reader.syntax_error(f"{what}: expected {_STATEMENT_NAMES}")
+    statement = parse_statement(reader)
     reader.expect_end()
-    return found
+    return statement
 
 
 def _parse_after_with(reader: Reader) -> Statement:
-    """Common table expressions come before a query, or before a change of rows."""
+    """Parse common table expressions, and the query or the change of rows after them."""
     ctes = reader.text_until("SELECT", "FROM", "VALUES", "INSERT", "UPDATE", "DELETE", "MERGE", what="a query")
     if reader.sees("INSERT"):
         return parse_insert(reader).with_ctes(ctes)
-    if reader.sees_one_of("UPDATE", "DELETE", "MERGE"):
-        return _parse_row_change_with_ctes(ctes, reader)
-    reader.position = 0
-    return parse_query(reader)
-
-
-def _parse_row_change_with_ctes(ctes: str, reader: Reader) -> Statement:
-    """A change of rows with common table expressions in its queries."""
+    if not reader.sees_one_of("UPDATE", "DELETE", "MERGE"):
+        reader.position = 0
+        return parse_query(reader)
     start = reader.position
-    _STATEMENT_PARSERS[reader.words[start].value](reader)  # what is wrong is told in the text as it was written
+    _STATEMENT_PARSERS[reader.words[start].value](reader)  # so that errors point into the text as it was written
     reader.expect_end()
     reader.position = start
     return parse(push_ctes_into_queries(ctes, reader.remaining_text("a statement")))
+
+
+def cte_names(ctes: str) -> tuple[str, ...]:
+    """Return the names that a WITH clause defines.
+
+    >>> cte_names("WITH a AS (SELECT 1), `b c`(x) AS (SELECT x FROM a)")
+    ('a', 'b c')
+    """
+    reader = Reader.of(ctes)
+    reader.expect("WITH")
+    reader.take_if_next("RECURSIVE")
+
+    def parse_cte() -> str:
+        name = reader.name("a name")
+        if reader.sees("("):
+            reader.bracketed_list(lambda: reader.name("a column"))
+        reader.take_if_next("AS")
+        reader.bracketed_text("a query")
+        return name
+
+    return reader.comma_list(parse_cte)
+
+
+def push_ctes_into_queries(ctes: str, statement: str) -> str:
+    """Insert a WITH clause into the queries of a statement that use it.
+
+    >>> gone = "WITH gone AS (SELECT 1 id)"
+    >>> push_ctes_into_queries(gone, "DELETE FROM t WHERE id IN (SELECT id FROM gone) AND n IN (SELECT 2)")
+    'DELETE FROM t WHERE id IN (WITH gone AS (SELECT 1 id) SELECT id FROM gone) AND n IN (SELECT 2)'
+    >>> push_ctes_into_queries("WITH new AS (SELECT 1 id)", "MERGE INTO t USING new ON …")
+    'MERGE INTO t USING (WITH new AS (SELECT 1 id) SELECT * FROM `new`) AS `new` ON …'
+    """
+    names = {name.lower() for name in cte_names(ctes)}
+    return apply_edits(statement, _cte_edits(ctes, names, Reader.of(statement).words))
+
+
+def _cte_edits(ctes: str, names: set[str], words: tuple[SqlToken, ...]) -> Iterator[Edit]:
+    def is_cte(word: SqlToken) -> bool:
+        return word.is_name and word.name.lower() in names
+
+    def sees(at: int, *values: str) -> bool:
+        return at < len(words) and words[at].matches(*values)
+
+    at = 0
+    while at < len(words):
+        is_query = words[at].matches("(") and sees(at + 1, *_SUBQUERY_KEYWORDS)
+        end = end_of_parentheses(words, at) if is_query else None
+        if end is not None:
+            first = words[at + 1]
+            if any(is_cte(word) for word in words[at:end]):
+                has_own = first.matches("WITH")  # the query's own expressions follow
+                yield (first.start, first.end, f"{ctes},") if has_own else (first.start, first.start, f"{ctes} ")
+            at = end
+        elif words[at].matches("USING") and at + 1 < len(words) and is_cte(words[at + 1]) and not sees(at + 2, "."):
+            word = words[at + 1]
+            has_alias = at + 2 < len(words) and words[at + 2].is_name and not sees(at + 2, "ON")
+            alias = "" if has_alias else f" AS {quote_name(word.name)}"
+            yield word.start, word.end, f"({ctes} SELECT * FROM {quote_name(word.name)}){alias}"  # noqa: S608
+            at += 2
+        else:
+            at += 1
 
 
 _STATEMENT_PARSERS: dict[str, Callable[[Reader], Statement]] = {
@@ -69,7 +132,7 @@ _STATEMENT_PARSERS: dict[str, Callable[[Reader], Statement]] = {
     "CREATE": parse_create_table,
     "ALTER": parse_alter_table,
     "DROP": parse_drop_table,
-    "CALL": call,
+    "CALL": parse_call,
     "SHOW": parse_show,
     **dict.fromkeys(("DESCRIBE", "DESC"), parse_describe),
 }

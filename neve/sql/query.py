@@ -1,4 +1,4 @@
-"""Queries: SELECT, WITH, FROM and VALUES over tables of the lake and the caller's own."""
+"""Queries over the tables of the lake and the caller's own views; SHOW TABLES, SHOW NAMESPACES and DESCRIBE."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pyarrow as pa
+from pyiceberg.types import NestedField
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from neve.errors import UnknownName, UserError
+from neve.errors import UnknownName, UnsupportedFeature
 from neve.ops.context import LakeContext
 from neve.ops.sql_views import register_views
 from neve.run.spark.expressions import user_error_from_spark
 from neve.run.spark.session import is_classic, quiet_errors
+from neve.run.spark.types import spark_field
 from neve.sql.reader import Reader
-from neve.sql.statement import StatementOptions, table_finder
+from neve.sql.statement import Name, StatementOptions, find_table, table_finder
+from neve.table import Table
 
 QUERY_KEYWORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
+
+_TABLES_SCHEMA = pa.schema([("namespace", pa.string()), ("tableName", pa.string())])
+_DESCRIBE_SCHEMA = pa.schema([("col_name", pa.string()), ("data_type", pa.string()), ("comment", pa.string())])
+DescribeRow = tuple[str, str, str | None]
 
 
 @dataclass(frozen=True)
@@ -27,37 +35,20 @@ class Query:
     text: str
 
     def run(self, lake: LakeContext, options: StatementOptions) -> DataFrame:
-        """The rows as a Spark DataFrame; they are read when they are asked for."""
+        """Return the rows as a Spark DataFrame, which reads them lazily."""
         options.require_only("A query")
-        return run_query(lake, self.text)
-
-
-def parse_query(reader: Reader) -> Query:
-    """Read a query; `TABLE t` is all of a table."""
-    return Query(query_text(reader))
-
-
-def query_text(reader: Reader) -> str:
-    """The text of a query, up to the end of the statement."""
-    if reader.take_if_next("TABLE"):
-        return f"SELECT * FROM {reader.remaining_text('the name of a table')}"  # noqa: S608
-    return reader.remaining_text("a query")
-
-
-def run_query(lake: LakeContext, text: str) -> DataFrame:
-    """The rows of a query."""
-    views = register_views(table_finder(lake), lake.spark, text)
-    try:
-        with _translate_spark_errors(lake):
-            return lake.spark().sql(views.single_text)
-    finally:
-        if is_classic(lake.spark()):  # Spark Connect looks at the views when the rows are asked for
-            views.close()
+        views = register_views(table_finder(lake), lake.spark, self.text)
+        try:
+            with _translate_spark_errors(lake):
+                return lake.spark().sql(views.single_text)
+        finally:
+            if is_classic(lake.spark()):  # Spark Connect resolves the views when the rows are fetched
+                views.close()
 
 
 @contextmanager
 def open_query(lake: LakeContext, text: str) -> Iterator[DataFrame]:
-    """The rows of a query, for as long as the block lasts."""
+    """Open the rows of a query until the end of the block."""
     with register_views(table_finder(lake), lake.spark, text) as views:
         with _translate_spark_errors(lake):
             frame = lake.spark().sql(views.single_text)
@@ -66,16 +57,116 @@ def open_query(lake: LakeContext, text: str) -> Iterator[DataFrame]:
 
 @contextmanager
 def _translate_spark_errors(lake: LakeContext) -> Iterator[None]:
-    """What Spark says about a query, in one sentence."""
+    """Turn Spark's errors about a query into errors of one sentence."""
     try:
         with quiet_errors():
             yield
     except PySparkException as e:
-        raise _user_error_for(lake, e) from e
+        if e.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+            name = (e.getMessageParameters() or {}).get("relationName") or ""
+            raise UnknownName("table", name.replace("`", ""), lake.table_names()) from e
+        raise user_error_from_spark("Cannot run the query", e) from e
 
 
-def _user_error_for(lake: LakeContext, error: PySparkException) -> UserError:
-    if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
-        name = (error.getMessageParameters() or {}).get("relationName") or ""
-        return UnknownName("table", name.replace("`", ""), lake.table_names())
-    return user_error_from_spark("Cannot run the query", error)
+@dataclass(frozen=True)
+class ShowTables:
+    """`SHOW TABLES [IN db]`."""
+
+    namespace: str | None = None
+
+    def run(self, lake: LakeContext, options: StatementOptions) -> pa.Table:
+        """List the tables of the lake, or of one namespace."""
+        options.require_only("SHOW TABLES")
+        names = [name.rpartition(".") for name in lake.table_names(self.namespace)]
+        columns = {"namespace": [n for n, _, _ in names], "tableName": [t for _, _, t in names]}
+        return pa.table(columns, schema=_TABLES_SCHEMA)
+
+
+@dataclass(frozen=True)
+class ShowNamespaces:
+    """`SHOW NAMESPACES`, or `DATABASES` or `SCHEMAS`."""
+
+    def run(self, lake: LakeContext, options: StatementOptions) -> pa.Table:
+        """List the namespaces of the lake."""
+        options.require_only("SHOW NAMESPACES")
+        return pa.table({"namespace": pa.array(sorted(map(".".join, lake.catalog.list_namespaces())), pa.string())})
+
+
+@dataclass(frozen=True)
+class Describe:
+    """`DESCRIBE [TABLE] [EXTENDED] t`."""
+
+    table: Name
+    is_extended: bool = False
+
+    def run(self, lake: LakeContext, options: StatementOptions) -> pa.Table:
+        """List the columns and the partitioning of a table; EXTENDED adds its location and properties."""
+        options.require_only("DESCRIBE")
+        table = find_table(lake, self.table)
+        rows: list[DescribeRow] = [(field.name, _spark_type_name(field), field.doc) for field in table.schema.fields]
+        rows += _partition_rows(table)
+        if self.is_extended:
+            rows += _detail_rows(table)
+        names = _DESCRIBE_SCHEMA.names
+        return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], _DESCRIBE_SCHEMA)
+
+
+def _spark_type_name(field: NestedField) -> str:
+    """Return Spark's name of a type; if Spark has no such type, Iceberg's name."""
+    try:
+        return spark_field(field).dataType.simpleString()
+    except UnsupportedFeature:
+        return str(field.field_type)
+
+
+def _partition_rows(table: Table) -> Iterator[DescribeRow]:
+    """Yield the default spec, as Spark shows it."""
+    metadata = table.context.metadata
+    for at, field in enumerate(metadata.spec().fields):
+        if at == 0:
+            yield "# Partitioning", "", None
+        source = metadata.schema().find_column_name(field.source_id) or field.name
+        yield f"Part {at}", source if str(field.transform) == "identity" else f"{field.transform}({source})", None
+
+
+def _detail_rows(table: Table) -> Iterator[DescribeRow]:
+    metadata = table.context.metadata
+    yield "# Detailed Table Information", "", None
+    yield "Name", table.name, None
+    yield "Location", metadata.location, None
+    yield "Format version", str(metadata.format_version), None
+    for name, value in sorted(metadata.properties.items()):
+        yield name, value, None
+
+
+def parse_query(reader: Reader) -> Query:
+    """Parse a query; `TABLE t` selects a whole table."""
+    return Query(query_text(reader))
+
+
+def query_text(reader: Reader) -> str:
+    """Return the text of a query, up to the end of the statement."""
+    if reader.take_if_next("TABLE"):
+        return f"SELECT * FROM {reader.remaining_text('the name of a table')}"  # noqa: S608
+    return reader.remaining_text("a query")
+
+
+def parse_show(reader: Reader) -> ShowTables | ShowNamespaces:
+    """Parse a SHOW."""
+    reader.expect("SHOW")
+    if reader.take_if_next("NAMESPACES") or reader.take_if_next("DATABASES") or reader.take_if_next("SCHEMAS"):
+        return ShowNamespaces()
+    if not reader.take_if_next("TABLES"):
+        raise reader.syntax_error("expected TABLES or NAMESPACES")
+    if reader.take_if_next("IN") or reader.take_if_next("FROM"):
+        return ShowTables(".".join(reader.dotted_name("a namespace")))
+    return ShowTables()
+
+
+def parse_describe(reader: Reader) -> Describe:
+    """Parse a DESCRIBE."""
+    if not reader.take_if_next("DESCRIBE"):
+        reader.expect("DESC")
+    reader.take_if_next("TABLE")
+    is_extended = reader.take_if_next("EXTENDED")
+    return Describe(reader.table_name(), is_extended)

@@ -1,8 +1,6 @@
-"""What every statement is: a value that can be run.
+"""What all statements share: the protocol, the options beside the text, and the lookup of the table.
 
-The table a statement is about.
-
-What a statement is told beside its text: `lake.sql("UPDATE …", mode="merge-on-read")`.
+An option is a keyword argument: `lake.sql("UPDATE …", mode="merge-on-read")`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from neve.table import Table
 
 @dataclass(frozen=True)
 class StatementOptions:
-    """The words of the builders, for statements that change rows; None leaves it to the table's properties."""
+    """The options of the builders, for statements that change rows; None leaves them to the table properties."""
 
     mode: str | None = None  # copy-on-write or merge-on-read
     isolation: str | None = None  # serializable or snapshot
@@ -30,15 +28,15 @@ class StatementOptions:
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> StatementOptions:
-        """The options of a call; an unknown one is refused."""
-        known = [f.name for f in fields(cls)]
+        """Return the options of a call; unknown ones are rejected."""
+        names = [f.name for f in fields(cls)]
         for name in keywords:
-            if name not in known:
-                raise UnknownName("option", name, known, "a call of sql")
+            if name not in names:
+                raise UnknownName("option", name, names, "a call of sql")
         return cls(**keywords)
 
     def require_only(self, statement: str, *names: str) -> StatementOptions:
-        """The same options, if the statement takes all that are set."""
+        """Return the same options, and reject those that the statement does not take."""
         for f in fields(self):
             is_set = getattr(self, f.name) != getattr(StatementOptions(), f.name)
             if is_set and f.name not in names:
@@ -47,15 +45,15 @@ class StatementOptions:
         return self
 
     def on_branch(self, branch: str | None) -> StatementOptions:
-        """The same options for a table whose name says a branch."""
+        """Return the options for a table whose name includes a branch."""
         if branch is None:
             return self
         if self.branch not in {None, branch}:
-            raise UserError(f"The name of the table says branch {branch!r}, the option {self.branch!r}. Say one.")
+            raise UserError(f"The table name gives branch {branch!r}, the option {self.branch!r}. Give only one.")
         return replace(self, branch=branch)
 
     def apply_to(self, statement: Any) -> Any:
-        """A statement that changes rows, with these options."""
+        """Set the options on a statement that changes rows."""
         for name in ("mode", "isolation", "branch", "reruns"):
             value = getattr(self, name)
             statement = statement if value is None else getattr(statement, name)(value)
@@ -65,37 +63,37 @@ class StatementOptions:
 
 
 class Statement(Protocol):
-    """A statement that was read from text; nothing has happened yet."""
+    """A parsed statement, not yet run."""
 
     def run(self, lake: LakeContext, options: StatementOptions) -> Any:
-        """Do what it says."""
+        """Run the statement."""
 
 
 Name = tuple[str, ...]
 
 
 def table_finder(lake: LakeContext) -> TableLookup:
-    """The tables of a lake by name."""
+    """Return a function that looks up the tables of a lake by name."""
     return catalog_table_lookup(lake.catalog, lake.of_table)
 
 
 def find_table(lake: LakeContext, name: Name) -> Table:
-    """The table of a name; an unknown one is refused with the nearest names."""
-    found = table_finder(lake)(name)
-    return Table(lake.table(name) if found is None else found)
+    """Return a table by name; the error for an unknown name suggests the nearest names."""
+    table = table_finder(lake)(name)
+    return Table(lake.table(name) if table is None else table)
 
 
 def table_and_branch(lake: LakeContext, name: Name) -> tuple[Table, str | None]:
-    """The table to write to, and the branch of it that a name such as `db.t.branch_audit` says."""
+    """Return the table to write to, and the branch that a name such as `db.t.branch_audit` includes."""
     find = table_finder(lake)
     *parts, last = name
     is_branch = last.startswith("branch_") and len(parts) > 1 and find(name) is None
-    inside = find(tuple(parts)) if is_branch else None
-    return (find_table(lake, name), None) if inside is None else (Table(inside), last.removeprefix("branch_"))
+    table = find(tuple(parts)) if is_branch else None
+    return (find_table(lake, name), None) if table is None else (Table(table), last.removeprefix("branch_"))
 
 
 def default_alias(table: Name) -> str:
-    """What a table is called without an alias: the last part of its name, or the one before a branch."""
+    """Return the name of a table without an alias: the last part of its name, or the part before a branch."""
     return table[-2] if len(table) > 2 and table[-1].startswith("branch_") else table[-1]
 
 
@@ -108,15 +106,18 @@ def shorten_qualified_names(text: None, table: Name) -> None: ...
 
 
 def shorten_qualified_names(text: str | None, table: Name) -> str | None:
-    """A text in which columns that are qualified with the whole name of a table are so with its last part.
+    """Replace `db.t.column` by `t.column`.
 
-    Those in subqueries stay: there the last part may be the name of something else.
+    Subqueries are not changed: there the last part may name something else.
     """
     is_plain = text is None or len(table) < 2 or default_alias(table) != table[-1]
     return text if is_plain else shorten_table_qualifiers(text, table)  # type: ignore[arg-type]
 
 
 def identifier(lake: LakeContext, name: Name) -> Name:
-    """The name of a table that may not exist yet, without that of the catalog; one that exists is meant as it is."""
+    """Return the name of a table that may not exist yet, without the name of the catalog.
+
+    If a table of the full name exists, the name stays as it is.
+    """
     begins_with_catalog = len(name) > 2 and name[0] == lake.catalog.name
     return name[1:] if begins_with_catalog and not lake.catalog.table_exists(name) else name

@@ -1,9 +1,4 @@
-"""UPDATE.
-
-DELETE.
-
-What follows SET: columns and the expressions they get.
-"""
+"""UPDATE and DELETE, and the assignments after SET."""
 
 from __future__ import annotations
 
@@ -19,39 +14,33 @@ from neve.sql.statement import Name, StatementOptions, shorten_qualified_names, 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A column, or a field of a struct, and the expression it gets."""
+    """A column or a field of a struct, and the expression assigned to it."""
 
     column: str
     value: str
 
     def with_short_names(self, table: Name) -> Assignment:
-        """The same with the last part of the name of a table in place of the whole."""
+        """Replace the full name of a table before columns by its last part."""
         parts, length = split_name(self.column), len(table)
         is_long = 1 < length < len(parts) and [p.lower() for p in parts[:length]] == [p.lower() for p in table]
-        return Assignment(
-            join_name(parts[length:]) if is_long else self.column, shorten_qualified_names(self.value, table)
-        )
+        column = join_name(parts[length:]) if is_long else self.column
+        return Assignment(column, shorten_qualified_names(self.value, table))
 
 
 def parse_set_clause(reader: Reader, *stops: str) -> tuple[Assignment, ...]:
-    """Assignments with commas between them, up to one of these keywords."""
+    """Parse assignments separated by commas, up to one of these keywords."""
     seen: set[str] = set()
 
     def one() -> Assignment:
-        at, found = reader.word, parse_assignment(reader, *stops)
-        if found.column.lower() in seen:
-            raise reader.syntax_error(f"column {found.column!r} is assigned twice", at)
-        seen.add(found.column.lower())
-        return found
+        at, column = reader.word, join_name(reader.dotted_name("a column"))
+        reader.expect("=")
+        value = reader.expression(",", *stops, what="an expression")
+        if column.lower() in seen:
+            raise reader.syntax_error(f"column {column!r} is assigned twice", at)
+        seen.add(column.lower())
+        return Assignment(column, value)
 
     return reader.comma_list(one)
-
-
-def parse_assignment(reader: Reader, *stops: str) -> Assignment:
-    """`column = expression`."""
-    column = join_name(reader.dotted_name("a column"))
-    reader.expect("=")
-    return Assignment(column, reader.expression(",", *stops, what="an expression"))
 
 
 @dataclass(frozen=True)
@@ -68,7 +57,7 @@ class Update:
         return self.builder(lake, options).execute()
 
     def builder(self, lake: LakeContext, options: StatementOptions) -> Any:
-        """The statement as the API builds it; nothing has happened yet."""
+        """Return the statement as a builder of the API, not yet executed."""
         table, branch = table_and_branch(lake, self.table)
         statement = options.on_branch(branch).apply_to(table.update())
         if self.alias is not None:
@@ -79,18 +68,16 @@ class Update:
 
 
 def parse_update(reader: Reader) -> Update:
-    """Read an UPDATE."""
+    """Parse an UPDATE."""
     reader.expect("UPDATE")
     table, alias = reader.table_name(), reader.alias()
     reader.expect("SET")
-    assigned = parse_set_clause(reader, "WHERE")
+    assignments = parse_set_clause(reader, "WHERE")
     where = reader.expression(what="a condition") if reader.take_if_next("WHERE") else None
     if alias is None:
-        assigned, where = (
-            tuple(each.with_short_names(table) for each in assigned),
-            shorten_qualified_names(where, table),
-        )
-    return Update(table, assigned, where, alias)
+        assignments = tuple(each.with_short_names(table) for each in assignments)
+        where = shorten_qualified_names(where, table)
+    return Update(table, assignments, where, alias)
 
 
 @dataclass(frozen=True)
@@ -106,7 +93,7 @@ class Delete:
         return self.builder(lake, options).execute()
 
     def builder(self, lake: LakeContext, options: StatementOptions) -> Any:
-        """The statement as the API builds it; nothing has happened yet."""
+        """Return the statement as a builder of the API, not yet executed."""
         table, branch = table_and_branch(lake, self.table)
         statement = options.on_branch(branch).apply_to(table.delete())
         if self.alias is not None:
@@ -115,7 +102,7 @@ class Delete:
 
 
 def parse_delete(reader: Reader) -> Delete:
-    """Read a DELETE."""
+    """Parse a DELETE."""
     reader.expect("DELETE", "FROM")
     table, alias = reader.table_name(), reader.alias()
     where = reader.expression(what="a condition") if reader.take_if_next("WHERE") else None

@@ -58,9 +58,12 @@ def test_arguments_go_by_name_or_by_place(lake):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("CALL system.compact('db.t')", "unknown procedure 'compact': known are rewrite_data_files, .*ancestors_of"),
-        ("CALL rewrite_manifests('db.t')", r"procedures are called system\.rewrite_manifests"),
-        ("CALL other.rewrite_manifests('db.t')", r"procedures are called system\.rewrite_manifests"),
+        (
+            "CALL system.compact('db.t')",
+            "unknown procedure 'compact': expected one of rewrite_data_files, .*ancestors_of",
+        ),
+        ("CALL rewrite_manifests('db.t')", r"call the procedure as system\.rewrite_manifests"),
+        ("CALL other.rewrite_manifests('db.t')", r"call the procedure as system\.rewrite_manifests"),
         (
             "CALL system.ancestors_of(tabel => 'db.t')",
             "unknown argument 'tabel': ancestors_of takes table, snapshot_id",
@@ -68,14 +71,17 @@ def test_arguments_go_by_name_or_by_place(lake):
         ("CALL system.ancestors_of('db.t', 1, 2)", "too many arguments: ancestors_of takes table, snapshot_id"),
         ("CALL system.ancestors_of('db.t', table => 'db.t')", "argument 'table' is given twice"),
         ("CALL system.ancestors_of(table => 'db.t', 1)", None),
-        ("CALL system.ancestors_of(snapshot_id => 1, 'db.t')", "an argument after one with a name needs a name too"),
+        ("CALL system.ancestors_of(snapshot_id => 1, 'db.t')", "an argument after a named argument needs a name too"),
         ("CALL system.ancestors_of('db.t' 1)", "unexpected '1'|expected|Cannot parse"),
         ("CALL system.ancestors_of('db.t'", "missing|expected"),
         ("CALL system.ancestors_of('db.t') x", "unexpected 'x'"),
         ("CALL system.ancestors_of", r"expected \("),
         ("CALL system.ancestors_of('db.t',)", "expected a value"),
         ("CALL", "expected the name of a procedure"),
-        ("CALL neve.db.system.ancestors_of('db.t')", r"only the name of a catalog comes before system\.ancestors_of"),
+        (
+            "CALL neve.db.system.ancestors_of('db.t')",
+            r"only the name of a catalog may come before system\.ancestors_of",
+        ),
         ("CALL system.ancestors_of('db.t'); DROP TABLE db.t", "one statement at a time"),
     ],
 )
@@ -94,7 +100,7 @@ def test_what_cannot_be_read_is_told_with_its_place(text: str, says: str | None)
         ("CALL system.ancestors_of()", "needs the argument 'table'"),
         (
             "CALL other.system.ancestors_of('db.t')",
-            r"(?s)unknown catalog 'other': that of this lake is 'neve', .*column 6:\n  CALL .*\n       \^{5}$",
+            r"(?s)unknown catalog 'other': the catalog of this lake is 'neve', .*column 6:\n  CALL .*\n       \^{5}$",
         ),
         ("CALL system.ancestors_of(5)", "'table' is 5; it must be the name of a table"),
         ("CALL system.ancestors_of('db.nothing')", "Unknown table 'db.nothing'"),
@@ -177,7 +183,7 @@ def test_rewrite_manifests_and_dangling_deletes(lake):
     for text in ("'db.t.branch_audit'", "'db.t', branch => 'audit'", "'db.t.branch_audit', branch => 'audit'"):
         lake.sql(f"CALL system.rewrite_manifests({text})")
     assert len(lake.table("db.t").iceberg.metadata.snapshots) == 5
-    with pytest.raises(UserError, match="Say one"):
+    with pytest.raises(UserError, match="Give only one"):
         lake.sql("CALL system.rewrite_manifests('db.t.branch_audit', branch => 'main')")
     assert lake.sql("CALL system.remove_dangling_deletes('db.t')").summary == "nothing to remove"
 

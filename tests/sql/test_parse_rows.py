@@ -189,7 +189,7 @@ def test_a_query_is_left_as_it_is(text):
             "cannot insert all.* UPDATE,.* DELETE",
             "INSERT *",
         ),
-        ("MERGE INTO db.t USING db.s ON a WHEN NOT MATCHED THEN DELETE", "possible are INSERT", "DELETE"),
+        ("MERGE INTO db.t USING db.s ON a WHEN NOT MATCHED THEN DELETE", "allowed are INSERT", "DELETE"),
         (
             "MERGE INTO db.t USING db.s ON a WHEN NOT MATCHED THEN INSERT (a, b) VALUES (1)",
             "2 columns, but 1 values",
@@ -198,7 +198,7 @@ def test_a_query_is_left_as_it_is(text):
         ("UPDATE db.t SET a = 1, b = 2, A = 3", "'A' is assigned twice", "A = 3"),
         (
             "MERGE INTO db.t USING db.s ON a WHEN NOT MATCHED THEN INSERT (a, A) VALUES (1, 2)",
-            "named twice",
+            "listed twice",
             "VALUES (1, 2)",
         ),
         ("MERGE INTO db.t USING lake.t ON a WHEN MATCHED THEN DELETE", "both 't'", None),
@@ -207,7 +207,7 @@ def test_a_query_is_left_as_it_is(text):
         ("INSERT OVERWRITE db.t PARTITION (a = 1) SELECT 1", "REPLACE WHERE", "PARTITION (a = 1) SELECT 1"),
         ("WITH x AS 1 DELETE FROM db.t", r"expected \(", None),
         ("SELECT 1; SELECT 2", "one statement at a time", "; SELECT 2"),
-        ("VACUUM db.t", "unknown statement 'VACUUM': known are SELECT, .*MERGE.*ALTER TABLE", None),
+        ("VACUUM db.t", "unknown statement 'VACUUM': expected SELECT, .*MERGE.*ALTER TABLE", None),
         ("", "there is no statement", None),
         ("SELECT 'x", "closing ' is missing", "'x"),
         ("UPDATE db.t SET total = price qty", "unexpected alias 'qty'", "qty"),

@@ -109,7 +109,7 @@ def test_changes_of_a_table_are_read(change, found):
     [
         ("CREATE VIEW v AS SELECT 1", "expected TABLE", "VIEW v AS SELECT 1"),
         ("CREATE OR REPLACE TABLE db.t (id int)", "drop the table first", "OR REPLACE TABLE db.t (id int)"),
-        ("CREATE TABLE db.t", "columns in brackets", ""),
+        ("CREATE TABLE db.t", "columns in parentheses", ""),
         ("CREATE TABLE db.t (id int) AS SELECT 1", "not both", ""),
         ("CREATE TABLE db.t (id int) USING parquet", "expected ICEBERG", "parquet"),
         ("CREATE TABLE db.t (id int) CLUSTERED BY (id)", "expected USING iceberg, PARTITIONED BY", "CLUSTERED BY (id)"),
@@ -130,7 +130,7 @@ def test_changes_of_a_table_are_read(change, found):
         ("ALTER TABLE db.t ADD COLUMN a", "expected a type", ""),
         ("ALTER TABLE db.t ALTER COLUMN a INT", "expected TYPE", "INT"),
         ("ALTER TABLE db.t RENAME TO u v", "unexpected 'v'", "v"),
-        ("ALTER TABLE db.t CREATE BRANCH b RETAIN 7 DAYS", "how long", "RETAIN 7 DAYS"),
+        ("ALTER TABLE db.t CREATE BRANCH b RETAIN 7 DAYS", "the retention of a branch", "RETAIN 7 DAYS"),
         ("ALTER TABLE db.t SET TBLPROPERTIES ('a' = )", "value of 'a'", ")"),
         ("ALTER TABLE db.t REPLACE PARTITION FIELD a b", "expected WITH", ""),
     ],

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import neve
 from neve.errors import UnknownName, UserError
-from neve.sql.show import _spark_type_name
+from neve.sql.query import _spark_type_name
 from tests.sessions import names_in
 
 ROWS = [{"id": 1, "region": "eu", "v": 10}, {"id": 2, "region": "us", "v": 20}, {"id": 3, "region": "eu", "v": 30}]
@@ -346,7 +346,7 @@ def test_a_branch_is_written_by_name_or_by_option(lake):
     lake.sql("UPDATE db.sales SET v = 0", branch="audit")
     assert rows(lake, "SELECT id, v FROM db.sales.branch_audit") == [(2, 0), (3, 0)]
     assert len(sales(lake)) == 3
-    with pytest.raises(UserError, match="Say one"):
+    with pytest.raises(UserError, match="Give only one"):
         lake.sql("DELETE FROM db.sales.branch_audit", branch="main")
 
 

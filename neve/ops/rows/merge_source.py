@@ -38,7 +38,7 @@ from neve.ops.context import TableContext
 from neve.ops.rows.target_rows import translate_spark_errors
 from neve.ops.sql_views import register_views, sibling_table_lookup
 from neve.predicate.column_names import Equality, find_column, quote_name
-from neve.predicate.comparison import make_expression
+from neve.predicate.normalize import make_expression
 from neve.predicate.sql_text import tokenize_sql
 from neve.run.read.types import is_rounded_by_spark
 from neve.run.spark.input_rows import as_arrow, as_dataframe, with_spark_types
