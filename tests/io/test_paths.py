@@ -87,7 +87,7 @@ def test_a_relative_path_is_joined_without_normalising() -> None:
 
 @pytest.mark.parametrize("path", ["..", "../x", "a/../../x", "a/..", "./a", "a/./b", "%2e%2e/x", "a/.%2E/x"])
 def test_a_relative_path_that_climbs_is_refused(path: str) -> None:
-    with pytest.raises(TableError, match=r"Refused path .* outside the table at s3://lake/db/t"):
+    with pytest.raises(TableError, match=r"Rejected path .* outside the table at s3://lake/db/t"):
         resolve_path_all(HERE, column("good", path))
 
 
@@ -166,14 +166,14 @@ def test_nothing_inside_ends_up_elsewhere_on_disk(name: str) -> None:
 
 def test_writing_or_deleting_outside_is_refused_with_the_path_and_the_roots() -> None:
     with pytest.raises(
-        TableError, match=r"Refused path '/etc/passwd' \(and 1 more\): cannot delete a path outside the table \(/t\)"
+        TableError, match=r"Rejected path '/etc/passwd' \(and 1 more\): cannot delete a path outside the table \(/t\)"
     ):
         refuse_outside(column("/t/x", "/etc/passwd", "/t/../u"), ["/t"], "delete")
 
 
 @pytest.mark.parametrize("path", ["", "s3://lake/a\0b", "s3://lake/a\nb", "s3://lake/\x7f", "\x1b[31m"])
 def test_paths_nobody_writes_honestly_are_refused_on_reading(path: str) -> None:
-    with pytest.raises(TableError, match="Refused path") as refused:
+    with pytest.raises(TableError, match="Rejected path") as refused:
         refuse_unreadable(column(f"{HERE}/x", path), HERE)
     assert str(refused.value).isprintable()
 
