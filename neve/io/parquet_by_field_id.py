@@ -108,10 +108,8 @@ class Layout:
             columns = {c for path in paths for c in self.fields_by_path[path].columns}
 
             def position_among_read(path: IdPath) -> int:
-                own, siblings = (
-                    self.fields_by_path[path],
-                    map(self.fields_by_path.__getitem__, self.children[path[:-1]]),
-                )
+                own = self.fields_by_path[path]
+                siblings = (self.fields_by_path[sibling] for sibling in self.children[path[:-1]])
                 return sum(s.position < own.position and not columns.isdisjoint(s.columns) for s in siblings)
 
             positions = {path: tuple(map(position_among_read, _path_from_root(path))) for path in paths}

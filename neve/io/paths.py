@@ -107,9 +107,7 @@ def _all_clearly_relative(column: pa.Array) -> bool:
     dots = np.flatnonzero(data == _DOT)
     bordered = np.concatenate([[_SLASH], data, [_SLASH]])
     beside_slash = (bordered[dots] == _SLASH) | (bordered[dots + 2] == _SLASH)
-    edges = (
-        offsets[np.r_[True, offsets[1:] > offsets[:-1]]] - offsets[0]
-    )  # where a path starts and the one before it ends
+    edges = offsets[np.r_[True, offsets[1:] > offsets[:-1]]] - offsets[0]  # where paths start and end
     at_edge = (data[edges[:-1]] == _DOT) | (data[edges[1:] - 1] == _DOT)
     return not beside_slash.any() and not at_edge.any()
 

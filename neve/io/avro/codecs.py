@@ -1,7 +1,7 @@
 """The block codecs of Avro: compression, and bounded decompression of untrusted bytes.
 
-A decompressor gets a budget. It raises `OutputTooLarge` if the output would exceed the budget, and `DamagedBlock` if the
-bytes are not valid. The caller turns both into errors that name the file.
+A decompressor gets a budget. It raises `OutputTooLarge` if the output would exceed the budget, and `DamagedBlock` if
+the bytes are not valid. The caller turns both into errors that name the file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OutputTooLarge(Exception):
 
 
 def _inflate(data: Bytes, budget: int) -> Bytes:
-    """Decompress raw deflate; bytes after the stream are ignored, because some writers leave part of a checksum there."""
+    """Decompress raw deflate. Bytes after the stream are ignored: some writers leave part of a checksum there."""
     if libdeflate is not None:
         for factor, constant in SIZE_GUESSES:
             guess = min(len(data) * factor + constant, LARGEST_GUESS, budget)
