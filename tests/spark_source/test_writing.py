@@ -147,7 +147,7 @@ def test_rows_for_a_table_that_was_made_anew_meanwhile_go_nowhere(table: neve.Ta
         lake.drop_table("db.t", purge=True)
         made = lake.create_table("db.t", "region string, id bigint")
         made.append(pa.table({"region": ["new"], "id": [9]}))
-        with pytest.raises(TableError, match="made anew"):
+        with pytest.raises(TableError, match="created again"):
             travelled(writer).commit([answer])
         assert found(made.refresh()) == [(9, "new")]
         lake.drop_table("db.t", purge=True)
@@ -165,7 +165,7 @@ def test_a_verb_does_not_write_to_a_table_that_was_made_anew_meanwhile(
         return publish(*asked, **options)
 
     monkeypatch.setattr(TableContext, "commit", meanwhile)
-    with pytest.raises(TableError, match="made anew"):
+    with pytest.raises(TableError, match="created again"):
         table.append(rows((3, "eu")))
     assert found(lake.table("db.t")) == []
 
