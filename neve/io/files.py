@@ -80,12 +80,6 @@ def file_size(io: FileIO, path: str) -> int:
         return len(input_file(io, path))
 
 
-def file_exists(io: FileIO, path: str) -> bool:
-    """Return whether a file exists."""
-    with translate_storage_errors(path, "look for"):
-        return input_file(io, path).exists()
-
-
 def write_new_file(io: FileIO, path: str, data: bytes) -> None:
     """Create a file; raise an error if it already exists.
 

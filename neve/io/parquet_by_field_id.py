@@ -49,7 +49,6 @@ class FileField:
     """Where a field is in a file: its position among its siblings, and the Parquet columns it takes."""
 
     field: pa.Field
-    name: str
     position: int
     columns: range
 
@@ -78,7 +77,7 @@ class Layout:
         for layout in _LAYOUT_CACHE:
             if layout.key.equals(key):
                 return layout
-        layout = cls(schema, key, dict(_fields_with_ids(schema, (), "", 0)), {})
+        layout = cls(schema, key, dict(_fields_with_ids(schema, (), 0)), {})
         _LAYOUT_CACHE[:] = [layout, *_LAYOUT_CACHE[: _LAYOUT_CACHE_SIZE - 1]]
         return layout
 
@@ -326,16 +325,14 @@ def _field_id(field: pa.Field) -> int | None:
     return None if raw is None else int(raw)
 
 
-def _fields_with_ids(
-    fields: Iterable[pa.Field], parent: IdPath, prefix: str, first: int
-) -> Iterable[tuple[IdPath, FileField]]:
+def _fields_with_ids(fields: Iterable[pa.Field], parent: IdPath, first: int) -> Iterable[tuple[IdPath, FileField]]:
     """Yield the fields that have an id; `first` is the number of their first column in a Parquet file."""
     for position, field in enumerate(fields):
         columns = range(first, first + _leaf_column_count(field.type))
         if (own_id := _field_id(field)) is not None:
-            yield (*parent, own_id), FileField(field, prefix + field.name, position, columns)
+            yield (*parent, own_id), FileField(field, position, columns)
             if pa.types.is_struct(field.type):
-                yield from _fields_with_ids(field.type, (*parent, own_id), f"{prefix}{field.name}.", first)
+                yield from _fields_with_ids(field.type, (*parent, own_id), first)
         first = columns.stop
 
 

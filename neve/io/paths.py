@@ -21,9 +21,9 @@ from __future__ import annotations
 import posixpath
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -112,13 +112,11 @@ def _all_clearly_relative(column: pa.Array) -> bool:
     return not beside_slash.any() and not at_edge.any()
 
 
-def relativise_path(location: str, path: str) -> str:
-    """Return the form in which format version 4 stores a path: relative if it is below the table location."""
-    return _first_path(relativise_path_all(location, _as_column(path)))
-
-
 def relativise_path_all(location: str, paths: Column) -> pa.Array:
-    """Apply `relativise_path` to a column. A path stays absolute if its relative form would be misread."""
+    """Return the form in which format version 4 stores paths: relative if a path is below the table location.
+
+    A path stays absolute if its relative form would be misread.
+    """
     column, prefix = combine_chunks(paths), location.rstrip("/") + "/"
     relative = pc.utf8_slice_codeunits(column, len(prefix))
     misread = pc.match_substring_regex(relative, f"^$|{_SCHEME}|{_DOT_SEGMENTS}")
@@ -206,35 +204,23 @@ def _is_absolute(path: str) -> bool:
     return re.match(_ABSOLUTE, path) is not None
 
 
-def spark_path(path: str, schemes: Mapping[str, str] | None = None) -> str:
-    """Return the path to pass to Spark.
+def spark_path_all(paths: Column, schemes: Mapping[str, str] | None = None) -> pa.Array:
+    """Return the paths to pass to Spark.
 
     Local paths get the scheme `file`, since Spark's default file system may be another. `schemes` maps schemes to those
     of Spark's connectors, such as {"s3": "s3a"}.
     """
-    return _first_path(spark_path_all(_as_column(path), schemes))
-
-
-def spark_path_all(paths: Column, schemes: Mapping[str, str] | None = None) -> pa.Array:
-    """Apply `spark_path` to a column."""
     return _with_schemes(_with_local_scheme(combine_chunks(paths)), schemes or {})
 
 
-def spark_uri(path: str, schemes: Mapping[str, str] | None = None) -> str:
-    """Return what Spark shows as `_metadata.file_path` for a file read from `spark_path`."""
-    return _first_path(spark_uri_all(_as_column(path), schemes))
-
-
 def spark_uri_all(paths: Column, schemes: Mapping[str, str] | None = None) -> pa.Array:
-    """Apply `spark_uri` to a column."""
+    """Return what Spark shows as `_metadata.file_path` for files read from `spark_path_all`."""
     column = spark_path_all(paths, schemes)
-    return _apply_where(column, pc.match_substring_regex(column, f"{_NEEDS_QUOTING}|{_NEEDS_NORMALISING}"), _java_uri)
-
-
-def from_spark_uri_all(uris: Column) -> pa.Array:
-    """Return the raw paths of a column of `_metadata.file_path`, with Spark's schemes."""
-    column = combine_chunks(uris)
-    return _apply_where(column, pc.match_substring(column, "%"), unquote)
+    is_odd = pc.fill_null(pc.match_substring_regex(column, f"{_NEEDS_QUOTING}|{_NEEDS_NORMALISING}"), False)
+    if not _any_true(is_odd):
+        return column
+    uris = pa.array([_java_uri(path) for path in column.filter(is_odd).to_pylist()], column.type)
+    return pc.replace_with_mask(column, is_odd, uris)
 
 
 def _java_uri(path: str) -> str:
@@ -277,15 +263,6 @@ def _with_schemes(column: pa.Array, schemes: Mapping[str, str]) -> pa.Array:
         if _any_true(has_old):
             result = pc.if_else(has_old, pc.replace_substring(column, old, new, max_replacements=1), result)
     return result
-
-
-def _apply_where(column: pa.Array, mask: pa.Array, change: Callable[[str], str]) -> pa.Array:
-    """Apply a Python function to the rows of a column that the mask selects, usually few."""
-    mask = pc.fill_null(mask, False)
-    if not _any_true(mask):
-        return column
-    changed = pa.array([change(path) for path in column.filter(mask).to_pylist()], column.type)
-    return pc.replace_with_mask(column, mask, changed)
 
 
 def _refuse(column: pa.Array, bad: pa.Array, why: str) -> None:
