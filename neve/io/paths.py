@@ -164,8 +164,8 @@ def is_inside_all(paths: Column, roots: Sequence[str]) -> pa.Array:
 def may_be_table_location(location: str, metadata_location: str) -> bool:
     """Check the table location in a metadata file against the location of that file, which the catalog names.
 
-    The file is in a folder directly below the table location, or outside of it. A location further up is rejected, and
-    so are a whole disk, and a bucket whose top folder does not contain the file.
+    The file must be in a folder directly below the table location, or outside of it. So a location further up is
+    rejected. A whole disk is always rejected, a bucket unless the file is in a folder directly below it.
     """
     own, folder = canonical_path(location).rstrip("/"), canonical_path(metadata_location).rsplit("/", 1)[0]
     if folder.rsplit("/", 1)[0] == own:
