@@ -89,7 +89,7 @@ def test_two_drivers_that_play_an_epoch_at_once_land_it_once(
             waiting.pop()()
         return swap(job, ready)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(protocol._Commit, "swapped", late)
+    monkeypatch.setattr(protocol._Commit, "swap", late)
     first.epoch(0, rows(1))
     assert ids(table) == [1]
     assert files_on_disk(table) == files_in_table(table)

@@ -103,7 +103,7 @@ def test_an_isolated_overwrite_meets_the_rows_that_came_meanwhile(
         table.append(rows((9, "eu")))
         return written(self, *given)
 
-    monkeypatch.setattr(writing.TableWrite, "written", late)
+    monkeypatch.setattr(writing.TableWrite, "collect_files", late)
     inside = {"overwrite_where": "region = 'eu'", "isolation_level": "serializable"}
     with pytest.raises(CommitConflict):
         write(lake_dir, rows((3, "eu")), overwrite=True, **inside)
