@@ -1,16 +1,15 @@
 """Deletion vectors: the row positions that are deleted from one data file.
 
 A vector is stored as a `deletion-vector-v1` blob inside a Puffin file: length, magic, 64-bit roaring bitmap, CRC-32.
-The same bytes serve format versions 3 and 4. A `PositionSet` stays compressed; it is expanded only by `positions` and
-`chunks`, within a limit, because a blob of a few kilobytes can name billions of positions.
+Format versions 3 and 4 use the same bytes. A `PositionSet` stays compressed. Only `positions` and `chunks` expand it,
+within a limit, because a blob of a few kilobytes can hold billions of positions.
 
-The bytes of a 64-bit roaring bitmap, checked before a C library is allowed to believe them.
+The portable layout of a 64-bit roaring bitmap is little-endian: the number of 32-bit bitmaps, then for each a 4-byte
+key (the high half of its values, ascending) and the bitmap: cookie, descriptors (16-bit key, cardinality - 1), offsets,
+containers. A container holds the low 16 bits as a sorted array, as 8,192 bytes of bits, or as runs.
 
-Portable layout, little-endian: a count of 32-bit bitmaps, then for each a 4-byte key (the high half of its values,
-ascending) and the bitmap: cookie, descriptors (16-bit key, cardinality - 1), offsets, containers. A container holds the
-low 16 bits as a sorted array, as 8,192 bytes of bits, or as runs. The library that decodes them trusts sorted keys,
-sorted values and honest counts, so wrong ones are found here. Every size is compared with the bytes that are left
-before anything is allocated.
+The C library that decodes bitmaps relies on sorted keys, sorted values and correct counts, so all bytes are checked
+here first. Every size is compared with the remaining bytes before anything is allocated.
 """
 
 from __future__ import annotations
@@ -32,44 +31,50 @@ from neve.errors import CorruptFile, LimitExceeded, UserError
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-MAX_KEY = 2**31 - 2  # positions are 63-bit, and the reference keeps one key in reserve
+MAX_KEY = 2**31 - 2  # positions are 63-bit, and the reference implementation reserves one key
+MAX_POSITION = (MAX_KEY << 32) | 0x8000_0000  # the same limit as in the reference implementation
+MAX_EXPANDED = 1 << 28  # positions in memory at once: 2 GiB
 MAX_BITMAPS = 65_536  # 2.8e14 rows: no data file has so many
+MAGIC = b"\xd1\xd3\x39\x64"
+WORDS_PER_CHUNK = 1_024  # 64-bit words in a chunk of 65,536 rows
 _NO_RUNS, _WITH_RUNS = 12_346, 12_347
-_OFFSETS_FROM = 4  # a bitmap with runs carries offsets only from this many containers on
+_OFFSETS_FROM = 4  # a bitmap with runs stores offsets if it has at least this many containers
 _ARRAY_MAX = 4_096
-_BITS_UNITS = 4_096  # a container of bits, in 16-bit units
+_BITS_UNITS = 4_096  # size of a container of bits, in 16-bit units
+_CHUNK_BITS, _WORD_BITS = 16, 6
+_HINT = "Rewrite the data file without its deleted rows, or raise the limit of this call."
 
 
 @dataclass(frozen=True, slots=True)
 class UntrustedBytes:
-    """Untrusted bytes together with the place in a file they came from."""
+    """Untrusted bytes, with the file and the offset they were read from."""
 
     data: bytes
     path: str
     offset: int = 0
 
     def corruption(self, at: int, expected: str, found: str) -> CorruptFile:
-        """The error for what was found at a position of these bytes."""
+        """Return the error for wrong data at a position of these bytes."""
         return CorruptFile(self.path, expected, f"{found} at byte {self.offset + at}")
 
     def number(self, layout: str, at: int, what: str) -> int:
-        """One number in `struct` notation."""
-        size = struct.calcsize(layout)
-        if at + size > len(self.data):
-            raise self.corruption(at, f"{what} of {size} bytes", f"{max(len(self.data) - at, 0)}")
+        """Read one number; `layout` is in `struct` notation."""
+        self._require(at, struct.calcsize(layout), what)
         return int(struct.unpack_from(layout, self.data, at)[0])
 
     def read_array(self, dtype: str, count: int, at: int, what: str) -> NDArray[Any]:
-        """`count` numbers in a row, not copied."""
-        size = count * np.dtype(dtype).itemsize
+        """Read `count` consecutive numbers without copying them."""
+        self._require(at, count * np.dtype(dtype).itemsize, what)
+        return np.frombuffer(self.data, dtype, count, at)
+
+    def _require(self, at: int, size: int, what: str) -> None:
         if at + size > len(self.data):
             raise self.corruption(at, f"{what} of {size} bytes", f"{max(len(self.data) - at, 0)}")
-        return np.frombuffer(self.data, dtype, count, at)
 
 
 @dataclass(frozen=True, slots=True)
 class _Containers:
-    """Containers of one 32-bit bitmap as columns; starts and sizes count the 16-bit units of `body`."""
+    """The containers of one 32-bit bitmap as columns; starts and sizes count 16-bit units of `body`."""
 
     source: UntrustedBytes
     at: int  # byte position of the body
@@ -86,10 +91,10 @@ class _Containers:
 
 
 def checked_cardinality(source: UntrustedBytes) -> int:
-    """The number of values in a serialised 64-bit bitmap, after checking all of its structure."""
-    count, room = source.number("<Q", 0, "a bitmap count"), (len(source.data) - 8) // 12
-    if count > room:
-        raise source.corruption(0, f"at most {room} bitmaps in {len(source.data)} bytes", f"{count}")
+    """Check the whole structure of a serialized 64-bit bitmap and return the number of its values."""
+    count, possible = source.number("<Q", 0, "a bitmap count"), (len(source.data) - 8) // 12
+    if count > possible:
+        raise source.corruption(0, f"at most {possible} bitmaps in {len(source.data)} bytes", f"{count}")
     if count > MAX_BITMAPS:
         raise LimitExceeded(f"{count} bitmaps in one deletion vector", MAX_BITMAPS, "No data file has so many rows.")
     at, last, total = 8, -1, 0
@@ -105,28 +110,30 @@ def checked_cardinality(source: UntrustedBytes) -> int:
 
 
 def _check_bitmap(source: UntrustedBytes, at: int) -> tuple[int, int]:
-    """The end and the cardinality of the 32-bit bitmap at a byte position."""
+    """Check the 32-bit bitmap at a byte position; return its end and its cardinality."""
     descriptors_at, is_run, has_offsets = _read_bitmap_header(source, at)
     count = len(is_run)
     if count == 0:
         return descriptors_at, 0
-    descriptors = (
-        source.read_array("<u2", 2 * count, descriptors_at, "container descriptors").reshape(-1, 2).astype(np.int64)
-    )
+    raw = source.read_array("<u2", 2 * count, descriptors_at, "container descriptors")
+    descriptors = raw.reshape(-1, 2).astype(np.int64)
     if np.any(np.diff(descriptors[:, 0]) <= 0):
         raise source.corruption(descriptors_at, "container keys in ascending order", "one that is not")
     offsets_at = descriptors_at + 4 * count
     offsets = source.read_array("<u4", count, offsets_at, "container offsets").astype(np.int64) if has_offsets else None
     body_at = offsets_at + (4 * count if has_offsets else 0)
     body = source.read_array("<u2", (len(source.data) - body_at) // 2, body_at, "containers")
-    found = _Containers(source, body_at, body, np.zeros(count, dtype=np.int64), descriptors[:, 1] + 1, is_run)
-    found, end = _locate_containers(found, None if offsets is None else offsets - (body_at - at))
-    _check_containers(found)
-    return body_at + 2 * end, int(found.cardinalities.sum())
+    containers = _Containers(source, body_at, body, np.zeros(count, dtype=np.int64), descriptors[:, 1] + 1, is_run)
+    containers, end = _locate_containers(containers, None if offsets is None else offsets - (body_at - at))
+    is_bits = ~is_run & (containers.cardinalities > _ARRAY_MAX)
+    for mask, check in ((is_run, _check_runs), (is_bits, _check_bits), (~is_run & ~is_bits, _check_arrays)):
+        if mask.any():
+            check(containers.filter(mask))
+    return body_at + 2 * end, int(containers.cardinalities.sum())
 
 
 def _read_bitmap_header(source: UntrustedBytes, at: int) -> tuple[int, Flags, bool]:
-    """Where the descriptors start, which containers hold runs, and whether offsets follow the descriptors."""
+    """Return where the descriptors start, which containers hold runs, and whether offsets follow the descriptors."""
     cookie = source.number("<I", at, "a roaring cookie")
     if cookie == _NO_RUNS:
         count = source.number("<I", at + 4, "a container count")
@@ -142,7 +149,7 @@ def _read_bitmap_header(source: UntrustedBytes, at: int) -> tuple[int, Flags, bo
 
 
 def _locate_containers(containers: _Containers, offsets: Ints | None) -> tuple[_Containers, int]:
-    """The containers with their starts, and the end of the last; they must follow one another without gaps."""
+    """Return the containers with their starts, and the end of the last. Gaps between containers are rejected."""
     starts, sizes = _locate_by_walking(containers) if offsets is None else _locate_by_offsets(containers, offsets)
     ends = starts + sizes
     if starts[0] != 0 or np.any(ends[:-1] != starts[1:]):
@@ -153,17 +160,16 @@ def _locate_containers(containers: _Containers, offsets: Ints | None) -> tuple[_
 
 
 def _locate_by_offsets(containers: _Containers, offsets: Ints) -> tuple[Ints, Ints]:
-    """Starts and sizes by the offsets stored in the bitmap, given in bytes from the start of the body."""
+    """Return starts and sizes from the offsets stored in the bitmap, in bytes from the start of the body."""
     if np.any((offsets & 1 != 0) | (offsets < 0) | (offsets >> 1 >= len(containers.body))):
         raise containers.corruption(f"container offsets within {2 * len(containers.body)} bytes", "one outside")
     starts = offsets >> 1
-    return starts, np.where(
-        containers.is_run, 1 + 2 * containers.body[starts].astype(np.int64), _sizes_without_runs(containers)
-    )
+    run_sizes = 1 + 2 * containers.body[starts].astype(np.int64)
+    return starts, np.where(containers.is_run, run_sizes, _sizes_without_runs(containers))
 
 
 def _locate_by_walking(containers: _Containers) -> tuple[Ints, Ints]:
-    """Starts and sizes of at most three containers: a bitmap with more of them stores offsets."""
+    """Return starts and sizes of at most three containers: a bitmap with more containers stores offsets."""
     starts, sizes = containers.starts.copy(), _sizes_without_runs(containers)
     for i in range(len(starts)):
         starts[i] = starts[i - 1] + sizes[i - 1] if i else 0
@@ -178,14 +184,6 @@ def _sizes_without_runs(containers: _Containers) -> Ints:
     return np.where(containers.cardinalities > _ARRAY_MAX, _BITS_UNITS, containers.cardinalities)
 
 
-def _check_containers(containers: _Containers) -> None:
-    is_bits = ~containers.is_run & (containers.cardinalities > _ARRAY_MAX)
-    is_array = ~containers.is_run & ~is_bits
-    for chosen, check in ((containers.is_run, _check_runs), (is_bits, _check_bits), (is_array, _check_arrays)):
-        if chosen.any():
-            check(containers.filter(chosen))
-
-
 def _check_arrays(containers: _Containers) -> None:
     values = containers.body[_flat_indices(containers.starts, containers.cardinalities)].astype(np.int64)
     if np.any((np.diff(values) <= 0) & ~_starts_container(containers.cardinalities)[1:]):
@@ -193,9 +191,8 @@ def _check_arrays(containers: _Containers) -> None:
 
 
 def _check_bits(containers: _Containers) -> None:
-    rows = containers.body[_flat_indices(containers.starts, np.full(len(containers.starts), _BITS_UNITS))].reshape(
-        -1, _BITS_UNITS
-    )
+    indices = _flat_indices(containers.starts, np.full(len(containers.starts), _BITS_UNITS))
+    rows = containers.body[indices].reshape(-1, _BITS_UNITS)
     if np.any(np.bitwise_count(rows).sum(axis=1, dtype=np.int64) != containers.cardinalities):
         raise containers.corruption("as many bits in a container as its descriptor says", "another number")
 
@@ -206,7 +203,7 @@ def _check_runs(containers: _Containers) -> None:
         raise containers.corruption("at least one run in a run container", "none")
     runs = containers.body[_flat_indices(containers.starts + 1, 2 * counts)].astype(np.int64).reshape(-1, 2)
     firsts, lasts, opens = runs[:, 0], runs[:, 0] + runs[:, 1], _starts_container(counts)
-    # Runs that touch must have been written as one: the decoder relies on it.
+    # Adjacent runs must be written as one run: the decoder relies on it.
     if np.any(lasts > 0xFFFF) or np.any((firsts[1:] <= lasts[:-1] + 1) & ~opens[1:]):
         raise containers.corruption("runs in ascending order, apart, below 65536", "one that is not")
     if np.any(np.add.reduceat(lasts - firsts + 1, np.flatnonzero(opens)) != containers.cardinalities):
@@ -216,24 +213,19 @@ def _check_runs(containers: _Containers) -> None:
 
 
 def _starts_container(lengths: Ints) -> Flags:
-    """For stretches laid end to end: which elements open a stretch. No stretch is empty."""
+    """Return which elements are the first of their container, for the elements of all containers in one row.
+
+    No container is empty.
+    """
     opens = np.zeros(int(lengths.sum()), dtype=bool)
     opens[np.cumsum(lengths) - lengths] = True
     return opens
 
 
 def _flat_indices(starts: Ints, lengths: Ints) -> Ints:
-    """The indices of many stretches, laid end to end."""
+    """Return the indices of many slices, concatenated."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
-
-
-MAGIC = b"\xd1\xd3\x39\x64"
-MAX_POSITION = (MAX_KEY << 32) | 0x8000_0000  # what the reference accepts
-MAX_EXPANDED = 1 << 28  # positions held at once: 2 GiB
-WORDS_PER_CHUNK = 1_024  # 64-bit words in a chunk of 65,536 rows
-_CHUNK_BITS, _WORD_BITS = 16, 6
-_HINT = "Rewrite the data file without its deleted rows, or raise the limit of this call."
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,65 +236,61 @@ class PositionSet:
 
     @classmethod
     def of(cls, positions: NDArray[np.integer] | pa.Array | pa.ChunkedArray | Iterable[int]) -> PositionSet:
-        """The set of these positions, in any order, with or without repeats."""
+        """Build the set from positions in any order, with or without duplicates."""
         values = _as_int64(positions)
         if len(values) and not 0 <= values.min() <= values.max() <= MAX_POSITION:
-            raise UserError(
-                f"Row positions must lie between 0 and {MAX_POSITION}, got {values.min()} to {values.max()}."
-            )
+            span = f"{values.min()} to {values.max()}"
+            raise UserError(f"Row positions must be between 0 and {MAX_POSITION}, got {span}.")
         return cls(FrozenBitMap64(array("Q", values.tobytes())))
 
     @property
     def cardinality(self) -> int:
-        """How many positions are in the set."""
+        """The number of positions in the set."""
         return len(self.bitmap)
 
     @property
     def maximum(self) -> int | None:
-        """The last position, to be compared with the record count of the data file; None when the set is empty."""
+        """The last position, for comparison with the record count of the data file; None if the set is empty."""
         return self.bitmap.max() if self.bitmap else None
 
     def covers(self, rows: int | None) -> bool:
-        """Whether every row of a file with so many is in the set; positions beyond its end do not count.
+        """Return whether the set contains every row of a file with this many rows; later positions are ignored.
 
-        A negative count, as old imports left it, is not known and covers nothing.
+        Old imports left negative row counts. They mean "unknown", so no set covers such a file.
         """
         return rows is not None and rows >= 0 and (rows == 0 or self.bitmap.rank(rows - 1) == rows)
 
     def union(self, *others: PositionSet) -> PositionSet:
-        """Every position in this set or in one of the others."""
+        """Return the positions that are in this set or in one of the others."""
         return PositionSet(self.bitmap.union(*(other.bitmap for other in others)))
 
     def complement(self, rows: int) -> PositionSet:
-        """The positions of a file with so many rows that are not in this set."""
+        """Return the positions of a file with this many rows that are not in this set."""
         return PositionSet(FrozenBitMap64(BitMap64(range(rows)) - self.bitmap))
 
-    def positions(self, limit: int = MAX_EXPANDED) -> NDArray[np.int64]:
-        """The positions in ascending order."""
+    def positions(self, limit: int = MAX_EXPANDED) -> Ints:
+        """Return the positions in ascending order."""
         if self.cardinality > limit:
             raise LimitExceeded(f"A deletion vector with {self.cardinality} positions", limit, _HINT)
         return np.frombuffer(self.bitmap.to_array(), dtype=np.int64)
 
-    def chunks(self, limit: int = MAX_EXPANDED) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Chunk numbers (position >> 16), ascending, and for each a row of 1,024 words that holds its deleted rows.
+    def chunks(self, limit: int = MAX_EXPANDED) -> tuple[Ints, Ints]:
+        """Return the ascending chunk numbers (position >> 16), and for each a row of 1,024 words with its deleted rows.
 
-        Position p is bit `p & 63` of word `(p >> 6) & 1023`. A row is 8 KiB however big the file is. The limit counts
+        Position p is bit `p & 63` of word `(p >> 6) & 1023`. A row takes 8 KiB for a file of any size. The limit counts
         expanded positions and, separately, words.
         """
-        positions = self.positions(limit)
-        at_word, words = _pack_into_words(positions)
-        chunk_of_word = at_word >> (_CHUNK_BITS - _WORD_BITS)
-        chunks, row = np.unique(chunk_of_word, return_inverse=True)
+        at_word, words = _pack_into_words(self.positions(limit))
+        chunks, row = np.unique(at_word >> (_CHUNK_BITS - _WORD_BITS), return_inverse=True)
         if len(chunks) * WORDS_PER_CHUNK > limit:
-            raise LimitExceeded(
-                f"A deletion vector spread over {len(chunks)} chunks of rows", limit // WORDS_PER_CHUNK, _HINT
-            )
+            what = f"A deletion vector spread over {len(chunks)} chunks of rows"
+            raise LimitExceeded(what, limit // WORDS_PER_CHUNK, _HINT)
         table = np.zeros((len(chunks), WORDS_PER_CHUNK), dtype=np.int64)
         table[row, at_word & (WORDS_PER_CHUNK - 1)] = words
         return chunks, table
 
     def encode(self) -> bytes:
-        """The `deletion-vector-v1` blob."""
+        """Return the `deletion-vector-v1` blob."""
         compact = BitMap64(self.bitmap)
         compact.run_optimize()
         body = MAGIC + compact.serialize()
@@ -311,7 +299,7 @@ class PositionSet:
 
 
 def decode_vector(blob: bytes, path: str, expected_cardinality: int | None = None, offset: int = 0) -> PositionSet:
-    """The positions in a `deletion-vector-v1` blob that was read at `offset` of the file `path`."""
+    """Decode and check a `deletion-vector-v1` blob that was read at `offset` of the file `path`."""
     bitmap = _unwrap_bitmap(UntrustedBytes(blob, path, offset))
     cardinality = checked_cardinality(bitmap)
     if expected_cardinality is not None and cardinality != expected_cardinality:
@@ -320,7 +308,7 @@ def decode_vector(blob: bytes, path: str, expected_cardinality: int | None = Non
 
 
 def _unwrap_bitmap(blob: UntrustedBytes) -> UntrustedBytes:
-    """The bitmap inside the frame of length, magic and CRC."""
+    """Check length, magic and CRC of a blob, and return the bitmap inside."""
     data, length = blob.data, blob.number(">I", 0, "a vector length")
     if length != len(data) - 8 or length < len(MAGIC):
         raise blob.corruption(0, f"a vector length of {len(data) - 8}, for a blob of {len(data)} bytes,", f"{length}")
@@ -328,14 +316,12 @@ def _unwrap_bitmap(blob: UntrustedBytes) -> UntrustedBytes:
     if not body.startswith(MAGIC):
         raise blob.corruption(4, f"the magic {MAGIC.hex()}", body[:4].hex())
     stored = blob.number(">I", len(data) - 4, "a CRC-32")
-    if zlib.crc32(body) != stored:
-        raise blob.corruption(
-            len(data) - 4, f"the CRC-32 {zlib.crc32(body):08x} of the bytes before it", f"{stored:08x}"
-        )
+    if (crc := zlib.crc32(body)) != stored:
+        raise blob.corruption(len(data) - 4, f"the CRC-32 {crc:08x} of the bytes before it", f"{stored:08x}")
     return UntrustedBytes(body[4:], blob.path, blob.offset + 8)
 
 
-def _as_int64(positions: NDArray[np.integer] | pa.Array | pa.ChunkedArray | Iterable[int]) -> NDArray[np.int64]:
+def _as_int64(positions: NDArray[np.integer] | pa.Array | pa.ChunkedArray | Iterable[int]) -> Ints:
     if isinstance(positions, (pa.Array, pa.ChunkedArray)):
         if positions.null_count:
             raise UserError(f"Row positions must not be null, got {positions.null_count} nulls.")
@@ -346,8 +332,8 @@ def _as_int64(positions: NDArray[np.integer] | pa.Array | pa.ChunkedArray | Iter
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
-def _pack_into_words(positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The 64-bit words that hold ascending positions: their numbers and their bits."""
+def _pack_into_words(positions: Ints) -> tuple[Ints, Ints]:
+    """Pack ascending positions into 64-bit words; return the numbers of the words and their bits."""
     if not len(positions):
         return positions, positions
     at_word = positions >> _WORD_BITS

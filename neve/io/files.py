@@ -1,11 +1,9 @@
-"""Whole files and parts of files, through any PyIceberg `FileIO`.
+"""Read, create and delete files through any PyIceberg `FileIO`.
 
-What `FileIO` leaves out: reading within a limit, creating a file that was not there (durably, where the disk is ours),
-deleting many files.
+This module adds what `FileIO` lacks: reading within a size limit, creating a file only if it does not exist, and
+deleting many files. New local files are synced, because files that metadata refers to must survive a power cut.
 
-Errors name the file: `MissingFile` when it is not there, `TableError` with its cause when the storage fails.
-
-Local files that survive a power cut: what metadata names must be on the disk, not in a cache.
+Errors name the file: `MissingFile` if it does not exist, `TableError` with its cause if the storage fails.
 """
 
 from __future__ import annotations
@@ -28,44 +26,44 @@ from neve.io.storage_paths import checked_input_file, delete_remote_file, input_
 
 
 def fsync_paths(*paths: str) -> None:
-    """Wait until files, and the entries of folders, have reached the disk."""
+    """Wait until files, and the entries of folders, are on the disk."""
     for path in paths:
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         except OSError as e:
-            if e.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot sync a folder
+            if e.errno not in (errno.EINVAL, errno.ENOTSUP):  # not every file system can sync a folder
                 raise
         finally:
             os.close(handle)
 
 
 DEFAULT_LIMIT = 1 << 30
-_MAX_GAP_BYTES = 64 << 10  # reading this much for nothing is cheaper than another request
+_MAX_GAP_BYTES = 64 << 10  # reading this many unused bytes is cheaper than another request
 _MAX_READ_BYTES = 32 << 20
 _THREADS = 16
 PART_FILE_PATTERN = r"/\.[0-9a-f]{32}\.part$"
-"""The end of the path of a local file that a writer of this engine did not finish."""
+"""How the path of an unfinished local file ends, if this engine wrote it."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
-_FAILURES = (OSError, ValueError, NotImplementedError, ImportError)  # also: a scheme or a name nobody knows
+_FAILURES = (OSError, ValueError, NotImplementedError, ImportError)  # also raised for unknown schemes and invalid names
 
 
 def read_file(io: FileIO, path: str, limit: int = DEFAULT_LIMIT) -> bytes:
-    """All bytes of a file that is at most `limit` long."""
+    """Read a whole file of at most `limit` bytes."""
     with _open_stream(io, path) as stream:
         size = stream.seek(0, os.SEEK_END)
         return _read_bytes(stream, path, 0, size, size, limit)
 
 
 def read_range(io: FileIO, path: str, offset: int, length: int, limit: int = DEFAULT_LIMIT) -> bytes:
-    """`length` bytes of a file from `offset` on."""
+    """Read `length` bytes of a file, starting at `offset`."""
     return read_many_ranges(io, path, [(offset, length)], limit)[0]
 
 
 def read_many_ranges(
     io: FileIO, path: str, ranges: Sequence[tuple[int, int]], limit: int = DEFAULT_LIMIT
 ) -> list[bytes]:
-    """Several (offset, length) parts of a file, opened once; parts that lie near one another are read together."""
+    """Read several (offset, length) ranges of a file, which is opened once; ranges close together are read together."""
     parts: dict[tuple[int, int], bytes] = {}
     with _open_stream(io, path) as stream:
         size = stream.seek(0, os.SEEK_END)
@@ -73,27 +71,21 @@ def read_many_ranges(
             start, end = group[0][0], max(offset + length for offset, length in group)
             data = _read_bytes(stream, path, start, end - start, size, limit)
             parts |= {(offset, length): data[offset - start : offset - start + length] for offset, length in group}
-    return [parts[wanted] for wanted in ranges]
+    return [parts[offset, length] for offset, length in ranges]
 
 
 def file_size(io: FileIO, path: str) -> int:
-    """The length of a file in bytes."""
+    """Return the length of a file in bytes."""
     with translate_storage_errors(path, "read"):
         return len(input_file(io, path))
 
 
-def file_exists(io: FileIO, path: str) -> bool:
-    """Whether there is a file at a path."""
-    with translate_storage_errors(path, "look for"):
-        return input_file(io, path).exists()
-
-
 def write_new_file(io: FileIO, path: str, data: bytes) -> None:
-    """Create a file; one that is there already is left alone and is an error.
+    """Create a file; raise an error if it already exists.
 
-    On a local disk the file appears complete or not at all, and has reached the disk when this returns. An object store
-    makes an object visible only when it is complete, but there a second writer of the same name is noticed only by
-    looking before writing: names must be unique.
+    On a local disk the file appears complete or not at all, and it is on the disk when this function returns. An object
+    store also shows only complete objects, but it detects an existing object only by a check before the write. So names
+    must be unique.
     """
     target = local_file_path(io, path)
     with translate_storage_errors(path, "create"):
@@ -104,22 +96,22 @@ def write_new_file(io: FileIO, path: str, data: bytes) -> None:
 
 
 def is_part_file(path: str) -> bool:
-    """Whether a path is that of a local file which was not finished, by a writer of this engine."""
+    """Return whether a path belongs to an unfinished local file of this engine."""
     return re.search(PART_FILE_PATTERN, path) is not None
 
 
 def delete_files(io: FileIO, paths: Iterable[str], roots: Sequence[str] | None = None) -> dict[str, str]:
-    """Delete files; the answer says which ones could not be deleted, and why. A file that is not there is no failure.
+    """Delete files; return the ones that could not be deleted, and why. A missing file is not a failure.
 
-    With roots, a path that is not below one of them is an error before anything is deleted, and a local file that is
-    reached through a symbolic link leading out of them stays.
+    With roots, a path outside all of them raises an error before anything is deleted. A local file whose path leads out
+    of the roots through a symbolic link is not deleted.
     """
-    wanted = list(dict.fromkeys(paths))
+    unique_paths = list(dict.fromkeys(paths))
     if roots is not None:
-        refuse_outside(pa.array(wanted, pa.string()), roots, "delete")
+        refuse_outside(pa.array(unique_paths, pa.string()), roots, "delete")
     with ThreadPoolExecutor(_THREADS) as pool:
-        reasons = pool.map(lambda path: _try_delete(io, path, roots), wanted)
-    return {path: reason for path, reason in zip(wanted, reasons, strict=True) if reason}
+        reasons = pool.map(lambda path: _try_delete(io, path, roots), unique_paths)
+    return {path: reason for path, reason in zip(unique_paths, reasons, strict=True) if reason}
 
 
 @contextmanager
@@ -130,7 +122,7 @@ def _open_stream(io: FileIO, path: str) -> Iterator[Any]:
 
 @contextmanager
 def translate_storage_errors(path: str, action: str) -> Iterator[None]:
-    """Failures of the storage as errors that name the file."""
+    """Turn storage failures into errors that name the file."""
     try:
         yield
     except NeveError:
@@ -146,7 +138,7 @@ def translate_storage_errors(path: str, action: str) -> Iterator[None]:
 
 
 def out_of_memory_error(path: str) -> TableError:
-    """A file that asks for more than there is: too large for this machine, or made to be."""
+    """Return the error for a file that needs more memory than there is, perhaps on purpose."""
     return TableError(
         f"Cannot read {path}: it needs more memory than this process has. It may be a decompression bomb."
     )
@@ -154,7 +146,7 @@ def out_of_memory_error(path: str) -> TableError:
 
 def _read_bytes(stream: Any, path: str, offset: int, length: int, size: int, limit: int) -> bytes:
     if length > limit:
-        raise LimitExceeded(f"{path} ({length} bytes to read)", limit, "Raise the limit if the file is to be trusted.")
+        raise LimitExceeded(f"{path} ({length} bytes to read)", limit, "Raise the limit if you trust the file.")
     if offset < 0 or length < 0 or offset + length > size:
         raise CorruptFile(path, f"{length} bytes from byte {offset} on", f"a file of {size} bytes")
     stream.seek(offset)
@@ -165,7 +157,7 @@ def _read_bytes(stream: Any, path: str, offset: int, length: int, size: int, lim
 
 
 def _group_nearby_ranges(ranges: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """The ranges in groups worth reading in one go."""
+    """Group the ranges that are worth reading in one request."""
     group: list[tuple[int, int]] = []
     end = 0
     for offset, length in sorted(set(ranges)):
@@ -195,7 +187,12 @@ def _write_local(target: str, data: bytes) -> None:
     part = os.path.join(folder, f".{uuid.uuid4().hex}.part")
     try:
         _write_synced(part, data)
-        _link_into_place(part, target, data)
+        try:
+            os.link(part, target)  # unlike a rename, a link fails if the name is taken
+        except OSError as e:
+            if e.errno not in _NO_LINKS:
+                raise
+            _write_synced(target, data)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(part)
@@ -204,16 +201,6 @@ def _write_local(target: str, data: bytes) -> None:
     except BaseException:
         os.unlink(target)
         raise
-
-
-def _link_into_place(part: str, target: str, data: bytes) -> None:
-    """Give a finished file its name; unlike a rename, a link fails when the name is taken."""
-    try:
-        os.link(part, target)
-    except OSError as e:
-        if e.errno not in _NO_LINKS:
-            raise
-        _write_synced(target, data)
 
 
 def _write_synced(path: str, data: bytes) -> None:
@@ -229,7 +216,7 @@ def _write_synced(path: str, data: bytes) -> None:
 
 
 def _make_folder(folder: str) -> None:
-    """Create a folder and those above it; each is an entry in its parent, which has to reach the disk too."""
+    """Create a folder and its parents; each is an entry in its parent folder, which must be synced too."""
     if os.path.isdir(folder):
         return
     parent = os.path.dirname(folder)
@@ -240,10 +227,10 @@ def _make_folder(folder: str) -> None:
 
 
 def _try_delete(io: FileIO, path: str, roots: Sequence[str] | None) -> str | None:
-    """Why a file could not be deleted."""
+    """Delete a file; return the reason if that fails."""
     target = local_file_path(io, path)
     try:
-        if target is not None and roots is not None and not _really_inside(target, roots):
+        if target is not None and roots is not None and not _is_really_inside(target, roots):
             return "it is reached through a symbolic link that leads out of the table"
         if target is not None:
             os.unlink(target)
@@ -251,12 +238,12 @@ def _try_delete(io: FileIO, path: str, roots: Sequence[str] | None) -> str | Non
             delete_remote_file(io, path)
     except FileNotFoundError:
         return None
-    except Exception as e:  # a deletion that fails must not stop the others; the caller reports it
+    except Exception as e:  # a failed deletion must not stop the others; the caller reports it
         return str(e) or type(e).__name__
     return None
 
 
-def _really_inside(target: str, roots: Sequence[str]) -> bool:
+def _is_really_inside(target: str, roots: Sequence[str]) -> bool:
     folder = os.path.realpath(os.path.dirname(target))
-    real = [os.path.realpath(local) for local in map(local_path, roots) if local is not None]
-    return any(os.path.commonpath([folder, root]) == root for root in real)
+    real_roots = [os.path.realpath(local) for local in map(local_path, roots) if local is not None]
+    return any(os.path.commonpath([folder, root]) == root for root in real_roots)

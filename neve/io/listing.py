@@ -1,12 +1,13 @@
-"""What is stored below a place: path, size and age of every file, as an Arrow table.
+"""List the files below a location: path, size and modification time, as an Arrow table.
 
-Paths come back in the spelling of the prefix that was asked for. Symbolic links are neither followed nor listed:
-whoever deletes what a listing names stays below the prefix. An age that the storage does not tell is null.
+Returned paths start with the prefix exactly as the caller wrote it. Symbolic links are neither followed nor listed, so
+that deleting the listed files never leaves the prefix. The modification time is null if the storage does not report it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -26,13 +27,13 @@ from neve.io.paths import scheme_of
 from neve.io.storage_paths import arrow_filesystem_path, local_file_path
 
 LISTING_SCHEMA = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
-_MODIFIED_KEYS = ("mtime", "LastModified", "last_modified", "updated", "created")  # what file systems of fsspec call it
+_MODIFIED_KEYS = ("mtime", "LastModified", "last_modified", "updated", "created")  # names in fsspec file systems
 
 Row = tuple[str, int, int | None]
 
 
 def list_files(io: FileIO, prefix: str) -> pa.Table:
-    """Every file below a prefix, at any depth; nothing when there is no such place."""
+    """List every file below a prefix, at any depth; the table is empty if the location does not exist."""
     prefix = prefix.rstrip("/")
     with translate_storage_errors(prefix, "list"):
         rows = list(_rows(io, prefix))
@@ -41,7 +42,7 @@ def list_files(io: FileIO, prefix: str) -> pa.Table:
 
 
 def list_some_paths(io: FileIO, prefix: str, limit: int) -> list[str]:
-    """Paths of files below a prefix, in no order: all, or as many as asked for."""
+    """Return the paths of at most `limit` files below a prefix, in no particular order."""
     with translate_storage_errors(prefix, "list"):
         return [path for path, _, _ in islice(_rows(io, prefix.rstrip("/")), limit)]
 
@@ -64,34 +65,29 @@ def _local_rows(folder: str, prefix: str) -> Iterator[Row]:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     open_folders.append(entry.path)
-                elif entry.is_file(follow_symlinks=False) and _is_text(entry.name):
+                # Python returns names that are not UTF-8 with surrogates; such a name cannot be a path of a table.
+                elif entry.is_file(follow_symlinks=False) and not re.search("[\ud800-\udfff]", entry.name):
                     with suppress(FileNotFoundError):  # deleted meanwhile
-                        found = entry.stat(follow_symlinks=False)
-                        yield prefix + entry.path[len(folder) :], found.st_size, found.st_mtime_ns // 1_000_000
-
-
-def _is_text(name: str) -> bool:
-    """Whether a name can be a path of a table: what is no UTF-8 comes as halves of characters."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+                        status = entry.stat(follow_symlinks=False)
+                        yield prefix + entry.path[len(folder) :], status.st_size, status.st_mtime_ns // 1_000_000
 
 
 def _arrow_rows(io: PyArrowFileIO, prefix: str) -> Iterator[Row]:
     files, below = arrow_filesystem_path(io, prefix)
     selector = pyarrow.fs.FileSelector(below, allow_not_found=True, recursive=True)
-    for found in files.get_file_info(selector):
-        if found.type == pyarrow.fs.FileType.File:
-            modified = None if found.mtime_ns is None else found.mtime_ns // 1_000_000
-            yield prefix + found.path[len(below) :], found.size, modified
+    for info in files.get_file_info(selector):
+        if info.type == pyarrow.fs.FileType.File:
+            modified = None if info.mtime_ns is None else info.mtime_ns // 1_000_000
+            yield prefix + info.path[len(below) :], info.size, modified
 
 
 def _fsspec_rows(io: FsspecFileIO, prefix: str) -> Iterator[Row]:
     files = io.get_fs(scheme_of(prefix) or "file", urlsplit(prefix).hostname)
     below = files._strip_protocol(prefix)
-    files.invalidate_cache()  # a listing that is remembered would miss what others wrote
-    for name, found in files.find(below, detail=True).items():
-        if name.endswith("/"):
-            continue  # a marker of a folder, which some tools leave
-        yield prefix + name[len(below) :], found["size"], _modified_ms(found)
+    files.invalidate_cache()  # a cached listing would miss what others wrote
+    for name, info in files.find(below, detail=True).items():
+        if not name.endswith("/"):  # some tools leave folder markers
+            yield prefix + name[len(below) :], info["size"], _modified_ms(info)
 
 
 def _modified_ms(info: dict[str, Any]) -> int | None:

@@ -1,16 +1,17 @@
-"""Mumbling bitmaps: which rows of a manifest are not live, inside the row that lists the manifest.
+"""Mumbling bitmaps: the rows of a manifest that are not live, stored in the row that lists the manifest.
 
-Six bytes of header: a version, how many positions there are (3 bytes), how many containers (2 bytes), little-endian.
-Then a descriptor for each container, packed; then the containers, each for 256 positions: fewer than 32 positions are
-stored one by one, more as a bitmap of 32 bytes whose first bit is the most significant of the first byte.
+A bitmap starts with a header of six bytes: version, number of positions (3 bytes) and number of containers (2 bytes),
+little-endian. Then follow one packed descriptor per container, and the containers. A container covers 256 positions:
+fewer than 32 are stored one by one, more as a bitmap of 32 bytes whose first bit is the most significant of the first
+byte.
 
-Descriptors are packed by the chunk of 256: the least value, the others as differences of a fixed number of bits, and
-the few that need more bits as exceptions.
+Descriptors are packed in chunks of 256: the least value, the differences from it in a fixed number of bits, and
+exceptions for the few values that need more bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from neve.errors import CorruptFile, UserError
 
 _VERSION = 1
 _HEADER = 6
-_GROUP_SIZE = 256  # positions of a container, and descriptors of a chunk
-_DENSE = 32  # positions from which on a container is a bitmap, the bytes of that bitmap, and its descriptor
+_GROUP_SIZE = 256  # positions in a container, and descriptors in a chunk
+_DENSE = 32  # least number of positions for a bitmap container; also its size in bytes and its descriptor
 _MAX_CONTAINERS = 8192
 _MAX_POSITIONS = _GROUP_SIZE * _MAX_CONTAINERS
 
@@ -28,33 +29,34 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def encode_positions(positions: Iterable[int]) -> bytes:
-    """The bytes of a set of positions."""
-    wanted = np.unique(np.fromiter(positions, np.int64))
-    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= _MAX_POSITIONS):
-        raise UserError(f"A manifest vector holds positions below {_MAX_POSITIONS}, not {wanted[0]} to {wanted[-1]}.")
-    count = int(wanted[-1]) // _GROUP_SIZE + 1 if len(wanted) else 0
-    sizes = np.bincount(wanted // _GROUP_SIZE, minlength=count)
-    body = b"".join(_encode_container(wanted[wanted // _GROUP_SIZE == i] % _GROUP_SIZE) for i in range(count))
-    head = bytes([_VERSION]) + len(wanted).to_bytes(3, "little") + count.to_bytes(2, "little")
-    return head + _packed(np.minimum(sizes, _DENSE)) + body
+    """Encode a set of positions."""
+    values = np.unique(np.fromiter(positions, np.int64))
+    if len(values) and (values[0] < 0 or values[-1] >= _MAX_POSITIONS):
+        raise UserError(f"A manifest vector holds positions below {_MAX_POSITIONS}, not {values[0]} to {values[-1]}.")
+    count = int(values[-1]) // _GROUP_SIZE + 1 if len(values) else 0
+    header = bytes([_VERSION]) + len(values).to_bytes(3, "little") + count.to_bytes(2, "little")
+    descriptors = np.minimum(np.bincount(values // _GROUP_SIZE, minlength=count), _DENSE)
+    chunks = [_encode_chunk(descriptors[at : at + _GROUP_SIZE]) for at in range(0, count, _GROUP_SIZE)]
+    containers = [_encode_container(values[values // _GROUP_SIZE == i] % _GROUP_SIZE) for i in range(count)]
+    return b"".join([header, *chunks, *containers])
 
 
 def decode_positions(data: bytes, path: str) -> Ints:
-    """The positions of a bitmap, ascending; `path` names the file it comes from in errors."""
+    """Decode the positions of a bitmap, ascending; errors name its file, `path`."""
     if len(data) < _HEADER or data[0] != _VERSION:
         raise CorruptFile(path, "a manifest vector of version 1", f"{len(data)} bytes that begin {data[:1].hex()!r}")
     cardinality, count = int.from_bytes(data[1:4], "little"), int.from_bytes(data[4:6], "little")
     if count > _MAX_CONTAINERS:
         raise CorruptFile(path, f"a manifest vector of at most {_MAX_CONTAINERS} containers", str(count))
     descriptors, at = _read_descriptors(data, _HEADER, count, path)
-    found = []
+    groups = [np.zeros(0, np.int64)]
     for number, descriptor in enumerate(descriptors.tolist()):
-        own, at = _read_container(data, at, descriptor, path)
-        found.append(own + number * _GROUP_SIZE)
-    positions = np.concatenate(found) if found else np.zeros(0, np.int64)
+        offsets, at = _read_container(data, at, descriptor, path)
+        groups.append(offsets + number * _GROUP_SIZE)
+    positions = np.concatenate(groups)
     if at != len(data) or len(positions) != cardinality:
-        wanted = f"a manifest vector of {cardinality} positions and {len(data)} bytes"
-        raise CorruptFile(path, wanted, f"{len(positions)} positions in {at} bytes")
+        expected = f"a manifest vector of {cardinality} positions and {len(data)} bytes"
+        raise CorruptFile(path, expected, f"{len(positions)} positions in {at} bytes")
     return positions
 
 
@@ -78,12 +80,8 @@ def _read_container(data: bytes, at: int, descriptor: int, path: str) -> tuple[I
     return offsets.astype(np.int64), at + size
 
 
-def _packed(values: np.ndarray[Any, Any]) -> bytes:
-    """Values below 256 as chunks without exceptions."""
-    return b"".join(_encode_chunk(values[start : start + _GROUP_SIZE]) for start in range(0, len(values), _GROUP_SIZE))
-
-
 def _encode_chunk(values: np.ndarray[Any, Any]) -> bytes:
+    """Pack values below 256 into a chunk without exceptions."""
     least = int(values.min())
     width = int(values.max() - least).bit_length()
     bits = (values[:, None] - least) >> np.arange(width - 1, -1, -1) & 1
@@ -91,28 +89,22 @@ def _encode_chunk(values: np.ndarray[Any, Any]) -> bytes:
 
 
 def _read_descriptors(data: bytes, at: int, count: int, path: str) -> tuple[Ints, int]:
-    chunks = []
-    for length in _lengths(count):
-        values, at = _read_chunk(data, at, length, path)
+    chunks = [np.zeros(0, np.int64)]
+    for start in range(0, count, _GROUP_SIZE):
+        values, at = _read_chunk(data, at, min(count - start, _GROUP_SIZE), path)
         chunks.append(values)
-    return (np.concatenate(chunks) if chunks else np.zeros(0, np.int64)), at
-
-
-def _lengths(count: int) -> Iterator[int]:
-    while count > 0:
-        yield min(count, _GROUP_SIZE)
-        count -= _GROUP_SIZE
+    return np.concatenate(chunks), at
 
 
 def _read_chunk(data: bytes, at: int, length: int, path: str) -> tuple[Ints, int]:
     widths, exceptions, least = _checked_slice(data, at, 3, path)
     low, high = widths & 0xF, widths >> 4
     values, at = _read_numbers(data, at + 3, length, low, path)
-    places = np.frombuffer(_checked_slice(data, at, exceptions, path), np.uint8)
+    indices = np.frombuffer(_checked_slice(data, at, exceptions, path), np.uint8)
     highs, at = _read_numbers(data, at + exceptions, exceptions, high, path)
-    if len(places) and int(places.max()) >= length:
-        raise CorruptFile(path, f"exceptions among {length} descriptors of a manifest vector", str(int(places.max())))
-    values[places] |= highs << low
+    if len(indices) and int(indices.max()) >= length:
+        raise CorruptFile(path, f"exceptions among {length} descriptors of a manifest vector", str(int(indices.max())))
+    values[indices] |= highs << low
     return values + least, at
 
 

@@ -1,4 +1,4 @@
-"""The same work on many files at once: storage is waited for, and decoding runs outside the interpreter lock."""
+"""Process many files in threads: remote storage has latency, and decoding runs outside the interpreter lock."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from neve.io.storage_paths import local_file_path
 T = TypeVar("T")
 U = TypeVar("U")
 
-_REMOTE_READERS = 16
-"""Files read at once from storage that is waited for."""
-_SMALL_BYTES = 2 << 20
-"""Bytes that one thread has read from a local disk before others have started and got the interpreter's lock."""
+_REMOTE_READERS = 16  # files read at once from remote storage
+_SMALL_BYTES = 2 << 20  # one thread reads this much from a local disk before other threads have started
 
 
 def reader_count(io: FileIO, paths: Iterable[str], size: int | None = None) -> int:
-    """How many of some files are worth reading at once, of that many bytes in all, if that is known.
+    """Return how many of these files are worth reading at once; `size` is their total number of bytes, if known.
 
-    On a local disk, where nothing is waited for, one a core; and one alone where there is little to read.
+    A local disk has no latency to hide: one thread per core, or a single one if there is little to read.
     """
     cores, first = cpu_count() or 1, next(iter(paths), None)
     if first is not None and local_file_path(io, first) is None:
@@ -32,7 +30,7 @@ def reader_count(io: FileIO, paths: Iterable[str], size: int | None = None) -> i
 
 
 def map_in_threads(work: Callable[[T], U], items: Sequence[T], threads: int) -> list[U]:
-    """What the work makes of each item, in their order."""
+    """Apply `work` to each item in parallel; return the results in the order of the items."""
     if len(items) < 2 or threads < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(min(len(items), threads)) as pool:

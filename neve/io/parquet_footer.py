@@ -1,8 +1,8 @@
-"""What the footer of a Parquet file says about its column chunks, decoded by hand.
+"""Decode the column statistics in the footer of an untrusted Parquet file.
 
-Arrow's view of a column chunk ends the process when the footer contradicts itself: its exception cannot reach Python.
-Who looks at footers that are not trusted looks here. The footer is a Thrift structure in the compact protocol: numbered
-fields, each with its type, so that unknown ones are passed over.
+Arrow's column chunk metadata ends the process if the footer contradicts itself: its C++ exception cannot reach Python.
+So untrusted footers are decoded here. A footer is a Thrift structure in the compact protocol: numbered fields with
+their types, so that unknown fields can be skipped.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from neve.errors import CorruptFile, LimitExceeded, UnsupportedFeature
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
-_FIRST_READ_BYTES = 64 << 10  # bytes read from the end of a file; most footers are in them
+_FIRST_READ_BYTES = 64 << 10  # read from the end of a file first; contains most footers
 _TAIL = struct.Struct("<I4s")
 _LIMIT = 64 << 20
 _MAX_DEPTH = 24
-_MAX_VARINT_BYTES = 10  # bytes of a 64-bit number at most
+_MAX_VARINT_BYTES = 10  # length limit of a 64-bit number
 
 # Thrift's compact types
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
@@ -37,9 +37,9 @@ PhysicalValue = bool | int | float | bytes
 
 @dataclass(frozen=True, slots=True)
 class ChunkStatistics:
-    """One column in one row group; None is what the footer does not say.
+    """Statistics of one column in one row group; None if the footer does not contain them.
 
-    Bounds of long values may be cut: then no value is below or above them, but they need not be values themselves.
+    Bounds of long values may be truncated. They are still bounds, but need not occur in the column.
     """
 
     lower: PhysicalValue | None = None
@@ -51,17 +51,17 @@ class ChunkStatistics:
 
     @property
     def minimum(self) -> PhysicalValue | None:
-        """The least value, if the footer has it whole."""
+        """The least value, if the footer has it in full."""
         return self.lower if self.is_lower_exact else None
 
     @property
     def maximum(self) -> PhysicalValue | None:
-        """The greatest value, if the footer has it whole."""
+        """The greatest value, if the footer has it in full."""
         return self.upper if self.is_upper_exact else None
 
 
 def read_footer(stream: Any, size: int, path: str) -> bytes:
-    """The footer of an open file of `size` bytes, without the length and the magic that follow it."""
+    """Read the footer of an open file of `size` bytes, without the length and the magic after it."""
     start = max(0, size - _FIRST_READ_BYTES)
     end = _read_at(stream, start, size - start, path)
     if len(end) < _TAIL.size:
@@ -74,35 +74,36 @@ def read_footer(stream: Any, size: int, path: str) -> bytes:
     if length > _LIMIT:
         raise LimitExceeded(f"the footer of {path}", _LIMIT, "Rewrite the file with fewer row groups.")
     missing = length + _TAIL.size - len(end)
-    rest = _read_at(stream, start - missing, missing, path) if missing > 0 else b""
-    return (rest + end)[-_TAIL.size - length : -_TAIL.size]
+    if missing > 0:
+        end = _read_at(stream, start - missing, missing, path) + end
+    return end[-_TAIL.size - length : -_TAIL.size]
 
 
 def parse_statistics(footer: bytes, path: str) -> list[list[ChunkStatistics]]:
-    """The statistics of each column of each row group, from the bytes of a footer."""
+    """Parse a footer; return the statistics of each column of each row group."""
     try:
         metadata, _ = _read_struct(footer, 0, 0)
     except (IndexError, _DamagedThrift) as e:
-        found = "its end" if isinstance(e, IndexError) else str(e)
-        raise CorruptFile(path, f"{len(footer)} bytes of a Parquet footer", found) from None
-    is_ordered = _COLUMN_ORDERS in metadata  # without orders of the columns the newer pair of bounds means nothing
+        problem = "its end" if isinstance(e, IndexError) else str(e)
+        raise CorruptFile(path, f"{len(footer)} bytes of a Parquet footer", problem) from None
+    is_ordered = _COLUMN_ORDERS in metadata  # without column orders, the newer pair of bounds has no meaning
     groups = _struct_list(metadata, _ROW_GROUPS)
     return [[_chunk_statistics(chunk, is_ordered) for chunk in _struct_list(group, _CHUNKS)] for group in groups]
 
 
 def _chunk_statistics(chunk: dict[int, Any], is_ordered: bool) -> ChunkStatistics:
     metadata = _struct_field(chunk, _CHUNK_METADATA)
-    found, kind = _struct_field(metadata, _STATISTICS), metadata.get(_TYPE)
-    low, high = (found.get(_MIN), found.get(_MAX)) if is_ordered else (None, None)
-    if low is None and high is None and kind not in _BYTE_ARRAYS:  # the old pair has no order for bytes
-        low, high = found.get(_OLD_MIN), found.get(_OLD_MAX)
+    statistics, kind = _struct_field(metadata, _STATISTICS), metadata.get(_TYPE)
+    low, high = (statistics.get(_MIN), statistics.get(_MAX)) if is_ordered else (None, None)
+    if low is None and high is None and kind not in _BYTE_ARRAYS:  # the old pair has no defined order for bytes
+        low, high = statistics.get(_OLD_MIN), statistics.get(_OLD_MAX)
     return ChunkStatistics(
         _decode_value(low, kind),
         _decode_value(high, kind),
-        _count_or_none(found.get(_NULL_COUNT)),
+        _count_or_none(statistics.get(_NULL_COUNT)),
         _count_or_none(metadata.get(_NUM_VALUES)),
-        found.get(_MIN_IS_EXACT, True) is True,
-        found.get(_MAX_IS_EXACT, True) is True,
+        statistics.get(_MIN_IS_EXACT, True) is True,
+        statistics.get(_MAX_IS_EXACT, True) is True,
     )
 
 
@@ -143,23 +144,23 @@ def _read_at(stream: Any, at: int, length: int, path: str) -> bytes:
 
 
 class _DamagedThrift(Exception):
-    """Bytes that are no Thrift; an IndexError says that they end too early."""
+    """The bytes are not valid Thrift. Truncated bytes raise an IndexError instead."""
 
 
 def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """The fields of a structure by their numbers, and where it ends.
+    """Read the fields of a structure by their numbers; return them and the end of the structure.
 
-    Written out without helpers for what is frequent: a footer has some forty fields for every column chunk.
+    Frequent types are decoded inline, because a footer has some forty fields for every column chunk.
     """
     if depth > _MAX_DEPTH:
         raise _DamagedThrift(f"structures more than {_MAX_DEPTH} deep")
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     number = 0
     while True:
         head = data[at]
         at += 1
         if not head:
-            return found, at
+            return fields, at
         if head >> 4:
             number += head >> 4
         else:
@@ -168,14 +169,14 @@ def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]
         if _I16 <= kind <= _I64:
             byte = data[at]
             if byte < 128:
-                found[number] = (byte >> 1) ^ -(byte & 1)
+                fields[number] = (byte >> 1) ^ -(byte & 1)
                 at += 1
             else:
-                found[number], at = _read_zigzag(data, at)
+                fields[number], at = _read_zigzag(data, at)
         elif kind <= _FALSE and kind:
-            found[number] = kind == _TRUE
+            fields[number] = kind == _TRUE
         else:
-            found[number], at = _read_element(data, at, kind, depth + 1)
+            fields[number], at = _read_element(data, at, kind, depth + 1)
 
 
 def _read_element(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
@@ -200,15 +201,15 @@ def _read_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
     if count == 15:
         count, at = _read_varint(data, at)
     _check_count(data, at, count, depth)
-    found = []
+    elements = []
     for _ in range(count):
         element, at = _read_element(data, at, head & 15, depth + 1)
-        found.append(element)
-    return found, at
+        elements.append(element)
+    return elements, at
 
 
 def _skip_map(data: bytes, at: int, depth: int) -> tuple[None, int]:
-    """Pass over a map; no field of interest is one."""
+    """Skip a map; no field of interest is a map."""
     count, at = _read_varint(data, at)
     _check_count(data, at, count, depth)
     if count:
@@ -221,7 +222,7 @@ def _skip_map(data: bytes, at: int, depth: int) -> tuple[None, int]:
 
 
 def _check_count(data: bytes, at: int, count: int, depth: int) -> None:
-    if depth > _MAX_DEPTH or count > len(data) - at:  # every element takes a byte at least
+    if depth > _MAX_DEPTH or count > len(data) - at:  # every element takes at least a byte
         raise _DamagedThrift(f"{count} elements at byte {at}, {depth} deep")
 
 

@@ -1,17 +1,17 @@
-"""Where files are: what a path string means, when two of them are the same file, and which ones are refused.
+"""File paths: what a stored path means, when two paths are the same file, and which paths are rejected.
 
-Iceberg stores paths as raw strings, in which nothing is percent-encoded; Spark shows them as URIs, in which much is.
+Iceberg stores paths as raw strings without percent-encoding; Spark shows them as percent-encoded URIs.
 
-Reading: a data file may lie anywhere, since imported files and `write.data.path` are legal. Refused are the paths that
-nobody writes honestly: empty ones, control characters, a local path named by a table that is not local, which would
-show readers their own machine, and relative ones, which would be looked for wherever the reader was started. In format
-version 4 paths are relative to the table, and refused are those with `.` or `..` segments, which would leave it.
-`roots` narrows reading to given places.
+Reading: a data file may be anywhere, since imported files and `write.data.path` are legal. Paths that no honest writer
+produces are rejected: empty ones, control characters, a local path in a table that is not local (it would expose files
+of the reader's machine), and relative ones (they would depend on the reader's working directory). In format version 4
+paths are relative to the table, and those with `.` or `..` segments are rejected, because they could leave the table.
+`roots` limits reading to the given locations.
 
-Writing and deleting: only below the given roots, judged by text: no `.` or `..` after the root, not even
-percent-encoded. Symbolic links are looked at where files are deleted.
+Writing and deleting: only below the given roots. This is decided by text: no `.` or `..` after the root, not even
+percent-encoded. Symbolic links are checked when files are deleted.
 
-Comparing: by `canonical`, never by the stored text.
+Comparing: by `canonical_path`, never by the stored text.
 
 Functions that end in `_all` take and return Arrow columns of strings; nulls stay null.
 """
@@ -21,9 +21,9 @@ from __future__ import annotations
 import posixpath
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -41,49 +41,49 @@ _LOCAL_ROOT = r"^/+|^file:/{3,}|^file://(?i:localhost)/+"
 _LOCAL = re.compile(r"(?i)(?:file:(?=/(?!/))|file://(?:localhost)?(?=/)|(?=/))(.*)", re.DOTALL)
 _CONTROL = r"[\x00-\x1f\x7f]"
 _DOT_SEGMENTS = r"(?:^|/)(?:\.|%2[eE]){1,2}(?:/|$)"
-_NEEDS_QUOTING = r"[^A-Za-z0-9\-_.!~*'():@&=+$,;/]"  # what Java does not leave alone in the path of a URI
+_NEEDS_QUOTING = r"[^A-Za-z0-9\-_.!~*'():@&=+$,;/]"  # characters that Java quotes in the path of a URI
 _NEEDS_NORMALISING = r"//.*//|:/[^/].*//|/\.|/$"
 _COLON, _PERCENT, _DOT, _SLASH = b":%./"
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
 
 
 def scheme_of(path: str) -> str | None:
-    """The URI scheme in lower case, or None. Format version 4 calls a path relative when it has none."""
-    found = re.match(_SCHEME, path)
-    return found[0][:-1].lower() if found else None
+    """Return the URI scheme in lower case, or None. In format version 4 a path without a scheme is relative."""
+    scheme = re.match(_SCHEME, path)
+    return scheme[0][:-1].lower() if scheme else None
 
 
 def local_path(path: str) -> str | None:
-    """The operating system's name of a local file, or None for a file that is elsewhere."""
-    found = _LOCAL.fullmatch(path)
-    return found[1] if found else None
+    """Return the operating system's path of a local file, or None for any other file."""
+    local = _LOCAL.fullmatch(path)
+    return local[1] if local else None
 
 
 def canonical_path(path: str) -> str:
-    """The one spelling of a path, for comparing.
+    """Return the canonical form of a path, for comparing.
 
-    >>> canonical("/x") == canonical("file:///x") == "file:/x", canonical("s3a://b/k")
+    >>> canonical_path("/x") == canonical_path("file:///x") == "file:/x", canonical_path("s3a://b/k")
     (True, 's3://b/k')
     """
     return _first_path(canonical_path_all(_as_column(path)))
 
 
 def canonical_path_all(paths: Column) -> pa.Array:
-    """`canonical` of a column."""
+    """Apply `canonical_path` to a column."""
     column = _with_local_scheme(combine_chunks(paths))
     doubled = pc.and_(_is_short_file_uri(column), pc.match_substring(column, "//"))
-    if _any_true(doubled):  # an object store tells `a//b` from `a/b`, a local file system does not
+    if _any_true(doubled):  # `a//b` is `a/b` in a local file system, but not in an object store
         column = pc.if_else(doubled, pc.replace_substring_regex(column, "/{2,}", "/"), column)
     return _with_schemes(column, _SAME_SCHEME)
 
 
 def resolve_path(location: str, path: str) -> str:
-    """The absolute form of a path stored in a format version 4 table."""
+    """Return the absolute form of a path stored in a format version 4 table."""
     return _first_path(resolve_path_all(location, _as_column(path)))
 
 
 def resolve_path_all(location: str, paths: Column) -> pa.Array:
-    """`resolve` of a column. Nothing is normalised: the location, a slash, the path."""
+    """Apply `resolve_path` to a column. Nothing is normalized: the result is the location, a slash, the path."""
     column = combine_chunks(paths)
     if _all_clearly_relative(column):
         return pc.utf8_replace_slice(column, 0, 0, f"{location.rstrip('/')}/")
@@ -96,7 +96,7 @@ def resolve_path_all(location: str, paths: Column) -> pa.Array:
 
 
 def _all_clearly_relative(column: pa.Array) -> bool:
-    """Whether no path can have a scheme or a segment of dots, by one look at the bytes of all of them together."""
+    """Check all bytes at once: return True if no path can have a scheme or a `.` or `..` segment."""
     if not len(column) or not pa.types.is_string(column.type) or column.null_count:
         return False
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
@@ -107,30 +107,28 @@ def _all_clearly_relative(column: pa.Array) -> bool:
     dots = np.flatnonzero(data == _DOT)
     bordered = np.concatenate([[_SLASH], data, [_SLASH]])
     beside_slash = (bordered[dots] == _SLASH) | (bordered[dots + 2] == _SLASH)
-    edges = offsets[np.r_[True, offsets[1:] > offsets[:-1]]] - offsets[0]  # where paths begin, and those before end
+    edges = offsets[np.r_[True, offsets[1:] > offsets[:-1]]] - offsets[0]  # where paths start and end
     at_edge = (data[edges[:-1]] == _DOT) | (data[edges[1:] - 1] == _DOT)
     return not beside_slash.any() and not at_edge.any()
 
 
-def relativise_path(location: str, path: str) -> str:
-    """The form in which format version 4 stores a path: relative when it lies below the table location."""
-    return _first_path(relativise_path_all(location, _as_column(path)))
-
-
 def relativise_path_all(location: str, paths: Column) -> pa.Array:
-    """`relativise` of a column. A path stays absolute when its relative form would be read as something else."""
+    """Return the form in which format version 4 stores paths: relative if a path is below the table location.
+
+    A path stays absolute if its relative form would be misread.
+    """
     column, prefix = combine_chunks(paths), location.rstrip("/") + "/"
-    rest = pc.utf8_slice_codeunits(column, len(prefix))
-    misread = pc.match_substring_regex(rest, f"^$|{_SCHEME}|{_DOT_SEGMENTS}")
-    return pc.if_else(pc.and_not(pc.starts_with(column, prefix), misread), rest, column)
+    relative = pc.utf8_slice_codeunits(column, len(prefix))
+    misread = pc.match_substring_regex(relative, f"^$|{_SCHEME}|{_DOT_SEGMENTS}")
+    return pc.if_else(pc.and_not(pc.starts_with(column, prefix), misread), relative, column)
 
 
 def location_from_property(location: str, value: str) -> str:
-    """The place that a property of a table names: below the table's location unless it is absolute.
+    """Return the location that a table property names: below the table's location unless it is absolute.
 
-    Without a scheme it gets that of the location: version 4 would take it for a place below the table.
+    An absolute path without a scheme gets the scheme of the table's location: version 4 would treat it as relative.
 
-    >>> [named_place("s3://b/t", asked) for asked in ("files", "s3://other/files/", "/files")]
+    >>> [location_from_property("s3://b/t", value) for value in ("files", "s3://other/files/", "/files")]
     ['s3://b/t/files', 's3://other/files', 's3://b/files']
     """
     value = value.rstrip("/")
@@ -140,34 +138,34 @@ def location_from_property(location: str, value: str) -> str:
 
 
 def with_scheme_all(location: str, paths: Column) -> pa.Array:
-    """Paths of manifests older than format version 4, absolute even without a scheme: they get that of the location."""
+    """Add the location's scheme to absolute paths without one, as manifests before format version 4 contain them."""
     column = combine_chunks(paths)
     host = re.match(r"[^/]*(?://[^/]*)?", location)[0] if scheme_of(location) else "file:"  # type: ignore[index]
     return pc.if_else(pc.starts_with(column, "/"), pc.binary_join_element_wise(host, column, ""), column)
 
 
 def is_inside(path: str, *roots: str) -> bool:
-    """Whether a path lies below one of the roots."""
+    """Return whether a path is below one of the roots."""
     return is_inside_all(_as_column(path), roots)[0].as_py() is True
 
 
 def is_inside_all(paths: Column, roots: Sequence[str]) -> pa.Array:
-    """`inside` of a column: by text, and only where no segment could climb out again."""
+    """Apply `is_inside` to a column. A path that could leave the root by `.` or `..` segments is not inside."""
     column = canonical_path_all(paths)
-    found = pc.and_(pc.is_null(column), False)
+    inside = pc.and_(pc.is_null(column), False)
     for root in roots:
         prefix = canonical_path(root).rstrip("/") + "/"
-        rest = pc.utf8_slice_codeunits(column, len(prefix))
-        climbs = pc.match_substring_regex(rest, f"^$|/$|{_CONTROL}|{_DOT_SEGMENTS}")
-        found = pc.or_(found, pc.and_not(pc.starts_with(column, prefix), climbs))
-    return found
+        relative = pc.utf8_slice_codeunits(column, len(prefix))
+        unsafe = pc.match_substring_regex(relative, f"^$|/$|{_CONTROL}|{_DOT_SEGMENTS}")
+        inside = pc.or_(inside, pc.and_not(pc.starts_with(column, prefix), unsafe))
+    return inside
 
 
 def may_be_table_location(location: str, metadata_location: str) -> bool:
-    """Whether a place that metadata claims may be the table's, judged by the metadata file that the catalog names.
+    """Check the table location in a metadata file against the location of that file, which the catalog names.
 
-    That file lies in a folder just below the table, or somewhere else altogether. What lies further above it is not the
-    table's, and neither is a whole disk, nor a bucket that has the file elsewhere.
+    The file must be in a folder directly below the table location, or outside of it. So a location further up is
+    rejected. A whole disk is always rejected, a bucket unless the file is in a folder directly below it.
     """
     own, folder = canonical_path(location).rstrip("/"), canonical_path(metadata_location).rsplit("/", 1)[0]
     if folder.rsplit("/", 1)[0] == own:
@@ -176,33 +174,28 @@ def may_be_table_location(location: str, metadata_location: str) -> bool:
 
 
 def has_folders(location: str) -> bool:
-    """Whether a place is more than a disk or a bucket, and does not climb."""
+    """Return whether a location is more than a disk or a bucket, and has no `.` or `..` segments."""
     path = re.sub(r"^[^/:]*:(//[^/]*)?", "", location)
     return bool(path.strip("/")) and not {".", ".."} & set(path.split("/"))
 
 
 def refuse_outside(paths: Column, roots: Sequence[str], action: str) -> None:
-    """Raise when a path to be written or deleted is not below one of the roots."""
-    places = ", ".join(roots) or "no place"
-    _refuse(
-        combine_chunks(paths),
-        pc.invert(is_inside_all(paths, roots)),
-        f"cannot {action} a path outside the table ({places})",
-    )
+    """Raise an error if a path to be written or deleted is not below one of the roots."""
+    why = f"cannot {action} a path outside the table ({', '.join(roots) or 'no locations'})"
+    _refuse(combine_chunks(paths), pc.invert(is_inside_all(paths, roots)), why)
 
 
 def refuse_unreadable(paths: Column, location: str, roots: Sequence[str] | None = None) -> None:
-    """Raise when a path must not be followed even for reading, or when roots are given and it is not below any."""
+    """Raise an error if a path must not even be read, or if roots are given and the path is not below any."""
     column = combine_chunks(paths)
     _refuse(column, pc.equal(pc.binary_length(column), 0), f"a file of the table at {location} has no path")
-    _refuse(
-        column, pc.match_substring_regex(column, _CONTROL), f"control characters in a path of the table at {location}"
-    )
+    has_control = pc.match_substring_regex(column, _CONTROL)
+    _refuse(column, has_control, f"control characters in a path of the table at {location}")
     if _is_absolute(location):
         _refuse(column, pc.invert(pc.match_substring_regex(column, _ABSOLUTE)), f"a relative path in {location}")
     if roots is not None:
         outside = pc.invert(is_inside_all(column, (location, *roots)))
-        _refuse(column, outside, f"a path outside the table at {location} and the allowed places")
+        _refuse(column, outside, f"a path outside the table at {location} and the allowed locations")
     elif scheme_of(location) not in (None, "file"):
         _refuse(column, _looks_local(column), f"a local path outside the table at {location}")
 
@@ -211,51 +204,40 @@ def _is_absolute(path: str) -> bool:
     return re.match(_ABSOLUTE, path) is not None
 
 
-def spark_path(path: str, schemes: Mapping[str, str] | None = None) -> str:
-    """The path to hand to Spark.
-
-    Local paths say so, since Spark's default file system may be another; `schemes` names its connectors: {"s3": "s3a"}.
-    """
-    return _first_path(spark_path_all(_as_column(path), schemes))
-
-
 def spark_path_all(paths: Column, schemes: Mapping[str, str] | None = None) -> pa.Array:
-    """`spark_path` of a column."""
+    """Return the paths to pass to Spark.
+
+    Local paths get the scheme `file`, since Spark's default file system may be another. `schemes` maps schemes to those
+    of Spark's connectors, such as {"s3": "s3a"}.
+    """
     return _with_schemes(_with_local_scheme(combine_chunks(paths)), schemes or {})
 
 
-def spark_uri(path: str, schemes: Mapping[str, str] | None = None) -> str:
-    """What Spark shows as `_read_metadata_table.file_path` for a file read from `spark_path`."""
-    return _first_path(spark_uri_all(_as_column(path), schemes))
-
-
 def spark_uri_all(paths: Column, schemes: Mapping[str, str] | None = None) -> pa.Array:
-    """`spark_uri` of a column."""
+    """Return what Spark shows as `_metadata.file_path` for files read from `spark_path_all`."""
     column = spark_path_all(paths, schemes)
-    return _apply_where(column, pc.match_substring_regex(column, f"{_NEEDS_QUOTING}|{_NEEDS_NORMALISING}"), _java_uri)
-
-
-def from_spark_uri_all(uris: Column) -> pa.Array:
-    """The raw paths behind a column of `_read_metadata_table.file_path`, with Spark's schemes."""
-    column = combine_chunks(uris)
-    return _apply_where(column, pc.match_substring(column, "%"), unquote)
+    is_odd = pc.fill_null(pc.match_substring_regex(column, f"{_NEEDS_QUOTING}|{_NEEDS_NORMALISING}"), False)
+    if not _any_true(is_odd):
+        return column
+    uris = pa.array([_java_uri(path) for path in column.filter(is_odd).to_pylist()], column.type)
+    return pc.replace_with_mask(column, is_odd, uris)
 
 
 def _java_uri(path: str) -> str:
-    """A path as `java.net.URI` prints it: normalised, quoted, letters of other alphabets left alone."""
+    """Format a path as `java.net.URI` does: normalized and quoted, except for letters of other alphabets."""
+
+    def quote_letter(match: re.Match[str]) -> str:
+        letter = match[0]
+        is_plain = ord(letter) > 127 and unicodedata.category(letter) not in ("Cc", "Zs", "Zl", "Zp")
+        return letter if is_plain else quote(letter, safe="")
+
     scheme, authority, rest = re.fullmatch(r"([^:/]+:)?(//[^/]*)?(.*)", path, re.DOTALL).groups("")  # type: ignore[union-attr]
     rest = posixpath.normpath(re.sub("/{2,}", "/", rest)) if rest else ""
-    return scheme + authority + re.sub(_NEEDS_QUOTING, _quoted, rest)
-
-
-def _quoted(found: re.Match[str]) -> str:
-    letter = found[0]
-    is_plain = ord(letter) > 127 and unicodedata.category(letter) not in ("Cc", "Zs", "Zl", "Zp")
-    return letter if is_plain else quote(letter, safe="")
+    return scheme + authority + re.sub(_NEEDS_QUOTING, quote_letter, rest)
 
 
 def _with_local_scheme(column: pa.Array) -> pa.Array:
-    """Local paths as `file:/x`. The usual spellings take no regular expression, which costs a microsecond a path."""
+    """Write local paths as `file:/x`. Common forms skip the regular expressions, which take a microsecond per path."""
     if not _any_true(_looks_local(column)):
         return column
     shortened = pc.replace_substring(column, "file:///", "file:/", max_replacements=1)
@@ -283,20 +265,11 @@ def _with_schemes(column: pa.Array, schemes: Mapping[str, str]) -> pa.Array:
     return result
 
 
-def _apply_where(column: pa.Array, mask: pa.Array, change: Callable[[str], str]) -> pa.Array:
-    """A column whose chosen rows, few as a rule, go through a Python function."""
-    mask = pc.fill_null(mask, False)
-    if not _any_true(mask):
-        return column
-    changed = pa.array([change(path) for path in column.filter(mask).to_pylist()], column.type)
-    return pc.replace_with_mask(column, mask, changed)
-
-
 def _refuse(column: pa.Array, bad: pa.Array, why: str) -> None:
     if _any_true(bad):
-        found = column.filter(bad)
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise TableError(f"Refused path {found[0].as_py()!r}{more}: {why}.")
+        paths = column.filter(bad)
+        more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+        raise TableError(f"Rejected path {paths[0].as_py()!r}{more}: {why}.")
 
 
 def _any_true(flags: pa.Array) -> bool:

@@ -1,7 +1,7 @@
-"""Puffin files: blobs between two magics, and a footer that says what they are.
+"""Puffin files: binary blobs with a footer that describes them.
 
-Deletion vectors live in them, many to a file. A vector is read by the offset and length that the metadata names,
-without the footer, which serves statistics and the check that both agree.
+A Puffin file can hold many deletion vectors. A vector is read by the offset and length that the metadata gives, without
+the footer. The footer is used for statistics, and to check that it agrees with the metadata.
 
 File: magic, blobs, footer. Footer: magic, JSON payload, its length (4 bytes, little-endian), 4 bytes of flags, magic.
 """
@@ -36,14 +36,14 @@ VECTOR_ROW_SCHEMA = pa.schema(
 _FOOTER_LIMIT = 64 << 20
 _BLOB_LIMIT = 1 << 30
 _TRAILER = struct.Struct("<i4s4s")  # payload length, flags, magic
-_FIRST_READ = 16 << 10  # holds the footer of most files
+_FIRST_READ = 16 << 10  # read from the end of a file first; contains most footers
 _PIECE = 1 << 20
 _CODECS = ("lz4", "zstd")
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """What the footer says about one blob. When writing, offset and length are filled in."""
+    """The description of one blob in the footer. The writer fills in offset and length."""
 
     type: str
     fields: tuple[int, ...]
@@ -64,13 +64,13 @@ class PuffinFile:
     properties: Mapping[str, str]
 
     def read(self, io: FileIO, blob: Blob, limit: int = _BLOB_LIMIT) -> bytes:
-        """The payload of one blob, decompressed; the rest of the file is not read."""
+        """Read and decompress the payload of one blob; nothing else of the file is read."""
         data = files.read_range(io, self.path, blob.offset, blob.length, limit)
         return data if blob.compression_codec is None else _decompress(data, blob.compression_codec, self.path, limit)
 
 
 def read_footer(io: FileIO, path: str) -> PuffinFile:
-    """The footer of a Puffin file, checked: every blob lies between the first magic and the footer."""
+    """Read the footer of a Puffin file and check that every blob is between the first magic and the footer."""
     size = files.file_size(io, path)
     if size < 2 * len(MAGIC) + _TRAILER.size:
         raise CorruptFile(path, "a Puffin file", f"{size} bytes")
@@ -90,7 +90,7 @@ def read_footer(io: FileIO, path: str) -> PuffinFile:
 
 
 def read_vectors(io: FileIO, path: str, vector_ranges: Sequence[tuple[int, int, int]]) -> list[PositionSet]:
-    """The vectors at given (offset, length, cardinality) of a Puffin file, which is opened once."""
+    """Read the vectors at the given (offset, length, cardinality) of a Puffin file, which is opened once."""
     blobs = files.read_many_ranges(io, path, [(offset, length) for offset, length, _ in vector_ranges])
     return [
         decode_vector(blob, path, cardinality, offset)
@@ -99,44 +99,38 @@ def read_vectors(io: FileIO, path: str, vector_ranges: Sequence[tuple[int, int, 
 
 
 def encode_puffin(blobs: Iterable[tuple[Blob, bytes]], properties: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a Puffin file with these blobs, stored as they are given, in this order."""
+    """Encode a Puffin file with these blobs, in this order and without compressing them."""
     heads, payloads, offset = [], [MAGIC], len(MAGIC)
     for blob, payload in blobs:
         heads.append(replace(blob, offset=offset, length=len(payload)))
         payloads.append(payload)
         offset += len(payload)
-    footer = _footer_json(heads, properties or {})
-    return b"".join([*payloads, MAGIC, footer, _TRAILER.pack(len(footer), bytes(4), MAGIC)])
+    footer: dict[str, Any] = {"blobs": [_blob_json(head) for head in heads]}
+    if properties:
+        footer["properties"] = dict(properties)
+    text = json.dumps(footer, separators=(",", ":"), ensure_ascii=False).encode()
+    return b"".join([*payloads, MAGIC, text, _TRAILER.pack(len(text), bytes(4), MAGIC)])
 
 
 def pack_vectors(
     vectors: Iterable[tuple[str, PositionSet]], properties: Mapping[str, str] | None = None
 ) -> tuple[bytes, pa.Table]:
-    """One Puffin file for the vectors of many data files, and a row of `VECTOR_ROW_SCHEMA` for each: where it lies."""
-    chosen = list(vectors)
-    names = [name for name, _ in chosen]
+    """Encode the vectors of many data files as one Puffin file, and return a row of `VECTOR_ROW_SCHEMA` for each."""
+    names, blobs, cardinalities = [], [], []
+    for name, vector in vectors:
+        if not vector.cardinality:
+            raise UserError(f"Nothing is deleted from {name}. Write no deletion vector for it.")
+        about = {"referenced-data-file": name, "cardinality": str(vector.cardinality)}
+        # -1: the blob inherits snapshot id and sequence number, like a new manifest entry.
+        blobs.append((Blob(VECTOR_TYPE, (ROW_POSITION_ID,), -1, -1, properties=about), vector.encode()))
+        names.append(name)
+        cardinalities.append(vector.cardinality)
     if len(set(names)) < len(names):
         raise UserError("A data file has one deletion vector. Unite the positions of a file before writing them.")
-    if empty := [name for name, vector in chosen if not vector.cardinality]:
-        raise UserError(f"Nothing is deleted from {empty[0]}. Write no deletion vector for it.")
-    blobs = [(_vector_head(name, vector), vector.encode()) for name, vector in chosen]
-    data = encode_puffin(blobs, properties)
     lengths = [len(payload) for _, payload in blobs]
     offsets = list(accumulate(lengths, initial=len(MAGIC)))[:-1]
-    return data, pa.table([names, offsets, lengths, [v.cardinality for _, v in chosen]], schema=VECTOR_ROW_SCHEMA)
-
-
-def _vector_head(data_file: str, vector: PositionSet) -> Blob:
-    # The blob gets snapshot and sequence number by inheritance, like a new manifest entry.
-    properties = {"referenced-data-file": data_file, "cardinality": str(vector.cardinality)}
-    return Blob(VECTOR_TYPE, (ROW_POSITION_ID,), -1, -1, properties=properties)
-
-
-def _footer_json(blobs: Sequence[Blob], properties: Mapping[str, str]) -> bytes:
-    footer: dict[str, Any] = {"blobs": [_blob_json(blob) for blob in blobs]}
-    if properties:
-        footer["properties"] = dict(properties)
-    return json.dumps(footer, separators=(",", ":"), ensure_ascii=False).encode()
+    rows = pa.table([names, offsets, lengths, cardinalities], schema=VECTOR_ROW_SCHEMA)
+    return encode_puffin(blobs, properties), rows
 
 
 def _blob_json(blob: Blob) -> dict[str, Any]:
@@ -166,7 +160,7 @@ def _decompress_payload(payload: bytes, flags: bytes, path: str) -> bytes:
 
 
 def _decompress(data: bytes, codec: str, path: str, limit: int) -> bytes:
-    """One frame, decompressed piece by piece so that a bomb is noticed before it fills the memory."""
+    """Decompress one frame piece by piece, so that a decompression bomb is noticed before it fills the memory."""
     if codec not in _CODECS:
         raise CorruptFile(path, f"a Puffin compression codec ({', '.join(_CODECS)})", repr(codec))
     pieces, size = [], 0
@@ -176,9 +170,8 @@ def _decompress(data: bytes, codec: str, path: str, limit: int) -> bytes:
                 pieces.append(piece)
                 size += len(piece)
                 if size > limit:
-                    raise LimitExceeded(
-                        f"A decompressed blob of {path}", limit, "Raise the limit if it is to be trusted."
-                    )
+                    hint = "Raise the limit if you trust the file."
+                    raise LimitExceeded(f"A decompressed blob of {path}", limit, hint)
     except (OSError, pa.ArrowInvalid) as e:
         raise CorruptFile(path, f"{codec} data", str(e)) from e
     return b"".join(pieces)
@@ -193,13 +186,13 @@ def _parse_footer(payload: bytes, path: str, footer_at: int) -> PuffinFile:
         raise CorruptFile(path, "a Puffin footer", f"{e} at byte {footer_at + len(MAGIC)}") from e
     for blob in blobs:
         if blob.offset < len(MAGIC) or blob.length < 0 or blob.offset + blob.length > footer_at:
-            place = f"{blob.length} bytes from byte {blob.offset} on"
-            raise CorruptFile(path, f"blobs between bytes {len(MAGIC)} and {footer_at}", place)
+            blob_range = f"{blob.length} bytes from byte {blob.offset} on"
+            raise CorruptFile(path, f"blobs between bytes {len(MAGIC)} and {footer_at}", blob_range)
     return PuffinFile(path, blobs, properties)
 
 
 def _parse_blob(raw: Any) -> Blob:
-    ids = _value_of_type(raw, "fields", list)
+    ids, codec = _value_of_type(raw, "fields", list), raw.get("compression-codec")
     if not all(type(i) is int for i in ids):
         raise ValueError("field ids that are not integers")
     return Blob(
@@ -209,18 +202,16 @@ def _parse_blob(raw: Any) -> Blob:
         sequence_number=_value_of_type(raw, "sequence-number", int),
         offset=_value_of_type(raw, "offset", int),
         length=_value_of_type(raw, "length", int),
-        compression_codec=None
-        if raw.get("compression-codec") is None
-        else _value_of_type(raw, "compression-codec", str),
+        compression_codec=None if codec is None else _value_of_type(raw, "compression-codec", str),
         properties=_parse_properties(raw),
     )
 
 
 def _parse_properties(raw: dict[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {} if raw.get("properties") is None else _value_of_type(raw, "properties", dict)
-    if not all(isinstance(value, str) for value in found.values()):
+    properties: dict[str, str] = {} if raw.get("properties") is None else _value_of_type(raw, "properties", dict)
+    if not all(isinstance(value, str) for value in properties.values()):
         raise ValueError("properties that are not text")
-    return found
+    return properties
 
 
 def _value_of_type(raw: Any, key: str, kind: type) -> Any:

@@ -1,8 +1,8 @@
-"""How a stored path reaches a file: which storage PyIceberg would ask, and under which name.
+"""Map a stored path to a file: the storage that PyIceberg would use, and the file's name there.
 
-PyIceberg's own implementations get two corrections. A local file is asked for by its plain path, in whichever way the
-table spells it. A name in an object store is not parsed as a URI, which would lose everything after a `#` or `?` and so
-read, or delete, another object. Any other `FileIO` gets the path as it is stored.
+PyIceberg's own implementations get two corrections. A local file is opened by its plain path, whichever form the table
+stores. A name in an object store is not parsed as a URI: this would drop everything after a `#` or `?`, and so read or
+delete another object. Any other `FileIO` gets the path as it is stored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neve.io.paths import local_path, scheme_of
 
 
 def local_file_path(io: FileIO, path: str) -> str | None:
-    """The plain path of a file that PyIceberg would look for on the local disk; None for any other file."""
+    """Return the plain path of a file that PyIceberg would look for on the local disk; None for any other file."""
     if not isinstance(io, (PyArrowFileIO, FsspecFileIO)):
         return None
     if scheme_of(path) is None and io.properties.get("DEFAULT_SCHEME", "file") != "file":
@@ -30,7 +30,7 @@ def local_file_path(io: FileIO, path: str) -> str | None:
 
 
 def arrow_filesystem_path(io: PyArrowFileIO, path: str) -> tuple[FileSystem, str]:
-    """The Arrow file system of a path, and the whole name of the file there."""
+    """Return the Arrow file system of a path, and the full name of the file there."""
     scheme, host, name = io.parse_location(path, io.properties)
     if _has_uri_delimiters(path):
         name = path[path.index(name, len(scheme)) :]
@@ -38,29 +38,29 @@ def arrow_filesystem_path(io: PyArrowFileIO, path: str) -> tuple[FileSystem, str
 
 
 def input_file(io: FileIO, path: str) -> InputFile:
-    """The file to read."""
-    whole = _file_with_full_name(io, path)
-    # Not `or`: the truth of a file is its length, which costs a request.
-    return io.new_input(local_file_path(io, path) or path) if whole is None else whole
+    """Return the file to read."""
+    file = _file_with_full_name(io, path)
+    # Not `or`: `bool(file)` is the length of the file, which costs a request.
+    return io.new_input(local_file_path(io, path) or path) if file is None else file
 
 
 def checked_input_file(io: FileIO, path: str) -> InputFile:
-    """The file to read, once it is known to be one: opening a pipe or a device may never end."""
+    """Return the file to read after checking that it is a regular file: opening a pipe or a device may never end."""
     if (target := local_file_path(io, path)) is not None:
         check_is_file(target, path)
     return input_file(io, path)
 
 
 def check_is_file(target: str, path: str) -> None:
-    """Refuse what is no file at a local path; `path` is how the table spells it."""
+    """Reject a local path that is not a regular file; `path` is its form in the table, for the error."""
     if not stat.S_ISREG(os.stat(target).st_mode):
         raise TableError(f"Cannot read {path}: it is a folder, a pipe or a device, not a file.")
 
 
 def output_file(io: FileIO, path: str) -> OutputFile:
-    """The file to write, when it is not local."""
-    whole = _file_with_full_name(io, path)
-    return io.new_output(path) if whole is None else whole
+    """Return the file to write, if it is not local."""
+    file = _file_with_full_name(io, path)
+    return io.new_output(path) if file is None else file
 
 
 def delete_remote_file(io: FileIO, path: str) -> None:
@@ -68,7 +68,7 @@ def delete_remote_file(io: FileIO, path: str) -> None:
     if isinstance(io, PyArrowFileIO) and _has_uri_delimiters(path):
         files, name = arrow_filesystem_path(io, path)
         files.delete_file(name)
-    elif isinstance(io, FsspecFileIO):  # its own way takes `*`, `?` and `[` in a name for patterns
+    elif isinstance(io, FsspecFileIO):  # its own `delete` treats `*`, `?` and `[` as patterns
         files = io.get_fs(scheme_of(path) or "file", urlsplit(path).hostname)
         files.rm_file(files._strip_protocol(path))
     else:
@@ -76,7 +76,7 @@ def delete_remote_file(io: FileIO, path: str) -> None:
 
 
 def _file_with_full_name(io: FileIO, path: str) -> PyArrowFile | None:
-    """A file that PyArrowFileIO would look for under a shortened name."""
+    """Return a file that PyArrowFileIO would look for under a truncated name; None for any other file."""
     if not isinstance(io, PyArrowFileIO) or not _has_uri_delimiters(path) or local_file_path(io, path) is not None:
         return None
     files, name = arrow_filesystem_path(io, path)

@@ -1,6 +1,6 @@
-"""The last line of defence at the seams: bytes that no check foresaw still end in an error that names their file.
+"""Open files that a table refers to, and turn every failure to read them into an error that names the file.
 
-Opening a file a table names, and telling what is wrong with it when that fails.
+This is the last defence against damaged bytes that no other check has caught.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNEXPECTED_ERRORS = (
 
 @contextmanager
 def translate_parse_errors(path: str, expected: str) -> Iterator[None]:
-    """Whatever is raised while the contents of a file are taken apart, as an error about that file."""
+    """Turn any exception raised while parsing a file into an error about that file."""
     try:
         yield
     except NeveError:
@@ -46,23 +46,23 @@ def translate_parse_errors(path: str, expected: str) -> Iterator[None]:
 
 
 def open_checked_file(io: FileIO, path: str, size: int | None) -> tuple[Any, int]:
-    """A seekable stream over a file and its length, which must be the one the metadata gives."""
+    """Open a seekable stream over a file; return it and its length, which must match the metadata."""
     with translate_storage_errors(path, "read"):
         stream = checked_input_file(io, path).open(seekable=True)
         stream.seek(0, os.SEEK_END)
-        found = int(stream.tell())
+        length = int(stream.tell())
         stream.seek(0)
-    if size is not None and size != found:
+    if size is not None and size != length:
         stream.close()
-        raise CorruptFile(path, f"{size} bytes, as the metadata says", f"{found}")
-    return stream, found
+        raise CorruptFile(path, f"{size} bytes, as the metadata says", f"{length}")
+    return stream, length
 
 
 @contextmanager
 def translate_decoder_errors(path: str, expected: str) -> Iterator[None]:
-    """Turn what a decoder says about damaged bytes into an error that names the file.
+    """Turn a decoder's exception about damaged bytes into an error that names the file.
 
-    Arrow reports damage as an `OSError` without a number; a failing disk or network has one.
+    Arrow reports damage as an `OSError` without an error number; a failing disk or network has one.
     """
     try:
         yield

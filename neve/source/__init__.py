@@ -1,6 +1,5 @@
-"""Spark at home: tables in Spark's own words, `spark.read.format("neve")` and `df.write.format("neve")`.
+"""The Spark data source `neve`: `spark.read.format("neve")` and `df.write.format("neve")`.
 
-Spark runs a Python data source in processes of its own: it is made, planned and committed in workers beside the
-driver, and read and written in workers beside the executors. What travels between them are values; nothing here keeps
-a connection.
+Spark runs a Python data source in separate processes. Workers beside the driver create it, plan and commit; workers
+beside the executors read and write rows. Only values are sent between them; nothing here keeps a connection.
 """

@@ -1,41 +1,67 @@
-"""Batch reads: a scan planned where Spark plans, its tasks read by Python workers as Arrow batches.
+"""Batch reads: a scan is planned where Spark plans, and Python workers read its tasks as Arrow batches.
 
-Every column of the DataFrame is read: Spark 4.1 does not tell a Python source which ones a query needs. A schema given
-to Spark's reader chooses columns, and the option `where` rows.
+All columns of the DataFrame are read, because Spark 4.1 does not tell a Python source which columns a query needs. A
+schema passed to Spark's reader selects columns, and the option `where` selects rows.
+
+Filters that Spark pushes down become expressions for planning and reading. Spark applies every filter again to the
+rows, so a filter that has no exact expression is left out. So is a filter on a column whose values are different in
+Spark (a uuid is text, nanoseconds are microseconds): it would compare other values than the table has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.expressions import And, BooleanExpression, LiteralPredicate, Or, SetPredicate
+from pyiceberg import expressions as ice
 from pyiceberg.schema import Schema
+from pyiceberg.types import DecimalType, NestedField
+from pyspark.sql import datasource as spark
 from pyspark.sql import types as sp
-from pyspark.sql.datasource import Filter, InputPartition
 
 from neve.errors import TableError, UnknownName, UnsupportedFeature, UserError
 from neve.ops.context import TableContext
 from neve.ops.scan import Scan
 from neve.plan.scan import METADATA_COLUMNS, ScanPlan
 from neve.predicate import parse
-from neve.predicate.normalize import all_of
+from neve.predicate.normalize import all_of, normalize_expression
 from neve.run.read.metadata_columns import metadata_columns
 from neve.run.read.scan import ScanReader
 from neve.run.read.tasks import build_task_table, group_tasks, split_large_files
-from neve.run.read.types import ArrowFlavor
+from neve.run.read.types import ArrowFlavor, arrow_type
 from neve.run.spark.arrow_exchange import to_ipc
 from neve.run.spark.types import spark_field, spark_schema
-from neve.source.filters import expression_of, is_same_in_spark
 from neve.source.options import ReadOptions, TableOptions
 from neve.source.workers import ExecutorReader, PinnedState, RowReader
+
+_IS_NULL: Any = ice.IsNull  # typed as Any, because pydantic's types hide the constructor arguments
+_IS_NOT_NULL: Any = ice.NotNull
+_COMPARISONS: dict[type[spark.Filter], Any] = {
+    spark.EqualTo: ice.EqualTo,
+    spark.In: ice.In,
+    spark.GreaterThan: ice.GreaterThan,
+    spark.GreaterThanOrEqual: ice.GreaterThanOrEqual,
+    spark.LessThan: ice.LessThan,
+    spark.LessThanOrEqual: ice.LessThanOrEqual,
+    spark.StringStartsWith: ice.StartsWith,
+}
+_NEGATED_COMPARISONS: dict[type[spark.Filter], Any] = {
+    spark.EqualTo: ice.NotEqualTo,
+    spark.In: ice.NotIn,
+    spark.GreaterThan: ice.LessThanOrEqual,
+    spark.GreaterThanOrEqual: ice.LessThan,
+    spark.LessThan: ice.GreaterThanOrEqual,
+    spark.LessThanOrEqual: ice.GreaterThan,
+    spark.StringStartsWith: ice.NotStartsWith,
+}
 
 
 @dataclass(frozen=True)
 class TableRead:
-    """One state of a table: a DataFrame reads it, whatever is committed after the DataFrame was made."""
+    """The state of a table that a DataFrame reads. Later commits do not change it."""
 
     table: TableOptions
     options: ReadOptions
@@ -43,37 +69,36 @@ class TableRead:
 
     @classmethod
     def of(cls, table: TableOptions, options: ReadOptions, pin: PinnedState | None) -> TableRead:
-        """The state that was found before, or else the one that the options name now."""
+        """Use the pinned state, or else the state that the options select now."""
         if pin is None:
-            found = Scan.of(table.context(), snapshot_id=options.snapshot_id, as_of=options.as_of, ref=options.ref)
-            snapshot_id = None if found.snapshot is None else found.snapshot.snapshot_id
-            pin = PinnedState(snapshot_id, found.schema.schema_id)
+            scan = Scan.of(table.context(), snapshot_id=options.snapshot_id, as_of=options.as_of, ref=options.ref)
+            snapshot_id = None if scan.snapshot is None else scan.snapshot.snapshot_id
+            pin = PinnedState(snapshot_id, scan.schema.schema_id)
         return cls(table, options, pin)
 
-    def plan(self, wanted: sp.StructType, filters: list[Filter] | None = None) -> ReadPlan:
-        """The plan for the columns Spark wants; the filters leave out files and rows."""
+    def plan(self, requested: sp.StructType, filters: list[spark.Filter] | None = None) -> ReadPlan:
+        """Plan a read of the requested columns; the filters leave out files and rows."""
         context = self.table.context()
         schema = pinned_schema(context, self.pin)
-        refuse_other_types(wanted, schema, context)
+        refuse_other_types(requested, schema, context)
         where = self._filter_expression(schema, filters or [])
         snapshot = None if self.pin.snapshot_id is None else context.snapshot(self.pin.snapshot_id)
-        scan = Scan(context, snapshot, schema, where, tuple(wanted.names))
-        return ReadPlan.of(scan.plan(), context, where, wanted.names, self.options.split_bytes)
+        scan = Scan(context, snapshot, schema, where, tuple(requested.names))
+        return ReadPlan.of(scan.plan(), context, where, requested.names, self.options.split_bytes)
 
-    def _filter_expression(self, schema: Schema, filters: list[Filter]) -> BooleanExpression | None:
-        text = self.options.where
-        parts = [expression_of(filters, schema)]
-        if text is not None:
-            found = parse(text, schema, time_zone=self.table.connection.time_zone)
-            if not found.is_exact:
+    def _filter_expression(self, schema: Schema, filters: list[spark.Filter]) -> ice.BooleanExpression | None:
+        converted = (_to_expression(spark_filter, schema) for spark_filter in filters)
+        parts = [expression for expression in converted if expression is not None]
+        if (text := self.options.where) is not None:
+            condition = parse(text, schema, time_zone=self.table.connection.time_zone)
+            if not condition.is_exact:
                 raise UserError(
                     f"Cannot read where {text}: the option where takes comparisons of columns with values only. "
                     "Apply other conditions to the DataFrame."
                 )
-            _refuse_converted_columns(found.expression, schema)
-            parts.append(found.expression)
-        said = [part for part in parts if part is not None]
-        return all_of(said) if said else None
+            _refuse_converted_columns(condition.expression, schema)
+            parts.append(condition.expression)
+        return all_of(parts) if parts else None
 
 
 @dataclass(frozen=True)
@@ -89,99 +114,149 @@ class ReadPlan:
         cls,
         plan: ScanPlan,
         context: TableContext,
-        where: BooleanExpression | None,
+        where: ice.BooleanExpression | None,
         names: list[str],
         split_bytes: int | None,
     ) -> ReadPlan:
-        """A plan of one of a table's snapshots, ready to be read; `where` is applied to rows."""
+        """Prepare the plan of a scan for reading; `where` is applied to rows."""
         facts = replace(context.facts, specs=plan.files.specs)
         rows = RowReader(ScanReader.of(plan, facts, where, ArrowFlavor.SPARK), tuple(names))
         tasks = build_task_table(plan.files, plan.deletes, plan.attached)
         return cls(tasks, rows, split_bytes or context.properties.split_size)
 
     def task_groups(self) -> list[bytes]:
-        """The tasks in groups that are worth a task of Spark's."""
+        """Group the tasks; each group becomes one Spark task."""
         if not self.tasks.num_rows:
             return []
-        return [
-            to_ipc(group) for group in group_tasks(split_large_files(self.tasks, self.split_bytes), self.split_bytes)
-        ]
+        tasks = split_large_files(self.tasks, self.split_bytes)
+        return [to_ipc(group) for group in group_tasks(tasks, self.split_bytes)]
 
 
-def _refuse_converted_columns(where: BooleanExpression, schema: Schema) -> None:
-    """Refuse to compare values that Spark is shown otherwise than they are stored: rows are compared as shown."""
+def _refuse_converted_columns(where: ice.BooleanExpression, schema: Schema) -> None:
+    """Reject comparisons with columns whose values are different in Spark: rows are compared as Spark sees them."""
     for name in _compared_columns(where):
-        f = schema.find_field(name)
-        if not is_same_in_spark(f):
+        field = schema.find_field(name)
+        if not _is_same_in_spark(field):
             raise UnsupportedFeature(
-                f"Option 'where': column {f.name!r} of type {f.field_type} is another type in Spark. "
+                f"Option 'where': column {field.name!r} of type {field.field_type} has another type in Spark. "
                 "Filter the DataFrame instead, with .where(…)."
             )
 
 
-def _compared_columns(expression: BooleanExpression) -> Iterator[str]:
-    """The columns that are compared with values."""
-    if isinstance(expression, And | Or):
+def _compared_columns(expression: ice.BooleanExpression) -> Iterator[str]:
+    if isinstance(expression, ice.And | ice.Or):
         yield from _compared_columns(expression.left)
         yield from _compared_columns(expression.right)
-    elif isinstance(expression, LiteralPredicate | SetPredicate):
+    elif isinstance(expression, ice.LiteralPredicate | ice.SetPredicate):
         yield expression.term.name  # type: ignore[attr-defined]
 
 
 class TableReader(ExecutorReader):
-    """Reads one state of a table. Conditions of the query are left to Spark."""
+    """Reads one state of a table; Spark applies the conditions of the query."""
 
     def __init__(self, read: TableRead, schema: sp.StructType) -> None:
         self._read, self._schema = read, schema
         self._plan([])
 
-    def partitions(self) -> list[InputPartition]:
-        """The tasks of the scan."""
-        return [InputPartition(parcel) for parcel in self._planned.task_groups()]
+    def partitions(self) -> list[spark.InputPartition]:
+        """Return the tasks of the scan."""
+        return [spark.InputPartition(group) for group in self._read_plan.task_groups()]
 
-    def _plan(self, filters: list[Filter]) -> None:
-        self._planned = self._read.plan(self._schema, filters)
-        self._rows = self._planned.row_reader
+    def _plan(self, filters: list[spark.Filter]) -> None:
+        self._read_plan = self._read.plan(self._schema, filters)
+        self._rows = self._read_plan.row_reader
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return ExecutorReader, (self._rows,)  # it travels to be read from
+        return ExecutorReader, (self._rows,)  # executors get only the part that reads rows
 
 
 class FilteringReader(TableReader):
-    """Reads one state of a table, with the conditions Spark hands over to leave out files and rows.
+    """Reads one state of a table, and uses the filters that Spark pushes down to leave out files and rows.
 
-    Spark 4.1 keeps what was planned last for a DataFrame and uses it for every query over that DataFrame: with filters
-    in it, another query gets too few rows. So this reader is for DataFrames that are read in one query only.
+    Spark 4.1 caches the last plan of a DataFrame and reuses it for every query over that DataFrame. If the plan has
+    filters, another query gets too few rows. So this reader is only for DataFrames that are read in one query.
     """
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        """Take the filters; Spark applies all of them again."""
+    def pushFilters(self, filters: list[spark.Filter]) -> list[spark.Filter]:  # noqa: N802
+        """Plan with the filters; return all of them, so that Spark applies them again."""
         self._plan(list(filters))
         return filters
 
 
 def pinned_schema(context: TableContext, pin: PinnedState) -> Schema:
-    """The columns of a table in one state."""
-    found = next((s for s in context.metadata.schemas if s.schema_id == pin.schema_id), None)
-    if found is None:
+    """Return the schema of a table in the pinned state."""
+    schema = context.metadata.schema_by_id(pin.schema_id)
+    if schema is None:
         raise TableError(
             f"Table {context.name} no longer has the columns it was loaded with: schema {pin.schema_id} was removed. "
-            "Load it anew; a stream goes on from its checkpoint."
+            "Load it again; a stream continues from its checkpoint."
         )
-    return found
+    return schema
 
 
 def refuse_other_types(requested_schema: sp.StructType, schema: Schema, context: TableContext) -> None:
-    """Refuse columns the table does not have, or has in another type."""
-    known = {f.name: f for f in spark_schema(schema).fields}
-    hidden = metadata_columns(context.specs)
-    made = {name: spark_field(hidden[name]) for name in METADATA_COLUMNS if name not in known}
+    """Reject columns that the table does not have, or has with another type."""
+    columns, hidden = {f.name: f for f in spark_schema(schema).fields}, metadata_columns(context.specs)
+    columns |= {name: spark_field(hidden[name]) for name in METADATA_COLUMNS if name not in columns}
     for field in requested_schema.fields:
-        found = known.get(field.name) or made.get(field.name)
-        if found is None:
-            raise UnknownName("column", field.name, [*known, *made], f"table {context.name}")
-        if found.dataType.simpleString() != field.dataType.simpleString():
+        if field.name not in columns:
+            raise UnknownName("column", field.name, list(columns), f"table {context.name}")
+        own_type, requested_type = columns[field.name].dataType.simpleString(), field.dataType.simpleString()
+        if own_type != requested_type:
             raise UserError(
-                f"Column {field.name!r} of table {context.name} is {found.dataType.simpleString()}, not "
-                f"{field.dataType.simpleString()}. Read it as it is and cast it in the query."
+                f"Column {field.name!r} of table {context.name} is {own_type}, not {requested_type}. "
+                "Read it as it is and cast it in the query."
             )
+
+
+def _to_expression(spark_filter: spark.Filter, schema: Schema) -> ice.BooleanExpression | None:
+    """Convert a filter to a normalized expression; None if it has no exact one."""
+    try:
+        expression = _convert(spark_filter, schema)
+        return None if expression is None else normalize_expression(expression, schema)
+    except (UserError, ValueError, TypeError, ArithmeticError):  # a value that the column cannot be compared with
+        return None
+
+
+def _convert(spark_filter: spark.Filter, schema: Schema) -> ice.BooleanExpression | None:
+    is_not = isinstance(spark_filter, spark.Not)
+    inner: Any = spark_filter.child if isinstance(spark_filter, spark.Not) else spark_filter
+    field = schema.find_field(".".join(inner.attribute))
+    name = ice.Reference(schema.find_column_name(field.field_id) or "")
+    match inner:
+        case spark.IsNull() | spark.EqualNullSafe(value=None):
+            return (_IS_NOT_NULL if is_not else _IS_NULL)(name)
+        case spark.IsNotNull():
+            return (_IS_NULL if is_not else _IS_NOT_NULL)(name)
+    return _comparison(name, inner, field, is_not) if _is_same_in_spark(field) else None
+
+
+def _comparison(
+    name: ice.Reference, spark_filter: Any, field: NestedField, is_not: bool
+) -> ice.BooleanExpression | None:
+    comparisons, value = _NEGATED_COMPARISONS if is_not else _COMPARISONS, spark_filter.value
+    match spark_filter:
+        case spark.EqualNullSafe():
+            return None if is_not else _COMPARISONS[spark.EqualTo](name, _literal_value(value, field))
+        case spark.In() if is_not and None in value:
+            return None
+        case spark.In():
+            return comparisons[spark.In](name, {_literal_value(v, field) for v in value if v is not None})
+    comparison = comparisons.get(type(spark_filter))
+    return None if comparison is None or value is None else comparison(name, _literal_value(value, field))
+
+
+def _is_same_in_spark(field: NestedField) -> bool:
+    """Return whether Spark has the values of a column in the same form as the table."""
+    kind = field.field_type
+    return kind.is_primitive and arrow_type(kind, ArrowFlavor.SPARK) == arrow_type(kind, ArrowFlavor.EXACT)
+
+
+def _literal_value(value: Any, field: NestedField) -> Any:
+    """Convert a value to what PyIceberg's literals accept: a decimal gets the scale of its column."""
+    if isinstance(value, Decimal) and isinstance(field.field_type, DecimalType):
+        exact = value.quantize(Decimal(1).scaleb(-field.field_type.scale))
+        if exact != value:
+            raise ValueError("a decimal of another scale")
+        return exact
+    return value

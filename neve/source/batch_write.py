@@ -1,9 +1,10 @@
 """Batch writes: workers write data files, the driver commits them once.
 
-Rows come as Spark has them: a Python source cannot ask for them to be brought together or sorted. So a task keeps
-files of several partitions open, and no file claims the sort order of the table. `Table.append` arranges rows first.
+Rows arrive in Spark's order, because a Python source cannot request them clustered or sorted. So a task keeps files of
+several partitions open, and no file claims the sort order of the table. `Table.append` arranges rows first.
 
-A row that cannot be stored does not fail its task, which Spark would repeat in vain: the task answers with the reason.
+A row that cannot be stored does not fail its task, because Spark would retry the task in vain. The task returns the
+reason instead.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ from neve.source.options import TableOptions, WriteOptions
 from neve.source.workers import FileWriter, TaskCommitMessage
 from neve.tree.entries import EntryTable
 
-CommitMessages = Sequence[TaskCommitMessage | None]  # of the tasks; None: a task gave none
+CommitMessages = Sequence[TaskCommitMessage | None]  # one per task; None: the task returned none
 
 
 @dataclass(frozen=True)
 class TableWrite:
-    """What is written to which table, and what becomes of the files that are there."""
+    """A write to a table: how files are written, and how they change the table."""
 
     table: TableOptions
     options: WriteOptions
     files: FileWriter
-    change: WriteAction  # the files to add are still to come
+    change: WriteAction  # without the files to add, which are not written yet
 
     @classmethod
     def of(cls, table: TableOptions, options: WriteOptions, schema: sp.StructType, overwrite: bool) -> TableWrite:
-        """A write of rows with this schema; what cannot be stored is refused before any job runs."""
+        """Prepare a write of rows with this schema; a schema that cannot be stored is rejected before any job runs."""
         context = table.context()
         context.head(options.branch)
-        said = FileOptions(target_file_size=options.target_file_size, is_sorted=False)
-        target = WriteTarget.of(context.metadata, context.facts.io_properties, options=said)
+        file_options = FileOptions(target_file_size=options.target_file_size, is_sorted=False)
+        target = WriteTarget.of(context.metadata, context.facts.io_properties, options=file_options)
         target.check()
         check_assignable(_arrow_schema(schema), target.file_schema)
         files = FileWriter(target, str(uuid4()), table_identity(context.metadata))
@@ -58,46 +59,46 @@ class TableWrite:
 
     @property
     def operation_name(self) -> str:
-        """What the write is called in errors."""
+        """The name of the write in errors."""
         return "append" if isinstance(self.change, Append) else "overwrite"
 
     def commit(self, messages: CommitMessages) -> None:
         """Commit the files of all tasks."""
-        context, said = self.table.context(), self.options
+        context = self.table.context()
         files = self.collect_files(messages, context)
         outcome = context.commit(
             with_added_files(self.change, files),
-            branch=said.branch,
-            properties=said.snapshot_properties,
+            branch=self.options.branch,
+            properties=self.options.snapshot_properties,
             written_files=files["file_path"].to_pylist(),
         )
         require_committed(outcome, self.operation_name)
 
     def abort(self, messages: CommitMessages) -> None:
-        """Clean up after a failure, unless a commit may have been under way.
+        """Clean up after a failure, unless a commit may have started.
 
-        Spark also aborts when the commit failed, or when its answer was lost. The commit itself deletes files that
-        provably did not land; whatever else it leaves may be in the table. It is only begun when every task answered.
+        Spark also aborts if the commit failed or its response was lost. The commit itself deletes files that provably
+        did not land; any other file may be in the table. A commit starts only when every task has returned a message.
         """
         if any(m is None for m in messages):
             self.undo(messages)
 
     def collect_files(self, messages: CommitMessages, context: TableContext) -> EntryTable:
-        """The files of all tasks; when one could not store its rows, those of the others are deleted."""
-        answers = [m for m in messages if m is not None]
-        problem = next((m.problem for m in answers if m.problem is not None), None)
+        """Return the files of all tasks; if a task could not store its rows, delete the files of the others."""
+        results = [m for m in messages if m is not None]
+        problem = next((m.problem for m in results if m.problem is not None), None)
         if problem is not None:
-            self.undo(answers)
+            self.undo(results)
             raise UserError(problem)
-        if any(are_different_tables(m.table_id, table_identity(context.metadata)) for m in answers):
-            self.undo(answers)
+        if any(are_different_tables(m.table_id, table_identity(context.metadata)) for m in results):
+            self.undo(results)
             raise TableError(
-                f"Table {context.name} was dropped and made anew while rows were written. None of them landed."
+                f"Table {context.name} was dropped and created again while rows were written. None of them landed."
             )
-        return EntryTable.concat([m.entries() for m in answers], context.specs)
+        return EntryTable.concat([m.entries() for m in results], context.specs)
 
     def undo(self, messages: CommitMessages) -> None:
-        """Delete what tasks wrote; nothing refers to it."""
+        """Delete the files that tasks wrote; nothing refers to them."""
         paths = [path for m in messages if m is not None for path in m.entries()["file_path"].to_pylist()]
         delete_files(self.files.target.open_io(), paths)
 

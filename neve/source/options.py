@@ -1,14 +1,14 @@
-"""The options of Spark's readers and writers, by Iceberg's names.
+"""The options of Spark's readers and writers, with Iceberg's names.
 
-Spark hands options over as text, with names in lower case. Every name is checked: an option that nobody reads would be
-a wish that nobody hears.
+Spark passes options as text, with names in lower case. Unknown names are rejected, so that no option is silently
+ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 from neve.commit.summary import refuse_reserved_properties
 from neve.errors import UnknownName, UserError
@@ -18,7 +18,7 @@ from neve.source.connection import Connection
 
 SNAPSHOT_PROPERTY = "snapshot-property."
 _LOCATION_OPTIONS = ("path", "lake", "catalog")
-_SPARK_OPTIONS = ("checkpointlocation", "queryname")  # what Spark leaves among the options of a stream
+_SPARK_OPTIONS = ("checkpointlocation", "queryname")  # Spark's own options of a stream
 
 Options = Mapping[str, str]
 OverwriteMode = Literal["static", "dynamic"]
@@ -26,44 +26,44 @@ OverwriteMode = Literal["static", "dynamic"]
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Which table: its name is what `load`, `save` or `start` is called with."""
+    """The table to read or write. Its name is the argument of `load`, `save` or `start`."""
 
     name: str
     connection: Connection
 
     @classmethod
     def of(cls, options: Options, default_connection: Connection) -> TableOptions:
-        """The table named by some options; `home` is where tables are when the options do not say."""
+        """Return the table that the options name; the default is used if they do not name a lake or catalog."""
         name = options.get("path")
         if not name:
-            raise UserError("No table named. Give its name with its namespace, such as load('db.events').")
+            raise UserError("Missing table name. Give the name with its namespace, such as load('db.events').")
         return cls(name, default_connection.for_options(options.get("lake"), options.get("catalog")))
 
     def context(self) -> TableContext:
-        """The table as it is now."""
+        """Load the current state of the table."""
         return self.connection.table(self.name)
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a batch read may be told."""
+    """The options of a batch read."""
 
     snapshot_id: int | None = None
     as_of: int | None = None  # milliseconds since 1970
     ref: str | None = None  # a branch or a tag
-    where: str | None = None  # SQL that leaves out rows before Spark sees them
-    split_bytes: int | None = None  # bytes of files that make a task; None: read.split.target-size
-    pushes_filters: bool = False  # take the conditions of the query too; see decision 14 before turning it on
+    where: str | None = None  # SQL condition that leaves out rows before Spark gets them
+    split_bytes: int | None = None  # bytes of files per task; None: read.split.target-size
+    pushes_filters: bool = False  # also use the conditions of the query; only for DataFrames that are read in one query
 
     NAMES: ClassVar = ("snapshot-id", "as-of-timestamp", "branch", "tag", "where", "split-size", "filter-pushdown")
 
     @classmethod
     def of(cls, options: Options) -> ReadOptions:
-        """The options of a batch read."""
+        """Parse the options of a batch read."""
         _refuse_unknown(options, cls.NAMES)
-        chosen = [name for name in cls.NAMES[:4] if name in options]
-        if len(chosen) > 1:
-            raise UserError(f"Choose one of the options {' and '.join(chosen)}: each names a snapshot by itself.")
+        selectors = [name for name in cls.NAMES[:4] if name in options]
+        if len(selectors) > 1:
+            raise UserError(f"Choose one of the options {' and '.join(selectors)}: each selects a snapshot.")
         return cls(
             _parse_integer(options, "snapshot-id"),
             _parse_integer(options, "as-of-timestamp"),
@@ -76,9 +76,9 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class StreamReadOptions:
-    """What a streaming read may be told."""
+    """The options of a streaming read."""
 
-    from_ms: int | None = None  # snapshots before that time are left out
+    from_ms: int | None = None  # earlier snapshots are left out
     skips_deletes: bool = False
     skips_overwrites: bool = False
     branch: str = "main"
@@ -94,12 +94,12 @@ class StreamReadOptions:
 
     @classmethod
     def are_for_streaming(cls, options: Options) -> bool:
-        """Whether some options are for a streaming read only."""
+        """Return whether one of the options is only for streaming reads."""
         return any(name in options for name in cls.NAMES if name not in ReadOptions.NAMES)
 
     @classmethod
     def of(cls, options: Options) -> StreamReadOptions:
-        """The options of a streaming read."""
+        """Parse the options of a streaming read."""
         _refuse_unknown(options, cls.NAMES)
         return cls(
             _parse_integer(options, "stream-from-timestamp"),
@@ -112,11 +112,11 @@ class StreamReadOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What a write may be told."""
+    """The options of a write."""
 
     branch: str = "main"
     overwrite_where: str | None = None  # SQL; only with mode("overwrite")
-    overwrite_mode: OverwriteMode = "static"  # dynamic: replace the partitions the rows fall into
+    overwrite_mode: OverwriteMode = "static"  # dynamic: replace the partitions of the written rows
     isolation: str | None = None
     target_file_size: int | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
@@ -126,21 +126,28 @@ class WriteOptions:
 
     @classmethod
     def of(cls, options: Options, *, overwrite: bool, is_stream: bool = False) -> WriteOptions:
-        """The options of a write. A stream appends or replaces everything, and checks nothing but its epochs."""
-        said = {n.removeprefix(SNAPSHOT_PROPERTY): v for n, v in options.items() if n.startswith(SNAPSHOT_PROPERTY)}
-        others = {n: v for n, v in options.items() if not n.startswith(SNAPSHOT_PROPERTY)}
-        _refuse_unknown(others, cls.OF_STREAM if is_stream else cls.NAMES)
-        refuse_reserved_properties(said)
-        made = cls(
+        """Parse the options of a write.
+
+        A stream has fewer options: it appends or replaces everything, and checks nothing but its epochs.
+        """
+        prefix = SNAPSHOT_PROPERTY
+        properties = {n.removeprefix(prefix): value for n, value in options.items() if n.startswith(prefix)}
+        names = [name for name in options if not name.startswith(prefix)]
+        _refuse_unknown(names, cls.OF_STREAM if is_stream else cls.NAMES)
+        refuse_reserved_properties(properties)
+        mode = options.get("overwrite-mode", "static").lower()
+        if mode not in ("static", "dynamic"):
+            raise UnknownName("overwrite mode", mode, ("static", "dynamic"))
+        write_options = cls(
             options.get("branch", "main"),
             options.get("overwrite-where"),
-            _overwrite_mode(options),
+            cast(OverwriteMode, mode),
             options.get("isolation-level"),
             _parse_integer(options, "target-file-size-bytes", minimum=1),
-            said,
+            properties,
         )
-        made._check(overwrite)
-        return made
+        write_options._check(overwrite)
+        return write_options
 
     def _check(self, overwrite: bool) -> None:
         is_serializable(self.isolation)
@@ -152,17 +159,10 @@ class WriteOptions:
             raise UserError("Choose one of overwrite-where and overwrite-mode=dynamic: each says what is replaced.")
 
 
-def _refuse_unknown(options: Options, known: Collection[str]) -> None:
-    unknown = [name for name in options if name not in {*known, *_LOCATION_OPTIONS, *_SPARK_OPTIONS}]
+def _refuse_unknown(names: Iterable[str], allowed: Collection[str]) -> None:
+    unknown = [name for name in names if name not in {*allowed, *_LOCATION_OPTIONS, *_SPARK_OPTIONS}]
     if unknown:
-        raise UnknownName("option", unknown[0], [*known, *_LOCATION_OPTIONS[1:]], "the source neve")
-
-
-def _overwrite_mode(options: Options) -> OverwriteMode:
-    mode = options.get("overwrite-mode", "static").lower()
-    if mode not in ("static", "dynamic"):
-        raise UnknownName("overwrite mode", mode, ("static", "dynamic"))
-    return mode  # type: ignore[return-value]
+        raise UnknownName("option", unknown[0], [*allowed, *_LOCATION_OPTIONS[1:]], "the source neve")
 
 
 def _parse_integer(options: Options, name: str, minimum: int = 0) -> int | None:

@@ -1,12 +1,12 @@
-"""What Spark is told where it plans: schemas, tasks, writers.
+"""Plan reads and writes for Spark: schemas, readers and writers.
 
-| Spark's words                    | what happens                                                          |
-|----------------------------------|-----------------------------------------------------------------------|
-| `read…load("db.t")`              | a scan of one snapshot, chosen by Iceberg's options                   |
-| `write…mode("append").save()`    | one append                                                            |
-| `write…mode("overwrite").save()` | one overwrite: of all, of `overwrite-where`, of the partitions met    |
-| `writeStream…start("db.t")`      | a commit for every epoch, each once                                   |
-| `readStream…load("db.t")`        | the rows of appended snapshots                                        |
+| Spark call                       | what happens                                                                |
+|----------------------------------|-----------------------------------------------------------------------------|
+| `read…load("db.t")`              | a scan of one snapshot, selected by Iceberg's options                       |
+| `write…mode("append").save()`    | one append                                                                  |
+| `write…mode("overwrite").save()` | one overwrite: of all rows, of `overwrite-where`, or of the rows' partitions |
+| `writeStream…start("db.t")`      | one commit for every epoch                                                  |
+| `readStream…load("db.t")`        | the rows of appended snapshots                                              |
 """
 
 from __future__ import annotations
@@ -33,41 +33,41 @@ Options = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Planner:
-    """The answers to Spark, for tables that are looked for at one place unless a query names another."""
+    """Plans reads and writes; the default connection is used unless a query names a lake or catalog."""
 
     default_connection: Connection
 
     def pin(self, options: Options) -> PinnedState:
-        """The state of a table that a read with these options means now."""
+        """Return the state of the table that a read with these options selects now."""
         if StreamReadOptions.are_for_streaming(options):
             stream = self._stream(options, None)
             return PinnedState(stream.latest_snapshot_id(), stream.schema_id)
         return self._read(options, None).pin
 
     def schema(self, options: Options, pin: PinnedState) -> sp.StructType:
-        """The columns of the table in that state."""
+        """Return the columns of the table in the pinned state."""
         context = self._table(options).context()
         return spark_schema(context.metadata.schema_by_id(pin.schema_id) or context.metadata.schema())
 
     def reader(self, options: Options, pin: PinnedState | None, schema: sp.StructType) -> TableReader:
-        """A batch read."""
+        """Plan a batch read."""
         read = self._read(options, pin)
         return (FilteringReader if read.options.pushes_filters else TableReader)(read, schema)
 
     def writer(self, options: Options, schema: sp.StructType, overwrite: bool) -> TableWriter:
-        """A batch write."""
-        said = WriteOptions.of(options, overwrite=overwrite)
-        write = TableWrite.of(self._table(options), said, schema, overwrite)
+        """Plan a batch write."""
+        write_options = WriteOptions.of(options, overwrite=overwrite)
+        write = TableWrite.of(self._table(options), write_options, schema, overwrite)
         return TableWriter(write.files, SealedValue.of(write))
 
     def stream_reader(self, options: Options, pin: PinnedState | None, schema: sp.StructType) -> TableStreamReader:
-        """A streaming read."""
+        """Plan a streaming read."""
         return TableStreamReader(self._stream(options, pin), schema)
 
     def stream_writer(self, options: Options, schema: sp.StructType, overwrite: bool) -> TableSink:
-        """A streaming write."""
-        said = WriteOptions.of(options, overwrite=overwrite, is_stream=True)
-        return TableSink(TableWrite.of(self._table(options), said, schema, overwrite))
+        """Plan a streaming write."""
+        write_options = WriteOptions.of(options, overwrite=overwrite, is_stream=True)
+        return TableSink(TableWrite.of(self._table(options), write_options, schema, overwrite))
 
     def _table(self, options: Options) -> TableOptions:
         return TableOptions.of(options, self.default_connection)
@@ -80,15 +80,15 @@ class Planner:
 
 
 def register(spark: SparkSession, lake: HasCatalog | str | Path | None = None) -> None:
-    """Make the format `neve` known to a Spark session, classic or Connect.
+    """Register the format `neve` in a Spark session, classic or Connect.
 
-    `lake` is where tables are looked for when a query does not say: a lake, with the credentials of its catalog, or a
-    lake folder. They travel with the source, not in the options of a query, which Spark shows. Times in conditions are
-    read on the clock that the session has now.
+    `lake` is used if a query does not name a lake or catalog: a lake, with the credentials of its catalog, or a lake
+    folder. Credentials are stored in the source, not in the options of a query, which Spark shows. Times in conditions
+    use the time zone that the session has now.
     """
     spark.dataSource.register(data_source_class(Connection.of(lake, str(spark.conf.get("spark.sql.session.timeZone")))))
 
 
 def data_source_class(default_connection: Connection) -> type[NeveSource]:
-    """The source as it is registered: tables are looked for at home, unless a query names another place."""
+    """Create the data source class to register, with a default connection."""
     return type("NeveSource", (NeveSource,), {"planner": SealedValue.of(Planner(default_connection))})

@@ -1,16 +1,17 @@
-"""A streaming read: the rows of the snapshots that are appended to a branch, one after the other.
+"""Streaming reads: the rows of the snapshots that are appended to a branch, in order.
 
-An offset is the id of the last snapshot that was read; null stands before the first. Compactions bring no new rows and
-are passed over. A snapshot that deletes or replaces rows stops the stream, unless an option says to pass over it: the
-stream has handed on rows that are no longer there.
+An offset is the id of the last snapshot that was read, or null before the first. Compactions add no rows and are
+skipped. A snapshot that deletes or replaces rows stops the stream unless an option skips it, because the stream has
+already returned rows that no longer exist.
 
-Where the oldest snapshots have been expired, the stream begins with all rows of the oldest one that is left.
+If the oldest snapshots are expired, the stream starts with all rows of the oldest one that is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -41,7 +42,7 @@ ProjectedColumns = tuple[Schema, tuple[str, ...]]  # of the table, and metadata 
 
 @dataclass(frozen=True)
 class TableStream:
-    """Which snapshots of which table are followed, in the columns of one of its schemas."""
+    """A stream of the snapshots of a table, with the columns of one of its schemas."""
 
     table: TableOptions
     options: StreamReadOptions
@@ -49,63 +50,58 @@ class TableStream:
 
     @classmethod
     def of(cls, table: TableOptions, options: StreamReadOptions, pin: PinnedState | None) -> TableStream:
-        """The stream of a table in the columns it was found with before, or else those it has now."""
+        """Create the stream of a table with the columns of the pinned state, or else with its current columns."""
         context = table.context()
         context.head(options.branch)
         return cls(table, options, context.metadata.current_schema_id if pin is None else pin.schema_id)
 
     def start_snapshot_id(self) -> int | None:
-        """The snapshot after which the stream begins; None: it begins with the first."""
+        """Return the snapshot after which the stream starts; None: it starts with the first snapshot."""
         from_ms = self.options.from_ms
         if from_ms is None:
             return None
         history = list(self._ancestors(self.table.context()))
         before = next((s.snapshot_id for s in history if s.timestamp_ms < from_ms), None)
-        # where what came before is expired, the oldest that is left still knows what it came after
+        # If the snapshot before the start is expired, the oldest one that is left still has its id as parent.
         return before if before is not None or not history else history[-1].parent_snapshot_id
 
     def latest_snapshot_id(self) -> int | None:
-        """The newest snapshot of the branch."""
+        """Return the newest snapshot of the branch."""
         head = self.table.context().head(self.options.branch)
         return None if head is None else head.snapshot_id
 
-    def plan(self, start: int | None, end: int | None, wanted: sp.StructType) -> list[ReadPlan]:
-        """What is new in the snapshots after `start` up to `end`, the oldest first."""
-        context = self.table.context()
+    def plan(self, start: int | None, end: int | None, requested: sp.StructType) -> list[ReadPlan]:
+        """Plan the read of the rows that the snapshots after `start` up to `end` added, the oldest first."""
+        context, names = self.table.context(), requested.names
         schema = pinned_schema(context, PinnedState(end, self.schema_id))
-        refuse_other_types(wanted, schema, context)
-        _refuse_changed_columns(project_schema(schema, wanted.names)[0], context)
-        found = self._snapshots_between(context, start, end)
+        refuse_other_types(requested, schema, context)
+        columns = project_schema(schema, names)
+        _refuse_changed_columns(columns[0], context)
+        snapshots = self._snapshots_between(context, start, end)
         plans: list[ScanPlan] = []
-        if start is None and found and found[0].parent_snapshot_id is not None:
-            plans.append(Scan(context, found.pop(0), schema, None, tuple(wanted.names)).plan())
-        appended = [s for s in found if self._is_late_enough(s) and self._brings_rows(s)]
+        if start is None and snapshots and snapshots[0].parent_snapshot_id is not None:
+            plans.append(Scan(context, snapshots.pop(0), schema, None, tuple(names)).plan())
+        from_ms = self.options.from_ms
+        appended = [s for s in snapshots if (from_ms is None or s.timestamp_ms >= from_ms) and self._adds_rows(s)]
         if appended:
-            plans.append(self._plan_appended_files(context, appended, start, project_schema(schema, wanted.names)))
-        return [ReadPlan.of(p, context, None, wanted.names, self.options.split_bytes) for p in plans]
+            plans.append(self._plan_appended_files(context, appended, start, columns))
+        return [ReadPlan.of(p, context, None, names, self.options.split_bytes) for p in plans]
 
     def _snapshots_between(self, context: TableContext, start: int | None, end: int | None) -> list[Snapshot]:
-        """The snapshots after one up to another, the oldest first."""
-        found: list[Snapshot] = []
-        for snapshot in self._ancestors(context):
-            if snapshot.snapshot_id == start:
-                break
-            found.append(snapshot)
-        oldest = found[-1].parent_snapshot_id if found else start
-        ids: list[int | None] = [s.snapshot_id for s in found]
+        """Return the snapshots after `start` up to `end`, the oldest first."""
+        newest_first = list(takewhile(lambda s: s.snapshot_id != start, self._ancestors(context)))
+        oldest = newest_first[-1].parent_snapshot_id if newest_first else start
+        ids: list[int | None] = [s.snapshot_id for s in newest_first]
         if (start is not None and oldest != start) or (end not in (*ids, start)):
             raise TableError(
                 f"Cannot follow table {context.name} from snapshot {start} to {end}: the history of branch "
-                f"{self.options.branch!r} no longer has both. They were expired, or the branch was moved; start the "
-                "stream anew with another checkpoint."
+                f"{self.options.branch!r} no longer has both. They were expired, or the branch was moved. Start the "
+                "stream again with another checkpoint."
             )
-        return [] if end == start else found[ids.index(end) :][::-1]
+        return [] if end == start else newest_first[ids.index(end) :][::-1]
 
-    def _is_late_enough(self, snapshot: Snapshot) -> bool:
-        return self.options.from_ms is None or snapshot.timestamp_ms >= self.options.from_ms
-
-    def _brings_rows(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot brings rows to read; one that takes rows away is refused, or passed over."""
+    def _adds_rows(self, snapshot: Snapshot) -> bool:
+        """Return whether a snapshot adds rows to read; one that removes rows is rejected or skipped."""
         operation = Operation.OVERWRITE if snapshot.summary is None else snapshot.summary.operation
         skipped = {
             Operation.REPLACE: True,
@@ -115,15 +111,15 @@ class TableStream:
         if operation is Operation.APPEND or skipped[operation]:
             return operation is Operation.APPEND
         raise TableError(
-            f"Snapshot {snapshot.snapshot_id} is of operation {operation.value}: rows that were read from table "
-            f"{self.table.name} are no longer there. Set the option streaming-skip-{operation.value}-snapshots to true "
-            "to pass over such snapshots."
+            f"Snapshot {snapshot.snapshot_id} has the operation {operation.value}: rows that were read from table "
+            f"{self.table.name} no longer exist. Set the option streaming-skip-{operation.value}-snapshots to true "
+            "to skip such snapshots."
         )
 
     def _plan_appended_files(
         self, context: TableContext, snapshots: list[Snapshot], start: int | None, columns: ProjectedColumns
     ) -> ScanPlan:
-        """The data files that some snapshots brought. No delete is older than they are, so none applies."""
+        """Plan the data files that the snapshots added. Deletes apply only to older files, so none applies."""
         base = CommitBase(context.io, context.metadata, self.options.branch)
         first = start if start is not None else snapshots[0].parent_snapshot_id
         new = Window(base, first).entries({Operation.APPEND}, is_deletes=False, statuses=[Status.ADDED])
@@ -139,39 +135,37 @@ class TableStream:
 
 
 def _refuse_changed_columns(columns: Schema, context: TableContext) -> None:
-    """Refuse to read newer files as older columns where they may hold what those cannot."""
+    """Reject a column that has changed since the stream started, if newer files may have values that do not fit it."""
     now = fields_by_id(context.metadata.schema())
     for field_id, old in fields_by_id(columns).items():
         new = now.get(field_id)
-        has_gone = new is None and old.required
-        has_changed = new is not None and (
-            (old.required and not new.required) or (old.field_type.is_primitive and new.field_type != old.field_type)
-        )
-        if has_gone or has_changed:
+        may_be_null = old.required and (new is None or not new.required)
+        has_other_type = new is not None and old.field_type.is_primitive and new.field_type != old.field_type
+        if may_be_null or has_other_type:
             raise TableError(
-                f"Column {old.name!r} of table {context.name} has changed since the stream began. Load the stream anew "
-                "and start it with the same checkpoint: it goes on where it stopped."
+                f"Column {old.name!r} of table {context.name} has changed since the stream began. Load the stream "
+                "again and start it with the same checkpoint: it continues where it stopped."
             )
 
 
 class TableStreamReader(ExecutorStreamReader):
-    """Hands the rows appended to a table to a streaming query."""
+    """Plans the micro-batches of a streaming query over a table."""
 
     def __init__(self, stream: TableStream, schema: sp.StructType) -> None:
         self._stream, self._schema = stream, schema
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where a new query begins."""
+        """Return the offset where a new query starts."""
         return {SNAPSHOT_ID_KEY: self._stream.start_snapshot_id()}
 
     def latestOffset(self) -> Offset:  # noqa: N802
-        """How far it may read now."""
+        """Return the offset of the newest snapshot."""
         return {SNAPSHOT_ID_KEY: self._stream.latest_snapshot_id()}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """The tasks of a micro-batch; each brings what it takes to read it, since the table may change meanwhile."""
+        """Return the tasks of a micro-batch; each contains its own reader, since the table may change meanwhile."""
         plans = self._stream.plan(start[SNAPSHOT_ID_KEY], end[SNAPSHOT_ID_KEY], self._schema)
-        return [InputPartition((p.row_reader, parcel)) for p in plans for parcel in p.task_groups()]
+        return [InputPartition((plan.row_reader, group)) for plan in plans for group in plan.task_groups()]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return ExecutorStreamReader, ()  # it travels to be read from
+        return ExecutorStreamReader, ()  # executors get only the part that reads rows

@@ -1,12 +1,11 @@
-"""A streaming sink: every epoch is one commit, and lands once however often Spark repeats it.
+"""Streaming writes: every epoch is one commit, and lands only once even if Spark repeats it.
 
-Mode append adds the rows of an epoch, mode complete replaces the table by them.
+Mode append adds the rows of an epoch, mode complete replaces the rows of the table by them.
 
-Which epochs of a streaming query a table has, told by the summaries of its snapshots.
-
-The names are those of Iceberg's own sink on Spark, so a query may go from one to the other. Spark repeats an epoch
-when it stopped between the commit and its own checkpoint; the commit of an epoch the table has is refused at every
-attempt, so two drivers that take themselves for the same query cannot both land it.
+The summaries of the snapshots record the epochs of a streaming query. The property names are those of Iceberg's own
+sink on Spark, so a query can switch from one sink to the other. Spark repeats an epoch if it stopped between the commit
+and its own checkpoint. Every commit attempt checks whether the table already has the epoch, so that two drivers that
+run the same query cannot both commit it.
 """
 
 from __future__ import annotations
@@ -29,30 +28,30 @@ EPOCH_ID = "spark.sql.streaming.epochId"
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One micro-batch of a streaming query; the query keeps its id as long as it keeps its checkpoint."""
+    """One micro-batch of a streaming query; the id of the query belongs to its checkpoint."""
 
     query_id: str
     number: int
 
     @property
     def properties(self) -> dict[str, str]:
-        """What the summary of its snapshot says."""
+        """The epoch as properties of a snapshot summary."""
         return {QUERY_ID: self.query_id, EPOCH_ID: str(self.number)}
 
     def conflict_with(self, base: CommitBase) -> Conflict | None:
-        """The conflict with the snapshot that has this epoch, or a later one of the query."""
+        """Return the conflict with a snapshot that has this epoch, or a later one of the query."""
         for snapshot in base.ancestors():
-            said = snapshot.summary.additional_properties if snapshot.summary else {}
-            if said.get(QUERY_ID) == self.query_id and EPOCH_ID in said:
-                if int(said[EPOCH_ID]) < self.number:
+            summary = snapshot.summary.additional_properties if snapshot.summary else {}
+            if summary.get(QUERY_ID) == self.query_id and EPOCH_ID in summary:
+                if int(summary[EPOCH_ID]) < self.number:
                     return None
-                message = f"Epoch {self.number} of streaming query {self.query_id} is in the table."
+                message = f"Epoch {self.number} of streaming query {self.query_id} is already in the table."
                 return Conflict(Check.REPEATED, message, snapshot.snapshot_id)
         return None
 
 
 def is_repeated(outcome: Outcome) -> bool:
-    """Whether a commit was refused because the table has its epoch."""
+    """Return whether a commit was rejected because the table already has its epoch."""
     return isinstance(outcome, Rejected) and any(c.rule is Check.REPEATED for c in outcome.conflicts)
 
 
@@ -61,35 +60,32 @@ class TableSink(ExecutorStreamWriter):
 
     def __init__(self, write: TableWrite) -> None:
         super().__init__(write.files)
-        self._asked = write
+        self._write = write
 
     def commit(self, messages: CommitMessages, batchId: int) -> None:  # type: ignore[override]  # noqa: N803
-        """Commit an epoch; one the table has already is left out, with the files that were written for it."""
-        asked, context = self._asked, self._asked.table.context()
-        files = asked.collect_files(messages, context)
-        if isinstance(asked.change, Append) and not len(files):
+        """Commit an epoch, unless the table already has it; then the files written for it are dropped."""
+        write, context = self._write, self._write.table.context()
+        files = write.collect_files(messages, context)
+        if isinstance(write.change, Append) and not len(files):
             return
-        epoch = _epoch(messages, batchId)
+        query_id = next((m.query_id for m in messages if m is not None and m.query_id is not None), None)
+        if query_id is None:  # without it, a repeated epoch would be committed twice
+            reason = "Spark did not pass the id of the streaming query to the tasks"
+            raise TableError(f"Cannot commit epoch {batchId}: {reason}.")
+        epoch = Epoch(query_id, batchId)
         outcome = context.commit(
-            with_added_files(asked.change, files),
-            branch=asked.options.branch,
-            properties={**asked.options.snapshot_properties, **epoch.properties},
+            with_added_files(write.change, files),
+            branch=write.options.branch,
+            properties={**write.options.snapshot_properties, **epoch.properties},
             written_files=files["file_path"].to_pylist(),
             extra_check=epoch.conflict_with,
         )
         if not is_repeated(outcome):
-            require_committed(outcome, f"{asked.operation_name} of epoch {epoch.number}")
+            require_committed(outcome, f"{write.operation_name} of epoch {epoch.number}")
 
     def abort(self, messages: CommitMessages, batchId: int) -> None:  # type: ignore[override]  # noqa: N803
-        """Delete the files of tasks when another task failed."""
-        self._asked.abort(messages)
+        """Delete the files of the other tasks if a task failed."""
+        self._write.abort(messages)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return ExecutorStreamWriter, (self._files,)  # it travels to write; Spark makes another one to commit
-
-
-def _epoch(messages: CommitMessages, number: int) -> Epoch:
-    query_id = next((m.query_id for m in messages if m is not None and m.query_id is not None), None)
-    if query_id is None:  # without it a repeated epoch would land twice
-        raise TableError(f"Cannot commit epoch {number}: Spark did not tell the tasks the id of the streaming query.")
-    return Epoch(query_id, number)
+        return ExecutorStreamWriter, (self._files,)  # executors only write; Spark creates another sink to commit

@@ -1,7 +1,7 @@
-"""What runs beside the executors: readers and writers of rows, light to load.
+"""The readers and writers of rows that run beside the executors. This module must stay fast to load.
 
-A worker loads the modules of every value it is sent, and there are many workers. So nothing here plans or commits, and
-what does travels past them sealed.
+A worker loads the modules of every value it receives, and there are many workers. So nothing here plans or commits;
+values that do are sent sealed, as `SealedValue`.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from neve.tree.entries import EntryTable
 
 T = TypeVar("T")
 
-_QUERY_ID = "sql.streaming.queryId"  # what Spark tells the tasks of a streaming query
+_QUERY_ID = "sql.streaming.queryId"  # a local property that Spark sets for the tasks of a streaming query
 
 
 class PinnedState(NamedTuple):
-    """The state of a table that a DataFrame reads, whatever is committed after the DataFrame was made."""
+    """The state of a table that a DataFrame reads. Later commits do not change it."""
 
-    snapshot_id: int | None  # None: nobody had written to the table
+    snapshot_id: int | None  # None: the table had no snapshot
     schema_id: int
 
 
 @dataclass(frozen=True)
 class SealedValue(Generic[T]):
-    """A value that is carried along and loaded, with the modules it needs, only where it is opened."""
+    """A pickled value. It is loaded, with the modules it needs, only where it is opened."""
 
     data: bytes
 
@@ -54,58 +54,58 @@ class SealedValue(Generic[T]):
 
     @classmethod
     def of(cls, value: T) -> SealedValue[T]:
-        """A value, sealed."""
+        """Seal a value."""
         return cls(pickle.dumps(value))
 
     def open(self) -> T:
-        """The value."""
+        """Load the value."""
         return pickle.loads(self.data)  # noqa: S301
 
 
 @dataclass(frozen=True)
 class RowReader:
-    """How groups of data files are read, and in which order Spark counts the columns."""
+    """Reads groups of data files, with the columns in Spark's order."""
 
     reading: ScanReader
     column_names: tuple[str, ...]
 
     def batches(self, tasks: bytes) -> Iterator[pa.RecordBatch]:
-        """The rows of one group."""
+        """Read the rows of one group."""
         return (batch.select(self.column_names) for batch in self.reading.batches(from_ipc(tasks)))
 
 
 class ExecutorReader(DataSourceReader):
-    """The batch reader as executors have it."""
+    """The part of the batch reader that executors use."""
 
     def __init__(self, rows: RowReader) -> None:
         self._rows = rows
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one group; Spark asks for nothing (None) when there are no groups."""
+        """Read the rows of one group; Spark passes None if there are no groups."""
         return iter(()) if partition is None else self._rows.batches(partition.value)
 
 
 class ExecutorStreamReader(DataSourceStreamReader):
-    """The streaming reader as executors have it. A task brings its reader, since the table changes while it runs."""
+    """The part of the streaming reader that executors use. A task contains its reader, since the table changes."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one group."""
+        """Read the rows of one group."""
         rows, tasks = partition.value
         return rows.batches(tasks)
 
 
 @dataclass(frozen=True)
 class TaskCommitMessage(WriterCommitMessage):
-    """What one task wrote: its files as rows of an entry table, or why it wrote none."""
+    """The result of one task: its files as rows of an entry table, or the reason why it wrote none."""
 
     files: bytes
     specs: Specs
-    query_id: str | None = None  # of the streaming query, where there is one
+    query_id: str | None = None  # of the streaming query, if there is one
     problem: str | None = None
-    table_id: str = ""  # the table it was written for
+    table_id: str = ""  # identity of the table that the files belong to
 
     def entries(self) -> EntryTable:
-        """The files of the task."""
+        """Return the files of the task."""
         return EntryTable(from_ipc(self.files), self.specs)
 
 
@@ -118,22 +118,21 @@ class FileWriter:
     table_id: str = ""
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommitMessage:
-        """The files of one task attempt."""
+        """Write the files of one task attempt."""
         task = TaskContext.get()
         number, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
         query_id = task.getLocalProperty(_QUERY_ID) if task else None
         names = FileNames(number, attempt, self.write_id)
         try:
             files, problem = write_batches(batches, self.target, names, is_clustered=False), None
-        except UserError as e:  # Spark would repeat the task in vain
+        except UserError as e:  # Spark would retry a failed task in vain
             files, problem = [], str(e)
-        return TaskCommitMessage(
-            to_ipc(data_file_entries(files, self.target)), self.target.specs, query_id, problem, self.table_id
-        )
+        entries = to_ipc(data_file_entries(files, self.target))
+        return TaskCommitMessage(entries, self.target.specs, query_id, problem, self.table_id)
 
 
 class TableWriter(DataSourceArrowWriter):
-    """The batch writer: executors write, the driver opens what is sealed and commits."""
+    """The batch writer: executors write, and the driver opens the sealed change and commits it."""
 
     def __init__(self, files: FileWriter, change: SealedValue[Any]) -> None:
         self._files, self._change = files, change
@@ -147,12 +146,12 @@ class TableWriter(DataSourceArrowWriter):
         self._change.open().commit(messages)
 
     def abort(self, messages: Sequence[TaskCommitMessage | None]) -> None:  # type: ignore[override]
-        """Delete the files of tasks when another task failed."""
+        """Delete the files of the other tasks if a task failed."""
         self._change.open().abort(messages)
 
 
 class ExecutorStreamWriter(DataSourceStreamArrowWriter):
-    """The streaming writer as executors have it."""
+    """The part of the streaming writer that executors use."""
 
     def __init__(self, files: FileWriter) -> None:
         self._files = files

@@ -18,11 +18,16 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from neve.errors import CorruptFile, LimitExceeded, MissingFile, TableError, UnsupportedFeature
 from neve.io import files
-from neve.io.files import delete_files, file_exists, file_size, read_file, read_many_ranges, read_range, write_new_file
+from neve.io.files import delete_files, file_size, read_file, read_many_ranges, read_range, write_new_file
 from neve.io.listing import list_files
+from neve.io.storage_paths import input_file
 from tests.servers import ObjectStore
 
 FILE_IOS = {"pyarrow": PyArrowFileIO, "fsspec": FsspecFileIO}
+
+
+def file_exists(io: FileIO, path: str) -> bool:
+    return input_file(io, path).exists()
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ DIES_AT = 1
 class DyingSink(TableSink):
     def commit(self, messages: Sequence[TaskCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         super().commit(messages, batchId)
-        died = Path(self._asked.table.connection.folder or "") / "died"
+        died = Path(self._write.table.connection.folder or "") / "died"
         if batchId == DIES_AT and not died.exists():
             died.touch()
             java = next(p for p in psutil.Process().parents() if "java" in p.name())
@@ -38,7 +38,7 @@ class DyingSink(TableSink):
 
 class DyingPlanner(Planner):
     def stream_writer(self, *given: Any) -> TableSink:
-        return DyingSink(super().stream_writer(*given)._asked)
+        return DyingSink(super().stream_writer(*given)._write)
 
 
 def main(folder: Path) -> None:

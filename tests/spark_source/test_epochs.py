@@ -130,7 +130,7 @@ def test_a_spec_that_changes_between_writing_and_commit_does_no_harm(table: neve
 
 def test_without_the_id_of_the_query_nothing_is_committed(table: neve.Table, lake_dir: Path):
     query = Query(lake_dir, query_id=None)  # type: ignore[arg-type]
-    with pytest.raises(neve.TableError, match="did not tell the tasks the id"):
+    with pytest.raises(neve.TableError, match="did not pass the id"):
         query.epoch(0, rows(1))
     assert ids(table) == []
 

@@ -190,5 +190,5 @@ def test_columns_that_were_cleaned_away_are_one_error(table: neve.Table, lake_di
     table.append(rows(2))
     table.expire_snapshots().older_than(2**50).retain_last(1).clean_expired_metadata().execute()
     for read in (follower.batch, frame.rows):
-        with pytest.raises(TableError, match="Load it anew"):
+        with pytest.raises(TableError, match="Load it again"):
             read()

@@ -236,7 +236,7 @@ class TestConditions:
         reader = source(place, filter_pushdown="true")
         made = reader.reader(reader.schema())
         made.pushFilters([ds.EqualTo(("region",), "eu"), ds.GreaterThan(("id",), 5)])
-        assert made._planned.tasks.num_rows == 2  # type: ignore[attr-defined]
+        assert made._read_plan.tasks.num_rows == 2  # type: ignore[attr-defined]
 
     def test_the_option_where_leaves_out_rows_and_must_be_exact(self, place: Path):
         assert sorted(read(place, where="region = 'eu' AND d < DATE '2026-01-05'")["id"].to_pylist()) == [0, 3]

@@ -147,7 +147,7 @@ def test_rows_for_a_table_that_was_made_anew_meanwhile_go_nowhere(table: neve.Ta
         lake.drop_table("db.t", purge=True)
         made = lake.create_table("db.t", "region string, id bigint")
         made.append(pa.table({"region": ["new"], "id": [9]}))
-        with pytest.raises(TableError, match="made anew"):
+        with pytest.raises(TableError, match="created again"):
             travelled(writer).commit([answer])
         assert found(made.refresh()) == [(9, "new")]
         lake.drop_table("db.t", purge=True)

@@ -1,7 +1,7 @@
-"""The block codecs of Avro: bounded decompression of untrusted bytes, and compression.
+"""The block codecs of Avro: compression, and bounded decompression of untrusted bytes.
 
-A decompressor gets a budget and raises `OutputTooLarge` when the output would pass it, `DamagedBlock` when the bytes are not what
-the codec wrote. The caller turns both into errors that name the file.
+A decompressor gets a budget. It raises `OutputTooLarge` if the output would exceed the budget, and `DamagedBlock` if
+the bytes are not valid. The caller turns both into errors that name the file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ except ImportError:  # the standard library does the same at half the speed
 
 
 Bytes = bytes | bytearray | memoryview
-DEFLATE_LEVEL = 5  # of deflate: as small as 6 on manifests, a tenth cheaper
-LZMA_MEMORY = 256 << 20  # the dictionary a stream may ask for
-SIZE_GUESSES = ((8, 4096), (1040, 0))  # output for a byte of input and a constant; deflate makes at most 1032 of one
-LARGEST_GUESS = 16 << 20  # beyond it, output is made piece by piece
+DEFLATE_LEVEL = 5  # on manifests as small as level 6, and a tenth faster
+LZMA_MEMORY = 256 << 20  # limit of the dictionary that a stream may request
+SIZE_GUESSES = ((8, 4096), (1040, 0))  # output bytes per input byte, and a constant; deflate's maximum is 1032
+LARGEST_GUESS = 16 << 20  # larger output is produced piece by piece
 PIECE = 1 << 20
 
 
@@ -33,34 +33,33 @@ class DamagedBlock(Exception):
 
 
 class OutputTooLarge(Exception):
-    """The decompressed bytes pass the budget."""
+    """The decompressed bytes exceed the budget."""
 
 
 def _inflate(data: Bytes, budget: int) -> Bytes:
-    """Raw deflate; what follows the stream is ignored, as some writers leave a piece of a checksum there."""
+    """Decompress raw deflate. Bytes after the stream are ignored: some writers leave part of a checksum there."""
     if libdeflate is not None:
         for factor, constant in SIZE_GUESSES:
             guess = min(len(data) * factor + constant, LARGEST_GUESS, budget)
             try:
                 return libdeflate.deflate_decompress(data, guess)
             except libdeflate.DeflateError:
-                continue  # too small a guess and damaged bytes look the same here; zlib tells them apart
+                continue  # too small a guess or damaged bytes: only zlib can tell the difference
     return _join_within_budget(_inflated_pieces(data), budget)
 
 
 def _inflated_pieces(data: Bytes) -> Iterator[bytes]:
     stream = zlib.decompressobj(-15)
-    rest: Bytes = data
     while not stream.eof:
-        piece = stream.decompress(rest, PIECE)
-        rest = stream.unconsumed_tail
-        if not piece and not rest and not stream.eof:
+        piece = stream.decompress(data, PIECE)
+        data = stream.unconsumed_tail
+        if not piece and not data and not stream.eof:
             raise EOFError("the stream ends too early")
         yield piece
 
 
 def _decompressed_pieces(stream: Any, data: Bytes) -> Iterator[bytes]:
-    """The output of a decompressor of the standard library that keeps its own unread input."""
+    """Yield the output of a standard library decompressor, which keeps unread input itself."""
     while not stream.eof:
         piece = stream.decompress(data, PIECE)
         data = b""
@@ -70,7 +69,7 @@ def _decompressed_pieces(stream: Any, data: Bytes) -> Iterator[bytes]:
 
 
 def _join_within_budget(pieces: Iterator[bytes], budget: int) -> bytearray:
-    """All pieces in one; no more memory is touched than the budget and a piece."""
+    """Join all pieces, using no more memory than the budget and one piece."""
     out = bytearray()
     try:
         for piece in pieces:
@@ -82,12 +81,8 @@ def _join_within_budget(pieces: Iterator[bytes], budget: int) -> bytearray:
     return out
 
 
-def _bunzip(data: Bytes, budget: int) -> bytearray:
-    return _join_within_budget(_decompressed_pieces(bz2.BZ2Decompressor(), data), budget)
-
-
-def _unxz(data: Bytes, budget: int) -> bytearray:
-    return _join_within_budget(_decompressed_pieces(lzma.LZMADecompressor(memlimit=LZMA_MEMORY), data), budget)
+def _with_stdlib(decompressor: Callable[[], Any]) -> Callable[[Bytes, int], bytearray]:
+    return lambda data, budget: _join_within_budget(_decompressed_pieces(decompressor(), data), budget)
 
 
 def _unzstd(data: Bytes, budget: int) -> bytearray:
@@ -96,11 +91,14 @@ def _unzstd(data: Bytes, budget: int) -> bytearray:
 
 
 def _unsnappy(data: Bytes, budget: int) -> bytes:
-    """A snappy block, which names its size first, and the big-endian CRC-32 of what it holds."""
+    """Decompress a snappy block, which starts with its size, and check the big-endian CRC-32 that follows it."""
     if len(data) < 5:
         raise DamagedBlock("too short for a checksum")
     body, checksum = data[:-4], int.from_bytes(data[-4:], "big")
-    size = sum((byte & 127) << (7 * i) for i, byte in enumerate(_varint_bytes(body)))
+    varint_end = next((i + 1 for i in range(min(5, len(body))) if body[i] < 128), None)
+    if varint_end is None:
+        raise DamagedBlock("no size in front")
+    size = sum((byte & 127) << (7 * i) for i, byte in enumerate(body[:varint_end]))
     if size > budget:
         raise OutputTooLarge
     try:
@@ -112,14 +110,7 @@ def _unsnappy(data: Bytes, budget: int) -> bytes:
     return out
 
 
-def _varint_bytes(data: Bytes) -> Bytes:
-    end = next((i for i in range(min(5, len(data))) if data[i] < 128), None)
-    if end is None:
-        raise DamagedBlock("no size in front")
-    return data[: end + 1]
-
-
-def _plain(data: Bytes, budget: int) -> Bytes:
+def _copy(data: Bytes, budget: int) -> Bytes:
     if len(data) > budget:
         raise OutputTooLarge
     return data
@@ -132,17 +123,16 @@ def _deflate(data: Bytes) -> Bytes:
     return stream.compress(data) + stream.flush()
 
 
-def _zstd(data: Bytes) -> Bytes:
-    out: bytes = pa.compress(pa.py_buffer(data), codec="zstd", asbytes=True)
-    return out
-
-
 DECOMPRESSORS: dict[str, Callable[[Bytes, int], Bytes]] = {
-    "null": _plain,
+    "null": _copy,
     "deflate": _inflate,
     "snappy": _unsnappy,
     "zstandard": _unzstd,
-    "bzip2": _bunzip,
-    "xz": _unxz,
+    "bzip2": _with_stdlib(bz2.BZ2Decompressor),
+    "xz": _with_stdlib(lambda: lzma.LZMADecompressor(memlimit=LZMA_MEMORY)),
 }
-COMPRESSORS: dict[str, Callable[[Bytes], Bytes]] = {"null": lambda data: data, "deflate": _deflate, "zstandard": _zstd}
+COMPRESSORS: dict[str, Callable[[Bytes], Bytes]] = {
+    "null": lambda data: data,
+    "deflate": _deflate,
+    "zstandard": lambda data: pa.compress(pa.py_buffer(data), codec="zstd", asbytes=True),
+}

@@ -1,52 +1,50 @@
-"""The inner loops of reading: records into scratch columns, scratch strings into one buffer.
+"""The inner loops of decoding: `decode` reads records into scratch columns, `gather` copies strings into one buffer.
 
-`decode` is a small machine that runs a program of int32 words made from a schema. It is plain Python, in the subset
-that numba compiles, and calls nothing: the same text is the fast path and the path without numba (see `backend`).
+`decode` is an interpreter for a program of int32 words, which is compiled from a schema. It is plain Python in the
+subset that numba supports, and calls nothing: the same source is the fast path and the path without numba (see `jit`).
 
-`row` is the index of the value being read within its context: context 0 holds the records, every list has a
-context for its items. A slot is one scratch column of a context, written at `base[slot] + row` in units of its view
-`a8`, `a32` or `a64`. Scratch starts zeroed, so a null value writes nothing. Nothing is trusted: each length, count and
-branch is checked against the bytes of its block. A varint may be read before its end is checked, because the last block
-is followed by padding.
+`row` is the index of the current value within its context: context 0 has the records, and every list has a context for
+its items. A slot is one scratch column of a context, written at `base[slot] + row` in units of its view `a8`, `a32` or
+`a64`. The scratch memory starts zeroed, so nothing is written for a null. The input is not trusted: each length, count
+and branch is checked against the bytes of its block. A varint may be read before its end is checked, because padding
+follows the last block.
 """
 
-# One function is one machine: splitting it would cost the calls that make it slow.
+# One function without calls: splitting it would make plain Python slow.
 # ruff: noqa: PLR0912, PLR0915, PLR1714, SIM108, SIM109
 
 from __future__ import annotations
 
 from typing import Any
 
-# Instructions that begin with a varint of the file. Words after the opcode in brackets.
-OPTION = 0  # [branch of the value, slot of validity or -1, where to go on null]
+# Instructions that first read a varint from the file. The words after the opcode are in brackets.
+OPTION = 0  # [branch of the value, slot of validity or -1, jump target for null]
 INT = 1  # [slot]
 LONG = 2  # [slot]
 BYTES = 3  # [slot of starts, slot of lengths]
-BLOCK = (
-    4  # [context, slot of lengths or -1, least bytes of an item, where to go at the end] then SIZE or JUMP, then items
-)
+BLOCK = 4  # [context, slot of lengths or -1, least bytes of an item, jump target at the end] then SIZE or JUMP, items
 SKIP_BYTES = 5  # []
-SKIP_BLOCK = 6  # [varints of an item, 1 if bytes follow them, least bytes of an item, where to go at the end] then JUMP
+SKIP_BLOCK = 6  # [varints of an item, 1 if bytes follow them, least bytes of an item, jump target at the end] then JUMP
 DECIMAL = 7  # [slot]
 ENUM = 8  # [slot, symbols]
 SIZE = 9  # [] the size in bytes of a block whose items are read
-JUMP = 10  # [where to go] the size in bytes of a block, which is stepped over
-# Instructions that do not.
+JUMP = 10  # [jump target] the size in bytes of a block that is skipped
+# Instructions that do not read a varint first.
 SKIP_VARINTS = 11  # [how many]
 SKIP_FIXED = 12  # [bytes]
 END = 13  # [] of the record
-ITEM = 14  # [where its block is, where its first field is] the end of a list item
-LIST = 15  # [context] the beginning of a list
+ITEM = 14  # [word of its block, word of its first field] the end of a list item
+LIST = 15  # [context] the start of a list
 BOOLEAN = 16  # [slot]
 FIXED = 17  # [slot, bytes]
 DECIMAL_FIXED = 18  # [slot, bytes]
 MARK = 19  # [slot of starts]
 MARK_END = 20  # [slot of starts, slot of lengths]
-PASS = 21  # [] the end of a record that was stepped over
+PASS = 21  # [] the end of a record that was skipped
 LAST_WITH_VARINT = JUMP
 BLOCK_WORDS, SIZE_WORDS = 5, 2
 
-# How a run of `decode` ends, and what is in `state` then.
+# Return values of `decode`, and the words of `state`.
 (
     DONE,
     GROW,
@@ -85,8 +83,8 @@ def decode(
 ) -> int:
     """Run the program over all records, or until a context needs more room (`GROW`: enlarge it and call again).
 
-    `wanted` has a flag for each record, or nothing when all are wanted; the others are stepped over by the program that
-    begins at `skip_at`.
+    `record_flags` has a flag for each record to decode, or is empty to decode all. The other records are skipped by the
+    program that starts at `skip_at`.
     """
     p, pc, row, left, depth, block = (
         state[POSITION],
@@ -123,7 +121,7 @@ def decode(
             if p > end:
                 status = ENDS_EARLY
                 break
-            v = ((v >> 1) & LONG_MAX) ^ -(v & 1)  # the mask makes the shift a logical one when 64 bits are used
+            v = ((v >> 1) & LONG_MAX) ^ -(v & 1)  # the mask makes it a logical shift if all 64 bits are used
 
         if op == OPTION:
             if v == code[pc + 1]:
@@ -310,7 +308,7 @@ def decode(
                 a8[to + i] = raw[p + i]
             p += n
             pc += 3
-        else:  # DECIMAL, DECIMAL_FIXED: big-endian two's complement of any length, into 16 little-endian bytes
+        else:  # DECIMAL, DECIMAL_FIXED: big-endian two's complement of any length to 16 little-endian bytes
             n = v if op == DECIMAL else code[pc + 2]
             if n < 0 or n > end - p:
                 status = BAD_LENGTH
@@ -335,11 +333,11 @@ def decode(
 
 
 def gather(raw: Any, starts: Any, lengths: Any, out: Any) -> None:
-    """Copy the strings that begin at `starts` one after the other into `out`."""
+    """Copy the strings that start at `starts` into `out`, one after the other."""
     to = 0
     for i in range(len(starts)):
         at, n = starts[i], lengths[i]
         source, target = raw[at : at + n], out[to : to + n]
-        for j in range(n):  # numba makes one copy of it, which it does not for indices that may be negative
+        for j in range(n):  # numba compiles this to one copy, unlike a loop with indices that may be negative
             target[j] = source[j]
         to += n

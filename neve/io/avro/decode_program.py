@@ -1,4 +1,4 @@
-"""Compiles a schema and a projection into the program that `decode_kernel.decode` runs, and the columns it fills."""
+"""Compile a schema and a projection into the program that `decode_kernel.decode` runs, and the columns it fills."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Where the scratch of one kept node lies: slot numbers, and for a list the context of its items."""
+    """The scratch memory of one decoded node: its slot numbers, and for a list the context of its items."""
 
     node: Node
     type: pa.DataType
@@ -31,27 +31,27 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class DecodeProgram:
-    """Words for the kernel, and the shape of the scratch memory they write to."""
+    """Words for the kernel, and the layout of the scratch memory that they fill."""
 
     words: np.ndarray[Any, np.dtype[np.int32]]
     root: Column
-    slot_context: Ints  # which context's rows a slot has
+    slot_context: Ints  # the context whose rows a slot has
     slot_width: Ints  # bytes of a row
-    slot_unit: Ints  # bytes of an element of the view through which the kernel writes it
+    slot_unit: Ints  # bytes of an element of the view that the kernel writes through
     contexts: int
     list_depth: int
     least_bytes: int  # of a record
     instruction_fields: tuple[tuple[int, str], ...]  # first word and field path of each instruction, for error messages
-    skip_at: int  # the first word of a second program, which steps over a record
+    skip_at: int  # the first word of a second program, which skips a record
 
     def field_at(self, word: int) -> str:
-        """The path of the field that the instruction at this word reads."""
+        """Return the path of the field that the instruction at this word reads."""
         below = [path for at, path in self.instruction_fields if at <= word]
         return below[-1] if below else ""
 
 
 def compile_decode_program(root: Node) -> DecodeProgram:
-    """Compile a record whose nodes have their roles."""
+    """Compile a record whose nodes have roles."""
     emitter = _Emitter()
     column = emitter.emit_record(root, 0)
     emitter.emit(root, k.END)
@@ -59,46 +59,58 @@ def compile_decode_program(root: Node) -> DecodeProgram:
     emitter.skip(root)
     emitter.emit(root, k.PASS)
     slots = np.array(emitter.slots, np.int64).reshape(-1, 3)
-    words, places = np.array(emitter.words, np.int32), tuple(emitter.places)
-    context, width, unit = (np.ascontiguousarray(slots[:, i]) for i in range(3))
+    slot_context, slot_width, slot_unit = np.ascontiguousarray(slots.T)
     return DecodeProgram(
-        words, column, context, width, unit, emitter.contexts, emitter.deepest, root.min_width, places, skip_at
+        np.array(emitter.words, np.int32),
+        column,
+        slot_context,
+        slot_width,
+        slot_unit,
+        emitter.contexts,
+        emitter.deepest,
+        root.min_width,
+        tuple(emitter.instruction_fields),
+        skip_at,
     )
 
 
 class _Emitter:
-    """Writes words; `label` is the last word something jumps to, before which nothing may be merged."""
+    """Writes words. `label` is the last jump target: instructions on both sides of it must not be merged."""
 
     def __init__(self) -> None:
         self.words: list[int] = []
         self.slots: list[tuple[int, int, int]] = []
-        self.places: list[tuple[int, str]] = []
+        self.instruction_fields: list[tuple[int, str]] = []
         self.contexts = 1
         self.depth = self.deepest = 0
         self.label = 0
         self.last = -1
 
     def emit(self, node: Node, *words: int) -> int:
-        """Append an instruction that belongs to a node; its place."""
+        """Append an instruction for a node and return its first word."""
         at = self.last = len(self.words)
-        self.places.append((at, node.path))
+        self.instruction_fields.append((at, node.path))
         self.words += words
         return at
 
     def mark_label(self) -> int:
-        """The next word, as a place to jump to."""
+        """Return the next word as a jump target."""
         self.label = len(self.words)
         return self.label
 
     def add_slot(self, context: int, width: int, unit: int) -> int:
-        """A new scratch column with a row for each value of the context."""
+        """Add a scratch column with a row for each value of the context, and return its number."""
         self.slots.append((context, width, unit))
         return len(self.slots) - 1
 
     def emit_column(self, node: Node, context: int) -> Column:
-        """A node that is kept, null or not."""
-        if node.role is Role.BYTES:
-            return self.emit_encoded(node, context)
+        """Decode a node that may be null."""
+        if node.role is Role.BYTES:  # only the position of its bytes is stored
+            start, length = self.add_slot(context, 4, 4), self.add_slot(context, 4, 4)
+            self.emit(node, k.MARK, start)
+            self.skip(node)
+            self.emit(node, k.MARK_END, start, length)
+            return Column(node, node.arrow_type, slots=(start, length))
         if not node.is_optional:
             return self.emit_value(node, context, -1)
         valid = self.add_slot(context, 1, 1)
@@ -107,20 +119,12 @@ class _Emitter:
         self.words[at + 3] = self.mark_label()
         return column
 
-    def emit_encoded(self, node: Node, context: int) -> Column:
-        """A node of which only the place of its bytes is kept."""
-        start, length = self.add_slot(context, 4, 4), self.add_slot(context, 4, 4)
-        self.emit(node, k.MARK, start)
-        self.skip(node)
-        self.emit(node, k.MARK_END, start, length)
-        return Column(node, node.arrow_type, slots=(start, length))
-
     def emit_value(self, node: Node, context: int, valid: int) -> Column:
-        """A node that is kept, once it is known not to be null."""
+        """Decode a node that is not null."""
         if node.kind == "record":
             return self.emit_record(node, context, valid)
         if node.kind in ("array", "map"):
-            return self.list(node, context, valid)
+            return self.emit_list(node, context, valid)
         if node.kind in TEXT and not _is_decimal(node):
             start, length = self.add_slot(context, 4, 4), self.add_slot(context, 4, 4)
             self.emit(node, k.BYTES, start, length)
@@ -128,7 +132,7 @@ class _Emitter:
         return Column(node, node.arrow_type, valid, self.emit_leaf(node, context))
 
     def emit_leaf(self, node: Node, context: int) -> tuple[int, ...]:
-        """A value of fixed width in scratch."""
+        """Decode a value that has a fixed width in scratch memory."""
         words: tuple[int, ...]
         match node.kind:
             case "null":
@@ -150,7 +154,7 @@ class _Emitter:
         return (slot,)
 
     def emit_record(self, node: Node, context: int, valid: int = -1) -> Column:
-        """Field after field; a record has no bytes of its own."""
+        """Decode the fields in order; a record has no bytes of its own."""
         columns = []
         for child in node.children:
             if child.node.role is Role.SKIP:
@@ -159,8 +163,8 @@ class _Emitter:
                 columns.append(self.emit_column(child.node, context))
         return Column(node, node.arrow_type, valid, children=tuple(columns))
 
-    def list(self, node: Node, context: int, valid: int) -> Column:
-        """A list or a map, whose items get a context of their own."""
+    def emit_list(self, node: Node, context: int, valid: int) -> Column:
+        """Decode a list or a map; its items get their own context."""
         lengths = self.add_slot(context, 4, 4)
         items = self.contexts
         at = self.emit_list_start(node, lengths, k.SIZE)
@@ -169,7 +173,7 @@ class _Emitter:
         return Column(node, node.arrow_type, valid, (lengths,), items, columns)
 
     def emit_list_start(self, node: Node, lengths: int, sized: int) -> int:
-        """The instructions before the items of a list; the place of the block."""
+        """Emit the instructions before the items of a list; return the word of its block."""
         context, self.contexts = self.contexts, self.contexts + 1
         self.depth += 1
         self.deepest = max(self.deepest, self.depth)
@@ -180,13 +184,13 @@ class _Emitter:
         return at
 
     def emit_list_end(self, node: Node, at: int) -> None:
-        """The instruction after the items of a list."""
+        """Emit the instruction after the items of a list."""
         self.emit(node, k.ITEM, at, at + k.BLOCK_WORDS + k.SIZE_WORDS)
         self.words[at + 4] = self.mark_label()
         self.depth -= 1
 
     def skip(self, node: Node) -> None:
-        """Step over a node, null or not."""
+        """Skip a node that may be null."""
         if node.is_optional:
             at = self.emit(node, k.OPTION, 1 - node.null_branch, -1, 0)
             self.emit_skip_value(node)
@@ -195,7 +199,7 @@ class _Emitter:
             self.emit_skip_value(node)
 
     def emit_skip_value(self, node: Node) -> None:
-        """Step over a node that is known not to be null."""
+        """Skip a node that is not null."""
         if node.kind == "record":
             for child in node.children:
                 self.skip(child.node)
@@ -209,19 +213,20 @@ class _Emitter:
             self.extend_or_emit(node, k.SKIP_FIXED, FIXED_WIDTH.get(node.kind, node.size or 1))
 
     def extend_or_emit(self, node: Node, op: int, amount: int) -> None:
-        """Lengthen the instruction before, when it does the same and nothing jumps in between."""
+        """Extend the previous instruction if it is of the same kind and no jump leads in between."""
         if self.last >= self.label and self.words and self.words[self.last] == op:
             self.words[self.last + 1] += amount
         else:
             self.emit(node, op, amount)
 
     def emit_skip_list(self, node: Node) -> None:
-        """Step over a list, in one instruction when its items are plain numbers and perhaps a text at the end."""
+        """Skip a list; one instruction is enough if its items are numbers, with or without a text at the end.
+
+        Statistics are maps of this kind. Skipping them is the hot path of planning.
+        """
         kinds = [kind for child in node.children for kind in _leaf_kinds(child.node)]
         text = int(bool(kinds) and kinds[-1] in TEXT)
-        if all(
-            kind in VARINTS for kind in kinds[: len(kinds) - text]
-        ):  # the maps of statistics: the hot path of planning
+        if all(kind in VARINTS for kind in kinds[: len(kinds) - text]):
             at = self.emit(node, k.SKIP_BLOCK, len(kinds) - text, text, _item_width(node), 0)
             self.emit(node, k.JUMP, at)
             self.words[at + 4] = self.mark_label()
@@ -233,7 +238,7 @@ class _Emitter:
 
 
 def _leaf_kinds(node: Node) -> list[str]:
-    """The kinds of the values one after the other in an item; an optional or a list among them is named as such."""
+    """Return the kinds of the values in an item, in order; optional values and lists are not opened."""
     if node.is_optional:
         return ["optional"]
     if node.kind == "record":

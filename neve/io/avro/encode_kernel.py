@@ -1,10 +1,10 @@
-"""The inner loop of writing: columns into records. The mirror image of `kernel`, and plain Python for the same reasons.
+"""The inner loop of encoding: columns into records. The counterpart of `decode_kernel`, written in the same subset.
 
-`row` is the index of the value being written within its array; a list moves it to its items and back. A slot is one
-buffer of a column, read at `base[slot] + row` in units of its view `a8`, `a32` or `a64`.
+`row` is the index of the current value within its array; a list moves it to its items and back. A slot is one buffer of
+a column, read at `base[slot] + row` in units of its view `a8`, `a32` or `a64`.
 """
 
-# One function is one machine: splitting it would cost the calls that make it slow.
+# One function without calls: splitting it would make plain Python slow.
 # ruff: noqa: PLR0912, PLR0915
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 # Instructions of the encoder.
-PUT_OPTION = 0  # [slot of validity, byte for a value, byte for null, where to go on null]
+PUT_OPTION = 0  # [slot of validity, byte for a value, byte for null, jump target for null]
 PUT_INT = 1  # [slot]
 PUT_LONG = 2  # [slot]
 PUT_LENGTH = 3  # [slot of offsets]
-PUT_LIST = 4  # [slot of offsets, where to go when empty]
+PUT_LIST = 4  # [slot of offsets, jump target if empty]
 PUT_PAYLOAD = 5  # [slot of offsets, slot of bytes]
-PUT_ITEM = 6  # [where its first field is] the end of a list item
+PUT_ITEM = 6  # [word of its first field] the end of a list item
 PUT_END = 7  # [] of the record
 PUT_FIXED = 8  # [slot, bytes]
 PUT_DECIMAL = 9  # [slot]
@@ -26,7 +26,7 @@ PUT_DECIMAL_FIXED = 10  # [slot, bytes]
 
 
 def encode(code: Any, base: Any, a8: Any, a32: Any, a64: Any, stack: Any, out: Any, bounds: Any) -> None:
-    """Write one record for each place in `bounds`, which receives where it ends in `out`. `out` is large enough."""
+    """Write one record to `out` for each element of `bounds`, and store its end there. `out` must be large enough."""
     q = pc = row = last = depth = record = 0
     while record < len(bounds):
         op = code[pc]
@@ -99,7 +99,7 @@ def encode(code: Any, base: Any, a8: Any, a32: Any, a64: Any, stack: Any, out: A
             q += n
             pc += 3
             continue
-        else:  # PUT_DECIMAL, PUT_DECIMAL_FIXED: 16 little-endian bytes, into as few or as many as the schema says
+        else:  # PUT_DECIMAL, PUT_DECIMAL_FIXED: 16 little-endian bytes to the minimum or to the size in the schema
             at = base[code[pc + 1]] + row * 16
             sign = 255 if a8[at + 15] > 127 else 0
             if op == PUT_DECIMAL:
@@ -117,7 +117,7 @@ def encode(code: Any, base: Any, a8: Any, a32: Any, a64: Any, stack: Any, out: A
             q += n
             continue
         z = (v << 1) ^ (v >> 63)
-        while z > 127 or z < 0:  # negative: 64 bits are used, and the mask makes the shift a logical one
+        while z > 127 or z < 0:  # negative: all 64 bits are used, and the mask makes it a logical shift
             out[q] = (z & 127) | 128
             q += 1
             z = (z >> 7) & 144115188075855871

@@ -1,7 +1,7 @@
-"""Chooses how the kernels run: as the plain Python they are written in, or compiled by numba once that pays.
+"""Choose how the kernels run: as plain Python, or compiled by numba when there is enough data.
 
 Loading numba and the cached machine code takes two seconds of CPU, in which plain Python reads thousands of entries. So
-a process that looks at a small table never loads it, and one that reads more does so soon (`PATIENCE`).
+a process that reads a small table never loads it, and one that reads more loads it soon (`WARM_UP_BYTES`).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from neve.io.avro.decode_kernel import decode, gather
 from neve.io.avro.encode_kernel import encode
 
 WARM_UP_BYTES = 1 << 20  # uncompressed bytes that a process handles in plain Python, at about 0.2 µs each
-LARGE_FILE_BYTES = 1 << 18  # a file beyond which there is no point in waiting
+LARGE_FILE_BYTES = 1 << 18  # a larger file is handled by numba at once
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The kernels, and how memory is handed to them."""
+    """The kernels, and the conversions of their arguments."""
 
     decode: Callable[..., int]
     gather: Callable[..., None]
     encode: Callable[..., None]
-    array: Callable[[np.ndarray[Any, Any]], Any]  # a numpy array as the kernels want it
-    bytes: Callable[[Any], Any]  # the bytes of a file as the kernels want them
+    array: Callable[[np.ndarray[Any, Any]], Any]  # converts a numpy array for the kernels
+    bytes: Callable[[Any], Any]  # converts the bytes of a file for the kernels
 
 
 # Indexing bytes and memory views gives Python integers, which are faster and wider than numpy's scalars.
@@ -36,7 +36,7 @@ PYTHON_BACKEND = Backend(decode, gather, encode, lambda a: a.data, lambda b: b)
 
 
 class BackendChooser:
-    """What a process has handled so far, and the compiled kernels once they are loaded."""
+    """Counts the bytes that the process has handled, and keeps the compiled kernels once they are loaded."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +44,7 @@ class BackendChooser:
         self._compiled: Backend | None = None
 
     def backend_for(self, size: int) -> Backend:
-        """The backend for a file of `size` uncompressed bytes."""
+        """Return the backend for a file of `size` uncompressed bytes."""
         if self._compiled is None:
             with self._lock:
                 self._handled += size
@@ -53,7 +53,7 @@ class BackendChooser:
         return self.load_compiled()
 
     def load_compiled(self) -> Backend:
-        """Load the compiled kernels at once, to be used from then on; plain Python when numba is missing."""
+        """Load the compiled kernels now and use them from here on; plain Python if numba is not installed."""
         with self._lock:
             if self._compiled is None:
                 self._compiled = _compile_with_numba() or PYTHON_BACKEND
@@ -69,7 +69,7 @@ def _compile_with_numba() -> Backend | None:
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return numba.njit(nogil=True, cache=True)(function)
-        except RuntimeError:  # no directory to cache in can be written
+        except RuntimeError:  # there is no writable cache directory
             return numba.njit(nogil=True)(function)
 
     kernels = (compiled(decode), compiled(gather), compiled(encode))

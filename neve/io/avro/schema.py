@@ -1,8 +1,7 @@
-"""Reads the JSON of an Avro schema into nodes, within limits: it comes out of the file and is not trusted either.
+"""Avro schemas as trees of nodes, projections of them, and the limits within which a file is read.
 
-The types of an Avro schema as a tree: what each is, its part in a projection, and the Arrow type it becomes.
-
-The budgets within which a file from storage is read; a file that needs more is refused, not trusted.
+A node has a kind, a role in the projection and an Arrow type. The JSON of a schema comes from the file and is not
+trusted, so parsing is limited too. A file that exceeds a limit is rejected.
 """
 
 from __future__ import annotations
@@ -21,46 +20,44 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one Avro file may ask for. Every field is an upper bound."""
+    """Upper bounds for one Avro file."""
 
     max_inflated_bytes: int = 1024 * MIB  # all blocks of one file, uncompressed; positions are 32-bit, so below 2 GiB
-    max_inflate_ratio: int = 100  # uncompressed over compressed, once a file inflates beyond `ratio_floor_bytes`
-    ratio_floor_bytes: int = 64 * MIB  # a small file may compress as well as it likes
+    max_inflate_ratio: int = 100  # uncompressed over compressed, if a file inflates beyond `ratio_floor_bytes`
+    ratio_floor_bytes: int = 64 * MIB  # up to this size, any compression ratio is accepted
     max_decoded_bytes: int = 4096 * MIB  # scratch memory for the decoded columns of one file
-    max_header_bytes: int = 64 * MIB  # metadata of the header, the schema among it
-    max_schema_nodes: int = 10_000  # types in a schema, names spelled out
-    max_schema_depth: int = 64  # types inside types
-    max_empty_items: int = 1 << 20  # records or list items that take no bytes, which no length can check
+    max_header_bytes: int = 64 * MIB  # metadata in the header, including the schema
+    max_schema_nodes: int = 10_000  # types in a schema, with references expanded
+    max_schema_depth: int = 64  # nested types
+    max_empty_items: int = 1 << 20  # records or list items that take no bytes, so that no length can check their count
 
     def __post_init__(self) -> None:
         if not 0 < self.max_inflated_bytes < 1 << 31:
             raise UserError(f"Bad limit max_inflated_bytes={self.max_inflated_bytes}: choose 1 to {(1 << 31) - 1}.")
 
     def inflated_budget(self, stored: int) -> int:
-        """How many bytes a file of `stored` bytes may inflate to."""
+        """Return how many bytes a file of `stored` bytes may inflate to."""
         return min(self.max_inflated_bytes, max(self.ratio_floor_bytes, stored * self.max_inflate_ratio))
 
 
 DEFAULT_LIMITS = Limits()
-
-
-MIN_WIDTH = {"null": 0, "float": 4, "double": 8}  # bytes the shortest value takes; 1 for all others
+MIN_WIDTH = {"null": 0, "float": 4, "double": 8}  # bytes of the shortest value; 1 for all other kinds
 
 
 class Role(Enum):
-    """What happens to a node when a file is read or written."""
+    """How a node is read or written."""
 
     KEEP = "decoded into its own column"
-    SKIP = "stepped over"
+    SKIP = "skipped"
     BYTES = "one binary column of its encoded bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Which fields to decode, by dotted path of Avro field names; an array's items have the path of the array.
+    """The fields to decode, by dotted path of Avro field names; an array's items have the path of the array.
 
-    `fields`: each path stands for everything below it; None means every field; paths a file does not have are ignored.
-    `encoded`: record fields to return as one binary column of their encoded bytes, ready to be copied to another file.
+    `fields`: a path includes everything below it. None means all fields. Paths that a file does not have are ignored.
+    `encoded_fields`: record fields to return as one binary column of their encoded bytes, for copying to another file.
     """
 
     fields: frozenset[str] | None = None
@@ -72,7 +69,7 @@ ALL_FIELDS = Projection()
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One type of the schema. `null_branch` is the place of null in its union, or -1 when the value is required."""
+    """One type of the schema. `null_branch` is the index of null in its union, or -1 if the value is required."""
 
     kind: str
     path: str
@@ -85,12 +82,12 @@ class Node:
 
     @property
     def is_optional(self) -> bool:
-        """Whether the value may be null."""
+        """True if the value may be null."""
         return self.null_branch >= 0
 
     @property
     def min_width(self) -> int:
-        """The fewest bytes a value can take; a count of values is believed only if that many bytes are there."""
+        """The fewest bytes a value can take; a count of values is accepted only if there are enough bytes for it."""
         if self.is_optional:
             return 1
         if self.kind == "record":
@@ -98,17 +95,12 @@ class Node:
         return self.size if self.kind == "fixed" else MIN_WIDTH.get(self.kind, 1)
 
     @property
-    def kept_children(self) -> tuple[Child, ...]:
-        """The children that are not skipped."""
-        return tuple(child for child in self.children if child.node.role is not Role.SKIP)
-
-    @property
     def arrow_type(self) -> pa.DataType:
-        """The Arrow type of the column this node becomes under its projection."""
+        """The Arrow type of the column for this node, given its role."""
         if self.role is Role.BYTES:
             return pa.binary()
         if self.kind == "record":
-            return pa.struct([child.arrow_field for child in self.kept_children])
+            return pa.struct([child.arrow_field for child in self.children if child.node.role is not Role.SKIP])
         if self.kind == "array":
             return pa.list_(self.children[0].arrow_field)
         if self.kind == "map":
@@ -118,7 +110,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A named place inside a node: a record's field, an array's element, a map's key or value."""
+    """A named child of a node: a record's field, an array's element, a map's key or value."""
 
     name: str
     node: Node
@@ -126,26 +118,25 @@ class Child:
 
     @property
     def arrow_field(self) -> pa.Field:
-        """The Arrow field, which carries the field id; encoded bytes are never null, they say so themselves."""
+        """The Arrow field with the field id. Encoded bytes are never null: they contain the null marker."""
         ids = {b"field-id": str(self.field_id).encode()} if self.field_id is not None else None
         nullable = self.node.kind == "null" or (self.node.is_optional and self.node.role is Role.KEEP)
         return pa.field(self.name, self.node.arrow_type, nullable, ids)
 
 
 def apply_projection(node: Node, projection: Projection) -> Node:
-    """Give each node below a record the role the projection asks for."""
-    everything = projection.fields is None
-    return replace(node, children=_project_children(node, projection, everything))
+    """Set the role of each node below a record."""
+    return replace(node, children=_project_children(node, projection, projection.fields is None))
 
 
 def _project_node(node: Node, projection: Projection, parent_selected: bool) -> Node:
-    """The node in its role; `inherited` when something above it was asked for as a whole."""
+    """Set the role of a node; `parent_selected` if the projection includes everything below its parent."""
     if node.path in projection.encoded_fields:
         return replace(node, role=Role.BYTES)
-    wanted = parent_selected or node.path in (projection.fields or ())
-    children = _project_children(node, projection, wanted)
-    role = Role.KEEP if wanted or any(child.node.role is not Role.SKIP for child in children) else Role.SKIP
-    if node.kind == "map" and role is Role.KEEP:  # a map without its keys or its values is not a map
+    selected = parent_selected or node.path in (projection.fields or ())
+    children = _project_children(node, projection, selected)
+    role = Role.KEEP if selected or any(child.node.role is not Role.SKIP for child in children) else Role.SKIP
+    if node.kind == "map" and role is Role.KEEP:  # an Arrow map needs both keys and values
         children = _project_children(node, projection, True)
     return replace(node, role=role, children=children)
 
@@ -178,7 +169,7 @@ MAX_FIXED = 1 << 20
 
 
 class BadSchema(Exception):
-    """A schema that is not Avro: what was expected, what was found."""
+    """A schema that is not valid Avro."""
 
     def __init__(self, expected: str, found: object) -> None:
         self.expected, self.found = expected, str(found)[:80]
@@ -186,16 +177,16 @@ class BadSchema(Exception):
 
 
 class UnsupportedSchema(Exception):
-    """A schema that is Avro, but of a kind no manifest uses."""
+    """A valid schema of a kind that no manifest uses."""
 
 
 def parse_schema(schema: object, limits: Limits) -> Node:
-    """Turn the JSON of a schema into nodes, with names spelled out and sizes bounded."""
+    """Turn the JSON of a schema into nodes; references to named types are expanded, within the limits."""
     return _Parser(limits).parse(schema, "", "", 0)
 
 
 class _Parser:
-    """Parsing state: the named types seen so far, those being read, and how many nodes there are."""
+    """Parsing state: the named types so far, the records being parsed, and the number of nodes."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -204,8 +195,11 @@ class _Parser:
         self.nodes = 0
 
     def parse(self, schema: object, path: str, space: str, depth: int) -> Node:
-        """Any type: a union, a name, or an object."""
-        self._count_node(depth)
+        """Parse any type: a union, a name, or an object."""
+        self.nodes += 1
+        max_nodes, max_depth = self.limits.max_schema_nodes, self.limits.max_schema_depth
+        if self.nodes > max_nodes or depth > max_depth:
+            raise BadSchema(f"a schema of at most {max_nodes} types, {max_depth} deep", "a larger one")
         match schema:
             case list():
                 return self._parse_union(schema, path, space, depth)
@@ -235,12 +229,6 @@ class _Parser:
                 return self.parse(inner, path, space, depth + 1)
             case _:
                 raise BadSchema(f"a complete Avro type{_of_field(path)}", repr(schema))
-
-    def _count_node(self, depth: int) -> None:
-        self.nodes += 1
-        nodes, deep = self.limits.max_schema_nodes, self.limits.max_schema_depth
-        if self.nodes > nodes or depth > deep:
-            raise BadSchema(f"a schema of at most {nodes} types, {deep} deep", "a larger one")
 
     def _parse_union(self, branches: list[object], path: str, space: str, depth: int) -> Node:
         others = [branch for branch in branches if branch != "null"]
@@ -274,11 +262,11 @@ class _Parser:
             case {"type": "enum", "symbols": [*symbols]} if symbols and all(isinstance(s, str) for s in symbols):
                 return Node("enum", path, pa.dictionary(pa.int32(), pa.string()), symbols=tuple(symbols))
             case {"type": "record", "fields": [*fields]}:
-                return self._record(fields, full, path, depth)
+                return self._parse_record(fields, full, path, depth)
             case _:
                 raise BadSchema(f"a complete {schema['type']}{_of_field(path)}", repr(schema))
 
-    def _record(self, fields: list[object], full: str, path: str, depth: int) -> Node:
+    def _parse_record(self, fields: list[object], full: str, path: str, depth: int) -> Node:
         if full in self.open:
             raise UnsupportedSchema(f"the record {full!r}{_of_field(path)} that contains itself")
         self.open.add(full)
@@ -290,15 +278,14 @@ class _Parser:
                     node = self.parse(type_, f"{path}.{name}" if path else name, space, depth + 1)
                     children[name] = Child(name, node, _field_id(each, "field-id"))
                 case _:
-                    raise BadSchema(
-                        f"a field with a type and a name of its own in the record{_of_field(path)}", repr(each)
-                    )
+                    expected = f"a field with a type and a unique name in the record{_of_field(path)}"
+                    raise BadSchema(expected, repr(each))
         self.open.discard(full)
         return Node("record", path, children=tuple(children.values()))
 
 
 def _leaf_type(kind: str, schema: Mapping[str, Any]) -> pa.DataType:
-    """The Arrow type of a leaf; a logical type that does not fit is ignored, as Avro wants it."""
+    """Return the Arrow type of a leaf. Avro requires that a logical type that does not fit is ignored."""
     logical = schema.get("logicalType")
     if kind == "long" and logical in TIMESTAMP_UNITS:
         zone = "UTC" if schema.get("adjust-to-utc") is True else None
@@ -309,9 +296,8 @@ def _leaf_type(kind: str, schema: Mapping[str, Any]) -> pa.DataType:
                 return pa.decimal128(precision, scale)
     if kind == "fixed":
         return pa.binary(schema["size"])
-    return (
-        LOGICAL_TYPES.get((kind, logical), PRIMITIVE_TYPES[kind]) if isinstance(logical, str) else PRIMITIVE_TYPES[kind]
-    )
+    plain_type = PRIMITIVE_TYPES[kind]
+    return LOGICAL_TYPES.get((kind, logical), plain_type) if isinstance(logical, str) else plain_type
 
 
 def _field_id(schema: Mapping[str, Any], key: str) -> int | None:

@@ -144,7 +144,7 @@ def cases() -> Iterator[Case]:
         for role in roles:
             for what in MAKES:
                 change, audited = partial(_made, role, what), role != "avro"
-                lie = {"lies": True, "names": ("/db/t/", "Refused path")} if audited else {}
+                lie = {"lies": True, "names": ("/db/t/", "Rejected path")} if audited else {}
                 yield Case("avro", f"{role}: {what}", version, change, told_by="nobody", audited=audited, **lie)
 
 

@@ -51,7 +51,7 @@ NAMES = (
     "db.t",
     "precious",
     "outside",
-    "Refused path",
+    "Rejected path",
     "elsewhere",
     "127.0.0.1",
     "gopher",

@@ -51,7 +51,7 @@ def cases() -> Iterator[Case]:
 
 
 def _case(name: str, version: int, change: Any) -> Case:
-    names = ("127.0.0.1", "Refused path", "x" * 100, "spec ", "file format")
+    names = ("127.0.0.1", "Rejected path", "x" * 100, "spec ", "file format")
     return Case("value", name, version, change, told_by="nobody", names=names, lies=True)
 
 

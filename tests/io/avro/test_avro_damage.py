@@ -249,7 +249,7 @@ CONTAINERS: dict[str, tuple[bytes, type[NeveError], str]] = {
     "two fields of one name": (
         container({"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}] * 2}),
         CorruptFile,
-        "a name of its own",
+        "a unique name",
     ),
 }
 
