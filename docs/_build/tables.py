@@ -44,7 +44,7 @@ def filled(text: str) -> str:
 
 def properties_table() -> str:
     """Return the table of properties: default, accepted values, meaning."""
-    rows = ((f"`{p.name}`", _default(p.default), p.accepts.words, p.meaning) for p in PROPERTIES.values())
+    rows = ((f"`{p.name}`", _default(p.default), p.value_type.expected, p.meaning) for p in PROPERTIES.values())
     return _table(("property", "default", "accepts", "meaning"), rows)
 
 
