@@ -1,4 +1,4 @@
-"""Névé: an Apache Iceberg table engine for tables that have lived.
+"""Névé: an Apache Iceberg table engine for tables with a long history.
 
 >>> import neve
 >>> lake = neve.connect("my-lake")
@@ -98,7 +98,7 @@ __all__ = [
     "register",
 ]
 
-# Executors import parts of this package for every worker they start: a name is loaded when it is first used.
+# Names are loaded on first use, because executors import parts of this package in every worker they start.
 _HOMES = {
     "neve._version": ("__version__",),
     "neve.commit.outcome": ("Committed", "Conflict", "Outcome", "Rejected", "Unknown"),
