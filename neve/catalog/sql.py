@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import URL, Executable, Select, create_engine, insert, select, text, update
+from sqlalchemy import URL, ColumnElement, Executable, create_engine, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -198,20 +198,16 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
         return read_metadata(self._load_file_io(EMPTY_DICT, location), location), location
 
     def _current_location(self, identifier: Identifier, locked: bool = False) -> str | None:
+        query = select(IcebergTables.metadata_location).where(*self._row_conditions(identifier))
+        kind = self._iceberg_type_filter()
+        query = query if kind is None else query.where(kind)
         with self._session(locked) as session:
-            query = self._filter_by_identifier(select(IcebergTables.metadata_location), identifier)
             location: str | None = session.scalar(query.with_for_update() if locked else query)
             return location
 
-    def _filter_by_identifier(self, query: Select[Any], identifier: Identifier) -> Select[Any]:
-        namespace, name = _row_key(identifier)
-        query = query.where(
-            IcebergTables.catalog_name == self.name,
-            IcebergTables.table_namespace == namespace,
-            IcebergTables.table_name == name,
-        )
-        kind = self._iceberg_type_filter()
-        return query if kind is None else query.where(kind)
+    def _row_conditions(self, identifier: Identifier) -> list[ColumnElement[bool]]:
+        columns = (IcebergTables.catalog_name, IcebergTables.table_namespace, IcebergTables.table_name)
+        return [column == value for column, value in zip(columns, (self.name, *_row_key(identifier)), strict=True)]
 
     @contextlib.contextmanager
     def _session(self, locked: bool = False) -> Iterator[Session]:
@@ -229,20 +225,16 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
 
     def _swap_location(self, identifier: Identifier, staged: StagedMetadata, updates: Sequence[Any] = ()) -> None:
         """Point the row of the table to the staged metadata, or insert the row; raise unless it landed."""
-        namespace, name = _row_key(identifier)
         if staged.base_location:
+            row_has_base = IcebergTables.metadata_location == staged.base_location
             statement: Executable = (
                 update(IcebergTables)
-                .where(
-                    IcebergTables.catalog_name == self.name,
-                    IcebergTables.table_namespace == namespace,
-                    IcebergTables.table_name == name,
-                    IcebergTables.metadata_location == staged.base_location,
-                )
+                .where(*self._row_conditions(identifier), row_has_base)
                 .values(metadata_location=staged.location, previous_metadata_location=staged.base_location)
             )
         else:
-            statement = insert(IcebergTables).values(**self._create_table_row(namespace, name, staged.location))
+            row = self._create_table_row(*_row_key(identifier), staged.location)
+            statement = insert(IcebergTables).values(**row)
         shown = ".".join(identifier)
         try:
             with self._session(locked=True) as session:

@@ -54,18 +54,9 @@ def _as_named_transform(transform: Any) -> Any:
 
 _REQUIRED_V1 = ("location", "last-updated-ms", "last-column-id", "schema", "partition-specs")
 _REQUIRED_V2 = (
-    "table-uuid",
-    "location",
-    "last-sequence-number",
-    "last-updated-ms",
-    "last-column-id",
-    "schemas",
-    "current-schema-id",
-    "partition-specs",
-    "default-spec-id",
-    "last-partition-id",
-    "sort-orders",
-    "default-sort-order-id",
+    *("table-uuid", "location", "last-sequence-number", "last-updated-ms", "last-column-id"),
+    *("schemas", "current-schema-id", "partition-specs", "default-spec-id", "last-partition-id"),
+    *("sort-orders", "default-sort-order-id"),
 )
 _REQUIRED = {1: _REQUIRED_V1, 2: _REQUIRED_V2, 3: (*_REQUIRED_V2, "next-row-id"), 4: (*_REQUIRED_V2, "next-row-id")}
 
@@ -122,8 +113,19 @@ def _resolve_relative_paths(json_object: dict[str, Any]) -> None:
 
 
 def _complete_v1(json_object: dict[str, Any]) -> None:
-    _complete_v1_schemas(json_object)
-    _complete_v1_specs(json_object)
+    schema, schemas = json_object.get("schema"), json_object.get("schemas")
+    if isinstance(schema, dict):
+        schema.setdefault("schema-id", 0)
+        if not schemas:
+            json_object["schemas"], json_object["current-schema-id"] = [schema], schema["schema-id"]
+    elif schemas:
+        current = json_object.get("current-schema-id", 0)
+        json_object["schema"] = next((s for s in schemas if s.get("schema-id") == current), None)
+    fields, specs = json_object.get("partition-spec"), json_object.get("partition-specs")
+    if not specs and fields is not None:
+        json_object["partition-specs"], json_object["default-spec-id"] = [{"spec-id": 0, "fields": fields}], 0
+    if fields is not None:
+        json_object["partition-spec"] = _with_field_ids(fields)
     if not json_object.get("sort-orders"):
         json_object["sort-orders"] = [{"order-id": 0, "fields": []}]
         json_object["default-sort-order-id"] = 0
@@ -135,25 +137,6 @@ def _complete_v1(json_object: dict[str, Any]) -> None:
 def uuid_from_location(location: str) -> uuid.UUID:
     """Return the id of a table that was created without one."""
     return uuid.uuid5(uuid.NAMESPACE_URL, location)
-
-
-def _complete_v1_schemas(json_object: dict[str, Any]) -> None:
-    schema, schemas = json_object.get("schema"), json_object.get("schemas")
-    if isinstance(schema, dict):
-        schema.setdefault("schema-id", 0)
-        if not schemas:
-            json_object["schemas"], json_object["current-schema-id"] = [schema], schema["schema-id"]
-    elif schemas:
-        current = json_object.get("current-schema-id", 0)
-        json_object["schema"] = next((s for s in schemas if s.get("schema-id") == current), None)
-
-
-def _complete_v1_specs(json_object: dict[str, Any]) -> None:
-    fields, specs = json_object.get("partition-spec"), json_object.get("partition-specs")
-    if not specs and fields is not None:
-        json_object["partition-specs"], json_object["default-spec-id"] = [{"spec-id": 0, "fields": fields}], 0
-    if fields is not None:
-        json_object["partition-spec"] = _with_field_ids(fields)
 
 
 def _check_schemas(json_object: dict[str, Any]) -> None:

@@ -39,10 +39,7 @@ class OutdatedSnapshot(UserError):
 
 
 def apply_updates(
-    base: TableMetadata,
-    updates: Iterable[Any],
-    previous_location: str | None = None,
-    now: Callable[[], int] = now_ms,
+    base: TableMetadata, updates: Iterable[Any], previous_location: str | None = None, now: Callable[[], int] = now_ms
 ) -> TableMetadata:
     """Return the metadata after the updates; `base` itself if they change nothing.
 
@@ -57,7 +54,33 @@ def apply_updates(
 
 @singledispatch
 def _apply(update: Any, builder: MetadataBuilder) -> None:
-    raise UnsupportedFeature(f"Table update {getattr(update, 'action', type(update).__name__)!r} is not supported.")
+    """Apply one update. Updates with rules of their own have a function each, below."""
+    match update:
+        case iceberg.SetCurrentSchemaUpdate():
+            _set_current_part(_SCHEMA, update.schema_id, builder)
+        case iceberg.SetDefaultSpecUpdate():
+            _set_current_part(_SPEC, update.spec_id, builder)
+        case iceberg.SetDefaultSortOrderUpdate():
+            _set_current_part(_SORT_ORDER, update.sort_order_id, builder)
+        case iceberg.AddSortOrderUpdate():
+            _add_part(_SORT_ORDER, update.sort_order, builder)
+        case iceberg.RemovePartitionSpecsUpdate():
+            _remove_parts(_SPEC, update.spec_ids, builder)
+        case iceberg.RemoveSchemasUpdate():
+            _remove_parts(_SCHEMA, update.schema_ids, builder)
+        case iceberg.SetStatisticsUpdate():
+            file: Any = Statistics.model_validate(update.statistics.model_dump())
+            _replace_statistics("statistics", file.snapshot_id, [file], builder)
+        case iceberg.RemoveStatisticsUpdate():
+            _replace_statistics("statistics", update.snapshot_id, [], builder)
+        case iceberg.SetPartitionStatisticsUpdate():
+            file = PartitionStatistics.model_validate(update.partition_statistics.model_dump())
+            _replace_statistics("partition_statistics", file.snapshot_id, [file], builder)
+        case iceberg.RemovePartitionStatisticsUpdate():
+            _replace_statistics("partition_statistics", update.snapshot_id, [], builder)
+        case _:
+            action = getattr(update, "action", type(update).__name__)
+            raise UnsupportedFeature(f"Table update {action!r} is not supported.")
 
 
 @_apply.register
@@ -123,30 +146,10 @@ def _add_schema(update: iceberg.AddSchemaUpdate, builder: MetadataBuilder) -> No
 
 
 @_apply.register
-def _set_current_schema(update: iceberg.SetCurrentSchemaUpdate, builder: MetadataBuilder) -> None:
-    _set_current_part(_SCHEMA, update.schema_id, builder)
-
-
-@_apply.register
 def _add_spec(update: iceberg.AddPartitionSpecUpdate, builder: MetadataBuilder) -> None:
     if _add_part(_SPEC, update.spec, builder):
         highest = builder["last_partition_id"] or PARTITION_FIELD_ID_START - 1
         builder["last_partition_id"] = max([highest, *(field.field_id for field in update.spec.fields)])
-
-
-@_apply.register
-def _set_default_spec(update: iceberg.SetDefaultSpecUpdate, builder: MetadataBuilder) -> None:
-    _set_current_part(_SPEC, update.spec_id, builder)
-
-
-@_apply.register
-def _add_sort_order(update: iceberg.AddSortOrderUpdate, builder: MetadataBuilder) -> None:
-    _add_part(_SORT_ORDER, update.sort_order, builder)
-
-
-@_apply.register
-def _set_default_sort_order(update: iceberg.SetDefaultSortOrderUpdate, builder: MetadataBuilder) -> None:
-    _set_current_part(_SORT_ORDER, update.sort_order_id, builder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,42 +310,10 @@ def _drop_ref(name: str, builder: MetadataBuilder) -> None:
         builder["snapshot_log"] = []
 
 
-@_apply.register
-def _set_statistics(update: iceberg.SetStatisticsUpdate, builder: MetadataBuilder) -> None:
-    file = Statistics.model_validate(update.statistics.model_dump())
-    _replace_statistics("statistics", file.snapshot_id, [file], builder)
-
-
-@_apply.register
-def _remove_statistics(update: iceberg.RemoveStatisticsUpdate, builder: MetadataBuilder) -> None:
-    _replace_statistics("statistics", update.snapshot_id, [], builder)
-
-
-@_apply.register
-def _set_partition_statistics(update: iceberg.SetPartitionStatisticsUpdate, builder: MetadataBuilder) -> None:
-    file = PartitionStatistics.model_validate(update.partition_statistics.model_dump())
-    _replace_statistics("partition_statistics", file.snapshot_id, [file], builder)
-
-
-@_apply.register
-def _remove_partition_statistics(update: iceberg.RemovePartitionStatisticsUpdate, builder: MetadataBuilder) -> None:
-    _replace_statistics("partition_statistics", update.snapshot_id, [], builder)
-
-
 def _replace_statistics(name: str, snapshot_id: int, files: list[Any], builder: MetadataBuilder) -> None:
     replaced = [file for file in builder[name] if file.snapshot_id != snapshot_id] + files
     if replaced != builder[name]:
         builder[name] = replaced
-
-
-@_apply.register
-def _remove_specs(update: iceberg.RemovePartitionSpecsUpdate, builder: MetadataBuilder) -> None:
-    _remove_parts(_SPEC, update.spec_ids, builder)
-
-
-@_apply.register
-def _remove_schemas(update: iceberg.RemoveSchemasUpdate, builder: MetadataBuilder) -> None:
-    _remove_parts(_SCHEMA, update.schema_ids, builder)
 
 
 def _remove_parts(kind: _MetadataPart, ids: Sequence[int], builder: MetadataBuilder) -> None:

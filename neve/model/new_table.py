@@ -67,13 +67,8 @@ class _IdAssigner:
                 return ListType(element, self.renumber_type(kind.element_type), kind.element_required)
             case MapType():
                 key, value = self._assign_id(kind.key_id), self._assign_id(kind.value_id)
-                return MapType(
-                    key,
-                    self.renumber_type(kind.key_type),
-                    value,
-                    self.renumber_type(kind.value_type),
-                    kind.value_required,
-                )
+                key_type, value_type = self.renumber_type(kind.key_type), self.renumber_type(kind.value_type)
+                return MapType(key, key_type, value, value_type, kind.value_required)
         return kind
 
 

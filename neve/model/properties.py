@@ -149,10 +149,7 @@ class TableProperties:
 
     # --- writing data ---
     file_format = Property(
-        "write.format.default",
-        "parquet",
-        _FILE_FORMAT,
-        "Format of new data files; only Parquet can be written.",
+        "write.format.default", "parquet", _FILE_FORMAT, "Format of new data files; only Parquet can be written."
     )
     target_file_size = Property(
         "write.target-file-size-bytes",
@@ -180,10 +177,7 @@ class TableProperties:
         "write.merge.distribution-mode", None, _DISTRIBUTION, "The same for rows that MERGE writes; unset: hash."
     )
     fanout = Property(
-        "write.spark.fanout.enabled",
-        False,
-        _BOOLEAN,
-        "Keep a file open for every partition instead of sorting by partition.",
+        "write.spark.fanout.enabled", False, _BOOLEAN, "Keep a file open per partition instead of sorting by it."
     )
     data_path = Property("write.data.path", None, _TEXT, "Folder for data files; unset: data/ in the table location.")
     metadata_path = Property("write.metadata.path", None, _TEXT, "Folder for metadata; unset: metadata/ there.")
@@ -197,10 +191,7 @@ class TableProperties:
         "write.summary.partition-limit", 0, _COUNT, "Most changed partitions that a snapshot summary lists one by one."
     )
     wap_enabled = Property(
-        "write.wap.enabled",
-        False,
-        _BOOLEAN,
-        "Checked and of no effect: commits are not staged. Write to a branch instead.",
+        "write.wap.enabled", False, _BOOLEAN, "Checked and of no effect: commits are not staged. Use a branch instead."
     )
 
     # --- Parquet ---
@@ -259,10 +250,7 @@ class TableProperties:
         "Allow a MERGE with schema evolution to add and widen columns.",
     )
     reruns = Property(
-        "neve.commit.reruns",
-        3,
-        _COUNT,
-        "How often a row-level statement runs again after a conflict; 0: it fails at once.",
+        "neve.commit.reruns", 3, _COUNT, "Reruns of a row-level statement after a conflict; 0: it fails at once."
     )
 
     # --- committing ---
@@ -341,10 +329,7 @@ class TableProperties:
         "read.split.metadata-target-size", 32 * _MIB, _POSITIVE, "Checked and of no effect: metadata is read at once."
     )
     split_lookback = Property(
-        "read.split.planning-lookback",
-        10,
-        _POSITIVE,
-        "Checked and of no effect: Spark combines files into tasks itself.",
+        "read.split.planning-lookback", 10, _POSITIVE, "Checked and of no effect: Spark forms the tasks itself."
     )
     open_file_cost = Property(
         "read.split.open-file-cost", 4 * _MIB, _COUNT, "Checked and of no effect: Spark's own setting applies."
