@@ -1,4 +1,4 @@
-"""Névé: an Apache Iceberg table engine for tables that have lived.
+"""Névé: an Apache Iceberg table engine for tables with a long history.
 
 >>> import neve
 >>> lake = neve.connect("my-lake")
@@ -98,43 +98,33 @@ __all__ = [
     "register",
 ]
 
-# Executors import parts of this package for every worker they start: a name is loaded when it is first used.
+# Names are loaded on first use, because executors import parts of this package in every worker they start.
 _HOMES = {
-    "neve._version": ("__version__",),
-    "neve.commit.outcome": ("Committed", "Conflict", "Outcome", "Rejected", "Unknown"),
+    "neve._version": "__version__",
+    "neve.commit.outcome": "Committed Conflict Outcome Rejected Unknown",
     "neve.errors": (
-        "CommitConflict",
-        "CommitError",
-        "CommitUnknown",
-        "CorruptFile",
-        "LimitExceeded",
-        "MissingFile",
-        "NeveError",
-        "TableError",
-        "UnknownName",
-        "UnsupportedFeature",
-        "UserError",
-        "WriteFailed",
+        "CommitConflict CommitError CommitUnknown CorruptFile LimitExceeded MissingFile "
+        "NeveError TableError UnknownName UnsupportedFeature UserError WriteFailed"
     ),
-    "neve.lake": ("Lake", "connect"),
-    "neve.model.partition": ("PartitionKey",),
-    "neve.ops.metadata.drop_table": ("DropResult",),
-    "neve.ops.maintenance.expire_snapshots": ("ExpirePlan", "ExpireResult"),
-    "neve.ops.maintenance.remove_dangling_deletes": ("DanglingResult",),
-    "neve.ops.maintenance.remove_orphan_files": ("OrphanPlan", "OrphanResult"),
-    "neve.ops.results": ("ChangeResult", "DeleteResult", "MergeResult", "UpdateResult", "WriteResult"),
-    "neve.ops.maintenance.rewrite_manifests": ("RewriteManifestsResult",),
-    "neve.ops.scan": ("Scan",),
-    "neve.plan.row_change": ("ChangePlan",),
-    "neve.plan.delete_files": ("DanglingPlan",),
-    "neve.plan.manifests": ("ManifestPlan",),
-    "neve.plan.partition_filter": ("FilterStats",),
-    "neve.plan.scan": ("ScanPlan",),
-    "neve.source.planner": ("register",),
-    "neve.table": ("Table",),
-    "neve.tree.entries": ("EntryTable",),
+    "neve.lake": "Lake connect",
+    "neve.model.partition": "PartitionKey",
+    "neve.ops.metadata.drop_table": "DropResult",
+    "neve.ops.maintenance.expire_snapshots": "ExpirePlan ExpireResult",
+    "neve.ops.maintenance.remove_dangling_deletes": "DanglingResult",
+    "neve.ops.maintenance.remove_orphan_files": "OrphanPlan OrphanResult",
+    "neve.ops.results": "ChangeResult DeleteResult MergeResult UpdateResult WriteResult",
+    "neve.ops.maintenance.rewrite_manifests": "RewriteManifestsResult",
+    "neve.ops.scan": "Scan",
+    "neve.plan.row_change": "ChangePlan",
+    "neve.plan.delete_files": "DanglingPlan",
+    "neve.plan.manifests": "ManifestPlan",
+    "neve.plan.partition_filter": "FilterStats",
+    "neve.plan.scan": "ScanPlan",
+    "neve.source.planner": "register",
+    "neve.table": "Table",
+    "neve.tree.entries": "EntryTable",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

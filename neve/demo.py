@@ -1,4 +1,4 @@
-"""The whole story on an embedded lake: a table lives, is changed under three partition specs, and is made good again.
+"""`neve demo`: write and change a table under three partition specs, compact it, upgrade it and verify it.
 
 Everything on the screen is read from the table when it is shown, and the rows are checked against plain Python.
 """
@@ -25,21 +25,21 @@ from neve.display.format import plural
 from neve.display.html import replace_unprintable
 from neve.display.terminal import render_arrow_table
 from neve.errors import TableError, UserError
-from neve.lake import Lake, connect
+from neve.lake import connect
 from neve.table import Table
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _REGIONS = ("eu", "us", "apac")
 _NAME = "demo.events"
 _COLUMNS = "id bigint not null, ts timestamp, region string, amount double"
-_ROWS = 120  # in a batch
+_ROWS = 120  # per batch
 _NEW_YEAR = "region = 'eu' AND ts < TIMESTAMP '2026-01-03'"
 
 Row = dict[str, Any]
 
 
 def run(console: Console, folder: Path | None = None) -> None:
-    """Run the demo in a folder that stays, or in one that is removed afterwards."""
+    """Run the demo in the given folder, or in a temporary one that is removed afterwards."""
     if folder is not None:
         _run(console, folder, folder)
         return
@@ -53,31 +53,28 @@ def _run(console: Console, folder: Path, reports: Path) -> None:
         raise UserError(f"The lake {folder} has a table {_NAME} already. Give --lake another folder.")
     console.print("Starting Spark …", highlight=False)
     lake.spark()
-    began = time.monotonic()
-    story = _Demo(console, lake.create_table(_NAME, _COLUMNS, ["days(ts)"], format_version=2))
-    for chapter in (
-        story.write_under_three_specs,
-        story.change_rows,
-        story.compact,
-        story.upgrade_to_v4,
-        story.verify_files,
-    ):
-        chapter(lake)
-    story.write_report(reports / "neve-demo-report.html")
-    console.print(f"\n{time.monotonic() - began:.0f} seconds since Spark was there.", highlight=False)
+    started = time.monotonic()
+    demo = _Demo(console, lake.create_table(_NAME, _COLUMNS, ["days(ts)"], format_version=2))
+    demo.write_under_three_specs()
+    demo.change_rows()
+    demo.compact()
+    demo.upgrade_to_v4()
+    demo.verify_files()
+    demo.write_report(reports / "neve-demo-report.html")
+    console.print(f"\n{time.monotonic() - started:.0f} seconds after the start of Spark.", highlight=False)
 
 
 @dataclass
 class _Demo:
-    """One table, and what its rows have to be."""
+    """One table, and the rows it must have."""
 
     console: Console
     table: Table
     expected_rows: dict[int, Row] = field(default_factory=dict)
 
-    def write_under_three_specs(self, lake: Lake) -> None:
-        """The table is written under one spec after the other."""
-        self._title("A table by day, that has lived")
+    def write_under_three_specs(self) -> None:
+        """Append rows under one spec after the other."""
+        self._title("A table by day, with a long history")
         self._append_batches(0, "amount")
         with self._show_step('t.evolve_partitions(add=["region"])'):
             self.table.evolve_partitions(add=["region"])
@@ -92,11 +89,15 @@ class _Demo:
             row["price"] = row.pop("amount")
         self._append_batches(2, "price")
         specs = self.table.inspect.specs()
-        self._grid(pa.table({"spec": specs["spec_id"], "by": [_spec_text(s) for s in specs["fields"].to_pylist()]}))
+        terms = [
+            [f["source"] if f["transform"] == "identity" else f"{f['transform']}({f['source']})" for f in fields]
+            for fields in specs["fields"].to_pylist()
+        ]
+        self._grid(pa.table({"spec": specs["spec_id"], "by": [", ".join(t) for t in terms]}))
 
-    def change_rows(self, lake: Lake) -> None:
-        """Rows change in files of every spec."""
-        self._title("Rows change, whatever spec their file has")
+    def change_rows(self) -> None:
+        """Update, delete and merge rows in files of every spec."""
+        self._title("Rows change in files of every spec")
         update = self.table.update().set("price", "price * 2").where(_NEW_YEAR)
         self._text(update.explain())
         self._run_change(f"UPDATE SET price = price * 2 WHERE {_NEW_YEAR}", update.execute)
@@ -111,19 +112,19 @@ class _Demo:
         self.expected_rows |= {row["id"]: row for row in changes}
         self._check_rows()
 
-    def compact(self, lake: Lake) -> None:
-        """What a filter would take, and then everything."""
-        self._title("Compaction: a plan first, with a filter judged under every spec")
-        found = self.table.rewrite_data_files().where(_NEW_YEAR).option("min-input-files", 2).plan_with_stats()
-        self._text(found.plan.explain())
-        self._text(f"{found.filter_stats}")
+    def compact(self) -> None:
+        """Plan a compaction with a filter, then compact everything."""
+        self._title("Compaction: a plan first, with a filter evaluated under every spec")
+        planned = self.table.rewrite_data_files().where(_NEW_YEAR).option("min-input-files", 2).plan_with_stats()
+        self._text(planned.plan.explain())
+        self._text(f"{planned.filter_stats}")
         rewrite = self.table.rewrite_data_files().options({"rewrite-all": True, "remove-dangling-deletes": True})
-        self._run_change("rewrite_data_files(), rows summed up before and after", rewrite.verify_rows().execute)
+        self._run_change("rewrite_data_files(), row checksums before and after", rewrite.verify_rows().execute)
         self._check_rows()
 
-    def upgrade_to_v4(self, lake: Lake) -> None:
-        """Format version 4: one tree, with vectors beside the files they are about."""
-        self._title("On to format version 4")
+    def upgrade_to_v4(self) -> None:
+        """Upgrade to format version 4: one tree, with deletion vectors beside their data files."""
+        self._title("Upgrade to format version 4")
         with self._show_step("t.upgrade(format_version=4)"):
             self.table.upgrade(format_version=4)
         delete = self.table.delete().where("region = 'us' AND id < 1000").mode("merge-on-read")
@@ -133,8 +134,8 @@ class _Demo:
         tree = self.table.inspect.tree().select(["kind", "path", "spec_id", "bytes", "files", "rows"])
         self._grid(tree, "The metadata tree")
 
-    def verify_files(self, lake: Lake) -> None:
-        """Every file that can be reached is there and as stated."""
+    def verify_files(self) -> None:
+        """Check that every reachable file exists and agrees with the metadata."""
         self._title("Every file checked")
         audit = self.table.verify()
         self._text(str(audit))
@@ -142,7 +143,7 @@ class _Demo:
             raise TableError("The demo table did not pass its audit.")
 
     def write_report(self, path: Path) -> None:
-        """The page to look at."""
+        """Write the HTML report of the table."""
         self.table.report(path)
         self._text(f"Report: {path}, {path.stat().st_size:,} bytes")
 
@@ -155,25 +156,24 @@ class _Demo:
                 self.table.append(rows)
                 self.expected_rows |= {row["id"]: row for row in rows}
 
-    def _run_change(self, what: str, act: Callable[[], Any]) -> None:
+    def _run_change(self, what: str, execute: Callable[[], Any]) -> None:
         with self._show_step(what):
             with show_progress(Screen(), _NAME):
-                result = act()
+                result = execute()
             self._text(f"  {result.summary}")
 
     @contextmanager
     def _show_step(self, what: str) -> Iterator[None]:
-        """Say what is done, and then what the table is."""
+        """Print a step before it runs, and the state of the table after it."""
         self.console.print(Text(f"> {replace_unprintable(what)}", "cyan"), soft_wrap=True)
         yield
         self._text(f"  {_state(self.table)}")
 
     def _check_rows(self) -> None:
-        """Compare the rows of the table with those plain Python says it has."""
         rows = {row["id"]: row for row in self.table.to_arrow().to_pylist()}
         if rows != self.expected_rows:
-            raise TableError(f"The demo read {len(rows)} rows, but not those it should: {len(self.expected_rows)}.")
-        self._text(f"  all {plural(len(rows), 'row')} are what plain Python says they are")
+            raise TableError(f"The demo read {len(rows)} rows, not the {len(self.expected_rows)} that it expects.")
+        self._text(f"  all {plural(len(rows), 'row')} equal those computed in plain Python")
 
     # -- the screen --------------------------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class _Demo:
 
 
 def _row(generation: int, number: int, column: str) -> Row:
-    """One event: every batch has all days, all regions and all buckets."""
+    """Return one event; each batch covers all days, regions and buckets."""
     return {
         "id": generation * 1000 + number,
         "ts": _START + timedelta(days=generation + number % 3, seconds=number),
@@ -199,19 +199,12 @@ def _row(generation: int, number: int, column: str) -> Row:
 
 
 def _state(table: Table) -> str:
-    """The table in a line, read from its metadata."""
+    """Describe the table in one line, read from its metadata."""
     files, metadata = table.inspect.files(), table.context.metadata
     data = files.filter(pc.equal(files["content"], 0))
     specs = len(pc.unique(data["spec_id"]))
     deletes = files.num_rows - data.num_rows
     size = pc.sum(data["file_size_in_bytes"]).as_py() or 0
-    burden = f", {deletes} of deletes" if deletes else ""
-    files = f"{plural(data.num_rows, 'data file')} of {size:,} bytes in {plural(specs, 'spec')}"
-    return f"version {metadata.format_version}: {files}{burden}"
-
-
-def _spec_text(fields: list[Row]) -> str:
-    """The fields of a spec as they are written."""
-    return ", ".join(
-        f["source"] if f["transform"] == "identity" else f"{f['transform']}({f['source']})" for f in fields
-    )
+    data_text = f"{plural(data.num_rows, 'data file')} of {size:,} bytes in {plural(specs, 'spec')}"
+    deletes_text = f", {deletes} of deletes" if deletes else ""
+    return f"version {metadata.format_version}: {data_text}{deletes_text}"

@@ -6,15 +6,15 @@ NeveError
 │   └── UnsupportedFeature   a feature this engine, or this format version, does not have
 ├── TableError           a table cannot be read as it is written, or a catalog cannot be reached
 │   ├── CorruptFile          path, what was expected, what was found
-│   ├── MissingFile          a file the metadata names is not there
+│   ├── MissingFile          a file that the metadata refers to does not exist
 │   └── LimitExceeded        which budget, its value, how to raise it
 ├── WriteFailed          the job that writes files failed; nothing refers to what it wrote
 └── CommitError
-    ├── CommitConflict       another writer got in the way; nothing landed
+    ├── CommitConflict       a conflict with a concurrent writer; nothing landed
     └── CommitUnknown        the commit may have landed; every file is kept
 
-Messages read: what failed, the values, then what to do. They carry no row data and no credentials. Paths and names in
-them come from storage: control characters are spelled out, what is endless is cut, and secrets in URIs are left out.
+Messages state what failed, the values, then what to do. They contain no row data and no credentials. Paths and names in
+them come from storage: control characters are escaped, long text is cut, and secrets in URIs are left out.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _QUERY_SECRET = re.compile(r"(?i)([?&;][\w.-]*(?:secret|token|credential|signatu
 class NeveError(Exception):
     """The base of every error Névé raises on purpose."""
 
-    def __init__(self, *said: object) -> None:
-        super().__init__(*(_sanitize_message(each) if isinstance(each, str) else each for each in said))
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_sanitize_message(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class UserError(NeveError, ValueError):
     """The input is wrong; nothing was done."""
 
     words = ""
-    """The words it is about, where they are known; whoever has the whole text can point at them."""
+    """The words of the input that are wrong, if known; the SQL parser points at them in the statement."""
 
 
 class UnknownName(UserError):
@@ -52,9 +52,14 @@ class UnknownName(UserError):
 
     def __init__(self, kind: str, name: object, known: Iterable[object], where: str = "") -> None:
         names = [str(k) for k in known]
-        near = get_close_matches(str(name), names, n=3, cutoff=0.6)
-        place = f" in {where}" if where else ""
-        super().__init__(f"Unknown {kind} {name!r}{place}. {_suggestion(near, names)}")
+        container = f" in {where}" if where else ""
+        if near := get_close_matches(str(name), names, n=3, cutoff=0.6):
+            hint = f"Did you mean {' or '.join(map(repr, near))}?"
+        elif names:
+            hint = f"Known: {', '.join(map(repr, names[:8]))}{', …' if len(names) > 8 else ''}."
+        else:
+            hint = "There are none."
+        super().__init__(f"Unknown {kind} {name!r}{container}. {hint}")
         self.kind, self.name, self.words = kind, name, str(name)
 
 
@@ -77,15 +82,15 @@ class CorruptFile(TableError):
 
 
 class MissingFile(TableError):
-    """A file the table's metadata names is not there."""
+    """A file that the table's metadata refers to does not exist."""
 
     def __init__(self, path: str, named_by: str = "the table metadata") -> None:
-        super().__init__(f"Missing file {_single_line(path)}: {named_by} names it, but it is not there.")
+        super().__init__(f"Missing file {_single_line(path)}: {named_by} refers to it, but it does not exist.")
         self.path = path
 
 
 class LimitExceeded(TableError):
-    """A budget that protects memory or time was exceeded; the message says how to raise it."""
+    """A limit that protects memory or time was exceeded; the message says how to raise it."""
 
     def __init__(self, what: str, limit: int | float, hint: str) -> None:
         super().__init__(f"Limit exceeded: {_single_line(what)} is over {limit}. {hint}")
@@ -93,7 +98,7 @@ class LimitExceeded(TableError):
 
 
 class WriteFailed(NeveError):
-    """The job that writes files failed. Nothing refers to its files; `leftover` names those still there."""
+    """The job that writes files failed. Nothing refers to its files; `leftover` lists those that still exist."""
 
     def __init__(self, message: str, leftover: Iterable[str] = ()) -> None:
         super().__init__(message)
@@ -105,7 +110,7 @@ class CommitError(NeveError):
 
 
 class CommitConflict(CommitError):
-    """Another writer got in the way. Nothing landed, and what was written for this commit is gone."""
+    """A concurrent writer caused a conflict. Nothing landed, and the files written for this commit were deleted."""
 
     def __init__(self, message: str, conflicts: Iterable[object] = ()) -> None:
         super().__init__(message)
@@ -121,33 +126,17 @@ class CommitUnknown(CommitError):
 
 
 def _sanitize_message(text: str) -> str:
-    """A message without what would act on a terminal, and without the secrets a URI may carry."""
+    """Escape what would act on a terminal, and remove secrets from URIs."""
     safe = _URI_PASSWORD.sub("://…@", _QUERY_SECRET.sub(r"\1=…", _shorten_middle(text, _MAX_LENGTH)))
-    return (
-        safe
-        if safe.isprintable()
-        else "".join(c if c.isprintable() or c in "\n\t" else _escape_character(c) for c in safe)
-    )
-
-
-def _escape_character(letter: str) -> str:
-    return letter.encode("unicode_escape").decode("ascii")
+    if safe.isprintable():
+        return safe
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in safe)
 
 
 def _shorten_middle(text: str, limit: int = 600) -> str:
-    """A text whose middle is left out when it is longer than anybody reads."""
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 2 :]}"
 
 
 def _single_line(text: str) -> str:
-    """A text on one line: what a file says cannot look like another message."""
+    """Escape line breaks, so that text from a file cannot look like another message."""
     return _shorten_middle(text.replace("\n", "\\n"))
-
-
-def _suggestion(near: list[str], known: list[str]) -> str:
-    if near:
-        return f"Did you mean {' or '.join(repr(n) for n in near)}?"
-    if not known:
-        return "There are none."
-    shown = ", ".join(repr(k) for k in known[:8])
-    return f"Known: {shown}{', …' if len(known) > 8 else ''}."

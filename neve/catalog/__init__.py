@@ -1,4 +1,4 @@
-"""Where tables are found and how they move: PyIceberg's catalogs, able to load and commit format versions 1 to 4."""
+"""PyIceberg's catalogs, extended to load and commit tables of format versions 1 to 4."""
 
 from neve.catalog.base import NeveCatalog
 from neve.catalog.metadata_files import read_metadata

@@ -1,4 +1,4 @@
-"""What every adopted catalog can do beyond PyIceberg's: swap metadata with a definite answer, and settle a lost one."""
+"""The base of all catalogs: swap metadata with a definite outcome, and find out how a swap with a lost answer ended."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 class NeveCatalog(Catalog):
     """A PyIceberg catalog that loads and commits format versions 1 to 4.
 
-    A mixin: it stands before PyIceberg's class. Tables it loads carry metadata of `neve.model.metadata`, and the
-    transactions PyIceberg runs on them end here.
+    This is a mixin that precedes PyIceberg's class. Its tables have metadata of `neve.model.metadata`, and transactions
+    that PyIceberg runs on them are committed here.
     """
 
     @abstractmethod
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
         """Apply updates to the current metadata and make the result current.
 
-        `table` may be stale: the requirements decide whether its updates still fit. When it is current, its metadata
-        is not read again. Raises NotSwapped (nothing landed) or MaybeSwapped (ask `swap_status`).
+        `table` may be stale: the requirements decide whether the updates still fit. If it is current, its metadata is
+        not read again. Raises NotSwapped (nothing landed) or MaybeSwapped (call `swap_status`).
         """
 
     @abstractmethod
@@ -50,7 +50,7 @@ class NeveCatalog(Catalog):
         properties: dict[str, str],
         format_version: int,
     ) -> Table:
-        """Create a table in a namespace that exists."""
+        """Create a table in an existing namespace."""
 
     def create_table(
         self,
@@ -61,15 +61,15 @@ class NeveCatalog(Catalog):
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> Table:
-        """PyIceberg's way to create a table; `format-version` among the properties may be 1 to 4."""
-        kept = {key: str(value) for key, value in properties.items()}
-        version = int(kept.pop("format-version", "2"))
+        """Create a table through PyIceberg's API; the property `format-version` may be 1 to 4."""
+        texts = {key: str(value) for key, value in properties.items()}
+        version = int(texts.pop("format-version", "2"))
         converted = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]
         parts = self.identifier_to_tuple(identifier)
-        return self.create(parts, converted, partition_spec, sort_order, location, kept, version)
+        return self.create(parts, converted, partition_spec, sort_order, location, texts, version)
 
     def swap_status(self, lost_swap: MaybeSwapped) -> SwapStatus:
-        """What became of a swap whose answer was lost. LANDED and NEVER are proofs."""
+        """Find out how a swap with a lost answer ended. LANDED and NEVER are proofs."""
         try:
             table = self.load_table(lost_swap.identifier)
         except (NoSuchTableError, NeveError, OSError):
@@ -79,10 +79,10 @@ class NeveCatalog(Catalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """PyIceberg's way in. What was written for an attempt that did not land is removed: its caller would not."""
+        """Commit through PyIceberg's API. Deletes the metadata file of a failed attempt, as PyIceberg does not."""
         try:
-            done = self.swap(table, requirements, updates)
-            metadata, location = done.metadata, done.metadata_location
+            swapped = self.swap(table, requirements, updates)
+            metadata, location = swapped.metadata, swapped.metadata_location
         except NotSwapped as e:
             delete_files(table.io, [] if e.location is None else [e.location])
             raise
@@ -91,12 +91,12 @@ class NeveCatalog(Catalog):
                 raise
             current = self.load_table(table.name())
             metadata, location = to_neve_metadata(current.metadata), current.metadata_location
-        # The response model knows versions 1 to 3 only, so it is built without validation.
+        # The response model accepts versions 1 to 3 only, so it is built without validation.
         return CommitTableResponse.model_construct(metadata=metadata, metadata_location=location)
 
 
 def check_requirements(requirements: Sequence[Any], metadata: TableMetadata | None, identifier: Identifier) -> None:
-    """Refuse a commit that was made for another state of the table."""
+    """Reject a commit that was made for another state of the table."""
     if metadata is None and not any(isinstance(requirement, AssertCreate) for requirement in requirements):
         raise RequirementFailed(f"Table {'.'.join(identifier)} does not exist any more.")
     for requirement in requirements:

@@ -1,6 +1,6 @@
-"""Metadata files: where the next one goes, writing it so that it stays, reading it without trusting it.
+"""Metadata files: choose the location of the next one, write it durably, and read it without trusting it.
 
-New metadata made ready for a swap: folded from the current, with a location of its own, not yet written.
+`stage_updates` and `stage_new_table` prepare a swap: new metadata with a location, not yet written.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ from neve.model.new_table import empty_metadata, new_metadata, validate_metadata
 from neve.model.properties import properties_of
 
 _VERSION = re.compile(r"v?([0-9]{1,18})[-.]")
-_MAX_LEFTOVERS = 20  # leavings worth looking into
+_MAX_LEFTOVERS = 20  # a folder with more files is not inspected, but counts as taken
 
 
 def next_metadata_location(metadata: TableMetadata, previous: str | None = None) -> str:
-    """A fresh location for this metadata, one version after `previous`.
+    """Return a fresh location for this metadata, one version after `previous`.
 
-    Raises TableError when the table claims to lie where it cannot: what is written there would count as its place.
+    Raises TableError if the location in the metadata cannot be that of the table: files written there would count as
+    files of this table.
     """
     if previous is not None and not _is_plausible(metadata, previous):
         raise TableError(
-            f"Cannot commit to {previous}: it says that the table lies in {metadata.location!r}, which is above it, or "
-            "no folder. Set the location of the table right."
+            f"Cannot commit to {previous}: its table location {metadata.location!r} is above it, or no folder. Correct "
+            "the location of the table."
         )
-    found = _VERSION.match(previous.rsplit("/", 1)[-1]) if previous else None
-    version = int(found[1]) + 1 if found else 0
+    match = _VERSION.match(previous.rsplit("/", 1)[-1]) if previous else None
+    version = int(match[1]) + 1 if match else 0
     suffix = ".gz.metadata.json" if properties_of(metadata.properties).metadata_codec == "gzip" else ".metadata.json"
     return f"{_metadata_folder(metadata)}/{version:05d}-{uuid.uuid4()}{suffix}"
 
 
 def read_metadata(io: FileIO, location: str) -> TableMetadata:
-    """The metadata at this location. Raises MissingFile, CorruptFile or LimitExceeded, naming it."""
+    """Read the metadata at a location. Raises MissingFile, CorruptFile or LimitExceeded with the location."""
     try:
         raw = read_file(io, location, model.MAX_METADATA_BYTES)
     except MissingFile as e:
@@ -58,29 +59,29 @@ def read_metadata(io: FileIO, location: str) -> TableMetadata:
 
 
 def write_metadata(io: FileIO, location: str, metadata: TableMetadata) -> None:
-    """Write metadata to a fresh location: complete or not at all; local files, and new folders, survive a power cut."""
+    """Write metadata to a fresh location, completely or not at all. Local files and new folders survive a power cut."""
     write_new_file(io, location, serialise_metadata(metadata, location))
 
 
 def free_location(io: FileIO, location: str, is_taken: Callable[[str], bool] = lambda location: True) -> str:
-    """A place like this one that is empty: a table that was renamed, or dropped without its files, stays there.
+    """Return the location if it is free, or else a similar one.
 
-    Where `is_taken` knows of no table, what creations that were killed have left does not count.
+    Tables that were renamed, or dropped without their files, keep their location. If `is_taken` finds no table there,
+    the leftovers of an interrupted creation are ignored.
     """
-    found: list[str] = []
-    with suppress(NeveError):  # a place that cannot be looked into is taken as it is
-        found = list_some_paths(io, location, _MAX_LEFTOVERS + 1)
-    if found and (
-        len(found) > _MAX_LEFTOVERS
-        or is_taken(location)
-        or not all(_is_leftover_of_creation(io, path) for path in found)
-    ):
-        return f"{location.rstrip('/')}-{uuid.uuid4().hex[:8]}"
-    return location
+    paths: list[str] = []
+    with suppress(NeveError):  # a location that cannot be listed is used as it is
+        paths = list_some_paths(io, location, _MAX_LEFTOVERS + 1)
+    is_free = not paths or (
+        len(paths) <= _MAX_LEFTOVERS
+        and not is_taken(location)
+        and all(_is_leftover_of_creation(io, path) for path in paths)
+    )
+    return location if is_free else f"{location.rstrip('/')}-{uuid.uuid4().hex[:8]}"
 
 
 def _is_leftover_of_creation(io: FileIO, path: str) -> bool:
-    """Whether a file may be of a creation that was killed: a part of a file, or metadata that leads to nothing."""
+    """Check whether an interrupted creation may have left a file: a partial file, or metadata without snapshots."""
     try:
         return is_part_file(path) or (".metadata.json" in path and not read_metadata(io, path).snapshots)
     except NeveError:
@@ -88,7 +89,7 @@ def _is_leftover_of_creation(io: FileIO, path: str) -> bool:
 
 
 def _is_plausible(metadata: TableMetadata, previous: str) -> bool:
-    """Whether the table may lie where it says; its metadata may lie deeper where its properties say so."""
+    """Check the location of a table against that of its metadata file, which properties may move elsewhere."""
     return may_be_table_location(metadata.location, previous) or (
         canonical_path(previous.rsplit("/", 1)[0])
         == canonical_path(_metadata_folder(metadata))
@@ -102,7 +103,7 @@ def _metadata_folder(metadata: TableMetadata) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StagedMetadata:
-    """Metadata that is to replace `base`; no base for a table that is to be created."""
+    """New metadata that will replace `base`; a new table has no base."""
 
     base: TableMetadata | None
     base_location: str | None
@@ -111,16 +112,16 @@ class StagedMetadata:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the updates changed nothing, so that there is nothing to write."""
+        """True if the updates changed nothing, so that there is nothing to write."""
         return self.metadata is self.base
 
 
 def stage_updates(
     base: TableMetadata | None, base_location: str | None, updates: Sequence[TableUpdate]
 ) -> StagedMetadata:
-    """Fold updates into the current metadata, or into nothing for a table that is to be created.
+    """Apply updates to the current metadata; `base` is None for a new table.
 
-    A snapshot whose numbers another branch has used meanwhile is a lost race like any other.
+    A snapshot with numbers that a concurrent commit to another branch has used raises RequirementFailed: a lost race.
     """
     if base is None:
         created = validate_metadata(apply_updates(empty_metadata(), updates))
@@ -142,7 +143,7 @@ def stage_new_table(
     properties: dict[str, str],
     format_version: int,
 ) -> StagedMetadata:
-    """Metadata of a new table, its properties checked."""
+    """Check the properties of a new table and return its metadata."""
     properties_of(properties).check()
     metadata = new_metadata(schema, spec, sort_order, location, properties, format_version)
     return StagedMetadata(None, None, metadata, next_metadata_location(metadata))

@@ -1,4 +1,4 @@
-"""REST catalogs: the server folds and swaps. What is sent keeps every key; what comes back is read by our models."""
+"""REST catalogs: the server applies the updates and swaps. Requests keep every key; answers are read by our models."""
 
 from __future__ import annotations
 
@@ -30,32 +30,34 @@ _CREATE_ERRORS: dict[int, type[Exception]] = {404: NoSuchNamespaceError, 409: Ta
 
 
 class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
-    """The part of a REST catalog that differs from PyIceberg's; put before its class when one is adopted."""
+    """The methods of a REST catalog that differ from PyIceberg's; they precede those of the adopted class."""
 
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
-        """Send requirements and updates to the server, and say how it ended."""
+        """Send requirements and updates to the server, and report the outcome."""
         self._check_endpoint(Capability.V1_UPDATE_TABLE)
-        identifier, unknown = table.name(), _LostAnswer(table, updates)
+        identifier = table.name()
         token = table.config.get("token")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         body = _commit_request(identifier, requirements, updates)
         try:
             answer = self._send_request("POST", Endpoints.update_table, identifier, data=body, headers=headers)
             if answer.status_code >= 400:
-                raise _refusal(answer, identifier, unknown)
-            done = self._parse_table(answer, identifier)
+                raise _commit_error(answer, table, updates)
+            swapped = self._parse_table(answer, identifier)
         except CommitError:
             raise
         except RequestException as e:
-            if _never_sent(e):
+            cause = e.args[0] if e.args else None
+            reason = cause.reason if isinstance(cause, MaxRetryError) else cause
+            if isinstance(e, ConnectTimeout) or isinstance(reason, NewConnectionError):  # no connection was made
                 raise CatalogUnavailable(f"Cannot reach catalog {self.name!r}. Nothing was sent.") from e
-            raise unknown(type(e).__name__) from e
+            raise _lost_answer(table, updates, type(e).__name__) from e
         except (ValueError, KeyError, TypeError, NeveError) as e:
-            raise unknown(f"unreadable answer ({e})") from e
-        return Swapped(to_neve_metadata(table.metadata), to_neve_metadata(done.metadata), done.metadata_location)
+            raise _lost_answer(table, updates, f"unreadable answer ({e})") from e
+        return Swapped(to_neve_metadata(table.metadata), to_neve_metadata(swapped.metadata), swapped.metadata_location)
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """The table with metadata as this engine reads it."""
+        """Load a table with metadata of `neve.model.metadata`."""
         self._check_endpoint(Capability.V1_LOAD_TABLE)
         mode = self.properties.get("snapshot-loading-mode")
         parts = self.identifier_to_tuple(identifier)
@@ -72,7 +74,7 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
         properties: dict[str, str],
         format_version: int,
     ) -> Table:
-        """Create a table in a namespace that exists."""
+        """Create a table in an existing namespace."""
         self._check_endpoint(Capability.V1_CREATE_TABLE)
         fresh = with_fresh_ids(schema)
         request = CreateTableRequest.model_validate(
@@ -89,7 +91,7 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
         return self._request_table("POST", Endpoints.create_table, identifier, _CREATE_ERRORS, data=body)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
-        """Make an existing metadata file a table of this catalog."""
+        """Register an existing metadata file as a table."""
         self._check_endpoint(Capability.V1_REGISTER_TABLE)
         parts = self.identifier_to_tuple(identifier)
         request = RegisterTableRequest.model_validate(
@@ -99,7 +101,7 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
         return self._request_table("POST", Endpoints.register_table, parts, _CREATE_ERRORS, data=body)
 
     def _send_request(self, method: str, endpoint: str, identifier: Identifier, **request: Any) -> Response:
-        """Ask the server; once more with a fresh token when the old one was refused."""
+        """Send a request; once more with a fresh token if the server rejects the old one."""
         url = self.url(endpoint, prefixed=True, **self._split_identifier_for_path(identifier))
         answer = self._session.request(method, url, **request)
         if answer.status_code in _REFRESH_TOKEN:
@@ -110,14 +112,14 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
     def _request_table(
         self, method: str, endpoint: str, parts: Identifier, errors: Mapping[int, type[Exception]], **request: Any
     ) -> Table:
-        """The table in the answer to a request that may be asked again; `errors` says what a status means."""
+        """Send a request that may be repeated, and return the table in its answer; `errors` maps status codes."""
         shown = ".".join(parts)
         try:
             answer = self._send_request(method, endpoint, parts, **request)
             if answer.status_code in errors:
                 raise errors[answer.status_code](f"Table {shown}: {_describe_error(answer)}")
             if answer.status_code >= 400:
-                raise TableError(f"Catalog {self.name!r} refused table {shown}: {_describe_error(answer)}.")
+                raise TableError(f"Catalog {self.name!r} rejected table {shown}: {_describe_error(answer)}.")
             return self._parse_table(answer, parts)
         except RequestException as e:
             raise TableError(f"Cannot reach catalog {self.name!r} for table {shown}: {type(e).__name__}.") from e
@@ -132,7 +134,9 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
             raise ValueError("the answer is not an object")
         location: Any = body.get("metadata-location")  # None only while a table is staged
         metadata = metadata_from_json(body["metadata"], location or answer.url)
-        credentials = [StorageCredential.model_validate(found) for found in body.get("storage-credentials") or ()]
+        credentials = [
+            StorageCredential.model_validate(credential) for credential in body.get("storage-credentials") or ()
+        ]
         config: dict[str, str] = body.get("config") or {}
         # Properties of the table itself come from storage: they must not choose code or endpoints.
         io = self._load_file_io({**config, **self._resolve_storage_credentials(credentials, location)}, location)
@@ -141,19 +145,6 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
 
 class RestCatalog(RestCatalogMixin):
     """A REST catalog to name in PyIceberg's configuration: `py-catalog-impl: neve.catalog.RestCatalog`."""
-
-
-class _LostAnswer:
-    """Makes the error for an answer that was lost; the server chose the location, so only the snapshot can tell."""
-
-    def __init__(self, table: Table, updates: Sequence[TableUpdate]) -> None:
-        self.table, self.updates = table, updates
-
-    def __call__(self, cause: str) -> MaybeSwapped:
-        identifier = self.table.name()
-        message = f"The answer to the commit of {'.'.join(identifier)} was lost: {cause}. It may have landed."
-        base, base_location = to_neve_metadata(self.table.metadata), self.table.metadata_location
-        return MaybeSwapped(message, identifier, base, base_location, None, self.updates)
 
 
 def _commit_request(identifier: Identifier, requirements: Sequence[Any], updates: Sequence[Any]) -> bytes:
@@ -171,15 +162,22 @@ class TableWasDropped(RequirementFailed, NoSuchTableError):
     """The table was dropped meanwhile. Nothing landed."""
 
 
-def _refusal(answer: Response, identifier: Identifier, lost_answer: _LostAnswer) -> NotSwapped | MaybeSwapped:
-    shown, said = ".".join(identifier), _describe_error(answer)
+def _commit_error(answer: Response, table: Table, updates: Sequence[TableUpdate]) -> NotSwapped | MaybeSwapped:
+    shown, reason = ".".join(table.name()), _describe_error(answer)
     if answer.status_code == 404:
-        return TableWasDropped(f"Table {shown} does not exist any more: {said}")
+        return TableWasDropped(f"Table {shown} does not exist any more: {reason}")
     if answer.status_code == 409:
-        return LostRace(f"Table {shown} was not changed: {said}")
+        return LostRace(f"Table {shown} was not changed: {reason}")
     if answer.status_code >= 500 and answer.status_code != 501:
-        return lost_answer(said)
-    return CatalogUnavailable(f"The catalog refused the commit of {shown}: {said}. Nothing landed.")
+        return _lost_answer(table, updates, reason)
+    return CatalogUnavailable(f"The catalog rejected the commit of {shown}: {reason}. Nothing landed.")
+
+
+def _lost_answer(table: Table, updates: Sequence[TableUpdate], cause: str) -> MaybeSwapped:
+    message = f"The answer to the commit of {'.'.join(table.name())} was lost: {cause}. It may have landed."
+    base, base_location = to_neve_metadata(table.metadata), table.metadata_location
+    # No location: the server chooses it, so only the snapshot can prove that the commit landed.
+    return MaybeSwapped(message, table.name(), base, base_location, None, updates)
 
 
 def _describe_error(answer: Response) -> str:
@@ -188,10 +186,3 @@ def _describe_error(answer: Response) -> str:
         return f"HTTP {answer.status_code} {error.get('type')}: {error.get('message')}"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"HTTP {answer.status_code}"
-
-
-def _never_sent(error: RequestException) -> bool:
-    """Whether no connection was made at all, so that the server cannot have seen the request."""
-    cause = error.args[0] if error.args else None
-    reason = cause.reason if isinstance(cause, MaxRetryError) else cause
-    return isinstance(error, ConnectTimeout) or isinstance(reason, NewConnectionError)

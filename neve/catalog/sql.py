@@ -1,7 +1,7 @@
-"""SQL catalogs: a row holds the location of the current metadata, and a compare-and-swap moves it.
+"""SQL catalogs: a row holds the location of the current metadata, and a compare-and-swap changes it.
 
-Works on any database SQLAlchemy reaches; SQLite and PostgreSQL are tested. The embedded catalog is one SQLite file
-inside the lake folder, safe for many processes at once.
+They work on any database that SQLAlchemy supports; SQLite and PostgreSQL are tested. The embedded catalog is one SQLite
+file in the lake folder, and safe for concurrent processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import URL, Executable, Select, create_engine, insert, select, text, update
+from sqlalchemy import URL, ColumnElement, Executable, create_engine, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -45,10 +45,10 @@ _LOCK_WAIT_SECONDS = 60
 
 
 class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
-    """The part of a SQL catalog that differs from PyIceberg's; put before its class when one is adopted."""
+    """The methods of a SQL catalog that differ from PyIceberg's; they precede those of the adopted class."""
 
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
-        """Write new metadata and move the row to it, if the row still says what it was made from."""
+        """Write new metadata and point the row to it, if the row still points to the base."""
         identifier = table.name()
         base, base_location = self._current_metadata(identifier, table)
         check_requirements(requirements, base, identifier)
@@ -64,30 +64,29 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
         return Swapped(base, staged.metadata, staged.location)
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """The table with metadata as this engine reads it."""
+        """Load a table with metadata of `neve.model.metadata`."""
         return self._read_database(lambda: super(SqlCatalogMixin, self).load_table(identifier), "a table")
 
     def namespace_exists(self, namespace: str | Identifier) -> bool:
-        """Whether there is a namespace."""
+        """Check whether a namespace exists."""
         return self._read_database(lambda: super(SqlCatalogMixin, self).namespace_exists(namespace), "a namespace")
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
-        """The namespaces in one, or the outermost."""
+        """Return the namespaces inside one, or those at the top."""
         return self._read_database(lambda: super(SqlCatalogMixin, self).list_namespaces(namespace), "its namespaces")
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
-        """The tables of a namespace."""
+        """Return the tables of a namespace."""
         return self._read_database(lambda: super(SqlCatalogMixin, self).list_tables(namespace), "its tables")
 
     def _read_database(self, read: Callable[[], T], subject: str) -> T:
-        """What the database says; its failures as an error of ours."""
         try:
             return _read_with_reconnect(read)
         except SQLAlchemyError as e:
             raise TableError(f"Cannot ask catalog {self.name!r} for {subject}: {cause_of(e)}.") from e
 
     def swap_status(self, lost_swap: MaybeSwapped) -> SwapStatus:
-        """What became of a swap; reading under the lock waits for one that is still being decided."""
+        """Find out how a swap ended; reading under the lock waits for one that is still running."""
         try:
             location = _read_with_reconnect(lambda: self._current_location(lost_swap.identifier, locked=True))
             if location is None:
@@ -109,68 +108,70 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
         properties: dict[str, str],
         format_version: int,
     ) -> Table:
-        """Create a table in a namespace that exists."""
+        """Create a table in an existing namespace."""
         namespace, name = _row_key(identifier)
         if self._read_database(lambda: self._current_location(identifier), "a table") is not None:
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
-        where = self._resolve_table_location(location, namespace, name)
-        staged = stage_new_table(schema, spec, sort_order, where, properties, format_version)
+        location = self._resolve_table_location(location, namespace, name)
+        staged = stage_new_table(schema, spec, sort_order, location, properties, format_version)
         io = self._load_file_io(EMPTY_DICT, staged.location)
         write_metadata(io, staged.location, staged.metadata)
         try:
             self._swap_location(identifier, staged)
         except NotSwapped as e:
-            delete_files(io, [staged.location])  # nobody can know of it: its name was made above
+            delete_files(io, [staged.location])  # nobody else knows its random name
             if not isinstance(e, LostRace):
                 raise
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists") from e
         return self._make_table(identifier, staged.metadata, staged.location)
 
     def _resolve_table_location(self, location: str | None, database_name: str, table_name: str) -> str:
-        """Where a new table goes; one that lies there already keeps the place to itself."""
-        where: str = super()._resolve_table_location(location, database_name, table_name)
-        return where if location else free_location(self._load_file_io(EMPTY_DICT, where), where, self._has_table_in)
+        """Return the location of a new table; a default location that another table uses is avoided."""
+        resolved: str = super()._resolve_table_location(location, database_name, table_name)
+        if location:
+            return resolved
+        return free_location(self._load_file_io(EMPTY_DICT, resolved), resolved, self._has_table_in)
 
     def _has_table_in(self, location: str) -> bool:
-        """Whether a table of any catalog of this database may lie in a place, by the names of its last two folders."""
+        """Check by the last two folders of a location whether a table of any catalog in this database may be there."""
         folders = f"/{'/'.join(location.rstrip('/').split('/')[-2:])}/"
-        wanted = select(IcebergTables).where(IcebergTables.metadata_location.contains(folders, autoescape=True))
+        query = select(IcebergTables).where(IcebergTables.metadata_location.contains(folders, autoescape=True))
 
-        def first() -> IcebergTables | None:
+        def first_match() -> IcebergTables | None:
             with self._session() as session:
-                return session.scalars(wanted.limit(1)).first()
+                return session.scalars(query.limit(1)).first()
 
-        return self._read_database(first, "the places of its tables") is not None
+        return self._read_database(first_match, "the locations of its tables") is not None
 
     def drop_table(self, identifier: str | Identifier) -> None:
-        """Forget a table."""
+        """Remove a table from the catalog."""
         with self._translate_write_errors("drop of table", identifier):
             super().drop_table(identifier)
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
-        """Give a table another name."""
+        """Rename a table."""
         with self._translate_write_errors("rename of table", from_identifier):
             return super().rename_table(from_identifier, to_identifier)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
-        """Make an existing metadata file a table."""
-        asked = {"overwrite": True} if overwrite else {}  # older versions of PyIceberg do not know it
+        """Register an existing metadata file as a table."""
+        options = {"overwrite": True} if overwrite else {}  # older versions of PyIceberg do not accept it
         with self._translate_write_errors("registration of table", identifier):
-            return super().register_table(identifier, metadata_location, **asked)
+            return super().register_table(identifier, metadata_location, **options)
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
-        """Make a namespace."""
+        """Create a namespace."""
         with self._translate_write_errors("creation of namespace", namespace):
             super().create_namespace(namespace, properties)
 
     @contextlib.contextmanager
     def _translate_write_errors(self, action: str, name: str | Identifier) -> Iterator[None]:
-        """Failures of the database as an error of ours: the change may have been made all the same."""
+        """Turn database errors into CommitUnknown: the change may have been made."""
         try:
             yield
         except SQLAlchemyError as e:
             shown = ".".join(Catalog.identifier_to_tuple(name))
-            message = f"Cannot tell whether the {action} {shown} was done: {cause_of(e)}. Look before trying again."
+            message = f"Cannot tell whether the {action} {shown} was done: {cause_of(e)}. Check before you try again."
             raise CommitUnknown(message) from e
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
@@ -181,11 +182,11 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
         return self._make_table(identifier, metadata, location)
 
     def _make_table(self, identifier: Identifier, metadata: TableMetadata, location: str) -> Table:
-        # Properties of the catalog only: those of the table come from storage and must not choose code or endpoints.
+        # Only properties of the catalog: those of the table come from storage and must not choose code or endpoints.
         return Table(identifier, metadata, location, self._load_file_io(EMPTY_DICT, location), self)
 
     def _current_metadata(self, identifier: Identifier, table: Table) -> tuple[TableMetadata | None, str | None]:
-        """The current metadata and its location; nothing for a table that is about to be created."""
+        """Return the current metadata and its location; None for a table that does not exist yet."""
         try:
             location = _read_with_reconnect(lambda: self._current_location(identifier))
         except SQLAlchemyError as e:
@@ -197,24 +198,20 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
         return read_metadata(self._load_file_io(EMPTY_DICT, location), location), location
 
     def _current_location(self, identifier: Identifier, locked: bool = False) -> str | None:
-        with self._session(locked) as session:
-            query = self._filter_by_identifier(select(IcebergTables.metadata_location), identifier)
-            found: str | None = session.scalar(query.with_for_update() if locked else query)
-            return found
-
-    def _filter_by_identifier(self, query: Select[Any], identifier: Identifier) -> Select[Any]:
-        namespace, name = _row_key(identifier)
-        query = query.where(
-            IcebergTables.catalog_name == self.name,
-            IcebergTables.table_namespace == namespace,
-            IcebergTables.table_name == name,
-        )
+        query = select(IcebergTables.metadata_location).where(*self._row_conditions(identifier))
         kind = self._iceberg_type_filter()
-        return query if kind is None else query.where(kind)
+        query = query if kind is None else query.where(kind)
+        with self._session(locked) as session:
+            location: str | None = session.scalar(query.with_for_update() if locked else query)
+            return location
+
+    def _row_conditions(self, identifier: Identifier) -> list[ColumnElement[bool]]:
+        columns = (IcebergTables.catalog_name, IcebergTables.table_namespace, IcebergTables.table_name)
+        return [column == value for column, value in zip(columns, (self.name, *_row_key(identifier)), strict=True)]
 
     @contextlib.contextmanager
     def _session(self, locked: bool = False) -> Iterator[Session]:
-        """A session; a locked one is alone in writing (SQLite) or gives up waiting for a row (PostgreSQL)."""
+        """Open a session. A locked one is the only writer (SQLite), or waits for a row up to a limit (PostgreSQL)."""
         session = Session(self.engine)
         try:
             if locked and self.engine.dialect.name == "sqlite":
@@ -223,14 +220,21 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
                 session.execute(text(f"SET LOCAL lock_timeout = '{_LOCK_WAIT_SECONDS}s'"))
             yield session
         finally:
-            with contextlib.suppress(SQLAlchemyError):  # trouble in closing must not hide how the work ended
+            with contextlib.suppress(SQLAlchemyError):  # an error while closing must not hide the outcome
                 session.close()
 
     def _swap_location(self, identifier: Identifier, staged: StagedMetadata, updates: Sequence[Any] = ()) -> None:
-        """Point the row of the table to the staged metadata, or make the row; say how it ended."""
-        statement = (
-            self._update_statement(identifier, staged) if staged.base_location else self._insert(identifier, staged)
-        )
+        """Point the row of the table to the staged metadata, or insert the row; raise unless it landed."""
+        if staged.base_location:
+            row_has_base = IcebergTables.metadata_location == staged.base_location
+            statement: Executable = (
+                update(IcebergTables)
+                .where(*self._row_conditions(identifier), row_has_base)
+                .values(metadata_location=staged.location, previous_metadata_location=staged.base_location)
+            )
+        else:
+            row = self._create_table_row(*_row_key(identifier), staged.location)
+            statement = insert(IcebergTables).values(**row)
         shown = ".".join(identifier)
         try:
             with self._session(locked=True) as session:
@@ -245,22 +249,6 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
             message = f"Catalog {self.name!r} failed before committing {shown}: {cause_of(e)}. Nothing landed."
             raise CatalogUnavailable(message, staged.location) from e
 
-    def _update_statement(self, identifier: Identifier, staged: StagedMetadata) -> Executable:
-        namespace, name = _row_key(identifier)
-        return (
-            update(IcebergTables)
-            .where(
-                IcebergTables.catalog_name == self.name,
-                IcebergTables.table_namespace == namespace,
-                IcebergTables.table_name == name,
-                IcebergTables.metadata_location == staged.base_location,
-            )
-            .values(metadata_location=staged.location, previous_metadata_location=staged.base_location)
-        )
-
-    def _insert(self, identifier: Identifier, staged: StagedMetadata) -> Executable:
-        return insert(IcebergTables).values(**self._create_table_row(*_row_key(identifier), staged.location))
-
     def _commit_session(
         self, session: Session, identifier: Identifier, staged: StagedMetadata, updates: Sequence[Any]
     ) -> None:
@@ -268,7 +256,9 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
             session.commit()
         except SQLAlchemyError as e:
             shown = ".".join(identifier)
-            if _is_conflict(e) or _is_busy(e):
+            # SQLITE_BUSY: no lock, so the transaction is still open
+            is_busy = getattr(getattr(e, "orig", None), "sqlite_errorname", "").startswith("SQLITE_BUSY")
+            if is_busy or _is_conflict(e):
                 raise LostRace(f"Table {shown}: {cause_of(e)}. Refresh and try again.", staged.location) from e
             message = f"The answer to the commit of {shown} was lost: {cause_of(e)}. It may be at {staged.location}."
             base, base_location = staged.base, staged.base_location
@@ -286,15 +276,15 @@ class EmbeddedCatalog(SqlCatalogMixin):
     """
 
     def __init__(self, folder: Path, **properties: str) -> None:
-        if named := sorted({"type", "uri", "warehouse", "py-catalog-impl"} & properties.keys()):
+        if rejected := sorted({"type", "uri", "warehouse", "py-catalog-impl"} & properties.keys()):
             raise UserError(
-                f"A lake folder has a catalog of its own, and {folder} cannot be opened with {', '.join(named)}. "
+                f"A lake folder has its own catalog, and {folder} cannot be opened with {', '.join(rejected)}. "
                 "Give a name to open another catalog: connect(catalog='name', uri=…)."
             )
         folder.mkdir(parents=True, exist_ok=True)
         database = folder / "catalog.db"
-        places = {"uri": f"sqlite:///{database}", "warehouse": f"file://{folder}"}
-        MetastoreCatalog.__init__(self, "neve", **properties, **places)
+        locations = {"uri": f"sqlite:///{database}", "warehouse": f"file://{folder}"}
+        MetastoreCatalog.__init__(self, "neve", **properties, **locations)
         # No pool: a connection kept across fork() would corrupt SQLite's locks.
         self.engine = create_engine(
             URL.create("sqlite", database=str(database)),
@@ -310,7 +300,7 @@ class EmbeddedCatalog(SqlCatalogMixin):
             pass
         try:
             super()._init_catalog()
-        except OperationalError:  # another process created them between the look and the create
+        except OperationalError:  # another process created them between check and creation
             super()._init_catalog()
 
 
@@ -319,7 +309,7 @@ def _row_key(identifier: Identifier) -> tuple[str, str]:
 
 
 def _read_with_reconnect(read: Callable[[], T]) -> T:
-    """Read, and once more when the connection taken from the pool turns out to be dead."""
+    """Read, and once more if the connection from the pool is dead."""
     try:
         return read()
     except DBAPIError as e:
@@ -329,15 +319,10 @@ def _read_with_reconnect(read: Callable[[], T]) -> T:
 
 
 def _is_conflict(error: SQLAlchemyError) -> bool:
-    """Whether the database rolled back for the sake of another transaction (SQLSTATE class 40)."""
+    """Check whether the database rolled back because of another transaction (SQLSTATE class 40)."""
     return (getattr(getattr(error, "orig", None), "pgcode", None) or "").startswith("40")
 
 
-def _is_busy(error: SQLAlchemyError) -> bool:
-    """Whether SQLite could not take a lock, so that the transaction is still open."""
-    return getattr(getattr(error, "orig", None), "sqlite_errorname", "").startswith("SQLITE_BUSY")
-
-
 def cause_of(error: SQLAlchemyError) -> str:
-    """What went wrong without the statement and its parameters."""
+    """Return the reason of an error, without the statement and its parameters."""
     return str(getattr(error, "orig", None) or type(error).__name__).strip()

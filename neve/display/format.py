@@ -1,16 +1,12 @@
-"""Numbers, sizes and times in words.
+"""Format numbers, sizes, times and values of tables for people.
 
->>> several(1204, "file"), several(1, "file"), size(1536), share(0.0314), share(0.0001)
+>>> plural(1204, "file"), plural(1, "file"), format_size(1536), format_percent(0.0314), format_percent(0.0001)
 ('1,204 files', '1 file', '1.5 KiB', '3.1 %', 'under 0.1 %')
->>> day(0), moment(1_700_000_000_000)
+>>> format_day(0), format_time(1_700_000_000_000)
 ('1970-01-01', '2023-11-14 22:13')
-
-Values of tables as Python has them, for people to read; what Python has no value for is text.
-
->>> import pyarrow as pa
->>> readable(pa.array([20_000, 2_932_897], pa.date32()))
+>>> readable_values(pa.array([20_000, 2_932_897], pa.date32()))
 [datetime.date(2024, 10, 4), '10000-01-01']
->>> readable(pa.array([[((1, 2), "a")]], pa.map_(pa.list_(pa.int32()), pa.string())))
+>>> readable_values(pa.array([[((1, 2), "a")]], pa.map_(pa.list_(pa.int32()), pa.string())))
 [[{'key': [1, 2], 'value': 'a'}]]
 """
 
@@ -27,12 +23,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def plural(number: int, name: str) -> str:
-    """A number of things."""
+    """Return a number with a noun in singular or plural."""
     return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
 
 
 def format_size(number: float) -> str:
-    """Bytes in the unit that suits them, with two or three digits that count."""
+    """Return a size in a suitable unit, with two or three significant digits."""
     value, unit = float(number), 0
     while abs(value) >= 1023.5 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
@@ -42,7 +38,7 @@ def format_size(number: float) -> str:
 
 
 def format_percent(part: float) -> str:
-    """A share in percent; what is not nothing is not said to be."""
+    """Return a share in percent; it is rounded neither down to 0 % nor up to 100 %."""
     if 0 < part < 0.001:
         return "under 0.1 %"
     text = f"{part * 100:.1f}".removesuffix(".0")
@@ -50,37 +46,37 @@ def format_percent(part: float) -> str:
 
 
 def format_time(milliseconds: int) -> str:
-    """A time to the minute, in UTC."""
-    at = _utc_time(milliseconds)
-    return str(milliseconds) if at is None else at.strftime("%Y-%m-%d %H:%M")
+    """Return a UTC time to the minute."""
+    return _strftime(milliseconds, "%Y-%m-%d %H:%M")
 
 
 def format_day(milliseconds: int) -> str:
-    """A day, in UTC."""
-    at = _utc_time(milliseconds)
-    return str(milliseconds) if at is None else at.strftime("%Y-%m-%d")
+    """Return a UTC day."""
+    return _strftime(milliseconds, "%Y-%m-%d")
 
 
 def join_with_and(parts: list[str]) -> str:
-    """Several things in a sentence: a, b and c."""
+    """Join words for a sentence: a, b and c."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
 
 
-def _utc_time(milliseconds: int) -> datetime | None:
-    """A time, unless it is one no calendar has."""
+def _strftime(milliseconds: int, pattern: str) -> str:
     try:
-        return _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return None
+        return (_EPOCH + timedelta(milliseconds=milliseconds)).strftime(pattern)
+    except OverflowError:  # beyond Python's calendar
+        return str(milliseconds)
 
 
 def readable_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column: maps by key, or as pairs when a dict cannot have the keys; far times as text."""
+    """Return the values of a column as Python has them.
+
+    A map becomes a dict, or a list of pairs if its keys are not hashable. Times beyond Python's calendar become text.
+    """
     try:
-        found: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
+        values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
     except (OverflowError, TypeError, ValueError):
         return [_python_value(scalar) for scalar in column]
-    return found
+    return values
 
 
 def _python_value(scalar: Any) -> Any:
@@ -92,9 +88,9 @@ def _python_value(scalar: Any) -> Any:
                 {"key": _python_value(pair["key"]), "value": _python_value(pair["value"])} for pair in scalar.values
             ]
         case pa.ListScalar():
-            return [_python_value(one) for one in scalar.values]
+            return [_python_value(element) for element in scalar.values]
         case pa.StructScalar():
-            return {name: _python_value(one) for name, one in scalar.items()}
+            return {name: _python_value(value) for name, value in scalar.items()}
         case pa.Date32Scalar() | pa.TimestampScalar():
             return _readable_time(scalar)
     return scalar.as_py()
@@ -103,6 +99,6 @@ def _python_value(scalar: Any) -> Any:
 def _readable_time(scalar: Any) -> Any:
     try:
         return scalar.as_py()
-    except (OverflowError, ValueError):
-        found = np.int64(scalar.value).astype(f"datetime64[{getattr(scalar.type, 'unit', 'D')}]")
-        return f"{found}{'+00:00' if getattr(scalar.type, 'tz', None) else ''}"
+    except (OverflowError, ValueError):  # beyond Python's calendar
+        time = np.int64(scalar.value).astype(f"datetime64[{getattr(scalar.type, 'unit', 'D')}]")
+        return f"{time}{'+00:00' if getattr(scalar.type, 'tz', None) else ''}"

@@ -1,16 +1,12 @@
-r"""HTML made of values: everything is escaped, unless it is HTML that was made here.
+r"""Build escaped HTML, and show plans and results as cards in notebooks.
 
-Names and values of a table are hostile until shown otherwise: what could be taken for markup is escaped, and characters
-without a shape of their own, such as NUL or marks that turn the direction of writing, become visible.
+Names and values of a table are not trusted. Everything that is not `Markup` is escaped, and characters that cannot be
+seen, such as NUL or marks that change the direction of text, are replaced by a visible one. The cards use no scripts.
 
 >>> tag("td", "<script>", title='a "name"', hidden=True)
 '<td title="a &quot;name&quot;" hidden>&lt;script&gt;</td>'
 >>> escape("x\0y")
 'x�y'
-
-What a notebook shows of plans and results: a small card, escaped, without a script.
-
-A class takes part by inheriting from one of the two; what it shows is what it says anyway.
 """
 
 from __future__ import annotations
@@ -31,18 +27,16 @@ class Markup(str):
 
 
 def replace_unprintable(text: str) -> str:
-    """Text in which every character shows: one that would only have an effect becomes U+FFFD."""
-    return text if text.isprintable() else "".join(c if _is_visible(c) else "\ufffd" for c in text)
-
-
-def _is_visible(character: str) -> bool:
-    return character.isprintable() or category(character) == "Zs"
+    """Replace every character that cannot be seen by U+FFFD; spaces of any kind stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or category(c) == "Zs" else "\ufffd" for c in text)
 
 
 def shorten_middle(text: str, max_length: int) -> str:
-    """Text cut in its middle: names differ at both ends.
+    """Cut text in the middle, because names differ at both ends.
 
-    >>> shortened("year=2026/month=01/day=17", 15)
+    >>> shorten_middle("year=2026/month=01/day=17", 15)
     'year=20…/day=17'
     """
     if len(text) <= max_length:
@@ -52,19 +46,21 @@ def shorten_middle(text: str, max_length: int) -> str:
 
 
 def escape(value: object) -> Markup:
-    """A value as HTML text, safe between tags and between quotes."""
+    """Escape a value so that it is safe between tags and between quotes."""
     return value if isinstance(value, Markup) else Markup(replace_unprintable(str(value)).translate(_ESCAPES))
 
 
 def join_markup(parts: Iterable[object], separator: str = "") -> Markup:
-    """Several pieces as one."""
+    """Escape values and join them."""
     return Markup(escape(separator).join(map(escape, parts)))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """An element. In the names of attributes `_` stands for `-`, and one at the end is left out; None is left out."""
-    said = "".join(_attribute(key, value) for key, value in attributes.items())
-    start = f"<{name}{said}>"
+    """Return an element. In attribute names `_` becomes `-` and a trailing `_` is dropped.
+
+    An attribute with the value None or False is left out; one with the value True has no value.
+    """
+    start = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     return Markup(start) if name in _VOID else Markup(f"{start}{join_markup(children)}</{name}>")
 
 
@@ -89,41 +85,44 @@ class _HasExplanation(Protocol):
 
 
 class ExplainMixin:
-    """A plan in a notebook: what `explain()` says, its first line as the heading."""
+    """Show a plan in a notebook: the text of `explain()` with its first line as the heading."""
 
     __slots__ = ()
 
     def _repr_html_(self: _HasExplanation) -> str:
-        head, *rest = self.explain().split("\n")
-        is_step = head.startswith("1. ")  # of a list that has no heading
-        return card(
-            type(self).__name__, "" if is_step else head, _preformatted_lines([head, *rest] if is_step else rest)
-        )
+        lines = self.explain().split("\n")
+        head = "" if lines[0].startswith("1. ") else lines.pop(0)  # a numbered list has no heading
+        return card(type(self).__name__, head, _preformatted_lines(lines))
 
 
 class SummaryMixin:
-    """A result in a notebook: its summary, and each field that holds something."""
+    """Show a result in a notebook: its summary, and each field that is not empty."""
 
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        told = {name.replace("_", " "): _format_value(value) for name, value in values.items() if not _is_empty(value)}
-        return card(type(self).__name__, getattr(self, "summary", ""), pairs_table(told))
+        texts: dict[str, str] = {}
+        for f in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            is_empty = value is None or value == 0 or (isinstance(value, Sized) and not len(value))
+            if not is_empty:
+                texts[f.name.replace("_", " ")] = _format_value(value)
+        return card(type(self).__name__, getattr(self, "summary", ""), pairs_table(texts))
 
 
 def card(kind: str, head: str, body: Markup) -> str:
-    """A heading below the kind of thing it is about, and what there is to say."""
+    """Return a card: the kind of thing, a heading, and the body."""
     heading = tag("div", tag("strong", shorten_middle(head, _MAX_LINE_LENGTH))) if head else ""
     return str(tag("div", tag("div", kind, style=_KIND_STYLE), heading, body, style=_CARD_STYLE))
 
 
 def pairs_table(values_by_name: Mapping[str, object]) -> Markup:
-    """Names and values, a line each."""
-    rows = (
-        tag("tr", tag("th", name, scope="row", style=_NAME_STYLE), tag("td", _shorten_value(value), style=_VALUE_STYLE))
-        for name, value in values_by_name.items()
-    )
+    """Return a table with one row for each name and value; long values are shortened."""
+    rows = []
+    for name, value in values_by_name.items():
+        text = value if isinstance(value, Markup) else shorten_middle(str(value), _MAX_LINE_LENGTH)
+        head = tag("th", name, scope="row", style=_NAME_STYLE)
+        rows.append(tag("tr", head, tag("td", text, style=_VALUE_STYLE)))
     return tag("table", tag("tbody", join_markup(rows)), style="border:0;margin:.3em 0 0;font-size:.9em")
 
 
@@ -135,26 +134,17 @@ def _preformatted_lines(lines: list[str]) -> Markup:
     return tag("pre", join_markup((*shown, *more), Markup("\n")), style=_BODY_STYLE)
 
 
-def _is_empty(value: object) -> bool:
-    return value is None or value == 0 or (isinstance(value, Sized) and not len(value))
-
-
-def _shorten_value(value: object) -> object:
-    return value if isinstance(value, Markup) else shorten_middle(str(value), _MAX_LINE_LENGTH)
-
-
 def _format_value(value: Any) -> str:
-    """A value in a few words: numbers with their thousands, of many things the first few."""
+    """Format numbers with thousands separators, and only the first few elements of a collection."""
     if isinstance(value, Mapping):
-        return _join_first(f"{key}: {_format_value(one)}" for key, one in value.items())
+        return _join_first([f"{key}: {_format_value(element)}" for key, element in value.items()])
     if isinstance(value, tuple):
-        return _join_first(map(_format_value, value))
+        return _join_first([_format_value(element) for element in value])
     if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}" if abs(value) < 1 << 50 else str(value)  # ids of snapshots are names, not amounts
+        return f"{value:,}" if abs(value) < 1 << 50 else str(value)  # no separators in snapshot ids
     return str(value)
 
 
-def _join_first(parts: Iterable[str], limit: int = 8) -> str:
-    found = list(parts)
-    more = [f"… {len(found) - limit:,} more"] if len(found) > limit else []
-    return ", ".join([*found[:limit], *more])
+def _join_first(parts: list[str], limit: int = 8) -> str:
+    more = [f"… {len(parts) - limit:,} more"] if len(parts) > limit else []
+    return ", ".join([*parts[:limit], *more])

@@ -1,15 +1,10 @@
-"""Tables described in Spark's words: schemas as DDL text, partition fields as transforms of columns.
+"""Schemas, partition fields and sort orders written as Spark DDL text.
 
 >>> schema_of_ddl("id bigint not null, ts timestamp").find_field("ts").field_type
 TimestamptzType()
 >>> PartitionTerm.parse("bucket(16, id)")
 PartitionTerm(transform=BucketTransform(num_buckets=16), source='id', alias=None)
-
-Sort orders in words.
-
->>> from pyiceberg.types import LongType, NestedField, TimestampType
->>> schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "ts", TimestampType()))
->>> print(order_of_terms(["days(ts) DESC", "id"], schema))
+>>> print(sort_order_of_terms(["days(ts) DESC", "id"], schema_of_ddl("id bigint, ts timestamp")))
 [
   day(2) DESC NULLS LAST
   1 ASC NULLS FIRST
@@ -25,21 +20,12 @@ from itertools import count
 from typing import Any
 
 import sqlglot
+from pyiceberg import transforms
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    TimeTransform,
-    Transform,
-    TruncateTransform,
-    VoidTransform,
-    YearTransform,
-)
+from pyiceberg.transforms import Transform
+from pyiceberg.types import NestedField
 from sqlglot import exp
 
 from neve.errors import UnknownName, UserError
@@ -47,33 +33,34 @@ from neve.model.ddl_types import DdlDialect, column_fields
 from neve.model.pyiceberg_private import ids_by_name
 
 _PLAIN_TRANSFORMS: dict[str, Transform[Any, Any]] = {
-    **dict.fromkeys(("year", "years"), YearTransform()),
-    **dict.fromkeys(("month", "months"), MonthTransform()),
-    **dict.fromkeys(("day", "days", "date"), DayTransform()),
-    **dict.fromkeys(("hour", "hours", "date_hour"), HourTransform()),
-    "identity": IdentityTransform(),
-    "void": VoidTransform(),
+    **dict.fromkeys(("year", "years"), transforms.YearTransform()),
+    **dict.fromkeys(("month", "months"), transforms.MonthTransform()),
+    **dict.fromkeys(("day", "days", "date"), transforms.DayTransform()),
+    **dict.fromkeys(("hour", "hours", "date_hour"), transforms.HourTransform()),
+    "identity": transforms.IdentityTransform(),
+    "void": transforms.VoidTransform(),
 }
-_SIZED_TRANSFORMS: dict[str, type[BucketTransform[Any]] | type[TruncateTransform[Any]]] = {
-    "bucket": BucketTransform,
-    "truncate": TruncateTransform,
+_SIZED_TRANSFORMS: dict[str, type[transforms.BucketTransform[Any]] | type[transforms.TruncateTransform[Any]]] = {
+    "bucket": transforms.BucketTransform,
+    "truncate": transforms.TruncateTransform,
 }
 
 _NAME = r"(?:`(?:[^`]|``)+`|[^\W\d][\w]*)(?:\.(?:`(?:[^`]|``)+`|[^\W\d][\w]*))*"
+_EXAMPLES = "region, days(ts), hours(ts), bucket(16, id), truncate(4, name)"
 _ALIAS = r"(?:\s+(?i:AS)\s+(?P<alias>`(?:[^`]|``)+`|[^\W\d][\w]*))?"
 _TERM = re.compile(rf"\s*(?:(?P<column>{_NAME})|(?P<transform>\w+)\s*\(\s*(?P<arguments>.*?)\s*\)){_ALIAS}\s*")
 
 
 def schema_of_ddl(text: str) -> Schema:
-    """The schema that DDL text describes, such as `id bigint not null, at struct<x: double, y: double>`."""
+    """Return the schema that DDL text describes, such as `id bigint not null, at struct<x: double, y: double>`."""
     try:
         parsed = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect=DdlDialect)
     except (sqlglot.ParseError, sqlglot.TokenError) as e:
         errors = getattr(e, "errors", [])
-        place = f" at {errors[0]['highlight']!r}" if errors else ""
+        position = f" at {errors[0]['highlight']!r}" if errors else ""
         raise UserError(
-            f"Cannot read the schema {text!r}{place}. Write columns as 'name type [not null]', with types of Spark or "
-            "Iceberg; for others give a PyIceberg Schema."
+            f"Cannot read the schema {text!r}{position}. Write columns as 'name type [not null]', with types of Spark "
+            "or Iceberg. For other types pass a PyIceberg Schema."
         ) from None
     definitions = parsed.this.expressions if isinstance(parsed.this, exp.Schema) else []
     if not definitions or not all(isinstance(d, exp.ColumnDef) and d.kind for d in definitions):
@@ -83,7 +70,7 @@ def schema_of_ddl(text: str) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class PartitionTerm:
-    """A partition field before it has a name and an id: a transform of a column."""
+    """A transform of a column: what a partition field is before it has a name and an id."""
 
     transform: Transform[Any, Any]
     source: str
@@ -91,15 +78,15 @@ class PartitionTerm:
 
     @classmethod
     def parse(cls, text: str) -> PartitionTerm:
-        """Read a term in Spark's words: `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name) AS initials`."""
-        found = _TERM.fullmatch(text) if isinstance(text, str) else None
-        if found is None:
+        """Parse a term as Spark writes it: `region`, `days(ts)`, `bucket(16, id)`, `truncate(4, name) AS initials`."""
+        match = _TERM.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
             raise UserError(f"Cannot read the partition field {text!r}. Write a column or a transform: {_EXAMPLES}.")
-        if found["column"]:
-            term = cls(IdentityTransform(), _unquote_name(found["column"]))
+        if match["column"]:
+            term = cls(transforms.IdentityTransform(), _unquote_name(match["column"]))
         else:
-            term = cls._parse_transform(text, found["transform"].lower(), found["arguments"])
-        return term if found["alias"] is None else replace(term, alias=_unquote_name(found["alias"]))
+            term = cls._parse_transform(text, match["transform"].lower(), match["arguments"])
+        return term if match["alias"] is None else replace(term, alias=_unquote_name(match["alias"]))
 
     @classmethod
     def _parse_transform(cls, text: str, name: str, arguments: str) -> PartitionTerm:
@@ -115,50 +102,50 @@ class PartitionTerm:
         raise UserError(f"Cannot read the partition field {text!r}. Examples: {_EXAMPLES}.")
 
     def field(self, schema: Schema, field_id: int, name: str) -> PartitionField:
-        """The partition field of a schema; an unknown column or a type the transform cannot take is refused."""
-        source_id = self.source_id(schema)
-        source = schema.find_field(source_id)
+        """Return the partition field of a schema; see `source_field` for what is rejected."""
+        return PartitionField(self.source_field(schema, "partition").field_id, field_id, self.transform, name)
+
+    def source_field(self, schema: Schema, action: str) -> NestedField:
+        """Return the source column in a schema. Rejects an unknown column, and a type the transform cannot take."""
+        source = schema.find_field(self.source_id(schema))
         if not source.field_type.is_primitive or not self.transform.can_transform(source.field_type):
             raise UserError(
-                f"Cannot partition by {self.transform} of column {self.source!r}: it is {source.field_type}."
+                f"Cannot {action} by {self.transform} of column {self.source!r}: it is {source.field_type}."
             )
-        return PartitionField(source_id, field_id, self.transform, name)
+        return source
 
     def source_id(self, schema: Schema) -> int:
-        """The id of the source column in a schema."""
+        """Return the id of the source column in a schema."""
         try:
             return schema.find_field(self.source).field_id
         except ValueError:
             raise UnknownName("column", self.source, schema.column_names) from None
 
     def default_name(self, with_size: bool = False) -> str:
-        """The name Iceberg gives the field: `ts_day`, `id_bucket`; one added later carries its size, `id_bucket_16`.
+        """Return the alias, or else the name Iceberg gives the field: `ts_day`, `id_bucket`.
 
-        A name that was asked for comes first.
+        The name of a field that is added to an existing table includes its size: `id_bucket_16`.
         """
         if self.alias is not None:
             return self.alias
         match self.transform:
-            case IdentityTransform():
+            case transforms.IdentityTransform():
                 return self.source
-            case BucketTransform(num_buckets=size):
+            case transforms.BucketTransform(num_buckets=size):
                 return f"{self.source}_bucket_{size}" if with_size else f"{self.source}_bucket"
-            case TruncateTransform(width=size):
+            case transforms.TruncateTransform(width=size):
                 return f"{self.source}_trunc_{size}" if with_size else f"{self.source}_trunc"
-            case VoidTransform():
+            case transforms.VoidTransform():
                 return f"{self.source}_null"
             case other:
                 return f"{self.source}_{other}"
 
 
-_EXAMPLES = "region, days(ts), hours(ts), bucket(16, id), truncate(4, name)"
-
-
 def spec_of_terms(terms: list[str] | tuple[str, ...], schema: Schema) -> PartitionSpec:
-    """The first spec of a new table from partition text."""
+    """Return the first partition spec of a new table."""
     parsed = [PartitionTerm.parse(t) for t in terms]
     refuse_redundant_times(parsed)
-    fields = [t.field(schema, 1000 + at, t.default_name()) for at, t in enumerate(parsed)]
+    fields = [term.field(schema, 1000 + i, term.default_name()) for i, term in enumerate(parsed)]
     names = [f.name for f in fields]
     if repeated := {n for n in names if names.count(n) > 1}:
         raise UserError(f"Cannot partition twice by the same field: {sorted(repeated)}.")
@@ -167,24 +154,27 @@ def spec_of_terms(terms: list[str] | tuple[str, ...], schema: Schema) -> Partiti
 
 
 def refuse_names_of_columns(fields: list[PartitionField], schema: Schema) -> None:
-    """Refuse a partition field that is named like a column whose values it does not hold."""
+    """Reject a partition field that has the name of a column whose values it does not hold."""
     for field in fields:
         if is_named_like_a_column(field, schema):
             raise UserError(f"Cannot name a partition field {field.name!r}: the table has a column of that name.")
 
 
 def is_named_like_a_column(field: PartitionField, schema: Schema) -> bool:
-    """Whether a column other than the one whose values it holds has the name of a field."""
+    """Check whether a partition field has the name of a column whose values it does not hold."""
     column = ids_by_name(schema).get(field.name)
     return column is not None and (column != field.source_id or str(field.transform) not in {"identity", "void"})
 
 
 def refuse_redundant_times(terms: list[PartitionTerm]) -> None:
-    """Refuse two time units of one column in one go; to move to a finer one later it may be added to the coarser."""
-    times = [t.source for t in terms if isinstance(t.transform, TimeTransform)]
+    """Reject two time units of one column in one call.
+
+    Adding a finer unit to an existing coarser one is allowed: this is how a table moves to the finer unit.
+    """
+    times = [t.source for t in terms if isinstance(t.transform, transforms.TimeTransform)]
     if twice := {s for s in times if times.count(s) > 1}:
         raise UserError(
-            f"Cannot partition by two time units of the column {sorted(twice)[0]!r} at once: the finer one says it all."
+            f"Cannot partition by two time units of the column {sorted(twice)[0]!r} at once: the finer one is enough."
         )
 
 
@@ -196,29 +186,31 @@ def _unquote_name(name: str) -> str:
 
 
 _SORT_TERM = re.compile(
-    r"\s*(?P<term>.+?)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*", re.I | re.S
+    r"\s*(?P<term>.+?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*", re.I | re.S
 )
 
 
 def sort_order_of_terms(terms: Sequence[str], schema: Schema, existing_orders: Iterable[SortOrder] = ()) -> SortOrder:
-    """The order that terms say, as `ts`, `id DESC NULLS LAST` or `bucket(16, id)`.
+    """Return the sort order of terms such as `ts`, `id DESC NULLS LAST` or `bucket(16, id)`.
 
-    It has the number of the order among the known ones that says the same, and 0 when none does.
+    It has the id of the existing order with the same fields, or 0 if there is none.
     """
     fields = tuple(_sort_field(term, schema) for term in terms)
-    number = next((order.order_id for order in existing_orders if order.fields and tuple(order.fields) == fields), 0)
-    return SortOrder(*fields, order_id=number)
+    order_id = next((order.order_id for order in existing_orders if order.fields and tuple(order.fields) == fields), 0)
+    return SortOrder(*fields, order_id=order_id)
 
 
 def _sort_field(text: str, schema: Schema) -> SortField:
-    found = _SORT_TERM.fullmatch(text)
-    if found is None:
+    match = _SORT_TERM.fullmatch(text)
+    if match is None:
         raise UserError(f"Cannot read the sort field {text!r}. Write a column or a transform, as in 'ts DESC'.")
-    term = PartitionTerm.parse(found["term"])
-    source = schema.find_field(term.source_id(schema))
-    if not source.field_type.is_primitive or not term.transform.can_transform(source.field_type):
-        raise UserError(f"Cannot sort by {term.transform} of column {term.source!r}: it is {source.field_type}.")
-    way = SortDirection.DESC if (found["way"] or "").lower() == "desc" else SortDirection.ASC
-    usual = NullOrder.NULLS_LAST if way is SortDirection.DESC else NullOrder.NULLS_FIRST
-    nulls = {"first": NullOrder.NULLS_FIRST, "last": NullOrder.NULLS_LAST}.get((found["nulls"] or "").lower(), usual)
-    return SortField(source_id=source.field_id, transform=term.transform, direction=way, null_order=nulls)
+    term = PartitionTerm.parse(match["term"])
+    source_id = term.source_field(schema, "sort").field_id
+    is_descending = (match["direction"] or "").lower() == "desc"
+    nulls_last = match["nulls"].lower() == "last" if match["nulls"] else is_descending
+    return SortField(
+        source_id=source_id,
+        transform=term.transform,
+        direction=SortDirection.DESC if is_descending else SortDirection.ASC,
+        null_order=NullOrder.NULLS_LAST if nulls_last else NullOrder.NULLS_FIRST,
+    )

@@ -1,4 +1,4 @@
-"""Metadata in the making: the base, the fields that differ from it, and how they become metadata again."""
+"""Collect changes to table metadata and build the new metadata from them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from neve.model.snapshots import Snapshots
 
 
 def now_ms() -> int:
-    """Milliseconds since the epoch."""
+    """Return the milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 class MetadataBuilder:
-    """Metadata in the making: the base, the fields that differ from it, and what was added on the way."""
+    """Metadata under construction: the base, the fields that differ from it, and what the updates added."""
 
     def __init__(self, base: TableMetadata, now: Callable[[], int]) -> None:
         self.base = base
@@ -29,7 +29,7 @@ class MetadataBuilder:
         self.changed: dict[str, Any] = {}
         self.added_snapshots: set[int] = set()
         self.removed_snapshots = False
-        self.last_added: dict[str, int] = {}  # "schema", "partition spec" … -> id, for updates that say -1
+        self.last_added: dict[str, int] = {}  # "schema", "partition spec" … -> id, for updates with the id -1
 
     def __getitem__(self, name: str) -> Any:
         return self.changed[name] if name in self.changed else getattr(self.base, name, None)
@@ -49,56 +49,48 @@ class MetadataBuilder:
         return cast(Snapshots, self["snapshots"])
 
     def build(self, previous_location: str | None) -> TableMetadata:
-        """The metadata with its logs brought up to date; the base itself when nothing changed."""
+        """Return the new metadata with updated logs; the base itself if nothing changed."""
         if not self.changed:
             return self.base
-        self.changed["last_updated_ms"] = max(
-            self.changed.get("last_updated_ms") or self.now(), self.base.last_updated_ms
-        )
+        updated_ms = self.changed.get("last_updated_ms") or self.now()
+        self.changed["last_updated_ms"] = max(updated_ms, self.base.last_updated_ms)
         if "snapshot_log" in self.changed or self.removed_snapshots:
             self["snapshot_log"] = self._snapshot_log()
         if previous_location is not None:
             self["metadata_log"] = self._metadata_log(previous_location)
-        return self._apply_changes()
-
-    def _apply_changes(self) -> TableMetadata:
         kind = VERSIONS[self.version]
         if kind is type(self.base):
             built = self.base.model_copy(update=self.changed)
         else:
             fields = {**self.base.__dict__, **(self.base.__pydantic_extra__ or {}), **self.changed}
             built = kind.model_construct(**{k: v for k, v in fields.items() if k not in ("schema_", "partition_spec")})
-        if not self.changed.keys().isdisjoint(
-            ("schemas", "current_schema_id", "default_spec_id", "default_sort_order_id")
-        ):
-            built = _check_fits_schema(built)
-        return built
+        checked_fields = {"schemas", "current_schema_id", "default_spec_id", "default_sort_order_id"}
+        return built if checked_fields.isdisjoint(self.changed) else _check_fits_schema(built)
 
     def _snapshot_log(self) -> list[SnapshotLogEntry]:
-        """The log without snapshots that were never current for readers, and without anything before a gap.
+        """Return the log without snapshots that readers never saw as current, and without entries before a gap.
 
-        A gap would make the snapshot after it look current during the time of the one that is gone.
+        With a gap, the snapshot after it would seem to have been current during the time of the removed one.
         """
-        current, known = self["current_snapshot_id"], self.snapshots.positions
-        kept: list[SnapshotLogEntry] = []
+        current, snapshot_ids = self["current_snapshot_id"], self.snapshots.positions
+        log: list[SnapshotLogEntry] = []
         for entry in self["snapshot_log"]:
-            if entry.snapshot_id not in known:
-                kept = [] if self.removed_snapshots else kept
+            if entry.snapshot_id not in snapshot_ids:
+                log = [] if self.removed_snapshots else log
             elif entry.snapshot_id == current or entry.snapshot_id not in self.added_snapshots:
-                kept.append(entry)
-        return kept
+                log.append(entry)
+        return log
 
     def _metadata_log(self, previous_location: str) -> list[MetadataLogEntry]:
         keep = max(1, properties_of(self["properties"]).metadata_previous_versions_max)
         entry = MetadataLogEntry.model_validate(
             {"metadata-file": previous_location, "timestamp-ms": self.base.last_updated_ms}
         )
-        log = [*self["metadata_log"], entry]
-        return log[-keep:]
+        return [*self["metadata_log"], entry][-keep:]
 
 
 def _check_fits_schema(built: Any) -> Any:
-    """The metadata, once its spec and sort order fit its schema; version 1 repeats its current schema and spec."""
+    """Check that spec and sort order fit the schema, and repeat the current schema and spec for version 1."""
     try:
         built.spec().check_compatible(built.schema())
         built.sort_order().check_compatible(built.schema())

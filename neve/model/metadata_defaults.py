@@ -1,11 +1,10 @@
-"""What old writers left out of table metadata, filled in; what no writer may leave out, demanded.
+"""Fill in what old writers left out of table metadata, and require what no writer may leave out.
 
-Works on the JSON object before any model is built. Version 1 began with one schema and one spec and no ids for
-either; later writers added lists, ids and references. A reader has to accept all of them.
+This works on the JSON object, before a model is built from it. Version 1 began with one schema and one spec, and no ids
+for either; later writers added lists, ids and references. A reader must accept all of them.
 
-Transforms this engine does not know: they keep the name another engine gave them.
-
-PyIceberg reads any such transform as `unknown` and writes that. A commit would then take its name away for everyone.
+Unknown transforms keep the name another engine gave them. PyIceberg reads each of them as `unknown` and writes that, so
+that a commit would erase the name.
 
 >>> str(NamedTransform("geohash[5]")), NamedTransform("geohash[5]") == NamedTransform("geohash[6]")
 ('geohash[5]', False)
@@ -28,7 +27,7 @@ _SIZED_TRANSFORM_START = re.compile(r"(bucket|truncate)\W")
 
 
 class NamedTransform(UnknownTransform[Any, Any]):
-    """An unknown transform that is written as it was read, and equal only to one of the same name."""
+    """An unknown transform that is written as it was read, and equal only to one with the same name."""
 
     root: str = Field(default="unknown")  # type: ignore[assignment]
 
@@ -37,7 +36,7 @@ class NamedTransform(UnknownTransform[Any, Any]):
 
 
 def with_named_transforms(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Fields of a spec or a sort order as JSON has them, with transforms nobody here knows made into values."""
+    """Return the JSON fields of a spec or a sort order, with unknown transforms replaced by `NamedTransform`."""
     return [
         {**field, "transform": _as_named_transform(field.get("transform"))} if "transform" in field else field
         for field in fields
@@ -47,25 +46,17 @@ def with_named_transforms(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _as_named_transform(transform: Any) -> Any:
     try:
         is_unknown = isinstance(transform, str) and isinstance(parse_transform(transform), UnknownTransform)
-    except (ValueError, ValidationError):  # of a known name and unreadable, which the model says; or it only begins so
+    except (ValueError, ValidationError):
+        # The model reports a malformed bucket or truncate; other names only begin with one of these words.
         is_unknown = _SIZED_TRANSFORM_START.match(str(transform)) is None
     return NamedTransform(transform) if is_unknown else transform
 
 
 _REQUIRED_V1 = ("location", "last-updated-ms", "last-column-id", "schema", "partition-specs")
 _REQUIRED_V2 = (
-    "table-uuid",
-    "location",
-    "last-sequence-number",
-    "last-updated-ms",
-    "last-column-id",
-    "schemas",
-    "current-schema-id",
-    "partition-specs",
-    "default-spec-id",
-    "last-partition-id",
-    "sort-orders",
-    "default-sort-order-id",
+    *("table-uuid", "location", "last-sequence-number", "last-updated-ms", "last-column-id"),
+    *("schemas", "current-schema-id", "partition-specs", "default-spec-id", "last-partition-id"),
+    *("sort-orders", "default-sort-order-id"),
 )
 _REQUIRED = {1: _REQUIRED_V1, 2: _REQUIRED_V2, 3: (*_REQUIRED_V2, "next-row-id"), 4: (*_REQUIRED_V2, "next-row-id")}
 
@@ -80,22 +71,26 @@ _NOT_RELATIVE = re.compile(r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|/)\.{1,2}(/|$)")
 
 
 def complete_metadata(json_object: dict[str, Any], version: int, path: str) -> dict[str, Any]:
-    """The object ready for the model of its version. Changes `found`; raises ValueError when something is missing."""
+    """Complete `json_object` in place and return it without null values. Raises ValueError if something is missing."""
     if version == 1:
         _complete_v1(json_object)
     if version == 4:
-        json_object["location"] = json_object.get("location") or _location_of(path)
+        if not json_object.get("location"):  # the folder that holds metadata/
+            folder, _, name = path.rpartition("/metadata/")
+            json_object["location"] = folder if folder and "/" not in name else None
         _resolve_relative_paths(json_object)
-    missing = [key for key in _REQUIRED[version] if json_object.get(key) is None]
-    if missing:
+    if missing := [key for key in _REQUIRED[version] if json_object.get(key) is None]:
         raise ValueError(f"{', '.join(missing)} missing")
     _check_schemas(json_object)
-    _check_numbers(json_object)
+    for key, value in json_object.items():
+        if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"{key} {value} does not fit in 64 bits")
     for spec in json_object["partition-specs"]:
         spec["fields"] = with_named_transforms(_with_field_ids(spec.get("fields") or []))
     for order in json_object.get("sort-orders") or ():
         order["fields"] = with_named_transforms(order.get("fields") or [])
-    json_object.setdefault("last-partition-id", _highest_field_id(json_object["partition-specs"]))
+    field_ids = [field["field-id"] for spec in json_object["partition-specs"] for field in spec["fields"]]
+    json_object.setdefault("last-partition-id", max(field_ids, default=PARTITION_FIELD_ID_START - 1))
     json_object["snapshots"] = Snapshots.of(json_object.get("snapshots") or (), path)
     if json_object.get("current-snapshot-id", -1) not in (None, -1):
         main = {"snapshot-id": json_object["current-snapshot-id"], "type": "branch"}
@@ -104,9 +99,9 @@ def complete_metadata(json_object: dict[str, Any], version: int, path: str) -> d
 
 
 def _resolve_relative_paths(json_object: dict[str, Any]) -> None:
-    """Paths that are relative to the table, as version 4 allows, in full: whoever asks what is in use knows one form.
+    """Make the relative paths that version 4 allows absolute, so that paths in use have one form everywhere.
 
-    One that leads elsewhere stays as it is, and is refused where it is followed.
+    A path that leads out of the table stays as it is, and is rejected when it is read.
     """
     location = json_object["location"]
     for part, keys in _PATH_KEYS.items():
@@ -118,22 +113,6 @@ def _resolve_relative_paths(json_object: dict[str, Any]) -> None:
 
 
 def _complete_v1(json_object: dict[str, Any]) -> None:
-    _complete_v1_schemas(json_object)
-    _complete_v1_specs(json_object)
-    if not json_object.get("sort-orders"):
-        json_object["sort-orders"] = [{"order-id": 0, "fields": []}]
-        json_object["default-sort-order-id"] = 0
-    if json_object.get("table-uuid") is None and json_object.get("location") is not None:
-        # The same on every load until a commit writes it down; a random one would look like another table each time.
-        json_object["table-uuid"] = str(uuid_from_location(json_object["location"]))
-
-
-def uuid_from_location(location: str) -> uuid.UUID:
-    """The id of a table that was made without one."""
-    return uuid.uuid5(uuid.NAMESPACE_URL, location)
-
-
-def _complete_v1_schemas(json_object: dict[str, Any]) -> None:
     schema, schemas = json_object.get("schema"), json_object.get("schemas")
     if isinstance(schema, dict):
         schema.setdefault("schema-id", 0)
@@ -142,14 +121,22 @@ def _complete_v1_schemas(json_object: dict[str, Any]) -> None:
     elif schemas:
         current = json_object.get("current-schema-id", 0)
         json_object["schema"] = next((s for s in schemas if s.get("schema-id") == current), None)
-
-
-def _complete_v1_specs(json_object: dict[str, Any]) -> None:
     fields, specs = json_object.get("partition-spec"), json_object.get("partition-specs")
     if not specs and fields is not None:
         json_object["partition-specs"], json_object["default-spec-id"] = [{"spec-id": 0, "fields": fields}], 0
     if fields is not None:
         json_object["partition-spec"] = _with_field_ids(fields)
+    if not json_object.get("sort-orders"):
+        json_object["sort-orders"] = [{"order-id": 0, "fields": []}]
+        json_object["default-sort-order-id"] = 0
+    if json_object.get("table-uuid") is None and json_object.get("location") is not None:
+        # The same on every load until a commit writes it; with a random id each load would look like another table.
+        json_object["table-uuid"] = str(uuid_from_location(json_object["location"]))
+
+
+def uuid_from_location(location: str) -> uuid.UUID:
+    """Return the id of a table that was created without one."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, location)
 
 
 def _check_schemas(json_object: dict[str, Any]) -> None:
@@ -160,27 +147,11 @@ def _check_schemas(json_object: dict[str, Any]) -> None:
             raise ValueError(f"schema {schema.get('schema-id', '')} has type {schema.get('type')!r}, not 'struct'")
 
 
-def _check_numbers(json_object: dict[str, Any]) -> None:
-    for key, value in json_object.items():
-        if type(value) is int and not -(1 << 63) <= value < 1 << 63:
-            raise ValueError(f"{key} {value} does not fit in 64 bits")
-
-
 def _with_field_ids(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Partition fields with ids; where a spec has none at all they count from 1000, as early version 1 implied."""
+    """Return partition fields with ids; if a spec has none at all they count from 1000, as early version 1 implied."""
     missing = sum("field-id" not in field for field in fields)
     if missing not in (0, len(fields)):
         raise ValueError(f"{missing} of {len(fields)} partition fields lack a field-id")
     if not missing:
         return fields
     return [{**field, "field-id": PARTITION_FIELD_ID_START + i} for i, field in enumerate(fields)]
-
-
-def _highest_field_id(specs: list[dict[str, Any]]) -> int:
-    return max((field["field-id"] for spec in specs for field in spec["fields"]), default=PARTITION_FIELD_ID_START - 1)
-
-
-def _location_of(path: str) -> str | None:
-    """The table location implied by the place of its metadata file, or None."""
-    folder, _, name = path.rpartition("/metadata/")
-    return folder if folder and "/" not in name else None

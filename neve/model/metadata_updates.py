@@ -1,8 +1,8 @@
-"""Apply table updates to table metadata, once and without copying what does not change.
+"""Apply the updates of a commit to table metadata, without copying what does not change.
 
-`fold` is what a commit does to metadata. It follows the rules of the Java library (its `TableMetadata.Builder`) where
-they are stricter or kinder than PyIceberg's: parents of expired snapshots stay linked, the snapshot log loses
-everything before a gap, removing what is already gone is no error.
+The rules are those of the Java library (its `TableMetadata.Builder`) where they are stricter or more tolerant than
+PyIceberg's: snapshots keep the ids of expired parents, the snapshot log loses everything before a gap, and removing
+something that does not exist is no error.
 """
 
 from __future__ import annotations
@@ -35,29 +35,52 @@ from neve.model.properties import properties_of
 
 
 class OutdatedSnapshot(UserError):
-    """A snapshot made for an earlier state of the table: its id or its numbers have been used meanwhile."""
+    """A snapshot made for an earlier state of the table: another one has used its id or its numbers since."""
 
 
 def apply_updates(
-    base: TableMetadata,
-    updates: Iterable[Any],
-    previous_location: str | None = None,
-    now: Callable[[], int] = now_ms,
+    base: TableMetadata, updates: Iterable[Any], previous_location: str | None = None, now: Callable[[], int] = now_ms
 ) -> TableMetadata:
-    """The metadata after the updates; `base` itself when they change nothing.
+    """Return the metadata after the updates; `base` itself if they change nothing.
 
-    `previous_location` is the metadata file of `base`; it goes to the metadata log.
-    Raises UserError when an update cannot be applied to this table.
+    `previous_location` is the metadata file of `base`, which is added to the metadata log.
+    Raises UserError if an update cannot be applied to this table.
     """
-    draft = MetadataBuilder(base, now)
+    builder = MetadataBuilder(base, now)
     for update in updates:
-        _apply(update, draft)
-    return draft.build(previous_location)
+        _apply(update, builder)
+    return builder.build(previous_location)
 
 
 @singledispatch
 def _apply(update: Any, builder: MetadataBuilder) -> None:
-    raise UnsupportedFeature(f"Table update {getattr(update, 'action', type(update).__name__)!r} is not supported.")
+    """Apply one update. Updates with rules of their own have a function each, below."""
+    match update:
+        case iceberg.SetCurrentSchemaUpdate():
+            _set_current_part(_SCHEMA, update.schema_id, builder)
+        case iceberg.SetDefaultSpecUpdate():
+            _set_current_part(_SPEC, update.spec_id, builder)
+        case iceberg.SetDefaultSortOrderUpdate():
+            _set_current_part(_SORT_ORDER, update.sort_order_id, builder)
+        case iceberg.AddSortOrderUpdate():
+            _add_part(_SORT_ORDER, update.sort_order, builder)
+        case iceberg.RemovePartitionSpecsUpdate():
+            _remove_parts(_SPEC, update.spec_ids, builder)
+        case iceberg.RemoveSchemasUpdate():
+            _remove_parts(_SCHEMA, update.schema_ids, builder)
+        case iceberg.SetStatisticsUpdate():
+            file: Any = Statistics.model_validate(update.statistics.model_dump())
+            _replace_statistics("statistics", file.snapshot_id, [file], builder)
+        case iceberg.RemoveStatisticsUpdate():
+            _replace_statistics("statistics", update.snapshot_id, [], builder)
+        case iceberg.SetPartitionStatisticsUpdate():
+            file = PartitionStatistics.model_validate(update.partition_statistics.model_dump())
+            _replace_statistics("partition_statistics", file.snapshot_id, [file], builder)
+        case iceberg.RemovePartitionStatisticsUpdate():
+            _replace_statistics("partition_statistics", update.snapshot_id, [], builder)
+        case _:
+            action = getattr(update, "action", type(update).__name__)
+            raise UnsupportedFeature(f"Table update {action!r} is not supported.")
 
 
 @_apply.register
@@ -77,7 +100,7 @@ def _set_location(update: iceberg.SetLocationUpdate, builder: MetadataBuilder) -
 @_apply.register
 def _upgrade_format_version(update: iceberg.UpgradeFormatVersionUpdate, builder: MetadataBuilder) -> None:
     if update.format_version not in VERSIONS:
-        raise UserError(f"Format version {update.format_version} is not supported; this engine knows 1 to 4.")
+        raise UserError(f"Format version {update.format_version} is not supported; this engine supports 1 to 4.")
     if update.format_version < builder.version:
         raise UserError(f"Cannot downgrade a version {builder.version} table to version {update.format_version}.")
     if update.format_version == builder.version:
@@ -102,9 +125,9 @@ def _set_properties(update: iceberg.SetPropertiesUpdate, builder: MetadataBuilde
 
 @_apply.register
 def _remove_properties(update: iceberg.RemovePropertiesUpdate, builder: MetadataBuilder) -> None:
-    gone = set(update.removals)
-    if not gone.isdisjoint(builder["properties"]):
-        builder["properties"] = {key: value for key, value in builder["properties"].items() if key not in gone}
+    removed = set(update.removals)
+    if not removed.isdisjoint(builder["properties"]):
+        builder["properties"] = {key: value for key, value in builder["properties"].items() if key not in removed}
 
 
 @_apply.register
@@ -112,18 +135,14 @@ def _add_schema(update: iceberg.AddSchemaUpdate, builder: MetadataBuilder) -> No
     schema = update.schema_
     check_schema_fits(schema, builder.version)
     schemas = builder["schemas"]
-    same = next((known for known in schemas if known == schema), None)
+    same = next((existing for existing in schemas if existing == schema), None)
     if same is None:
-        if any(known.schema_id == schema.schema_id for known in schemas):
-            schema = schema.model_copy(update={"schema_id": max(known.schema_id for known in schemas) + 1})
+        existing_ids = [existing.schema_id for existing in schemas]
+        if schema.schema_id in existing_ids:
+            schema = schema.model_copy(update={"schema_id": max(existing_ids) + 1})
         builder["schemas"] = [*schemas, schema]
         builder["last_column_id"] = max(builder["last_column_id"], schema.highest_field_id)
     builder.last_added[_SCHEMA.name] = (same or schema).schema_id
-
-
-@_apply.register
-def _set_current_schema(update: iceberg.SetCurrentSchemaUpdate, builder: MetadataBuilder) -> None:
-    _set_current_part(_SCHEMA, update.schema_id, builder)
 
 
 @_apply.register
@@ -133,24 +152,9 @@ def _add_spec(update: iceberg.AddPartitionSpecUpdate, builder: MetadataBuilder) 
         builder["last_partition_id"] = max([highest, *(field.field_id for field in update.spec.fields)])
 
 
-@_apply.register
-def _set_default_spec(update: iceberg.SetDefaultSpecUpdate, builder: MetadataBuilder) -> None:
-    _set_current_part(_SPEC, update.spec_id, builder)
-
-
-@_apply.register
-def _add_sort_order(update: iceberg.AddSortOrderUpdate, builder: MetadataBuilder) -> None:
-    _add_part(_SORT_ORDER, update.sort_order, builder)
-
-
-@_apply.register
-def _set_default_sort_order(update: iceberg.SetDefaultSortOrderUpdate, builder: MetadataBuilder) -> None:
-    _set_current_part(_SORT_ORDER, update.sort_order_id, builder)
-
-
 @dataclass(frozen=True, slots=True)
 class _MetadataPart:
-    """Things a table has several of, by id, one of them in use: where metadata keeps them, and their names."""
+    """A kind of thing that a table has several of, one of them in use: its name, and where metadata stores it."""
 
     name: str
     list_field: str
@@ -159,8 +163,8 @@ class _MetadataPart:
     role: str
     built_in_ids: tuple[int, ...] = ()  # ids that need not be listed
 
-    def id_of(self, one: Any) -> int:
-        return int(getattr(one, self.id_attribute))
+    def id_of(self, part: Any) -> int:
+        return int(getattr(part, self.id_attribute))
 
 
 _SCHEMA = _MetadataPart("schema", "schemas", "schema_id", "current_schema_id", "the current one")
@@ -171,26 +175,26 @@ _SORT_ORDER = _MetadataPart(
 
 
 def _add_part(kind: _MetadataPart, new: Any, builder: MetadataBuilder) -> bool:
-    """Whether it was new; the same again changes nothing, another one of the same id is refused."""
-    known, new_id = builder[kind.list_field], kind.id_of(new)
-    same_id = next((one for one in known if kind.id_of(one) == new_id), None)
+    """Add a part and return whether it was new. Another part with the same id is rejected."""
+    existing, new_id = builder[kind.list_field], kind.id_of(new)
+    same_id = next((part for part in existing if kind.id_of(part) == new_id), None)
     if same_id is not None and same_id != new:
         raise UserError(f"Cannot add {kind.name} {new_id}: the table has another one with that id.")
     if same_id is None:
-        builder[kind.list_field] = [*known, new]
+        builder[kind.list_field] = [*existing, new]
     builder.last_added[kind.name] = new_id
     return same_id is None
 
 
 def _set_current_part(kind: _MetadataPart, requested_id: int, builder: MetadataBuilder) -> None:
-    """Put one into use; -1 stands for the one added before."""
+    """Make a part the current one; -1 stands for the part added last in this commit."""
     if requested_id == -1 and kind.name not in builder.last_added:
         raise UserError(f"Cannot use the last added {kind.name}: this commit adds none.")
-    chosen = builder.last_added[kind.name] if requested_id == -1 else requested_id
-    if chosen not in (*kind.built_in_ids, *map(kind.id_of, builder[kind.list_field])):
-        raise UserError(f"Cannot make {kind.name} {chosen} {kind.role}: the table has no such {kind.name}.")
-    if chosen != builder[kind.current_id_field]:
-        builder[kind.current_id_field] = chosen
+    new_id = builder.last_added[kind.name] if requested_id == -1 else requested_id
+    if new_id not in (*kind.built_in_ids, *map(kind.id_of, builder[kind.list_field])):
+        raise UserError(f"Cannot make {kind.name} {new_id} {kind.role}: the table has no such {kind.name}.")
+    if new_id != builder[kind.current_id_field]:
+        builder[kind.current_id_field] = new_id
 
 
 @_apply.register
@@ -217,16 +221,16 @@ def _advance_sequence_number(snapshot: IcebergSnapshot, builder: MetadataBuilder
 
 
 def _advance_row_ids(snapshot: IcebergSnapshot, builder: MetadataBuilder) -> None:
-    first, added, following = snapshot.first_row_id, snapshot.added_rows, builder["next_row_id"]
+    first, added, next_row_id = snapshot.first_row_id, snapshot.added_rows, builder["next_row_id"]
     if first is None or added is None or added < 0:
         raise UserError(
             f"Cannot add snapshot {snapshot.snapshot_id}: version {builder.version} needs first-row-id and added-rows, "
             f"not {first} and {added}."
         )
-    if first < following:
+    if first < next_row_id:
         raise OutdatedSnapshot(
             f"Cannot add snapshot {snapshot.snapshot_id}: its first-row-id {first} is below "
-            f"the table's next-row-id {following}."
+            f"the table's next-row-id {next_row_id}."
         )
     builder["next_row_id"] = first + added
 
@@ -252,7 +256,7 @@ def _set_ref(update: iceberg.SetSnapshotRefUpdate, builder: MetadataBuilder) -> 
 
 def _ref(update: iceberg.SetSnapshotRefUpdate) -> Ref:
     if update.ref_name == MAIN_BRANCH and update.type != SnapshotRefType.BRANCH:
-        raise UserError("Cannot make 'main' a tag: it is the branch readers see.")
+        raise UserError("Cannot make 'main' a tag: it is the branch that readers see.")
     try:
         return Ref.model_validate(
             {
@@ -281,15 +285,15 @@ def _move_main(ref: Ref, builder: MetadataBuilder) -> None:
 
 @_apply.register
 def _remove_snapshots(update: iceberg.RemoveSnapshotsUpdate, builder: MetadataBuilder) -> None:
-    gone = builder.snapshots.positions.keys() & set(update.snapshot_ids)
-    if not gone:
+    removed = builder.snapshots.positions.keys() & set(update.snapshot_ids)
+    if not removed:
         return
-    builder["snapshots"] = builder.snapshots.without_ids(gone)
+    builder["snapshots"] = builder.snapshots.without_ids(removed)
     builder.removed_snapshots = True
     for name in ("statistics", "partition_statistics"):
-        builder[name] = [file for file in builder[name] if file.snapshot_id not in gone]
+        builder[name] = [file for file in builder[name] if file.snapshot_id not in removed]
     for name, ref in builder["refs"].items():
-        if ref.snapshot_id in gone:
+        if ref.snapshot_id in removed:
             _drop_ref(name, builder)
 
 
@@ -300,32 +304,10 @@ def _remove_ref(update: iceberg.RemoveSnapshotRefUpdate, builder: MetadataBuilde
 
 
 def _drop_ref(name: str, builder: MetadataBuilder) -> None:
-    builder["refs"] = {kept: ref for kept, ref in builder["refs"].items() if kept != name}
+    builder["refs"] = {other: ref for other, ref in builder["refs"].items() if other != name}
     if name == MAIN_BRANCH:
         builder["current_snapshot_id"] = None
         builder["snapshot_log"] = []
-
-
-@_apply.register
-def _set_statistics(update: iceberg.SetStatisticsUpdate, builder: MetadataBuilder) -> None:
-    file = Statistics.model_validate(update.statistics.model_dump())
-    _replace_statistics("statistics", file.snapshot_id, [file], builder)
-
-
-@_apply.register
-def _remove_statistics(update: iceberg.RemoveStatisticsUpdate, builder: MetadataBuilder) -> None:
-    _replace_statistics("statistics", update.snapshot_id, [], builder)
-
-
-@_apply.register
-def _set_partition_statistics(update: iceberg.SetPartitionStatisticsUpdate, builder: MetadataBuilder) -> None:
-    file = PartitionStatistics.model_validate(update.partition_statistics.model_dump())
-    _replace_statistics("partition_statistics", file.snapshot_id, [file], builder)
-
-
-@_apply.register
-def _remove_partition_statistics(update: iceberg.RemovePartitionStatisticsUpdate, builder: MetadataBuilder) -> None:
-    _replace_statistics("partition_statistics", update.snapshot_id, [], builder)
 
 
 def _replace_statistics(name: str, snapshot_id: int, files: list[Any], builder: MetadataBuilder) -> None:
@@ -334,19 +316,9 @@ def _replace_statistics(name: str, snapshot_id: int, files: list[Any], builder: 
         builder[name] = replaced
 
 
-@_apply.register
-def _remove_specs(update: iceberg.RemovePartitionSpecsUpdate, builder: MetadataBuilder) -> None:
-    _remove_parts(_SPEC, update.spec_ids, builder)
-
-
-@_apply.register
-def _remove_schemas(update: iceberg.RemoveSchemasUpdate, builder: MetadataBuilder) -> None:
-    _remove_parts(_SCHEMA, update.schema_ids, builder)
-
-
 def _remove_parts(kind: _MetadataPart, ids: Sequence[int], builder: MetadataBuilder) -> None:
     if builder[kind.current_id_field] in ids:
         raise UserError(f"Cannot remove {kind.name} {builder[kind.current_id_field]}: it is {kind.role}.")
-    kept = [one for one in builder[kind.list_field] if kind.id_of(one) not in ids]
-    if len(kept) != len(builder[kind.list_field]):
-        builder[kind.list_field] = kept
+    remaining = [part for part in builder[kind.list_field] if kind.id_of(part) not in ids]
+    if len(remaining) != len(builder[kind.list_field]):
+        builder[kind.list_field] = remaining

@@ -1,8 +1,7 @@
-"""Metadata of tables that do not exist yet.
+"""Metadata of new tables, and the field ids of new tables and columns.
 
-Field ids of a new table or column: counted upwards, the columns before what is inside them.
-
-PyIceberg's own numbering drops the default values of columns on the way.
+Ids are assigned in ascending order, columns before the fields nested in them. PyIceberg's own function for this is not
+used, because it drops the default values of columns.
 """
 
 from __future__ import annotations
@@ -32,23 +31,22 @@ from neve.model.snapshots import Snapshots
 
 
 def with_fresh_ids(schema: Schema) -> Schema:
-    """The same columns, numbered anew; schema id 0."""
-    ids = count(1)
-    numbering = _IdAssigner(lambda: next(ids))
-    fields = numbering.renumber_fields(schema.fields)
-    identifiers = [numbering.given[i] for i in schema.identifier_field_ids]
+    """Return the same columns with new ids from 1 on; the schema id is 0."""
+    assigner = _IdAssigner(count(1).__next__)
+    fields = assigner.renumber_fields(schema.fields)
+    identifiers = [assigner.new_ids[i] for i in schema.identifier_field_ids]
     return Schema(*fields, schema_id=0, identifier_field_ids=identifiers)
 
 
 def with_next_ids(kind: IcebergType, next_id: Callable[[], int]) -> IcebergType:
-    """The same type, the fields inside it numbered anew."""
+    """Return the same type with new ids for the fields nested in it."""
     return _IdAssigner(next_id).renumber_type(kind)
 
 
 class _IdAssigner:
     def __init__(self, next_id: Callable[[], int]) -> None:
         self._next_id = next_id
-        self.given: dict[int, int] = {}  # from the old id of each field to the new one
+        self.new_ids: dict[int, int] = {}  # by old id
 
     def renumber_fields(self, fields: Iterable[NestedField]) -> list[NestedField]:
         numbered = [(self._assign_id(f.field_id), f) for f in fields]
@@ -57,8 +55,8 @@ class _IdAssigner:
         ]
 
     def _assign_id(self, old: int) -> int:
-        self.given[old] = self._next_id()
-        return self.given[old]
+        self.new_ids[old] = self._next_id()
+        return self.new_ids[old]
 
     def renumber_type(self, kind: IcebergType) -> IcebergType:
         match kind:
@@ -69,13 +67,8 @@ class _IdAssigner:
                 return ListType(element, self.renumber_type(kind.element_type), kind.element_required)
             case MapType():
                 key, value = self._assign_id(kind.key_id), self._assign_id(kind.value_id)
-                return MapType(
-                    key,
-                    self.renumber_type(kind.key_type),
-                    value,
-                    self.renumber_type(kind.value_type),
-                    kind.value_required,
-                )
+                key_type, value_type = self.renumber_type(kind.key_type), self.renumber_type(kind.value_type)
+                return MapType(key, key_type, value, value_type, kind.value_required)
         return kind
 
 
@@ -96,12 +89,16 @@ def new_metadata(
     format_version: int,
     now: Callable[[], int] = now_ms,
 ) -> TableMetadata:
-    """Metadata of a new table, with fresh ids for schema, spec and sort order."""
-    _check_version(schema, location, format_version)
+    """Return the metadata of a new table, with fresh ids for schema, spec and sort order."""
+    if format_version not in VERSIONS:
+        raise UserError(f"Format version {format_version} cannot be created; use 1, 2, 3 or 4.")
+    check_schema_fits(schema, format_version)
+    if format_version >= 4:
+        check_has_scheme(location)
     fresh = with_fresh_ids(schema)
     fresh_spec = assign_fresh_partition_spec_ids(spec, schema, fresh)
     order = assign_fresh_sort_order_ids(sort_order, schema, fresh)
-    found: dict[str, Any] = {
+    json_object: dict[str, Any] = {
         "format-version": format_version,
         "table-uuid": str(uuid.uuid4()),
         "location": location,
@@ -120,26 +117,19 @@ def new_metadata(
         "properties": properties,
         "next-row-id": 0,
     }
-    return metadata_from_json({key: found[key] for key in found if key not in _ABSENT_KEYS[format_version]}, location)
+    absent_keys = _ABSENT_KEYS[format_version]
+    return metadata_from_json({k: v for k, v in json_object.items() if k not in absent_keys}, location)
 
 
 def empty_metadata() -> TableMetadata:
-    """What the updates that create a table are folded into. Not valid by itself: see `validated`."""
+    """Return the base for updates that create a table. It is not valid by itself: see `validate_metadata`."""
     fields: dict[str, Any] = {"schema_": Schema(), "last_column_id": 0, "snapshots": Snapshots()}
     return MetadataV1.model_construct(**fields)
 
 
 def validate_metadata(metadata: TableMetadata) -> TableMetadata:
-    """The same metadata after every check that reading it from a file would make."""
+    """Return the metadata after every check that reading it from a file would make."""
     try:
         return metadata_from_json(IcebergBaseModel.model_dump(metadata, mode="json"), metadata.location)
     except (AttributeError, CorruptFile) as e:
         raise UserError(f"The updates do not make a complete table: {e}") from e
-
-
-def _check_version(schema: Schema, location: str, format_version: int) -> None:
-    if format_version not in VERSIONS:
-        raise UserError(f"Format version {format_version} cannot be created; use 1, 2, 3 or 4.")
-    check_schema_fits(schema, format_version)
-    if format_version >= 4:
-        check_has_scheme(location)

@@ -1,19 +1,18 @@
-"""What a partition is when a table has had several partition specs.
+"""Partitions of a table that has had several partition specs.
 
-A partition is always the pair of a spec and a tuple of that spec's own fields. The tuples of all specs are stored side
-by side in the *union tuple*: one nullable column per partition field, typed by the newest schema that still knows its
-source column, or by what the manifests say when none does.
+A partition is always a pair: a spec, and a tuple of that spec's own fields. The tuples of all specs are stored side by
+side in the *union tuple*: one nullable column per partition field. Its type comes from the newest schema that still has
+the source column, or from the manifests if no schema has it.
 
 >>> PartitionKey(0, (19723,)) == PartitionKey(1, (19723,))
 False
 >>> PartitionKey(2, None)
 PartitionKey(spec_id=2, values=None)
 
-Partition values as people read them.
+`partition_text` formats a partition value for people, also beyond Python's calendar:
 
->>> from pyiceberg.transforms import DayTransform, IdentityTransform
->>> partition_text(DayTransform(), DateType(), 20_000), partition_text(IdentityTransform(), DateType(), 2_932_897)
-('2024-10-04', '10000-01-01')
+>>> partition_text(IdentityTransform(), ice.DateType(), 2_932_897)
+'10000-01-01'
 """
 
 from __future__ import annotations
@@ -27,32 +26,23 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg import types as ice
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform, Transform, TruncateTransform, VoidTransform
-from pyiceberg.types import (
-    DateType,
-    IcebergType,
-    NestedField,
-    StructType,
-    TimestampNanoType,
-    TimestamptzNanoType,
-    UnknownType,
-    UUIDType,
-)
 
 from neve.errors import TableError
 from neve.model.pyiceberg_private import fields_by_id
 
 SourceAndTransform: TypeAlias = tuple[int, str]
-"""What the values of a partition field are: the id of the source column and the transform."""
+"""Id of the source column and transform of a partition field: they decide what its values are."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionKey:
-    """A partition tuple together with the spec that gives it meaning; tuples of different specs never compare equal."""
+    """A partition tuple and the spec that gives it meaning; tuples of different specs never compare equal."""
 
     spec_id: int
     values: tuple[object, ...] | None  # None: the spec is unpartitioned
@@ -62,21 +52,24 @@ class PartitionKey:
             raise ValueError(f"spec {self.spec_id}: use None, not (), for an unpartitioned key")
 
     def sort_key(self) -> tuple[int, tuple[tuple[Any, ...], ...]]:
-        """What keys are put in order by: the spec, then the values as what they are, null first and NaN last.
+        """Return a key that sorts by spec, then by value: null first, NaN last.
 
         >>> keys = [PartitionKey(1, (10,)), PartitionKey(1, (9,)), PartitionKey(1, (None,)), PartitionKey(0, None)]
         >>> [key.values for key in sorted(keys, key=PartitionKey.sort_key)]
         [None, (None,), (9,), (10,)]
         """
-        return self.spec_id, tuple(_place(value) for value in self.values or ())
+        return self.spec_id, tuple(
+            (0,) if value is None else (1, value) if value == value else (2,)  # noqa: PLR0124 - NaN is unequal to itself
+            for value in self.values or ()
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class UnionField:
-    """One column of the union tuple: a partition field as every spec that has it sees it."""
+    """One column of the union tuple: a partition field that one or more specs share."""
 
     column: str
-    field: NestedField
+    field: ice.NestedField
     spec_ids: frozenset[int]
 
     @property
@@ -89,21 +82,20 @@ class UnionField:
 class Specs:
     """All partition specs of a table, each with the types of its fields.
 
-    A field whose source column was dropped takes its type from the newest schema that still has the column, so
-    manifests of old specs stay readable and writable. When the schemas were cleaned up since, its type is learned from
-    the manifests that hold its values: see `neve.tree.partition_types`.
+    If the source column of a field was dropped, the type comes from the newest schema that still has the column, so
+    manifests of old specs stay readable and writable. If that schema was removed too, the type is learned from the
+    manifests that hold the values: see `neve.tree.partition_types`.
     """
 
     by_id: Mapping[int, PartitionSpec]
     default_id: int
     schemas: tuple[Schema, ...]  # the current schema first, then from the newest to the oldest
-    learned_types: Mapping[SourceAndTransform, IcebergType] = field(
-        default_factory=dict
-    )  # of fields no schema knows the source of
+    # of fields whose source column is in no schema
+    learned_types: Mapping[SourceAndTransform, ice.IcebergType] = field(default_factory=dict)
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> Specs:
-        """The specs of a table as its metadata knows them."""
+        """Return the specs that table metadata holds."""
         current = metadata.schema()
         older = sorted((s for s in metadata.schemas if s.schema_id != current.schema_id), key=lambda s: -s.schema_id)
         return cls({s.spec_id: s for s in metadata.specs().values()}, metadata.default_spec_id, (current, *older))
@@ -113,64 +105,60 @@ class Specs:
             return self.by_id[spec_id]
         except KeyError:
             raise TableError(
-                f"Unknown partition spec {spec_id}: the table knows {sorted(self.by_id)}. "
+                f"Unknown partition spec {spec_id}: the table has {sorted(self.by_id)}. "
                 "The file that names it was written for another table, or the metadata lost the spec."
             ) from None
 
     def refuse_unknown_specs(self, spec_ids: Iterable[int], named_by: str) -> None:
-        """Refuse a spec id the table does not know, naming the file or manifest it came from."""
+        """Raise TableError for a spec id that the table does not have, and name the file it came from."""
         if unknown := sorted(set(spec_ids) - set(self.by_id)):
-            known = sorted(self.by_id)
-            raise TableError(f"Unknown partition spec {unknown[0]} in {named_by}: the table knows {known}.")
+            raise TableError(f"Unknown partition spec {unknown[0]} in {named_by}: the table has {sorted(self.by_id)}.")
 
     def is_unpartitioned(self, spec_id: int) -> bool:
-        """Whether a spec has no field that separates rows; a dropped v1 field stays behind as void."""
+        """Check whether all fields of a spec are void, or it has none; version 1 keeps dropped fields as void."""
         return all(isinstance(f.transform, VoidTransform) for f in self[spec_id].fields)
 
     def schema_of(self, field: PartitionField) -> Schema | None:
-        """The newest schema that still has the source column of a partition field."""
+        """Return the newest schema that still has the source column of a partition field."""
         return next((s for s in self.schemas if field.source_id in fields_by_id(s)), None)
 
-    def source_type(self, field: PartitionField) -> IcebergType:
-        """The type of a partition field's source column, also after the column was dropped."""
+    def source_type(self, field: PartitionField) -> ice.IcebergType:
+        """Return the type of a partition field's source column, also after the column was dropped."""
         schema = self.schema_of(field)
         if schema is not None:
             return schema.find_field(field.source_id).field_type
-        return (
-            self.learned_types.get(source_and_transform(field), UnknownType()) if _keeps_type(field) else UnknownType()
-        )
+        learned = self.learned_types if _keeps_type(field) else {}
+        return learned.get(source_and_transform(field), ice.UnknownType())
 
-    def result_type(self, field: PartitionField) -> IcebergType:
-        """The type of a partition field's values."""
+    def result_type(self, field: PartitionField) -> ice.IcebergType:
+        """Return the type of a partition field's values."""
         source = self.source_type(field)
-        if isinstance(source, UnknownType) and _keeps_type(field):
+        if isinstance(source, ice.UnknownType) and _keeps_type(field):
             return source
         return field.transform.result_type(source)
 
     @cached_property
     def untyped_fields(self) -> Mapping[int, tuple[PartitionField, ...]]:
-        """The fields of each spec that hold values of a type nothing tells so far; only specs that have such fields."""
-        found = {spec_id: tuple(filter(self._is_untyped, spec.fields)) for spec_id, spec in self.by_id.items()}
-        return {spec_id: fields for spec_id, fields in found.items() if fields}
+        """The fields whose type is still unknown, by spec; specs without such fields are left out."""
 
-    def _is_untyped(self, field: PartitionField) -> bool:
-        if (
-            isinstance(field.transform, VoidTransform)
-            or not _keeps_type(field)
-            or source_and_transform(field) in self.learned_types
-        ):
-            return False
-        return self.schema_of(field) is None
+        def is_untyped(field: PartitionField) -> bool:
+            is_learned = isinstance(field.transform, VoidTransform) or source_and_transform(field) in self.learned_types
+            return _keeps_type(field) and not is_learned and self.schema_of(field) is None
 
-    def with_learned_types(self, learned: Mapping[SourceAndTransform, IcebergType]) -> Specs:
-        """The same specs with more types known."""
+        untyped = {spec_id: tuple(filter(is_untyped, spec.fields)) for spec_id, spec in self.by_id.items()}
+        return {spec_id: fields for spec_id, fields in untyped.items() if fields}
+
+    def with_learned_types(self, learned: Mapping[SourceAndTransform, ice.IcebergType]) -> Specs:
+        """Return the specs with more learned types."""
         more = {key: kind for key, kind in learned.items() if self.learned_types.get(key) != kind}
         return replace(self, learned_types={**self.learned_types, **more}) if more else self
 
-    def partition_type(self, spec_id: int) -> StructType:
-        """The partition struct of one spec; every field is optional, as the format demands."""
+    def partition_type(self, spec_id: int) -> ice.StructType:
+        """Return the partition struct of one spec; every field is optional, as the format requires."""
         fields = self[spec_id].fields
-        return StructType(*(NestedField(f.field_id, f.name, self.result_type(f), required=False) for f in fields))
+        return ice.StructType(
+            *(ice.NestedField(f.field_id, f.name, self.result_type(f), required=False) for f in fields)
+        )
 
     @cached_property
     def union(self) -> tuple[UnionField, ...]:
@@ -179,84 +167,75 @@ class Specs:
         for spec_id in sorted(self.by_id):
             for one in self.by_id[spec_id].fields:
                 column = f"p{one.field_id}"
-                if not all(_same_meaning(other, one) for other in holders.get(column, {}).values()):
+                if not all(_have_same_values(other, one) for other in holders.get(column, {}).values()):
                     column = f"{column}s{spec_id}"  # v1 writers gave one id to unrelated fields of different specs
                 holders.setdefault(column, {})[spec_id] = one
-        return tuple(
-            sorted((self._union_field(c, h) for c, h in holders.items()), key=lambda u: (u.field.field_id, u.column))
-        )
+        union = [self._union_field(column, fields) for column, fields in holders.items()]
+        return tuple(sorted(union, key=lambda u: (u.field.field_id, u.column)))
 
     def _union_field(self, column: str, holders: Mapping[int, PartitionField]) -> UnionField:
         newest = holders[max(holders)]
-        telling = next((f for f in holders.values() if not isinstance(f.transform, VoidTransform)), newest)
-        field = NestedField(newest.field_id, newest.name, self.result_type(telling), required=False)
+        typed = next((f for f in holders.values() if not isinstance(f.transform, VoidTransform)), newest)
+        field = ice.NestedField(newest.field_id, newest.name, self.result_type(typed), required=False)
         return UnionField(column, field, frozenset(holders))
 
     @cached_property
     def _columns(self) -> dict[int, tuple[str, ...]]:
-        return {s: tuple(self._column_of(s, f.field_id) for f in spec.fields) for s, spec in self.by_id.items()}
-
-    def _column_of(self, spec_id: int, field_id: int) -> str:
-        return next(u.column for u in self.union if u.field.field_id == field_id and spec_id in u.spec_ids)
+        columns = {(spec_id, u.field.field_id): u.column for u in reversed(self.union) for spec_id in u.spec_ids}
+        return {s: tuple(columns[s, f.field_id] for f in spec.fields) for s, spec in self.by_id.items()}
 
     def columns(self, spec_id: int) -> tuple[str, ...]:
-        """The union columns that hold the tuple of one spec, in the order of its fields."""
-        self[spec_id]
+        """Return the union columns that hold the tuple of one spec, in the order of its fields."""
+        self[spec_id]  # raises TableError for an unknown spec
         return self._columns[spec_id]
 
 
-def _place(value: object) -> tuple[Any, ...]:
-    if value is None:
-        return (0,)
-    return (1, value) if value == value else (2,)  # noqa: PLR0124 - NaN is not equal to itself
-
-
 @cache
-def value_arrow_type(iceberg_type: IcebergType) -> pa.DataType:
-    """The Arrow type a partition value of an Iceberg type is held in."""
-    if isinstance(iceberg_type, UnknownType):
+def value_arrow_type(iceberg_type: ice.IcebergType) -> pa.DataType:
+    """Return the Arrow type that holds partition values of an Iceberg type."""
+    if isinstance(iceberg_type, ice.UnknownType):
         return pa.null()
-    schema = schema_to_pyarrow(Schema(NestedField(1, "v", iceberg_type, required=False)), include_field_ids=False)
-    found = schema.field(0).type
+    schema = schema_to_pyarrow(Schema(ice.NestedField(1, "v", iceberg_type, required=False)), include_field_ids=False)
+    arrow_type = schema.field(0).type
     plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.uuid(): pa.binary(16)}
-    return plain.get(found, found)
+    return plain.get(arrow_type, arrow_type)
 
 
 def source_and_transform(field: PartitionField) -> SourceAndTransform:
-    """What decides the type of a field's values, whichever specs have it."""
+    """Return what decides the type of a field's values, whichever specs have the field."""
     return field.source_id, str(field.transform)
 
 
 def _keeps_type(field: PartitionField) -> bool:
-    """Whether the values have the type of the source column, rather than one of the transform's own."""
+    """Check whether the values have the type of the source column; other transforms have their own type."""
     return isinstance(field.transform, IdentityTransform | TruncateTransform | VoidTransform)
 
 
-def _same_meaning(one: PartitionField, other: PartitionField) -> bool:
+def _have_same_values(one: PartitionField, other: PartitionField) -> bool:
     void = isinstance(one.transform, VoidTransform) or isinstance(other.transform, VoidTransform)
     return one.source_id == other.source_id and (void or one.transform == other.transform)
 
 
 _UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
-_NANOSECONDS = (TimestampNanoType, TimestamptzNanoType)
+_NANOSECONDS = (ice.TimestampNanoType, ice.TimestamptzNanoType)
 
 
-def partition_text(transform: Transform[Any, Any], kind: IcebergType, value: Any) -> str:
-    """A partition value as Iceberg writes it, also when Python's calendar does not reach it."""
-    if isinstance(kind, UUIDType) and isinstance(value, bytes):
+def partition_text(transform: Transform[Any, Any], kind: ice.IcebergType, value: Any) -> str:
+    """Format a partition value as Iceberg does, also for dates beyond Python's calendar."""
+    if isinstance(kind, ice.UUIDType) and isinstance(value, bytes):
         value = UUID(bytes=value)
     try:
         return transform.to_human_string(kind, value)
     except (OverflowError, ValueError):
-        of_type = "D" if isinstance(kind, DateType) else "ns" if isinstance(kind, _NANOSECONDS) else "us"
-        text = str(np.int64(value).astype(f"datetime64[{_UNITS.get(str(transform), of_type)}]"))
+        unit_of_type = "D" if isinstance(kind, ice.DateType) else "ns" if isinstance(kind, _NANOSECONDS) else "us"
+        text = str(np.int64(value).astype(f"datetime64[{_UNITS.get(str(transform), unit_of_type)}]"))
         return text.replace("T", "-") if str(transform) == "hour" else text
 
 
 def partition_folders(specs: Specs, spec_id: int, values: Sequence[object]) -> Iterator[str]:
-    """The values of a partition as Iceberg spells them in paths and summaries: `day=2024-01-01`, then `region=eu`.
+    """Yield the values of a partition as Iceberg writes them in paths and summaries: `day=2024-01-01`, `region=eu`.
 
-    Dates and times are given as counts. Names and values are escaped as in a query string.
+    Dates and times in `values` are numbers since the epoch. Names and values are escaped as in a query string.
     """
     for part, value in zip(specs[spec_id].fields, values, strict=True):
         text = partition_text(part.transform, specs.result_type(part), value)

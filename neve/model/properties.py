@@ -1,4 +1,4 @@
-"""Every table property this engine knows, once: name, default, what it accepts, what it means.
+"""Every supported table property: its name, default, accepted values and meaning.
 
 >>> properties = TableProperties({"commit.retry.num-retries": "7"})
 >>> properties.commit_retries, properties.target_file_size
@@ -23,7 +23,7 @@ _METRICS_COLUMN = "write.metadata.metrics.column."
 
 @dataclass(frozen=True, slots=True)
 class PropertyType(Generic[T]):
-    """What a property accepts: how its text becomes a value, and the words for it in errors and docs."""
+    """The values a property accepts: how text is parsed, and how errors and docs describe them."""
 
     parse: Callable[[str], T]  # raises ValueError
     expected: str
@@ -31,7 +31,7 @@ class PropertyType(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Property(Generic[T]):
-    """One table property; as a class attribute of TableProperties it reads its value."""
+    """One table property; as a class attribute of TableProperties it is a descriptor that returns the value."""
 
     name: str
     default: T
@@ -39,7 +39,7 @@ class Property(Generic[T]):
     meaning: str
 
     def value(self, text: str | None) -> T:
-        """The value of the property when the table says `text`; None is the default."""
+        """Parse the text of the property; None stands for the default."""
         if text is None:
             return self.default
         try:
@@ -57,27 +57,23 @@ class Property(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class MetricsMode:
-    """How much is recorded about a column: nothing, counts, or bounds too, whole or cut to a length."""
+    """The statistics recorded for a column: none, counts, or counts and bounds, full or truncated."""
 
     counts: bool
     bounds: bool
-    length: int | None = None  # None: bounds are kept whole
+    length: int | None = None  # None: bounds are not truncated
 
     @classmethod
     def parse(cls, text: str) -> MetricsMode:
-        """From Iceberg's words: none, counts, truncate(n), full."""
-        known = {"none": cls(False, False), "counts": cls(True, False), "full": cls(True, True)}
+        """Parse none, counts, truncate(n) or full."""
+        modes = {"none": cls(False, False), "counts": cls(True, False), "full": cls(True, True)}
         word = text.strip().lower()
-        if word in known:
-            return known[word]
-        found = re.fullmatch(r"truncate\(\s*([1-9][0-9]{0,8})\s*\)", word)
-        if found is None:
+        if word in modes:
+            return modes[word]
+        match = re.fullmatch(r"truncate\(\s*([1-9][0-9]{0,8})\s*\)", word)
+        if match is None:
             raise ValueError(text)
-        return cls(True, True, int(found[1]))
-
-
-def _boolean(text: str) -> bool:
-    return {"true": True, "false": False}[text.strip().lower()]
+        return cls(True, True, int(match[1]))
 
 
 def _integer_at_least(lowest: int, expected: str) -> PropertyType[int]:
@@ -104,17 +100,7 @@ def _optional(value_type: PropertyType[T]) -> PropertyType[T | None]:
     return PropertyType(value_type.parse, value_type.expected)
 
 
-def _key_error_is_value_error(parse: Callable[[str], T]) -> Callable[[str], T]:
-    def parsed(text: str) -> T:
-        try:
-            return parse(text)
-        except KeyError:
-            raise ValueError(text) from None
-
-    return parsed
-
-
-_BOOLEAN = PropertyType(_key_error_is_value_error(_boolean), "true or false")
+_BOOLEAN = PropertyType(lambda text: _one_of("true", "false").parse(text) == "true", "true or false")
 _COUNT = _integer_at_least(0, "a whole number, 0 or more")
 _POSITIVE = _integer_at_least(1, "a whole number, 1 or more")
 _TEXT: PropertyType[str | None] = PropertyType(str, "text")
@@ -130,17 +116,17 @@ _FOREVER = (1 << 63) - 1
 
 
 def _metrics_override(name: str) -> Property[MetricsMode | None]:
-    return Property(name, None, _optional(_METRICS), "Statistics kept of one column.")
+    return Property(name, None, _optional(_METRICS), "Statistics recorded for one column.")
 
 
 @dataclass(frozen=True, slots=True)
 class TableProperties:
-    """The properties of a table, read by name. A bad value raises UserError when it is read, or in `check`."""
+    """The properties of a table as typed attributes. A bad value raises UserError when it is read, or in `check`."""
 
     values: Mapping[str, str]
 
     def check(self) -> None:
-        """Refuse the first property whose value cannot be used."""
+        """Reject the first property with a bad value."""
         for name, text in self.values.items():
             if name in PROPERTIES:
                 PROPERTIES[name].value(text)
@@ -148,7 +134,7 @@ class TableProperties:
                 _metrics_override(name).value(text)
 
     def metrics_mode_of(self, column: str) -> MetricsMode | None:
-        """The mode asked for this column by name; None: the default applies."""
+        """Return the mode set for this column; None means the default."""
         name = _METRICS_COLUMN + column
         return _metrics_override(name).value(self.values.get(name))
 
@@ -156,20 +142,20 @@ class TableProperties:
         "format-version",
         2,
         _integer_at_least(1, "1, 2, 3 or 4"),
-        "Format version of a new table; set later, an upgrade.",
+        "Format version of a new table; setting it later upgrades the table.",
     )
     name_mapping = Property("schema.name-mapping.default", None, _TEXT, "Field ids by name, for files without ids.")
-    gc_enabled = Property("gc.enabled", True, _BOOLEAN, "Whether maintenance may delete files of this table.")
+    gc_enabled = Property("gc.enabled", True, _BOOLEAN, "Allow maintenance to delete files of this table.")
 
     # --- writing data ---
     file_format = Property(
-        "write.format.default",
-        "parquet",
-        _FILE_FORMAT,
-        "Format of new data files; others than Parquet are refused when writing.",
+        "write.format.default", "parquet", _FILE_FORMAT, "Format of new data files; only Parquet can be written."
     )
     target_file_size = Property(
-        "write.target-file-size-bytes", 512 * _MIB, _POSITIVE, "Size at which a data file is closed and the next begun."
+        "write.target-file-size-bytes",
+        512 * _MIB,
+        _POSITIVE,
+        "Size at which a data file is closed and the next is begun.",
     )
     delete_target_file_size = Property(
         "write.delete.target-file-size-bytes", 64 * _MIB, _POSITIVE, "Size at which a delete file is closed."
@@ -178,26 +164,23 @@ class TableProperties:
         "write.distribution-mode",
         None,
         _DISTRIBUTION,
-        "How rows meet before writing: none, hash by partition, range by order; unset: range for a table with a sort "
-        "order, hash for a partitioned one, none otherwise.",
+        "How rows are distributed before writing: none, hash by partition, or range by sort order. Unset: range for a "
+        "table with a sort order, hash for a partitioned table, none otherwise.",
     )
     delete_distribution_mode = Property(
-        "write.delete.distribution-mode", None, _DISTRIBUTION, "The same for what DELETE writes; unset: hash."
+        "write.delete.distribution-mode", None, _DISTRIBUTION, "The same for rows that DELETE writes; unset: hash."
     )
     update_distribution_mode = Property(
-        "write.update.distribution-mode", None, _DISTRIBUTION, "The same for what UPDATE writes; unset: hash."
+        "write.update.distribution-mode", None, _DISTRIBUTION, "The same for rows that UPDATE writes; unset: hash."
     )
     merge_distribution_mode = Property(
-        "write.merge.distribution-mode", None, _DISTRIBUTION, "The same for what MERGE writes; unset: hash."
+        "write.merge.distribution-mode", None, _DISTRIBUTION, "The same for rows that MERGE writes; unset: hash."
     )
     fanout = Property(
-        "write.spark.fanout.enabled",
-        False,
-        _BOOLEAN,
-        "Keep a file open for every partition instead of sorting by partition.",
+        "write.spark.fanout.enabled", False, _BOOLEAN, "Keep a file open per partition instead of sorting by it."
     )
-    data_path = Property("write.data.path", None, _TEXT, "Where data files go; unset: data/ in the table location.")
-    metadata_path = Property("write.metadata.path", None, _TEXT, "Where metadata goes; unset: metadata/ there.")
+    data_path = Property("write.data.path", None, _TEXT, "Folder for data files; unset: data/ in the table location.")
+    metadata_path = Property("write.metadata.path", None, _TEXT, "Folder for metadata; unset: metadata/ there.")
     object_storage = Property(
         "write.object-storage.enabled", False, _BOOLEAN, "Spread data files over hashed prefixes of the data path."
     )
@@ -205,13 +188,10 @@ class TableProperties:
         "write.object-storage.partitioned-paths", True, _BOOLEAN, "Keep partition values in hashed data paths."
     )
     partition_summary_limit = Property(
-        "write.summary.partition-limit", 0, _COUNT, "Partitions up to which a snapshot summary lists each changed one."
+        "write.summary.partition-limit", 0, _COUNT, "Most changed partitions that a snapshot summary lists one by one."
     )
     wap_enabled = Property(
-        "write.wap.enabled",
-        False,
-        _BOOLEAN,
-        "Checked and of no effect: commits are not staged. Write to a branch instead.",
+        "write.wap.enabled", False, _BOOLEAN, "Checked and of no effect: commits are not staged. Use a branch instead."
     )
 
     # --- Parquet ---
@@ -222,7 +202,7 @@ class TableProperties:
         "write.parquet.compression-level",
         None,
         _optional(_integer_at_least(-131072, "a whole number")),
-        "Level of that compression.",
+        "Compression level of data files.",
     )
     parquet_row_group_size = Property(
         "write.parquet.row-group-size-bytes", 128 * _MIB, _POSITIVE, "Size of a row group."
@@ -234,18 +214,18 @@ class TableProperties:
         "write.delete.parquet.compression-codec",
         None,
         _optional(_PARQUET_CODEC),
-        "Checked and of no effect: delete files are compressed as data files are.",
+        "Checked and of no effect: delete files are compressed like data files.",
     )
 
     # --- column statistics ---
     metrics_default = Property(
-        "write.metadata.metrics.default", MetricsMode(True, True, 16), _METRICS, "Statistics kept of a column."
+        "write.metadata.metrics.default", MetricsMode(True, True, 16), _METRICS, "Statistics recorded for a column."
     )
     metrics_max_inferred_columns = Property(
         "write.metadata.metrics.max-inferred-column-defaults",
         100,
         _COUNT,
-        "Columns the default applies to; later ones get none.",
+        "Number of columns that the default applies to; later columns get none.",
     )
 
     # --- row-level commands ---
@@ -259,21 +239,18 @@ class TableProperties:
         "write.delete.granularity",
         "file",
         _one_of("file", "partition"),
-        "One position delete file per data file or partition. Iceberg's library defaults to partition, Spark with "
-        "Iceberg to file, as here.",
+        "One position delete file per data file or per partition. Iceberg's library defaults to partition; Iceberg on "
+        "Spark and this engine default to file.",
     )
 
     schema_evolution = Property(
         "write.spark.auto-schema-evolution.enabled",
         True,
         _BOOLEAN,
-        "Whether a MERGE that asks for it may add and widen columns.",
+        "Allow a MERGE with schema evolution to add and widen columns.",
     )
     reruns = Property(
-        "neve.commit.reruns",
-        3,
-        _COUNT,
-        "How often a row-level statement is run again after a conflict; 0 fails at once.",
+        "neve.commit.reruns", 3, _COUNT, "Reruns of a row-level statement after a conflict; 0: it fails at once."
     )
 
     # --- committing ---
@@ -281,49 +258,49 @@ class TableProperties:
         "commit.retry.num-retries",
         100,
         _COUNT,
-        "Attempts after the first. Other engines stop after 4 unless told, which fails jobs when a dozen writers meet; "
-        "here a retry reuses what was written, and giving up would waste it. The total timeout still holds.",
+        "Attempts after the first. Other engines stop after 4 by default, so that jobs fail with a dozen concurrent "
+        "writers. Here a retry reuses the written files, which giving up would waste. The total timeout still applies.",
     )
-    commit_min_wait_ms = Property("commit.retry.min-wait-ms", 100, _COUNT, "Wait before the first retry; doubles.")
+    commit_min_wait_ms = Property("commit.retry.min-wait-ms", 100, _COUNT, "Wait before the first retry; then doubled.")
     commit_max_wait_ms = Property("commit.retry.max-wait-ms", 60_000, _COUNT, "Longest wait between attempts.")
     commit_timeout_ms = Property(
         "commit.retry.total-timeout-ms", 1_800_000, _COUNT, "Time after which no retry starts."
     )
-    status_checks = Property("commit.status-check.num-retries", 3, _COUNT, "Looks at the table after a lost answer.")
+    status_checks = Property("commit.status-check.num-retries", 3, _COUNT, "Checks of the table after a lost answer.")
     status_check_min_wait_ms = Property(
-        "commit.status-check.min-wait-ms", 1_000, _COUNT, "Wait before the second look; doubles."
+        "commit.status-check.min-wait-ms", 1_000, _COUNT, "Wait before the second check; then doubled."
     )
     status_check_max_wait_ms = Property(
-        "commit.status-check.max-wait-ms", 60_000, _COUNT, "Longest wait between looks."
+        "commit.status-check.max-wait-ms", 60_000, _COUNT, "Longest wait between checks."
     )
     status_check_timeout_ms = Property(
         "commit.status-check.total-timeout-ms",
         1_800_000,
         _COUNT,
-        "Checked and of no effect: the number of looks and the waits between them are the limit.",
+        "Checked and of no effect: the number of checks and the waits between them are the limit.",
     )
     manifest_target_size = Property("commit.manifest.target-size-bytes", 8 * _MIB, _POSITIVE, "Size of a manifest.")
     manifest_min_count = Property(
-        "commit.manifest.min-count-to-merge", 100, _COUNT, "Small manifests that make a merge worth it."
+        "commit.manifest.min-count-to-merge", 100, _COUNT, "Number of small manifests at which they are merged."
     )
     manifest_merge = Property("commit.manifest-merge.enabled", True, _BOOLEAN, "Merge small manifests when committing.")
     root_inline_files = Property(
         "neve.root.inline-files",
         0,
         _COUNT,
-        "Version 4: new files of a commit up to which they are listed in the root itself, without a leaf; 0: never.",
+        "Version 4: a commit with at most this many new files lists them in the root, without a leaf; 0: never.",
     )
     root_inline_rows = Property(
         "neve.root.inline-rows",
         250,
         _COUNT,
-        "Version 4: files the root itself may list; more move to leaves with the commit that brings them.",
+        "Version 4: most files that the root itself lists; the commit that exceeds it moves them to leaves.",
     )
     manifest_vectors = Property(
         "neve.manifest-vectors.enabled",
         False,
         _BOOLEAN,
-        "Version 4: hide changed rows of a leaf by a vector in the root instead of writing the leaf anew.",
+        "Version 4: hide changed rows of a leaf by a vector in the root instead of rewriting the leaf.",
     )
     metadata_codec = Property(
         "write.metadata.compression-codec", "none", _one_of("none", "gzip"), "Compression of metadata files."
@@ -340,25 +317,22 @@ class TableProperties:
         "history.expire.max-snapshot-age-ms", 5 * _DAY_MS, _COUNT, "Age at which snapshots expire."
     )
     min_snapshots_to_keep = Property(
-        "history.expire.min-snapshots-to-keep", 1, _POSITIVE, "Snapshots kept whatever their age."
+        "history.expire.min-snapshots-to-keep", 1, _POSITIVE, "Snapshots kept regardless of age."
     )
     max_ref_age_ms = Property(
         "history.expire.max-ref-age-ms", _FOREVER, _POSITIVE, "Age at which branches and tags expire."
     )
 
     # --- reading ---
-    split_size = Property("read.split.target-size", 128 * _MIB, _POSITIVE, "Bytes of data in one task.")
+    split_size = Property("read.split.target-size", 128 * _MIB, _POSITIVE, "Bytes of data per task.")
     metadata_split_size = Property(
         "read.split.metadata-target-size", 32 * _MIB, _POSITIVE, "Checked and of no effect: metadata is read at once."
     )
     split_lookback = Property(
-        "read.split.planning-lookback",
-        10,
-        _POSITIVE,
-        "Checked and of no effect: Spark combines files to tasks its own way.",
+        "read.split.planning-lookback", 10, _POSITIVE, "Checked and of no effect: Spark forms the tasks itself."
     )
     open_file_cost = Property(
-        "read.split.open-file-cost", 4 * _MIB, _COUNT, "Checked and of no effect: Spark's own setting counts."
+        "read.split.open-file-cost", 4 * _MIB, _COUNT, "Checked and of no effect: Spark's own setting applies."
     )
 
 
@@ -369,5 +343,5 @@ PROPERTIES: dict[str, Property[Any]] = {
 
 
 def properties_of(values: Mapping[str, str]) -> TableProperties:
-    """The properties of a table, typed: `properties_of(table.metadata.properties).commit_retries`."""
+    """Return the typed properties of a table: `properties_of(table.metadata.properties).commit_retries`."""
     return TableProperties(values)

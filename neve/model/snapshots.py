@@ -1,7 +1,7 @@
-"""Snapshots as table metadata holds them: raw JSON rows, made into objects when looked at.
+"""The snapshots of table metadata: raw JSON rows, parsed into objects when they are used.
 
-A commit reads all snapshots of a table and changes one. Keeping the rows as they were read makes that cheap with
-thousands of snapshots, and writes back every key another engine put there, known to us or not.
+A commit reads all snapshots of a table and changes one. Keeping the rows as they were read makes this cheap for
+thousands of snapshots, and preserves every key that another engine wrote, also unknown ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SnapshotRow = dict[str, Any]
 
 
 class Snapshot(IcebergSnapshot):
-    """A snapshot of any format version. One of three fields says where its files are listed."""
+    """A snapshot of any format version. Its files are listed in one of three fields."""
 
     model_config = ConfigDict(extra="allow", populate_by_name=True, frozen=True)
 
@@ -37,11 +37,11 @@ class Snapshot(IcebergSnapshot):
 
     @property
     def tree_root_location(self) -> str | None:
-        """Location of the file that lists what the snapshot holds; None: the snapshot itself does."""
+        """Location of the file that lists the manifests; None if the snapshot itself lists them."""
         return tree_root_location(self)
 
     def manifests(self, io: FileIO) -> list[ManifestFile]:
-        """The manifests as PyIceberg reads them; only a manifest list can be read that way."""
+        """Read the manifests with PyIceberg; this needs a manifest list."""
         if self.manifest_list is None:
             raise UnsupportedFeature(
                 f"Snapshot {self.snapshot_id} has no manifest list, so PyIceberg cannot read it. Use Névé's scan."
@@ -50,25 +50,25 @@ class Snapshot(IcebergSnapshot):
 
 
 class AddSnapshot(IcebergAddSnapshot):
-    """The update that adds a snapshot, serialised with all its keys; PyIceberg's own drops the undeclared ones."""
+    """The update that adds a snapshot, serialized with all its keys; PyIceberg's own drops undeclared ones."""
 
     snapshot: SerializeAsAny[IcebergSnapshot]
 
 
 class Snapshots(Sequence[Snapshot]):
-    """The snapshots of one table, in metadata order, looked up by id without building the others."""
+    """The snapshots of one table, in metadata order; looking one up does not parse the others."""
 
-    __slots__ = ("_made", "_path", "_positions", "_rows")
+    __slots__ = ("_parsed", "_path", "_positions", "_rows")
 
     def __init__(self, rows: Sequence[SnapshotRow] = (), path: str = "") -> None:
         self._rows = rows
         self._path = path
-        self._made: dict[int, Snapshot] = {}
+        self._parsed: dict[int, Snapshot] = {}
         self._positions: dict[int, int] | None = None
 
     @property
     def rows(self) -> Sequence[SnapshotRow]:
-        """The JSON objects, unknown keys included. Shared: do not change them."""
+        """The JSON objects with unknown keys. They are shared: do not change them."""
         return self._rows
 
     @property
@@ -79,34 +79,34 @@ class Snapshots(Sequence[Snapshot]):
         return self._positions
 
     def by_id(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot with this id, or None."""
+        """Return the snapshot with this id, or None."""
         position = self.positions.get(snapshot_id)
         return None if position is None else self[position]
 
     def with_snapshot(self, snapshot: IcebergSnapshot, version: int) -> Snapshots:
-        """These snapshots and one more, as a table of this format version writes it."""
+        """Return these snapshots and one more, serialized for a format version."""
         return Snapshots([*self._rows, snapshot_row(snapshot, version)], self._path)
 
     def without_ids(self, snapshot_ids: Iterable[int]) -> Snapshots:
-        """These snapshots except the named ones. Parent ids stay: a link to an expired parent still proves order."""
-        gone = set(snapshot_ids)
-        return Snapshots([row for row in self._rows if row["snapshot-id"] not in gone], self._path)
+        """Return the snapshots without some. Parent ids stay: a link to an expired parent still proves the order."""
+        removed = set(snapshot_ids)
+        return Snapshots([row for row in self._rows if row["snapshot-id"] not in removed], self._path)
 
     def with_sequence_numbers(self) -> Snapshots:
-        """The snapshots with the number 0 where they have none: later versions than 1 require one to be written."""
+        """Return the snapshots with sequence number 0 if they have none: versions after 1 require the number."""
         return Snapshots([{"sequence-number": 0, **row} for row in self._rows], self._path)
 
     @classmethod
     def of(cls, value: Any, path: str = "") -> Snapshots:
-        """Snapshots from JSON rows or snapshot objects, each checked for what every reader relies on."""
+        """Convert JSON rows or snapshot objects, and check the keys that every reader relies on."""
         if isinstance(value, Snapshots):
             return value
         rows = [snapshot_row(item) if isinstance(item, IcebergSnapshot) else item for item in value]
         _check_rows(rows)
-        found = cls(rows, path)
-        if len(found.positions) != len(rows):
-            raise ValueError(f"{len(rows) - len(found.positions)} snapshots repeat the id of another")
-        return found
+        snapshots = cls(rows, path)
+        if len(snapshots.positions) != len(rows):
+            raise ValueError(f"{len(rows) - len(snapshots.positions)} snapshots repeat the id of another")
+        return snapshots
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -119,9 +119,9 @@ class Snapshots(Sequence[Snapshot]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         position = range(len(self))[index]
-        if position not in self._made:
-            self._made[position] = self._parse_row(self._rows[position])
-        return self._made[position]
+        if position not in self._parsed:
+            self._parsed[position] = self._parse_row(self._rows[position])
+        return self._parsed[position]
 
     def __iter__(self) -> Iterator[Snapshot]:
         return (self[i] for i in range(len(self)))
@@ -153,7 +153,7 @@ class Snapshots(Sequence[Snapshot]):
 
 
 def snapshot_row(snapshot: IcebergSnapshot, version: int = 2) -> SnapshotRow:
-    """The JSON object of a snapshot. Version 1 has no sequence numbers."""
+    """Return the JSON object of a snapshot; version 1 has no sequence numbers."""
     row: SnapshotRow = snapshot.model_dump(mode="json")
     if version == 1:
         row.pop("sequence-number", None)
@@ -161,10 +161,10 @@ def snapshot_row(snapshot: IcebergSnapshot, version: int = 2) -> SnapshotRow:
 
 
 def _check_rows(rows: Sequence[Any]) -> None:
-    """Refuse rows that lack what every reader relies on; the rest is checked when a snapshot is looked at."""
+    """Reject rows without the keys that every reader relies on; other keys are checked when a snapshot is parsed."""
     if not {type(row) for row in rows} <= {dict}:
         raise ValueError("snapshots must be a list of objects")
-    for key, kinds in _JSON_TYPES.items():  # one set a key, not one test a row: there may be thousands of rows
+    for key, kinds in _JSON_TYPES.items():  # one set of types per key: fast for thousands of rows
         if not {type(row.get(key)) for row in rows} <= kinds:
             wrong = next(row for row in rows if type(row.get(key)) not in kinds)
             raise ValueError(f"snapshot {wrong.get('snapshot-id')} has {key} {wrong.get(key)!r}")
@@ -191,5 +191,5 @@ _JSON_TYPES: dict[str, set[type]] = {
 
 
 def tree_root_location(snapshot: IcebergSnapshot) -> str | None:
-    """Location of the file that lists what a snapshot holds, ours or PyIceberg's; None: the snapshot itself does."""
+    """Return the location of the file that lists the manifests of a snapshot; None if the snapshot does."""
     return getattr(snapshot, "root_manifest", None) or snapshot.manifest_list

@@ -1,9 +1,10 @@
-"""How a partition spec becomes the next one.
+"""Derive the next partition spec from the current one.
 
-A field keeps its id for life: dropped and added again it gets the same id, so the union tuple has one column for it,
-unless it is added under another name: then it is another field, as in the Java library.
-Format version 1 stores tuples by position, so a dropped field stays behind as void. A change that leads back to a spec
-the table had before returns that spec, and a field that is dropped and added in one change stays where it is.
+- A field that was dropped and is added again gets its old id, so the union tuple has one column for it. If it is added
+  under another name it is another field, as in the Java library.
+- Format version 1 stores tuples by position, so a dropped field stays in the spec as void.
+- A change that leads back to an earlier spec of the table returns that spec.
+- A field that is dropped and added in one change keeps its position.
 """
 
 from __future__ import annotations
@@ -22,22 +23,24 @@ from neve.model.ddl import PartitionTerm, is_named_like_a_column, refuse_names_o
 def evolved_spec(
     metadata: TableMetadata, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None
 ) -> PartitionSpec:
-    """The spec that follows the table's default spec; `drop` takes field names or terms such as `days(ts)`."""
+    """Return the spec after a change of the default spec; `drop` takes field names or terms such as `days(ts)`."""
     spec, schema = metadata.spec(), metadata.schema()
     terms = [PartitionTerm.parse(text) for text in add]
     refuse_redundant_times(terms)
-    named = [_find_field(spec, schema, text) for text in drop]
-    staying = [f for f in named if any(_is_added_again(t, f, schema) for t in terms)]
-    dropped = {f.field_id for f in named} - {f.field_id for f in staying}
-    kept = _remaining_fields(spec, dropped, rename or {}, metadata.format_version)
-    new = [t for t in terms if not any(_is_added_again(t, f, schema) for f in staying)]
-    fields = _add_fields(kept, new, metadata)
-    _refuse_name_clashes(fields, schema)
+    fields_to_drop = [_find_field(spec, schema, text) for text in drop]
+    added_again = [f for f in fields_to_drop if any(_is_added_again(t, f, schema) for t in terms)]
+    dropped = {f.field_id for f in fields_to_drop} - {f.field_id for f in added_again}
+    remaining = _remaining_fields(spec, dropped, rename or {}, metadata.format_version)
+    new_terms = [t for t in terms if not any(_is_added_again(t, f, schema) for f in added_again)]
+    fields = _add_fields(remaining, new_terms, metadata)
+    names = [f.name for f in fields]
+    if twice := [n for n in names if names.count(n) > 1]:
+        raise UserError(f"Cannot name two partition fields {twice[0]!r}. Rename one of them in the same call.")
+    refuse_names_of_columns(fields, schema)
     return _existing_or_new_spec(fields, metadata)
 
 
 def _find_field(spec: PartitionSpec, schema: Schema, text: str) -> PartitionField:
-    """The field a name or a term stands for."""
     live = [f for f in spec.fields if not isinstance(f.transform, VoidTransform)]
     for field in live:
         if field.name == text:
@@ -61,20 +64,20 @@ def _is_added_again(term: PartitionTerm, field: PartitionField, schema: Schema) 
 def _remaining_fields(
     spec: PartitionSpec, dropped: set[int], rename: Mapping[str, str], format_version: int
 ) -> list[PartitionField]:
-    known = {f.name for f in spec.fields}
+    names = {f.name for f in spec.fields}
     for name in rename:
-        if name not in known:
-            raise UnknownName("partition field", name, known, f"partition spec {spec.spec_id}")
-    kept = []
+        if name not in names:
+            raise UnknownName("partition field", name, names, f"partition spec {spec.spec_id}")
+    remaining = []
     for field in spec.fields:
         if field.field_id in dropped and field.name in rename:
             raise UserError(f"Cannot both drop and rename the partition field {field.name!r}.")
         name = rename.get(field.name, field.name)
         if field.field_id not in dropped:
-            kept.append(PartitionField(field.source_id, field.field_id, field.transform, name))
+            remaining.append(PartitionField(field.source_id, field.field_id, field.transform, name))
         elif format_version == 1:
-            kept.append(PartitionField(field.source_id, field.field_id, VoidTransform(), name))
-    return kept
+            remaining.append(PartitionField(field.source_id, field.field_id, VoidTransform(), name))
+    return remaining
 
 
 def _add_fields(
@@ -89,59 +92,48 @@ def _add_fields(
         field = term.field(schema, old.field_id if old else next_id, _field_name(term, old, fields, schema))
         if any(_is_made_by(term, f, schema) for f in fields):
             raise UserError(f"Cannot add the partition field {field.name!r}: the table is partitioned by it already.")
-        fields = _insert_field(field, fields)
+        if any(f.field_id == field.field_id for f in fields):  # kept as void by version 1: replace it
+            fields = [field if f.field_id == field.field_id else f for f in fields]
+        else:
+            fields = [*(_rename_if_void(f, field.name) for f in fields), field]
     return fields
+
+
+def _rename_if_void(field: PartitionField, name: str) -> PartitionField:
+    """Rename a void field that has a name which a new field takes."""
+    if field.name != name or not isinstance(field.transform, VoidTransform):
+        return field
+    return PartitionField(field.source_id, field.field_id, field.transform, f"{field.name}_{field.field_id}")
 
 
 def _field_of_earlier_spec(
     term: PartitionTerm, fields: list[PartitionField], metadata: TableMetadata
 ) -> PartitionField | None:
-    """The same field in an earlier spec. Version 1 has no ids to come back to: its tuples go by position.
+    """Return the same field of an earlier spec. Version 1 reuses no ids: its tuples are stored by position.
 
-    Early version 1 writers gave one id to several fields; an id that the spec has for another field is left alone.
+    Early version 1 writers gave one id to several fields; an id that another field of the spec has is not reused.
     """
     if metadata.format_version == 1:
         return None
     schema = metadata.schema()
     source_id, specs = term.source_id(schema), sorted(metadata.specs().values(), key=lambda s: -s.spec_id)
     taken = {f.field_id for f in fields if not (isinstance(f.transform, VoidTransform) and f.source_id == source_id)}
-    known = (f for s in specs for f in s.fields if _is_made_by(term, f, schema))
-    return next((f for f in known if f.field_id not in taken and term.alias in {None, f.name}), None)
+    earlier = (f for s in specs for f in s.fields if _is_added_again(term, f, schema))
+    return next((f for f in earlier if f.field_id not in taken), None)
 
 
 def _field_name(term: PartitionTerm, old: PartitionField | None, fields: list[PartitionField], schema: Schema) -> str:
-    """The name the field had before, unless a column or another field has taken it since."""
+    """Return the earlier name of the field, unless a column or another field has it by now."""
     if old is None or is_named_like_a_column(old, schema):
         return term.default_name(with_size=True)
     others = {f.name for f in fields if f.field_id != old.field_id}
     return term.default_name(with_size=True) if old.name in others else old.name
 
 
-def _insert_field(added: PartitionField, fields: list[PartitionField]) -> list[PartitionField]:
-    """The fields with one more; a field that version 1 left behind as void comes back in its place."""
-    if any(f.field_id == added.field_id for f in fields):
-        return [added if f.field_id == added.field_id else f for f in fields]
-    return [*(_yield_name(f, added) for f in fields), added]
-
-
-def _yield_name(field: PartitionField, added: PartitionField) -> PartitionField:
-    """A void field yields its name to a field that is added under it."""
-    if field.name != added.name or not isinstance(field.transform, VoidTransform):
-        return field
-    return PartitionField(field.source_id, field.field_id, field.transform, f"{field.name}_{field.field_id}")
-
-
-def _refuse_name_clashes(fields: list[PartitionField], schema: Schema) -> None:
-    names = [f.name for f in fields]
-    if twice := [n for n in names if names.count(n) > 1]:
-        raise UserError(f"Cannot name two partition fields {twice[0]!r}. Rename one of them in the same call.")
-    refuse_names_of_columns(fields, schema)
-
-
 def _existing_or_new_spec(fields: list[PartitionField], metadata: TableMetadata) -> PartitionSpec:
-    wanted = [(f.source_id, f.transform, f.name) for f in fields]
+    definition = [(f.source_id, f.transform, f.name) for f in fields]
     specs = metadata.specs().values()
     for spec in specs:
-        if [(f.source_id, f.transform, f.name) for f in spec.fields] == wanted:
+        if [(f.source_id, f.transform, f.name) for f in spec.fields] == definition:
             return spec
     return PartitionSpec(*fields, spec_id=max(s.spec_id for s in specs) + 1)

@@ -239,12 +239,12 @@ PLANTS: dict[str, tuple[Plant, Callable[[neve.Lake], Iterable[str]], str]] = {
         "<script",
     ),
     "escapes as they are": (
-        lambda patch: patch.setattr("neve.display.html._is_visible", lambda character: True),
+        lambda patch: patch.setattr("neve.display.html.category", lambda character: "Zs"),
         lambda lake: acting(on_a_terminal("\x1b[2J")),
         "\x1b",
     ),
     "escapes in errors": (
-        lambda patch: patch.setattr("neve.errors._escape_character", lambda letter: letter),
+        lambda patch: patch.setattr("neve.errors._sanitize_message", lambda text: text),
         lambda lake: acting(in_errors("\x1b[2J")),
         "\x1b",
     ),

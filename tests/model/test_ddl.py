@@ -30,7 +30,7 @@ def test_types_are_those_of_spark_and_iceberg(text, found):
     ("text", "said"),
     [
         ("decimal(39, 2)", "1 to 38 digits"),
-        ("decimal(9, 12)", "no more behind the point"),
+        ("decimal(9, 12)", "no more after the point"),
         ("decimal(a)", "1 to 38 digits"),
         ("decimal(5, 2, 1)", "Unknown column type"),
         ("map<string>", "Unknown column type"),

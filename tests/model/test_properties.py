@@ -41,7 +41,7 @@ def test_defaults_are_those_of_pyiceberg_where_it_has_them() -> None:
 def test_a_default_that_is_not_icebergs_says_so() -> None:
     declared = PROPERTIES[IcebergProperties.COMMIT_NUM_RETRIES]
     assert declared.default != IcebergProperties.COMMIT_NUM_RETRIES_DEFAULT
-    assert f"stop after {IcebergProperties.COMMIT_NUM_RETRIES_DEFAULT} unless told" in declared.meaning
+    assert f"stop after {IcebergProperties.COMMIT_NUM_RETRIES_DEFAULT} by default" in declared.meaning
 
 
 @pytest.mark.parametrize("name", PROPERTIES)

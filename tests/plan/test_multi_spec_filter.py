@@ -186,7 +186,7 @@ def test_multi_spec_stats_counting() -> None:
 def test_multi_spec_unknown_spec_hard_error() -> None:
     files = of_specs(1).with_columns(spec_id=pa.array([1, 77], pa.int32()))
     for expression in (None, EqualTo("region", "eu")):
-        with pytest.raises(TableError, match=r"spec 77 in file us: the table knows \[0, 1, 2, 3, 4\]"):
+        with pytest.raises(TableError, match=r"spec 77 in file us: the table has \[0, 1, 2, 3, 4\]"):
             filter_of(expression).judge(files)
 
 

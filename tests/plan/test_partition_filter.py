@@ -166,7 +166,7 @@ def test_a_partition_that_cannot_be_compared_is_kept_and_counted_once() -> None:
 
 def test_a_spec_the_table_does_not_know_is_an_error_that_names_the_file() -> None:
     files = _files().with_columns(spec_id=pa.array([0, 1, 1, 2, 9, 2], pa.int32()))
-    with pytest.raises(TableError, match=r"spec 9 in file f4: the table knows \[0, 1, 2\]"):
+    with pytest.raises(TableError, match=r"spec 9 in file f4: the table has \[0, 1, 2\]"):
         PartitionFilter.of(EqualTo("region", "eu"), EVOLVED, SCHEMA).judge(files)
     manifest = _manifest(9, ())
     with pytest.raises(TableError, match="spec 9 in m"):

@@ -430,7 +430,7 @@ def test_plan_filter_unknown_spec() -> None:
     specs = Specs.of(metadata_of(EVERYTHING, BY_REGION))
     lost = entries(specs, [EU, {"spec_id": 1, "partition": ("us",)}]).with_columns(spec_id=pa.array([1, 9], pa.int32()))
     for where in (None, "region = 'eu'"):
-        with pytest.raises(TableError, match=r"spec 9 in file f1: the table knows \[0, 1\]"):
+        with pytest.raises(TableError, match=r"spec 9 in file f1: the table has \[0, 1\]"):
             result(lost, where=where, table=metadata_of(EVERYTHING, BY_REGION))
 
 
