@@ -291,14 +291,14 @@ class TestOwnedFiles:
 
     def commit(self, t: Kit, mine: str, catalog: Faulty | None = None, **options: Any) -> Any:
         kit = t if catalog is None else replace(t, catalog=catalog)
-        return kit.commit(Append(t.data("mine")), owned=[mine], **options)
+        return kit.commit(Append(t.data("mine")), files_of_this_commit=[mine], **options)
 
     def test_they_stay_when_the_commit_lands(self, t: Kit, mine: str):
         assert isinstance(self.commit(t, mine), Committed)
         assert t.io.new_input(mine).exists()
 
     def test_they_go_with_a_rejected_commit(self, t: Kit, mine: str):
-        rejected = t.commit(RewriteFiles(removed(t.data("never")), t.data("mine")), owned=[mine])
+        rejected = t.commit(RewriteFiles(removed(t.data("never")), t.data("mine")), files_of_this_commit=[mine])
         assert isinstance(rejected, Rejected)
         assert orphans(t) == set()
 
