@@ -5,7 +5,7 @@ No folder is listed: a file that no metadata names may belong to someone else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -27,7 +27,7 @@ from neve.tree.read import manifests_of, read_entries
 
 T = TypeVar("T")
 Paths = tuple[str, ...]
-ManifestsByPath = dict[Hashable, Manifest]
+ManifestsByPath = dict[str, Manifest]
 
 _LIST_BYTES = 8 << 10  # approximate size of the manifest list of a snapshot
 
