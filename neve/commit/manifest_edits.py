@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -242,17 +242,12 @@ def _merge_bin(
 
 def pack_from_end(manifests: Sequence[Manifest], target: int) -> list[list[Manifest]]:
     """Pack adjacent manifests into bins of at most `target` bytes, starting from the last manifest."""
-    return list(_bins_from_end(manifests, target))[::-1]
-
-
-def _bins_from_end(manifests: Sequence[Manifest], target: int) -> Iterator[list[Manifest]]:
-    filling: list[Manifest] = []
+    bins: list[list[Manifest]] = []
     size = 0
     for manifest in reversed(manifests):
-        if filling and size + manifest.length > target:
-            yield filling[::-1]
-            filling, size = [], 0
-        filling.append(manifest)
+        if not bins or size + manifest.length > target:
+            bins.append([])
+            size = 0
+        bins[-1].append(manifest)
         size += manifest.length
-    if filling:
-        yield filling[::-1]
+    return [b[::-1] for b in reversed(bins)]

@@ -7,8 +7,9 @@ newest schema that contains the source column, so a spec whose source column was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
 
 from pyiceberg.expressions import (
     AlwaysFalse,
@@ -20,7 +21,6 @@ from pyiceberg.expressions import (
     GreaterThan,
     In,
     LessThanOrEqual,
-    LiteralPredicate,
     NotEqualTo,
     NotIn,
     Or,
@@ -56,22 +56,27 @@ def tuple_schema(specs: Specs, spec_id: int) -> Schema:
     return Schema(*(NestedField(f.field_id, column, f.field_type, required=False) for column, f in named))
 
 
-class _Projection(BooleanExpressionVisitor[BooleanExpression]):
+class _Projection(BooleanExpressionVisitor[BooleanExpression], ABC):
+    combine: ClassVar[Callable[[Iterable[BooleanExpression]], BooleanExpression]]  # joins the projections of all fields
+
     def __init__(self, specs: Specs, spec_id: int) -> None:
         self.specs = specs
         self.fields = tuple(zip(specs.columns(spec_id), specs[spec_id].fields, strict=True))
 
-    def projections(
-        self, predicate: BoundPredicate, project: Callable[[PartitionField, str], Any]
-    ) -> list[BooleanExpression]:
+    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
         """Project through every partition field whose source is the column of the predicate."""
         source = predicate.term.ref().field.field_id
         fields = [(field, column) for column, field in self.fields if field.source_id == source]
         for field, _ in fields:
             if isinstance(field.transform, UnknownTransform):
                 raise ValueError(f"unknown transform {field.transform!r} of partition field {field.name}")
-        projected = (project(field, column) for field, column in fields)
-        return [part for part in projected if part is not None]
+        projected = (self.project_field(predicate, field, column) for field, column in fields)
+        return type(self).combine([part for part in projected if part is not None])
+
+    @abstractmethod
+    def project_field(
+        self, predicate: BoundPredicate, field: PartitionField, column: str
+    ) -> BooleanExpression | None: ...
 
     def follows_old_rounding(self, field: PartitionField) -> bool:
         """Return whether old writers rounded times before 1970 towards 1970, one unit too high."""
@@ -110,15 +115,14 @@ def _overflow_ranges(predicate: BoundPredicate, field: PartitionField) -> Iterat
 
 
 class _InclusiveProjection(_Projection):
-    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
-        return all_of(self.projections(predicate, lambda field, column: self.project_field(predicate, field, column)))
+    combine = all_of
 
     def project_field(self, predicate: BoundPredicate, field: PartitionField, column: str) -> BooleanExpression | None:
         projected = field.transform.project(column, predicate)
         if projected is None:
             return None
         if self.follows_old_rounding(field):
-            return _include_next_unit(projected)
+            return _with_next_units(projected, LessThanOrEqual, EqualTo, In)  # includes the next units
         overflows = (
             all_of((make_expression(GreaterThan, column, low), make_expression(LessThanOrEqual, column, high)))
             for low, high in _overflow_ranges(predicate, field)
@@ -127,15 +131,14 @@ class _InclusiveProjection(_Projection):
 
 
 class _StrictProjection(_Projection):
-    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
-        return any_of(self.projections(predicate, lambda field, column: self.project_field(predicate, field, column)))
+    combine = any_of
 
     def project_field(self, predicate: BoundPredicate, field: PartitionField, column: str) -> BooleanExpression | None:
         projected = field.transform.strict_project(column, predicate)
         if projected is None:
             return None
         if self.follows_old_rounding(field):
-            return _exclude_next_unit(projected)
+            return _with_next_units(projected, GreaterThan, NotEqualTo, NotIn)  # excludes the next units
         no_overflows = (
             any_of((make_expression(LessThanOrEqual, column, low), make_expression(GreaterThan, column, high)))
             for low, high in _overflow_ranges(predicate, field)
@@ -143,27 +146,12 @@ class _StrictProjection(_Projection):
         return all_of((projected, *no_overflows))
 
 
-def _include_next_unit(predicate: UnboundPredicate) -> UnboundPredicate:
-    """Extend a predicate on a time unit to the unit after each negative one."""
-    make: Any = type(predicate)
-    if isinstance(predicate, LessThanOrEqual) and predicate.literal.value < 0:
-        return make(predicate.term, predicate.literal.value + 1)
-    if isinstance(predicate, EqualTo | In):
-        return _with_next_units(In, predicate)
+def _with_next_units(predicate: UnboundPredicate, comparison: Any, single: Any, several: Any) -> UnboundPredicate:
+    """Let a predicate on time units treat the unit after each negative one like that unit."""
+    if isinstance(predicate, comparison) and predicate.literal.value < 0:
+        return comparison(predicate.term, predicate.literal.value + 1)
+    if isinstance(predicate, single | several):
+        literals = predicate.literals if isinstance(predicate, SetPredicate) else {predicate.literal}
+        values = {v.value for v in literals}
+        return several(predicate.term, values | {v + 1 for v in values if v < 0})
     return predicate
-
-
-def _exclude_next_unit(predicate: UnboundPredicate) -> UnboundPredicate:
-    """Restrict a predicate on a time unit by the unit after each negative one."""
-    make: Any = type(predicate)
-    if isinstance(predicate, GreaterThan) and predicate.literal.value < 0:
-        return make(predicate.term, predicate.literal.value + 1)
-    if isinstance(predicate, NotEqualTo | NotIn):
-        return _with_next_units(NotIn, predicate)
-    return predicate
-
-
-def _with_next_units(make: Any, predicate: LiteralPredicate | SetPredicate) -> UnboundPredicate:
-    literals = predicate.literals if isinstance(predicate, SetPredicate) else {predicate.literal}
-    values = {v.value for v in literals}
-    return make(predicate.term, values | {v + 1 for v in values if v < 0})

@@ -37,7 +37,7 @@ from neve.plan.rewrite_plan import (
     Unopened,
     is_chosen,
 )
-from neve.plan.scan import ScanPlan, ScanStats
+from neve.plan.scan import ScanPlan, ScanStats, size_counts
 from neve.tree.entries import Content, EntryTable
 
 
@@ -205,13 +205,7 @@ class _GroupScans:
         files = _slice_of_group(self.scan_of_all_groups.files, self.file_starts, group)
         deletes = _slice_of_group(self.scan_of_all_groups.deletes, self.delete_starts, group)
         start, end = self.pair_starts[group : group + 2].tolist()
-        stats = ScanStats(
-            files_considered=len(files),
-            files=len(files),
-            rows=int(pc.sum(files["record_count"]).as_py() or 0),
-            bytes=int(pc.sum(files["file_size_in_bytes"]).as_py() or 0),
-            delete_files=len(deletes),
-        )
+        stats = ScanStats(files_considered=len(files), **size_counts(files, deletes))
         attached = self.scan_of_all_groups.attached.slice(start, end - start)
         return replace(self.scan_of_all_groups, files=files, deletes=deletes, attached=attached, stats=stats)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -122,6 +123,12 @@ class ScanStats:
     filter: FilterStats = field(default_factory=FilterStats)
 
 
+def size_counts(files: EntryTable, deletes: EntryTable) -> dict[str, Any]:
+    """Return the counts of `ScanStats` that follow from the files to read and their delete files."""
+    rows, size = (int(pc.sum(files[name]).as_py() or 0) for name in ("record_count", "file_size_in_bytes"))
+    return {"files": len(files), "rows": rows, "bytes": size, "delete_files": len(deletes)}
+
+
 @dataclass(frozen=True)
 class ScanPlan(ExplainMixin):
     """The files to read, the delete files that apply to them, and the columns and rows to return."""
@@ -146,13 +153,7 @@ class ScanPlan(ExplainMixin):
         used, renumbered = np.unique(delete[stays], return_inverse=True)
         attached = pa.table({"file": new_row[file[stays]], "delete": pa.array(renumbered, pa.int64())})
         deletes = self.deletes.take(used)
-        stats = replace(
-            self.stats,
-            files=len(files),
-            rows=int(pc.sum(files["record_count"]).as_py() or 0),
-            bytes=int(pc.sum(files["file_size_in_bytes"]).as_py() or 0),
-            delete_files=len(deletes),
-        )
+        stats = replace(self.stats, **size_counts(files, deletes))
         return replace(self, files=files, deletes=deletes, attached=attached, stats=stats)
 
     def explain(self, where: str | None = None) -> str:
@@ -215,12 +216,9 @@ def plan_scan(
         files_considered=considered,
         pruned_by_partition=considered - in_partitions,
         pruned_by_statistics=in_partitions - len(files),
-        files=len(files),
-        rows=int(pc.sum(files["record_count"]).as_py() or 0),
-        bytes=int(pc.sum(files["file_size_in_bytes"]).as_py() or 0),
         delete_files_considered=len(deletes),
-        delete_files=len(applied),
         filter=verdict.stats,
+        **size_counts(files, applied),
     )
     return ScanPlan(snapshot_id, projected, files, applied, attached, expression, stats, metadata_columns)
 
