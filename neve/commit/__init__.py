@@ -1,1 +1,1 @@
-"""Publishing changes: actions, conflict checks, attempts, outcomes, and cleaning up after them."""
+"""Commit changes to a table: actions, conflict checks, attempts, outcomes and cleanup."""

@@ -1,8 +1,7 @@
-"""What a commit can do to a table: one frozen value per Iceberg operation.
+"""The actions that a commit applies to a table: one frozen value per Iceberg operation.
 
-An action says which files come and go, what the caller had read (`start_snapshot_id`, the snapshot its plan was made
-on) and which checks it asks for. It knows nothing about the table it meets; the same action is applied anew at every
-attempt.
+An action holds the files to add and remove, the snapshot that the caller planned on (`start_snapshot_id`), and the
+checks it requires. It is independent of the state of the table: the same action is applied again at every attempt.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ Files: TypeAlias = EntryTable | None
 
 @dataclass(frozen=True, slots=True)
 class RemovedFiles:
-    """Files to take out of the table: entries that a plan has read, or paths.
+    """Files to remove from the table: entries that a plan has read, or paths.
 
-    With `manifests` (the path of each manifest the ordinals of the entries count) only those manifests are opened
-    while they are still in the table; otherwise the ones that may hold the partitions of the entries.
+    `manifests` are the paths of the manifests that the ordinals of the entries refer to. If all of them are still in
+    the table, only these are opened; otherwise the manifests that may hold the partitions of the entries.
     """
 
     entries: Files = None
@@ -34,7 +33,7 @@ class RemovedFiles:
 
     @classmethod
     def of(cls, *paths: str) -> RemovedFiles:
-        """The files at some paths."""
+        """Build the value from paths."""
         return cls(paths=frozenset(paths))
 
     def __bool__(self) -> bool:
@@ -46,9 +45,9 @@ NO_FILES = RemovedFiles()
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Add data files. A fast append leaves the manifests of the table as they are; others may merge them.
+    """Add data files. A fast append keeps the manifests of the table unchanged; other appends may merge them.
 
-    `manifests` adds the files of manifests that another writer prepared; they may hold new files only.
+    `manifests` are manifests that another writer prepared. Their files are added; they must list new files only.
     """
 
     files: Files = None
@@ -58,7 +57,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """Replace files: the ones named, and every file that lies entirely inside `row_filter`."""
+    """Replace files: the named ones, and every file in which all rows match `row_filter`."""
 
     added: Files = None
     removed: RemovedFiles = NO_FILES
@@ -68,14 +67,14 @@ class Overwrite:
     start_snapshot_id: int | None = None
     no_conflicting_data: bool = False
     no_conflicting_deletes: bool = False
-    no_conflicting_removals: bool = False  # nothing that may match was deleted or removed
+    no_conflicting_removals: bool = False  # no rows or files that may match were deleted
     added_match_filter: bool = False
     case_sensitive: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacePartitions:
-    """Replace the partitions of the added files, each the pair of spec and tuple.
+    """Replace the partitions of the added files; a partition is the pair of spec and tuple.
 
     Files of an unpartitioned spec replace the whole table.
     """
@@ -89,7 +88,7 @@ class ReplacePartitions:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFiles:
-    """Drop whole data files, by name or because every row of them matches; acts on what is there when it commits."""
+    """Drop whole data files, by name or because every row matches; selects files at the time of the commit."""
 
     removed: RemovedFiles = NO_FILES
     row_filter: BooleanExpression | None = None
@@ -99,11 +98,12 @@ class DeleteFiles:
 
 @dataclass(frozen=True, slots=True)
 class RowDelta:
-    """Change rows: data files and delete files come and go together.
+    """Change rows: add and remove data files and delete files together.
 
-    `referenced` are the data files the new position deletes point at, beyond those the delete files name themselves.
-    `homes` are the same as a plan has read them: a tree that keeps vectors beside their files need not look for them.
-    With `merge_vectors` a delta that only deletes gets along with others of the kind: vectors of one file are united.
+    `referenced_data_files` are data files that the new position deletes point at, in addition to those that the delete
+    files name themselves. `vector_targets` are the same files as a plan has read them: a tree that stores vectors
+    beside their files need not search for them. With `merge_vectors`, a delta that only deletes does not conflict with
+    concurrent deltas of the same kind: the vectors of each data file are merged.
     """
 
     added_data: Files = None
@@ -118,7 +118,7 @@ class RowDelta:
     no_conflicting_data: bool = False
     no_conflicting_deletes: bool = False
     no_conflicting_updates: bool = False
-    no_conflicting_removals: bool = False  # nothing that may match was deleted or removed
+    no_conflicting_removals: bool = False  # no rows or files that may match were deleted
     merge_vectors: bool = False
     must_exist: bool = False
     case_sensitive: bool = True
@@ -128,8 +128,9 @@ class RowDelta:
 class RewriteFiles:
     """Replace files by others that hold the same rows (compaction).
 
-    With `data_sequence_number`, that of the snapshot the plan was made on, equality deletes committed meanwhile still
-    apply. With `covers` the removed delete files must apply to no live data file but these when the commit lands.
+    With `data_sequence_number`, the sequence number of the planned snapshot, equality deletes that are committed
+    concurrently still apply. With `covered_data_files`, the removed delete files must apply to no other live data file
+    at the time of the commit.
     """
 
     removed_data: RemovedFiles = NO_FILES
@@ -143,10 +144,10 @@ class RewriteFiles:
 
 @dataclass(frozen=True, slots=True)
 class RewriteManifests:
-    """Replace manifests by others that hold the same live files.
+    """Replace manifests by others that list the same live files.
 
-    `groups` are the live entries of the removed manifests with all their detail columns, one group to a new manifest;
-    `added` are manifests written elsewhere, which may hold existing entries only.
+    `groups` are the live entries of the removed manifests with all detail columns, one group per new manifest.
+    `added` are manifests that the caller wrote; they must hold existing entries only.
     """
 
     removed: frozenset[str]
@@ -158,7 +159,7 @@ Action: TypeAlias = Append | Overwrite | ReplacePartitions | DeleteFiles | RowDe
 
 
 def added_data(action: Action) -> Files:
-    """The data files an action brings."""
+    """Return the data files that an action adds."""
     match action:
         case Append():
             return action.files
@@ -171,19 +172,19 @@ def added_data(action: Action) -> Files:
 
 
 def added_deletes(action: Action) -> Files:
-    """The delete files an action brings."""
+    """Return the delete files that an action adds."""
     return action.added_deletes if isinstance(action, RowDelta | RewriteFiles) else None
 
 
 def added_files(action: Action) -> Iterator[EntryTable]:
-    """Everything an action brings, data before deletes."""
+    """Yield all files that an action adds, data before deletes."""
     for files in (added_data(action), added_deletes(action)):
         if files:
             yield files
 
 
 def removed_data(action: Action) -> RemovedFiles:
-    """The data files an action takes out by name."""
+    """Return the data files that an action removes by name."""
     match action:
         case Overwrite() | DeleteFiles():
             return action.removed
@@ -194,17 +195,17 @@ def removed_data(action: Action) -> RemovedFiles:
 
 
 def removed_deletes(action: Action) -> RemovedFiles:
-    """The delete files an action takes out by name."""
+    """Return the delete files that an action removes by name."""
     return action.removed_deletes if isinstance(action, Overwrite | RowDelta | RewriteFiles) else NO_FILES
 
 
 def start_snapshot_id_of(action: Action) -> int | None:
-    """The snapshot the caller had read, when it told."""
+    """Return the snapshot that the caller planned on, if the action states it."""
     return None if isinstance(action, Append | DeleteFiles | RewriteManifests) else action.start_snapshot_id
 
 
 def operation_of(action: Action) -> Operation:
-    """The name Iceberg gives the operation; later commits decide by it what to look at."""
+    """Return the Iceberg name of the operation; later commits use it to decide which snapshots to check."""
     match action:
         case Append():
             return Operation.APPEND
@@ -235,9 +236,8 @@ def _operation_of_delta(action: RowDelta) -> Operation:
 
 
 def with_specs(action: Action, specs: Specs) -> Action:
-    """The same action on a table whose specs or types may have changed since its files were read and written."""
-    changes: dict[str, Any] = {f.name: _value_with_specs(getattr(action, f.name), specs) for f in fields(action)}
-    return replace(action, **changes)
+    """Adapt an action to a table whose specs or types may have changed since its files were read and written."""
+    return replace(action, **{f.name: _value_with_specs(getattr(action, f.name), specs) for f in fields(action)})
 
 
 def _value_with_specs(value: Any, specs: Specs) -> Any:
@@ -249,5 +249,5 @@ def _value_with_specs(value: Any, specs: Specs) -> Any:
 
 
 def paths_of(tables: Iterable[Files]) -> frozenset[str]:
-    """The paths of some files."""
+    """Return the paths of files."""
     return frozenset(path for table in tables if table for path in table["file_path"].to_pylist())

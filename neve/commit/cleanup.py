@@ -1,15 +1,13 @@
-"""The only place that deletes files: what a commit wrote and the table does not need, what nothing leads to any more,
-and tables that are to go.
+"""Delete files: unused files of a commit, files that are no longer reachable, and the files of dropped tables.
 
-After `Rejected` that is everything the commit wrote. After `Committed` it is what its losing attempts wrote, told
-apart by reading the list that landed. After `Unknown` nothing is deleted. Failures to delete are no failures of the
-commit: what is left behind is an orphan.
+This is the only module that deletes files of a table. After `Rejected`, everything that the commit wrote is deleted.
+After `Committed`, the files of its losing attempts are deleted; the manifest list of the new snapshot shows which are
+in use. After `Unknown`, nothing is deleted. A failed deletion does not fail the commit: the file becomes an orphan.
 
-Which stored files nothing leads to, told by their paths.
-
-Two paths name one file when their place below scheme and authority is the same and those count as equal. When only the
-place is the same, nobody can tell: `hdfs://a/x` and `hdfs://b/x` may be two names of one cluster, or two clusters. That
-is a mismatch, and the caller says what becomes of it.
+The module also finds orphans: stored files that no metadata leads to. Two paths name one file if their parts below
+scheme and authority are equal, and their schemes and authorities count as equal. If only the lower parts are equal, the
+answer is unknown: `hdfs://a/x` and `hdfs://b/x` may be two names of one cluster, or two clusters. This is a mismatch,
+and the caller decides what to do.
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ from neve.tree.read import manifests_of
 
 
 def discard_rejected(rejected: Rejected, io: FileIO, data_files: Iterable[str] = ()) -> dict[str, str]:
-    """Delete what a rejected commit wrote, and `also` the data files its operation wrote for it.
+    """Delete what a rejected commit wrote, and the data files that its operation wrote for it.
 
-    The answer says which files could not be deleted, and why.
+    Returns the files that could not be deleted, with the reason.
     """
     return delete_files(io, [*rejected.written, *data_files])
 
@@ -52,28 +50,30 @@ def discard_losing_attempts(
     manifests_in_use: Collection[Manifest] = (),
     files_of_this_commit: Collection[str] = (),
 ) -> None:
-    """Delete manifests, lists and metadata of attempts other than the one that landed, and `owned` files it replaced.
+    """Delete manifests, lists and metadata of the attempts that did not land.
 
-    `trail` are the metadata files the table names: an attempt may have landed although it was reported as lost. `used`
-    are manifests known to be in the snapshot; whether others are is read from its list before they are deleted.
+    Files of `files_of_this_commit` that the commit itself superseded are deleted too. `logged_metadata_files` are the
+    metadata files in the log of the table: an attempt may have landed although it was reported as lost.
+    `manifests_in_use` are known to be in the snapshot; before any other manifest is deleted, the list of the snapshot
+    is read.
     """
     lost = {path for path in written_files.lost_metadata_paths if path not in logged_metadata_files}
-    if manifests_in_use:  # which ones an earlier attempt used that landed is not known
+    if manifests_in_use:  # empty if an earlier attempt landed: then the vectors it used are unknown
         lost |= written_files.unused_vector_paths | written_files.superseded_files.intersection(files_of_this_commit)
     unneeded = {*written_files.manifest_paths, *written_files.list_paths} - {
         tree_root_location(landed_snapshot),
         *(m.file for m in manifests_in_use),
     }
-    with suppress(NeveError):  # when the list cannot be read, what it needs cannot be told, and all of it is kept
+    with suppress(NeveError):  # if the list cannot be read, every file that it may need is kept
         lost |= unneeded - {m.file for m in manifests_of(io, metadata, landed_snapshot)} if unneeded else set()
     if lost:
         delete_files(io, lost)
 
 
 def delete_retired_metadata(io: FileIO, retired: Collection[str], metadata_location: str) -> None:
-    """Delete metadata files that left the metadata log of a table whose properties ask for it.
+    """Delete metadata files that left the metadata log, for a table whose properties require it.
 
-    The log comes from storage: only what lies beside the metadata file of the table is taken for one.
+    The log comes from storage and is not trusted: only files beside the metadata file of the table are deleted.
     """
     paths = pa.array(sorted(retired), pa.string())
     folder = metadata_location.rsplit("/", 1)[0]
@@ -82,80 +82,81 @@ def delete_retired_metadata(io: FileIO, retired: Collection[str], metadata_locat
 
 
 def delete_reachable_files(io: FileIO, reachable_files: ReachableFiles, roots: Sequence[str]) -> dict[str, str]:
-    """Delete the files of a table that no catalog names any more; the answer says which ones stay, and why.
+    """Delete the files of a table that is no longer in a catalog; returns the files that stay, with the reason.
 
-    A file outside the places the table writes to stays: it was brought in, and may belong to another table.
+    A file outside the locations of the table stays: it was imported, and may belong to another table.
     """
-    kept: dict[str, str] = {}
+    undeleted: dict[str, str] = {}
     for paths in reachable_files:
         column = pa.array(paths, pa.string())
         is_inside = is_inside_all(column, roots)
-        kept |= dict.fromkeys(column.filter(pc.invert(is_inside)).to_pylist(), "it lies outside the table")
-        kept |= delete_files(io, column.filter(is_inside).to_pylist(), roots)
-    return kept
+        undeleted |= dict.fromkeys(column.filter(pc.invert(is_inside)).to_pylist(), "it is outside the table")
+        undeleted |= delete_files(io, column.filter(is_inside).to_pylist(), roots)
+    return undeleted
 
 
 def delete_orphans(io: FileIO, paths: Iterable[str], location: str) -> dict[str, str]:
-    """Delete files below a place that nothing leads to; the answer says which ones stay, and why."""
+    """Delete unreachable files below a location; returns the files that stay, with the reason."""
     column = pa.array(list(paths), pa.string())
-    is_sound = is_inside_all(column, (location,))
-    kept = dict.fromkeys(column.filter(pc.invert(is_sound)).to_pylist(), "its name could mean another file")
-    return kept | delete_files(io, column.filter(is_sound).to_pylist(), (location,))
+    is_inside = is_inside_all(column, (location,))
+    undeleted = dict.fromkeys(column.filter(pc.invert(is_inside)).to_pylist(), "its name could mean another file")
+    return undeleted | delete_files(io, column.filter(is_inside).to_pylist(), (location,))
 
 
-_URI = r"(?s)^(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*):)?(?://(?P<authority>[^/]*))?(?P<place>.*)$"
+_URI = r"(?s)^(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*):)?(?://(?P<authority>[^/]*))?(?P<path>.*)$"
 
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """Schemes and authorities that count as the same; s3, s3a and s3n do anyway."""
+    """Schemes and authorities that count as equal; s3, s3a and s3n always do."""
 
     schemes: Mapping[str, str] = field(default_factory=dict)
     authorities: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> Prefixes:
-        """From mappings whose keys may be lists with commas: `{"s3a,s3n": "s3"}`."""
+        """Build the value from mappings whose keys may be comma-separated: `{"s3a,s3n": "s3"}`."""
         return cls(_split_comma_keys(schemes), _split_comma_keys(authorities))
 
     def split(self, paths: Any) -> pa.Table:
-        """Scheme, authority and place of each path, in the one spelling of those that count as the same."""
+        """Split each path into scheme, authority and path, with one name for equal schemes and authorities."""
         parts = pc.extract_regex(canonical_path_all(paths), _URI)
-        scheme, authority, place = (parts.field(i) for i in range(3))
-        columns = (
-            _replace_equivalent_names(pc.utf8_lower(scheme), self.schemes),
-            _replace_equivalent_names(authority, self.authorities),
-            place,
+        scheme, authority, path = (parts.field(i) for i in range(3))
+        return pa.table(
+            {
+                "scheme": _replace_equivalent_names(pc.utf8_lower(scheme), self.schemes),
+                "authority": _replace_equivalent_names(authority, self.authorities),
+                "path": path,
+            }
         )
-        return pa.table(dict(zip(("scheme", "authority", "place"), columns, strict=True)))
 
 
 @dataclass(frozen=True)
 class OrphanMasks:
-    """Stored files by what is known of them, as masks."""
+    """Which stored files are orphans, and which cannot be decided."""
 
-    orphans: pa.Array  # no known file lies in the same place
-    mismatches: pa.Array  # one does, below another scheme or authority
+    orphans: pa.Array  # no known file has the same path
+    mismatches: pa.Array  # a known file has the same path below another scheme or authority
 
 
 def find_orphans(stored: Any, known: Any, prefixes: Prefixes) -> OrphanMasks:
-    """Tell stored files that nothing leads to from those that are known; both are columns of paths."""
-    there, here = prefixes.split(known), prefixes.split(stored)
-    in_place = pc.is_in(here["place"], value_set=there["place"]).combine_chunks()
-    same = pa.nulls(len(here), pa.bool_()).fill_null(False)
+    """Compare stored files with known files; both are columns of paths."""
+    known_parts, stored_parts = prefixes.split(known), prefixes.split(stored)
+    has_same_path = pc.is_in(stored_parts["path"], value_set=known_parts["path"]).combine_chunks()
+    is_known = pa.nulls(len(stored_parts), pa.bool_()).fill_null(False)
     for scheme, authority in ((True, True), (True, False), (False, True), (False, False)):
-        # A known path that does not say its scheme or authority is the same file under any.
-        fits = there.filter(pc.and_(_is_stated(there["scheme"], scheme), _is_stated(there["authority"], authority)))
-        same = pc.or_(
-            same, pc.is_in(_path_keys(here, scheme, authority), value_set=_path_keys(fits, scheme, authority))
-        )
-    return OrphanMasks(pc.invert(in_place), pc.and_not(in_place, same))
+        # A known path without a scheme or authority is the same file under any scheme or authority.
+        has_scheme, has_authority = (pc.not_equal(known_parts[name], "") for name in ("scheme", "authority"))
+        fits = known_parts.filter(pc.and_(pc.equal(has_scheme, scheme), pc.equal(has_authority, authority)))
+        keys = _path_keys(fits, scheme, authority)
+        is_known = pc.or_(is_known, pc.is_in(_path_keys(stored_parts, scheme, authority), value_set=keys))
+    return OrphanMasks(pc.invert(has_same_path), pc.and_not(has_same_path, is_known))
 
 
 def is_hidden_file(stored: Any, location: str, field_names: Iterable[str]) -> pa.Array:
-    """Which stored files engines take no notice of: below a name that starts with a dot or an underscore.
+    """Return which stored files engines ignore: those below a name that starts with a dot or an underscore.
 
-    Not so a folder of a partition field with such a name, nor what a killed writer of this engine left.
+    Folders of partition fields with such a name, and files that a killed writer of this engine left, are not hidden.
     """
     below = pc.utf8_slice_codeunits(stored, len(location.rstrip("/")))
     for name in (n for n in field_names if n.startswith(("_", "."))):
@@ -163,24 +164,21 @@ def is_hidden_file(stored: Any, location: str, field_names: Iterable[str]) -> pa
     return pc.and_not(pc.match_substring_regex(below, r"/[._]"), pc.match_substring_regex(stored, PART_FILE_PATTERN))
 
 
-def _is_stated(column: Any, does: bool) -> Any:
-    stated = pc.not_equal(column, "")
-    return stated if does else pc.invert(stated)
-
-
 def _path_keys(parts: pa.Table, scheme: bool, authority: bool) -> pa.Array:
-    names = [n for n, wanted in (("scheme", scheme), ("authority", authority), ("place", True)) if wanted]
+    names = [n for n, is_used in (("scheme", scheme), ("authority", authority), ("path", True)) if is_used]
     return pc.binary_join_element_wise(*(parts[n] for n in names), "\0").combine_chunks()
 
 
-def _replace_equivalent_names(column: Any, same: Mapping[str, str]) -> Any:
-    for name, other in same.items():
-        column = pc.if_else(pc.equal(column, name), other, column)
+def _replace_equivalent_names(column: Any, equivalents: Mapping[str, str]) -> Any:
+    for name, replacement in equivalents.items():
+        column = pc.if_else(pc.equal(column, name), replacement, column)
     return column
 
 
-def _split_comma_keys(same: Mapping[str, str]) -> dict[str, str]:
-    found = {name.strip(): other.strip() for names, other in same.items() for name in names.split(",")}
-    if chained := sorted(other for name, other in found.items() if found.get(other, other) != other):
-        raise UserError(f"Cannot tell what counts as {chained[0]!r}: it is said to be the same as another. Name one.")
-    return found
+def _split_comma_keys(equivalents: Mapping[str, str]) -> dict[str, str]:
+    split = {name.strip(): other.strip() for names, other in equivalents.items() for name in names.split(",")}
+    if chained := sorted(other for other in split.values() if split.get(other, other) != other):
+        raise UserError(
+            f"Cannot decide what counts as {chained[0]!r}: it is itself mapped to another name. Map all names to one."
+        )
+    return split

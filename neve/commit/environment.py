@@ -1,4 +1,8 @@
-"""When to try again after a lost race: Iceberg's exponential back-off, with jitter so that losers do not meet again."""
+"""The time, the random numbers and the waits of a commit.
+
+After a lost race, a commit waits with the exponential back-off of Iceberg. Jitter keeps the losers from colliding
+again.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from neve.model.properties import TableProperties
 
 
 class Phase(StrEnum):
-    """The steps of an attempt, in order; an observer sees each before it is taken."""
+    """The steps of an attempt, in order; an observer sees each before it begins."""
 
     REFRESH = "refresh"
     CHECK = "check"
@@ -24,33 +28,26 @@ class Phase(StrEnum):
     CLEAN = "clean"
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _snapshot_id() -> int:
-    return secrets.randbits(63) or 1
-
-
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a commit takes from outside: time, chance, and someone who watches. Tests put their own here."""
+    """What a commit takes from outside: time, random numbers and an observer. Tests replace them."""
 
-    now_ms: Callable[[], int] = _now_ms
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     sleep: Callable[[float], None] = time.sleep
     jitter: Callable[[], float] = random.random
-    snapshot_id: Callable[[], int] = _snapshot_id
+    snapshot_id: Callable[[], int] = lambda: secrets.randbits(63) or 1
     observe: Callable[[Phase, int], None] = lambda phase, attempt: None
 
 
-_MAX_WAIT_IN_ATTEMPTS = 8  # waits grow up to this many attempts' time: then so many writers mostly miss one another
+_MAX_WAIT_IN_ATTEMPTS = 8  # the longest wait, in durations of an attempt: enough for as many writers to miss each other
 
 
 def retry_wait_seconds(attempt: int, properties: TableProperties, attempt_ms: float, jitter: float) -> float:
-    """Seconds to wait after some attempts, the last of which took `attempt_ms`: doubling, with a spread of half.
+    """Return the seconds to wait after an attempt: doubled each time, and reduced by up to half at random.
 
-    The wait follows how long an attempt takes: waiting much longer than the others need helps nobody.
+    `attempt_ms` is the duration of the last attempt. It limits the wait, because waiting much longer than the other
+    writers need helps nobody.
     """
     doubled = properties.commit_min_wait_ms * 2.0 ** min(attempt - 1, 32)
-    enough = max(properties.commit_min_wait_ms, _MAX_WAIT_IN_ATTEMPTS * attempt_ms)
-    return min(doubled, enough, properties.commit_max_wait_ms) * (0.5 + jitter / 2) / 1000
+    longest = max(properties.commit_min_wait_ms, _MAX_WAIT_IN_ATTEMPTS * attempt_ms)
+    return min(doubled, longest, properties.commit_max_wait_ms) * (0.5 + jitter / 2) / 1000

@@ -1,12 +1,10 @@
-"""Take snapshots, names, specs and schemas out of table metadata: what a catalog is asked for, and on which condition.
+"""Remove snapshots, refs, specs and schemas from table metadata: the updates and requirements for the catalog.
 
-The files stay until the change is known to have landed.
+Files are deleted only after the change is known to have landed.
 
-Partition specs and schemas that no snapshot of a table needs any more.
-
-A spec is needed by the manifests that are of it. A schema is needed by the snapshots that were written with it, and
-when it is the newest that still knows a column: the source of a field of some spec, or one that equality deletes
-compare.
+The module also finds specs and schemas that no snapshot needs. A spec is needed by its manifests. A schema is needed by
+the snapshots that were written with it. It is also needed if it is the newest schema that contains a column that some
+spec uses as a source or that equality deletes compare.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import pyarrow.compute as pc
 from pydantic import Field
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
-from pyiceberg.schema import Schema
 from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
@@ -40,9 +37,9 @@ from neve.tree.read import read_entries
 
 
 class AssertHistory(ValidatableTableRequirement):
-    """The table has the same snapshots and the same names for them.
+    """Require that the table has the same snapshots, branches and tags.
 
-    Checked by this engine: servers do not know it, and are asked about each name instead.
+    This engine checks it. Servers do not support it; they check each ref instead.
     """
 
     type: Literal["assert-history"] = Field(default="assert-history")
@@ -51,21 +48,21 @@ class AssertHistory(ValidatableTableRequirement):
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> AssertHistory:
-        """The history of a table as it is now."""
+        """Build the requirement from the current history of a table."""
         return cls(
             snapshot_ids=frozenset(metadata.lazy_snapshots.positions),
             refs={name: ref.snapshot_id for name, ref in metadata.refs.items()},
         )
 
     def validate(self, base_metadata: Any) -> None:  # type: ignore[override]
-        """Refuse a table to which snapshots or names were added, or from which they were taken."""
+        """Raise an error if snapshots or refs were added or removed."""
         if base_metadata is None or AssertHistory.of(base_metadata) != self:
             raise CommitFailedException("Requirement failed: snapshots, branches or tags have changed")
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What leaves the metadata of a table."""
+    """What to remove from the metadata of a table."""
 
     snapshot_ids: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
@@ -76,20 +73,20 @@ class Expiry:
         return bool(self.snapshot_ids or self.refs or self.spec_ids or self.schema_ids)
 
     def updates(self, *, one_by_one: bool = False) -> tuple[Any, ...]:
-        """The updates; servers of an earlier time take one snapshot at a time."""
-        ids = [[i] for i in self.snapshot_ids] if one_by_one else [list(self.snapshot_ids)] if self.snapshot_ids else []
+        """Return the updates; old servers accept only one snapshot per update."""
+        batches = [[i] for i in self.snapshot_ids] if one_by_one else [list(self.snapshot_ids)]
         return (
             *(RemoveSnapshotRefUpdate(ref_name=name) for name in self.refs),
-            *(RemoveSnapshotsUpdate(snapshot_ids=some) for some in ids),
+            *(RemoveSnapshotsUpdate(snapshot_ids=ids) for ids in batches if ids),
             *([RemovePartitionSpecsUpdate(spec_ids=list(self.spec_ids))] if self.spec_ids else []),
             *([RemoveSchemasUpdate(schema_ids=list(self.schema_ids))] if self.schema_ids else []),
         )
 
     def requirements(self, metadata: TableMetadata, *, checked_by_server: bool = False) -> Sequence[Any]:
-        """No name has moved since, and neither has what new files are written by.
+        """Require that no ref has moved, and that default spec and current schema are unchanged if some are removed.
 
-        A server is not able to say that no name was added: a tag that somebody puts on an expiring snapshot at that
-        very moment goes with it.
+        A server cannot check that no ref was added: a tag that is created on an expiring snapshot at the same moment
+        is lost with it.
         """
         refs = [AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in metadata.refs.items()]
         spec = [AssertDefaultSpecId(default_spec_id=metadata.default_spec_id)] if self.spec_ids else []
@@ -101,42 +98,38 @@ class Expiry:
 def unused_specs_and_schemas(
     io: FileIO, metadata: TableMetadata, kept_snapshot_ids: Collection[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids of the specs and schemas that nothing needs when only some snapshots are kept."""
+    """Return the ids of the specs and schemas that nothing needs if only some snapshots are kept."""
     snapshots = [s for s in metadata.lazy_snapshots if s.snapshot_id in kept_snapshot_ids]
     manifests = distinct_manifests(io, metadata, snapshots).values()
-    specs = {metadata.default_spec_id, *_specs_in(io, metadata, manifests)}
+    spec_ids = metadata.specs().keys()
+    # a manifest without a spec of the table may hold files of several specs
+    mixed = [m for m in manifests if m.spec_id not in spec_ids]
+    used_specs = {metadata.default_spec_id, *({m.spec_id for m in manifests} & spec_ids)}
+    used_specs |= set(read_entries(io, mixed, Specs.of(metadata)).spec_ids())
+    unused_specs = tuple(s.spec_id for s in metadata.partition_specs if s.spec_id not in used_specs)
     schemas = {metadata.current_schema_id, *(s.schema_id for s in snapshots)}
-    if None not in schemas:  # the first writers did not say which schema they used: it may be any
-        schemas |= _telling(metadata, schemas, _required_columns(io, metadata, specs, manifests))
-    return (
-        tuple(s.spec_id for s in metadata.partition_specs if s.spec_id not in specs),
-        () if None in schemas else tuple(s.schema_id for s in metadata.schemas if s.schema_id not in schemas),
-    )
-
-
-def _specs_in(io: FileIO, metadata: TableMetadata, manifests: Collection[Manifest]) -> set[int]:
-    """The specs of the files in manifests; one that does not tell a spec may hold files of several."""
-    told, known = {m.spec_id for m in manifests}, metadata.specs().keys()
-    silent = [m for m in manifests if m.spec_id not in known]
-    return (told & known) | set(read_entries(io, silent, Specs.of(metadata)).spec_ids())
+    if None in schemas:  # the first writers did not record which schema they used: it may be any
+        return unused_specs, ()
+    columns = _required_columns(io, metadata, used_specs, manifests)
+    schemas |= _schemas_with_columns(metadata, schemas, columns)
+    return unused_specs, tuple(s.schema_id for s in metadata.schemas if s.schema_id not in schemas)
 
 
 def _required_columns(
     io: FileIO, metadata: TableMetadata, spec_ids: set[int], manifests: Iterable[Manifest]
 ) -> set[int]:
-    """The columns that partitions and equality deletes are about."""
+    """Return the columns that partition specs and equality deletes refer to."""
     sources = {f.source_id for s in metadata.partition_specs if s.spec_id in spec_ids for f in s.fields}
     deletes = read_entries(io, [m for m in manifests if m.is_deletes], Specs.of(metadata), live_only=True)
     compared = pc.unique(pc.list_flatten(deletes["equality_ids"])).drop_null().to_pylist()
     return sources | set(compared)
 
 
-def _telling(metadata: TableMetadata, known: Collection[int | None], columns: Iterable[int]) -> set[int | None]:
-    """The newest schema with each column that no schema in use has."""
+def _schemas_with_columns(
+    metadata: TableMetadata, used: Collection[int | None], columns: Iterable[int]
+) -> set[int | None]:
+    """Return the newest schema for each column that no used schema contains."""
     newest_first = sorted(metadata.schemas, key=lambda s: -s.schema_id)
-    in_use = {i for s in newest_first if s.schema_id in known for i in fields_by_id(s)}
-    return {s.schema_id for column in set(columns) - in_use if (s := _first_with(newest_first, column)) is not None}
-
-
-def _first_with(schemas: Iterable[Schema], column: int) -> Schema | None:
-    return next((s for s in schemas if column in fields_by_id(s)), None)
+    in_use = {i for s in newest_first if s.schema_id in used for i in fields_by_id(s)}
+    with_column = (next((s for s in newest_first if c in fields_by_id(s)), None) for c in set(columns) - in_use)
+    return {schema.schema_id for schema in with_column if schema is not None}

@@ -1,13 +1,13 @@
-"""Which tracked files leave the table: by name, by partition, by filter, or because nothing needs them any more.
+"""Select the tracked files that a commit removes: by name, by partition, by filter, or because nothing needs them.
 
-A selection answers twice: may a manifest hold a file to be removed (so it must be opened), and which of its entries
-are.
+A selection answers two questions: which manifests may hold a file to remove (so they must be opened), and which of
+their entries are to be removed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 from typing import Any
@@ -28,7 +28,7 @@ from neve.tree.entries import Content, EntryTable, Manifest
 
 @dataclass(frozen=True)
 class FileSelection:
-    """The files of one kind, data or deletes, that leave the table."""
+    """The files of one kind, data or deletes, to remove from the table."""
 
     specs: Specs
     named_files: RemovedFiles = NO_FILES
@@ -36,26 +36,26 @@ class FileSelection:
     partitions: PartitionSet | None = None
     selects_all: bool = False
     older_than: int = 0
-    """Delete files numbered below this cannot apply to any live data file."""
+    """Delete files with a lower sequence number cannot apply to any live data file."""
     removed_data_files: frozenset[str] = frozenset()
-    """Data files that leave in this commit; the deletes that name one of them leave with it."""
-    removed_from_partitions: PartitionSet | None = field(default=None)
+    """Data files that this commit removes; delete files that name one of them are removed too."""
+    removed_from_partitions: PartitionSet | None = None
     named_partitions: PartitionSet | None = None
-    """The partitions the named files lie in, when that is known."""
+    """The partitions of the named files, if known."""
     named_manifests: frozenset[str] = frozenset()
-    """The manifests that held all named files when a plan was made, when that is known."""
+    """The manifests that listed all named files at planning time, if known."""
     purpose: str = ""
-    """What sets apart two selections of one commit that look into the same manifests."""
+    """Distinguishes two selections of one commit that search the same manifests."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing can leave."""
-        chosen = self.row_filter is not None or self.partitions is not None or self.selects_all
-        return not (chosen or self.named_files or self.older_than or self.removed_data_files)
+        """True if nothing can be selected."""
+        has_rule = self.row_filter is not None or self.partitions is not None or self.selects_all
+        return not (has_rule or self.named_files or self.older_than or self.removed_data_files)
 
     @property
     def cache_key(self) -> Hashable:
-        """What may differ between two attempts of one commit."""
+        """The values that may differ between two attempts of one commit."""
         return (self.older_than, self.removed_data_files, self.purpose)
 
     @property
@@ -63,12 +63,11 @@ class FileSelection:
         """The detail columns needed to decide."""
         if self.row_filter is not None:
             return self.row_filter.detail
-        return (
-            ("lower_bounds", "upper_bounds") if self.removed_data_files else ()
-        )  # equal bounds of the path name one data file
+        # a delete file with equal bounds of its path column names one data file
+        return ("lower_bounds", "upper_bounds") if self.removed_data_files else ()
 
     def candidate_manifests(self, manifests: Sequence[Manifest]) -> list[Manifest]:
-        """The manifests that may hold a file that leaves."""
+        """Return the manifests that may list a selected file."""
         live = [m for m in manifests if m.may_hold_live_files]
         if self.selects_all or not live:
             return live
@@ -94,14 +93,14 @@ class FileSelection:
 
     @cached_property
     def _source_manifests(self) -> frozenset[str]:
-        """The manifests that hold the named files, when the caller knows them all.
+        """The manifests that list the named files, if the caller knows all of them.
 
-        A manifest that loses a row, be it to the root, has another path afterwards: what is there is as it was.
+        A manifest that loses an entry gets another path, so a manifest at a known path is unchanged.
         """
         return self.named_manifests or (frozenset() if self.named_files.paths else source_manifests(self.named_files))
 
     def selects(self, entries: EntryTable) -> Mask:
-        """Which live entries leave."""
+        """Return which live entries are selected."""
         mask = np.full(len(entries), self.selects_all)
         if self.named_files:
             mask |= self._is_named(entries)
@@ -109,10 +108,10 @@ class FileSelection:
             mask |= self.partitions.holds(entries)
         if self.row_filter is not None:
             mask |= self.row_filter.must_match(entries)
-        return mask | self._is_useless(entries)
+        return mask | self._is_unneeded_delete(entries)
 
     def selects_in_part(self, entries: EntryTable) -> Mask:
-        """Which data files the row filter selects in part; they can be neither kept nor dropped."""
+        """Return which data files the row filter selects in part; these can be neither kept nor dropped."""
         if self.row_filter is None:
             return np.full(len(entries), False)
         is_data = entries.numpy("content") == Content.DATA
@@ -121,40 +120,38 @@ class FileSelection:
     def _is_named(self, entries: EntryTable) -> Mask:
         mask = np.full(len(entries), False)
         if self.named_files.entries:
-            wanted = file_identities(self.named_files.entries)
-            mask |= pc.is_in(file_identities(entries), value_set=wanted).to_numpy()
+            identities = file_identities(self.named_files.entries)
+            mask |= pc.is_in(file_identities(entries), value_set=identities).to_numpy()
         if self.named_files.paths:
-            wanted = canonical_path_all(pa.array(sorted(self.named_files.paths), pa.string()))
-            mask |= pc.is_in(canonical_path_all(entries["file_path"]), value_set=wanted).to_numpy(zero_copy_only=False)
+            paths = canonical_path_all(pa.array(sorted(self.named_files.paths), pa.string()))
+            mask |= pc.is_in(canonical_path_all(entries["file_path"]), value_set=paths).to_numpy(zero_copy_only=False)
         return mask
 
-    def _is_useless(self, entries: EntryTable) -> Mask:
-        """Delete files that apply to no live data file: too old for all of them, or naming one that is gone."""
+    def _is_unneeded_delete(self, entries: EntryTable) -> Mask:
+        """Return the delete files that are older than all live data files, or name a removed one."""
         is_delete = entries.numpy("content") != Content.DATA
         if not is_delete.any():
             return is_delete
         numbers = pc.fill_null(entries["sequence_number"], 0).to_numpy()
-        useless = (numbers > 0) & (numbers < self.older_than)
+        unneeded = (numbers > 0) & (numbers < self.older_than)
         if self.removed_data_files:
-            gone, named = (
-                canonical_path_all(paths)
-                for paths in (pa.array(sorted(self.removed_data_files)), referenced_paths(entries))
-            )
-            useless |= pc.is_in(named, value_set=gone).to_numpy(zero_copy_only=False)
-        return is_delete & useless
+            removed = canonical_path_all(pa.array(sorted(self.removed_data_files)))
+            named = canonical_path_all(referenced_paths(entries))
+            unneeded |= pc.is_in(named, value_set=removed).to_numpy(zero_copy_only=False)
+        return is_delete & unneeded
 
-    def missing_files(self, met: EntryTable) -> list[str]:
-        """The named files that were not met live."""
-        known = set(canonical_path_all(met["file_path"]).to_pylist())
-        lost = {path for path in self.named_files.paths if canonical_path(path) not in known}
-        if self.named_files.entries:
-            found = pc.is_in(file_identities(self.named_files.entries), value_set=file_identities(met).combine_chunks())
-            lost |= set(self.named_files.entries.filter(pc.invert(found))["file_path"].to_pylist())
-        return sorted(lost)
+    def missing_files(self, live: EntryTable) -> list[str]:
+        """Return the named files that are not among the live files."""
+        live_paths = set(canonical_path_all(live["file_path"]).to_pylist())
+        missing = {path for path in self.named_files.paths if canonical_path(path) not in live_paths}
+        if entries := self.named_files.entries:
+            is_live = pc.is_in(file_identities(entries), value_set=file_identities(live).combine_chunks())
+            missing |= set(entries.filter(pc.invert(is_live))["file_path"].to_pylist())
+        return sorted(missing)
 
 
 def source_manifests(files: RemovedFiles) -> frozenset[str]:
-    """The manifests that entries were read from; none if that is not known of them all."""
+    """Return the manifests that entries were read from; none if unknown for any of them."""
     if not files.entries or not files.manifests:
         return frozenset()
     ordinals = np.unique(files.entries.numpy("manifest"))
@@ -164,6 +161,6 @@ def source_manifests(files: RemovedFiles) -> frozenset[str]:
 
 
 def file_identities(files: EntryTable) -> Any:
-    """What makes a tracked file that file: its path, and for a vector also where in the file it lies."""
+    """Return the identity of each tracked file: its path, and for a vector also its offset in the file."""
     offsets = pc.fill_null(files["content_offset"].cast(pa.string()), "")
     return pc.binary_join_element_wise(files["file_path"], offsets, "\0")

@@ -1,8 +1,8 @@
-"""What each row-level command asks a commit to check, at either isolation level.
+"""The conflict checks of each row-level command, by isolation level.
 
-Snapshot isolation protects what a command changed: its files still exist and gained no deletes it did not see.
-Serializable isolation also protects what it read: no new data file may hold a row it would have matched. Compaction
-and whole-file deletes have no level.
+Snapshot isolation protects what a command changes: its files still exist and got no deletes that it did not see.
+Serializable isolation also protects what it reads: no new data file may hold a row that the command would match.
+Compaction and deletes of whole files have no isolation level.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ A = TypeVar("A", RowDelta, Overwrite, ReplacePartitions)
 
 
 class Isolation(StrEnum):
-    """How much a command is protected from what others commit beside it."""
+    """How strictly a command is isolated from concurrent commits."""
 
     SERIALIZABLE = "serializable"
     SNAPSHOT = "snapshot"
@@ -34,20 +34,20 @@ class RowCommand(StrEnum):
 
 
 def isolation_of(properties: TableProperties, command: RowCommand) -> Isolation:
-    """The level the table asks for; an overwrite has no property of its own."""
-    asked = {
+    """Return the isolation level that the table sets for a command; an overwrite has no property."""
+    levels = {
         RowCommand.DELETE: properties.delete_isolation,
         RowCommand.UPDATE: properties.update_isolation,
         RowCommand.MERGE: properties.merge_isolation,
     }
-    return Isolation(asked.get(command, Isolation.SERIALIZABLE))
+    return Isolation(levels.get(command, Isolation.SERIALIZABLE))
 
 
 def with_conflict_checks(action: A, command: RowCommand, isolation: Isolation, *, reads_itself: bool = False) -> A:
-    """An action with the checks its command asks for.
+    """Add the checks that a command requires to its action.
 
-    `reads_itself` tells that the command also reads the table it changes, in a subquery: what it read there must not
-    have been deleted either.
+    `reads_itself` means that a subquery of the command reads the table that it changes. Rows that the subquery read
+    must not have been deleted either.
     """
     reads = isolation is Isolation.SERIALIZABLE
     if reads and reads_itself and not isinstance(action, ReplacePartitions):
@@ -55,7 +55,7 @@ def with_conflict_checks(action: A, command: RowCommand, isolation: Isolation, *
     if not isinstance(action, RowDelta):
         return replace(action, no_conflicting_data=reads, no_conflicting_deletes=True)
     if command is RowCommand.DELETE:
-        # Deletes of other rows of one file get along; only a copy that an update made could keep a deleted row alive.
+        # Concurrent deletes from one file do not conflict; only an update could keep a deleted row alive, in a copy.
         return replace(action, no_conflicting_data=reads, no_conflicting_updates=True, merge_vectors=True)
     return replace(
         action, no_conflicting_data=reads, no_conflicting_deletes=True, check_deleted_files=True, must_exist=True

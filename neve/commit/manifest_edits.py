@@ -1,17 +1,15 @@
-"""Look for files in manifests, and have the manifests that hold them written anew.
+"""Find files in manifests, and rewrite, replace or merge manifests.
 
-A manifest is rewritten only when it holds a file that leaves; the result is kept for later attempts.
-
-Replace manifests by others that hold the same live files: what `RewriteManifests` does to the list of manifests.
-
-Merge small manifests when committing: kinds and specs never mix, and the newest bin waits until it is full.
-
-Manifests are packed from the oldest end, so the bin that is not full is the newest one and old bins stay as they are.
+- A manifest is rewritten only if a file is removed from it. Later attempts reuse the result.
+- `RewriteManifests` replaces manifests by others that list the same live files.
+- Small manifests are merged when a commit writes. Kinds and specs are never mixed. Manifests are packed from the oldest
+  end, so the bin that is not full is the newest one, and old bins stay as they are. The newest bin is merged only when
+  it holds enough manifests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,7 +29,7 @@ from neve.tree.write import UNASSIGNED
 
 @dataclass(frozen=True, slots=True)
 class ManifestMatch:
-    """What a selection found in one manifest: the files that leave it, and the oldest number among those that stay."""
+    """What a selection found in one manifest: the selected files, and the lowest sequence number of the others."""
 
     leaving_files: EntryTable
     oldest_sequence_number: int | None
@@ -49,36 +47,33 @@ class SelectedFiles:
     @property
     def manifests_to_rewrite(self) -> frozenset[str]:
         """The manifests that must be rewritten."""
-        return frozenset(path for path, finding in self.matches_by_manifest.items() if len(finding.leaving_files))
+        return frozenset(path for path, match in self.matches_by_manifest.items() if len(match.leaving_files))
 
-    def oldest_remaining_sequence_number(self, floor: int) -> int:
-        """The lowest data sequence number among the files that stay; `floor` when none stays."""
-        numbers, touched = [floor], self.manifests_to_rewrite
+    def oldest_remaining_sequence_number(self, lowest: int) -> int:
+        """Return the lowest data sequence number of the files that stay, or `lowest` if that is lower."""
+        rewritten = self.manifests_to_rewrite
         for manifest in self.manifests:
-            if manifest.path in touched:
-                numbers.append(_or(self.matches_by_manifest[manifest.path].oldest_sequence_number, floor))
+            if manifest.path in rewritten:
+                oldest = self.matches_by_manifest[manifest.path].oldest_sequence_number
+                lowest = lowest if oldest is None else min(lowest, oldest)
             elif manifest.may_hold_live_files:
-                numbers.append(manifest.min_sequence_number)
-        return min(numbers)
+                lowest = min(lowest, manifest.min_sequence_number)
+        return lowest
 
 
 def find_selected_files(
     base: CommitBase, manifests: Sequence[Manifest], selection: FileSelection, written_files: WrittenFiles
 ) -> SelectedFiles:
-    """Look for the selected files in manifests of one kind; nothing is written."""
+    """Find the selected files in manifests of one kind; nothing is written."""
     if selection.is_empty:
         return SelectedFiles(tuple(manifests), {}, EntryTable.empty(base.specs), 0)
     candidates = selection.candidate_manifests(manifests)
-    _search_manifests(
-        base,
-        [m for m in candidates if (m.path, selection.cache_key) not in written_files.matches],
-        selection,
-        written_files,
-    )
-    findings = {m.path: written_files.matches[m.path, selection.cache_key] for m in candidates}
-    leaving = EntryTable.concat([f.leaving_files for f in findings.values() if len(f.leaving_files)], base.specs)
-    removed = distinct_files(leaving)
-    return SelectedFiles(tuple(manifests), findings, removed, len(leaving) - len(removed))
+    unsearched = [m for m in candidates if (m.path, selection.cache_key) not in written_files.matches]
+    _search_manifests(base, unsearched, selection, written_files)
+    matches = {m.path: written_files.matches[m.path, selection.cache_key] for m in candidates}
+    selected = EntryTable.concat([m.leaving_files for m in matches.values() if len(m.leaving_files)], base.specs)
+    removed = distinct_files(selected)
+    return SelectedFiles(tuple(manifests), matches, removed, len(selected) - len(removed))
 
 
 def _search_manifests(
@@ -86,26 +81,26 @@ def _search_manifests(
 ) -> None:
     entries = read_entries(base.io, manifests, base.specs, detail=selection.detail, live_only=True)
     _refuse_partial(entries, selection)
-    goes, ordinals = selection.selects(entries), entries.numpy("manifest")
-    untouched = ManifestMatch(EntryTable.empty(base.specs), None)
-    written_files.matches |= {(m.path, selection.cache_key): untouched for m in manifests}
-    for ordinal in np.unique(ordinals[goes]):
+    selected, ordinals = selection.selects(entries), entries.numpy("manifest")
+    no_match = ManifestMatch(EntryTable.empty(base.specs), None)
+    written_files.matches |= {(m.path, selection.cache_key): no_match for m in manifests}
+    for ordinal in np.unique(ordinals[selected]):
         start, end = np.searchsorted(ordinals, (ordinal, ordinal + 1))
-        own, leaves = EntryTable(entries.columns.slice(start, end - start), base.specs), goes[start:end]
-        oldest = pc.min(own["sequence_number"].filter(pa.array(~leaves))).as_py()
+        own, mask = EntryTable(entries.columns.slice(start, end - start), base.specs), selected[start:end]
+        oldest = pc.min(own["sequence_number"].filter(pa.array(~mask))).as_py()
         key = (manifests[int(ordinal)].path, selection.cache_key)
-        written_files.matches[key] = ManifestMatch(own.filter(pa.array(leaves)), oldest)
+        written_files.matches[key] = ManifestMatch(own.filter(pa.array(mask)), oldest)
 
 
 def apply_edits(
     base: CommitBase, manifests: Sequence[Manifest], edits: Mapping[str, ManifestEdit], written_files: WrittenFiles
 ) -> list[Manifest]:
-    """The manifests with their edits applied, by file; untouched ones are kept as they are."""
-    found: list[Manifest] = []
+    """Apply edits, by file, to manifests; other manifests stay unchanged."""
+    edited: list[Manifest] = []
     for manifest in manifests:
         edit = edits.get(manifest.file)
-        found += [manifest] if edit is None else _write_edited_manifest(base, manifest, edit, written_files)
-    return found
+        edited += [manifest] if edit is None else _write_edited_manifest(base, manifest, edit, written_files)
+    return edited
 
 
 def _refuse_partial(entries: EntryTable, selection: FileSelection) -> None:
@@ -133,7 +128,7 @@ def _write_edited_manifest(
 
 
 def distinct_files(files: EntryTable) -> EntryTable:
-    """Each file once: a path that is listed twice is one file, and its second entry a duplicate."""
+    """Return each file once; the second entry of the same file is a duplicate."""
     if not len(files):
         return files
     codes = file_identities(files).combine_chunks().dictionary_encode().indices.to_numpy()
@@ -141,37 +136,30 @@ def distinct_files(files: EntryTable) -> EntryTable:
     return files if len(first) == len(files) else files.take(np.sort(first))
 
 
-def _or(number: int | None, otherwise: int) -> int:
-    return otherwise if number is None else number
-
-
 def replace_manifests(
     base: CommitBase, action: RewriteManifests, written_files: WrittenFiles
 ) -> tuple[tuple[Manifest, ...], int]:
-    """The manifests after the rewrite, new before old, and how many entries were carried over."""
-    removed = [with_counts(base, m) for m in base.manifests if m.path in action.removed]
+    """Return the manifests after the rewrite, new before old, and the number of entries in the replaced ones."""
+    replaced = [m for m in base.manifests if m.path in action.removed]
+    counted = [with_counts(base, m) for m in replaced]
     _refuse_absent(base, action)
     _refuse_new_entries(action)
-    _refuse_other_count(action, removed)
-    groups = written_files.write_manifests_once("groups", base, lambda: _write_groups(base, action, written_files))
-    gone = {m.file for m in base.manifests if m.path in action.removed and not m.is_view}
-    claimed = [
-        replace(m, added_snapshot_id=written_files.snapshot_id, sequence_number=UNASSIGNED) for m in action.added
-    ]
-    kept = [m for m in base.manifests if m.file not in gone]
-    return (*groups, *claimed, *kept), sum(_live_file_count(m) for m in removed)
-
-
-def _write_groups(base: CommitBase, action: RewriteManifests, written_files: WrittenFiles) -> list[Manifest]:
-    replaced = [m for m in base.manifests if m.path in action.removed]
-    return base.tree_writer.write_groups(base.io, action.groups, replaced, written_files.manifest_context(base))
+    _refuse_other_count(action, counted)
+    writer, context = base.tree_writer, written_files.manifest_context(base)
+    groups = written_files.write_manifests_once(
+        "groups", base, lambda: writer.write_groups(base.io, action.groups, replaced, context)
+    )
+    replaced_files = {m.file for m in replaced if not m.is_view}
+    added = [replace(m, added_snapshot_id=written_files.snapshot_id, sequence_number=UNASSIGNED) for m in action.added]
+    unchanged = [m for m in base.manifests if m.file not in replaced_files]
+    return (*groups, *added, *unchanged), sum(_live_file_count(m) for m in counted)
 
 
 def _refuse_absent(base: CommitBase, action: RewriteManifests) -> None:
-    if gone := action.removed - {m.path for m in base.manifests}:
+    if missing := action.removed - {m.path for m in base.manifests}:
         message = "Manifests to be replaced are no longer in the table: another commit rewrote or merged them."
         head = base.parent.snapshot_id if base.parent else None
-        raise CommitRefused(Conflict(Check.MANIFESTS, message, head, tuple(sorted(gone))))
+        raise CommitRefused(Conflict(Check.MANIFESTS, message, head, tuple(sorted(missing))))
 
 
 def _refuse_new_entries(action: RewriteManifests) -> None:
@@ -185,20 +173,16 @@ def _refuse_new_entries(action: RewriteManifests) -> None:
         raise CommitRefused(Conflict(Check.ARGUMENTS, "Cannot carry entries that are not live into new manifests."))
 
 
-def _refuse_other_count(action: RewriteManifests, removed: list[Manifest]) -> None:
-    """Data and delete files are counted apart: one of each kind lost and gained would not show in the sum."""
+def _refuse_other_count(action: RewriteManifests, replaced: list[Manifest]) -> None:
+    # per kind: a lost data file and a gained delete file would cancel out in the total
     for is_deletes in (False, True):
-        before = sum(_live_file_count(m) for m in removed if m.is_deletes == is_deletes)
+        before = sum(_live_file_count(m) for m in replaced if m.is_deletes == is_deletes)
         after = sum(_live_file_count(m) for m in action.added if m.is_deletes == is_deletes)
-        after += sum(_count(group, is_deletes) for group in action.groups)
+        after += sum(int(((group.numpy("content") != 0) == is_deletes).sum()) for group in action.groups)
         if before != after:
             kind = "delete" if is_deletes else "data"
             message = f"Cannot replace manifests of {before} live {kind} files by manifests of {after}."
             raise CommitRefused(Conflict(Check.MANIFESTS, message, files=tuple(sorted(action.removed))))
-
-
-def _count(group: EntryTable, is_deletes: bool) -> int:
-    return int(((group.numpy("content") != 0) == is_deletes).sum())
 
 
 def _live_file_count(manifest: Manifest) -> int:
@@ -206,7 +190,7 @@ def _live_file_count(manifest: Manifest) -> int:
 
 
 def with_counts(base: CommitBase, manifest: Manifest) -> Manifest:
-    """A manifest with its counts: v1 writers left them out, later versions and row ids need them."""
+    """Return a manifest with its counts; v1 writers left them out, but later versions and row ids need them."""
     if manifest.added_files is not None and manifest.existing_rows is not None and manifest.added_rows is not None:
         return manifest
     entries = read_manifest(base.io, manifest, base.specs)
@@ -225,7 +209,7 @@ def with_counts(base: CommitBase, manifest: Manifest) -> Manifest:
 
 
 def merge_manifests(base: CommitBase, manifests: Sequence[Manifest], written_files: WrittenFiles) -> list[Manifest]:
-    """Manifests of one kind, newest first, with the small ones merged."""
+    """Merge the small manifests of one kind; `manifests` are sorted newest first."""
     mergeable = [m for m in manifests if base.tree_writer.can_merge(m)]
     if not mergeable or not base.properties.manifest_merge:
         return list(manifests)
@@ -245,8 +229,8 @@ def merge_manifests(base: CommitBase, manifests: Sequence[Manifest], written_fil
 def _merge_bin(
     base: CommitBase, manifests: list[Manifest], newest: Manifest, written_files: WrittenFiles
 ) -> list[Manifest]:
-    waits = newest in manifests and len(manifests) < base.properties.manifest_min_count
-    if len(manifests) == 1 or waits:
+    is_too_small = newest in manifests and len(manifests) < base.properties.manifest_min_count
+    if len(manifests) == 1 or is_too_small:
         return manifests
     key = tuple(m.path for m in manifests)
     if key not in written_files.merged_manifests:
@@ -257,18 +241,13 @@ def _merge_bin(
 
 
 def pack_from_end(manifests: Sequence[Manifest], target: int) -> list[list[Manifest]]:
-    """Neighbouring manifests in bins of at most `target` bytes, filled from the last one on."""
-    return list(_bins_from_end(manifests, target))[::-1]
-
-
-def _bins_from_end(manifests: Sequence[Manifest], target: int) -> Iterator[list[Manifest]]:
-    filling: list[Manifest] = []
+    """Pack adjacent manifests into bins of at most `target` bytes, starting from the last manifest."""
+    bins: list[list[Manifest]] = []
     size = 0
     for manifest in reversed(manifests):
-        if filling and size + manifest.length > target:
-            yield filling[::-1]
-            filling, size = [], 0
-        filling.append(manifest)
+        if not bins or size + manifest.length > target:
+            bins.append([])
+            size = 0
+        bins[-1].append(manifest)
         size += manifest.length
-    if filling:
-        yield filling[::-1]
+    return [b[::-1] for b in reversed(bins)]

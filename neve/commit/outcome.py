@@ -1,7 +1,7 @@
-"""How a commit ends: committed, rejected with proof that nothing landed, or unknown.
+"""The outcome of a commit: committed, rejected with proof that nothing landed, or unknown.
 
-Only `Rejected` allows anything to be deleted. A `Conflict` names the check that failed, the snapshot that got in the
-way, the files and their specs.
+Only `Rejected` allows files to be deleted. A `Conflict` names the failed check, the conflicting snapshot, the files and
+their specs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHOWN_FILES = 5
 
 
 class Check(StrEnum):
-    """What a commit is checked for; the letters are those of docs/decisions/0008-commit.md."""
+    """The checks of a commit; the letters are those of docs/decisions/0008-commit.md."""
 
     NEW_DATA = "A"
     NEW_DELETES = "B"
@@ -45,7 +45,7 @@ class Check(StrEnum):
 
     @property
     def is_about_input(self) -> bool:
-        """Whether the request itself is wrong, so that no other writer is to blame."""
+        """True if the request itself is wrong, independent of other writers."""
         return self in _ABOUT_INPUT
 
 
@@ -65,7 +65,7 @@ _ABOUT_INPUT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Why a commit cannot land: the check, the snapshot that got in the way, the files and their specs."""
+    """Why a commit cannot land: the failed check, the conflicting snapshot, the files and their specs."""
 
     rule: Check
     message: str
@@ -94,18 +94,18 @@ def conflict_over(
     column: str = "file_path",
     snapshot_id: int | None = None,
 ) -> Conflict | None:
-    """The conflict over the files of a mask; none when it is empty."""
-    hits = files if mask is None else files.filter(pa.array(mask))
-    if not len(hits):
+    """Return the conflict over the files that a mask selects, or None if it selects none."""
+    conflicting = files if mask is None else files.filter(pa.array(mask))
+    if not len(conflicting):
         return None
-    first = snapshot_id if snapshot_id is not None else hits["snapshot_id"][0].as_py()
-    paths = sorted({path for path in hits[column].to_pylist() if path is not None})
-    return Conflict(rule, message, first, tuple(paths), tuple(hits.spec_ids()))
+    first = snapshot_id if snapshot_id is not None else conflicting["snapshot_id"][0].as_py()
+    paths = sorted({path for path in conflicting[column].to_pylist() if path is not None})
+    return Conflict(rule, message, first, tuple(paths), tuple(conflicting.spec_ids()))
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The change is in the table. No snapshot was made when there was nothing to change."""
+    """The change is in the table. `snapshot_id` is None if there was nothing to change."""
 
     snapshot_id: int | None
     location: str
@@ -114,7 +114,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Proof that nothing landed. `written` are the metadata files the commit wrote; they are gone again."""
+    """Nothing landed, which is proven. `written` are the metadata files of the commit; they are deleted again."""
 
     conflicts: tuple[Conflict, ...]
     written: frozenset[str] = frozenset()
@@ -123,7 +123,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The change may have landed, at `location` if the catalog told it: every file is kept."""
+    """The change may have landed, at `location` if the catalog reported it; every file is kept."""
 
     location: str
     cause: str
@@ -134,20 +134,20 @@ Outcome: TypeAlias = Committed | Rejected | Unknown
 
 
 def require_committed(outcome: Outcome, operation: str = "commit") -> Committed:
-    """The commit, or the error that tells why there is none."""
+    """Return the commit, or raise the error that explains why there is none."""
     match outcome:
         case Committed():
             return outcome
         case Unknown():
             raise CommitUnknown(
-                f"Cannot tell whether the {operation} landed ({outcome.cause}). Every file is kept; look for snapshot "
-                f"{outcome.snapshot_id} before trying again.",
+                f"Cannot tell whether the {operation} landed ({outcome.cause}). Every file is kept. Look for snapshot "
+                f"{outcome.snapshot_id} before you try again.",
                 outcome.location,
             )
         case Rejected():
             reasons = " ".join(str(c) for c in outcome.conflicts)
             if all(c.rule.is_about_input for c in outcome.conflicts):
-                raise UserError(f"The {operation} was refused: {reasons}")
+                raise UserError(f"The {operation} was rejected: {reasons}")
             raise CommitConflict(
                 f"The {operation} did not land: {reasons} Plan it again on the current table.", outcome.conflicts
             )

@@ -1,8 +1,8 @@
-"""A set of partitions, each the pair of a spec and a tuple, looked up in columns and in manifest summaries."""
+"""A set of partitions: finds files and manifests that belong to it. A partition is the pair of a spec and a tuple."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,65 +25,57 @@ class PartitionSet:
 
     @classmethod
     def of(cls, files: EntryTable, specs: Specs) -> PartitionSet:
-        """The partitions of some files."""
+        """Build the set of the partitions of some files."""
         return cls(files.partition_codes()[1] if len(files) else files, specs)
 
     def holds(self, entries: EntryTable) -> Mask:
-        """Which files lie in a partition of the set."""
+        """Return which files are in a partition of the set."""
         both = pa.concat_tables([_partition_key_columns(table, self.specs) for table in (self.members, entries)])
         codes, _ = EntryTable(both, self.specs).partition_codes()
         return np.isin(codes[len(self.members) :], codes[: len(self.members)])
 
     def may_match_manifests(self, manifests: Sequence[Manifest]) -> Mask:
-        """Which manifests may hold a file of one of the partitions, as far as their summaries tell."""
-        found = np.zeros(len(manifests), bool)
+        """Return which manifests may list a file of one of the partitions, according to their summaries."""
+        may_match = np.zeros(len(manifests), bool)
+        if not len(self.members):
+            return may_match
         spec_ids = np.array([m.spec_id for m in manifests], np.int64)
-        for spec_id, members in self._by_spec():
+        for spec_id, members in self.members.by_spec():
             of_spec = np.flatnonzero(spec_ids == spec_id)
-            found[of_spec] = self._may_match_manifests_of_spec(members, spec_id, [manifests[int(i)] for i in of_spec])
-        return found | ((spec_ids == MIXED_SPECS) & bool(len(self.members)))
+            may_match[of_spec] = self._may_match_in_spec(members, spec_id, [manifests[int(i)] for i in of_spec])
+        return may_match | (spec_ids == MIXED_SPECS)
 
-    def _by_spec(self) -> Iterator[tuple[int, EntryTable]]:
-        return self.members.by_spec() if len(self.members) else iter(())
-
-    def _may_match_manifests_of_spec(self, members: EntryTable, spec_id: int, manifests: Sequence[Manifest]) -> Mask:
-        found = np.ones(len(manifests), bool)
+    def _may_match_in_spec(self, members: EntryTable, spec_id: int, manifests: Sequence[Manifest]) -> Mask:
+        may_match = np.ones(len(manifests), bool)
         fields = self.specs.partition_type(spec_id).fields
-        told = [i for i, m in enumerate(manifests) if m.partitions is not None and len(m.partitions) == len(fields)]
+        summarised = [i for i, m in enumerate(manifests) if len(m.partitions or ()) == len(fields)]
         for at, (column, field) in enumerate(zip(self.specs.columns(spec_id), fields, strict=True)):
-            summaries = [(manifests[i].partitions or ())[at] for i in told]
-            found[told] &= _may_lie_in(members[column], field, summaries)
-        return found
+            summaries = [(manifests[i].partitions or ())[at] for i in summarised]
+            may_match[summarised] &= _may_include_any(members[column], field, summaries)
+        return may_match
 
 
-def _may_lie_in(values: pa.ChunkedArray, field: NestedField, summaries: Sequence[FieldSummary]) -> Mask:
-    """Where one of the values may lie in the range a summary states; what it does not state does not exclude."""
+def _may_include_any(values: pa.ChunkedArray, field: NestedField, summaries: Sequence[FieldSummary]) -> Mask:
+    """Return which summaries may include one of the values; unknown parts of a summary exclude nothing."""
     if pa.types.is_null(values.type):
         return np.ones(len(summaries), bool)
-    known = to_comparable(values.combine_chunks(), field.field_type)
-    has_null, has_nan = values.null_count > 0, known.null_count > values.null_count
-    lower, upper = _bounds(summaries, field)
-    unknown = pc.or_(lower.is_null(), upper.is_null()).to_numpy(zero_copy_only=False)
-    meets_value = (unknown | _some_between(known.drop_null(), lower, upper)) & ~_flags(
-        s.lower_bound is None and (s.contains_null or s.contains_nan is True) for s in summaries
-    )
-    meets_null = _flags(has_null and s.contains_null is not False for s in summaries)
-    meets_nan = _flags(has_nan and s.contains_nan is not False for s in summaries)
-    return meets_value | meets_null | meets_nan
-
-
-def _flags(claims: Iterable[bool]) -> Mask:
-    return np.fromiter(claims, bool)
-
-
-def _bounds(summaries: Sequence[FieldSummary], field: NestedField) -> tuple[pa.Array, pa.Array]:
+    comparable = to_comparable(values.combine_chunks(), field.field_type)
+    has_null, has_nan = values.null_count > 0, comparable.null_count > values.null_count
     stored = ([s.lower_bound for s in summaries], [s.upper_bound for s in summaries])
     lower, upper = (decode_comparable(pa.array(bounds, pa.binary()), field.field_type) for bounds in stored)
-    return safe_uuid_bounds(lower, upper) if isinstance(field.field_type, UUIDType) else (lower, upper)
+    if isinstance(field.field_type, UUIDType):
+        lower, upper = safe_uuid_bounds(lower, upper)
+    unknown = pc.or_(lower.is_null(), upper.is_null()).to_numpy(zero_copy_only=False)
+    # bounds are missing if and only if there are only nulls and NaNs
+    no_values = [s.lower_bound is None and bool(s.contains_null or s.contains_nan) for s in summaries]
+    holds_value = (unknown | _any_between(comparable.drop_null(), lower, upper)) & ~np.array(no_values, bool)
+    holds_null = np.array([has_null and s.contains_null is not False for s in summaries], bool)
+    holds_nan = np.array([has_nan and s.contains_nan is not False for s in summaries], bool)
+    return holds_value | holds_null | holds_nan
 
 
-def _some_between(values: pa.Array, lower: pa.Array, upper: pa.Array) -> Mask:
-    """Where one of the values lies between two bounds; a bound that is not known counts as the first value."""
+def _any_between(values: pa.Array, lower: pa.Array, upper: pa.Array) -> Mask:
+    """Return where one of the values is between two bounds; an unknown bound counts as the first value."""
     if not len(values):
         return np.zeros(len(lower), bool)
     members = np.unique(values.to_numpy(zero_copy_only=False))
@@ -93,8 +85,8 @@ def _some_between(values: pa.Array, lower: pa.Array, upper: pa.Array) -> Mask:
 
 
 def _partition_key_columns(files: EntryTable, specs: Specs) -> pa.Table:
-    """The columns of the partition key; a table read before a spec was added lacks the columns of that spec."""
+    # a table that was read before a spec was added lacks the columns of that spec
     types = {"spec_id": pa.int32()} | {u.column: u.arrow_type for u in specs.union}
-    have = set(files.columns.schema.names)
-    arrays = [files[n].cast(kind) if n in have else pa.nulls(len(files), kind) for n, kind in types.items()]
+    existing = set(files.columns.schema.names)
+    arrays = [files[n].cast(kind) if n in existing else pa.nulls(len(files), kind) for n, kind in types.items()]
     return pa.table(arrays, names=list(types))

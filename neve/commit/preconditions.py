@@ -1,6 +1,7 @@
-"""What a request must be by itself, whatever others did: known specs, delete files of a kind that fits, arguments.
+"""Checks of the request itself, independent of other writers: specs, kinds of delete files, arguments.
 
-The first of them run for every action; a table may have been upgraded since the files were written.
+`specs_are_known` and `delete_kinds_fit` run for every action, because the table may have been upgraded since the files
+were written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from neve.tree.group_by_spec import validate_added_data_files
 
 
 def no_self_reference(window: Window, action: RowDelta) -> Conflict | None:
-    """H. A delta does not remove a data file and delete rows from it as well."""
+    """H. A delta does not both remove a data file and delete rows from it."""
     removed = action.removed_data.paths | actions.paths_of([action.removed_data.entries])
     if both := removed & referenced_data_files(action):
         message = "Cannot remove data files and delete rows from them in one commit."
@@ -29,13 +30,13 @@ def no_self_reference(window: Window, action: RowDelta) -> Conflict | None:
 
 
 def start_is_an_ancestor(window: Window, action: RowDelta) -> Conflict | None:
-    """I. The snapshot the plan was made on is part of the history of the branch."""
+    """I. The snapshot that was planned on is in the history of the branch."""
     oldest = None
-    for oldest in window.base.ancestors():  # the head first: it is most often the one
+    for oldest in window.base.ancestors():  # newest first: most often it is the head
         if oldest.snapshot_id == action.start_snapshot_id:
             return None
     if oldest is not None and oldest.parent_snapshot_id is not None:
-        return window.broken_history(oldest)  # expiry cut the history short, so nobody can tell
+        return window.broken_history(oldest)  # older snapshots were expired, so the answer is unknown
     branch = window.base.branch
     message = (
         f"Snapshot {action.start_snapshot_id}, which the change was planned on, is not in the history of {branch!r}."
@@ -44,7 +45,7 @@ def start_is_an_ancestor(window: Window, action: RowDelta) -> Conflict | None:
 
 
 def delete_kinds_fit(window: Window, action: Action) -> Conflict | None:
-    """J. Delete files are of the kind the format version knows; the table may have been upgraded meanwhile."""
+    """J. The format version of the table supports the kinds of the delete files; it may have been upgraded."""
     deletes = actions.added_deletes(action)
     if not deletes:
         return None
@@ -53,7 +54,7 @@ def delete_kinds_fit(window: Window, action: Action) -> Conflict | None:
 
 
 def specs_are_known(window: Window, action: Action) -> Conflict | None:
-    """K. Every added file names a partition spec that the table has."""
+    """K. Every added file has a partition spec of the table."""
     for files in actions.added_files(action):
         try:
             validate_added_data_files(window.base.metadata, files)
@@ -64,48 +65,39 @@ def specs_are_known(window: Window, action: Action) -> Conflict | None:
 
 
 def added_files_match_the_filter(window: Window, action: Overwrite) -> Conflict | None:
-    """M. Every row of the added files lies inside the filter whose rows they replace."""
+    """M. Every row of the added files matches the filter of the rows that they replace."""
     if action.row_filter is None:
         return Conflict(Check.ARGUMENTS, "Cannot check added files against the overwrite filter: there is none.")
     if not action.added:
         return None
-    outside = ~RowFilter(action.row_filter, window.base.metadata, window.base.specs, action.case_sensitive).must_match(
-        action.added
-    )
+    row_filter = RowFilter(action.row_filter, window.base.metadata, window.base.specs, action.case_sensitive)
     message = f"Added files may hold rows outside the overwrite filter {action.row_filter}."
-    return conflict_over(Check.OUTSIDE_FILTER, message, action.added, outside)
+    return conflict_over(Check.OUTSIDE_FILTER, message, action.added, ~row_filter.must_match(action.added))
 
 
 def added_files_have_one_spec(window: Window, action: ReplacePartitions) -> Conflict | None:
-    """Partitions are replaced under one spec: those of another spec could not be told to hold the same rows."""
-    found = action.added.spec_ids() if action.added else []
-    if len(found) == 1:
+    """Partitions are replaced under one spec; partitions of different specs may share rows."""
+    spec_ids = action.added.spec_ids() if action.added else []
+    if len(spec_ids) == 1:
         return None
-    message = (
-        "Cannot replace partitions without new files."
-        if not found
-        else f"Cannot replace partitions of specs {found} at once."
-    )
-    return Conflict(Check.ARGUMENTS, message, spec_ids=tuple(found))
+    message = f"Cannot replace partitions of specs {spec_ids} at once."
+    if not spec_ids:
+        message = "Cannot replace partitions without new files."
+    return Conflict(Check.ARGUMENTS, message, spec_ids=tuple(spec_ids))
 
 
 def rewrite_arguments_fit(window: Window, action: RewriteFiles) -> Conflict | None:
-    """A rewrite removes something, and adds only what replaces files of the same kind."""
-    wrong = [
-        (not action.removed_data and not action.removed_deletes, "Cannot rewrite files without removing any."),
-        (
-            bool(action.added_data) and not action.removed_data,
-            "Cannot add data files without removing the ones they replace.",
-        ),
-        (
-            bool(action.added_deletes) and not action.removed_deletes,
-            "Cannot add delete files without removing the ones they replace.",
-        ),
-    ]
-    return next((Conflict(Check.ARGUMENTS, message) for is_wrong, message in wrong if is_wrong), None)
+    """A rewrite removes files, and adds only files that replace others of the same kind."""
+    if not action.removed_data and not action.removed_deletes:
+        return Conflict(Check.ARGUMENTS, "Cannot rewrite files without removing any.")
+    if action.added_data and not action.removed_data:
+        return Conflict(Check.ARGUMENTS, "Cannot add data files without removing the ones they replace.")
+    if action.added_deletes and not action.removed_deletes:
+        return Conflict(Check.ARGUMENTS, "Cannot add delete files without removing the ones they replace.")
+    return None
 
 
 def referenced_data_files(action: RowDelta) -> frozenset[str]:
-    """The data files that the new deletes of a delta point at."""
+    """Return the data files that the new deletes of a delta point at."""
     named = referenced_paths(action.added_deletes).to_pylist() if action.added_deletes else []
     return action.referenced_data_files | frozenset(name for name in named if name is not None)

@@ -1,10 +1,10 @@
-"""Commit an action to a table: refresh, check, write, swap, and again when another writer was faster.
+"""Commit an action to a table: refresh, check, write and swap; start again if another writer was faster.
 
-An attempt goes through the phases of `Phase`. Only a swap that provably did not land is tried again. The attempt that
-landed is recognised by the manifest list it wrote, never by an id that all attempts share. The outcome is one of
-three: `Committed`, `Rejected` (nothing landed; what was written is deleted again) or `Unknown` (it may have landed;
-every file is kept). Only here is it known whether a swap may have happened, so only here is it decided what becomes of
-the files that were written for it.
+An attempt goes through the phases of `Phase`. Only a swap that provably did not land is retried. The attempt that
+landed is recognised by the manifest list that it wrote, never by an id that all attempts share. There are three
+outcomes: `Committed`, `Rejected` (nothing landed; what was written is deleted again) and `Unknown` (it may have landed;
+every file is kept). Only this module knows whether a swap may have happened, so it also decides which written files
+are deleted.
 """
 
 from __future__ import annotations
@@ -12,26 +12,31 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetSnapshotRefUpdate
 
 from neve.catalog.base import NeveCatalog
 from neve.catalog.swap import MaybeSwapped, NotSwapped, SwapStatus
-from neve.commit.actions import Action, with_specs
+from neve.commit.actions import Action, ReplacePartitions, operation_of, with_specs
 from neve.commit.cleanup import delete_retired_metadata, discard_losing_attempts, discard_rejected
-from neve.commit.draft import draft_manifests
+from neve.commit.draft import Draft, draft_manifests
 from neve.commit.environment import Environment, Phase, retry_wait_seconds
+from neve.commit.manifest_edits import with_counts
 from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected, Unknown
-from neve.commit.prepare import PreparedSnapshot, prepare_snapshot
 from neve.commit.rules import check_conflicts
+from neve.commit.summary import build_summary
 from neve.commit.window import CommitBase, CommitRefused
 from neve.commit.written_files import WrittenFiles
 from neve.errors import TableError, UserError
 from neve.model.metadata import TableMetadata, are_different_tables, table_identity, to_neve_metadata
-from neve.model.snapshots import Snapshot, tree_root_location
+from neve.model.snapshots import AddSnapshot, Snapshot, tree_root_location
 from neve.tree.entries import Manifest
+from neve.tree.tree_writer import ManifestListHeader
 
 
 def commit(
@@ -46,35 +51,53 @@ def commit(
     keep_files_if_rejected: bool = False,
     extra_check: Callable[[CommitBase], Conflict | None] | None = None,
 ) -> Outcome:
-    """Apply an action to a branch of a table; `properties` go to the summary of the snapshot.
+    """Apply an action to a branch of a table; `properties` are added to the summary of the snapshot.
 
-    `table` says which table; its metadata is read anew. `owned` are files that were written for this action alone.
-    They are deleted, with all that the commit wrote, once it is proven that nothing landed, whether it ends in
-    `Rejected` or in an error; in every other case they are kept. `keeps_rejected` leaves those of a `Rejected` commit
-    to a caller that commits some of them in another way. `unless` is a check of the caller's own, made at every
-    attempt on the state the attempt is for: what it finds rejects the commit.
+    `table` identifies the table; its metadata is read again. `files_of_this_commit` are files that were written for
+    this action alone. They are deleted, together with everything that the commit wrote, once it is proven that nothing
+    landed, whether the commit ends with `Rejected` or with an error; otherwise they are kept. With
+    `keep_files_if_rejected`, they are also kept after `Rejected`, for a caller that commits some of them in another
+    way. `extra_check` is called at every attempt with the state of the table; a conflict that it returns rejects the
+    commit.
 
-    Raises only for what no attempt can change: an unknown table or branch, a storage that fails, a corrupt file.
+    Raises errors only for what no attempt can change: an unknown table or branch, failing storage, a corrupt file.
     """
-    made_for_it = frozenset(files_of_this_commit)
-    said = dict(properties or {})
-    env = environment or Environment()
-    job = _Commit(catalog, table, action, branch, said, env, made_for_it, keep_files_if_rejected, extra_check)
+    job = _Commit(
+        catalog,
+        table,
+        action,
+        branch,
+        dict(properties or {}),
+        environment or Environment(),
+        frozenset(files_of_this_commit),
+        keep_files_if_rejected,
+        extra_check,
+    )
     try:
         outcome = job.run()
     except BaseException:
-        job.abandon()
+        job.clean_up_after_error()
         raise
     return job.confirm_rejection(outcome) if isinstance(outcome, Rejected) else outcome
 
 
 class _TableMissing(TableError):
-    """The table is not there any more; another may have its name."""
+    """The table does not exist any more; another one may have its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSnapshot:
+    """A snapshot whose manifests and list are written, with the requirements and updates for the catalog."""
+
+    snapshot: Snapshot
+    manifests: tuple[Manifest, ...]
+    requirements: tuple[Any, ...]
+    updates: tuple[Any, ...]
 
 
 @dataclass
 class _Commit:
-    """One commit on its way through its attempts."""
+    """One commit and its attempts."""
 
     catalog: NeveCatalog
     table: Table
@@ -93,10 +116,10 @@ class _Commit:
         self.written_files = WrittenFiles(self.environment.snapshot_id())
 
     def run(self) -> Outcome:
-        """Attempt until one is decided."""
+        """Run attempts until the outcome is decided."""
         started = self.environment.now_ms()
         while True:
-            began = self.environment.now_ms()
+            attempt_started = self.environment.now_ms()
             base = self.refresh()
             if landed := self.landed_snapshot(base):
                 return self.finish_on_current_table(landed)
@@ -106,132 +129,141 @@ class _Commit:
                 return Rejected((e.conflict,), self.written_files.all_paths, self.attempts)
             if not isinstance(outcome, NotSwapped):
                 return outcome
-            if gave_up := self.rejection_when_exhausted(base, outcome, started):
-                return gave_up
-            took = self.environment.now_ms() - began
-            self.environment.sleep(retry_wait_seconds(self.attempts, base.properties, took, self.environment.jitter()))
+            if rejected := self.rejection_when_exhausted(base, outcome, started):
+                return rejected
+            attempt_ms, jitter = self.environment.now_ms() - attempt_started, self.environment.jitter()
+            self.environment.sleep(retry_wait_seconds(self.attempts, base.properties, attempt_ms, jitter))
 
     def refresh(self) -> CommitBase:
-        """The table as it is now."""
+        """Load the newest state of the table."""
         self.observe(Phase.REFRESH)
         name = ".".join(self.table.name())
         try:
-            found = self.catalog.load_table(self.table.name())
+            table = self.catalog.load_table(self.table.name())
         except NoSuchTableError as e:
             raise _TableMissing(f"Table {name} does not exist any more. Nothing landed.") from e
-        if are_different_tables(table_identity(found.metadata), table_identity(self.table.metadata)):
-            raise _TableMissing(f"Table {name} was dropped and made anew meanwhile. Nothing went into the new one.")
-        self.table = found
-        base = CommitBase(
-            self.table.io, to_neve_metadata(self.table.metadata, self.table.metadata_location), self.branch
-        )
-        taken = base.metadata.snapshot_by_id(self.written_files.snapshot_id)
-        if taken is not None and tree_root_location(taken) not in self.written_files.list_paths:
-            self.take_another_id()
+        if are_different_tables(table_identity(table.metadata), table_identity(self.table.metadata)):
+            raise _TableMissing(f"Table {name} was dropped and created again. Nothing was written to the new table.")
+        self.table = table
+        base = CommitBase(table.io, to_neve_metadata(table.metadata, table.metadata_location), self.branch)
+        same_id = base.metadata.snapshot_by_id(self.written_files.snapshot_id)
+        if same_id is not None and tree_root_location(same_id) not in self.written_files.list_paths:
+            # Another writer took the same snapshot id. Manifests contain the id, so they are written again.
+            self.written_files = self.written_files.with_snapshot_id(self.environment.snapshot_id())
         return base
 
-    def take_another_id(self) -> None:
-        """Begin anew under another snapshot id: another snapshot has this one, and manifests state the id."""
-        self.written_files = self.written_files.with_snapshot_id(self.environment.snapshot_id())
-
     def landed_snapshot(self, base: CommitBase) -> Snapshot | None:
-        """The snapshot of an earlier attempt that was reported lost and landed all the same."""
-        found = base.metadata.snapshot_by_id(self.written_files.snapshot_id) if self.attempts else None
-        return found if found is not None and tree_root_location(found) in self.written_files.list_paths else None
+        """Return the snapshot of an earlier attempt that was reported as lost but landed."""
+        snapshot = base.metadata.snapshot_by_id(self.written_files.snapshot_id) if self.attempts else None
+        has_landed = snapshot is not None and tree_root_location(snapshot) in self.written_files.list_paths
+        return snapshot if has_landed else None
 
     def run_attempt(self, base: CommitBase) -> Outcome | NotSwapped:
-        """One attempt: its outcome, or that it provably did not land."""
+        """Run one attempt; returns its outcome, or `NotSwapped` if it provably did not land."""
         self.attempts += 1
         action = with_specs(self.action, base.specs)
         self.observe(Phase.CHECK)
-        if self.extra_check is not None and (found := self.extra_check(base)):
-            raise CommitRefused(found)
+        if self.extra_check is not None and (conflict := self.extra_check(base)):
+            raise CommitRefused(conflict)
         check_conflicts(base, action)
         self.observe(Phase.DRAFT)
-        made = draft_manifests(base, action, self.written_files)
-        if made.is_empty:
+        draft = draft_manifests(base, action, self.written_files)
+        if draft.is_empty:
             return Committed(None, self.table.metadata_location, self.attempts)
         self.observe(Phase.LIST)
-        ready = prepare_snapshot(
-            base,
-            action,
-            made,
-            self.written_files,
-            attempt=self.attempts,
-            now_ms=self.environment.now_ms(),
-            properties=self.properties,
-        )
-        return self.swap(ready)
+        return self.swap(self.prepare_snapshot(base, action, draft))
 
-    def swap(self, ready: PreparedSnapshot) -> Outcome | NotSwapped:
+    def prepare_snapshot(self, base: CommitBase, action: Action, draft: Draft) -> PreparedSnapshot:
+        """Write the manifest list and describe the snapshot."""
+        written_files, now_ms = self.written_files, self.environment.now_ms()
+        manifests, (first_row_id, row_count) = _assign_row_ids(base, draft.manifests)
+        parent_id = base.parent.snapshot_id if base.parent else None
+        path = written_files.new_list_path(base, self.attempts)
+        header = ManifestListHeader(written_files.snapshot_id, parent_id, base.next_sequence_number, first_row_id)
+        context = written_files.manifest_context(base)
+        snapshot = Snapshot(
+            snapshot_id=written_files.snapshot_id,
+            parent_snapshot_id=parent_id,
+            sequence_number=base.next_sequence_number if base.format_version > 1 else None,
+            timestamp_ms=max(now_ms, base.metadata.last_updated_ms + 1),  # clocks differ; history must not go back
+            **base.tree_writer.write_list_or_root(base.io, path, manifests, header, context),
+            summary=_summary(base, action, draft, manifests, self.properties),
+            schema_id=base.metadata.current_schema_id,
+            first_row_id=first_row_id,
+            added_rows=row_count,
+        )
+        requirements = (
+            AssertTableUUID(uuid=base.metadata.table_uuid),
+            AssertRefSnapshotId(ref=base.branch, snapshot_id=parent_id),
+        )
+        return PreparedSnapshot(snapshot, tuple(manifests), requirements, _updates(base, snapshot))
+
+    def swap(self, prepared: PreparedSnapshot) -> Outcome | NotSwapped:
         """Ask the catalog to make the snapshot current."""
         self.observe(Phase.SWAP)
         self.may_have_landed = True
         try:
-            done = self.catalog.swap(self.table, ready.requirements, ready.updates)
+            swapped = self.catalog.swap(self.table, prepared.requirements, prepared.updates)
         except NotSwapped as e:
             self.may_have_landed = False
             if e.location is not None:
                 self.written_files.lost_metadata_paths.append(e.location)
             return e
         except UserError as e:
-            self.may_have_landed = False  # the change itself was refused, before anything was sent
-            if not self.is_outdated():
+            self.may_have_landed = False  # the change itself was rejected, before anything was sent
+            current = self.catalog.load_table(self.table.name())
+            if current.metadata_location == self.table.metadata_location:
                 raise
-            return NotSwapped(str(e))
+            return NotSwapped(str(e))  # the table changed since this attempt began, for example by an upgrade
         except MaybeSwapped as e:
-            return self.resolve_lost_answer(e, ready)
+            return self.resolve_lost_answer(e, prepared)
         self.observe(Phase.SWAPPED)
-        committed = self.finish(ready.snapshot, done.metadata, done.metadata_location, ready.manifests)
-        delete_retired_metadata(self.table.io, done.retired_metadata_files, done.metadata_location)
+        committed = self.finish(prepared.snapshot, swapped.metadata, swapped.metadata_location, prepared.manifests)
+        delete_retired_metadata(self.table.io, swapped.retired_metadata_files, swapped.metadata_location)
         return committed
 
-    def is_outdated(self) -> bool:
-        """Whether the table has changed since this attempt began, by an upgrade for example."""
-        return bool(self.catalog.load_table(self.table.name()).metadata_location != self.table.metadata_location)
-
-    def resolve_lost_answer(self, lost: MaybeSwapped, ready: PreparedSnapshot) -> Outcome | NotSwapped:
-        """What became of a swap whose answer was lost, as far as the table shows it."""
+    def resolve_lost_answer(self, lost: MaybeSwapped, prepared: PreparedSnapshot) -> Outcome | NotSwapped:
+        """Find out from the table whether a swap landed whose answer was lost."""
         properties = CommitBase(self.table.io, to_neve_metadata(self.table.metadata), self.branch).properties
         wait = properties.status_check_min_wait_ms
-        for look in range(properties.status_checks + 1):
+        for check in range(properties.status_checks + 1):
             match self.catalog.swap_status(lost):
                 case SwapStatus.LANDED:
-                    return self.finish_after_lost_answer(lost, ready)
+                    return self.finish_after_lost_answer(lost, prepared)
                 case SwapStatus.NEVER:
                     self.may_have_landed = False
                     self.written_files.lost_metadata_paths += [lost.metadata_location] if lost.metadata_location else []
                     return NotSwapped(str(lost))
-                case SwapStatus.OPEN if look < properties.status_checks:
+                case SwapStatus.OPEN if check < properties.status_checks:
                     self.environment.sleep(wait / 1000)
                     wait = min(wait * 2, properties.status_check_max_wait_ms)
         return Unknown(lost.metadata_location or "", str(lost), self.written_files.snapshot_id)
 
-    def finish_after_lost_answer(self, lost: MaybeSwapped, ready: PreparedSnapshot) -> Committed:
-        """The commit that was seen in the table; a table that cannot be read just now does not undo it."""
+    def finish_after_lost_answer(self, lost: MaybeSwapped, prepared: PreparedSnapshot) -> Committed:
+        """Finish a commit that was seen in the table; it stays committed even if the table cannot be read again."""
         try:
             self.refresh()
-        except Exception:  # catalogs fail in ways of their own; what other attempts left stays as orphans
-            return Committed(ready.snapshot.snapshot_id, lost.metadata_location or "", self.attempts)
-        return self.finish_on_current_table(ready.snapshot)
+        except Exception:  # catalogs raise errors of many types; files of other attempts stay as orphans
+            return Committed(prepared.snapshot.snapshot_id, lost.metadata_location or "", self.attempts)
+        return self.finish_on_current_table(prepared.snapshot)
 
     def finish_on_current_table(self, snapshot: Snapshot) -> Committed:
-        """The commit, whose snapshot was found in the table as it is now."""
+        """Finish a commit whose snapshot was found in the current table."""
         return self.finish(snapshot, to_neve_metadata(self.table.metadata), self.table.metadata_location)
 
     def finish(
         self, snapshot: Snapshot, metadata: TableMetadata, location: str, used: Sequence[Manifest] = ()
     ) -> Committed:
-        """The commit landed: remove what its other attempts left."""
+        """Delete what other attempts left, after the commit has landed."""
         self.observe(Phase.CLEAN)
-        trail = {location, *(entry.metadata_file for entry in metadata.metadata_log)}
+        logged = {location, *(entry.metadata_file for entry in metadata.metadata_log)}
         discard_losing_attempts(
-            self.table.io, self.written_files, snapshot, metadata, trail, used, self.files_of_this_commit
+            self.table.io, self.written_files, snapshot, metadata, logged, used, self.files_of_this_commit
         )
         return Committed(snapshot.snapshot_id, location, self.attempts)
 
     def rejection_when_exhausted(self, base: CommitBase, lost: NotSwapped, started: int) -> Rejected | None:
-        """The rejection when no further attempt is due."""
+        """Return the rejection if no further attempt is allowed."""
         elapsed = self.environment.now_ms() - started
         if self.attempts <= base.properties.commit_retries and elapsed < base.properties.commit_timeout_ms:
             return None
@@ -239,27 +271,25 @@ class _Commit:
         return Rejected((Conflict(Check.ATTEMPTS, message),), self.written_files.all_paths, self.attempts)
 
     def confirm_rejection(self, rejected: Rejected) -> Outcome:
-        """A rejection, after one more look: a swap reported as lost may have landed and been lost to a retry below."""
+        """Look once more before files are deleted: a swap that was reported as lost may have landed."""
         if self.written_files.list_paths and (landed := self.landed_snapshot(self.refresh())):
             return self.finish_on_current_table(landed)
         self.observe(Phase.CLEAN)
-        discard_rejected(
-            rejected, self.table.io, data_files=() if self.keep_files_if_rejected else self.files_of_this_commit
-        )
+        data_files = () if self.keep_files_if_rejected else self.files_of_this_commit
+        discard_rejected(rejected, self.table.io, data_files=data_files)
         return rejected
 
-    def abandon(self) -> None:
-        """Clean up after an error, unless a swap may have happened; what cannot be told is kept."""
+    def clean_up_after_error(self) -> None:
+        """Delete what the commit wrote, unless a swap may have happened or this cannot be decided."""
         if self.may_have_landed:
             return
         with suppress(Exception):
             if not self.written_files.list_paths or not self.has_landed():
-                discard_rejected(
-                    Rejected((), self.written_files.all_paths), self.table.io, data_files=self.files_of_this_commit
-                )
+                rejected = Rejected((), self.written_files.all_paths)
+                discard_rejected(rejected, self.table.io, data_files=self.files_of_this_commit)
 
     def has_landed(self) -> bool:
-        """Whether the table has a snapshot of an earlier attempt; one that is gone has none."""
+        """Return whether the table has a snapshot of an earlier attempt; a missing table has none."""
         try:
             return self.landed_snapshot(self.refresh()) is not None
         except _TableMissing:
@@ -267,3 +297,47 @@ class _Commit:
 
     def observe(self, phase: Phase) -> None:
         self.environment.observe(phase, self.attempts)
+
+
+def _assign_row_ids(
+    base: CommitBase, manifests: Sequence[Manifest]
+) -> tuple[list[Manifest], tuple[int | None, int | None]]:
+    """Return the manifests with row ids, the first row id of the snapshot and the number of ids; none before v3."""
+    if base.format_version == 1:
+        return list(manifests), (None, None)
+    counted = [with_counts(base, m) for m in manifests]
+    if base.format_version == 2:
+        return counted, (None, None)
+    first: int = getattr(base.metadata, "next_row_id", None) or 0
+    assigned, following = base.tree_writer.assign_row_ids(counted, first)
+    return assigned, (first, following - first)
+
+
+def _summary(
+    base: CommitBase, action: Action, draft: Draft, manifests: Sequence[Manifest], properties: Mapping[str, str]
+) -> Summary:
+    before = base.parent.summary if base.parent else None
+    counts = build_summary(
+        draft.added,
+        draft.removed,
+        parent=None if base.parent is None else dict(before.additional_properties) if before else {},
+        duplicates=draft.duplicates,
+        partition_limit=base.properties.partition_summary_limit,
+    )
+    old, new = ({m.file for m in listed if not m.is_inline} for listed in (base.manifests, manifests))
+    counts["manifests-created"] = str(len(new - old))
+    counts["manifests-kept"] = str(len(new & old))
+    counts["manifests-replaced"] = str(len(old - new))
+    if draft.entries_processed:
+        counts["entries-processed"] = str(draft.entries_processed)
+    if isinstance(action, ReplacePartitions):
+        counts["replace-partitions"] = "true"
+    return Summary(operation=Operation(operation_of(action)), **{**properties, **counts})
+
+
+def _updates(base: CommitBase, snapshot: Snapshot) -> tuple[Any, ...]:
+    ref = base.metadata.refs.get(base.branch)
+    names = ("max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep")
+    retention = {} if ref is None else {name: getattr(ref, name) for name in names}
+    move = SetSnapshotRefUpdate(ref_name=base.branch, type="branch", snapshot_id=snapshot.snapshot_id, **retention)
+    return (AddSnapshot(snapshot=snapshot), move)

@@ -1,11 +1,11 @@
-"""Every file a table's metadata leads to, and what is left when some snapshots go: what may be deleted, and what not.
+"""Find the files that table metadata leads to, and the files that become unreachable when snapshots are removed.
 
-Nothing is found by listing a folder: a file that no metadata names may belong to someone else.
+No folder is listed: a file that no metadata names may belong to someone else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -27,19 +27,19 @@ from neve.tree.read import manifests_of, read_entries
 
 T = TypeVar("T")
 Paths = tuple[str, ...]
-ManifestsByPath = dict[Hashable, Manifest]
+ManifestsByPath = dict[str, Manifest]
 
-_LIST_BYTES = 8 << 10  # bytes, about, of the list of a snapshot
+_LIST_BYTES = 8 << 10  # approximate size of the manifest list of a snapshot
 
 
 @dataclass(frozen=True)
 class ReachableFiles:
-    """The files of a table, in the order in which they can go: what leads to a file goes after it."""
+    """The files of a table in the order of deletion: a file is deleted before the files that lead to it."""
 
     files: Paths = ()  # data files, delete files and vectors
     manifests: Paths = ()
     lists: Paths = ()
-    statistics_and_metadata: Paths = ()  # statistics and table metadata
+    statistics_and_metadata: Paths = ()
 
     def __iter__(self) -> Iterator[Paths]:
         return iter((self.files, self.manifests, self.lists, self.statistics_and_metadata))
@@ -51,7 +51,7 @@ class ReachableFiles:
 def find_reachable_files(
     io: FileIO, metadata: TableMetadata, metadata_location: str, *, live_only: bool = False
 ) -> ReachableFiles:
-    """The files of all snapshots, also staged ones; tombstones are included unless only live files are asked for.
+    """Return the files of all snapshots, staged ones included; removed files are included unless `live_only`.
 
     A manifest that cannot be read is an error.
     """
@@ -69,46 +69,42 @@ def find_reachable_files(
 
 
 def distinct_manifests(io: FileIO, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> ManifestsByPath:
-    """The manifests of some snapshots, each once."""
-    listed = _read_each_list(io, metadata, list(snapshots), lambda s: manifests_of(io, metadata, s))
-    return _manifests_by_path(m for manifests in listed for m in manifests)
+    """Return the manifests of some snapshots, each once."""
+    lists = _read_each_list(io, metadata, list(snapshots), lambda s: manifests_of(io, metadata, s))
+    return {m.path: m for manifests in lists for m in manifests}
 
 
 def _read_each_list(
     io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot], read: Callable[[Snapshot], T]
 ) -> list[T]:
-    """What is read of the list of each snapshot."""
     return map_in_threads(read, snapshots, reader_count(io, [metadata.location], len(snapshots) * _LIST_BYTES))
 
 
 def _read_entries_one_by_one(
     io: FileIO, manifests: Iterable[Manifest], specs: Specs, *, live_only: bool = True
 ) -> EntryTable:
-    """The files of manifests of several snapshots, read one by one: a file may be live in many of them."""
-    every = list(manifests)
-    read = map_in_threads(
-        lambda m: read_entries(io, [m], specs, live_only=live_only), every, manifest_reader_count(io, every)
+    # one by one, because a file may be live in manifests of several snapshots
+    all_manifests = list(manifests)
+    tables = map_in_threads(
+        lambda m: read_entries(io, [m], specs, live_only=live_only),
+        all_manifests,
+        manifest_reader_count(io, all_manifests),
     )
-    return EntryTable.concat(read, specs)
-
-
-def _manifests_by_path(manifests: Iterable[Manifest]) -> ManifestsByPath:
-    return {m.path: m for m in manifests}
+    return EntryTable.concat(tables, specs)
 
 
 def _manifest_file_paths(manifests: ManifestsByPath) -> list[str]:
-    """The files that manifests lie in."""
     return list(dict.fromkeys(m.file for m in manifests.values() if not m.is_inline))
 
 
 def _list_paths(snapshots: Iterable[Snapshot]) -> Iterator[str]:
-    """Where the snapshots list their files; the first writers listed them in the metadata itself."""
+    # the first writers listed manifests in the metadata itself, so a snapshot may have no list
     return (path for s in snapshots if (path := tree_root_location(s)))
 
 
 @dataclass(frozen=True)
 class UnreachableFiles:
-    """The files that lose all that led to them when snapshots leave a table, by kind."""
+    """The files that become unreachable when snapshots are removed from a table, by kind."""
 
     data_files: Paths = ()
     position_deletes: Paths = ()  # delete files and files of vectors
@@ -117,19 +113,19 @@ class UnreachableFiles:
     lists: Paths = ()
     statistics: Paths = ()
     outside: Paths = field(default=(), repr=False)
-    """Files outside the places of the table: they were brought in, may belong to another table too, and stay."""
+    """Files outside the locations of the table: they were imported, may belong to another table too, and stay."""
     missing: Paths = field(default=(), repr=False)
-    """Manifests and lists that were gone already, so what only they led to is not known."""
+    """Manifests and lists that were missing already, so the files that only they listed are unknown."""
 
     @property
     def in_deletion_order(self) -> ReachableFiles:
-        """The files in the order in which they can go."""
+        """The files in the order of deletion."""
         files = (*self.data_files, *self.position_deletes, *self.equality_deletes)
         return ReachableFiles(files, self.manifests, self.lists, self.statistics)
 
     @property
     def counts(self) -> list[str]:
-        """How many files there are of each kind, in words."""
+        """The number of files of each kind, as text."""
         return [plural(count, word) for name, word in _KINDS.items() if (count := len(getattr(self, name)))]
 
     def __len__(self) -> int:
@@ -139,19 +135,19 @@ class UnreachableFiles:
         return ", ".join(self.counts) or "nothing"
 
     def without(self, paths: Collection[str]) -> UnreachableFiles:
-        """The same without some files."""
+        """Return the value without some files."""
         return replace(self, **{name: tuple(p for p in getattr(self, name) if p not in paths) for name in _KINDS})
 
     def restrict_to(self, roots: Sequence[str]) -> UnreachableFiles:
-        """The same with the files that do not lie below one of the roots set apart."""
-        apart: list[str] = []
-        kept: dict[str, Paths] = {}
+        """Return the value with files that are below none of the roots moved to `outside`."""
+        outside: list[str] = []
+        inside: dict[str, Paths] = {}
         for name in _KINDS:
             paths = pa.array(getattr(self, name), pa.string())
             is_inside = is_inside_all(paths, roots)
-            kept[name] = tuple(paths.filter(is_inside).to_pylist())
-            apart += paths.filter(pc.invert(is_inside)).to_pylist()
-        return replace(self, **kept, outside=(*self.outside, *apart))
+            inside[name] = tuple(paths.filter(is_inside).to_pylist())
+            outside += paths.filter(pc.invert(is_inside)).to_pylist()
+        return replace(self, **inside, outside=(*self.outside, *outside))
 
 
 _KINDS = {
@@ -167,93 +163,89 @@ _KINDS = {
 def find_unreachable_files(
     io: FileIO, before: TableMetadata, after: TableMetadata, *, metadata_only: bool = False
 ) -> UnreachableFiles:
-    """What the snapshots that are no longer in `after` lead to, and none of those that are.
+    """Return the files that removed snapshots lead to and no remaining snapshot does.
 
-    A file is in use when a snapshot has it as live; tombstones need no file. A manifest of a snapshot that stays and
-    cannot be read is an error; one of a snapshot that goes may be gone already.
+    A snapshot is removed if `before` has it and `after` does not. A file is in use if it is live in a snapshot; entries
+    of removed files do not count. An unreadable manifest of a remaining snapshot is an error; manifests and lists of
+    removed snapshots may be missing already.
     """
-    gone = before.lazy_snapshots.positions.keys() - after.lazy_snapshots.positions.keys()
-    expired = [s for s in before.lazy_snapshots if s.snapshot_id in gone]
-    kept = distinct_manifests(io, after, after.lazy_snapshots)
-    found, missing = _manifests_and_missing_lists(io, before, expired)
-    only = {key: manifest for key, manifest in found.items() if key not in kept}
-    files, also_missing = (
-        (EntryTable.empty(Specs.of(before)), ()) if metadata_only else _entries_only_in(io, before, only, after, kept)
+    removed_ids = before.lazy_snapshots.positions.keys() - after.lazy_snapshots.positions.keys()
+    removed = [s for s in before.lazy_snapshots if s.snapshot_id in removed_ids]
+    remaining = distinct_manifests(io, after, after.lazy_snapshots)
+    manifests, missing_lists = _manifests_and_missing_lists(io, before, removed)
+    manifests = {path: manifest for path, manifest in manifests.items() if path not in remaining}
+    files, missing_manifests = EntryTable.empty(Specs.of(before)), Paths()
+    if not metadata_only:
+        files, missing_manifests = _unreachable_entries(io, before, manifests, after, remaining)
+    # a file of several vectors is one file
+    data, positions, equality = (
+        tuple(pc.unique(files.of_content(content)["file_path"]).to_pylist())
+        for content in (Content.DATA, Content.POSITION_DELETES, Content.EQUALITY_DELETES)
     )
-    statistics = (*before.statistics, *before.partition_statistics)
-    in_use = [f.statistics_path for f in (*after.statistics, *after.partition_statistics)]
+    statistics = [f for f in (*before.statistics, *before.partition_statistics) if f.snapshot_id in removed_ids]
+    used_statistics = [f.statistics_path for f in (*after.statistics, *after.partition_statistics)]
     return UnreachableFiles(
-        **{name: _paths(files, content) for name, content in _CONTENTS.items()},
-        manifests=tuple(_paths_not_in(_manifest_file_paths(only), _manifest_file_paths(kept))),
-        lists=tuple(_paths_not_in(_list_paths(expired), _list_paths(after.lazy_snapshots))),
-        statistics=tuple(_paths_not_in([f.statistics_path for f in statistics if f.snapshot_id in gone], in_use)),
-        missing=(*missing, *also_missing),
+        data,
+        positions,
+        equality,
+        manifests=tuple(_paths_not_in(_manifest_file_paths(manifests), _manifest_file_paths(remaining))),
+        lists=tuple(_paths_not_in(_list_paths(removed), _list_paths(after.lazy_snapshots))),
+        statistics=tuple(_paths_not_in([f.statistics_path for f in statistics], used_statistics)),
+        missing=(*missing_lists, *missing_manifests),
     )
-
-
-_CONTENTS = {
-    "data_files": Content.DATA,
-    "position_deletes": Content.POSITION_DELETES,
-    "equality_deletes": Content.EQUALITY_DELETES,
-}
 
 
 def _manifests_and_missing_lists(
     io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot]
 ) -> tuple[ManifestsByPath, Paths]:
-    """The manifests of snapshots that go, and the lists of those that are gone already."""
+    """Return the manifests of removed snapshots, and the manifest lists that are missing already."""
 
-    def one(snapshot: Snapshot) -> tuple[Manifest, ...] | str:
+    def read(snapshot: Snapshot) -> tuple[Manifest, ...] | str:
         try:
             return manifests_of(io, metadata, snapshot)
         except MissingFile as e:
             return e.path
 
-    listed = _read_each_list(io, metadata, snapshots, one)
-    found = _manifests_by_path(m for manifests in listed if not isinstance(manifests, str) for m in manifests)
-    return found, tuple(path for path in listed if isinstance(path, str))
+    lists = _read_each_list(io, metadata, snapshots, read)
+    manifests = {m.path: m for listed in lists if not isinstance(listed, str) for m in listed}
+    return manifests, tuple(path for path in lists if isinstance(path, str))
 
 
-def _entries_only_in(
-    io: FileIO, before: TableMetadata, only: ManifestsByPath, after: TableMetadata, kept: ManifestsByPath
+def _unreachable_entries(
+    io: FileIO, before: TableMetadata, manifests: ManifestsByPath, after: TableMetadata, remaining: ManifestsByPath
 ) -> tuple[EntryTable, Paths]:
-    """The live files of manifests that go, without those that are live in a manifest that stays."""
+    """Return the live files of manifests that are live in no remaining manifest, and the missing manifests."""
     specs = Specs.of(before)
 
-    def one(manifest: Manifest) -> EntryTable | str:
+    def read(manifest: Manifest) -> EntryTable | str:
         try:
             return read_entries(io, [manifest], specs, live_only=True)
         except MissingFile as e:
             return e.path
 
-    read = map_in_threads(one, list(only.values()), manifest_reader_count(io, only.values()))
-    entries = EntryTable.concat([t for t in read if not isinstance(t, str)], specs)
-    missing = tuple(path for path in read if isinstance(path, str))
+    tables = map_in_threads(read, list(manifests.values()), manifest_reader_count(io, manifests.values()))
+    entries = EntryTable.concat([t for t in tables if not isinstance(t, str)], specs)
+    missing = tuple(path for path in tables if isinstance(path, str))
     if not len(entries):
         return entries, missing
-    live = _read_entries_one_by_one(io, [m for m in kept.values() if m.may_hold_live_files], Specs.of(after))
+    live = _read_entries_one_by_one(io, [m for m in remaining.values() if m.may_hold_live_files], Specs.of(after))
     in_use = pc.is_in(canonical_path_all(entries["file_path"]), value_set=canonical_path_all(live["file_path"]))
     return entries.filter(pc.invert(in_use)), missing
 
 
-def _paths(files: EntryTable, content: Content) -> Paths:
-    """The paths of the files of one kind; a file of several vectors is one file."""
-    return tuple(pc.unique(files.of_content(content)["file_path"]).to_pylist())
-
-
 def _paths_not_in(paths: Iterable[str], others: Iterable[str]) -> list[str]:
-    """The paths, each once, that are not among the others, however those are spelt."""
+    """Return the paths, each once, that are not among the others; paths are compared in canonical form."""
     column = pa.array(dict.fromkeys(paths), pa.string())
-    known = canonical_path_all(pa.array(list(others), pa.string()))
-    return list(column.filter(pc.invert(pc.is_in(canonical_path_all(column), value_set=known))).to_pylist())
+    excluded = canonical_path_all(pa.array(list(others), pa.string()))
+    return list(column.filter(pc.invert(pc.is_in(canonical_path_all(column), value_set=excluded))).to_pylist())
 
 
 def roots_of(metadata: TableMetadata, metadata_location: str = "") -> Paths:
-    """The places a table writes to; a file elsewhere was brought in, and may be someone else's too.
+    """Return the locations that a table writes to; a file elsewhere was imported, and may belong to others too.
 
-    The metadata comes from storage, and what is below these places may be deleted: a place that is implausible beside
-    the metadata file that the catalog names is left out.
+    The metadata comes from storage, and files below these locations may be deleted. A location that is implausible
+    given the metadata file in the catalog is left out.
     """
     properties = properties_of(metadata.properties)
-    places = (metadata.location, properties.data_path, properties.metadata_path)
-    return tuple(place for place in places if place and may_be_table_location(place, metadata_location))
+    locations = (metadata.location, properties.data_path, properties.metadata_path)
+    return tuple(path for path in locations if path and may_be_table_location(path, metadata_location))

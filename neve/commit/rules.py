@@ -1,12 +1,8 @@
-"""The conflict checks: each a sentence, a function of the window and the action, that returns a `Conflict` or nothing.
+"""The conflict checks of a commit: each is a function of the window and the action that returns a `Conflict` or None.
 
-The letters are those of docs/decisions/0008-commit.md. `rules_of` puts them in the order in which an operation is
-checked. The window starts at the snapshot the plan was made on. Checks of removed files (F), growth (L) and partial
-matches (N) come with the draft, which opens the manifests anyway.
-
-The check that delete files which go apply to nothing they should stay for, as the table is when they go.
-
-Which files a check looks at: all, those a row filter concerns, or those of some partitions.
+The letters are those of docs/decisions/0008-commit.md. `rules_of` returns the rules of an operation in the order in
+which they are checked. The window starts at the snapshot that was planned on. The checks of removed files (F), growth
+(L) and partial matches (N) are in `draft`, which opens the manifests anyway.
 """
 
 from __future__ import annotations
@@ -47,56 +43,44 @@ from neve.tree.read import manifests_of, read_entries
 
 
 def removed_deletes_are_covered(window: Window, action: RewriteFiles) -> Conflict | None:
-    """No data file that a removed delete file applies to came since the table was read, but those that are covered.
+    """No removed delete file applies to a data file that appeared since the table was read, except the covered ones.
 
-    New files are newer than every delete; but a rewrite may add files that keep an old number, and a branch may be
-    moved back to a snapshot in which older files are live. Only manifests that were not there then are opened.
+    New files are newer than every delete file. But a rewrite may add files with an old sequence number, and a branch
+    may be moved back to a snapshot with older live files. Only data manifests that the planned snapshot does not list
+    are opened.
     """
     deletes = action.removed_deletes.entries
     if action.covered_data_files is None or not deletes:
         return None
-    by_equality = bool((deletes.numpy("content") == Content.EQUALITY_DELETES).any())
     base = window.base
-    data = read_entries(
-        base.io,
-        _data_manifests_since_start(window),
-        base.specs,
-        detail=STATISTICS if by_equality else (),
-        live_only=True,
-    )
-    known = pc.is_in(data["file_path"], value_set=pa.array(sorted(action.covered_data_files), pa.string()))
-    data = data.filter(pc.invert(known))
+    start = None if window.start is None else base.metadata.snapshot_by_id(window.start)
+    old = {m.path for m in manifests_of(base.io, base.metadata, start)}
+    manifests = [m for m in base.manifests if not m.is_deletes and m.path not in old]
+    has_equality_deletes = bool((deletes.numpy("content") == Content.EQUALITY_DELETES).any())
+    detail = STATISTICS if has_equality_deletes else ()
+    data = read_entries(base.io, manifests, base.specs, detail=detail, live_only=True)
+    covered = pc.is_in(data["file_path"], value_set=pa.array(sorted(action.covered_data_files), pa.string()))
+    data = data.filter(pc.invert(covered))
     applying = deletes.take(np.unique(match_deletes(data, deletes)["delete"].to_numpy()))
     message = "Delete files to be removed apply to data files that were not there when the table was read."
     head = base.parent.snapshot_id if base.parent else None
     return conflict_over(Check.NOT_DANGLING, message, applying, snapshot_id=head)
 
 
-def _data_manifests_since_start(window: Window) -> list[Manifest]:
-    """The manifests of data files that are not those of the snapshot the plan was made on."""
-    base = window.base
-    start = None if window.start is None else base.metadata.snapshot_by_id(window.start)
-    seen = {m.path for m in manifests_of(base.io, base.metadata, start)}
-    return [m for m in base.manifests if not m.is_deletes and m.path not in seen]
-
-
 @dataclass(frozen=True)
 class Scope:
-    """The files a check looks at: all, those that may match a filter, or those of some partitions."""
+    """The files that a check considers: all, those that may match a filter, or those of some partitions."""
 
     row_filter: RowFilter | None = None
     partitions: PartitionSet | None = None
 
     def may_match_manifests(self, manifests: Sequence[Manifest]) -> Mask:
-        """Which manifests may hold a file in scope."""
-        if self.row_filter is not None:
-            return self.row_filter.may_match_manifests(manifests)
-        return (
-            np.ones(len(manifests), bool) if self.partitions is None else self.partitions.may_match_manifests(manifests)
-        )
+        """Return which manifests may list a file in scope."""
+        scope = self.row_filter or self.partitions
+        return np.ones(len(manifests), bool) if scope is None else scope.may_match_manifests(manifests)
 
     def may_match(self, files: EntryTable) -> Mask:
-        """Which files are in scope."""
+        """Return which files are in scope."""
         if self.row_filter is not None:
             return self.row_filter.may_match(files)
         return np.ones(len(files), bool) if self.partitions is None else self.partitions.holds(files)
@@ -112,7 +96,7 @@ LIVE_STATUSES = (Status.ADDED, Status.EXISTING)
 
 
 def check_conflicts(base: CommitBase, action: Action) -> None:
-    """Refuse an action that does not fit the table as it is now."""
+    """Raise `CommitRefused` if an action conflicts with the current state of the table."""
     window = Window(base, actions.start_snapshot_id_of(action))
     for rule in rules_of(action, has_parent=base.parent is not None):
         if conflict := rule(window, action):
@@ -120,7 +104,7 @@ def check_conflicts(base: CommitBase, action: Action) -> None:
 
 
 def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
-    """The checks an action asks for, in order; without a parent there is no history to look at."""
+    """Return the checks of an action, in order; without a parent snapshot there is no history to check."""
     match action:
         case RowDelta():
             return (*INPUT_RULES, *(_row_delta_rules(action) if has_parent else ()), no_self_reference)
@@ -137,7 +121,7 @@ def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
 def _row_delta_rules(action: RowDelta) -> Iterable[Rule]:
     has_start = action.start_snapshot_id is not None
     points_at_files = bool(action.referenced_data_files) or (has_start and bool(referenced_data_files(action)))
-    asked: list[tuple[bool, Rule]] = [
+    rules: list[tuple[bool, Rule]] = [
         (has_start, start_is_an_ancestor),
         (points_at_files, referenced_files_still_exist),
         (action.no_conflicting_data, no_new_data),
@@ -149,34 +133,34 @@ def _row_delta_rules(action: RowDelta) -> Iterable[Rule]:
         (action.no_conflicting_updates, no_updates_of_the_same_files),
         (bool(action.added_deletes), no_new_vectors),
     ]
-    return (rule for is_asked, rule in asked if is_asked)
+    return (rule for is_required, rule in rules if is_required)
 
 
 def _overwrite_rules(action: Overwrite, has_parent: bool) -> Iterable[Rule]:
     by_filter = has_parent and action.no_conflicting_deletes and action.row_filter is not None
     by_name = has_parent and action.no_conflicting_deletes and bool(action.removed)
-    in_reads = by_filter or (has_parent and action.no_conflicting_removals)
-    asked: list[tuple[bool, Rule]] = [
+    by_reads = by_filter or (has_parent and action.no_conflicting_removals)
+    rules: list[tuple[bool, Rule]] = [
         (action.added_match_filter, added_files_match_the_filter),
         (has_parent and action.no_conflicting_data, no_new_data),
-        (in_reads, no_new_deletes),
-        (in_reads, no_removed_data),
+        (by_reads, no_new_deletes),
+        (by_reads, no_removed_data),
         (by_name, no_new_deletes_for_removed_files),
     ]
-    return (rule for is_asked, rule in asked if is_asked)
+    return (rule for is_required, rule in rules if is_required)
 
 
 def _replace_partitions_rules(action: ReplacePartitions) -> Iterable[Rule]:
-    asked: list[tuple[bool, Rule]] = [
+    rules: list[tuple[bool, Rule]] = [
         (action.no_conflicting_data, no_new_data),
         (action.no_conflicting_deletes, no_removed_data),
         (action.no_conflicting_deletes, no_new_deletes),
     ]
-    return (rule for is_asked, rule in asked if is_asked)
+    return (rule for is_required, rule in rules if is_required)
 
 
 def no_new_data(window: Window, action: Overwrite | ReplacePartitions | RowDelta) -> Conflict | None:
-    """A. No data file that may hold rows of the kind the command read was added meanwhile."""
+    """A. No data file was added that may hold rows that the command would have read."""
     scope = _scope(window.base, action)
     new = window.entries(
         OPERATIONS_ADDING_DATA, is_deletes=False, statuses=[Status.ADDED], may_hold=scope.may_match_manifests
@@ -187,64 +171,61 @@ def no_new_data(window: Window, action: Overwrite | ReplacePartitions | RowDelta
 
 
 def no_new_deletes(window: Window, action: Overwrite | ReplacePartitions | RowDelta) -> Conflict | None:
-    """B. No delete file that may apply to rows of the kind the command read was added meanwhile."""
+    """B. No delete file was added that may apply to rows that the command read."""
     scope = _scope(window.base, action, for_deletes=True)
     new = _new_deletes(window)
     mask = scope.may_match(new)
     if scope.partitions is not None:
-        mask |= _is_global(new)  # of no partition, so of every partition
+        mask |= _is_global(new)
     return conflict_over(
         Check.NEW_DELETES, "Delete files that may match were added since the table was read.", new, mask
     )
 
 
 def no_new_deletes_for_removed_files(window: Window, action: Overwrite | RowDelta) -> Conflict | None:
-    """C. No removed data file gained deletes meanwhile: its copy would bring the deleted rows back.
+    """C. No removed data file got new deletes: its copy would bring the deleted rows back.
 
-    Whatever the command asked for: the copy holds the rows it did not match as well.
+    The filter of the command does not matter, because the copy also holds the rows that it did not match.
     """
     new = _new_deletes(window)
     return _conflict_over_gained_deletes(window, actions.removed_data(action), new, np.full(len(new), True))
 
 
 def no_new_deletes_for_rewritten_files(window: Window, action: RewriteFiles) -> Conflict | None:
-    """C. The same for compaction. Equality deletes still apply to copies that keep number and partition."""
+    """C. The same for compaction. Equality deletes still apply to copies that keep sequence number and partition."""
     new = _new_deletes(window)
     if action.data_sequence_number is None or not len(new):
         return _conflict_over_gained_deletes(window, action.removed_data, new, np.full(len(new), True))
     is_equality = new.numpy("content") == Content.EQUALITY_DELETES
-    scoped = is_equality & ~_is_global(new)
-    moved = scoped if _rows_move(window, action) else np.zeros(len(new), bool)
-    return _conflict_over_gained_deletes(
-        window, action.removed_data, new, moved | ~is_equality
-    ) or _conflict_over_moved_rows(action, new.filter(pa.array(moved)))
+    # equality deletes of a partition miss rows that move to another partition
+    is_missed = is_equality & ~_is_global(new) & _rows_may_move(window, action)
+    gained = _conflict_over_gained_deletes(window, action.removed_data, new, is_missed | ~is_equality)
+    return gained or _conflict_over_moved_rows(action, new.filter(pa.array(is_missed)))
 
 
-def _rows_move(window: Window, action: RewriteFiles) -> bool:
-    """Whether rows may change their partition.
+def _rows_may_move(window: Window, action: RewriteFiles) -> bool:
+    """Return whether rows may change their partition.
 
-    A spec always puts a row into the same partition, so rows move only to another spec. Which file became which is not
-    told: they stay when copies lie in partitions that were rewritten, and no spec was left.
+    A spec always puts a row into the same partition, so rows move only to another spec. Which file became which is
+    unknown. Rows stay if all copies are in partitions that were rewritten, and both sides have the same specs.
     """
     if not action.added_data:
         return False
     before, after = _removed_entries(window.base, action.removed_data), action.added_data
-    inside = PartitionSet.of(before, window.base.specs).holds(after)
-    return not inside.all() or _spec_ids(before) != _spec_ids(after)
-
-
-def _spec_ids(files: EntryTable) -> set[int | None]:
-    return set(pc.unique(files["spec_id"]).to_pylist())
+    if not PartitionSet.of(before, window.base.specs).holds(after).all():
+        return True
+    old_specs, new_specs = (set(pc.unique(files["spec_id"]).to_pylist()) for files in (before, after))
+    return old_specs != new_specs
 
 
 def _conflict_over_moved_rows(action: RewriteFiles, deletes: EntryTable) -> Conflict | None:
-    """Deletes of the partitions that rows move to: they would apply to the copies, and did not to the originals."""
+    # deletes of the partitions that rows move to would apply to the copies, but not to the originals
     if not action.added_data or not len(deletes):
         return None
     copies = action.added_data.with_columns(sequence_number=action.data_sequence_number)
-    met = deletes.take(pc.unique(match_deletes(copies, deletes)["delete"]))
+    applying = deletes.take(pc.unique(match_deletes(copies, deletes)["delete"]))
     message = "Rows would move to partitions that gained equality deletes since the table was read."
-    return conflict_over(Check.NEW_DELETES_FOR_FILES, message, met)
+    return conflict_over(Check.NEW_DELETES_FOR_FILES, message, applying)
 
 
 def _conflict_over_gained_deletes(
@@ -252,47 +233,44 @@ def _conflict_over_gained_deletes(
 ) -> Conflict | None:
     if not removed or not len(deletes):
         return None
-    files = _removed_entries(window.base, removed)
-    files = files.with_columns(sequence_number=window.start_sequence_number)
-    pairs = match_deletes(files, deletes.filter(pa.array(is_relevant)))
+    files = _removed_entries(window.base, removed).with_columns(sequence_number=window.start_sequence_number)
+    relevant = deletes.filter(pa.array(is_relevant))
+    pairs = match_deletes(files, relevant)
     if not pairs.num_rows:
         return None
     return conflict_over(
         Check.NEW_DELETES_FOR_FILES,
         "Files to be replaced gained deletes since the table was read.",
         files.take(pc.unique(pairs["file"])),
-        snapshot_id=deletes.filter(pa.array(is_relevant))["snapshot_id"][pairs["delete"][0].as_py()].as_py(),
+        snapshot_id=relevant["snapshot_id"][pairs["delete"][0].as_py()].as_py(),
     )
 
 
 def no_removed_data(window: Window, action: Overwrite | ReplacePartitions | RowDelta) -> Conflict | None:
-    """D. No data file that may hold rows of the kind the command read was removed meanwhile."""
+    """D. No data file was removed that may hold rows that the command read."""
     scope = _scope(window.base, action, for_deletes=True)
-    gone = window.entries(
+    removed = window.entries(
         OPERATIONS_REMOVING_DATA, is_deletes=False, statuses=[Status.DELETED], may_hold=scope.may_match_manifests
     )
     return conflict_over(
         Check.REMOVED_DATA,
         "Data files that may match were removed since the table was read.",
-        gone,
-        scope.may_match(gone),
+        removed,
+        scope.may_match(removed),
     )
 
 
 def referenced_files_still_exist(window: Window, action: RowDelta) -> Conflict | None:
-    """E. Every data file that a new delete file points at is still live; a tombstone does not count as live."""
+    """E. Every data file that a new delete file points at is still live; a DELETED entry does not count as live."""
     operations = OPERATIONS_REMOVING_DATA if action.check_deleted_files else OPERATIONS_REPLACING_DATA
-    gone = window.entries(operations, is_deletes=False, statuses=[Status.DELETED])
-    mask = pc.is_in(
-        gone["file_path"], value_set=pa.array(sorted(referenced_data_files(action)), pa.string())
-    ).to_numpy()
-    mask &= _scope(window.base, action).may_match(gone)
+    removed = window.entries(operations, is_deletes=False, statuses=[Status.DELETED])
+    mask = _has_path(removed, referenced_data_files(action)) & _scope(window.base, action).may_match(removed)
     message = "Data files that the new deletes point at were removed or rewritten since the table was read."
-    return conflict_over(Check.REQUIRED_FILES, message, gone, mask)
+    return conflict_over(Check.REQUIRED_FILES, message, removed, mask)
 
 
 def no_new_vectors(window: Window, action: RowDelta | RewriteFiles) -> Conflict | None:
-    """G. No data file got a deletion vector meanwhile that this commit adds one for: a file has one vector."""
+    """G. No data file to which this commit adds a deletion vector got another one: a file has one vector."""
     new = concurrent_vectors(window, action)
     message = "Data files got deletion vectors from another commit since the table was read."
     mask = ~can_be_merged(window, action, new)
@@ -300,34 +278,36 @@ def no_new_vectors(window: Window, action: RowDelta | RewriteFiles) -> Conflict 
 
 
 def no_rewrites_of_removed_files(window: Window, action: RowDelta) -> Conflict | None:
-    """E. No file that leaves was rewritten meanwhile: its rows live on in a copy. What was deleted may leave twice."""
-    gone = window.entries(OPERATIONS_REPLACING_DATA, is_deletes=False, statuses=[Status.DELETED])
-    mask = pc.is_in(
-        gone["file_path"], value_set=pa.array(sorted(_removed_paths(window, action)), pa.string())
-    ).to_numpy()
+    """E. No removed file was rewritten: its rows would live on in the copy. A deleted file may be removed twice."""
+    replaced = window.entries(OPERATIONS_REPLACING_DATA, is_deletes=False, statuses=[Status.DELETED])
     message = "Data files whose rows are all deleted were rewritten since the table was read."
-    return conflict_over(Check.REQUIRED_FILES, message, gone, mask)
+    mask = _has_path(replaced, _removed_paths(window, action))
+    return conflict_over(Check.REQUIRED_FILES, message, replaced, mask)
 
 
 def no_updates_of_the_same_files(window: Window, action: RowDelta) -> Conflict | None:
     """No commit updated rows of the same files: a row deleted here would live on in its updated copy."""
-    leaving = _removed_entries(window.base, action.removed_data)
-    touched = EntryTable.concat([leaving, *filter(None, [action.added_deletes])], window.base.specs)
-    if not len(touched):
+    removed = _removed_entries(window.base, action.removed_data)
+    changed = EntryTable.concat([removed, *filter(None, [action.added_deletes])], window.base.specs)
+    if not len(changed):
         return None
     new = _new_deletes(window, frozenset({Operation.OVERWRITE}))
     named = pa.array(sorted(referenced_data_files(action) | _removed_paths(window, action)), pa.string())
     references = referenced_paths(new)
     names_ours = pc.is_in(references, value_set=named).to_numpy(zero_copy_only=False)
     names_none = references.is_null().to_numpy(zero_copy_only=False)
-    nearby = PartitionSet.of(touched, window.base.specs).holds(new)
+    in_partition = PartitionSet.of(changed, window.base.specs).holds(new)
+    mask = names_ours | (names_none & in_partition) | _is_global(new)
     message = "Rows of the same data files were updated since the table was read."
-    return conflict_over(Check.CONCURRENT_UPDATE, message, new, names_ours | (names_none & nearby) | _is_global(new))
+    return conflict_over(Check.CONCURRENT_UPDATE, message, new, mask)
 
 
 def _removed_paths(window: Window, action: RowDelta) -> frozenset[str]:
-    """The data files that a delta takes out."""
     return frozenset(_removed_entries(window.base, action.removed_data)["file_path"].to_pylist())
+
+
+def _has_path(files: EntryTable, paths: Iterable[str]) -> Mask:
+    return np.asarray(pc.is_in(files["file_path"], value_set=pa.array(sorted(paths), pa.string())).to_numpy(), bool)
 
 
 INPUT_RULES: tuple[Rule, ...] = (specs_are_known, delete_kinds_fit)
@@ -335,51 +315,46 @@ _REWRITE_RULES: tuple[Rule, ...] = (no_new_deletes_for_rewritten_files, no_new_v
 
 
 def _new_deletes(window: Window, operations: frozenset[Operation] = OPERATIONS_ADDING_DELETES) -> EntryTable:
-    """The delete files committed since the start that can apply to what was there then."""
+    """Return the delete files committed since the start that can apply to files of that time.
+
+    Each delete file is returned once; if a data file got several vectors one after the other, only the last.
+    """
     if window.base.format_version == 1:
         return EntryTable.empty(window.base.specs)
     new = window.entries(operations, is_deletes=True, statuses=LIVE_STATUSES)
-    return _newest_deletes(new.filter(pc.greater(new["sequence_number"], window.start_sequence_number)))
-
-
-def _newest_deletes(deletes: EntryTable) -> EntryTable:
-    """Each delete file once, and of the vectors a data file had one after the other the last."""
-    if len(deletes) < 2:
-        return deletes
-    in_order = deletes.take(pc.sort_indices(deletes["sequence_number"], sort_keys=[("", "descending")]))
-    key = pc.if_else(
-        pa.array(deletion_vector_mask(in_order)), in_order["referenced_data_file"], file_identities(in_order)
-    )
+    new = new.filter(pc.greater(new["sequence_number"], window.start_sequence_number))
+    if len(new) < 2:
+        return new
+    new = new.take(pc.sort_indices(new["sequence_number"], sort_keys=[("", "descending")]))
+    key = pc.if_else(pa.array(deletion_vector_mask(new)), new["referenced_data_file"], file_identities(new))
     codes = key.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
-    return in_order.take(np.sort(np.unique(codes, return_index=True)[1]))
+    return new.take(np.sort(np.unique(codes, return_index=True)[1]))
 
 
 def _is_global(deletes: EntryTable) -> Any:
-    """Equality deletes of an unpartitioned spec: they apply to files of every partition."""
+    """Return the equality deletes of an unpartitioned spec, which apply to files of every partition."""
     unpartitioned = [s for s in deletes.specs.by_id if deletes.specs.is_unpartitioned(s)]
     is_equality = deletes.numpy("content") == Content.EQUALITY_DELETES
     return is_equality & np.isin(deletes.numpy("spec_id"), unpartitioned)
 
 
 def _scope(base: CommitBase, action: Overwrite | ReplacePartitions | RowDelta, for_deletes: bool = False) -> Scope:
-    """The files a check looks at: those of replaced partitions, or those that may match the filter of the command."""
+    """Return the files that a check considers: in replaced partitions, or matching the filter of the command."""
     if isinstance(action, ReplacePartitions):
-        return _partition_scope(base, action.added) if action.added else Scope()
-    chosen = action.conflict_filter
-    if chosen is None and isinstance(action, Overwrite) and (for_deletes or not action.removed):
-        chosen = action.row_filter
-    return Scope() if chosen is None else Scope(RowFilter(chosen, base.metadata, base.specs, action.case_sensitive))
-
-
-def _partition_scope(base: CommitBase, added: EntryTable) -> Scope:
-    if base.specs.is_unpartitioned(added.spec_ids()[0]):
+        if not action.added or base.specs.is_unpartitioned(action.added.spec_ids()[0]):
+            return Scope()
+        return Scope(partitions=PartitionSet.of(action.added, base.specs))
+    row_filter = action.conflict_filter
+    if row_filter is None and isinstance(action, Overwrite) and (for_deletes or not action.removed):
+        row_filter = action.row_filter
+    if row_filter is None:
         return Scope()
-    return Scope(partitions=PartitionSet.of(added, base.specs))
+    return Scope(RowFilter(row_filter, base.metadata, base.specs, action.case_sensitive))
 
 
 def _removed_entries(base: CommitBase, removed: actions.RemovedFiles) -> EntryTable:
-    """The removed files with their partitions; those known by path only are looked up in the table."""
-    found = [removed.entries] if removed.entries else []
+    """Return the removed files with their partitions; files known by path only are looked up in the table."""
+    entries = [removed.entries] if removed.entries else []
     if removed.paths:
-        found.append(base.live_data_files(removed.paths))
-    return EntryTable.concat(found, base.specs)
+        entries.append(base.live_data_files(removed.paths))
+    return EntryTable.concat(entries, base.specs)

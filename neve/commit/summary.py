@@ -1,7 +1,7 @@
-"""The snapshot summary: what a commit added and removed, and the totals of the table after it, in Iceberg's words.
+"""Build the snapshot summary: what a commit adds and removes, and the totals of the table, with the keys of Iceberg.
 
-Counts come from columns of entries. A count of zero is left out, totals are carried from the parent, and a total the
-parent does not know stays unknown.
+Counts come from columns of entries. Zero counts are left out. Totals are carried over from the parent; a total that the
+parent does not have stays unknown.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _TOTALS = {
 
 
 def refuse_reserved_properties(properties: Iterable[str]) -> None:
-    """Refuse properties that a commit sets itself."""
+    """Reject properties that a commit sets itself."""
     if "operation" in properties:
-        raise UserError("Cannot set the snapshot property 'operation': the commit itself states what it did.")
+        raise UserError("Cannot set the snapshot property 'operation': the commit sets it.")
 
 
 @dataclass(frozen=True, slots=True)
 class FileCounts:
-    """Some files counted by kind."""
+    """Counts of files and rows by kind."""
 
     data_files: int
     records: int
@@ -50,7 +50,7 @@ class FileCounts:
 
     @classmethod
     def of(cls, files: EntryTable) -> FileCounts:
-        """Count files; a vector counts with the bytes of its blob, since it shares its file with others."""
+        """Count files; the size of a vector is that of its blob, because vectors may share a file."""
         content, rows = files.numpy("content"), files.numpy("record_count")
         is_vector = deletion_vector_mask(files)
         is_data, is_equality = content == Content.DATA, content == Content.EQUALITY_DELETES
@@ -69,7 +69,7 @@ class FileCounts:
 
     @property
     def delete_files(self) -> int:
-        """Delete files of every kind."""
+        """The number of delete files of all kinds."""
         return self.position_delete_files + self.vectors + self.equality_delete_files
 
     def __bool__(self) -> bool:
@@ -84,29 +84,28 @@ def build_summary(
     duplicates: int = 0,
     partition_limit: int = 0,
 ) -> dict[str, str]:
-    """The summary of a commit; `parent` is the summary of the snapshot before it, None when there is none."""
+    """Build the summary of a commit; `parent` is the summary of the previous snapshot, None if there is none."""
     counts = _change_counts(FileCounts.of(added), FileCounts.of(removed))
     if duplicates:
         counts["deleted-duplicate-files"] = duplicates
-    changed = {key: str(value) for key, value in counts.items()}
-    changed |= _partition_counts(added, removed, partition_limit)
-    return changed | totals(counts, parent)
+    summary = {key: str(value) for key, value in counts.items()}
+    return summary | _partition_counts(added, removed, partition_limit) | totals(counts, parent)
 
 
 def totals(counts: Mapping[str, int], parent: Mapping[str, str] | None) -> dict[str, str]:
-    """The totals after a commit: those of the parent with its counts applied."""
+    """Return the totals after a commit: the totals of the parent with the counts applied."""
     before = dict.fromkeys(_TOTALS, "0") if parent is None else parent
-    found = {}
+    new_totals = {}
     for name, (added, removed) in _TOTALS.items():
-        if (known := _parse_int(before.get(name))) is not None:
-            after = known + counts.get(added, 0) - counts.get(removed, 0)
-            if after >= 0:  # a parent that counted wrong makes the total unknown, not negative
-                found[name] = str(after)
-    return found
+        if (total := _parse_int(before.get(name))) is not None:
+            total += counts.get(added, 0) - counts.get(removed, 0)
+            if total >= 0:  # a wrong count in the parent makes the total unknown, not negative
+                new_totals[name] = str(total)
+    return new_totals
 
 
 def _change_counts(added: FileCounts, removed: FileCounts) -> dict[str, int]:
-    found = {
+    counts = {
         "added-data-files": added.data_files,
         "deleted-data-files": removed.data_files,
         "added-delete-files": added.delete_files,
@@ -126,7 +125,7 @@ def _change_counts(added: FileCounts, removed: FileCounts) -> dict[str, int]:
         "added-equality-deletes": added.equality_deletes,
         "removed-equality-deletes": removed.equality_deletes,
     }
-    return {key: value for key, value in found.items() if value > 0}
+    return {key: value for key, value in counts.items() if value > 0}
 
 
 def _parse_int(text: str | None) -> int | None:
@@ -137,35 +136,30 @@ def _parse_int(text: str | None) -> int | None:
 
 
 def _partition_counts(added: EntryTable, removed: EntryTable, limit: int) -> dict[str, str]:
-    both = EntryTable.concat([_without_details(added), _without_details(removed)], added.specs)
-    if not len(both):
+    # without detail columns, which the two tables need not share
+    names = EntryTable.schema(added.specs).names
+    tables = [EntryTable(files.columns.select(names), files.specs) for files in (added, removed)]
+    files = EntryTable.concat(tables, added.specs)
+    if not len(files):
         return {"changed-partition-count": "0"}
-    codes, firsts = both.partition_codes()
-    found = {"changed-partition-count": str(len(firsts))}
+    codes, firsts = files.partition_codes()
+    summary = {"changed-partition-count": str(len(firsts))}
     if len(firsts) > limit:
-        return found
-    found["partition-summaries-included"] = "true"
-    return found | dict(_partition_summaries(both, codes, firsts, len(added)))
-
-
-def _without_details(files: EntryTable) -> EntryTable:
-    return EntryTable(files.columns.select(EntryTable.schema(files.specs).names), files.specs)
+        return summary
+    summary["partition-summaries-included"] = "true"
+    return summary | dict(_partition_summaries(files, codes, firsts, len(added)))
 
 
 def _partition_summaries(
-    both: EntryTable, codes: np.ndarray[Any, Any], firsts: EntryTable, added: int
+    files: EntryTable, codes: np.ndarray[Any, Any], firsts: EntryTable, added: int
 ) -> Iterator[tuple[str, str]]:
-    is_added = np.arange(len(both)) < added
+    is_added = np.arange(len(files)) < added
     by_path: dict[str, np.ndarray[Any, Any]] = {}
     for code in range(len(firsts)):
-        path = _partition_path(firsts, code)
+        values, spec_id = firsts.stored_values(code), firsts["spec_id"][code].as_py()
+        # empty if the spec is unpartitioned
+        path = "" if values is None else "/".join(partition_folders(firsts.specs, spec_id, values))
         by_path[path] = by_path.get(path, False) | (codes == code)
     for path, mask in by_path.items():
-        counts = _change_counts(*(FileCounts.of(both.filter(pa.array(mask & side))) for side in (is_added, ~is_added)))
+        counts = _change_counts(*(FileCounts.of(files.filter(pa.array(mask & side))) for side in (is_added, ~is_added)))
         yield f"partitions.{path}", ",".join(f"{key}={value}" for key, value in counts.items())
-
-
-def _partition_path(files: EntryTable, row: int) -> str:
-    """The partition of a file as Iceberg spells it in summaries; empty where the spec separates nothing."""
-    values, spec_id = files.stored_values(row), files["spec_id"][row].as_py()
-    return "" if values is None else "/".join(partition_folders(files.specs, spec_id, values))

@@ -1,7 +1,7 @@
-"""What happened to a table between the snapshot a plan was made on and the head it is to be committed on.
+"""The changes of a table between the snapshot that was planned on and the head that the commit is applied to.
 
-`CommitBase` is the table as one attempt finds it. `Window` walks from its head back to the start and reads only the
-manifests that the snapshots on the way wrote themselves: carried-over manifests would make old entries look new.
+`CommitBase` is the state of the table at one attempt. `Window` walks from its head back to the start. It reads only the
+manifests that each snapshot wrote itself: manifests carried over from older snapshots would make old entries look new.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from neve.tree.read import manifests_of, read_entries, with_detail
 from neve.tree.tree_writer import TreeWriter, tree_writer_for
 
 FIRST_SEQUENCE_NUMBER = 0
-"""The data sequence number of everything in a v1 table."""
+"""The data sequence number of all files of a v1 table."""
 
 
 class CommitRefused(Exception):
-    """A check failed where its finding could not be returned; the commit ends as rejected."""
+    """A check failed; the commit ends as rejected."""
 
     def __init__(self, conflict: Conflict) -> None:
         super().__init__(str(conflict))
@@ -46,7 +46,7 @@ class CommitRefused(Exception):
 
 @dataclass(frozen=True)
 class CommitBase:
-    """The table as one attempt finds it: the newest metadata, and the head of the branch to be moved."""
+    """The state of the table at one attempt: the newest metadata, and the head of the target branch."""
 
     io: FileIO
     metadata: TableMetadata
@@ -65,7 +65,7 @@ class CommitBase:
 
     @cached_property
     def parent(self) -> Snapshot | None:
-        """The head of the branch; only main may have none yet."""
+        """The head of the branch; None only for a main branch without snapshots."""
         ref = self.metadata.refs.get(self.branch)
         if ref is None:
             if self.branch == MAIN_BRANCH:
@@ -87,31 +87,31 @@ class CommitBase:
 
     @cached_property
     def tree_writer(self) -> TreeWriter:
-        """How the tree of the next snapshot is spelled."""
+        """The writer of the tree of the next snapshot."""
         return tree_writer_for(self.metadata)
 
     @property
     def next_sequence_number(self) -> int:
-        """The sequence number the new snapshot takes; v1 has none."""
+        """The sequence number of the new snapshot; 0 for v1, which has none."""
         last: int | None = getattr(self.metadata, "last_sequence_number", None)
         return FIRST_SEQUENCE_NUMBER if last is None else last + 1
 
     def live_data_files(self, paths: Collection[str]) -> EntryTable:
-        """The live data files at some paths, with their statistics."""
+        """Return the live data files at some paths, with their statistics."""
         manifests = [m for m in self.manifests if not m.is_deletes and m.may_hold_live_files]
         live = read_entries(self.io, manifests, self.specs, live_only=True)
-        wanted = canonical_path_all(pa.array(sorted(paths), pa.string()))
-        found = live.filter(pc.is_in(canonical_path_all(live["file_path"]), value_set=wanted))
-        return with_detail(self.io, found, manifests, STATISTICS)
+        canonical_paths = canonical_path_all(pa.array(sorted(paths), pa.string()))
+        files = live.filter(pc.is_in(canonical_path_all(live["file_path"]), value_set=canonical_paths))
+        return with_detail(self.io, files, manifests, STATISTICS)
 
     def ancestors(self) -> Iterator[Snapshot]:
-        """The head and the snapshots before it, newest first, as far as they are still known."""
+        """Yield the head and its ancestors, newest first, as far as the metadata still contains them."""
         snapshot, seen = self.parent, set[int]()
         while snapshot is not None and snapshot.snapshot_id not in seen:
             yield snapshot
             seen.add(snapshot.snapshot_id)
-            before = snapshot.parent_snapshot_id
-            snapshot = None if before is None else self.metadata.snapshot_by_id(before)
+            parent_id = snapshot.parent_snapshot_id
+            snapshot = None if parent_id is None else self.metadata.snapshot_by_id(parent_id)
 
 
 @dataclass(frozen=True)
@@ -125,35 +125,41 @@ class Window:
 
     @cached_property
     def snapshots(self) -> tuple[Snapshot, ...]:
-        """The snapshots of the window, newest first; refused when one between start and head is gone."""
-        found: list[Snapshot] = []
+        """The snapshots of the window, newest first; raises `CommitRefused` if one of them is missing."""
+        snapshots: list[Snapshot] = []
         for snapshot in self.base.ancestors():
             if snapshot.snapshot_id == self.start:
                 break
-            found.append(snapshot)
-        if found and found[-1].parent_snapshot_id != self.start:
-            raise CommitRefused(self.broken_history(found[-1]))
-        return tuple(found)
+            snapshots.append(snapshot)
+        if snapshots and snapshots[-1].parent_snapshot_id != self.start:
+            raise CommitRefused(self.broken_history(snapshots[-1]))
+        return tuple(snapshots)
 
     def broken_history(self, oldest: Snapshot) -> Conflict:
-        """The conflict over a history that is no longer known back to the start."""
+        """Return the conflict over a history that does not reach back to the start."""
         since = "the first snapshot" if self.start is None else f"snapshot {self.start}"
         return Conflict(
             Check.HISTORY,
-            f"Cannot tell what changed since {since}: the history of branch {self.base.branch!r} is known back to "
-            f"snapshot {oldest.snapshot_id} only. Older ones were expired, or the branch was moved.",
+            f"Cannot determine what changed since {since}: the history of branch {self.base.branch!r} reaches back to "
+            f"snapshot {oldest.snapshot_id} only. Older snapshots were expired, or the branch was moved.",
             oldest.snapshot_id,
         )
 
     @cached_property
     def start_sequence_number(self) -> int:
-        """The sequence number of the start; 0 when it is not known, so that every delete file counts."""
+        """The sequence number of the start; 0 if it is unknown, so that every delete file counts."""
         start = None if self.start is None else self.base.metadata.snapshot_by_id(self.start)
         return FIRST_SEQUENCE_NUMBER if start is None else start.sequence_number or FIRST_SEQUENCE_NUMBER
 
     def snapshots_with(self, operations: Collection[Operation]) -> tuple[Snapshot, ...]:
-        """The snapshots of the window with one of these operations."""
-        return tuple(s for s in self.snapshots if _operation(s) in operations)
+        """Return the snapshots of the window with one of these operations.
+
+        A snapshot without a summary counts as an overwrite, because it may have done anything.
+        """
+        with_operation = (
+            (s, Operation.OVERWRITE if s.summary is None else s.summary.operation) for s in self.snapshots
+        )
+        return tuple(snapshot for snapshot, operation in with_operation if operation in operations)
 
     def entries(
         self,
@@ -163,7 +169,7 @@ class Window:
         statuses: Collection[Status],
         may_hold: Callable[[Sequence[Manifest]], Any] | None = None,
     ) -> EntryTable:
-        """The entries of given statuses that snapshots with these operations wrote for themselves."""
+        """Return the entries with the given statuses that snapshots with these operations wrote themselves."""
         snapshots = self.snapshots_with(operations)
         written = [m for s in snapshots for m in self.manifests_written_by(s) if m.is_deletes == is_deletes]
         manifests = [m for m in written if _may_hold_status(m, statuses)]
@@ -171,38 +177,32 @@ class Window:
             manifests = list(compress(manifests, may_hold(manifests)))
         entries = self._entries_of(manifests)
         ids = pa.array([s.snapshot_id for s in snapshots], pa.int64())
-        by_them = pc.is_in(entries["snapshot_id"], value_set=ids)
-        return entries.filter(pc.and_(by_them, pc.is_in(entries["status"], value_set=pa.array(statuses, pa.int8()))))
+        is_own = pc.is_in(entries["snapshot_id"], value_set=ids)
+        return entries.filter(pc.and_(is_own, pc.is_in(entries["status"], value_set=pa.array(statuses, pa.int8()))))
 
     def manifests_written_by(self, snapshot: Snapshot) -> Iterator[Manifest]:
-        """The manifests a snapshot wrote itself, carried-over ones left out."""
-        manifests = self.base.manifests if snapshot is self.base.parent else self._listed(snapshot)
-        return (m for m in manifests if m.added_snapshot_id == snapshot.snapshot_id)
-
-    def _listed(self, snapshot: Snapshot) -> tuple[Manifest, ...]:
-        if snapshot.snapshot_id not in self._manifests_by_snapshot:
-            self._manifests_by_snapshot[snapshot.snapshot_id] = manifests_of(self.base.io, self.base.metadata, snapshot)
-        return self._manifests_by_snapshot[snapshot.snapshot_id]
+        """Return the manifests that a snapshot wrote itself, without those carried over."""
+        snapshot_id = snapshot.snapshot_id
+        if snapshot_id not in self._manifests_by_snapshot:
+            is_head = snapshot is self.base.parent
+            manifests = self.base.manifests if is_head else manifests_of(self.base.io, self.base.metadata, snapshot)
+            self._manifests_by_snapshot[snapshot_id] = manifests
+        return (m for m in self._manifests_by_snapshot[snapshot_id] if m.added_snapshot_id == snapshot_id)
 
     def _entries_of(self, manifests: list[Manifest]) -> EntryTable:
-        """The entries of some manifests, each read once for all checks."""
-        missing = [m for m in manifests if m.path not in self._entries_by_manifest]
-        read = read_entries(self.base.io, missing, self.base.specs, detail=STATISTICS)
-        for manifest, own in zip(missing, entries_by_manifest(read, len(missing)), strict=True):
+        """Return the entries of some manifests; each manifest is read once for all checks."""
+        unread = [m for m in manifests if m.path not in self._entries_by_manifest]
+        entries = read_entries(self.base.io, unread, self.base.specs, detail=STATISTICS)
+        for manifest, own in zip(unread, entries_by_manifest(entries, len(unread)), strict=True):
             self._entries_by_manifest[manifest.path] = own
         return EntryTable.concat([self._entries_by_manifest[m.path] for m in manifests], self.base.specs)
 
 
 def _may_hold_status(manifest: Manifest, statuses: Iterable[Status]) -> bool:
-    """Whether a manifest may hold an entry of one of the statuses; v1 writers left the counts out."""
+    """Return whether a manifest may hold an entry with one of the statuses; v1 writers left the counts out."""
     counts = {
         Status.ADDED: manifest.added_files,
         Status.EXISTING: manifest.existing_files,
         Status.DELETED: manifest.deleted_files,
     }
     return any(counts.get(status) != 0 for status in statuses)
-
-
-def _operation(snapshot: Snapshot) -> Operation:
-    """What a snapshot did; one that does not tell may have done anything, so it counts as an overwrite."""
-    return Operation.OVERWRITE if snapshot.summary is None else snapshot.summary.operation

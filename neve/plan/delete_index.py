@@ -1,20 +1,19 @@
-"""Which delete file applies to which data file.
+"""Match delete files with the data files they apply to.
 
-* A deletion vector names its data file. It is the only one of the file, its sequence number is at least the file's, and
-  where it exists the position delete files for that file are ignored.
+* A deletion vector names its data file. A data file has at most one vector, whose sequence number is at least that of
+  the data file. Position delete files for a data file with a vector are ignored.
 * A position delete file that names one data file, by reference or by equal bounds of its path column, applies to that
-  file; any other applies to the files of its partition. Its number is at least the file's.
+  file; any other applies to the files of its partition. Its sequence number is at least that of the data file.
 * An equality delete file applies to the files of its partition, or under an unpartitioned spec to every file of the
-  table. Its number is greater than the file's. Where statistics were read, it is left out when some column it compares
-  has nothing in common with the file's.
+  table. Its sequence number is greater than that of the data file. If statistics were read, it is left out when the
+  ranges of a compared column do not overlap.
 
 A partition is the pair of spec and tuple. A vector or a delete file that names a data file of another partition is
-corruption and an error.
+corrupt and raises an error.
 
-Joins of data files and delete files by a code and a sequence number, without a loop over either.
-
-Data files are put in order of code and number. Those of one code up to some number then follow each other: they are one
-run of the order, found by two binary searches.
+The join is by a code (of the path or of the partition) and a sequence number, without a loop over the files. Data files
+are sorted by code and sequence number. All data files of one code up to some sequence number are then a contiguous
+run, which two binary searches find.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import NestedField, StringType
+from pyiceberg.types import StringType
 
 from neve.errors import TableError
 from neve.io.paths import canonical_path_all
@@ -40,15 +39,17 @@ from neve.tree.entries import Content, EntryTable
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 Pairs = tuple[Rows, Rows]  # rows of data files, rows of delete files
-Side = Literal["left", "right"]  # numbers below the limit, or up to it
+Side = Literal["left", "right"]  # sequence numbers below the limit, or up to and including it
 
 NO_PAIRS: Pairs = (np.empty(0, np.int64), np.empty(0, np.int64))
 PAIRS_PER_BLOCK = 1 << 22
+PATH_FIELD_ID = 2147483546
+NEWEST_SEQUENCE_NUMBER = np.iinfo(np.int64).max  # an uncommitted file is newer than all committed ones
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The data files of each delete file as a run of an order of data files."""
+    """The data files of each delete file, as a run of rows in a sorted order of data files."""
 
     order: Rows
     first: Rows
@@ -56,13 +57,13 @@ class Runs:
     deletes: Rows
 
     def pairs(self, start: int = 0, stop: int | None = None) -> Pairs:
-        """The pairs of some of the delete files, or of all."""
+        """Return the pairs of the delete files from `start` to `stop`."""
         first, counts, deletes = (a[start:stop] for a in (self.first, self.counts, self.deletes))
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return self.order[np.repeat(first, counts) + within], np.repeat(deletes, counts)
 
     def blocks(self) -> Iterator[Pairs]:
-        """The pairs in portions of some million, whole delete files each."""
+        """Yield the pairs in blocks of a few million; the pairs of one delete file stay together."""
         block = (np.cumsum(self.counts) - self.counts) // PAIRS_PER_BLOCK
         edges = [*np.flatnonzero(np.diff(block, prepend=-1)).tolist(), len(self.counts)]
         for start, stop in pairwise(edges):
@@ -80,9 +81,13 @@ def find_runs(
     delete_rows: Rows,
     side: Side,
 ) -> Runs:
-    """The data files with the code of each delete file and a number within its limit; a code below zero has none."""
+    """Find the data files with the code of each delete file and a sequence number within its limit.
+
+    A negative code matches no data file.
+    """
     order = np.lexsort((data_sequence_numbers, data_codes))
-    ranks, numbers = _dense(data_sequence_numbers[order], max_sequence_numbers)
+    both = np.concatenate([data_sequence_numbers[order], max_sequence_numbers])
+    ranks, numbers = np.split(np.unique(both, return_inverse=True)[1], [len(order)])
     width = int(max(ranks.max(initial=0), numbers.max(initial=0))) + 2
     keys = data_codes[order] * width + ranks
     first = np.searchsorted(keys, delete_codes * width)
@@ -91,51 +96,40 @@ def find_runs(
 
 
 def index_in(values: pa.Array, value_set: pa.Array) -> Rows:
-    """The place of each value in a list, -1 where it is not there."""
+    """Return the index of each value in a list, or -1."""
     return np.asarray(pc.index_in(values, value_set=value_set).fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
 def filter_pairs(pairs: Pairs, mask: np.ndarray[Any, Any]) -> Pairs:
-    """The pairs a mask selects."""
+    """Return the pairs that a mask selects."""
     return pairs[0][mask], pairs[1][mask]
 
 
 def concat_pairs(pairs: Sequence[Pairs]) -> Pairs:
-    """Several pairs of columns as one."""
+    """Concatenate pairs of columns."""
     return (np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])) if pairs else NO_PAIRS
 
 
-def _dense(one: Rows, other: Rows) -> tuple[Rows, Rows]:
-    ranked = np.unique(np.concatenate([one, other]), return_inverse=True)[1]
-    return ranked[: len(one)], ranked[len(one) :]
-
-
-PATH_FIELD_ID = 2147483546
-NEWEST_SEQUENCE_NUMBER = np.iinfo(np.int64).max  # a file that is not committed yet is newer than all that are
-
-
 def match_deletes(data: EntryTable, deletes: EntryTable) -> pa.Table:
-    """The pairs of data file and delete file that belong together, as row numbers, sorted by data file."""
+    """Return which delete file applies to which data file, as pairs of row numbers, sorted by data file."""
     if not len(data) or not len(deletes):
         return _pairs_as_table(NO_PAIRS)
     return _DeleteMatcher(data, deletes).pairs_table()
 
 
 def referenced_paths(deletes: EntryTable) -> pa.Array:
-    """The one data file each delete file is about, null when it is about more."""
+    """Return the path of the only data file that each delete file names; null if it may apply to several."""
     named = deletes["referenced_data_file"].combine_chunks()
     if not deletes.has("lower_bounds", "upper_bounds"):
         return named
     lower, upper = (values_of_field(deletes[name], PATH_FIELD_ID) for name in ("lower_bounds", "upper_bounds"))
     single = decode_values(pc.if_else(pc.equal(lower, upper), lower, pa.scalar(None, pa.binary())), StringType())
-    of_positions = pc.equal(deletes["content"].combine_chunks(), int(Content.POSITION_DELETES))
-    return pc.coalesce(named, pc.if_else(of_positions, single, pa.scalar(None, pa.string())))
+    is_position = pc.equal(deletes["content"].combine_chunks(), int(Content.POSITION_DELETES))
+    return pc.coalesce(named, pc.if_else(is_position, single, pa.scalar(None, pa.string())))
 
 
 @dataclass(frozen=True)
 class _DeleteMatcher:
-    """Data files and delete files with what is needed to bring them together."""
-
     data: EntryTable
     deletes: EntryTable
 
@@ -152,8 +146,7 @@ class _DeleteMatcher:
         return _pairs_as_table(concat_pairs(pairs))
 
     def position_delete_pairs(self) -> Iterator[Pairs]:
-        alone = self.is_position & ~self.is_vector & self.names_one_data_file
-        named = self.pairs_by_path(alone)
+        named = self.pairs_by_path(self.is_position & ~self.is_vector & self.names_one_data_file)
         self.refuse_other_partitions(named)
         yield filter_pairs(named, self.delete_sequence_numbers[named[1]] >= self.data_sequence_numbers[named[0]])
         yield self.filter_by_path_bounds(
@@ -188,7 +181,7 @@ class _DeleteMatcher:
 
     @cached_property
     def canonical_data_paths(self) -> pa.Array:
-        """The data files, spelled in one way: who wrote a delete file may have spelled them in another."""
+        """The paths of the data files in canonical form; writers of delete files may use another form."""
         return canonical_path_all(self.data["file_path"])
 
     @cached_property
@@ -215,21 +208,21 @@ class _DeleteMatcher:
         codes, _ = EntryTable(both, self.specs).partition_codes()
         return codes[: len(self.data)], codes[len(self.data) :]
 
-    # -- bringing together ------------------------------------------------------------------------------------------
+    # -- matching ---------------------------------------------------------------------------------------------------
 
     def pairs_by_path(self, chosen: Mask) -> Pairs:
-        """The chosen delete files with the data file each names."""
+        """Return the chosen delete files with the data file that each names."""
         rows = np.flatnonzero(chosen)
         if not len(rows):
             return NO_PAIRS
         paths = canonical_path_all(self.referenced_data_files.take(pa.array(rows)))
-        known = paths.drop_null().unique()
-        data = index_in(self.canonical_data_paths, known)
-        newest = np.full(len(rows), NEWEST_SEQUENCE_NUMBER)
-        return find_runs(data, self.data_sequence_numbers, index_in(paths, known), newest, rows, "right").pairs()
+        named = paths.drop_null().unique()
+        data = index_in(self.canonical_data_paths, named)
+        no_limit = np.full(len(rows), NEWEST_SEQUENCE_NUMBER)
+        return find_runs(data, self.data_sequence_numbers, index_in(paths, named), no_limit, rows, "right").pairs()
 
     def runs_by_partition(self, chosen: Mask, side: Side) -> Runs:
-        """The chosen delete files with the data files of their partition that are old enough."""
+        """Return the chosen delete files with the data files of their partition that are old enough."""
         rows = np.flatnonzero(chosen)
         if not len(rows):
             return NO_RUNS
@@ -239,47 +232,45 @@ class _DeleteMatcher:
         )
 
     def runs_over_all_data_files(self, chosen: Mask) -> Runs:
-        """The chosen delete files with every data file that is old enough."""
+        """Return the chosen delete files with every data file that is old enough."""
         rows = np.flatnonzero(chosen)
         same, code = np.zeros(len(self.data), np.int64), np.zeros(len(rows), np.int64)
         return find_runs(same, self.data_sequence_numbers, code, self.delete_sequence_numbers[rows], rows, "left")
 
     def filter_by_path_bounds(self, pairs: Pairs) -> Pairs:
-        """Without the pairs whose data file lies outside the paths the delete file is about."""
+        """Drop pairs whose data file is outside the path bounds of the delete file."""
         if not len(pairs[0]) or not self.deletes.has("lower_bounds", "upper_bounds"):
             return pairs
         bounds = [values_of_field(self.deletes[n], PATH_FIELD_ID) for n in ("lower_bounds", "upper_bounds")]
         outside = _is_outside_bounds(self.data["file_path"].combine_chunks(), bounds, pairs)
-        if outside.any():
+        if outside.any():  # only a path that is outside in both forms is excluded
             outside &= _is_outside_bounds(
                 self.canonical_data_paths, [canonical_path_all(decode_values(b, StringType())) for b in bounds], pairs
             )
         return filter_pairs(pairs, ~outside)
 
     def filter_by_column_ranges(self, runs: Runs) -> Pairs:
-        """The pairs of equality delete file and data file that have something in common in every column compared."""
+        """Return the pairs whose ranges overlap in every column that the equality delete file compares."""
         if not (self.data.has("lower_bounds") and self.deletes.has("lower_bounds")):
             return runs.pairs()
         return concat_pairs([self._filter_block_by_column_ranges(pairs) for pairs in runs.blocks()])
 
     def _filter_block_by_column_ranges(self, pairs: Pairs) -> Pairs:
         for comparing, data, deletes in self.compared_column_ranges:
-            meet = data.take(pairs[0]).overlaps(deletes.take(pairs[1]))
-            pairs = filter_pairs(pairs, meet | ~comparing[pairs[1]])
+            overlaps = data.take(pairs[0]).overlaps(deletes.take(pairs[1]))
+            pairs = filter_pairs(pairs, overlaps | ~comparing[pairs[1]])
         return pairs
 
     @cached_property
     def compared_column_ranges(self) -> list[tuple[Mask, FieldRange, FieldRange]]:
-        """Per column of some equality delete: which delete files compare it, its ranges in data and in delete files."""
+        """For each compared column: which delete files compare it, its ranges in data files and in delete files."""
         ids = self.deletes["equality_ids"].combine_chunks()
-        fields = [f for i in ids.flatten().unique().to_pylist() if (f := self._column(i)) is not None]
+        compared = ids.flatten().unique().to_pylist()
+        # a column has the type of the newest schema that contains it; unknown columns exclude nothing
+        schemas = [next((s for s in self.specs.schemas if i in s.field_ids), None) for i in compared]
+        fields = [s.find_field(i) for i, s in zip(compared, schemas, strict=True) if s is not None]
         data, deletes = FileRanges(self.data), FileRanges(self.deletes)
         return [(_list_contains(ids, f.field_id), data.of(f), deletes.of(f)) for f in fields]
-
-    def _column(self, field_id: int) -> NestedField | None:
-        """A column as the newest schema that has it knows it."""
-        schema = next((s for s in self.specs.schemas if field_id in s.field_ids), None)
-        return None if schema is None else schema.find_field(field_id)
 
     # -- corruption -------------------------------------------------------------------------------------------------
 
@@ -300,9 +291,9 @@ class _DeleteMatcher:
         files, counts = np.unique(vectors[0], return_counts=True)
         if (twice := files[counts > 1]).size:
             both = vectors[1][vectors[0] == twice[0]]
-            found = ", ".join(self._path(self.deletes, int(d)) for d in both)
+            paths = ", ".join(self._path(self.deletes, int(d)) for d in both)
             raise TableError(
-                f"Data file {self._path(self.data, int(twice[0]))} has {len(both)} deletion vectors ({found}): "
+                f"Data file {self._path(self.data, int(twice[0]))} has {len(both)} deletion vectors ({paths}): "
                 "a file has one at most. Two writers must have committed without seeing each other."
             )
 
@@ -333,10 +324,9 @@ class _DeleteMatcher:
 
 
 def _is_outside_bounds(paths: pa.Array, bounds: list[pa.Array], pairs: Pairs) -> Mask:
-    """Where the path of a data file is not within the bounds of a delete file."""
-    at, found = pa.array(pairs[1]), paths.cast(pa.binary()).take(pa.array(pairs[0]))
-    lower, upper = (bound.cast(pa.binary()).take(at) for bound in bounds)
-    outside = pc.or_kleene(pc.less(found, lower), pc.greater(found, upper))
+    data_paths = paths.cast(pa.binary()).take(pa.array(pairs[0]))
+    lower, upper = (bound.cast(pa.binary()).take(pa.array(pairs[1])) for bound in bounds)
+    outside = pc.or_kleene(pc.less(data_paths, lower), pc.greater(data_paths, upper))
     return np.asarray(outside.fill_null(False).to_numpy(zero_copy_only=False), bool)
 
 
@@ -345,11 +335,11 @@ def _sequence_numbers(entries: EntryTable) -> Rows:
 
 
 def _list_contains(lists: pa.Array, value: int) -> Mask:
-    found = np.zeros(len(lists), bool)
+    contains = np.zeros(len(lists), bool)
     offsets = lists.offsets.to_numpy()
     hits = np.flatnonzero(lists.values.to_numpy(zero_copy_only=False)[offsets[0] : offsets[-1]] == value) + offsets[0]
-    found[np.searchsorted(offsets, hits, side="right") - 1] = True
-    return found
+    contains[np.searchsorted(offsets, hits, side="right") - 1] = True
+    return contains
 
 
 def _pairs_as_table(pairs: Pairs) -> pa.Table:

@@ -1,7 +1,7 @@
-"""Which files a predicate on rows concerns: those that may hold a matching row, and those that hold nothing else.
+"""Evaluate a predicate on rows for whole files of any partition spec.
 
-The predicate is projected into the spec of each file. `row_groups_that_may_match` keeps what cannot be excluded, `must_match` only
-what is proven.
+The predicate is projected into the spec of each file. `may_match` keeps files that cannot be excluded; `must_match`
+returns only files in which every row provably matches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from neve.tree.entries import Content, EntryTable, Manifest
 
 @dataclass(frozen=True)
 class RowFilter:
-    """A predicate on rows, applied to files of any spec."""
+    """A predicate on rows that selects files of any spec."""
 
     expression: BooleanExpression
     metadata: TableMetadata
@@ -37,32 +37,35 @@ class RowFilter:
 
     @property
     def detail(self) -> Collection[str]:
-        """The detail columns the statistics are read from."""
+        """The detail columns that hold the statistics."""
         return metrics_filter.STATISTICS
 
     def may_match_manifests(self, manifests: Sequence[Manifest]) -> Mask:
-        """Which manifests may hold a file with a matching row."""
+        """Return which manifests may list a file with a matching row."""
         return self._partitions.may_match_each(manifests)
 
     def may_match(self, files: EntryTable) -> Mask:
-        """The files that may hold a matching row."""
+        """Return which files may hold a matching row."""
         if not len(files):
             return np.zeros(0, bool)
         return self._partitions.judge(files).keep & metrics_filter.may_match(files, self._partitions.predicate)
 
     def must_match(self, files: EntryTable) -> Mask:
-        """The files in which every row matches: by partition, by statistics, or one part by either."""
+        """Return in which files every row matches.
+
+        The partition or the statistics prove it, for the whole predicate or for each part of it separately.
+        """
         if not len(files):
             return np.zeros(0, bool)
         keep = self._partitions.judge(files).keep
-        found = keep & self._is_proven(files, self._partitions.predicate)
-        undecided = np.flatnonzero(keep & ~found)
+        proven = keep & self._is_proven(files, self._partitions.predicate)
+        undecided = np.flatnonzero(keep & ~proven)
         if len(undecided):
-            found[undecided] = self._is_proven_in_parts(files.take(undecided), self._partitions.predicate)
-        return found
+            proven[undecided] = self._is_proven_in_parts(files.take(undecided), self._partitions.predicate)
+        return proven
 
     def _is_proven(self, files: EntryTable, predicate: BooleanExpression) -> Mask:
-        """Where a predicate is proven. Statistics of a delete file tell nothing about the rows it deletes."""
+        # the statistics of a delete file say nothing about the rows that it deletes
         by_statistics = metrics_filter.must_match(files, predicate) & (files.numpy("content") == Content.DATA)
         return replace(self._partitions, predicate=predicate).covers(files) | by_statistics
 

@@ -1,7 +1,8 @@
-"""Which manifests are worth rewriting, and how their files are grouped then.
+"""Plan which manifests to rewrite, and how to group their files.
 
-Files that are close in the fields given stand in the same manifest, so the ranges of its partition summary are narrow
-and a filter on these fields opens few manifests. Data and delete files, and the files of each spec, stay apart.
+Files with similar values of the given partition fields go into the same manifest. The ranges in its partition summary
+are then narrow, and a filter on these fields opens few manifests. Data files and delete files, and the files of
+different specs, are never mixed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from neve.errors import UnknownName
 from neve.model.partition import Specs
 from neve.tree.entries import EntryTable, Manifest
 
-_TOO_LARGE = 1.5  # of the target: a manifest that is larger is worth splitting
-_TOO_SMALL = 0.75  # of the target: what manifests hold on average when there are no more than needed
+_TOO_LARGE = 1.5  # times the target: a larger manifest is worth splitting
+_TOO_SMALL = 0.75  # times the target: the average size that manifests must have to be well filled
 
 
 @dataclass(frozen=True)
@@ -33,18 +34,18 @@ class ManifestGroup:
     is_deletes: bool
     manifests: tuple[Manifest, ...]
     entries: EntryTable  # the live files, with the ordinal of their manifest among `manifests`
-    pieces: int  # the manifests they are to fill; none when they hold no live files
+    pieces: int  # number of new manifests; 0 when there are no live files
     reason: str
 
     @property
     def bytes(self) -> int:
-        """The size of the manifests that go."""
+        """The total size of the replaced manifests."""
         return sum(m.length for m in self.manifests)
 
 
 @dataclass(frozen=True)
 class ManifestPlan(ExplainMixin):
-    """The manifests of a snapshot that are rewritten."""
+    """The manifests of a snapshot to rewrite."""
 
     snapshot_id: int | None
     groups: tuple[ManifestGroup, ...] = ()
@@ -52,18 +53,18 @@ class ManifestPlan(ExplainMixin):
 
     @property
     def manifests(self) -> int:
-        """How many manifests are rewritten."""
+        """The number of manifests to rewrite."""
         return sum(len(g.manifests) for g in self.groups)
 
     @property
     def files(self) -> int:
-        """How many live files they hold."""
+        """The number of live files in these manifests."""
         return sum(len(g.entries) for g in self.groups)
 
     def explain(self) -> str:
-        """The plan in words."""
+        """Describe the plan."""
         if not self.groups:
-            return f"nothing to rewrite: {plural(self.manifests_kept, 'manifest')}, as it should be"
+            return f"nothing to rewrite: {plural(self.manifests_kept, 'manifest')}, all in good shape"
         return "\n".join([*map(_describe_group, self.groups), f"keep {plural(self.manifests_kept, 'manifest')}"])
 
 
@@ -84,22 +85,23 @@ def plan_manifests(
     sort_by: Sequence[str] | None = None,
     snapshot_id: int | None = None,
 ) -> ManifestPlan:
-    """Choose the manifests of a snapshot to rewrite; `entries` are their live files, with ordinals in `manifests`.
+    """Choose the manifests of a snapshot to rewrite.
 
-    Without a spec id every spec is looked at. `sort_by` names partition fields; a spec that lacks some of them is
-    sorted by those it has, and by all of its own when it has none.
+    `entries` are their live files; the column `manifest` is an index into `manifests`. Without a spec id, manifests of
+    every spec are considered. `sort_by` names partition fields. A spec that lacks some of them is sorted by those it
+    has, and by all its own fields if it has none of them.
     """
     _refuse_unknown(entries.specs, spec_id, sort_by)
-    found = [
+    candidates = [
         _build_group(manifests, rows, entries, target, sort_by)
         for rows in _ordinals_by_kind_and_spec(manifests, spec_id)
     ]
-    groups = tuple(g for g in map(_part_worth_rewriting, found) if g is not None)
+    groups = tuple(g for g in map(_part_worth_rewriting, candidates) if g is not None)
     return ManifestPlan(snapshot_id, groups, len(manifests) - sum(len(g.manifests) for g in groups))
 
 
 def _ordinals_by_kind_and_spec(manifests: Sequence[Manifest], spec_id: int | None) -> Iterator[list[int]]:
-    """The ordinals of the manifests of each spec and kind, data before deletes."""
+    """Yield the indexes of the manifests of each spec and kind, data before deletes."""
     keys = [(m.is_deletes, m.spec_id) for m in manifests]
     for key in sorted(set(keys)):
         if spec_id is None or key[1] == spec_id:
@@ -109,7 +111,7 @@ def _ordinals_by_kind_and_spec(manifests: Sequence[Manifest], spec_id: int | Non
 def _build_group(
     manifests: Sequence[Manifest], rows: list[int], entries: EntryTable, target: int, sort_by: Sequence[str] | None
 ) -> ManifestGroup:
-    """Manifests of one spec and kind, whether they are worth rewriting or not."""
+    """Build the group of all manifests of one spec and kind, worth rewriting or not."""
     own = tuple(manifests[at] for at in rows)
     live = entries.filter(pa.array(np.isin(entries.numpy("manifest"), rows)))
     live = live.with_columns(manifest=np.searchsorted(rows, live.numpy("manifest")))
@@ -119,9 +121,10 @@ def _build_group(
 
 
 def _part_worth_rewriting(group: ManifestGroup) -> ManifestGroup | None:
-    """What of a group is rewritten: all of it, or those manifests that only say which files have gone.
+    """Return the part of a group to rewrite: all of it, or only the manifests without live files, or nothing.
 
-    Such a manifest would keep its spec in the table for ever. Its own snapshot still has it, and says what it did.
+    A manifest that only lists removed files would keep its spec in the table forever. The snapshot that wrote it
+    still contains it, so the history stays complete.
     """
     if group.reason:
         return group
@@ -129,12 +132,11 @@ def _part_worth_rewriting(group: ManifestGroup) -> ManifestGroup | None:
     empty = tuple(m for at, m in enumerate(group.manifests) if at not in live)
     if not empty:
         return None
-    nothing = group.entries.take([])
-    return replace(group, manifests=empty, entries=nothing, pieces=0, reason="their files are gone")
+    return replace(group, manifests=empty, entries=group.entries.take([]), pieces=0, reason="they list no live files")
 
 
 def _rewrite_reason(manifests: Sequence[Manifest], live: EntryTable, target: int, sort_by: Sequence[str] | None) -> str:
-    """Why manifests of one spec and kind are worth rewriting; empty when they are not."""
+    """Return why manifests of one spec and kind are worth rewriting, or an empty text."""
     holding = [m for m in manifests if m.may_hold_live_files]
     needed = max(1, -(-_live_bytes(holding) // max(1, int(target * _TOO_SMALL))))
     if len(holding) > needed:
@@ -147,19 +149,20 @@ def _rewrite_reason(manifests: Sequence[Manifest], live: EntryTable, target: int
 
 
 def _live_bytes(manifests: Sequence[Manifest]) -> int:
-    """About how much of manifests is live files; tombstones do not come along."""
+    """Estimate how many bytes of the manifests describe live files; entries of removed files are not rewritten."""
     shares = ((m.length, (m.added_files or 0) + (m.existing_files or 0), m.deleted_files or 0) for m in manifests)
     return sum(length * live // (live + dead) if live + dead else length for length, live, dead in shares)
 
 
 def _have_overlapping_ranges(live: EntryTable, sort_by: Sequence[str] | None) -> bool:
-    """Whether manifests hold files of the same ranges, beyond a partition that two neighbours share."""
+    """Return whether the value ranges of manifests overlap; two neighbours may share one partition."""
     for spec_id, files in live.by_spec():
-        places, ordinals = _value_ranks(files, _columns_at_hand(files.specs, spec_id, sort_by)), files.numpy("manifest")
-        holders, of_file = np.unique(ordinals, return_inverse=True)
-        first, last = np.full(len(holders), len(files)), np.full(len(holders), -1)
-        np.minimum.at(first, of_file, places)
-        np.maximum.at(last, of_file, places)
+        columns = _sort_columns(files.specs, spec_id, _sort_fields_of_spec(files.specs, spec_id, sort_by))
+        ranks = _value_ranks(files, columns)
+        ordinals, of_file = np.unique(files.numpy("manifest"), return_inverse=True)
+        first, last = np.full(len(ordinals), len(files)), np.full(len(ordinals), -1)
+        np.minimum.at(first, of_file, ranks)
+        np.maximum.at(last, of_file, ranks)
         order = np.lexsort((last, first))
         if (last[order][:-1] > first[order][1:]).any():
             return True
@@ -167,25 +170,25 @@ def _have_overlapping_ranges(live: EntryTable, sort_by: Sequence[str] | None) ->
 
 
 def _value_ranks(files: EntryTable, columns: Sequence[str]) -> NDArray[np.int64]:
-    """For each file its place among the distinct values of some columns, in their order."""
+    """Return the rank of each file among the distinct sorted values of some columns."""
     order = _sort_indices(files, columns)
-    moves = np.zeros(len(files), bool)
+    changes = np.zeros(len(files), bool)  # the values differ from those of the previous file
     for column in (files[c].take(order) for c in columns):
         plain = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
         codes = plain.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
-        moves[1:] |= np.diff(codes) != 0
-    places = np.empty(len(files), np.int64)
-    places[order.to_numpy()] = np.cumsum(moves)
-    return places
+        changes[1:] |= np.diff(codes) != 0
+    ranks = np.empty(len(files), np.int64)
+    ranks[order.to_numpy()] = np.cumsum(changes)
+    return ranks
 
 
 def cluster_by_partition(
     entries: EntryTable, spec_id: int, pieces: int, sort_by: Sequence[str] | None = None
 ) -> tuple[EntryTable, ...]:
-    """Files of one spec in groups of about the same size, one to a manifest, in the order of some partition fields.
+    """Sort files of one spec by partition fields and split them into groups of about equal size, one per manifest.
 
-    `sort_by` names fields of the spec; without it all of them count, in the order of the spec. Files that are equal in
-    these fields stay in the order they came, as do the files of an unpartitioned spec.
+    `sort_by` names fields of the spec; the default is all of them, in the order of the spec. Files with equal values
+    keep their order, as do the files of an unpartitioned spec.
     """
     columns = _sort_columns(entries.specs, spec_id, sort_by)
     entries = entries.take(_sort_indices(entries, columns)) if columns else entries
@@ -194,12 +197,12 @@ def cluster_by_partition(
 
 
 def regroup_entries(group: ManifestGroup, entries: EntryTable, sort_by: Sequence[str] | None) -> tuple[EntryTable, ...]:
-    """The files of a group, given with all their details, as its new manifests hold them."""
-    found: list[EntryTable] = []
+    """Split the files of a group, read with all details, into its new manifests."""
+    pieces: list[EntryTable] = []
     for spec_id, files in entries.by_spec():
-        pieces = max(1, round(group.pieces * len(files) / len(entries)))
-        found += cluster_by_partition(files, spec_id, pieces, _sort_fields_of_spec(files.specs, spec_id, sort_by))
-    return tuple(found)
+        count = max(1, round(group.pieces * len(files) / len(entries)))
+        pieces += cluster_by_partition(files, spec_id, count, _sort_fields_of_spec(files.specs, spec_id, sort_by))
+    return tuple(pieces)
 
 
 def _sort_indices(entries: EntryTable, columns: Sequence[str]) -> pa.Array:
@@ -210,36 +213,31 @@ def _sort_indices(entries: EntryTable, columns: Sequence[str]) -> pa.Array:
 
 
 def _sort_columns(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str]:
-    """The columns that hold the fields named; a field that was dropped and left void separates nothing."""
-    known = _column_by_field_name(specs, spec_id)
+    columns = _column_by_field_name(specs, spec_id)
     for name in sort_by or ():
-        if name not in known:
-            raise UnknownName("partition field", name, list(known), f"partition spec {spec_id}")
-    return [known[name] for name in (known if sort_by is None else sort_by)]
+        if name not in columns:
+            raise UnknownName("partition field", name, list(columns), f"partition spec {spec_id}")
+    return [columns[name] for name in (columns if sort_by is None else sort_by)]
 
 
 def _column_by_field_name(specs: Specs, spec_id: int) -> dict[str, str]:
-    """The fields of a spec that separate rows, with their columns."""
+    # a void transform, left by a dropped field, separates no rows
     fields = zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
     return {f.name: column for f, column in fields if not isinstance(f.transform, VoidTransform)}
 
 
 def _sort_fields_of_spec(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str] | None:
-    known = _column_by_field_name(specs, spec_id)
-    return [name for name in sort_by or () if name in known] or None
-
-
-def _columns_at_hand(specs: Specs, spec_id: int, sort_by: Sequence[str] | None) -> list[str]:
-    return _sort_columns(specs, spec_id, _sort_fields_of_spec(specs, spec_id, sort_by))
+    columns = _column_by_field_name(specs, spec_id)
+    return [name for name in sort_by or () if name in columns] or None
 
 
 def _refuse_unknown(specs: Specs, spec_id: int | None, sort_by: Sequence[str] | None) -> None:
-    """Refuse a spec the table does not have, and fields that no spec in question has."""
+    """Reject a spec that the table does not have, and fields that none of the considered specs has."""
     if spec_id is not None and spec_id not in specs.by_id:
         raise UnknownName("partition spec", spec_id, sorted(specs.by_id), "the table")
-    asked = sorted(specs.by_id) if spec_id is None else [spec_id]
-    known = list(dict.fromkeys(name for s in asked for name in _column_by_field_name(specs, s)))
+    spec_ids = sorted(specs.by_id) if spec_id is None else [spec_id]
+    field_names = list(dict.fromkeys(name for s in spec_ids for name in _column_by_field_name(specs, s)))
     for name in sort_by or ():
-        if name not in known:
+        if name not in field_names:
             where = "the table" if spec_id is None else f"partition spec {spec_id}"
-            raise UnknownName("partition field", name, known, where)
+            raise UnknownName("partition field", name, field_names, where)

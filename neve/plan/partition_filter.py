@@ -1,16 +1,14 @@
-"""Which partitions may hold matching rows, when the files of a table were written under several specs.
+"""Find the partitions that may hold matching rows in a table whose files were written under several specs.
 
-The predicate is bound once to the table's schema, and that must succeed. It is then projected into every spec the table
-knows and evaluated once per distinct pair of spec and tuple. Where that is impossible, because a spec cannot express
-the predicate or a tuple cannot be compared, the files are kept and counted: keeping too much costs time, dropping too
-much loses rows. What could not be judged, and why, is told by `Verdict.diagnostics`. `strict` makes the same situations
-errors.
-
-Why a filter could not be judged, said in a bounded list: once per spec or partition, never more than a page.
+The predicate is bound once to the schema of the table, which must succeed. It is then projected into every spec of the
+table and evaluated once per distinct pair of spec and tuple. If a spec cannot express the predicate, or a tuple cannot
+be compared, the files are kept and counted: keeping too much costs time, dropping too much loses rows.
+`Verdict.diagnostics` lists what could not be evaluated and why, once per spec or partition and at most `MAX_LISTED`
+lines. A `strict` filter raises an error instead.
 
 >>> why = "unknown transform 'mystery' of partition field region_mystery"
->>> found = Diagnostics.of(Undecided(spec_id, None, why, partitions=2, files=3) for spec_id in (5, 4))
->>> print(found)
+>>> diagnostics = Diagnostics.of(UndecidedPartition(spec_id, None, why, partitions=2, files=3) for spec_id in (5, 4))
+>>> print(diagnostics)
 spec 4: unknown transform 'mystery' of partition field region_mystery; 3 files of 2 partitions taken
 spec 5: unknown transform 'mystery' of partition field region_mystery; 3 files of 2 partitions taken
 """
@@ -38,42 +36,41 @@ from neve.predicate.normalize import normalize_and_bind
 from neve.tree.entries import MIXED_SPECS, EntryTable, FieldSummary, Manifest
 
 MAX_LISTED = 32
-"""How many undecided specs and partitions are listed; the others are counted."""
+"""Number of undecided specs and partitions that are listed; the others are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndecidedPartition:
-    """A spec, or one of its partitions, that a filter could not be judged for: its files were taken."""
+    """A spec, or one of its partitions, for which a filter could not be evaluated; its files were included."""
 
     spec_id: int
     partition: PartitionKey | None  # None: every partition of the spec
     why: str
-    partitions: int  # how many were taken
-    files: int  # how many candidates are in them
+    partitions: int  # number of partitions that were included
+    files: int  # number of candidates in them
 
     def __str__(self) -> str:
         where = f"spec {self.spec_id}" + (f", partition {self.partition.values}" if self.partition else "")
         return f"{where}: {self.why}; {plural(self.files, 'file')} of {plural(self.partitions, 'partition')} taken"
 
     def sort_key(self) -> tuple[Any, ...]:
-        """By spec, the spec itself first, then its partitions in their order."""
-        key = self.partition
-        return (self.spec_id,) if key is None else key.sort_key()
+        """Return a key that sorts by spec, the spec itself before its partitions."""
+        return (self.spec_id,) if self.partition is None else self.partition.sort_key()
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostics:
-    """What a filter could not decide; empty when every file was judged by the whole filter."""
+    """What a filter could not decide; empty if the whole filter was evaluated for every file."""
 
     undecided: tuple[UndecidedPartition, ...] = ()
     left_out: int = 0  # undecided specs and partitions that are not listed
-    judged_in_part: str | None = None  # the condition, when some of what it says cannot choose files
+    judged_in_part: str | None = None  # the condition, if a part of it cannot select files
 
     @classmethod
     def of(cls, undecided: Iterable[UndecidedPartition], judged_in_part: str | None = None) -> Diagnostics:
-        """The first of them by spec and partition, whatever the order they were found in."""
-        found = sorted(undecided, key=UndecidedPartition.sort_key)
-        return cls(tuple(found[:MAX_LISTED]), max(len(found) - MAX_LISTED, 0), judged_in_part)
+        """List the first specs and partitions in sorted order, and count the others."""
+        ordered = sorted(undecided, key=UndecidedPartition.sort_key)
+        return cls(tuple(ordered[:MAX_LISTED]), max(len(ordered) - MAX_LISTED, 0), judged_in_part)
 
     def __bool__(self) -> bool:
         return bool(self.undecided) or self.judged_in_part is not None
@@ -82,7 +79,7 @@ class Diagnostics:
         return "\n".join(self.lines())
 
     def lines(self) -> Iterator[str]:
-        """A sentence for each."""
+        """Yield one line per undecided spec or partition."""
         if self.judged_in_part is not None:
             yield f"only comparisons of columns with constants choose files: {self.judged_in_part}"
         yield from map(str, self.undecided)
@@ -90,7 +87,7 @@ class Diagnostics:
             yield f"and {self.left_out} more"
 
 
-# what evaluating a predicate against values it was not made for may raise
+# what the evaluation of a predicate may raise for values that do not fit it
 EVALUATION_ERRORS = (
     ArithmeticError,
     AttributeError,
@@ -104,15 +101,15 @@ EVALUATION_ERRORS = (
 _MAX_REASON_LENGTH = 200  # characters of a reason
 
 Codes = np.ndarray[Any, np.dtype[np.int64]]
-Failures = dict[int, str]  # what went wrong, by row
+Failures = dict[int, str]  # error messages, by row
 Judge = Callable[[ranges.Ranges, BooleanExpression], Mask]
 
 
 @dataclass(frozen=True, slots=True)
 class FilterStats(SummaryMixin):
-    """How often a partition filter had to keep files it could not judge."""
+    """How often a partition filter kept files because it could not be evaluated for them."""
 
-    unevaluable_specs: int = 0  # specs the predicate cannot be projected into
+    unevaluable_specs: int = 0  # specs that cannot express the predicate
     eval_errors: int = 0  # partitions whose evaluation failed
     fail_open_partitions: int = 0  # partitions kept for one of the two reasons
     fail_open_files: int = 0  # files kept in those partitions
@@ -120,22 +117,25 @@ class FilterStats(SummaryMixin):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFilterEvaluator:
-    """A predicate as the partitions of one spec see it, or why the spec cannot express it."""
+    """A predicate projected to the partition tuples of one spec, or why the spec cannot express it."""
 
     spec_id: int
-    predicate: BooleanExpression | None  # on the columns of the tuple; None: files of the spec are kept
+    predicate: BooleanExpression | None  # on the columns of the tuple; None: all files of the spec are kept
     reason_unevaluable: str = ""
 
     @classmethod
     def from_bound(cls, predicate: BooleanExpression, specs: Specs, spec_id: int) -> PartitionFilterEvaluator:
-        """The evaluator of a predicate in normal form that is bound to the table's schema."""
+        """Build the evaluator of a predicate in normal form that is bound to the schema of the table."""
         try:
             return cls(spec_id, projection.inclusive_projection(predicate, specs, spec_id))
         except EVALUATION_ERRORS as e:
             return cls(spec_id, None, _first_line(e))
 
     def judge(self, keys: EntryTable) -> tuple[Mask, Failures]:
-        """Which partitions of the spec may hold a matching row, and which could not be evaluated: those may."""
+        """Return which partitions of the spec may hold a matching row, and which could not be evaluated.
+
+        A partition that could not be evaluated counts as matching.
+        """
         if self.predicate is None:
             return np.ones(len(keys), bool), {}
         return _judge_keys(keys, self.predicate, ranges.may_match, on_failure=True)
@@ -143,31 +143,31 @@ class PartitionFilterEvaluator:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a partition filter says of each file."""
+    """The result of a partition filter for each file."""
 
     keep: Mask
-    fail_open: Mask  # kept only because the file's partition could not be judged
+    fail_open: Mask  # kept only because the filter could not be evaluated for the partition
     stats: FilterStats
     partitions: Codes  # a number per file, equal for files of one partition
-    undecided: tuple[tuple[UndecidedPartition, Codes], ...] = ()  # with the numbers of the partitions it is about
+    undecided: tuple[tuple[UndecidedPartition, Codes], ...] = ()  # each with the numbers of its partitions
 
     def stats_for(self, candidates: Mask) -> FilterStats:
-        """The statistics when only some of the files are candidates for what is planned."""
+        """Return the statistics, with only the candidates counted as files."""
         return replace(self.stats, fail_open_files=int((self.fail_open & candidates).sum()))
 
     def diagnostics(self, candidates: Mask, judged_in_part: str | None = None) -> Diagnostics:
-        """Why partitions could not be judged, with the candidates among their files."""
+        """Return why partitions could not be evaluated, and how many candidates they hold."""
         files = np.bincount(self.partitions[candidates], minlength=int(self.partitions.max(initial=-1)) + 1)
-        counted = (replace(found, files=int(files[numbers].sum())) for found, numbers in self.undecided)
+        counted = (replace(partition, files=int(files[numbers].sum())) for partition, numbers in self.undecided)
         return Diagnostics.of(counted, judged_in_part)
 
 
 @dataclass(frozen=True)
 class PartitionFilter:
-    """A predicate on rows, ready to judge partitions of every spec of a table."""
+    """A predicate on rows that selects partitions of every spec of a table."""
 
     specs: Specs
-    predicate: BooleanExpression  # bound to the table's schema, in normal form
+    predicate: BooleanExpression  # bound to the schema of the table, in normal form
     evaluators: Mapping[int, PartitionFilterEvaluator]  # by spec
     is_strict: bool = False
 
@@ -175,7 +175,7 @@ class PartitionFilter:
     def of(
         cls, expression: BooleanExpression | None, specs: Specs, schema: Schema, *, case_sensitive: bool = True
     ) -> PartitionFilter:
-        """The filter of an expression; one that does not fit the schema is an error."""
+        """Build the filter of an expression; an expression that does not fit the schema is an error."""
         predicate = (
             AlwaysTrue()
             if expression is None
@@ -184,12 +184,12 @@ class PartitionFilter:
         return cls(specs, predicate, {s: PartitionFilterEvaluator.from_bound(predicate, specs, s) for s in specs.by_id})
 
     def strict(self) -> PartitionFilter:
-        """The same filter, but what cannot be judged is an error instead of kept."""
+        """Return the same filter, but what cannot be evaluated raises an error instead of being kept."""
         return replace(self, is_strict=True)
 
     @property
     def keeps_everything(self) -> bool:
-        """Whether no partition of any spec can be left out."""
+        """True if no partition of any spec can be excluded."""
         return all(e.predicate is AlwaysTrue() for e in self.evaluators.values())
 
     @property
@@ -198,101 +198,96 @@ class PartitionFilter:
         return tuple(s for s, e in self.evaluators.items() if e.predicate is None)
 
     def judge(self, entries: EntryTable) -> Verdict:
-        """What the filter says of each file, evaluated once per partition."""
+        """Evaluate the filter for each file, once per partition."""
         self._require_known_specs(entries)
         codes, keys = entries.partition_codes()
-        keep, undecided = np.ones(len(keys), bool), [*self._unevaluable(keys)]
+        keep, undecided = np.ones(len(keys), bool), list[tuple[UndecidedPartition, Codes]]()
+        for spec_id in self.unevaluable_specs:
+            rows = np.flatnonzero(keys.numpy("spec_id") == spec_id)
+            why = self.evaluators[spec_id].reason_unevaluable
+            undecided.append((UndecidedPartition(spec_id, None, why, len(rows), 0), rows))
         for spec_id, rows in _rows_by_spec(keys):
             keep[rows], failures = self._evaluator_for(spec_id).judge(keys.take(rows))
             undecided += [self._undecided_partition(keys, int(rows[at]), why) for at, why in failures.items()]
-        opened = np.zeros(len(keys), bool)
+        fail_open = np.zeros(len(keys), bool)
         for _, numbers in undecided:
-            opened[numbers] = True
+            fail_open[numbers] = True
         unevaluable = len(self.unevaluable_specs)
         errors = len(undecided) - unevaluable
-        stats = FilterStats(unevaluable, errors, int(opened.sum()), int(opened[codes].sum()))
-        return Verdict(keep[codes], opened[codes], stats, codes, tuple(undecided))
+        stats = FilterStats(unevaluable, errors, int(fail_open.sum()), int(fail_open[codes].sum()))
+        return Verdict(keep[codes], fail_open[codes], stats, codes, tuple(undecided))
 
     def may_keep(self, entries: EntryTable) -> Mask:
-        """Which files lie in partitions that may match; the same as `judge` says, without counting anything."""
+        """Return which files are in partitions that may match: `judge(entries).keep`, without counting anything."""
         self._require_known_specs(entries)
         return np.ones(len(entries), bool) if self._keeps_all_specs_of(entries) else self.judge(entries).keep
 
     def is_undecided(self, entries: EntryTable, rows: Codes) -> Mask:
-        """Which files at some rows are kept only because their partition could not be judged."""
-        return (
-            np.zeros(len(rows), bool) if self._keeps_all_specs_of(entries) else self.judge(entries.take(rows)).fail_open
-        )
+        """Return which of the files at `rows` are kept only because their partition could not be evaluated."""
+        if self._keeps_all_specs_of(entries):
+            return np.zeros(len(rows), bool)
+        return self.judge(entries.take(rows)).fail_open
 
     def _keeps_all_specs_of(self, entries: EntryTable) -> bool:
-        """Whether no partition of the specs that files have can be left out."""
         return all(self._evaluator_for(s).predicate is AlwaysTrue() for s in entries.spec_ids())
 
-    def _unevaluable(self, keys: EntryTable) -> Iterator[tuple[UndecidedPartition, Codes]]:
-        """The specs that cannot express the predicate, with the partitions there are of each."""
-        for spec_id in self.unevaluable_specs:
-            rows = np.flatnonzero(keys.numpy("spec_id") == spec_id)
-            yield UndecidedPartition(spec_id, None, self.evaluators[spec_id].reason_unevaluable, len(rows), 0), rows
-
     def _undecided_partition(self, keys: EntryTable, row: int, why: str) -> tuple[UndecidedPartition, Codes]:
-        """A partition whose evaluation failed."""
         key = keys.partition_key(row)
         if self.is_strict:
             raise self._refusal(f"partition {key.values} of spec {key.spec_id}", "partition", why)
         return UndecidedPartition(key.spec_id, key, why, 1, 0), np.array([row])
 
     def covers(self, entries: EntryTable) -> Mask:
-        """The files whose partition alone proves that every row matches."""
+        """Return the files whose partition alone proves that every row matches."""
         self._require_known_specs(entries)
         codes, keys = entries.partition_codes()
-        inside = np.zeros(len(keys), bool)
+        covered = np.zeros(len(keys), bool)
         for spec_id, rows in _rows_by_spec(keys):
             predicate = _call_or_none(projection.strict_projection, self.predicate, self.specs, spec_id)
             if predicate is not None:
-                inside[rows], _ = _judge_keys(keys.take(rows), predicate, ranges.must_match, on_failure=False)
-        return inside[codes]
+                covered[rows], _ = _judge_keys(keys.take(rows), predicate, ranges.must_match, on_failure=False)
+        return covered[codes]
 
     def may_match(self, manifest: Manifest) -> bool:
-        """Whether a manifest may list a file of a matching partition."""
+        """Return whether a manifest may list a file of a matching partition."""
         return bool(self.may_match_each([manifest])[0])
 
     def may_match_each(self, manifests: Sequence[Manifest]) -> Mask:
-        """Whether each manifest may list a file of a matching partition; without summaries it may."""
-        found = self._may_match_by_statistics(manifests)
+        """Return which manifests may list a file of a matching partition; one without summaries may."""
+        may_match = self._may_match_by_statistics(manifests)
         spec_ids = np.array([m.spec_id for m in manifests], np.int64)
         for spec_id in np.unique(spec_ids[spec_ids != MIXED_SPECS]):
             self.specs.refuse_unknown_specs([int(spec_id)], next(m.path for m in manifests if m.spec_id == spec_id))
-            predicate = self._evaluator_for(int(spec_id)).predicate
-            told = [int(i) for i in np.flatnonzero(spec_ids == spec_id) if self._is_summarised(manifests[int(i)])]
-            if predicate is not None and told:
-                summaries = _SummaryRanges(tuple(manifests[i].partitions or () for i in told), self.specs, int(spec_id))
-                judged = _call_or_none(ranges.may_match, summaries, predicate)
-                found[told] &= True if judged is None else judged
-        return found
+            predicate, field_count = self._evaluator_for(int(spec_id)).predicate, len(self.specs[int(spec_id)].fields)
+            # a list of summaries of another length was written for another spec and is ignored
+            of_spec = np.flatnonzero(spec_ids == spec_id).tolist()
+            summarised = [i for i in of_spec if len(manifests[i].partitions or ()) == field_count > 0]
+            if predicate is not None and summarised:
+                summaries = tuple(manifests[i].partitions or () for i in summarised)
+                by_summary = _SummaryRanges(summaries, self.specs, int(spec_id))
+                result = _call_or_none(ranges.may_match, by_summary, predicate)
+                may_match[summarised] &= True if result is None else result
+        return may_match
 
     def _may_match_by_statistics(self, manifests: Sequence[Manifest]) -> Mask:
-        """Which manifests may list a file with a matching row, as far as statistics over all their files tell.
+        """Return which manifests may list a file with a matching row, by statistics over all files of a manifest.
 
-        Those of delete files are about the deletes, and say nothing of the rows that these apply to.
+        The statistics of a delete manifest describe the deletes, not the rows that they apply to, and are ignored.
         """
-        found = np.ones(len(manifests), bool)
+        may_match = np.ones(len(manifests), bool)
         if self.predicate is AlwaysTrue():
-            return found
+            return may_match
         sources: dict[int, tuple[Any, list[int], list[int]]] = {}
         for at, manifest in enumerate(manifests):
             if manifest.statistics is not None and not manifest.is_deletes:
                 source, row = manifest.statistics
-                known = sources.setdefault(id(source), (source, [], []))
-                known[1].append(row)
-                known[2].append(at)
-        for source, rows, places in sources.values():
-            judged = _call_or_none(metrics_filter.may_match, source.read().take(rows), self.predicate)
-            found[places] = True if judged is None else judged
-        return found
-
-    def _is_summarised(self, manifest: Manifest) -> bool:
-        # a list of another length was written for another spec and says nothing
-        return len(manifest.partitions or ()) == len(self.specs[manifest.spec_id].fields) > 0
+                _, rows, indexes = sources.setdefault(id(source), (source, [], []))
+                rows.append(row)
+                indexes.append(at)
+        for source, rows, indexes in sources.values():
+            result = _call_or_none(metrics_filter.may_match, source.read().take(rows), self.predicate)
+            may_match[indexes] = True if result is None else result
+        return may_match
 
     def _evaluator_for(self, spec_id: int) -> PartitionFilterEvaluator:
         evaluator = self.evaluators[spec_id]
@@ -315,27 +310,26 @@ class PartitionFilter:
 
 
 MultiSpecPartitionFilter = PartitionFilter
-"""The filter by its longer name: one predicate, an evaluator for every spec the table knows."""
+"""A longer name of the filter: one predicate, one evaluator for every spec of the table."""
 
 
 def _judge_keys(
     keys: EntryTable, predicate: BooleanExpression, judge: Judge, *, on_failure: bool
 ) -> tuple[Mask, Failures]:
-    """The judgement of each key and where it failed; keys are judged one by one only when all together fail."""
+    """Evaluate each key and report failures; keys are evaluated one by one only if all together fail."""
     try:
         return judge(_TupleRanges(keys), predicate), {}
     except EVALUATION_ERRORS:
-        found, failures = np.full(len(keys), on_failure), {}
+        result, failures = np.full(len(keys), on_failure), {}
         for row in range(len(keys)):
             try:
-                found[row] = judge(_TupleRanges(keys.take([row])), predicate)[0]
+                result[row] = judge(_TupleRanges(keys.take([row])), predicate)[0]
             except EVALUATION_ERRORS as e:
                 failures[row] = _first_line(e)
-        return found, failures
+        return result, failures
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of what an error says, cut to a bearable length."""
     text = next(iter(str(error).splitlines()), "") or type(error).__name__
     return text if len(text) <= _MAX_REASON_LENGTH else f"{text[: _MAX_REASON_LENGTH - 1]}…"
 
@@ -355,7 +349,7 @@ def _rows_by_spec(keys: EntryTable) -> Iterator[tuple[int, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class _TupleRanges:
-    """Partition tuples as ranges of one value; the field is named as its column in the entry table."""
+    """Partition tuples as ranges of one value; a field has the name of its column in the entry table."""
 
     keys: EntryTable
 
@@ -364,10 +358,10 @@ class _TupleRanges:
 
     def of(self, field: NestedField) -> FieldRange:
         values = self.keys[field.name].combine_chunks()
-        known = to_comparable(values, field.field_type)
+        comparable = to_comparable(values, field.field_type)
         null = values.is_null().to_numpy(zero_copy_only=False)
-        value = known.is_valid().to_numpy(zero_copy_only=False)
-        return FieldRange(known, known, null, ~null & ~value, value)
+        value = comparable.is_valid().to_numpy(zero_copy_only=False)
+        return FieldRange(comparable, comparable, null, ~null & ~value, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +385,6 @@ class _SummaryRanges:
         floating = isinstance(field.field_type, FloatType | DoubleType)
         null = np.array([s.contains_null is not False for s in column])
         nan = np.array([floating and s.contains_nan is not False for s in column])
-        # bounds are left out when there is nothing but nulls and NaNs, and only then
+        # bounds are missing if and only if there are only nulls and NaNs
         empty = np.array([s.lower_bound is None and (s.contains_null or s.contains_nan is True) for s in column], bool)
         return FieldRange(lower, upper, null, nan, ~empty)

@@ -1,9 +1,10 @@
-"""Which snapshots, branches and tags of a table are kept when old ones expire.
+"""Decide which snapshots, branches and tags stay when old snapshots expire.
 
-`main` is always kept; another branch or tag as long as its snapshot is not older than its own maximum age, or else the
-table's. Along each branch that is kept, snapshots stay as long as fewer than the minimum were kept or they are younger
-than the cut-off; a branch may have a minimum and an age of its own. Snapshots that no name leads to, such as staged
-ones, stay while they are younger than the cut-off. A snapshot that was asked for by its id goes whatever its age.
+`main` always stays. Another branch or tag stays until its snapshot exceeds the maximum age of the ref, or of the table
+if the ref has none. On each branch that stays, the newest snapshots stay up to the minimum count, and further ones
+while they are younger than the cut-off; a branch may have its own minimum and age. Snapshots that are reachable from no
+ref, such as staged ones, stay while they are younger than the cut-off. A snapshot that is requested by id expires at
+any age.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from neve.model.snapshots import SnapshotRow
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """What decides about the snapshots of a table, where a branch or tag says nothing else."""
+    """The rules of a table, which settings of a branch or tag override."""
 
     now_ms: int
-    older_than_ms: int  # a snapshot of before this time may go
-    retain_last: int  # so many snapshots of a branch stay whatever their age
+    older_than_ms: int  # only snapshots from before this time may expire
+    retain_last: int  # number of snapshots per branch that stay at any age
     max_ref_age_ms: int
-    snapshot_ids: frozenset[int] = frozenset()  # these go whatever their age
+    snapshot_ids: frozenset[int] = frozenset()  # these expire at any age
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What goes and what stays, in the order of the table's metadata."""
+    """What expires and what stays, in the order of the table metadata."""
 
     expired: tuple[int, ...]
     retained: tuple[int, ...]
@@ -43,22 +44,20 @@ class Retention:
 
 
 def decide_retention(metadata: TableMetadata, rules: RetentionRules) -> Retention:
-    """Which snapshots of a table go by some rules; one that is asked for and still has a name is refused."""
+    """Apply the rules to a table; reject a requested snapshot that a retained branch or tag points at."""
     history = _History(metadata, rules)
     history.refuse_referenced_snapshots()
     ids = [row["snapshot-id"] for row in metadata.lazy_snapshots.rows]
-    kept = history.retained_snapshot_ids() - rules.snapshot_ids
+    retained = history.retained_snapshot_ids() - rules.snapshot_ids
     return Retention(
-        tuple(i for i in ids if i not in kept),
-        tuple(i for i in ids if i in kept),
+        tuple(i for i in ids if i not in retained),
+        tuple(i for i in ids if i in retained),
         tuple(name for name in metadata.refs if name not in history.retained_refs),
     )
 
 
 @dataclass(frozen=True)
 class _History:
-    """The snapshots of a table by id, and the names that are kept."""
-
     metadata: TableMetadata
     rules: RetentionRules
 
@@ -68,7 +67,6 @@ class _History:
 
     @cached_property
     def retained_refs(self) -> dict[str, SnapshotRef]:
-        """The branches and tags that are kept."""
         return {name: ref for name, ref in self.metadata.refs.items() if self._is_retained(name, ref)}
 
     def _is_retained(self, name: str, ref: SnapshotRef) -> bool:
@@ -79,7 +77,6 @@ class _History:
         return bool(age <= _value_or_default(ref.max_ref_age_ms, self.rules.max_ref_age_ms))
 
     def refuse_referenced_snapshots(self) -> None:
-        """Refuse to expire a snapshot that a kept branch or tag points at."""
         for name, ref in self.retained_refs.items():
             if ref.snapshot_id in self.rules.snapshot_ids:
                 kind = SnapshotRefType(ref.snapshot_ref_type).value
@@ -89,27 +86,26 @@ class _History:
                 )
 
     def retained_snapshot_ids(self) -> set[int]:
-        """The snapshots that age, number and names keep."""
         branches = [ref for ref in self.retained_refs.values() if ref.snapshot_ref_type == SnapshotRefType.BRANCH]
         pointed_at = {ref.snapshot_id for ref in self.retained_refs.values()}
-        walked = {row["snapshot-id"] for ref in branches for row in self._ancestors(ref)}
-        unnamed = self.snapshots_by_id.keys() - walked - pointed_at
-        young = {i for i in unnamed if self.snapshots_by_id[i]["timestamp-ms"] >= self.rules.older_than_ms}
+        on_branches = {row["snapshot-id"] for ref in branches for row in self._ancestors(ref)}
+        unreferenced = self.snapshots_by_id.keys() - on_branches - pointed_at
+        young = {i for i in unreferenced if self.snapshots_by_id[i]["timestamp-ms"] >= self.rules.older_than_ms}
         return pointed_at.union(young, *(self._retained_on_branch(ref) for ref in branches))
 
     def _retained_on_branch(self, branch: SnapshotRef) -> set[int]:
         rules, age = self.rules, branch.max_snapshot_age_ms
         cut_off = rules.older_than_ms if age is None else rules.now_ms - age
-        least = _value_or_default(branch.min_snapshots_to_keep, rules.retain_last)
-        kept: set[int] = set()
+        minimum = _value_or_default(branch.min_snapshots_to_keep, rules.retain_last)
+        retained: set[int] = set()
         for row in self._ancestors(branch):
-            if len(kept) >= least and row["timestamp-ms"] < cut_off:
+            if len(retained) >= minimum and row["timestamp-ms"] < cut_off:
                 break
-            kept.add(row["snapshot-id"])
-        return kept
+            retained.add(row["snapshot-id"])
+        return retained
 
     def _ancestors(self, branch: SnapshotRef) -> Iterator[SnapshotRow]:
-        """The snapshots of a branch, newest first, as far as they are still known."""
+        """Yield the snapshots of a branch, newest first, as far as the metadata still contains them."""
         row, seen = self.snapshots_by_id.get(branch.snapshot_id), set[int]()
         while row is not None and row["snapshot-id"] not in seen:
             yield row

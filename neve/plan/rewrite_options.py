@@ -1,4 +1,4 @@
-"""The options of a compaction: Iceberg's names, Iceberg's defaults, and what contradicts itself is refused.
+"""The options of a compaction, with the names and defaults of Iceberg; contradictions are rejected.
 
 >>> options = RewriteOptions.of({"target-file-size-bytes": 1000, "min-input-files": "2"}, default_target=512)
 >>> options.target_file_size, options.min_file_size, options.max_file_size, options.min_input_files
@@ -21,13 +21,11 @@ JobOrder = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"]
 JOB_ORDERS: tuple[JobOrder, ...] = ("none", "bytes-asc", "bytes-desc", "files-asc", "files-desc")
 _NO_LIMIT = (1 << 31) - 1
 _MAX_LONG = (1 << 63) - 1
-_DEFAULT_GROUP_SIZE = 100 << 30
-_MAX_FLOAT = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name, how its text is read, and what it means."""
+    """One option: its name, how its value is parsed, and what it means."""
 
     name: str
     field: str
@@ -62,104 +60,75 @@ def _read_flag(value: Any) -> bool:
     return str(value).lower() == "true"
 
 
-def _order(value: Any) -> JobOrder:
+def _read_job_order(value: Any) -> JobOrder:
     return {order: order for order in JOB_ORDERS}[value.lower()]
 
 
-_POSITIVE, _COUNT = "a whole number above 0", "a whole number, 0 or more"
+def _positive(name: str, field: str, meaning: str) -> Option:
+    return Option(name, field, _whole_number_reader(1), "a whole number above 0", meaning)
+
+
+def _count(name: str, field: str, meaning: str) -> Option:
+    return Option(name, field, _whole_number_reader(0), "a whole number, 0 or more", meaning)
+
+
+def _flag(name: str, field: str, meaning: str) -> Option:
+    return Option(name, field, _read_flag, "true or false", meaning)
+
+
 _ALL_OPTIONS = (
-    Option(
-        "target-file-size-bytes",
-        "target_file_size",
-        _whole_number_reader(1),
-        _POSITIVE,
-        "size aimed at for each new file",
-    ),
-    Option("min-file-size-bytes", "min_file_size", _whole_number_reader(0), _COUNT, "a smaller file is a candidate"),
-    Option("max-file-size-bytes", "max_file_size", _whole_number_reader(1), _POSITIVE, "a larger file is a candidate"),
-    Option(
-        "min-input-files", "min_input_files", _whole_number_reader(1), _POSITIVE, "files that make a group worth it"
-    ),
-    Option("rewrite-all", "rewrite_all", _read_flag, "true or false", "take every file the filter selects"),
-    Option(
-        "max-file-group-size-bytes", "max_group_size", _whole_number_reader(1), _POSITIVE, "input bytes in one group"
-    ),
-    Option(
-        "max-file-group-input-files", "max_group_files", _whole_number_reader(1), _POSITIVE, "input files in one group"
-    ),
-    Option(
-        "max-files-to-rewrite", "max_files", _whole_number_reader(1), _POSITIVE, "stop when so many files were taken"
-    ),
-    Option(
-        "delete-file-threshold",
-        "delete_file_threshold",
-        _whole_number_reader(0),
-        _COUNT,
-        "delete files that make a candidate",
-    ),
+    _positive("target-file-size-bytes", "target_file_size", "target size of each new file"),
+    _count("min-file-size-bytes", "min_file_size", "a smaller file is a candidate"),
+    _positive("max-file-size-bytes", "max_file_size", "a larger file is a candidate"),
+    _positive("min-input-files", "min_input_files", "number of files that makes a group worth rewriting"),
+    _flag("rewrite-all", "rewrite_all", "rewrite every file that the filter selects"),
+    _positive("max-file-group-size-bytes", "max_group_size", "maximum input bytes in one group"),
+    _positive("max-file-group-input-files", "max_group_files", "maximum input files in one group"),
+    _positive("max-files-to-rewrite", "max_files", "stop when this many files are chosen"),
+    _count("delete-file-threshold", "delete_file_threshold", "number of delete files that makes a file a candidate"),
     Option(
         "delete-ratio-threshold",
         "delete_ratio_threshold",
         _real_number_reader(1),
         "a number above 0, 1 at most",
-        "share of deleted rows that makes a candidate",
+        "share of deleted rows that makes a file a candidate",
     ),
+    _positive("max-concurrent-file-group-rewrites", "concurrent_groups", "groups rewritten at the same time"),
+    _flag("partial-progress.enabled", "partial_progress", "commit groups as they finish"),
+    _positive("partial-progress.max-commits", "max_commits", "number of commits that the groups are divided into"),
+    _count("partial-progress.max-failed-commits", "max_failed_commits", "the call fails if more commits fail"),
     Option(
-        "max-concurrent-file-group-rewrites",
-        "concurrent_groups",
-        _whole_number_reader(1),
-        _POSITIVE,
-        "groups rewritten at once",
+        "rewrite-job-order",
+        "job_order",
+        _read_job_order,
+        f"one of {', '.join(JOB_ORDERS)}",
+        "order in which groups run",
     ),
-    Option("partial-progress.enabled", "partial_progress", _read_flag, "true or false", "commit groups as they finish"),
-    Option("partial-progress.max-commits", "max_commits", _whole_number_reader(1), _POSITIVE, "batches of groups"),
-    Option(
-        "partial-progress.max-failed-commits",
-        "max_failed_commits",
-        _whole_number_reader(0),
-        _COUNT,
-        "more failed batches fail the call",
-    ),
-    Option("rewrite-job-order", "job_order", _order, f"one of {', '.join(JOB_ORDERS)}", "order in which groups run"),
-    Option(
+    _flag(
         "use-starting-sequence-number",
         "use_starting_sequence_number",
-        _read_flag,
-        "true or false",
-        "new files keep the number of the snapshot the plan was made on",
+        "new files get the sequence number of the snapshot that was planned on",
     ),
-    Option(
+    _flag(
         "remove-dangling-deletes",
         "remove_dangling_deletes",
-        _read_flag,
-        "true or false",
-        "then remove delete files that apply to nothing",
+        "afterwards remove delete files that apply to no data file",
     ),
-    Option("output-spec-id", "output_spec_id", _whole_number_reader(0), _COUNT, "the partition spec of the new files"),
+    _count("output-spec-id", "output_spec_id", "the partition spec of the new files"),
     Option(
         "compression-factor",
         "compression_factor",
-        _real_number_reader(_MAX_FLOAT),
+        _real_number_reader(sys.float_info.max),
         "a number above 0",
-        "of the estimate of sorted files",
+        "factor for the estimated size of sorted files",
     ),
-    Option(
+    _positive(
         "shuffle-partitions-per-file",
         "shuffle_partitions_per_file",
-        _whole_number_reader(1),
-        _POSITIVE,
         "accepted and of no effect: a sorted file is one slice, since Spark puts slices together in any order",
     ),
-    Option(
-        "var-length-contribution",
-        "var_length_contribution",
-        _whole_number_reader(1),
-        _POSITIVE,
-        "bytes of text in a z-order key",
-    ),
-    Option(
-        "max-output-size", "max_output_size", _whole_number_reader(1), _POSITIVE, "bytes of a z-order key that are kept"
-    ),
+    _positive("var-length-contribution", "var_length_contribution", "bytes of text in a z-order key"),
+    _positive("max-output-size", "max_output_size", "maximum bytes of a z-order key"),
 )
 OPTIONS: dict[str, Option] = {option.name: option for option in _ALL_OPTIONS}
 """Every option by its Iceberg name."""
@@ -167,14 +136,14 @@ OPTIONS: dict[str, Option] = {option.name: option for option in _ALL_OPTIONS}
 
 @dataclass(frozen=True, slots=True)
 class RewriteOptions:
-    """What a compaction takes and how it works."""
+    """Which files a compaction chooses, and how it rewrites them."""
 
     target_file_size: int = 512 << 20
     min_file_size: int = (512 << 20) * 3 // 4
     max_file_size: int = (512 << 20) * 9 // 5
     min_input_files: int = 5
     rewrite_all: bool = False
-    max_group_size: int = _DEFAULT_GROUP_SIZE
+    max_group_size: int = 100 << 30
     max_group_files: int | None = None
     max_files: int | None = None
     delete_file_threshold: int = _NO_LIMIT
@@ -194,41 +163,43 @@ class RewriteOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], default_target: int) -> RewriteOptions:
-        """The options under their Iceberg names; sizes that are not given follow from the target."""
+        """Parse options given by their Iceberg names; missing sizes are derived from the target."""
         _refuse_unknown(options)
-        known = {OPTIONS[name].field: _read_option(name, value) for name, value in options.items()}
-        target = known.setdefault("target_file_size", default_target)
-        known.setdefault("min_file_size", target * 3 // 4)
-        known.setdefault("max_file_size", max(target * 9 // 5, target + 1))
-        made = cls(**known)
-        made._refuse_contradictions()
-        return made
+        values = {OPTIONS[name].field: _read_option(name, value) for name, value in options.items()}
+        target = values.setdefault("target_file_size", default_target)
+        values.setdefault("min_file_size", target * 3 // 4)
+        values.setdefault("max_file_size", max(target * 9 // 5, target + 1))
+        parsed = cls(**values)
+        parsed._refuse_contradictions()
+        return parsed
 
     @property
     def write_limit(self) -> int:
-        """Bytes at which a new file is closed: beyond the target, so that a fat file does not spill a tiny one."""
+        """Size at which a new file is closed: above the target, so that a slightly large file leaves no tiny one."""
         return self.target_file_size + (self.max_file_size - self.target_file_size) // 2
 
     def output_files(self, size: int) -> int:
-        """How many files so many bytes become; a small rest goes into the others if they stay near the target."""
+        """Return how many files `size` bytes become.
+
+        A small remainder is spread over the other files if they stay within 10 % of the target.
+        """
         if size < self.target_file_size:
             return 1
-        fewer, rest = divmod(size, self.target_file_size)
-        more = fewer + (rest > 0)
-        if rest > self.min_file_size:
-            return more
-        is_below = size * 10 < self.target_file_size * 11 * fewer and size < self.write_limit * fewer
-        return fewer if is_below else more
+        full_files, remainder = divmod(size, self.target_file_size)
+        if remainder > self.min_file_size:
+            return full_files + 1
+        fits = size * 10 < self.target_file_size * 11 * full_files and size < self.write_limit * full_files
+        return full_files if fits else full_files + (remainder > 0)
 
     def split_size(self, size: int) -> int:
-        """Bytes one task reads of a group of so many."""
+        """Return how many bytes one task reads from a group of `size` bytes."""
         even = size // self.output_files(size) + (5 << 10)
         return min(max(even, self.target_file_size), self.write_limit)
 
     def as_dict(self) -> dict[str, Any]:
-        """The options by their Iceberg names."""
-        named = {option.field: option.name for option in _ALL_OPTIONS}
-        return {named[f.name]: getattr(self, f.name) for f in fields(self)}
+        """Return the options by their Iceberg names."""
+        names = {option.field: option.name for option in _ALL_OPTIONS}
+        return {names[f.name]: getattr(self, f.name) for f in fields(self)}
 
     def _refuse_contradictions(self) -> None:
         if self.min_file_size >= self.target_file_size:
@@ -244,11 +215,11 @@ class RewriteOptions:
 
 
 def _refuse_unknown(options: Mapping[str, Any]) -> None:
-    wrong = [UnknownName("option", name, OPTIONS) for name in options if name not in OPTIONS]
-    if len(wrong) > 1:
-        raise UserError(" ".join(map(str, wrong)))
-    for one in wrong:
-        raise one
+    errors = [UnknownName("option", name, OPTIONS) for name in options if name not in OPTIONS]
+    if len(errors) > 1:
+        raise UserError(" ".join(map(str, errors)))
+    if errors:
+        raise errors[0]
 
 
 def _read_option(name: str, value: Any) -> Any:

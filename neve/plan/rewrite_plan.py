@@ -1,4 +1,4 @@
-"""What a compaction is going to do: groups of files, why each file is in one or not, what could not be decided."""
+"""The plan of a compaction: its groups of files, why each file was chosen or not, and what could not be decided."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from neve.tree.entries import EntryTable
 
 
 class SpecMode(StrEnum):
-    """Under which spec new files are written."""
+    """The spec of new files."""
 
     CURRENT = "current"  # the default spec, or the one of `output-spec-id`
-    KEEP = "keep"  # that of the files they replace
-    UPGRADE = "upgrade"  # the target; only files that are not under it yet are taken
+    KEEP = "keep"  # the spec of the files they replace
+    UPGRADE = "upgrade"  # the target spec; only files of other specs are rewritten
 
 
 class Reason(IntEnum):
@@ -46,7 +46,7 @@ class Reason(IntEnum):
 
     @property
     def is_chosen(self) -> bool:
-        """Whether it is a reason to rewrite the file."""
+        """True for a reason to rewrite the file."""
         return self >= Reason.TOO_SMALL
 
 
@@ -69,62 +69,62 @@ class FileGroup:
 
     @property
     def bytes(self) -> int:
-        """The size of its files."""
+        """The total size of its files."""
         return self.scan.stats.bytes
 
     @property
     def rows(self) -> int:
-        """The rows of its files, before deletes."""
+        """The number of rows in its files, before deletes."""
         return self.scan.stats.rows
 
 
 @dataclass(frozen=True)
 class Unopened:
-    """Data files of manifests that were not opened, because no partition they may list matches the filter."""
+    """Data files of manifests that were not opened, because none of their partitions can match the filter."""
 
     manifests: int
-    files: int | None  # None: their writer did not count
-    read: Callable[[], EntryTable]  # for those who want to know which files
+    files: int | None  # None: the writer did not count them
+    read: Callable[[], EntryTable]  # reads the files on demand
 
 
 @dataclass(frozen=True)
 class RewritePlan(ExplainMixin):
-    """The groups a compaction rewrites; a value: making it touches nothing."""
+    """The groups that a compaction rewrites; building the plan changes nothing."""
 
     snapshot_id: int | None
     groups: tuple[FileGroup, ...]
     options: RewriteOptions
     spec_mode: SpecMode
     diagnostics: Diagnostics  # what the filter could not decide, and why
-    considered: EntryTable = field(repr=False, compare=False)  # the files whose manifests were opened
-    reason_codes: NDArray[np.int8] = field(repr=False, compare=False)  # of each of them
+    considered: EntryTable = field(repr=False, compare=False)  # the files of all opened manifests
+    reason_codes: NDArray[np.int8] = field(repr=False, compare=False)  # one per considered file
     unopened: Unopened | None = field(default=None, repr=False, compare=False)
 
     @property
     def files(self) -> int:
-        """How many files are rewritten."""
+        """The number of files to rewrite."""
         return sum(len(g.files) for g in self.groups)
 
     @property
     def bytes(self) -> int:
-        """How many bytes are rewritten."""
+        """The number of bytes to rewrite."""
         return sum(g.bytes for g in self.groups)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """True if there is nothing to do."""
         return not self.groups
 
     def reasons(self) -> pa.Table:
-        """For every file of the table why it was chosen or not."""
-        parts = [_reasons_table(self.considered, self.reason_codes)]
+        """Return why each file of the table was chosen or not."""
+        tables = [_reasons_table(self.considered, self.reason_codes)]
         if self.unopened is not None:
-            rest = self.unopened.read()
-            parts.append(_reasons_table(rest, np.full(len(rest), Reason.NOT_MATCHING_PARTITION, np.int8)))
-        return pa.concat_tables(parts)
+            files = self.unopened.read()
+            tables.append(_reasons_table(files, np.full(len(files), Reason.NOT_MATCHING_PARTITION, np.int8)))
+        return pa.concat_tables(tables)
 
     def explain(self) -> str:
-        """The plan in words."""
+        """Describe the plan."""
         return "\n".join(self._lines())
 
     def __str__(self) -> str:
@@ -134,7 +134,9 @@ class RewritePlan(ExplainMixin):
         yield "Nothing to rewrite" if self.is_empty else self._headline()
         yield f"  on       snapshot {self.snapshot_id}"
         yield f"  target   {plural(self.options.target_file_size, 'byte')} a file"
-        for reason, count in self._counts():
+        codes, counts = np.unique(self.reason_codes, return_counts=True)
+        for code, count in zip(codes[::-1].tolist(), counts[::-1].tolist(), strict=True):
+            reason = Reason(code)
             yield f"  {'takes' if reason.is_chosen else 'leaves':<8} {plural(count, 'file')}: {_REASON_TEXTS[reason]}"
         if self.unopened is not None:
             files = "the files" if self.unopened.files is None else plural(self.unopened.files, "file")
@@ -142,29 +144,24 @@ class RewritePlan(ExplainMixin):
         yield from (f"  unclear  {line}" for line in self.diagnostics.lines())
 
     def _headline(self) -> str:
-        partitions, made = {g.partition for g in self.groups}, sum(g.output_files for g in self.groups)
+        partitions, new_files = {g.partition for g in self.groups}, sum(g.output_files for g in self.groups)
         return (
             f"Rewrite {plural(self.files, 'file')}, {plural(self.bytes, 'byte')}, in "
             f"{plural(len(self.groups), 'group')} of {plural(len(partitions), 'partition')} into about "
-            f"{plural(made, 'file')}"
+            f"{plural(new_files, 'file')}"
         )
-
-    def _counts(self) -> Iterator[tuple[Reason, int]]:
-        found, counts = np.unique(self.reason_codes, return_counts=True)
-        for code, count in zip(found[::-1], counts[::-1], strict=True):
-            yield Reason(int(code)), int(count)
 
 
 @dataclass(frozen=True)
 class RewritePlanningResult(ExplainMixin):
-    """A plan, and how often its filter had to keep files it could not judge."""
+    """A plan, and how often its filter kept files because it could not be evaluated for them."""
 
     plan: RewritePlan
     filter_stats: FilterStats
     has_filter: bool = False
 
     def explain(self) -> str:
-        """The plan in words, and what its filter, if it has one, could not decide in numbers."""
+        """Describe the plan and count what its filter, if any, could not decide."""
         if not self.has_filter:
             return self.plan.explain()
         s = self.filter_stats
@@ -176,10 +173,10 @@ class RewritePlanningResult(ExplainMixin):
 
 
 RewriteDataFilesPlan = RewritePlan
-"""The plan by the name of the verb it is made for."""
+"""The plan, named after its verb."""
 
 RewriteDataFilesPlanningResult = RewritePlanningResult
-"""The result of planning by the name of the verb."""
+"""The result of planning, named after its verb."""
 
 _REASON_TEXTS = {
     Reason.NOT_MATCHING_PARTITION: "the partition does not match the filter",
@@ -198,20 +195,20 @@ _REASON_TEXTS = {
 
 
 def is_chosen(codes: NDArray[np.int8]) -> Mask:
-    """Which reasons are reasons to rewrite a file."""
+    """Return which codes are reasons to rewrite a file."""
     return np.asarray(codes >= Reason.TOO_SMALL)
 
 
 def _reasons_table(files: EntryTable, codes: NDArray[np.int8]) -> pa.Table:
     names = pa.array([r.name.lower().replace("_", "-") for r in Reason])
-    place = {int(r): n for n, r in enumerate(Reason)}
-    at = np.array([place.get(code, 0) for code in range(int(max(Reason)) + 1)], np.int32)
+    index = {int(r): n for n, r in enumerate(Reason)}
+    index_by_code = np.array([index.get(code, 0) for code in range(int(max(Reason)) + 1)], np.int32)
     return pa.table(
         {
             "file_path": files["file_path"],
             "spec_id": files["spec_id"],
             "file_size_in_bytes": files["file_size_in_bytes"],
             "is_chosen": pa.array(is_chosen(codes)),
-            "reason": names.take(pa.array(at[codes])),
+            "reason": names.take(pa.array(index_by_code[codes])),
         }
     )

@@ -1,10 +1,10 @@
-"""What a statement that changes rows will do to which files, before anything is read.
+"""Plan which files a statement that changes rows touches, before any data is read.
 
-The files of the table fall in three: those no row of which can match are left alone; those every row of which matches,
-as their partition or their statistics prove, are *whole* and need no look; the others are *read*, and what becomes of
-each is known when its matching rows are.
+The files of the table fall into three groups. Files without a possible match stay untouched. Files in which every row
+matches, as their partition or statistics prove, are *whole* and need not be read. The other files are *read*; what
+happens to each depends on its matching rows.
 
-Which files keep their place when they are rewritten: their rows stay in the partition and in the order they have.
+The module also finds the files that are rewritten in place, because their rows keep their partition and their order.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ Mode = Literal["copy-on-write", "merge-on-read"]
 
 @dataclass(frozen=True)
 class ChangePlan(ExplainMixin):
-    """Which files of which spec a statement reads, drops, rewrites or gives deletes."""
+    """The files that a statement reads, drops, rewrites or adds deletes to, by spec."""
 
-    statement: str  # as it reads in SQL
+    statement: str  # in SQL
     mode: Mode
     isolation: str
     format_version: int
     default_spec_id: int
     read: ScanPlan  # some of the rows may match
     whole: ScanPlan  # every row matches
-    keeps_whole: bool  # the rows of whole files are changed and written again; else the files are dropped unread
-    row_filter: BooleanExpression  # what rows of interest fulfil, as far as files can be judged by it
-    conflict_filter: BooleanExpression  # what another writer must not have added meanwhile
+    keeps_whole: bool  # True: rows of whole files are changed and written again; False: the files are dropped unread
+    row_filter: BooleanExpression  # the part of the condition that can be evaluated for files
+    conflict_filter: BooleanExpression  # rows that a concurrent writer must not add
     reads_itself: bool = False  # a subquery reads the table that is changed
     notes: tuple[str, ...] = ()
 
     @property
     def snapshot_id(self) -> int | None:
-        """The snapshot the plan was made on."""
+        """The snapshot that the plan is based on."""
         return self.read.snapshot_id
 
     @property
     def is_empty(self) -> bool:
-        """Whether no file can hold a matching row."""
+        """True if no file can hold a matching row."""
         return not len(self.read.files) and not len(self.whole.files)
 
     @property
     def is_metadata_only(self) -> bool:
-        """Whether no data file has to be read."""
+        """True if no data file has to be read."""
         return not len(self.read.files) and not self.keeps_whole
 
     def explain(self) -> str:
-        """The plan in words."""
+        """Describe the plan."""
         return "\n".join(self._lines())
 
     def __str__(self) -> str:
@@ -76,30 +76,30 @@ class ChangePlan(ExplainMixin):
             f"  untouched  {untouched} of {plural(stats.files_considered, 'file')}: "
             f"{stats.pruned_by_partition} by partition, {stats.pruned_by_statistics} by statistics"
         )
-        yield from self._describe_files(self.whole, "whole", self._fate_of_whole())
+        effect = "every row changes, the files are replaced" if self.keeps_whole else "dropped without being read"
+        yield from self._describe_files(self.whole, "whole", effect)
         yield from self._describe_files(self.read, "read", self._effect_on_read_files())
         filter_stats = stats.filter
         if filter_stats.unevaluable_specs or filter_stats.fail_open_partitions:
             yield (
                 f"  undecided  {plural(filter_stats.fail_open_files, 'file')} of "
-                f"{plural(filter_stats.fail_open_partitions, 'partition')} not judged, so read"
+                f"{plural(filter_stats.fail_open_partitions, 'partition')} not evaluated, so read"
             )
         yield f"  new rows   under spec {self.default_spec_id}"
         yield f"  conflicts  {self._describe_conflicts()}"
         yield from (f"  note       {note}" for note in self.notes)
 
-    def _describe_files(self, plan: ScanPlan, word: str, fate: str) -> Iterator[str]:
+    def _describe_files(self, plan: ScanPlan, label: str, effect: str) -> Iterator[str]:
         if not len(plan.files):
             return
         yield (
-            f"  {word:<10} {plural(len(plan.files), 'file')} with {plural(len(plan.deletes), 'delete file')}, up to "
-            f"{plural(plan.stats.rows, 'row')}, {plural(plan.stats.bytes, 'byte')}: {fate}"
+            f"  {label:<10} {plural(len(plan.files), 'file')} with {plural(len(plan.deletes), 'delete file')}, up to "
+            f"{plural(plan.stats.rows, 'row')}, {plural(plan.stats.bytes, 'byte')}: {effect}"
         )
         for spec_id, files in plan.files.by_spec():
-            yield f"    spec {spec_id:<5} {_described(files, spec_id)}"
-
-    def _fate_of_whole(self) -> str:
-        return "every row changes, the files are replaced" if self.keeps_whole else "dropped without being read"
+            names = ", ".join(f"{f.name} ({f.transform})" for f in files.specs[spec_id].fields)
+            rows = plural(int(files.numpy("record_count").sum()), "row")
+            yield f"    spec {spec_id:<5} {plural(len(files), 'file')}{f' by {names}' if names else ''}, {rows}"
 
     def _effect_on_read_files(self) -> str:
         if self.mode == "copy-on-write":
@@ -109,34 +109,28 @@ class ChangePlan(ExplainMixin):
 
     def _describe_conflicts(self) -> str:
         if self.is_metadata_only:
-            return "none: what matches as a whole when it commits goes too"
+            return "none: files that match as a whole at the time of the commit are dropped too"
         if self.isolation == "serializable":
-            read = "any new rows" if self.conflict_filter is AlwaysTrue() else "new rows that may match"
-            return f"with {read}, and with changes of the same files"
+            new_rows = "any new rows" if self.conflict_filter is AlwaysTrue() else "new rows that may match"
+            return f"with {new_rows}, and with changes of the same files"
         return "with changes of the same files"
 
 
 def split_fully_matching(
     plan: ScanPlan, predicate: BooleanExpression, metadata: TableMetadata
 ) -> tuple[ScanPlan, ScanPlan]:
-    """A plan in two: the files in which a row may fail an exact predicate, and those in which none does."""
+    """Split a plan: files in which some row may fail an exact predicate, and files in which every row matches."""
     covered = RowFilter(predicate, metadata, plan.files.specs).must_match(plan.files)
     return plan.only(~covered), plan.only(np.asarray(covered))
-
-
-def _described(files: EntryTable, spec_id: int) -> str:
-    names = ", ".join(f"{f.name} ({f.transform})" for f in files.specs[spec_id].fields)
-    rows = plural(int(files.numpy("record_count").sum()), "row")
-    return f"{plural(len(files), 'file')} by {names}, {rows}" if names else f"{plural(len(files), 'file')}, {rows}"
 
 
 def stays_in_partition_and_order(
     files: EntryTable, metadata: TableMetadata, changed_field_ids: Collection[int]
 ) -> Mask:
-    """The files whose rows need not be brought together anew when columns with these field ids change.
+    """Return the files whose rows keep their partition and order when columns with these field ids change.
 
-    Every row is written under the default spec and in the table's sort order. A file that is there already, in columns
-    that do not change, is patched where it is.
+    Every row is written under the default spec and in the sort order of the table. If a file has both already, and no
+    column of them changes, it is rewritten in place.
     """
     return _stays_in_partition(files, metadata, changed_field_ids) & _stays_in_order(files, metadata, changed_field_ids)
 

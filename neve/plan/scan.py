@@ -1,21 +1,23 @@
-"""Which files a scan reads, and which delete files apply to them.
+"""Plan a scan: the files it reads, the delete files that apply to them, and the columns it returns.
 
-Planning is pure; whoever has the files composes its steps, so that only what is needed is read:
+Planning is pure. The caller, who reads the files, combines the steps so that nothing is read without need:
 
-1. `prune_manifests`: manifests whose partition summaries rule them out are never opened;
-2. `filter_partitions`: files are judged by their partition, without any statistics;
-3. `filter_metrics`: only of the survivors are statistics read, and judged;
-4. `attach_deletes`: delete files find their data files.
+1. `prune_manifests` excludes manifests by their partition summaries; these are never opened.
+2. `filter_partitions` excludes files by their partition, without any statistics.
+3. `filter_metrics` reads and evaluates the statistics of the remaining files only.
+4. `attach_deletes` matches delete files with data files.
 
-`plan_scan` takes all steps from 2 on.
+`plan_scan` does all steps from 2 on.
 
-Which columns a scan returns: the table's own, nested ones too, and those every table has without storing them.
+The columns are those of the table, nested ones included, and the metadata columns that every table has without storing
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,20 +43,19 @@ METADATA_COLUMNS = ("_file", "_pos", "_spec_id", "_partition", "_row_id", "_last
 def project_schema(
     schema: Schema, columns: Sequence[str] | None, *, case_sensitive: bool = True
 ) -> tuple[Schema, tuple[str, ...]]:
-    """The columns wanted, in the order asked for, and the metadata columns among them."""
+    """Return the requested columns in the requested order, and the metadata columns among them."""
     if columns is None:
         return schema, ()
-    own = [name for name in columns if not _is_metadata_column(name, schema, case_sensitive)]
-    extra = tuple(dict.fromkeys(name for name in columns if _is_metadata_column(name, schema, case_sensitive)))
-    ids = [_field_id(schema, name, case_sensitive) for name in own]
-    chosen = schema.select(*(n for i in ids if (n := schema.find_column_name(i)) is not None))
-    order = {root: place for place, root in reversed(list(enumerate(_root_field_id(schema, i) for i in ids)))}
-    fields = sorted(chosen.fields, key=lambda f: order[f.field_id])
-    return Schema(*fields, schema_id=schema.schema_id), extra
+    is_metadata = {name: _is_metadata_column(name, schema, case_sensitive) for name in columns}
+    ids = [_field_id(schema, name, case_sensitive) for name in columns if not is_metadata[name]]
+    projected = schema.select(*(n for i in ids if (n := schema.find_column_name(i)) is not None))
+    order = {root: index for index, root in reversed(list(enumerate(_root_field_id(schema, i) for i in ids)))}
+    fields = sorted(projected.fields, key=lambda f: order[f.field_id])
+    return Schema(*fields, schema_id=schema.schema_id), tuple(name for name in is_metadata if is_metadata[name])
 
 
 def top_level_column(schema: Schema, name: str, *, case_sensitive: bool = True) -> str:
-    """The column of a result that a name asked for is, or is part of."""
+    """Return the column of the result that a requested name is, or is nested in."""
     if _is_metadata_column(name, schema, case_sensitive):
         return name
     root = schema.find_column_name(_root_field_id(schema, _field_id(schema, name, case_sensitive)))
@@ -62,12 +63,8 @@ def top_level_column(schema: Schema, name: str, *, case_sensitive: bool = True) 
 
 
 def _is_metadata_column(name: str, schema: Schema, case_sensitive: bool) -> bool:
-    return name in METADATA_COLUMNS and not _has(schema, name, case_sensitive)
-
-
-def _has(schema: Schema, name: str, case_sensitive: bool) -> bool:
     names = schema.column_names if case_sensitive else [n.lower() for n in schema.column_names]
-    return (name if case_sensitive else name.lower()) in names
+    return name in METADATA_COLUMNS and (name if case_sensitive else name.lower()) not in names
 
 
 def _field_id(schema: Schema, name: str, case_sensitive: bool) -> int:
@@ -78,40 +75,40 @@ def _field_id(schema: Schema, name: str, case_sensitive: bool) -> int:
 
 
 def _root_field_id(schema: Schema, field_id: int) -> int:
-    """The id of the top-level column a field is part of."""
+    """Return the id of the top-level column that contains a field; names of columns may hold dots."""
     name = schema.find_column_name(field_id) or ""
-    tops = {f.name: f.field_id for f in schema.fields}
-    return next(tops[name[:end]] for end in range(len(name), 0, -1) if name[:end] in tops)
+    roots = {f.name: f.field_id for f in schema.fields}
+    return next(roots[name[:end]] for end in range(len(name), 0, -1) if name[:end] in roots)
 
 
 @dataclass(frozen=True, slots=True)
 class FileFilter:
-    """A predicate that sifts files while they are read: by partition, then by statistics."""
+    """A predicate that filters files while manifests are read: by partition, then by statistics."""
 
     partitions: PartitionFilter
     columns: frozenset[int]
 
     @classmethod
     def of(cls, partitions: PartitionFilter) -> FileFilter:
-        """The sieve of a partition filter and of the predicate it was made from."""
+        """Build the filter from a partition filter and its predicate."""
         return cls(partitions, compared_columns(partitions.predicate))
 
     def by_partition(self, entries: EntryTable) -> Mask:
-        """The files of partitions that may hold a matching row."""
+        """Return which files are in partitions that may hold a matching row."""
         return self.partitions.may_keep(entries)
 
     def by_statistics(self, entries: EntryTable) -> Mask:
-        """The files that may hold a matching row; those whose partition could not be judged stay to be counted."""
+        """Return which files may hold a matching row; undecided files stay, so that they are counted."""
         keep = metrics_filter.may_match(entries, self.partitions.predicate)
-        goes = np.flatnonzero(~keep)
-        if len(goes):
-            keep[goes] = self.partitions.is_undecided(entries, goes)
+        excluded = np.flatnonzero(~keep)
+        if len(excluded):
+            keep[excluded] = self.partitions.is_undecided(entries, excluded)
         return keep
 
 
 @dataclass(frozen=True, slots=True)
 class ScanStats:
-    """What a scan looked at, what it could leave out and what remains."""
+    """How many manifests and files a scan considers, excludes and reads."""
 
     manifests: int = 0
     manifests_pruned: int = 0
@@ -126,41 +123,41 @@ class ScanStats:
     filter: FilterStats = field(default_factory=FilterStats)
 
 
+def size_counts(files: EntryTable, deletes: EntryTable) -> dict[str, Any]:
+    """Return the counts of `ScanStats` that follow from the files to read and their delete files."""
+    rows, size = (int(pc.sum(files[name]).as_py() or 0) for name in ("record_count", "file_size_in_bytes"))
+    return {"files": len(files), "rows": rows, "bytes": size, "delete_files": len(deletes)}
+
+
 @dataclass(frozen=True)
 class ScanPlan(ExplainMixin):
-    """The files to read, the delete files that apply to them, and the columns and rows wanted."""
+    """The files to read, the delete files that apply to them, and the columns and rows to return."""
 
     snapshot_id: int | None
     schema: Schema  # the columns to return, with the table's field ids
     files: EntryTable  # live data files
-    deletes: EntryTable  # delete files that apply to one of them at least
-    attached: pa.Table  # file, delete: row numbers of the two, sorted by file
-    predicate: BooleanExpression  # in normal form; rows may still fail it
+    deletes: EntryTable  # delete files that apply to at least one of them
+    attached: pa.Table  # file, delete: row numbers in `files` and `deletes`, sorted by file
+    predicate: BooleanExpression  # in normal form; rows of the files may still fail it
     stats: ScanStats
     metadata_columns: tuple[str, ...] = ()  # of METADATA_COLUMNS, returned after the others
-    manifests: tuple[str, ...] = ()  # those the data files were found in: what their `manifest` counts
+    manifests: tuple[str, ...] = ()  # manifests of the data files; their column `manifest` is an index into it
     delete_manifests: tuple[str, ...] = ()
 
     def only(self, chosen: Mask) -> ScanPlan:
-        """The part of the plan that reads the chosen files."""
+        """Return the part of the plan that reads the chosen files."""
         files = self.files.filter(pa.array(chosen))
-        places = np.cumsum(chosen) - 1
+        new_row = np.cumsum(chosen) - 1
         file, delete = (self.attached[name].to_numpy() for name in ("file", "delete"))
-        kept = chosen[file]
-        used, renumbered = np.unique(delete[kept], return_inverse=True)
-        attached = pa.table({"file": places[file[kept]], "delete": pa.array(renumbered, pa.int64())})
+        stays = chosen[file]
+        used, renumbered = np.unique(delete[stays], return_inverse=True)
+        attached = pa.table({"file": new_row[file[stays]], "delete": pa.array(renumbered, pa.int64())})
         deletes = self.deletes.take(used)
-        stats = replace(
-            self.stats,
-            files=len(files),
-            rows=int(pc.sum(files["record_count"]).as_py() or 0),
-            bytes=int(pc.sum(files["file_size_in_bytes"]).as_py() or 0),
-            delete_files=len(deletes),
-        )
+        stats = replace(self.stats, **size_counts(files, deletes))
         return replace(self, files=files, deletes=deletes, attached=attached, stats=stats)
 
     def explain(self, where: str | None = None) -> str:
-        """What will be read and what was left out, for people; `where` is the condition as it was written."""
+        """Describe what is read and what is excluded; `where` is the condition as the user wrote it."""
         return "\n".join((*self._summary_lines(where or str(self.predicate)), *self._spec_lines()))
 
     def _summary_lines(self, where: str) -> Iterable[str]:
@@ -181,14 +178,9 @@ class ScanPlan(ExplainMixin):
             yield f"  undecided  {plural(s.filter.fail_open_files, 'file')} of {partitions}, kept"
 
     def _spec_lines(self) -> Iterable[str]:
-        specs = self.files.specs
         for spec_id, files in self.files.by_spec():
-            names = ", ".join(f"{f.name} ({f.transform})" for f in specs[spec_id].fields)
-            yield (
-                f"  spec {spec_id:<5} {plural(len(files), 'file')} by {names}"
-                if names
-                else f"  spec {spec_id:<5} {plural(len(files), 'file')}"
-            )
+            names = ", ".join(f"{f.name} ({f.transform})" for f in self.files.specs[spec_id].fields)
+            yield f"  spec {spec_id:<5} {plural(len(files), 'file')}{f' by {names}' if names else ''}"
 
 
 def plan_scan(
@@ -203,44 +195,51 @@ def plan_scan(
     schema: Schema | None = None,
     strict: bool = False,
 ) -> ScanPlan:
-    """The plan of a scan over the tracked files of a snapshot.
+    """Plan a scan over the tracked files of a snapshot.
 
-    `schema` is the schema of the snapshot when it is not the table's newest. Data files that were read with statistics
-    are judged by them too.
+    `schema` is the schema of the snapshot if it is not the newest of the table. Statistics exclude data files too, if
+    the files were read with statistics.
     """
     schema = metadata.schema() if schema is None else schema
-    wanted, extra = project_schema(schema, columns, case_sensitive=case_sensitive)
+    projected, metadata_columns = project_schema(schema, columns, case_sensitive=case_sensitive)
     expression = (
         AlwaysTrue() if predicate is None else normalize_expression(predicate, schema, case_sensitive=case_sensitive)
     )
     partitions = PartitionFilter.of(expression, data.specs, schema)
     partitions = partitions.strict() if strict else partitions
     files, verdict = filter_partitions(data.live(), partitions)
-    found, _ = filter_partitions(deletes.live(), partitions)
-    survivors = len(files)
+    live_deletes, _ = filter_partitions(deletes.live(), partitions)
+    considered, in_partitions = len(verdict.keep), len(files)
     files = filter_metrics(files, partitions)
-    applied, attached = attach_deletes(files, found)
-    stats = _scan_stats(verdict, survivors, files, len(deletes), applied)
-    return ScanPlan(snapshot_id, wanted, files, applied, attached, expression, stats, extra)
+    applied, attached = attach_deletes(files, live_deletes)
+    stats = ScanStats(
+        files_considered=considered,
+        pruned_by_partition=considered - in_partitions,
+        pruned_by_statistics=in_partitions - len(files),
+        delete_files_considered=len(deletes),
+        filter=verdict.stats,
+        **size_counts(files, applied),
+    )
+    return ScanPlan(snapshot_id, projected, files, applied, attached, expression, stats, metadata_columns)
 
 
 def prune_manifests(manifests: Sequence[Manifest], partitions: PartitionFilter) -> tuple[Manifest, ...]:
-    """The manifests that may list a live file of a matching partition, of data and of deletes alike.
+    """Return the manifests that may list a live file of a matching partition, for data files and delete files.
 
-    A delete file applies to files of its own partition, or it is of an unpartitioned spec, which is never pruned.
+    A delete file applies to files of its own partition, or it has an unpartitioned spec, which is never pruned.
     """
-    may = partitions.may_match_each(manifests)
-    return tuple(m for m, kept in zip(manifests, may, strict=True) if kept and m.may_hold_live_files)
+    may_match = partitions.may_match_each(manifests)
+    return tuple(m for m, keep in zip(manifests, may_match, strict=True) if keep and m.may_hold_live_files)
 
 
 def filter_partitions(entries: EntryTable, partitions: PartitionFilter) -> tuple[EntryTable, Verdict]:
-    """The files of partitions that may hold a matching row."""
+    """Return the files of partitions that may hold a matching row, and the verdict on all files."""
     verdict = partitions.judge(entries)
     return (entries if verdict.keep.all() else entries.filter(pa.array(verdict.keep))), verdict
 
 
 def filter_metrics(files: EntryTable, partitions: PartitionFilter) -> EntryTable:
-    """The data files whose statistics do not rule out a matching row; what was not read rules out nothing."""
+    """Return the data files whose statistics allow a matching row; statistics that were not read exclude nothing."""
     if partitions.predicate is AlwaysTrue():
         return files
     keep = metrics_filter.may_match(files, partitions.predicate)
@@ -248,48 +247,33 @@ def filter_metrics(files: EntryTable, partitions: PartitionFilter) -> EntryTable
 
 
 def attach_deletes(files: EntryTable, deletes: EntryTable) -> tuple[EntryTable, pa.Table]:
-    """The delete files that apply to some of the files, and the pairs of row numbers."""
+    """Return the delete files that apply to at least one file, and the pairs of row numbers."""
     pairs = match_deletes(files, deletes)
     used, renumbered = np.unique(pairs["delete"].to_numpy(), return_inverse=True)
     return deletes.take(used), pairs.set_column(1, "delete", pa.array(renumbered, pa.int64()))
 
 
 def needs_statistics(partitions: PartitionFilter, deletes: EntryTable) -> bool:
-    """Whether the statistics of data files can rule out a file, or a delete file for a file."""
-    by_value = bool((deletes.numpy("content") == Content.EQUALITY_DELETES).any())
-    return by_value or partitions.predicate is not AlwaysTrue()
+    """Return whether statistics of data files can exclude a file, or an equality delete file for a file."""
+    has_equality_deletes = bool((deletes.numpy("content") == Content.EQUALITY_DELETES).any())
+    return has_equality_deletes or partitions.predicate is not AlwaysTrue()
 
 
 def compared_columns(predicate: BooleanExpression) -> frozenset[int]:
-    """The ids of the columns a bound predicate compares."""
+    """Return the ids of the columns that a bound predicate compares."""
     return frozenset(extract_field_ids(predicate))
 
 
-def _scan_stats(verdict: Verdict, survivors: int, files: EntryTable, deletes: int, applied: EntryTable) -> ScanStats:
-    considered = len(verdict.keep)
-    return ScanStats(
-        files_considered=considered,
-        pruned_by_partition=considered - survivors,
-        pruned_by_statistics=survivors - len(files),
-        files=len(files),
-        rows=int(pc.sum(files["record_count"]).as_py() or 0),
-        bytes=int(pc.sum(files["file_size_in_bytes"]).as_py() or 0),
-        delete_files_considered=deletes,
-        delete_files=len(applied),
-        filter=verdict.stats,
-    )
-
-
 def with_manifests(plan: ScanPlan, all_manifests: Sequence[Manifest], opened_manifests: Sequence[Manifest]) -> ScanPlan:
-    """The same plan with the manifests its files were found in, and the count of those that were never opened."""
-    total, opened = (sum(not m.is_view for m in some) for some in (all_manifests, opened_manifests))
+    """Return the plan with the manifests of its files, and the number of manifests that were never opened."""
+    total, opened = (sum(not m.is_view for m in manifests) for manifests in (all_manifests, opened_manifests))
     stats = replace(plan.stats, manifests=total, manifests_pruned=total - opened)
-    data, deletes = (tuple(m.path for m in opened_manifests if m.is_deletes == side) for side in (False, True))
+    data, deletes = (tuple(m.path for m in opened_manifests if m.is_deletes == kind) for kind in (False, True))
     return replace(plan, stats=stats, manifests=data, delete_manifests=deletes)
 
 
 def with_filter_counts(plan: ScanPlan, filtered: FilteredEntries) -> ScanPlan:
-    """The same plan with the counts of files that were left out while they were read."""
+    """Return the plan with the counts of files that were excluded while manifests were read."""
     stats = replace(
         plan.stats,
         files_considered=filtered.live_count,

@@ -98,7 +98,7 @@ def test_files_brought_in_from_elsewhere_stay_and_are_named(tmp_path):
     kit.ok(Append(kit.data("own")))
     kit.ok(Append(kit.data("x").with_columns(file_path=[f"file://{foreign}"])))
     done = drop_table(kit.catalog, NAME, purge=True)
-    assert done.files_kept == {f"file://{foreign}": "it lies outside the table"}
+    assert done.files_kept == {f"file://{foreign}": "it is outside the table"}
     assert foreign.exists() and not own.exists() and files_below(tmp_path / "lake") == set()
 
 

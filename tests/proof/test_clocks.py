@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neve.commit import prepare
+from neve.commit import protocol
 from tests.extent import IS_FULL
 from tests.proof.audit import lake_in
 from tests.proof.hand import COLUMNS, NO_WAIT, Hand, Rows, Statement, opened, rows_of
@@ -27,7 +27,7 @@ def test_history_is_in_order_whatever_the_clocks_say(tmp_path: Path, version: in
 
 def test_a_clock_that_is_believed_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The test of the test: snapshots take the time of the clock, whatever the one before has."""
-    monkeypatch.setattr(prepare, "max", lambda now, last: now, raising=False)
+    monkeypatch.setattr(protocol, "max", lambda now, last: now, raising=False)
     with tallied("planted faults are found by their harness") as tally, tally.case("a clock that is believed"):
         found = Tally("")
         play(tmp_path, 3, 8, found)

@@ -165,7 +165,7 @@ def test_a_verb_does_not_write_to_a_table_that_was_made_anew_meanwhile(
         return publish(*asked, **options)
 
     monkeypatch.setattr(TableContext, "commit", meanwhile)
-    with pytest.raises(TableError, match="made anew"):
+    with pytest.raises(TableError, match="created again"):
         table.append(rows((3, "eu")))
     assert found(lake.table("db.t")) == []
 
