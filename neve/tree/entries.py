@@ -45,9 +45,7 @@ BOUNDS = pa.list_(pa.struct([pa.field("key", pa.int32(), False), pa.field("value
 
 CORE = pa.schema(
     [
-        pa.field(
-            "manifest", pa.int32()
-        ),  # ordinal of the manifest in the list that was read; -1: not in a manifest yet
+        pa.field("manifest", pa.int32()),  # ordinal of the manifest in the list that was read; -1: in no manifest yet
         pa.field("row", pa.int32()),  # position in that manifest, counted over all entries
         pa.field("status", pa.int8()),
         pa.field("snapshot_id", pa.int64()),
