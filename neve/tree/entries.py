@@ -107,34 +107,20 @@ class LeafStatistics:
 class Leaf:
     """What a reader needs of a manifest in a version 4 tree, beyond its row in the list."""
 
-    file: str
-    """The file with the rows; several manifests may be views of one file."""
-    is_view: bool = False
-    """True if another manifest represents the file, and this one shows the deletes stored with its data files."""
-    is_tracked: bool = True
-    """True if the rows are tracked files, False if they are entries of an older version."""
-    location: str = ""
-    """The location of the table; paths may be relative to it."""
-    numbers: Mapping[int, int] = field(default_factory=dict)
-    """The sequence number of each snapshot."""
-    rows: pa.Table | None = None
-    """The rows themselves, if they are in the root or will be."""
-    hidden_bitmap: bytes | None = None
-    """The rows that are live in the file, but have been removed since."""
-    hidden_count: int = 0
-    """The number of rows in `hidden_bitmap`."""
-    removed_bitmaps: tuple[bytes | None, bytes | None] = (None, None)
-    """The rows that the snapshot `hidden_by` deleted, and those that it replaced."""
-    hidden_by: int | None = None
-    """The snapshot that last changed `hidden_bitmap`."""
-    shows_removed: bool = False
-    """True if the manifest shows only the rows in `removed_bitmaps`."""
-    vectors: int | None = None
-    """The number of live rows with a deletion vector; None: unknown."""
-    rows_without_ids: int | None = None
-    """The number of table rows in live files that have no row ids yet; None: those of all live files."""
-    root_row: tuple[Any, int] | None = None
-    """The rows of the root it was read from or will be written to, and the number of its row there."""
+    file: str  # the file with the rows; several manifests may be views of one file
+    is_view: bool = False  # another manifest represents the file; this one shows the deletes stored with its data files
+    is_tracked: bool = True  # the rows are tracked files; False: entries of an older version
+    location: str = ""  # the location of the table; paths may be relative to it
+    numbers: Mapping[int, int] = field(default_factory=dict)  # the sequence number of each snapshot
+    rows: pa.Table | None = None  # the rows themselves, if they are in the root or will be
+    hidden_bitmap: bytes | None = None  # the rows that are live in the file, but have been removed since
+    hidden_count: int = 0  # the number of rows in `hidden_bitmap`
+    removed_bitmaps: tuple[bytes | None, bytes | None] = (None, None)  # the rows that `hidden_by` deleted, and replaced
+    hidden_by: int | None = None  # the snapshot that last changed `hidden_bitmap`
+    shows_removed: bool = False  # the manifest shows only the rows in `removed_bitmaps`
+    vectors: int | None = None  # the number of live rows with a deletion vector; None: unknown
+    rows_without_ids: int | None = None  # table rows in live files without row ids yet; None: those of all live files
+    root_row: tuple[Any, int] | None = None  # the rows of the root it was read from or will be in, and its number there
 
     @property
     def is_inline(self) -> bool:
@@ -168,8 +154,8 @@ class Manifest:
     replaced_files: int | None = 0
     replaced_rows: int | None = 0
     leaf: Leaf | None = field(default=None, compare=False, repr=False)
+    # the statistics of all manifests of the root, and the row of this one
     statistics: tuple[LeafStatistics, int] | None = field(default=None, compare=False, repr=False)
-    """The statistics of all manifests of the root, and the row of this one."""
 
     @property
     def file(self) -> str:

@@ -270,13 +270,7 @@ def _has_tracked_rows(manifest: Manifest) -> bool:
 
 
 def read_manifest(
-    io: FileIO,
-    manifest: Manifest,
-    specs: Specs,
-    *,
-    ordinal: int = 0,
-    detail: Collection[str] = (),
-    as_is: bool = False,
+    io: FileIO, manifest: Manifest, specs: Specs, *, ordinal: int = 0, detail: Collection[str] = (), as_is: bool = False
 ) -> EntryTable:
     """Return the entries of one manifest, with the values inherited from its row in the manifest list filled in.
 

@@ -49,8 +49,7 @@ class ManifestEdit:
 
     removed_entries: EntryTable
     vector_targets: EntryTable | None = None
-    vectors: EntryTable | None = None
-    """The new vector of each of the `vector_targets`, in their order."""
+    vectors: EntryTable | None = None  # the new vector of each of the `vector_targets`, in their order
     removed_vectors: EntryTable | None = None
     """All vectors that the commit removes, also those of data files in other manifests."""
 

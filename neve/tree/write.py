@@ -48,12 +48,9 @@ class ManifestContext:
     target_bytes: int = 8 << 20
     codec: str = "deflate"
     new_leaf_path: Callable[[], str] | None = None
-    inline_files: int = 0
-    """The most new files of a commit that are put into the root itself; 0: none."""
-    inline_rows: int = 0
-    """The most rows of files that the root may have before they move to a leaf."""
-    hides_rows: bool = False
-    """True if the root hides removed rows of leaves, instead of rewriting the leaves."""
+    inline_files: int = 0  # the most new files of a commit that are put into the root itself; 0: none
+    inline_rows: int = 0  # the most rows of files that the root may have before they move to a leaf
+    hides_rows: bool = False  # the root hides removed rows of leaves; False: leaves are rewritten
 
     @property
     def format_version(self) -> int:

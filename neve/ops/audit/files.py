@@ -48,10 +48,7 @@ _BATCH_FILES = 4096  # files whose footers are in memory at once
 _MIN_TRUNCATED_LENGTH = 16  # no writer truncates text to less than this
 _MAX_CHARACTER_BYTES = 4  # the most bytes that change when the last character of a truncated value is incremented
 _AUDITED_STATISTICS = ("null_value_counts", "lower_bounds", "upper_bounds")
-_DELETE_COLUMNS: dict[int, ice.IcebergType] = {
-    DELETE_PATH_ID: ice.StringType(),
-    DELETE_POSITION_ID: ice.LongType(),
-}
+_DELETE_COLUMNS: dict[int, ice.IcebergType] = {DELETE_PATH_ID: ice.StringType(), DELETE_POSITION_ID: ice.LongType()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from neve.errors import NeveError
 from neve.io.parquet_by_field_id import IdTable
 from neve.model.partition import Specs
 from neve.tree.entries import DETAIL, LIVE_STATUSES, EntryFilter, EntryTable, Manifest, Status, statistic_column
+from neve.tree.v4 import statistics as stats
 from neve.tree.v4.checks import (
     check_leaf,
     check_rows,
@@ -29,25 +30,8 @@ from neve.tree.v4.checks import (
     resolve_manifest_paths,
 )
 from neve.tree.v4.fields import ContentType
-from neve.tree.v4.leaf import (
-    entries_from_file_rows,
-    fill_spec_ids,
-    first_row_ids,
-    leaf_of,
-    open_leaf,
-    visible_row_mask,
-)
+from neve.tree.v4.leaf import entries_from_file_rows, fill_spec_ids, first_row_ids, leaf_of, open_leaf, visible_row_mask
 from neve.tree.v4.rows import concat_rows, read_rows, set_column
-from neve.tree.v4.statistics import (
-    LOWER,
-    METRIC_BY_DETAIL,
-    NANS,
-    NULLS,
-    UPPER,
-    columns_with_statistics,
-    metric_column,
-    metric_type,
-)
 
 MAX_LEAVES_AT_ONCE = 64
 """The most leaves that are filtered together: more of them cost memory and save nothing."""
@@ -100,7 +84,7 @@ def read_matching_rows(
         mask = np.asarray(entry_filter.by_statistics(EntryTable(filter_rows, specs)), bool)
         positions, metrics = positions[mask], metrics if mask.all() else metrics.filter(pa.array(mask))
     rows = leaves.complete_rows(positions, detail)
-    if len(positions) and not METRIC_BY_DETAIL.keys().isdisjoint(detail):
+    if len(positions) and not stats.METRIC_BY_DETAIL.keys().isdisjoint(detail):
         if metrics is None or columns is None or not entry_filter.columns.issuperset(columns):
             metrics = leaves.read_columns(positions, lambda leaf, rows: leaf.statistics(rows, columns))
         rows = _append_columns(rows, {name: metrics[name] for name in metrics.schema.names if name != "row"})
@@ -125,16 +109,20 @@ class _OpenLeaf:
         """Read statistics of some columns; counts are 0 and not read where the root shows that no file has a null."""
         source, row = self.manifest.statistics or (None, 0)
         no_nulls = columns & source.columns_without_nulls(row) if source is not None else frozenset()
-        metrics = self.statistics(rows, columns - no_nulls) | self.statistics(rows, no_nulls, (LOWER, UPPER))
-        zeros, fields = pa.array(np.zeros(len(rows), np.int64)), columns_with_statistics(self.specs.schemas[0])
-        counts = ((i, m) for i in sorted(no_nulls) for m in (NULLS, NANS) if metric_type(fields[i], m) is not None)
-        return metrics | {metric_column(i, m): zeros for i, m in counts}
+        metrics = self.statistics(rows, columns - no_nulls)
+        metrics |= self.statistics(rows, no_nulls, (stats.LOWER, stats.UPPER))
+        zeros, fields = pa.array(np.zeros(len(rows), np.int64)), stats.columns_with_statistics(self.specs.schemas[0])
+        for field_id in sorted(no_nulls):
+            for metric in (stats.NULLS, stats.NANS):
+                if stats.metric_type(fields[field_id], metric) is not None:
+                    metrics[stats.metric_column(field_id, metric)] = zeros
+        return metrics
 
     def statistics(
         self,
         rows: Positions,
         columns: Collection[int] | None,
-        metrics: Collection[int] = tuple(METRIC_BY_DETAIL.values()),
+        metrics: Collection[int] = tuple(stats.METRIC_BY_DETAIL.values()),
     ) -> dict[str, Any]:
         """Read statistics of some rows, of the given columns or of all."""
         if columns is not None and not columns:
@@ -254,7 +242,7 @@ def _check_filter_columns(filter_columns: pa.Table, specs: Specs, path: str) -> 
 
 def _as_statistic_columns(metrics: pa.Table) -> dict[str, Any]:
     """Rename metrics to the names that a filter uses."""
-    names = {metric: name for name, metric in METRIC_BY_DETAIL.items()}
+    names = {metric: name for name, metric in stats.METRIC_BY_DETAIL.items()}
     pairs = ((own[1:].split("."), metrics[own]) for own in metrics.schema.names if own != "row")
     return {statistic_column(names[int(metric)], int(field_id)): values for (field_id, metric), values in pairs}
 

@@ -72,8 +72,8 @@ def read_rows(
             partition_types[u.column], partition_paths[u.column] = u.arrow_type, (PARTITION, u.field.field_id)
         for end, (_, kind) in _RANGE_ENDS.items() if ranges else ():
             base, name = RANGES + 10 * u.field.field_id, range_column(u.column, end)
-            if table.has(path := (RANGES, base, base + end)):
-                partition_types[name], partition_paths[name] = kind or u.arrow_type, path
+            if table.has(range_path := (RANGES, base, base + end)):
+                partition_types[name], partition_paths[name] = kind or u.arrow_type, range_path
     stats = statistics.metric_paths(table, schema, metrics, columns) if metrics else {}
     by_path = table.read([*fixed.values(), *partition_paths.values(), *stats.values()], rows)
     count = table.rows if rows is None else len(rows)

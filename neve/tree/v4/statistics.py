@@ -110,10 +110,7 @@ def metric_type(field: ice.NestedField, metric: int) -> pa.DataType | None:
 
 
 def metric_paths(
-    table: IdTable,
-    schema: Schema,
-    metrics: Collection[int] = tuple(METRICS),
-    columns: Collection[int] | None = None,
+    table: IdTable, schema: Schema, metrics: Collection[int] = tuple(METRICS), columns: Collection[int] | None = None
 ) -> dict[str, IdPath]:
     """Return the paths of statistics in a file, for the given columns or all, as far as the table still has them."""
     fields = {i: f for i, f in columns_with_statistics(schema).items() if columns is None or i in columns}
