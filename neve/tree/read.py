@@ -116,17 +116,17 @@ def header_of(io: FileIO, manifest: Manifest) -> tuple[AvroHeader, int]:
 def manifests_in_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
     """Return the rows of a manifest list of any version."""
     with translate_parse_errors(path, "a manifest list"):
-        return _decode_manifest_list(io, path)
+        batch = check_manifest_list(decode(read_file(io, path), path)[0], path)
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        return _manifests_from_columns(columns, batch.num_rows)
 
 
-def _decode_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
-    batch = check_manifest_list(decode(read_file(io, path), path)[0], path)
-    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-    absent, zero = [None] * batch.num_rows, [0] * batch.num_rows
+def _manifests_from_columns(columns: Mapping[str, list[Any]], rows: int) -> tuple[Manifest, ...]:
+    absent, zero = [None] * rows, [0] * rows
     # Early writers wrote `added_data_files_count` for `added_files_count`, and so on.
     old_names = {name: name.replace("_files", "_data_files") for name in _LIST_COUNTS}
     counts = [columns.get(f"{new}_count") or columns.get(f"{old}_count", absent) for new, old in old_names.items()]
-    rows = zip(
+    arguments = zip(
         columns["manifest_path"],
         columns["manifest_length"],
         columns["partition_spec_id"],
@@ -140,7 +140,7 @@ def _decode_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
         columns.get("first_row_id", absent),
         strict=True,
     )
-    return tuple(Manifest(*row) for row in rows)
+    return tuple(Manifest(*values) for values in arguments)
 
 
 def read_entries(

@@ -7,7 +7,7 @@ merged, numbered and listed. Only this module decides how entries and their dele
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,7 +40,6 @@ from neve.tree.v4.write import encode_root, write_leaves
 from neve.tree.write import UNASSIGNED, ManifestContext, assign_row_ids, write_manifest_list, write_manifests
 
 _NO_ROW_ID_YET = -(1 << 62)
-_NOTHING = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +49,7 @@ class ManifestEdit:
     removed_entries: EntryTable
     vector_targets: EntryTable | None = None
     vectors: EntryTable | None = None  # the new vector of each of the `vector_targets`, in their order
-    removed_vectors: EntryTable | None = None
-    """All vectors that the commit removes, also those of data files in other manifests."""
+    removed_vectors: EntryTable | None = None  # of the whole commit, also those of data files in other manifests
 
     @property
     def identity_key(self) -> Hashable:
@@ -168,16 +166,7 @@ class ManifestTreeWriter:
     def write_list_or_root(
         self, io: FileIO, path: str, manifests: Sequence[Manifest], header: ManifestListHeader, context: ManifestContext
     ) -> dict[str, str]:
-        write_manifest_list(
-            io,
-            path,
-            manifests,
-            format_version=context.format_version,
-            snapshot_id=header.snapshot_id,
-            parent_snapshot_id=header.parent_snapshot_id,
-            sequence_number=header.sequence_number,
-            first_row_id=header.first_row_id,
-        )
+        write_manifest_list(io, path, manifests, format_version=context.format_version, **asdict(header))
         return {"manifest_list": path}
 
 
@@ -389,16 +378,7 @@ class V4TreeWriter:
     def write_list_or_root(
         self, io: FileIO, path: str, manifests: Sequence[Manifest], header: ManifestListHeader, context: ManifestContext
     ) -> dict[str, str]:
-        data = encode_root(
-            manifests,
-            context.specs,
-            context.metadata.location,
-            snapshot_id=header.snapshot_id,
-            parent_snapshot_id=header.parent_snapshot_id,
-            sequence_number=header.sequence_number,
-            first_row_id=header.first_row_id,
-        )
-        write_new_file(io, path, data)
+        write_new_file(io, path, encode_root(manifests, context.specs, context.metadata.location, **asdict(header)))
         return {"root_manifest": path}
 
 

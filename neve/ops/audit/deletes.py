@@ -7,7 +7,6 @@ agree with the manifest and the Puffin footer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from pyiceberg.io import FileIO
 
 from neve.io import files
 from neve.io.deletion_vectors import decode_vector
+from neve.io.parallel import map_in_threads
 from neve.io.paths import canonical_path, refuse_unreadable
 from neve.io.puffin import VECTOR_TYPE, Blob, read_footer
 from neve.model.partition import Specs
@@ -63,16 +63,10 @@ def vectors_have_locations(index: SnapshotIndex) -> Iterator[Finding]:
 
 def covered_files_are_live(index: SnapshotIndex, pairs: Ints) -> Iterator[Finding]:
     """Check that the data file of a delete is live; if not, the delete has no effect, so this is a note."""
-    names = index.entries["referenced_data_file"]
-    mask = np.zeros(len(index.entries), bool)
-    mask[pairs[pairs[:, 1] < 0, 0]] = True
-    yield from findings_for_rows(
-        "dangling-delete",
-        index.entries,
-        mask,
-        lambda row: f"Deletes rows of {names[row].as_py()}, which is not live beside it.",
-        "note",
-    )
+    paths, data_files = index.entries["file_path"], index.entries["referenced_data_file"]
+    for row in np.unique(pairs[pairs[:, 1] < 0, 0]).tolist():
+        message = f"Deletes rows of {data_files[row].as_py()}, which is not live in the same snapshot."
+        yield Finding("dangling-delete", paths[row].as_py(), message, "note")
 
 
 def partitions_agree(index: SnapshotIndex, pairs: Ints) -> Iterator[Finding]:
@@ -154,10 +148,9 @@ class CheckedVectors:
 
 def vector_findings(io: FileIO, index: SnapshotIndex, pairs: Ints, location: str) -> Iterator[Finding]:
     """Return all violations by stored vectors; `pairs` is from `pair_deletes_with_files`."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        checked = list(pool.map(lambda group: _check_vectors(io, group, location), _vector_batches(index)))
     last = np.full(len(index.entries), -1, np.int64)
-    for result in checked:
+    batches = list(_vector_batches(index))
+    for result in map_in_threads(lambda batch: _check_vectors(io, batch, location), batches, _THREADS):
         yield from result.findings
         for row, position in result.last_positions.items():
             last[row] = position

@@ -165,17 +165,14 @@ def values_are_possible(opened: OpenedManifest) -> Iterator[Finding]:
 
 def entry_sequence_numbers_fit(opened: OpenedManifest) -> Iterator[Finding]:
     """Check that only new entries inherit their sequence numbers, and that none is above its manifest's."""
-    yield from _sequence_number_findings(opened, "sequence_number")
-    yield from _sequence_number_findings(opened, "file_sequence_number")
-
-
-def _sequence_number_findings(opened: OpenedManifest, name: str) -> Iterator[Finding]:
     kind, entries = "entry-sequence-number", opened.entries
     own, where = opened.manifest.sequence_number, f"in manifest {opened.manifest.path}"
-    absent, numbers = entries[name].is_null().to_numpy(), entries[name].fill_null(0).to_numpy()
-    yield from findings_for_rows(kind, entries, absent, f"No {name} {where}, though the entry is not new.")
-    above = f"{where} is above the manifest's own {own}"
-    yield from findings_for_rows(kind, entries, numbers > own, lambda row: f"The {name} {numbers[row]} {above}.")
+    for name in ("sequence_number", "file_sequence_number"):
+        absent, numbers = entries[name].is_null().to_numpy(), entries[name].fill_null(0).to_numpy()
+        yield from findings_for_rows(kind, entries, absent, f"No {name} {where}, though the entry is not new.")
+        for row in np.flatnonzero(numbers > own):
+            message = f"The {name} {numbers[row]} {where} is above the manifest's own {own}."
+            yield Finding(kind, entries["file_path"][int(row)].as_py(), message)
 
 
 def counts_agree(opened: OpenedManifest) -> Iterator[Finding]:

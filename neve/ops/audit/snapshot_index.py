@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
+from neve.io.parallel import map_in_threads
 from neve.io.paths import canonical_path_all
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
@@ -216,13 +216,12 @@ def build_snapshot_index(
     listed = (m for root in roots for m in root.manifests if m.spec_id in specs.by_id or m.spec_id == MIXED_SPECS)
     # Two different rows about one manifest are both checked.
     distinct = {m: i for i, m in enumerate(dict.fromkeys(listed))}
-    with ThreadPoolExecutor(_THREADS) as pool:
-        audited = tuple(pool.map(lambda m: audit_manifest(io, m, distinct[m], specs, metadata), distinct))
+    audited = map_in_threads(lambda m: audit_manifest(io, m, distinct[m], specs, metadata), list(distinct), _THREADS)
     tables = [a.entries for a in audited if a.entries is not None]
     entries = EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, AUDIT_DETAIL)
     readable = {a.manifest for a in audited if a.entries is not None}
     snapshots = tuple(_snapshot_files(root, distinct, readable) for root in roots)
-    return SnapshotIndex(snapshots, tuple(distinct), entries), audited
+    return SnapshotIndex(snapshots, tuple(distinct), entries), tuple(audited)
 
 
 def _snapshot_files(root: SnapshotRoot, ordinals: dict[Manifest, int], readable: set[Manifest]) -> SnapshotFiles:

@@ -14,12 +14,13 @@ Sound: 1 snapshot, 1 manifest, 2 data files, 0 delete files, 0 vectors, 3 rows, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
 from neve.errors import CorruptFile
 from neve.io.files import file_size
+from neve.io.parallel import map_in_threads
 from neve.io.untrusted import translate_parse_errors
 from neve.model.snapshots import Snapshot, tree_root_location
 from neve.ops.audit.deletes import delete_findings, pair_deletes_with_files, vector_findings
@@ -69,8 +70,8 @@ def _audit_table(context: TableContext, data: bool) -> Audit:
 def _read_all_roots(context: TableContext) -> tuple[list[SnapshotRoot], list[Finding]]:
     """Read and check the root of every snapshot; an unreadable one lists no manifests."""
     numbers = {s.snapshot_id: s.sequence_number or 0 for s in context.metadata.snapshots}
-    with ThreadPoolExecutor(_THREADS) as pool:
-        results = list(pool.map(lambda s: _read_root(context, s), context.metadata.snapshots))
+    snapshots: list[Any] = list(context.metadata.snapshots)
+    results = map_in_threads(lambda s: _read_root(context, s), snapshots, _THREADS)
     findings = [f for root, errors in results for f in (errors or root_findings(root, numbers, context.specs))]
     return [root for root, _ in results], findings
 

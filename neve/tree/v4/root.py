@@ -34,14 +34,13 @@ from neve.tree.entries import (
     Leaf,
     LeafStatistics,
     Manifest,
-    Status,
 )
 from neve.tree.partition_types import partition_types_in
 from neve.tree.v4 import statistics
 from neve.tree.v4.checks import check_root, refuse_column_files, resolve_manifest_paths
 from neve.tree.v4.fields import FIXED_FIELDS, ContentType, is_tracked_schema
 from neve.tree.v4.leaf import fill_spec_ids
-from neve.tree.v4.rows import range_column, read_rows
+from neve.tree.v4.rows import count_by_status, range_column, read_rows
 
 _MANIFESTS = (ContentType.DATA_MANIFEST, ContentType.DELETE_MANIFEST)
 _METRICS = tuple(statistics.METRIC_BY_DETAIL.values())
@@ -132,17 +131,9 @@ def inline_manifests(
     rows: pa.Table, path: str, shared: Leaf, snapshot_id: int, sequence_number: int
 ) -> Iterator[Manifest]:
     """Return rows of files in a root as manifests: one of data files, and one of deletes if there are any."""
-    status, counts = rows["status"].to_numpy(), rows["record_count"].to_numpy()
-    files = np.bincount(status, minlength=5)
-    sums = np.bincount(status, weights=counts, minlength=5).astype(np.int64)
     spec_ids = pc.unique(rows["spec_id"]).to_pylist()
-    oldest = pc.min(rows["sequence_number"].filter(pa.array(np.isin(status, LIVE_STATUSES)))).as_py()
-    facts: dict[str, Any] = {
-        "location": shared.location,
-        "numbers": shared.numbers,
-        "rows": rows,
-        "vectors": rows.num_rows - rows["vector_location"].null_count,
-    }
+    live = pa.array(np.isin(rows["status"].to_numpy(), LIVE_STATUSES))
+    oldest = pc.min(rows["sequence_number"].filter(live)).as_py()
     common: dict[str, Any] = {
         "length": 0,
         "spec_id": spec_ids[0] if len(spec_ids) == 1 else MIXED_SPECS,
@@ -150,24 +141,13 @@ def inline_manifests(
         "min_sequence_number": sequence_number if oldest is None else oldest,
         "added_snapshot_id": snapshot_id,
     }
-    yield Manifest(
-        path=f"{path}#files",
-        is_deletes=False,
-        added_files=int(files[Status.ADDED]),
-        existing_files=int(files[Status.EXISTING] + files[Status.MODIFIED]),
-        deleted_files=int(files[Status.DELETED]),
-        added_rows=int(sums[Status.ADDED]),
-        existing_rows=int(sums[Status.EXISTING] + sums[Status.MODIFIED]),
-        deleted_rows=int(sums[Status.DELETED]),
-        replaced_files=int(files[Status.REPLACED]),
-        replaced_rows=int(sums[Status.REPLACED]),
-        leaf=Leaf(path, **facts),
-        **common,
-    )
+    vectors = rows.num_rows - rows["vector_location"].null_count
+    leaf = replace(shared, file=path, rows=rows, vectors=vectors)
+    yield Manifest(f"{path}#files", is_deletes=False, **count_by_status(rows), leaf=leaf, **common)
     has_equality_deletes = (rows["content_type"].to_numpy() == ContentType.EQUALITY_DELETES).any()
-    if facts["vectors"] or has_equality_deletes:
-        leaf = Leaf(path, is_view=True, **facts)
-        yield Manifest(f"{path}#deletes", is_deletes=True, **_UNKNOWN_COUNTS, leaf=leaf, **common)
+    if vectors or has_equality_deletes:
+        view = replace(leaf, is_view=True)
+        yield Manifest(f"{path}#deletes", is_deletes=True, **_UNKNOWN_COUNTS, leaf=view, **common)
 
 
 def _leaf_manifests(rows: RootRows, path: str, shared: Leaf, snapshot: Snapshot) -> Iterator[Manifest]:

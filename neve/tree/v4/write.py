@@ -20,7 +20,7 @@ from neve.tree.v4 import statistics
 from neve.tree.v4.commit_rows import live_rows_as_existing, stored_paths
 from neve.tree.v4.fields import FORMAT_VERSION, LEGACY_VERSION, ContentType
 from neve.tree.v4.leaf import leaf_of
-from neve.tree.v4.rows import concat_rows, encode_rows, make_rows, range_column, set_where
+from neve.tree.v4.rows import concat_rows, count_by_status, encode_rows, make_rows, range_column, set_where
 from neve.tree.write import UNASSIGNED, ManifestContext
 
 _NO_HIDDEN = np.zeros(0, np.int64)
@@ -80,29 +80,16 @@ def _store_leaf(io: FileIO, data: bytes, rows: pa.Table, context: ManifestContex
 
 def build_leaf_manifest(path: str, length: int, rows: pa.Table, context: ManifestContext) -> Manifest:
     """Describe a leaf as the root lists it."""
-    status, counts = rows["status"].to_numpy(), rows["record_count"].to_numpy()
-    files = np.bincount(status, minlength=5)
-    sums = np.bincount(status, weights=counts, minlength=5).astype(np.int64)
-    live = np.isin(status, LIVE_STATUSES)
+    live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
     oldest = pc.min(rows["sequence_number"].filter(pa.array(live))).as_py()
     waiting = live & rows["first_row_id"].is_null().to_numpy()
     spec_ids = pc.unique(rows["spec_id"]).to_pylist()
     spec_id = spec_ids[0] if len(spec_ids) == 1 else MIXED_SPECS
-    totals: dict[str, Any] = {
-        "added_files": int(files[Status.ADDED]),
-        # The format has no count of MODIFIED rows yet; counted as existing ones, they show that the leaf is live.
-        "existing_files": int(files[Status.EXISTING] + files[Status.MODIFIED]),
-        "deleted_files": int(files[Status.DELETED]),
-        "added_rows": int(sums[Status.ADDED]),
-        "existing_rows": int(sums[Status.EXISTING] + sums[Status.MODIFIED]),
-        "deleted_rows": int(sums[Status.DELETED]),
-        "replaced_files": int(files[Status.REPLACED]),
-        "replaced_rows": int(sums[Status.REPLACED]),
-    }
+    counts = count_by_status(rows)
     vectors = rows.num_rows - rows["vector_location"].null_count
     root_row = make_rows(
         {
-            **totals,
+            **counts,
             "content_type": int(ContentType.DATA_MANIFEST),
             "format_version": FORMAT_VERSION,
             "location": stored_paths(context.metadata.location, pa.array([path])),
@@ -121,7 +108,7 @@ def build_leaf_manifest(path: str, length: int, rows: pa.Table, context: Manifes
         path,
         location=context.metadata.location,
         vectors=vectors,
-        rows_without_ids=int(counts[waiting].sum()),
+        rows_without_ids=int(rows["record_count"].to_numpy()[waiting].sum()),
         root_row=(NewLeafRow(root_row), 0),
     )
     return Manifest(
@@ -132,7 +119,7 @@ def build_leaf_manifest(path: str, length: int, rows: pa.Table, context: Manifes
         sequence_number=UNASSIGNED,
         min_sequence_number=UNASSIGNED if oldest is None else oldest,
         added_snapshot_id=context.snapshot_id,
-        **totals,
+        **counts,
         leaf=leaf,
     )
 
