@@ -241,7 +241,7 @@ def _holds_no_value(own: Mapping[int, pa.Array], floating: bool) -> pa.Array:
 def shorten_bounds(metrics: Mapping[str, pa.Scalar]) -> dict[str, pa.Scalar]:
     """Reduce combined statistics to what prunes leaves, in few bytes: every commit writes them to the root.
 
-    Bounds are widened to round values, so none is tight. Value counts are kept only if there are nulls or NaNs.
+    Bounds are widened to round values, so none is tight. Value counts are dropped if there are neither nulls nor NaNs.
     """
     short = dict(metrics)
     for prefix in {name.split(".")[0] for name in metrics}:
