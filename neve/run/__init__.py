@@ -1,1 +1,1 @@
-"""The data plane: reading and writing rows."""
+"""Read and write the rows of data files."""

@@ -1,4 +1,4 @@
-"""What the data plane knows about a table beside its files: a value that travels to executors."""
+"""What readers and writers of data files need of a table: a value that is sent to executors."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ from neve.model.pyiceberg_private import fields_by_id
 
 @dataclass(frozen=True)
 class TableFacts:
-    """A table as its readers and writers see it: schemas, specs, name mapping, and how its files are reached."""
+    """Schemas, specs and name mapping of a table, and how to access its files."""
 
     specs: Specs
     format_version: int
     location: str
     name_mapping: NameMapping | None = None
     io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold credentials
-    schemes: Mapping[str, str] = field(default_factory=dict)  # of the table's paths, to those of Spark's connectors
-    schema_id_by_snapshot: Mapping[int, int] = field(
-        default_factory=dict
-    )  # schema ids by snapshot, if columns were renamed
-    has_forgotten_columns: bool = False  # columns that no schema of the metadata has any more
+    schemes: Mapping[str, str] = field(default_factory=dict)  # from schemes of paths to those of Spark's connectors
+    schema_id_by_snapshot: Mapping[int, int] = field(default_factory=dict)  # empty if no column was renamed
+    has_forgotten_columns: bool = False  # columns were dropped, and the schemas that had them are cleaned up
 
     @classmethod
     def of(cls, metadata: TableMetadata, io: FileIO, schemes: Mapping[str, str] | None = None) -> TableFacts:
-        """The facts in a table's metadata, and the file access that executors are to load for themselves."""
+        """Collect the facts from table metadata; executors load the same kind of file access for themselves."""
         kind = type(io)
+        column_ids = {field_id for schema in metadata.schemas for field_id in fields_by_id(schema)}
         properties = {PY_IO_IMPL: f"{kind.__module__}.{kind.__qualname__}", **io.properties}
         return cls(
             Specs.of(metadata),
@@ -44,7 +43,8 @@ class TableFacts:
             properties,
             dict(schemes or {}),
             _schema_id_by_snapshot(metadata),
-            _has_forgotten(metadata),
+            # Schemas may be cleaned up, but files keep their columns, and the ids stay used.
+            has_forgotten_columns=len(column_ids) < metadata.last_column_id,
         )
 
     @property
@@ -58,38 +58,28 @@ class TableFacts:
         return self.specs.schemas
 
     def io(self) -> FileIO:
-        """File access made from the properties; on executors too."""
+        """Return file access made from the properties, also on executors."""
         return load_file_io(dict(self.io_properties), self.location)
 
     def find_field_in_any_schema(self, field_id: int) -> NestedField | None:
-        """A field by its id, as the newest schema that has it knows it; also after it was dropped."""
+        """Return a field by its id, also after it was dropped, from the newest schema that has it."""
         return next((s.find_field(field_id) for s in self.schemas if field_id in fields_by_id(s)), None)
 
     def columns_that_may_be_missing(self, schema: Schema) -> frozenset[int]:
-        """Columns of a projection for which it must be known whether each file has them.
+        """Return the columns of a projection for which a reader must know whether each file has them.
 
-        A file that lacks one takes its value from the partition tuple or from the initial default. When there are any,
+        If a file lacks one, its value comes from the partition tuple or from the initial default. If there are any,
         plan the scan on entries read with `value_counts`: a count for a column with a default proves that the file has
-        it, and spares reading the footer.
+        it, so that the footer need not be read.
         """
-        identity = {
-            f.source_id
-            for s in self.specs.by_id.values()
-            for f in s.fields
-            if isinstance(f.transform, IdentityTransform)
-        }
+        fields = [f for spec in self.specs.by_id.values() for f in spec.fields]
+        identity = {f.source_id for f in fields if isinstance(f.transform, IdentityTransform)}
         defaulted = {i for i in fields_by_id(schema) if schema.find_field(i).initial_default is not None}
         return frozenset(defaulted | identity & fields_by_id(schema).keys())
 
 
-def _has_forgotten(metadata: TableMetadata) -> bool:
-    """Whether ids were given to columns that no schema has: schemas may be cleaned up, files keep their columns."""
-    known = {field_id for schema in metadata.schemas for field_id in fields_by_id(schema)}
-    return len(known) < metadata.last_column_id
-
-
 def _schema_id_by_snapshot(metadata: TableMetadata) -> dict[int, int]:
-    """The schema each snapshot was written with; nothing when every column had one name all along."""
+    """Return the schema id of each snapshot; empty if no column was ever renamed."""
     names = {(f.field_id, f.name) for schema in metadata.schemas for f in schema.fields}
     if len({field_id for field_id, _ in names}) == len(names):
         return {}

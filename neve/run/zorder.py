@@ -1,7 +1,7 @@
-"""Values of several columns as one key in z-order: their bits take turns, from the most significant on.
+"""Combine the values of several columns to one z-order key: their bits alternate, most significant bits first.
 
-Rows that are near in all columns are then near in the key. Each column becomes bytes that sort as its values do: eight
-for numbers and times, the first few for text. Null comes first.
+Rows that are close in all columns are then close in the key. Each column becomes bytes that sort as its values do: one
+for booleans, eight for numbers and times, the first few for text. Nulls come first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIGN = np.uint64(1 << 63)
 
 
 def z_keys(columns: Sequence[Any], text_bytes: int, max_key_bytes: int) -> pa.Array:
-    """The keys of rows: `text_bytes` of each text count, and `most` bytes of a key are kept.
+    """Return the keys of rows, from the first `text_bytes` of each text, and truncated to `max_key_bytes`.
 
     >>> keys = z_keys([pa.array([0, 0, 1, 1]), pa.array([0, 1, 0, 1])], 8, 16).to_pylist()
     >>> keys == sorted(keys)
@@ -29,15 +29,14 @@ def z_keys(columns: Sequence[Any], text_bytes: int, max_key_bytes: int) -> pa.Ar
     """
     parts = [_sortable_bytes(combine_chunks(column), text_bytes) for column in columns]
     bits = np.concatenate([np.unpackbits(part, axis=1) for part in parts], axis=1)
-    keys = np.packbits(bits[:, _interleaved_bit_order([part.shape[1] * 8 for part in parts])], axis=1)[
-        :, :max_key_bytes
-    ]
+    bit_order = _interleaved_bit_order([part.shape[1] * 8 for part in parts])
+    keys = np.packbits(bits[:, bit_order], axis=1)[:, :max_key_bytes]
     joined = pa.py_buffer(np.ascontiguousarray(keys).tobytes())
     return pa.Array.from_buffers(pa.binary(keys.shape[1]), len(keys), [None, joined]).cast(pa.binary())
 
 
 def _interleaved_bit_order(sizes: Sequence[int]) -> NDArray[np.int64]:
-    """The places of all bits in the order they take turns; a column that has no more is passed over."""
+    """Return the numbers of all bits in alternating order; a column without further bits is skipped."""
     starts = np.cumsum([0, *sizes[:-1]])
     return np.array(
         [start + bit for bit in range(max(sizes)) for start, size in zip(starts, sizes, strict=True) if bit < size]
@@ -47,12 +46,15 @@ def _interleaved_bit_order(sizes: Sequence[int]) -> NDArray[np.int64]:
 def _sortable_bytes(values: Any, text_bytes: int) -> Bytes:
     kind = values.type
     if pa.types.is_boolean(kind):
-        return _flags(values)
+        flags = values.fill_null(False).to_numpy(zero_copy_only=False)
+        return np.where(flags, 0x81, 0).astype(np.uint8).reshape(-1, 1)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return _float_bytes(values)
     if any(is_kind(kind) for is_kind in _TEXT_TYPE_CHECKS):
         return _text_prefix_bytes(values, text_bytes)
-    return _whole(values)
+    integers = values.cast(pa.int64()) if kind.bit_width == 64 else values.cast(pa.int32()).cast(pa.int64())
+    bits = integers.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64) ^ _SIGN
+    return _big_endian_bytes(bits, values)
 
 
 _TEXT_TYPE_CHECKS = (
@@ -64,17 +66,6 @@ _TEXT_TYPE_CHECKS = (
 )
 
 
-def _flags(values: Any) -> Bytes:
-    flags = values.fill_null(False).to_numpy(zero_copy_only=False)
-    return np.where(flags, 0x81, 0).astype(np.uint8).reshape(-1, 1)
-
-
-def _whole(values: Any) -> Bytes:
-    wide = values.cast(pa.int64()) if values.type.bit_width == 64 else values.cast(pa.int32()).cast(pa.int64())
-    bits = wide.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64) ^ _SIGN
-    return _big_endian_bytes(bits, values)
-
-
 def _float_bytes(values: Any) -> Bytes:
     numbers = values.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
     numbers[np.isnan(numbers)] = np.nan
@@ -83,17 +74,17 @@ def _float_bytes(values: Any) -> Bytes:
 
 
 def _big_endian_bytes(bits: NDArray[np.uint64], values: Any) -> Bytes:
-    known = values.is_valid().to_numpy(zero_copy_only=False)
-    return np.where(known, bits, np.uint64(0)).astype(">u8").view(np.uint8).reshape(-1, 8)
+    is_valid = values.is_valid().to_numpy(zero_copy_only=False)
+    return np.where(is_valid, bits, np.uint64(0)).astype(">u8").view(np.uint8).reshape(-1, 8)
 
 
 def _text_prefix_bytes(values: Any, size: int) -> Bytes:
-    """The first bytes, filled up with zeros."""
+    """Return the first bytes, padded with zeros."""
     data = values if pa.types.is_large_binary(values.type) else values.cast(pa.binary()).cast(pa.large_binary())
     first = pc.binary_slice(data.fill_null(b""), 0, size)
     lengths = pc.binary_length(first).to_numpy()
-    _, offsets, held = first.buffers()
+    _, offsets, data_buffer = first.buffers()
     starts = np.frombuffer(offsets, np.int64)[first.offset : first.offset + len(first) + 1]
     padded = np.zeros((len(first), size), np.uint8)
-    padded[np.arange(size) < lengths[:, None]] = np.frombuffer(held or b"", np.uint8)[starts[0] : starts[-1]]
+    padded[np.arange(size) < lengths[:, None]] = np.frombuffer(data_buffer or b"", np.uint8)[starts[0] : starts[-1]]
     return padded

@@ -1,1 +1,1 @@
-"""The metadata tree: every format version in and out of one columnar shape."""
+"""Read and write the metadata tree: every format version in the same columns."""

@@ -19,7 +19,7 @@ ALL_VERSIONS, SINCE_V2, ONLY_V3 = (V1, V2, V3), (V2, V3), (V3,)
 
 @dataclass(frozen=True, slots=True)
 class AvroField:
-    """A field of a manifest or manifest list: where it exists and where it must have a value."""
+    """A field of a manifest or manifest list: the versions that have it, and those that require a value."""
 
     id: int
     name: str
@@ -28,7 +28,7 @@ class AvroField:
     required: tuple[int, ...] = ()
 
     def in_version(self, version: int) -> dict[str, Any]:
-        """The field as the Avro schema of one format version spells it."""
+        """Return the field as in the Avro schema of one format version."""
         if version in self.required:
             return {"name": self.name, "field-id": self.id, "type": self.type}
         return {"name": self.name, "field-id": self.id, "type": ["null", self.type], "default": None}
@@ -119,29 +119,26 @@ def _record_type(name: str, fields: Iterable[AvroField], version: int) -> dict[s
 
 
 def manifest_entry_schema(version: int, partition: StructType) -> dict[str, Any]:
-    """The Avro schema of a manifest whose files have partitions of the given type."""
+    """Return the Avro schema of a manifest whose files have partitions of the given type."""
     tuple_record: Any = AvroSchemaConversion().iceberg_to_avro(Schema(*partition.fields), schema_name="r102")
     for field in tuple_record["fields"]:
-        if field["type"] == [
-            "null",
-            "null",
-        ]:  # no schema knows the source column any more; Avro refuses the doubled branch
+        # The source column is in no schema, so its type is unknown. Avro rejects a union with null twice.
+        if field["type"] == ["null", "null"]:
             field["type"] = "null"
-    return _record_type(
-        "manifest_entry", _entry_fields(_record_type("r2", _file_fields(tuple_record), version)), version
-    )
+    data_file = _record_type("r2", _file_fields(tuple_record), version)
+    return _record_type("manifest_entry", _entry_fields(data_file), version)
 
 
 def manifest_list_schema(version: int) -> dict[str, Any]:
-    """The Avro schema of a manifest list."""
+    """Return the Avro schema of a manifest list."""
     return _record_type("manifest_file", _LIST_FIELDS, version)
 
 
 def entry_field_names() -> dict[int, str]:
-    """The name of each field of an entry but the file, by id."""
+    """Return the names of the fields of an entry by id, without the file."""
     return {f.id: f.name for f in _entry_fields({}) if f.name != "data_file"}
 
 
 def data_file_field_names() -> dict[int, str]:
-    """The name of each field of a file, by id."""
+    """Return the names of the fields of a file by id."""
     return {f.id: f.name for f in _file_fields({})}

@@ -1,6 +1,6 @@
-"""What a manifest must say before it is believed: a wrong flag here would hide a file or bring deleted rows back.
+"""Check manifest lists and entries as they are read, and delete files before they are added.
 
-Which kinds of delete files a format version takes.
+The bytes are not trusted: a wrong flag would hide a file or bring deleted rows back.
 """
 
 from __future__ import annotations
@@ -34,67 +34,55 @@ _NEVER_NULL = (*_IN_EVERY_LIST, "content", "sequence_number", "min_sequence_numb
 
 
 def check_manifest_list(rows: pa.RecordBatch, path: str) -> pa.RecordBatch:
-    """The rows of a manifest list in the types of the format; what every version requires has to be there."""
+    """Return the rows of a manifest list in the types of the format; reject one without the required fields."""
     names = rows.schema.names
     if missing := [name for name in _IN_EVERY_LIST if name not in names]:
         raise CorruptFile(path, f"a manifest list with the field {missing[0]}", f"the fields {sorted(names)}")
-    columns = [rows.column(i).cast(_type_in_list(field)) for i, field in enumerate(rows.schema)]
+    types = [pa.int64() if f.name.endswith("_count") else _LIST_TYPES.get(f.name, f.type) for f in rows.schema]
+    columns = [column.cast(type_) for column, type_ in zip(rows.columns, types, strict=True)]
     typed = pa.RecordBatch.from_arrays(columns, names)
     for name in _NEVER_NULL:
         if name in names and typed.column(name).null_count:
             raise CorruptFile(path, f"a {name} in every row", f"{typed.column(name).null_count} without")
-    known = pa.array([0, 1], pa.int32())
-    if "content" in names and not pc.all(pc.is_in(typed.column("content"), known), min_count=0).as_py():  # may be empty
+    contents = pa.array([0, 1], pa.int32())  # min_count=0: the list may be empty
+    if "content" in names and not pc.all(pc.is_in(typed.column("content"), contents), min_count=0).as_py():
         raise CorruptFile(path, "manifests of content 0 or 1", "another")
     return typed
 
 
-def _type_in_list(field: pa.Field) -> pa.DataType:
-    if field.name.endswith("_count"):
-        return pa.int64()
-    return _LIST_TYPES.get(field.name, field.type)
-
-
 def check_manifest_fields(manifest: Manifest, field_names: Collection[str]) -> None:
-    """Refuse a manifest whose schema lacks what every version requires of a file."""
+    """Reject a manifest without the fields that every version requires of a file."""
     if missing := [name for name in _REQUIRED if name not in field_names]:
         raise CorruptFile(manifest.path, f"files with the field {missing[0]}", f"the fields {sorted(field_names)}")
 
 
 def check_entries(manifest: Manifest, entries: EntryTable) -> None:
-    """Refuse entries that contradict their format version, or the list that names their manifest."""
+    """Reject entries that contradict their format version, or the list that names their manifest."""
     for name in ("status", "content", *_REQUIRED):
         if entries[name].null_count:
             raise CorruptFile(manifest.path, f"a {name} in every entry", f"{entries[name].null_count} without")
     if not len(entries):
         return
-    _check_status(manifest, entries)
-    _check_content(manifest, entries)
-
-
-def _check_status(manifest: Manifest, entries: EntryTable) -> None:
     status = entries.numpy("status")
     if status.min() < Status.EXISTING or status.max() > Status.DELETED:
         wrong = sorted({int(s) for s in status} - {Status.EXISTING, Status.ADDED, Status.DELETED})
         raise CorruptFile(manifest.path, "entries of status 0, 1 or 2", f"status {wrong[0]}")
-    if manifest.sequence_number < 0:
-        return  # of the commit under way, which has no number yet
-    unnumbered = entries["sequence_number"].is_null().to_numpy() & (status == Status.EXISTING)
-    if unnumbered.any():
-        raise CorruptFile(manifest.path, "a sequence number in every existing entry", f"{unnumbered.sum()} without")
-
-
-def _check_content(manifest: Manifest, entries: EntryTable) -> None:
-    content = entries.numpy("content")
+    if manifest.sequence_number >= 0:  # otherwise it belongs to the current commit, which has no number yet
+        unnumbered = entries["sequence_number"].is_null().to_numpy() & (status == Status.EXISTING)
+        if unnumbered.any():
+            raise CorruptFile(manifest.path, "a sequence number in every existing entry", f"{unnumbered.sum()} without")
     expected = (Content.POSITION_DELETES, Content.EQUALITY_DELETES) if manifest.is_deletes else (Content.DATA,)
-    if not np.isin(content, expected).all():
+    if not np.isin(entries.numpy("content"), expected).all():
         kind = "delete" if manifest.is_deletes else "data"
-        found = sorted(set(pc.unique(entries["content"]).to_pylist()) - {int(c) for c in expected})
-        raise CorruptFile(manifest.path, f"{kind} files, as the manifest list says", f"files of content {found[0]}")
+        others = sorted(set(pc.unique(entries["content"]).to_pylist()) - {int(c) for c in expected})
+        raise CorruptFile(manifest.path, f"{kind} files, as the manifest list says", f"files of content {others[0]}")
 
 
 def unsupported_deletes(metadata: TableMetadata, deletes: EntryTable) -> tuple[np.ndarray[Any, Any], str]:
-    """The delete files that a table cannot take, and why; the table may have been upgraded since they were written."""
+    """Return a mask of the delete files that cannot be added to a table, and the reason.
+
+    The table may have been upgraded since they were written.
+    """
     content, is_vector = deletes.numpy("content"), deletion_vector_mask(deletes)
     by_file = (content == Content.POSITION_DELETES) & ~is_vector
     match version := int(metadata.format_version):

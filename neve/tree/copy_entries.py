@@ -1,9 +1,8 @@
-"""Carry entries from old manifests into a new one.
+"""Copy entries from old manifests to a new one.
 
-Most of a rewritten manifest is unchanged: only the status, the snapshot id and the sequence numbers in front of each
-file differ. Where the old manifests have the encoding the new one would have, each file's bytes are copied verbatim,
-which is many times cheaper than decoding them and keeps fields this engine does not know. Otherwise they are decoded
-and encoded anew.
+Only the status, the snapshot id and the sequence numbers in front of each file change. If the old manifests are encoded
+as the new one would be, the bytes of each file are copied verbatim. This is many times cheaper than decoding them, and
+keeps fields that this engine does not know. Otherwise they are decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ROW_ID_PROJECTION = Projection(fields=frozenset({"data_file.first_row_id"}))
 
 @dataclass(frozen=True, slots=True)
 class _EncodedFiles:
-    """A manifest whose files' bytes can be copied: the bytes of each file and the schema they were encoded by."""
+    """The encoded files of a manifest, and the schema they are encoded by."""
 
     schema: dict[str, Any]
     files: pa.Array
@@ -40,10 +39,10 @@ class _EncodedFiles:
 def copy_entries(
     io: FileIO, entries: EntryTable, sources: Sequence[Manifest], context: ManifestContext
 ) -> list[Manifest]:
-    """Write entries that were read from `sources`, with the status and numbers they have now, to new manifests.
+    """Write entries that were read from `sources` to a new manifest, with their present status and numbers.
 
     `entries["manifest"]` is the ordinal in `sources` and `entries["row"]` the position there. All entries are of one
-    kind and one spec; where there are none, no manifest is written.
+    kind and one spec. Without entries no manifest is written.
     """
     if not len(entries):
         return []
@@ -57,7 +56,7 @@ def copy_entries(
 def _copy_encoded_files(
     io: FileIO, entries: EntryTable, sources: Sequence[Manifest], context: ManifestContext
 ) -> bytes | None:
-    """The bytes of the new manifest by copying, or None where the old ones are encoded otherwise."""
+    """Return the bytes of the new manifest, or None if the old ones are encoded in another way."""
     pieces: list[_EncodedFiles] = []
     for ordinal, rows in _rows_by_manifest(entries):
         source = _read_encoded_files(io, sources[ordinal], context, entries, rows)
@@ -91,22 +90,19 @@ def _read_encoded_files(
     batch, header = decode(data, manifest.path, _ENCODED_PROJECTION)
     if header.metadata.get("format-version", b"1") != str(context.format_version).encode():
         return None
-    if (
-        not manifest.is_deletes
-        and context.format_version >= 3
-        and not _has_explicit_row_ids(data, manifest, entries, rows)
-    ):
+    has_row_ids = context.format_version >= 3 and not manifest.is_deletes
+    if has_row_ids and not _has_explicit_row_ids(data, manifest, entries, rows):
         return None
-    outer = [f["name"] for f in header.schema["fields"]]
-    ours = [f["name"] for f in context.schemas[manifest.spec_id]["fields"]]
-    return _EncodedFiles(header.schema, batch.column("data_file")) if outer == ours else None
+    old_names = [f["name"] for f in header.schema["fields"]]
+    new_names = [f["name"] for f in context.schemas[manifest.spec_id]["fields"]]
+    return _EncodedFiles(header.schema, batch.column("data_file")) if old_names == new_names else None
 
 
 def _has_explicit_row_ids(data: bytes, manifest: Manifest, entries: EntryTable, rows: np.ndarray[Any, Any]) -> bool:
-    """Whether each entry spells out its first row id; one that inherited it must have it written down when carried."""
+    """Check whether each entry has its first row id in the file; an inherited one must be written out when copied."""
     batch, _ = decode(data, manifest.path, _ROW_ID_PROJECTION)
     if batch.column("data_file").type.num_fields == 0:
         return False
     stated = batch.column("data_file").field(0).take(pa.array(entries.numpy("row")[rows]))
-    wanted = entries.take(rows)["first_row_id"].combine_chunks()
-    return bool(pc.all(pc.or_(pc.is_null(wanted), pc.is_valid(stated))).as_py())
+    assigned = entries.take(rows)["first_row_id"].combine_chunks()
+    return bool(pc.all(pc.or_(pc.is_null(assigned), pc.is_valid(stated))).as_py())

@@ -1,8 +1,8 @@
-"""The one shape every format version is read into: tracked files as Arrow columns.
+"""Tracked files as Arrow columns, the same for every format version.
 
-An `EntryTable` holds one row per tracked file, data or delete, of any format version. The partition is the union tuple
-(one nullable column per partition field of any spec) beside `spec_id`; the key of a partition is always the pair of
-both. A `Manifest` is one row of a manifest list.
+An `EntryTable` has one row per tracked file, data or delete, of any format version. The partition is the union tuple
+(one nullable column per partition field of any spec) together with `spec_id`; the key of a partition is always the pair
+of both. A `Manifest` is one row of a manifest list.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Status(IntEnum):
 
 
 class Content(IntEnum):
-    """What a tracked file holds."""
+    """The content of a tracked file."""
 
     DATA = 0
     POSITION_DELETES = 1
@@ -45,9 +45,7 @@ BOUNDS = pa.list_(pa.struct([pa.field("key", pa.int32(), False), pa.field("value
 
 CORE = pa.schema(
     [
-        pa.field(
-            "manifest", pa.int32()
-        ),  # ordinal of the manifest in the list that was read; -1: not in a manifest yet
+        pa.field("manifest", pa.int32()),  # ordinal of the manifest in the list that was read; -1: in no manifest yet
         pa.field("row", pa.int32()),  # position in that manifest, counted over all entries
         pa.field("status", pa.int8()),
         pa.field("snapshot_id", pa.int64()),
@@ -83,7 +81,7 @@ DETAIL = pa.schema(
 
 
 class FieldSummary(NamedTuple):
-    """The range of one partition field over all files of a manifest; bounds are serialised single values."""
+    """The range of one partition field over all files of a manifest; bounds are serialized single values."""
 
     contains_null: bool
     contains_nan: bool | None
@@ -92,61 +90,47 @@ class FieldSummary(NamedTuple):
 
 
 MIXED_SPECS = -1
-"""The spec id of a manifest whose files are of several specs, or of one that is not told."""
+"""The spec id of a manifest whose files are of several specs, or of a spec that is not stated."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeafStatistics:
-    """The column statistics over all files of some manifests, read when a filter asks for them."""
+    """The column statistics of the manifests of a root, read when a filter needs them."""
 
     read: Callable[[], EntryTable]
     """One row for each manifest of a root, with the statistics of its files as if they were one file."""
     columns_without_nulls: Callable[[int], frozenset[int]] = lambda row: frozenset()
-    """The columns that hold neither a null nor a NaN in any file of the manifest in a row, as far as it is told."""
+    """The columns known to have neither a null nor a NaN in any file of the manifest in a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """What the reader of a manifest in a version 4 tree has to know beyond its row in the list."""
+    """What a reader needs of a manifest in a version 4 tree, beyond its row in the list."""
 
-    file: str
-    """The file that holds the rows; several manifests may be views of one file."""
-    is_view: bool = False
-    """Whether another manifest stands for the file: this one shows the deletes that lie beside its data files."""
-    is_tracked: bool = True
-    """Whether the rows are tracked files, rather than entries of an older version."""
-    location: str = ""
-    """Where the table lies; paths may be relative to it."""
-    numbers: Mapping[int, int] = field(default_factory=dict)
-    """The sequence number of each snapshot."""
-    rows: pa.Table | None = None
-    """The rows themselves, when they lie in the root or are to."""
-    hidden_bitmap: bytes | None = None
-    """Which rows are not live any more, though the file says so."""
-    hidden_count: int = 0
-    """How many they are."""
-    removed_bitmaps: tuple[bytes | None, bytes | None] = (None, None)
-    """Which rows the snapshot that last changed `hidden` deleted, and which it replaced."""
-    hidden_by: int | None = None
-    """That snapshot."""
-    shows_removed: bool = False
-    """Whether the manifest shows nothing but the rows in `removed`."""
-    vectors: int | None = None
-    """How many live rows have a deletion vector; None: not told."""
-    rows_without_ids: int | None = None
-    """Rows of live files that wait for row ids; None: those of all live files."""
-    root_row: tuple[Any, int] | None = None
-    """The rows of the root it was read from, or of the one it is to be in, and which of them is about it."""
+    file: str  # the file with the rows; several manifests may be views of one file
+    is_view: bool = False  # another manifest represents the file; this one shows the deletes stored with its data files
+    is_tracked: bool = True  # the rows are tracked files; False: entries of an older version
+    location: str = ""  # the location of the table; paths may be relative to it
+    numbers: Mapping[int, int] = field(default_factory=dict)  # the sequence number of each snapshot
+    rows: pa.Table | None = None  # the rows themselves, if they are in the root or will be
+    hidden_bitmap: bytes | None = None  # the rows that are live in the file, but have been removed since
+    hidden_count: int = 0  # the number of rows in `hidden_bitmap`
+    removed_bitmaps: tuple[bytes | None, bytes | None] = (None, None)  # the rows that `hidden_by` deleted, and replaced
+    hidden_by: int | None = None  # the snapshot that last changed `hidden_bitmap`
+    shows_removed: bool = False  # the manifest shows only the rows in `removed_bitmaps`
+    vectors: int | None = None  # the number of live rows with a deletion vector; None: unknown
+    rows_without_ids: int | None = None  # table rows in live files without row ids yet; None: those of all live files
+    root_row: tuple[Any, int] | None = None  # the rows of the root it was read from or will be in, and its number there
 
     @property
     def is_inline(self) -> bool:
-        """Whether the rows lie in the root itself."""
+        """True if the rows are in the root itself."""
         return self.rows is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One row of a manifest list: a manifest, what it holds and who wrote it.
+    """One row of a manifest list: a manifest, its counts and the snapshot that wrote it.
 
     In a version 4 tree several manifests may be views of one file; each has a path of its own.
     """
@@ -170,50 +154,50 @@ class Manifest:
     replaced_files: int | None = 0
     replaced_rows: int | None = 0
     leaf: Leaf | None = field(default=None, compare=False, repr=False)
+    # the statistics of all manifests of the root, and the row of this one
     statistics: tuple[LeafStatistics, int] | None = field(default=None, compare=False, repr=False)
-    """The statistics of the files, and the row there that is about this manifest."""
 
     @property
     def file(self) -> str:
-        """The file the manifest lies in."""
+        """The file with the entries."""
         return self.path if self.leaf is None else self.leaf.file
 
     @property
     def is_view(self) -> bool:
-        """Whether the manifest shows another side of a file that another manifest stands for."""
+        """True if another manifest represents the file, and this one shows only its deletes."""
         return self.leaf is not None and self.leaf.is_view
 
     @property
     def is_inline(self) -> bool:
-        """Whether the manifest is no file of its own: its entries lie in the file that lists manifests."""
-        return self.leaf is not None and self.leaf.rows is not None
+        """True if the manifest has no file of its own: its entries are in the file that lists manifests."""
+        return self.leaf is not None and self.leaf.is_inline
 
     @property
     def kind(self) -> str:
-        """What it is, in a word or two."""
+        """The kind of manifest, for people."""
         if self.leaf is None or not self.leaf.is_tracked:
             return "delete manifest" if self.is_deletes else "data manifest"
         return "rows of the root" if self.is_inline else "leaf"
 
     @property
     def hidden_files(self) -> int:
-        """How many entries count as live and are not any more."""
+        """The number of entries that are live in the file, but have been removed since."""
         return 0 if self.leaf is None else self.leaf.hidden_count
 
     @property
     def hides_entries(self) -> bool:
-        """Whether the list says of some entries that they are not live any more."""
+        """True if the list marks entries of the file as removed."""
         return self.leaf is not None and self.leaf.hidden_bitmap is not None
 
     @property
     def changed_by(self) -> int:
         """The snapshot that wrote the manifest, or last hid entries of it."""
-        by = self.leaf.hidden_by if self.leaf is not None and self.leaf.hidden_bitmap is not None else None
+        by = self.leaf.hidden_by if self.leaf is not None and self.hides_entries else None
         return self.added_snapshot_id if by is None else by
 
     @property
     def may_hold_live_files(self) -> bool:
-        """Whether an entry may be live; v1 writers left the counts out."""
+        """True if an entry may be live; v1 writers may omit the counts."""
         if self.added_files is None or self.existing_files is None:
             return True
         return self.added_files + self.existing_files > self.hidden_files
@@ -221,46 +205,46 @@ class Manifest:
 
 @dataclass(frozen=True)
 class EntryTable:
-    """Tracked files as Arrow columns, with the specs that give their partitions meaning."""
+    """Tracked files as Arrow columns, with the specs of their partitions."""
 
     columns: pa.Table
     specs: Specs
 
     @classmethod
     def schema(cls, specs: Specs, detail: Iterable[str] = ()) -> pa.Schema:
-        """The Arrow schema of an entry table: the core columns, the union tuple, and the detail columns asked for."""
+        """Return the Arrow schema: the core columns, the union tuple, and the requested detail columns."""
         union = [pa.field(u.column, u.arrow_type) for u in specs.union]
         return pa.schema([*CORE, *union, *(DETAIL.field(name) for name in detail)])
 
     @classmethod
     def empty(cls, specs: Specs, detail: Iterable[str] = ()) -> EntryTable:
-        """A table of no files."""
+        """Return a table without files."""
         return cls(cls.schema(specs, detail).empty_table(), specs)
 
     @classmethod
     def from_columns(cls, columns: dict[str, Any], specs: Specs, rows: int, detail: Iterable[str] = ()) -> EntryTable:
-        """A table from the columns at hand; a column that is left out is null."""
+        """Return a table of the given columns; missing columns are null."""
         schema = cls.schema(specs, detail)
         arrays = [_fit_to_type(columns.get(f.name), f.type, rows) for f in schema]
         return cls(pa.Table.from_arrays(arrays, schema=schema), specs)
 
     @classmethod
     def concat(cls, tables: Sequence[EntryTable], specs: Specs) -> EntryTable:
-        """Several tables of the same specs as one; detail columns that only some have are null for the others."""
+        """Concatenate tables of the same specs; detail columns that only some tables have are null for the others."""
         if not tables:
             return cls.empty(specs)
         for table in tables:
             specs = specs.with_learned_types(table.specs.learned_types)
-        known = [t.with_specs(specs) for t in tables]
-        if len(known) == 1:
-            return known[0]
-        columns = pa.concat_tables([t.columns for t in known], promote_options="default").unify_dictionaries()
+        tables = [t.with_specs(specs) for t in tables]
+        if len(tables) == 1:
+            return tables[0]
+        columns = pa.concat_tables([t.columns for t in tables], promote_options="default").unify_dictionaries()
         return cls(columns, specs)
 
     def with_specs(self, specs: Specs) -> EntryTable:
-        """The same files as a table sees them whose specs or types have changed since they were read or written.
+        """Convert the files to the specs and types of a table that has changed since they were read or written.
 
-        Types that were learned while reading them stay known.
+        Types that were learned while reading the files are kept.
         """
         if specs is self.specs:
             return self
@@ -275,23 +259,23 @@ class EntryTable:
         return self.columns.column(name)
 
     def numpy(self, name: str) -> np.ndarray[Any, Any]:
-        """A column without nulls as a NumPy array."""
+        """Return a column without nulls as a NumPy array."""
         return self[name].to_numpy()
 
     def has(self, *names: str) -> bool:
-        """Whether the detail columns named were read."""
+        """Check whether the table has the named columns."""
         return all(name in self.columns.schema.names for name in names)
 
     def filter(self, mask: Any) -> EntryTable:
-        """The files a boolean mask selects."""
+        """Return the files that a boolean mask selects."""
         return replace(self, columns=self.columns.filter(mask))
 
     def take(self, rows: Any) -> EntryTable:
-        """The files at the given row numbers, in that order."""
+        """Return the files at the given row numbers, in that order."""
         return replace(self, columns=self.columns.take(pa.array(rows, pa.int64())))
 
     def with_columns(self, **columns: Any) -> EntryTable:
-        """The same files with some columns replaced; a scalar or None fills the whole column."""
+        """Return the files with some columns replaced; a scalar or None fills the whole column."""
         table = self.columns
         for name, values in columns.items():
             at = table.schema.get_field_index(name)
@@ -301,22 +285,21 @@ class EntryTable:
         return replace(self, columns=table)
 
     def live(self) -> EntryTable:
-        """The files that are part of the table; DELETED and REPLACED entries are tombstones."""
-        status = self.numpy("status")
-        mask = np.isin(status, LIVE_STATUSES)
+        """Return the files that are part of the table; DELETED and REPLACED entries are tombstones."""
+        mask = np.isin(self.numpy("status"), LIVE_STATUSES)
         return self if mask.all() else self.filter(pa.array(mask))
 
     def of_content(self, *contents: Content) -> EntryTable:
-        """The files of the given kinds."""
+        """Return the files of the given kinds."""
         mask = np.isin(self.numpy("content"), contents)
         return self if mask.all() else self.filter(pa.array(mask))
 
     def spec_ids(self) -> list[int]:
-        """The specs the files were written under, in ascending order."""
+        """Return the ids of the specs of the files, in ascending order."""
         return distinct_spec_ids(self["spec_id"])
 
     def by_spec(self) -> Iterator[tuple[int, EntryTable]]:
-        """The files of each spec, in ascending order of the spec id."""
+        """Return the files of each spec, in ascending order of the spec id."""
         ids = self.spec_ids()
         if len(ids) == 1:
             yield ids[0], self
@@ -325,38 +308,38 @@ class EntryTable:
             yield spec_id, self.filter(pc.equal(self["spec_id"], spec_id))
 
     def count_by_spec(self) -> dict[int, int]:
-        """The number of files of each partition spec."""
+        """Return the number of files of each partition spec."""
         return {spec_id: len(part) for spec_id, part in self.by_spec()} if len(self) else {}
 
     def partition_codes(self) -> tuple[np.ndarray[Any, Any], EntryTable]:
-        """A number per file that is equal for files of one partition, and for each number the first file that has it.
+        """Number the partitions: return a number per file, and for each number the first file that has it.
 
         Equal nulls of different specs get different numbers: the key is always the pair of spec and tuple.
         """
-        # a column without values tells nothing apart: most files of a manifest are of one spec
+        # Columns without values are skipped: they do not separate files. Most files of a manifest are of one spec.
         names = [u.column for u in self.specs.union if self[u.column].null_count < len(self)]
         is_mixed = self["spec_id"].null_count > 0 or len(self.spec_ids()) > 1
-        lead, *others = ["spec_id", *names] if is_mixed or not names else names
-        codes, count = _value_codes(self[lead])
-        for name in others:
-            more, width = _value_codes(self[name])
-            codes, count = codes * width + more, count * width
-            if count >= 1 << 31:  # before the product can leave 64 bits
+        first_name, *more_names = ["spec_id", *names] if is_mixed or not names else names
+        codes, count = _value_codes(self[first_name])
+        for name in more_names:
+            column_codes, width = _value_codes(self[name])
+            codes, count = codes * width + column_codes, count * width
+            if count >= 1 << 31:  # before the product can exceed 64 bits
                 codes, count = _renumber_codes(codes)
-        codes, count = _renumber_codes(codes) if others else (codes, int(codes.max(initial=-1)) + 1)
+        codes, count = _renumber_codes(codes) if more_names else (codes, int(codes.max(initial=-1)) + 1)
         first = np.empty(count, np.int64)
         first[codes[::-1]] = np.arange(len(self))[::-1]
         return codes, self.take(first)
 
     def partition_key(self, row: int) -> PartitionKey:
-        """The partition of one file; a date or time that Python's calendar does not reach stays a count."""
+        """Return the partition of one file; a date or time outside Python's calendar stays a count."""
         spec_id = self["spec_id"][row].as_py()
         if self.specs.is_unpartitioned(spec_id):
             return PartitionKey(spec_id, None)
         return PartitionKey(spec_id, tuple(_python_value(self[c][row]) for c in self.specs.columns(spec_id)))
 
     def stored_values(self, row: int) -> tuple[object, ...] | None:
-        """The partition tuple of one file, dates and times as counts; None where its spec separates nothing."""
+        """Return the partition tuple of one file, dates and times as counts; None if its spec is unpartitioned."""
         spec_id = self["spec_id"][row].as_py()
         if self.specs.is_unpartitioned(spec_id):
             return None
@@ -364,22 +347,22 @@ class EntryTable:
 
 
 class EntryFilter(Protocol):
-    """What decides, while files are read, which of them are wanted: in two steps, so that little is read of others."""
+    """Selects files while they are read: in two steps, so that little is read of files that do not match."""
 
     @property
     def columns(self) -> frozenset[int]:
-        """The columns whose statistics the second step looks at; none: there is no second step."""
+        """The columns whose statistics the second step needs; empty: there is no second step."""
 
     def by_partition(self, entries: EntryTable) -> Any:
-        """A flag for each file: whether its partition may be wanted. Other columns may not be there."""
+        """Return a flag for each file: True if its partition may match. Other columns may be missing."""
 
     def by_statistics(self, entries: EntryTable) -> Any:
-        """A flag for each file of such a partition: whether its statistics leave it in question."""
+        """Return a flag for each file of a matching partition: True if the file may match by its statistics."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilteredEntries:
-    """Live files that a sieve kept, how many there were, and how many lay in partitions that were wanted."""
+    """The live files that match a filter, with the number of all live files and of those in matching partitions."""
 
     entries: EntryTable
     live_count: int
@@ -387,7 +370,8 @@ class FilteredEntries:
 
 
 def distinct_spec_ids(spec_ids: pa.ChunkedArray) -> list[int]:
-    """The specs in a column that has one in every row, in ascending order; one spec is seen at the ends, unhashed."""
+    """Return the distinct specs of a column without nulls, in ascending order."""
+    # The usual column has one spec: comparing minimum and maximum is cheaper than hashing.
     ends = pc.min_max(spec_ids)
     if ends["min"].is_valid and ends["min"] == ends["max"]:
         return [ends["min"].as_py()]
@@ -395,12 +379,11 @@ def distinct_spec_ids(spec_ids: pa.ChunkedArray) -> list[int]:
 
 
 def statistic_column(name: str, field_id: int) -> str:
-    """The column of one statistic of one column of the table, where it is not in a list with those of others."""
+    """Return the name of the entry column for one statistic of one table column, where each has its own column."""
     return f"{name}.{field_id}"
 
 
 def _python_value(scalar: Any) -> object:
-    """A value as Python has it, or as it is stored."""
     try:
         return scalar.as_py()
     except (OverflowError, ValueError):
@@ -413,7 +396,7 @@ def _stored_value(scalar: Any) -> object:
 
 
 def _value_codes(column: pa.ChunkedArray) -> tuple[np.ndarray[Any, Any], int]:
-    """A number per distinct value, null included, and how many there are."""
+    """Return a number per row, equal for equal values (null is a value), and the number of distinct values."""
     if pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
@@ -421,7 +404,7 @@ def _value_codes(column: pa.ChunkedArray) -> tuple[np.ndarray[Any, Any], int]:
 
 
 def _renumber_codes(codes: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], int]:
-    """The same numbers counted through from 0 in the order they appear."""
+    """Renumber from 0 in the order of appearance, without gaps."""
     encoded = pa.array(codes).dictionary_encode()
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64), len(encoded.dictionary)
 
@@ -431,14 +414,10 @@ def _cached_nulls(kind: pa.DataType, capacity: int) -> pa.Array:
     return pa.nulls(capacity, kind)
 
 
-def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
-    """Nulls that share their memory with all others of the type: most optional columns of most files are null."""
-    return _cached_nulls(kind, 1 << max(rows - 1, 0).bit_length()).slice(0, rows)
-
-
 def _fit_to_type(values: Any, kind: pa.DataType, rows: int) -> Any:
     if values is None:
-        return _nulls(kind, rows)
+        # All null columns of a type share their memory: most optional columns of most files are null.
+        return _cached_nulls(kind, 1 << max(rows - 1, 0).bit_length()).slice(0, rows)
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values if values.type == kind else _cast(values, kind)
     if isinstance(values, np.ndarray):
@@ -450,6 +429,5 @@ def _fit_to_type(values: Any, kind: pa.DataType, rows: int) -> Any:
 
 def _cast(values: Any, kind: pa.DataType) -> Any:
     if pa.types.is_dictionary(kind) and not pa.types.is_dictionary(values.type):
-        encoded = values.dictionary_encode()
-        return encoded.cast(kind)
+        values = values.dictionary_encode()
     return values.cast(kind)

@@ -1,12 +1,11 @@
-"""Entries of older versions in Parquet: what some writers of version 4 tables put into their manifests.
+"""Read Parquet manifests whose rows are entries of an older version, as some writers of version 4 tables write them.
 
-The rows are those of an Avro manifest, found by the same field ids; the names are given back here, so that the reader
-of Avro manifests reads them too.
+The rows are those of an Avro manifest and have the same field ids. Here they get their Avro names back, so that the
+reader of Avro manifests can read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,22 +21,20 @@ _PARTITION = 102
 
 @dataclass(frozen=True, slots=True)
 class ParquetEntries:
-    """A manifest of entries in Parquet, decoded as an Avro file is."""
+    """A Parquet manifest with the interface of an Avro file."""
 
     table: IdTable
 
     def decode(self, projection: Projection = ALL_FIELDS, backend: Any = None, rows: Any = None) -> pa.RecordBatch:
-        """The projected fields of all entries, or of those with the numbers given, by their Avro names."""
+        """Return the projected fields of all entries, or of the given rows, by their Avro names."""
         outer = {i: name for i, name in entry_field_names().items() if _is_projected(projection, name)}
-        inner = {
-            i: name for i, name in data_file_field_names().items() if _is_projected(projection, f"data_file.{name}")
-        }
-        paths = [*((i,) for i in outer), *((_FILE, i) for i in inner)]
-        found = self.table.read(paths, rows)
-        columns = {name: found[(i,)] for i, name in outer.items() if (i,) in found}
-        files = {name: _as_avro(found[_FILE, i], i) for i, name in inner.items() if (_FILE, i) in found}
+        names = data_file_field_names().items()
+        inner = {i: name for i, name in names if _is_projected(projection, f"data_file.{name}")}
+        by_path = self.table.read([*((i,) for i in outer), *((_FILE, i) for i in inner)], rows)
+        columns = {name: by_path[(i,)] for i, name in outer.items() if (i,) in by_path}
+        files = {name: _as_avro(by_path[_FILE, i], i) for i, name in inner.items() if (_FILE, i) in by_path}
         if files:
-            columns["data_file"] = _struct(files.items())
+            columns["data_file"] = pa.StructArray.from_arrays(list(files.values()), names=list(files))
         elif self.table.has((_FILE,)):
             columns["data_file"] = pa.StructArray.from_buffers(pa.struct([]), self.table.rows, [None])
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
@@ -47,17 +44,11 @@ def _is_projected(projection: Projection, name: str) -> bool:
     return projection.fields is None or not projection.fields.isdisjoint({name, name.split(".", maxsplit=1)[0]})
 
 
-def _struct(pairs: Iterable[tuple[str, pa.Array]]) -> pa.StructArray:
-    names, arrays = zip(*pairs, strict=True)
-    return pa.StructArray.from_arrays(list(arrays), names=list(names))
-
-
 def _as_avro(values: pa.Array, field_id: int) -> pa.Array:
-    """A column in the shape the Avro decoder gives it: maps as lists of pairs, field ids of tuples under their key."""
+    """Return a column as the Avro decoder would: maps as lists of pairs, field ids of tuples under the Avro key."""
     if pa.types.is_map(values.type):
         pairs = pa.StructArray.from_arrays([values.keys, values.items], names=["key", "value"])
-        mask = values.is_null()
-        return pa.ListArray.from_arrays(values.offsets, pairs, mask=mask if values.null_count else None)
+        return pa.ListArray.from_arrays(values.offsets, pairs, mask=values.is_null() if values.null_count else None)
     if field_id == _PARTITION and pa.types.is_struct(values.type):
         fields = [f.with_metadata({b"field-id": _field_id(f)}) if _field_id(f) else f for f in values.type]
         return pa.StructArray.from_arrays([values.field(i) for i in range(len(fields))], fields=fields)

@@ -1,4 +1,4 @@
-"""PyIceberg's data files as entries: the currency of interop with code that speaks PyIceberg."""
+"""Convert PyIceberg data files to entries, to exchange files with code that uses PyIceberg."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ _NOT_OF_FILE = {"manifest", "row", "status", "snapshot_id", "sequence_number", "
 
 
 def entries_from_pyiceberg(files: Iterable[DataFile], specs: Specs) -> EntryTable:
-    """New files as ADDED entries; a v1 file that names no spec counts as spec 0."""
+    """Return new files as ADDED entries; a v1 file that names no spec counts as spec 0."""
     files = list(files)
     spec_ids = [_spec_id(f) for f in files]
     for file, spec_id in zip(files, spec_ids, strict=True):
         specs.refuse_unknown_specs([spec_id], f"file {file.file_path}")
     names = [f.name for f in CORE if f.name not in _NOT_OF_FILE] + DETAIL.names
-    columns: dict[str, Any] = {name: [_plain(name, getattr(f, name, None)) for f in files] for name in names}
+    columns: dict[str, Any] = {name: [getattr(f, name, None) for f in files] for name in names}
+    for name in _MAP_FIELDS:
+        columns[name] = [None if m is None else [{"key": k, "value": v} for k, v in m.items()] for m in columns[name]]
     columns["file_format"] = [str(f.file_format.value) for f in files]
     columns["content"] = [int(f.content or 0) for f in files]
     columns["spec_id"] = spec_ids
     columns |= {u.column: [None] * len(files) for u in specs.union}
     for at, (file, spec_id) in enumerate(zip(files, spec_ids, strict=True)):
         for position, column in enumerate(specs.columns(spec_id)):
-            columns[column][at] = _partition_value(file.partition[position])
+            value = file.partition[position]
+            columns[column][at] = value.bytes if isinstance(value, UUID) else value
     columns |= {"manifest": -1, "row": -1, "status": int(Status.ADDED)}
     return EntryTable.from_columns(columns, specs, len(files), DETAIL.names)
 
@@ -39,13 +42,3 @@ def _spec_id(file: DataFile) -> int:
         return int(file.spec_id)
     except AttributeError:
         return 0
-
-
-def _plain(name: str, value: Any) -> Any:
-    if name in _MAP_FIELDS and value is not None:
-        return [{"key": k, "value": v} for k, v in value.items()]
-    return value
-
-
-def _partition_value(value: Any) -> Any:
-    return value.bytes if isinstance(value, UUID) else value

@@ -1,7 +1,7 @@
-"""The seam in: manifest lists and manifests of any version become manifests and entry tables.
+"""Read manifest lists and manifests of any format version.
 
-Values a writer left to be inherited (snapshot id, sequence numbers, first row id) are filled in here, so nothing above
-this module needs to know them.
+Inherited values (snapshot id, sequence numbers, first row id) are filled in here, so that no module above has to deal
+with them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _LIST_COUNTS = ("added_files", "existing_files", "deleted_files", "added_rows", 
 
 
 def manifests_of(io: FileIO, metadata: TableMetadata, snapshot: Snapshot | None) -> tuple[Manifest, ...]:
-    """The manifests of a snapshot in the order of its manifest list; none for a table without a snapshot."""
+    """Return the manifests of a snapshot in the order of its manifest list; none for a table without a snapshot."""
     if snapshot is None:
         return ()
     inline: Sequence[str] | None = getattr(snapshot, "manifest_paths", None)
@@ -70,21 +70,21 @@ def manifests_of(io: FileIO, metadata: TableMetadata, snapshot: Snapshot | None)
         with translate_parse_errors(str(snapshot.root_manifest), "a root of tracked files"):  # type: ignore[attr-defined]
             return read_root(io, metadata, snapshot)
     refuse_unreadable(pa.array([snapshot.manifest_list]), metadata.location)
-    found = manifests_in_list(io, snapshot.manifest_list)
-    paths = pa.array([m.path for m in found], pa.string())
+    manifests = manifests_in_list(io, snapshot.manifest_list)
+    paths = pa.array([m.path for m in manifests], pa.string())
     refuse_unreadable(paths, metadata.location)
     if pc.count_distinct(canonical_path_all(paths)).as_py() < len(paths):
         raise CorruptFile(snapshot.manifest_list, "every manifest once", f"one of the {len(paths)} twice")
-    Specs.of(metadata).refuse_unknown_specs((m.spec_id for m in found), f"manifest list {snapshot.manifest_list}")
-    return found
+    Specs.of(metadata).refuse_unknown_specs((m.spec_id for m in manifests), f"manifest list {snapshot.manifest_list}")
+    return manifests
 
 
 def read_manifests_with_header(
     io: FileIO, metadata: TableMetadata, snapshot: Snapshot
 ) -> tuple[tuple[Manifest, ...], Mapping[str, bytes], int]:
-    """The manifests of a snapshot with what the file that lists them says about itself, and its length.
+    """Return the manifests of a snapshot, with the header and the length of the file that lists them.
 
-    For audits: an unknown spec of one manifest in a list does not hide the others.
+    For audits: one manifest of an unknown spec does not hide the others.
     """
     path: str | None = getattr(snapshot, "listing", snapshot.manifest_list)
     if path is None:
@@ -96,12 +96,12 @@ def read_manifests_with_header(
 
 
 def has_parquet_root(snapshot: Snapshot) -> bool:
-    """Whether the files of a snapshot hang below a root of version 4."""
+    """Check whether a snapshot has a root of version 4."""
     return getattr(snapshot, "root_manifest", None) is not None
 
 
 def header_of(io: FileIO, manifest: Manifest) -> tuple[AvroHeader, int]:
-    """What the file of a manifest says about itself, and its length; rows that lie in a root have no file."""
+    """Return the header and the length of a manifest file; rows in a root have no file, and an empty header."""
     if manifest.is_inline:
         return AvroHeader({}, {}, "null", b""), manifest.length
     data = read_file(io, manifest.file)
@@ -114,18 +114,19 @@ def header_of(io: FileIO, manifest: Manifest) -> tuple[AvroHeader, int]:
 
 
 def manifests_in_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
-    """The rows of a manifest list of any version."""
+    """Return the rows of a manifest list of any version."""
     with translate_parse_errors(path, "a manifest list"):
-        return _decode_manifest_list(io, path)
+        batch = check_manifest_list(decode(read_file(io, path), path)[0], path)
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        return _manifests_from_columns(columns, batch.num_rows)
 
 
-def _decode_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
-    batch = check_manifest_list(decode(read_file(io, path), path)[0], path)
-    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-    absent = [None] * batch.num_rows
-    zero = [0] * batch.num_rows
-    counts = [columns.get(f"{name}_count") or columns.get(_old_name(name), absent) for name in _LIST_COUNTS]
-    rows = zip(
+def _manifests_from_columns(columns: Mapping[str, list[Any]], rows: int) -> tuple[Manifest, ...]:
+    absent, zero = [None] * rows, [0] * rows
+    # Early writers wrote `added_data_files_count` for `added_files_count`, and so on.
+    old_names = {name: name.replace("_files", "_data_files") for name in _LIST_COUNTS}
+    counts = [columns.get(f"{new}_count") or columns.get(f"{old}_count", absent) for new, old in old_names.items()]
+    arguments = zip(
         columns["manifest_path"],
         columns["manifest_length"],
         columns["partition_spec_id"],
@@ -139,7 +140,7 @@ def _decode_manifest_list(io: FileIO, path: str) -> tuple[Manifest, ...]:
         columns.get("first_row_id", absent),
         strict=True,
     )
-    return tuple(Manifest(*row) for row in rows)
+    return tuple(Manifest(*values) for values in arguments)
 
 
 def read_entries(
@@ -153,40 +154,39 @@ def read_entries(
     columns: Collection[int] | None = None,
     repeats_allowed: bool = False,
 ) -> EntryTable:
-    """The entries of some manifests as one table, tombstones included unless only live ones are asked for.
+    """Return the entries of some manifests as one table, tombstones included unless `live_only`.
 
-    `detail` names the columns to read beyond the core (statistics, split offsets, key metadata); with `detail_where`
-    only for the entries it chooses, and they are null for the others. `columns` are the ids of the columns whose
-    statistics are wanted; others may be left out. `repeats_allowed` leaves it to the caller to refuse data files that
-    are live twice. The column `manifest` holds the ordinal of the
-    manifest in the sequence given.
+    - `detail` names the columns to read beyond the core: statistics, split offsets, key metadata. With `detail_where`
+      they are read only for the entries it selects, and are null for the others.
+    - `columns` are the ids of the table columns whose statistics are needed; those of others may be missing.
+    - `repeats_allowed` leaves it to the caller to reject data files that are live twice.
+
+    The column `manifest` has the ordinal of the manifest in `manifests`.
     """
     specs = infer_partition_types(io, specs, manifests)
 
-    def one(numbered: tuple[int, Manifest]) -> EntryTable:
-        with translate_parse_errors(numbered[1].file, "a manifest"):
-            return entries_in(*numbered)
+    def read_one(numbered: tuple[int, Manifest]) -> EntryTable:
+        ordinal, manifest = numbered
+        with translate_parse_errors(manifest.file, "a manifest"):
+            if _has_tracked_rows(manifest):
+                return leaf.read_leaf_entries(
+                    io,
+                    manifest,
+                    specs,
+                    ordinal,
+                    detail,
+                    live_only=live_only,
+                    where=detail_where,
+                    columns=columns,
+                    repeats_allowed=repeats_allowed,
+                )
+            opened = _open_manifest(io, manifest, specs)
+            entries = _decode_entries(opened, manifest, specs, ordinal, () if detail_where else detail)
+            check_entries(manifest, entries)
+            entries = entries.live() if live_only else entries
+            return _with_details_where(entries, opened, detail, detail_where(entries)) if detail_where else entries
 
-    def entries_in(ordinal: int, manifest: Manifest) -> EntryTable:
-        if _has_tracked_rows(manifest):
-            return leaf.read_leaf_entries(
-                io,
-                manifest,
-                specs,
-                ordinal,
-                detail,
-                live_only=live_only,
-                where=detail_where,
-                columns=columns,
-                repeats_allowed=repeats_allowed,
-            )
-        opened = _open_manifest(io, manifest, specs)
-        entries = _decode_entries(opened, manifest, specs, ordinal, () if detail_where else detail)
-        check_entries(manifest, entries)
-        entries = entries.live() if live_only else entries
-        return _with_details_where(entries, opened, detail, detail_where(entries)) if detail_where else entries
-
-    tables = map_in_threads(one, list(enumerate(manifests)), manifest_reader_count(io, manifests))
+    tables = map_in_threads(read_one, list(enumerate(manifests)), manifest_reader_count(io, manifests))
     return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, _detail_in_order(detail))
 
 
@@ -199,14 +199,14 @@ def read_matching_entries(
     detail: Collection[str] = (),
     columns: Collection[int] | None = None,
 ) -> FilteredEntries:
-    """The live data files of some manifests that a sieve keeps, with details of theirs.
+    """Return the live data files of some manifests that match a filter, with the requested details.
 
-    `detail`, `columns` and the column `manifest` mean what they mean to `read_entries`. Data files that are live twice
-    are left to the caller to refuse.
+    `detail`, `columns` and the column `manifest` are as in `read_entries`. The caller has to reject data files that are
+    live twice.
     """
     specs = infer_partition_types(io, specs, manifests)
 
-    def some(numbered: Sequence[tuple[int, Manifest]]) -> MatchingRows | FilteredEntries:
+    def read_group(numbered: Sequence[tuple[int, Manifest]]) -> MatchingRows | FilteredEntries:
         ordinal, manifest = numbered[0]
         with translate_parse_errors(", ".join(m.file for _, m in numbered), "a manifest"):
             if is_data_leaf(manifest):
@@ -216,52 +216,51 @@ def read_matching_entries(
     leaves = [(at, m) for at, m in enumerate(manifests) if is_data_leaf(m)]
     alone = [[(at, m)] for at, m in enumerate(manifests) if not is_data_leaf(m)]
     threads = manifest_reader_count(io, manifests)
-    found = map_in_threads(some, [*_group_leaves(leaves, threads), *alone], threads)
-    tracked = [f for f in found if isinstance(f, MatchingRows)]
-    others = [f for f in found if isinstance(f, FilteredEntries)]
+    results = map_in_threads(read_group, [*_group_leaves(leaves, threads), *alone], threads)
+    tracked = [r for r in results if isinstance(r, MatchingRows)]
+    others = [r for r in results if isinstance(r, FilteredEntries)]
     tables = [entries_from_leaves(tracked, manifests, specs, detail), *(f.entries for f in others if len(f.entries))]
     entries = EntryTable.concat([t for t in tables if len(t)] or tables[:1], specs)
     if tracked and others:
         entries = entries.take(np.argsort(entries.numpy("manifest"), kind="stable"))
-    considered = sum(f.live_count for f in tracked) + sum(f.live_count for f in others)
-    return FilteredEntries(entries, considered, sum(f.in_partitions for f in found))
+    return FilteredEntries(entries, sum(r.live_count for r in results), sum(r.in_partitions for r in results))
 
 
 def _group_leaves(leaves: Sequence[tuple[int, Manifest]], threads: int) -> Iterator[list[tuple[int, Manifest]]]:
-    """Leaves to be looked at together: of one spec, so that what its partitions cannot tell is not asked.
+    """Group leaves to be filtered together, in groups as large as possible while every thread has work.
 
-    All together, as far as every thread has some.
+    A group has leaves of one spec, so that only conditions that its partitions can decide are evaluated.
     """
-    most = min(MAX_LEAVES_AT_ONCE, -(-len(leaves) // threads))
+    group_size = min(MAX_LEAVES_AT_ONCE, -(-len(leaves) // threads))
     for spec_id in sorted({m.spec_id for _, m in leaves}):
         own = [(at, m) for at, m in leaves if m.spec_id == spec_id]
-        yield from (own[at : at + most] for at in range(0, len(own), most))
+        yield from (own[at : at + group_size] for at in range(0, len(own), group_size))
 
 
 def _filter_manifest(
     io: FileIO, manifest: Manifest, specs: Specs, ordinal: int, entry_filter: EntryFilter, detail: Collection[str]
 ) -> FilteredEntries:
-    """What a sieve keeps of a manifest of entries, or of rows that lie in a root."""
+    """Filter a manifest of entries, or rows in a root."""
+    opened: OpenManifest | None = None
     if _has_tracked_rows(manifest):
         entries = leaf.read_leaf_entries(io, manifest, specs, ordinal, detail, live_only=True, repeats_allowed=True)
-        considered = len(entries)
-        entries = entries.filter(pa.array(entry_filter.by_partition(entries)))
     else:
         opened = _open_manifest(io, manifest, specs)
         entries = _decode_entries(opened, manifest, specs, ordinal, ())
         check_entries(manifest, entries)
         entries = entries.live()
-        considered = len(entries)
-        entries = entries.filter(pa.array(entry_filter.by_partition(entries)))
+    live_count = len(entries)
+    entries = entries.filter(pa.array(entry_filter.by_partition(entries)))
+    if opened is not None:
         entries = _with_details_where(entries, opened, detail, np.ones(len(entries), bool))
     in_partitions = len(entries)
     if entry_filter.columns:
         entries = entries.filter(pa.array(entry_filter.by_statistics(entries)))
-    return FilteredEntries(entries, considered, in_partitions)
+    return FilteredEntries(entries, live_count, in_partitions)
 
 
 def refuse_repeated_files(entries: EntryTable, manifests: Sequence[Manifest]) -> None:
-    """Refuse live entries of one snapshot that track a data file twice, where the version of the tree forbids it."""
+    """Reject live entries of one snapshot that track a data file twice, if the version of the tree forbids it."""
     if any(_has_tracked_rows(m) and not m.is_deletes for m in manifests):
         refuse_files_tracked_twice(entries.of_content(Content.DATA), manifests)
 
@@ -271,17 +270,11 @@ def _has_tracked_rows(manifest: Manifest) -> bool:
 
 
 def read_manifest(
-    io: FileIO,
-    manifest: Manifest,
-    specs: Specs,
-    *,
-    ordinal: int = 0,
-    detail: Collection[str] = (),
-    as_is: bool = False,
+    io: FileIO, manifest: Manifest, specs: Specs, *, ordinal: int = 0, detail: Collection[str] = (), as_is: bool = False
 ) -> EntryTable:
-    """The entries of one manifest, with everything inherited from its row in the manifest list filled in.
+    """Return the entries of one manifest, with the values inherited from its row in the manifest list filled in.
 
-    `as_is` is for audits: entries that contradict the format are shown, not refused.
+    `as_is` is for audits: entries that contradict the format are returned, not rejected.
     """
     specs = infer_partition_types(io, specs, [manifest])
     with translate_parse_errors(manifest.file, "a manifest"):
@@ -296,7 +289,7 @@ def read_manifest(
 def _open_manifest(io: FileIO, manifest: Manifest, specs: Specs) -> OpenManifest:
     specs.refuse_unknown_specs([manifest.spec_id], f"manifest {manifest.path}")
     data = read_file(io, manifest.path)
-    if len(data) < manifest.length:  # a file cut between two blocks is a valid Avro file with fewer entries
+    if len(data) < manifest.length:  # a file truncated between two blocks is a valid Avro file with fewer entries
         raise CorruptFile(manifest.path, f"{manifest.length} bytes, as the manifest list says", f"{len(data)}")
     if not is_parquet(data):
         return open_avro(data, manifest.path)
@@ -307,21 +300,21 @@ def _open_manifest(io: FileIO, manifest: Manifest, specs: Specs) -> OpenManifest
 
 
 def _with_details_where(entries: EntryTable, opened: OpenManifest, detail: Collection[str], mask: Any) -> EntryTable:
-    """The entries with the details of those chosen, and null for the others."""
+    """Add the details of the selected entries; they are null for the others."""
     names = _detail_in_order(detail)
     rows = np.flatnonzero(mask)
-    found = _read_details(opened, entries.numpy("row")[rows], names)
+    details = _read_details(opened, entries.numpy("row")[rows], names)
     if len(rows) < len(entries):
-        places = np.zeros(len(entries), np.int64)
-        places[rows] = np.arange(len(rows))
-        found = found.take(pa.array(places, mask=~np.asarray(mask)))
-    return entries.with_columns(**{name: found.column(name) for name in names})
+        numbers = np.zeros(len(entries), np.int64)
+        numbers[rows] = np.arange(len(rows))
+        details = details.take(pa.array(numbers, mask=~np.asarray(mask)))
+    return entries.with_columns(**{name: details.column(name) for name in names})
 
 
 def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], detail: Collection[str]) -> EntryTable:
-    """The same entries with more of their columns read, from the manifests their ordinals count.
+    """Return the entries with more columns, read from `manifests`, in which `entries["manifest"]` is the ordinal.
 
-    Only the entries given are decoded; the others of their manifests are stepped over.
+    Only these entries are decoded; other entries of the manifests are skipped.
     """
     names = tuple(name for name in _detail_in_order(detail) if not entries.has(name))
     if not names or not len(entries):
@@ -331,18 +324,18 @@ def with_detail(io: FileIO, entries: EntryTable, manifests: Sequence[Manifest], 
     cuts = np.flatnonzero(np.diff(ordinals[order])) + 1
     contents = entries.numpy("content")
 
-    def details(part: Any) -> pa.Table:
+    def read_part(part: Any) -> pa.Table:
         manifest, own = manifests[ordinals[part[0]]], rows[part]
         with translate_parse_errors(manifest.file, "a manifest"):
             if _has_tracked_rows(manifest):
                 return leaf.read_leaf_details(io, manifest, entries.specs, own, contents[part], names)
             return _read_details(_open_manifest(io, manifest, entries.specs), own, names)
 
-    pieces = map_in_threads(details, np.split(order, cuts), manifest_reader_count(io, manifests))
-    found = pa.concat_tables(pieces)
+    parts = map_in_threads(read_part, np.split(order, cuts), manifest_reader_count(io, manifests))
+    details = pa.concat_tables(parts)
     if (np.diff(order) < 0).any():
-        found = found.take(pa.array(np.argsort(order)))
-    return entries.with_columns(**{name: found.column(name) for name in names})
+        details = details.take(pa.array(np.argsort(order)))
+    return entries.with_columns(**{name: details.column(name) for name in names})
 
 
 def _read_details(opened: OpenManifest, rows: np.ndarray[Any, Any], names: Sequence[str]) -> pa.Table:
@@ -380,19 +373,14 @@ def _decode_entries(
     columns["manifest"] = np.full(rows, ordinal, np.int32)
     columns["row"] = np.arange(rows, dtype=np.int32)
     columns["spec_id"] = np.full(rows, manifest.spec_id, np.int32)
-    columns["file_format"] = _upper(files["file_format"])
+    formats = files["file_format"].dictionary_encode()  # few distinct names: each is converted once
+    columns["file_format"] = pa.DictionaryArray.from_arrays(formats.indices, pc.utf8_upper(formats.dictionary))
     if "content" not in files:
-        columns["content"] = np.full(rows, int(manifest.is_deletes), np.int8)  # v1 knows data files only
+        columns["content"] = np.full(rows, int(manifest.is_deletes), np.int8)  # v1 has data files only
     try:
         return EntryTable.from_columns(columns | _inherited_values(columns, manifest), specs, rows, detail)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise CorruptFile(manifest.path, "fields of the types the format gives them", str(e)) from e
-
-
-def _upper(names: pa.Array) -> pa.DictionaryArray:
-    """Names in capitals; there are few, so each is changed once."""
-    encoded = names.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(encoded.indices, pc.utf8_upper(encoded.dictionary))
+        raise CorruptFile(manifest.path, "fields of the types in the format", str(e)) from e
 
 
 def _struct_fields(struct: pa.StructArray) -> dict[str, pa.Array]:
@@ -400,12 +388,12 @@ def _struct_fields(struct: pa.StructArray) -> dict[str, pa.Array]:
 
 
 def _partition(tuples: pa.StructArray | None, manifest: Manifest, specs: Specs) -> dict[str, pa.Array]:
-    """The columns of the manifest's own spec, found by field id; a file from before field ids is taken by position."""
-    spec = specs[manifest.spec_id]
-    names = specs.columns(manifest.spec_id)
+    """Return the partition columns of the manifest's spec, by field id; early writers wrote none: then by position."""
+    spec, names = specs[manifest.spec_id], specs.columns(manifest.spec_id)
     if tuples is None or not names:
         return {}
-    by_id = {_field_id(field): tuples.field(i) for i, field in enumerate(tuples.type)}
+    ids = [(field.metadata or {}).get(b"field-id") for field in tuples.type]
+    by_id = {None if raw is None else int(raw): tuples.field(i) for i, raw in enumerate(ids)}
     if None in by_id or not {f.field_id for f in spec.fields} & set(by_id):
         by_id = {f.field_id: tuples.field(i) for i, f in enumerate(spec.fields[: tuples.type.num_fields])}
     types = {u.column: u.arrow_type for u in specs.union}
@@ -416,14 +404,9 @@ def _partition(tuples: pa.StructArray | None, manifest: Manifest, specs: Specs) 
     }
 
 
-def _field_id(field: pa.Field) -> int | None:
-    raw = (field.metadata or {}).get(b"field-id")
-    return None if raw is None else int(raw)
-
-
 def _cast_partition_values(values: pa.Array, kind: pa.DataType, manifest: Manifest) -> pa.Array:
     if pa.types.is_null(kind) or values.null_count == len(values):
-        return pa.nulls(len(values), kind)  # a field that was dropped is null in the type of its source
+        return pa.nulls(len(values), kind)  # the nulls of a dropped field have the type of its source
     try:
         return values if values.type == kind else values.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
@@ -447,7 +430,7 @@ def _inherited_values(columns: dict[str, Any], manifest: Manifest) -> dict[str, 
 
 
 def _first_row_ids(columns: dict[str, Any], status: np.ndarray[Any, Any], manifest: Manifest) -> pa.Array | None:
-    """Row ids are handed out in file order to the entries that have none; tombstones take no part."""
+    """Assign row ids in file order to the entries that have none, except tombstones."""
     if manifest.is_deletes or manifest.first_row_id is None:
         return None
     stated = columns.get("first_row_id")
@@ -467,17 +450,12 @@ def _parse_summaries(rows: list[dict[str, Any]] | None) -> tuple[FieldSummary, .
     )
 
 
-def _old_name(count: str) -> str:
-    """The name the first writers gave a count: `added_data_files_count` for `added_files_count`."""
-    return f"{count.replace('_files', '_data_files')}_count"
-
-
 def _inline_manifest(io: FileIO, path: str, snapshot: Snapshot) -> Manifest:
-    """A manifest that a v1 snapshot names directly; what a manifest list would say comes from its own header."""
+    """Describe a manifest that a v1 snapshot names directly, from the manifest's own header: there is no list."""
     data = read_file(io, path)
     header = read_header(data, path)
     try:
         spec_id = int(header.metadata.get("partition-spec-id", b"0"))
     except ValueError:
-        raise TableError(f"Manifest {path} names no partition spec that is a number.") from None
+        raise TableError(f"Manifest {path} has a partition spec id that is not a number.") from None
     return Manifest(path, len(data), spec_id, False, 0, 0, snapshot.snapshot_id, *[None] * 6)

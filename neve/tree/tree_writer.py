@@ -1,13 +1,13 @@
-"""How the tree of a table is spelled: what a commit asks for, the same for every format version.
+"""Write the metadata tree of a snapshot, with one interface for all format versions.
 
-`read_field_ids_of_file` chooses. A commit hands over new files, what becomes of the entries of a manifest, and manifests to be
-merged, numbered and listed; how entries and their deletes lie beside one another is decided here and nowhere above.
+`tree_writer_for` returns the writer for a table. A commit passes in new files, edits of manifests, and manifests to be
+merged, numbered and listed. Only this module decides how entries and their deletes are stored together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,36 +40,30 @@ from neve.tree.v4.write import encode_root, write_leaves
 from neve.tree.write import UNASSIGNED, ManifestContext, assign_row_ids, write_manifest_list, write_manifests
 
 _NO_ROW_ID_YET = -(1 << 62)
-_NOTHING = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestEdit:
-    """What becomes of the entries of one file of the tree: those that leave, and data files that get a vector."""
+    """Changes to the entries of one manifest file: removed entries, and data files that get a vector."""
 
     removed_entries: EntryTable
     vector_targets: EntryTable | None = None
-    vectors: EntryTable | None = None
-    """The new vector of each holder, in their order."""
-    removed_vectors: EntryTable | None = None
-    """Vectors that leave with the commit, also those of holders that lie elsewhere."""
+    vectors: EntryTable | None = None  # the new vector of each of the `vector_targets`, in their order
+    removed_vectors: EntryTable | None = None  # of the whole commit, also those of data files in other manifests
 
     @property
     def identity_key(self) -> Hashable:
-        """What tells two edits of one file apart."""
-        parts: list[Hashable] = [
-            self.removed_entries.numpy("row").tobytes(),
-            self.removed_entries.numpy("content").tobytes(),
-        ]
+        """A value that is equal for equal edits of one file."""
+        parts: list[Hashable] = [self.removed_entries.numpy(name).tobytes() for name in ("row", "content")]
         if self.vector_targets is not None and self.vectors is not None:
-            places = (self.vectors["file_path"].to_pylist(), self.vectors["content_offset"].to_pylist())
-            parts += [self.vector_targets.numpy("row").tobytes(), tuple(zip(*places, strict=True))]
+            blobs = (self.vectors["file_path"].to_pylist(), self.vectors["content_offset"].to_pylist())
+            parts += [self.vector_targets.numpy("row").tobytes(), tuple(zip(*blobs, strict=True))]
         return tuple(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestListHeader:
-    """What the file that lists the manifests of a snapshot says about itself."""
+    """The header of the file that lists the manifests of a snapshot."""
 
     snapshot_id: int
     parent_snapshot_id: int | None
@@ -78,15 +72,15 @@ class ManifestListHeader:
 
 
 class TreeWriter(Protocol):
-    """The spelling of a tree."""
+    """Writes the metadata tree of a snapshot in one format version."""
 
     @property
     def suffix(self) -> str:
-        """How the names of the files that list manifests end."""
+        """The file extension of manifest lists and roots."""
 
     @property
     def joins_vectors(self) -> bool:
-        """Whether a deletion vector lies in the row of its data file, so that the row must be found."""
+        """True if a deletion vector is stored in the row of its data file, so that the row must be found."""
 
     def write_added(self, io: FileIO, added: EntryTable, context: ManifestContext) -> list[Manifest]:
         """Write new files to manifests."""
@@ -94,35 +88,35 @@ class TreeWriter(Protocol):
     def write_edited(
         self, io: FileIO, manifest: Manifest, edit: ManifestEdit, context: ManifestContext
     ) -> list[Manifest]:
-        """Write what an edit leaves of the entries of a manifest."""
+        """Write the entries of a manifest as they are after an edit."""
 
     def write_merged(self, io: FileIO, manifests: Sequence[Manifest], context: ManifestContext) -> list[Manifest]:
-        """Write the entries of several manifests of one kind and one spec to one."""
+        """Write the entries of several manifests of one kind and one spec to one manifest."""
 
     def write_groups(
         self, io: FileIO, groups: Sequence[EntryTable], replaced: Sequence[Manifest], context: ManifestContext
     ) -> list[Manifest]:
-        """Write live entries of the manifests replaced to new ones, a group to a manifest."""
+        """Write the live entries of the replaced manifests to new ones, each group to a manifest."""
 
     def can_merge(self, manifest: Manifest) -> bool:
-        """Whether a manifest may be merged with others."""
+        """Check whether a manifest may be merged with others."""
 
     def manifests_to_list(
         self, io: FileIO, manifests: Sequence[Manifest], context: ManifestContext
     ) -> tuple[Manifest, ...]:
-        """The manifests as they are to be listed."""
+        """Return the manifests as they will be listed."""
 
     def assign_row_ids(self, manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
-        """Give row ids to what has none, and return the first id still free."""
+        """Assign row ids to manifests or rows without any, and return the next free id."""
 
     def write_list_or_root(
         self, io: FileIO, path: str, manifests: Sequence[Manifest], header: ManifestListHeader, context: ManifestContext
     ) -> dict[str, str]:
-        """Write the file that lists the manifests of a snapshot; the answer is how the snapshot names it."""
+        """Write the file that lists the manifests of a snapshot; return the snapshot field that names it."""
 
 
 def tree_writer_for(metadata: TableMetadata) -> TreeWriter:
-    """The spelling that new snapshots of a table have."""
+    """Return the writer for new snapshots of a table."""
     return V4TreeWriter() if int(metadata.format_version) >= 4 else ManifestTreeWriter()
 
 
@@ -140,9 +134,9 @@ class ManifestTreeWriter:
         self, io: FileIO, manifest: Manifest, edit: ManifestEdit, context: ManifestContext
     ) -> list[Manifest]:
         live = read_manifest(io, manifest, context.specs).live()
-        goes = np.isin(live.numpy("row"), edit.removed_entries.numpy("row"))
-        status = np.where(goes, Status.DELETED, Status.EXISTING)
-        snapshot_ids = pc.if_else(pa.array(goes), context.snapshot_id, live["snapshot_id"])
+        is_removed = np.isin(live.numpy("row"), edit.removed_entries.numpy("row"))
+        status = np.where(is_removed, Status.DELETED, Status.EXISTING)
+        snapshot_ids = pc.if_else(pa.array(is_removed), context.snapshot_id, live["snapshot_id"])
         entries = live.with_columns(status=status, snapshot_id=snapshot_ids)
         if edit.vector_targets is not None:
             moved = pc.is_in(pa.array(live.numpy("row")), value_set=pa.array(edit.vector_targets.numpy("row")))
@@ -172,24 +166,15 @@ class ManifestTreeWriter:
     def write_list_or_root(
         self, io: FileIO, path: str, manifests: Sequence[Manifest], header: ManifestListHeader, context: ManifestContext
     ) -> dict[str, str]:
-        write_manifest_list(
-            io,
-            path,
-            manifests,
-            format_version=context.format_version,
-            snapshot_id=header.snapshot_id,
-            parent_snapshot_id=header.parent_snapshot_id,
-            sequence_number=header.sequence_number,
-            first_row_id=header.first_row_id,
-        )
+        write_manifest_list(io, path, manifests, format_version=context.format_version, **asdict(header))
         return {"manifest_list": path}
 
 
 def merged_entries(io: FileIO, manifests: Sequence[Manifest], context: ManifestContext) -> EntryTable:
-    """The entries of several manifests as one merged manifest holds them.
+    """Return the entries of several manifests as they are in the merged manifest.
 
-    Tombstones of earlier snapshots vanish, files that earlier snapshots added are carried; what this commit did stays
-    visible.
+    Tombstones of earlier snapshots are dropped, and files added by earlier snapshots become existing ones. Changes of
+    this commit stay visible.
     """
     entries = EntryTable.concat([_read_as_written(io, m, i, context) for i, m in enumerate(manifests)], context.specs)
     status, is_ours = entries.numpy("status"), pc.equal(entries["snapshot_id"], context.snapshot_id).to_numpy()
@@ -198,25 +183,22 @@ def merged_entries(io: FileIO, manifests: Sequence[Manifest], context: ManifestC
 
 
 def _read_as_written(io: FileIO, manifest: Manifest, ordinal: int, context: ManifestContext) -> EntryTable:
-    """The entries of a manifest; from one of this commit, which has no numbers yet, nothing may be inherited."""
+    """Return the entries of a manifest; one of this commit has no numbers yet, so nothing is inherited from it."""
     if manifest.sequence_number != UNASSIGNED:
         return read_manifest(io, manifest, context.specs, ordinal=ordinal)
     row_id = None if manifest.is_deletes else _NO_ROW_ID_YET
     entries = read_manifest(io, replace(manifest, first_row_id=row_id), context.specs, ordinal=ordinal)
-    names = ("sequence_number", "file_sequence_number", "first_row_id")
-    return entries.with_columns(**{name: _unless_negative(entries[name]) for name in names})
-
-
-def _unless_negative(column: pa.ChunkedArray) -> Any:
-    return pc.if_else(pc.less(column, 0), pa.scalar(None, column.type), column)
+    null = pa.scalar(None, pa.int64())
+    columns = {name: entries[name] for name in ("sequence_number", "file_sequence_number", "first_row_id")}
+    return entries.with_columns(**{name: pc.if_else(pc.less(c, 0), null, c) for name, c in columns.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class V4TreeWriter:
     """Version 4: rows of tracked files in Parquet leaves or in the root, each with its deletion vector.
 
-    Manifests of older versions stay what they are: those that must be rewritten are written in the last version that
-    had them, except for data files that get a vector, which move to rows of their own.
+    Manifests of older versions are kept. One that must be rewritten is written in the last version that had them,
+    except for data files that get a vector: these move to rows of tracked files.
     """
 
     suffix: str = ".parquet"
@@ -225,20 +207,17 @@ class V4TreeWriter:
 
     def write_added(self, io: FileIO, added: EntryTable, context: ManifestContext) -> list[Manifest]:
         files = added.of_content(Content.DATA)
-        vectors = added.filter(pa.array(deletion_vector_mask(added)))
-        others = added.filter(pa.array((added.numpy("content") != Content.DATA) & ~deletion_vector_mask(added)))
-        found = self.older_writer.write_added(io, others, context) if len(others) else []
+        is_vector = deletion_vector_mask(added)
+        others = added.filter(pa.array((added.numpy("content") != Content.DATA) & ~is_vector))
+        manifests = self.older_writer.write_added(io, others, context) if len(others) else []
         if not len(files):
-            return found
+            return manifests
+        vectors = added.filter(pa.array(is_vector))
         rows = rows_from_entries(files, context.specs, context.metadata.location)
         rows = join_new_vectors(rows, files, vectors, context.metadata.location, context.snapshot_id)
-        return [*self._placed(io, rows, context), *found]
-
-    def _placed(self, io: FileIO, rows: pa.Table, context: ManifestContext) -> list[Manifest]:
-        """Rows in leaves, or in the root when they are few."""
         if rows.num_rows <= context.inline_files:
-            return [self._inline_manifest(rows, context)]
-        return write_leaves(io, rows, context)
+            return [self._inline_manifest(rows, context), *manifests]
+        return [*write_leaves(io, rows, context), *manifests]
 
     @staticmethod
     def _inline_manifest(rows: pa.Table, context: ManifestContext) -> Manifest:
@@ -256,30 +235,31 @@ class V4TreeWriter:
         deleted, replaced, vectors = self._mark_changed_rows(rows, edit, context)
         if context.hides_rows and not manifest.is_inline:
             return self._hide_rows(io, manifest, rows, deleted, replaced, vectors, context)
-        kept = rows.filter(pa.array(live))
-        after = apply_row_changes(
-            kept, context.snapshot_id, deleted=deleted[live], replaced=replaced[live], vectors=vectors
+        live_rows = rows.filter(pa.array(live))
+        new_rows = apply_row_changes(
+            live_rows, context.snapshot_id, deleted=deleted[live], replaced=replaced[live], vectors=vectors
         )
         if manifest.is_inline:
-            return [self._inline_manifest(after, context)]
-        return write_leaves(io, after, context)
+            return [self._inline_manifest(new_rows, context)]
+        return write_leaves(io, new_rows, context)
 
     def _mark_changed_rows(
         self, rows: pa.Table, edit: ManifestEdit, context: ManifestContext
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], dict[str, Any]]:
-        """Which rows are deleted, which get another vector or lose theirs, and what they have then."""
-        content, leaving = edit.removed_entries.numpy("content"), edit.removed_entries.numpy("row")
+        """Return masks of the deleted rows and of those whose vector changes, and the new vectors of the latter."""
+        content, removed = edit.removed_entries.numpy("content"), edit.removed_entries.numpy("row")
         deleted, replaced = np.zeros(rows.num_rows, bool), np.zeros(rows.num_rows, bool)
-        deleted[leaving[content != Content.POSITION_DELETES]] = True
-        replaced[leaving[content == Content.POSITION_DELETES]] = True
+        deleted[removed[content != Content.POSITION_DELETES]] = True
+        replaced[removed[content == Content.POSITION_DELETES]] = True
         vectors = {name: pa.nulls(rows.num_rows, rows.schema.field(name).type) for name in VECTOR_COLUMNS}
         table = pa.table(vectors)
         if edit.vector_targets is not None and edit.vectors is not None:
-            at = edit.vector_targets.numpy("row")
-            replaced[at] = True
+            targets = edit.vector_targets.numpy("row")
+            replaced[targets] = True
             mask = np.zeros(rows.num_rows, bool)
-            mask[at] = True
-            new = pa.table(vector_column_values(edit.vectors, context.metadata.location)).take(pa.array(np.argsort(at)))
+            mask[targets] = True
+            new = pa.table(vector_column_values(edit.vectors, context.metadata.location))
+            new = new.take(pa.array(np.argsort(targets)))
             table = set_where(table, mask, **{name: new[name] for name in VECTOR_COLUMNS})
         replaced &= ~deleted
         own = table.filter(pa.array(replaced))
@@ -295,42 +275,40 @@ class V4TreeWriter:
         vectors: dict[str, Any],
         context: ManifestContext,
     ) -> list[Manifest]:
-        """The same leaf with rows hidden, and the new states of those that changed as rows of the root."""
-        gone = np.union1d(hidden_rows(manifest), np.flatnonzero(deleted | replaced))
-        of_deleted, of_replaced = (
+        """Hide changed rows of a leaf, and put the new versions of those with a new vector into the root."""
+        hidden = np.union1d(hidden_rows(manifest), np.flatnonzero(deleted | replaced))
+        deleted_bitmap, replaced_bitmap = (
             encode_positions(np.flatnonzero(m)) if m.any() else None for m in (deleted, replaced)
         )
         leaf = replace(
             leaf_of(manifest),
-            hidden_bitmap=encode_positions(gone),
-            hidden_count=len(gone),
-            removed_bitmaps=(of_deleted, of_replaced),
+            hidden_bitmap=encode_positions(hidden),
+            hidden_count=len(hidden),
+            removed_bitmaps=(deleted_bitmap, replaced_bitmap),
             hidden_by=context.snapshot_id,
         )
-        found = [replace(manifest, leaf=leaf)]
+        manifests = [replace(manifest, leaf=leaf)]
         if replaced.any():
-            own = rows.filter(pa.array(replaced))
-            nothing, every = np.zeros(own.num_rows, bool), np.ones(own.num_rows, bool)
-            both = apply_row_changes(own, context.snapshot_id, deleted=nothing, replaced=every, vectors=vectors)
-            found.append(self._inline_manifest(both.filter(pc.equal(both["status"], int(Status.MODIFIED))), context))
-        return found
+            changed = _replace_all_vectors(rows.filter(pa.array(replaced)), vectors, context)
+            new_rows = changed.filter(pc.equal(changed["status"], int(Status.MODIFIED)))
+            manifests.append(self._inline_manifest(new_rows, context))
+        return manifests
 
     def _write_edited_older(
         self, io: FileIO, manifest: Manifest, edit: ManifestEdit, context: ManifestContext
     ) -> list[Manifest]:
-        found = self.older_writer.write_edited(io, manifest, edit, context)
+        manifests = self.older_writer.write_edited(io, manifest, edit, context)
         if edit.vector_targets is None or edit.vectors is None:
-            return found
+            return manifests
+        location = context.metadata.location
         entries = read_manifest(io, manifest, context.specs, detail=DETAIL.names)
-        place = pc.index_in(pa.array(edit.vector_targets.numpy("row")), value_set=entries["row"].combine_chunks())
-        own = entries.take(place)
-        rows = rows_from_entries(own, context.specs, context.metadata.location)
+        numbers = pc.index_in(pa.array(edit.vector_targets.numpy("row")), value_set=entries["row"].combine_chunks())
+        targets = entries.take(numbers)
+        rows = rows_from_entries(targets, context.specs, location)
         if edit.removed_vectors is not None:
-            rows = _join_existing_vectors(rows, own, edit.removed_vectors, context.metadata.location)
-        every, nothing = np.ones(len(own), bool), np.zeros(len(own), bool)
-        vectors = vector_column_values(edit.vectors, context.metadata.location)
-        after = apply_row_changes(rows, context.snapshot_id, deleted=nothing, replaced=every, vectors=vectors)
-        return [*write_leaves(io, after, context), *found]
+            rows = _join_existing_vectors(rows, targets, edit.removed_vectors, location)
+        new_rows = _replace_all_vectors(rows, vector_column_values(edit.vectors, location), context)
+        return [*write_leaves(io, new_rows, context), *manifests]
 
     def write_merged(self, io: FileIO, manifests: Sequence[Manifest], context: ManifestContext) -> list[Manifest]:
         return write_leaves(io, concat_rows(_merged_rows(io, m, context) for m in manifests), context)
@@ -339,37 +317,33 @@ class V4TreeWriter:
         self, io: FileIO, groups: Sequence[EntryTable], replaced: Sequence[Manifest], context: ManifestContext
     ) -> list[Manifest]:
         tracked = [m for m in replaced if m.leaf is not None and m.leaf.is_tracked and not m.is_view]
-        known = [_merged_rows(io, m, context) for m in tracked if not m.is_deletes]
-        whole = concat_rows(known) if known else None
-        vectors = [group.filter(pa.array(deletion_vector_mask(group))) for group in groups]
-        loose = EntryTable.concat(vectors, context.specs)
-        found: list[Manifest] = []
-        for group in groups:
-            found += self._write_group(io, group.of_content(Content.DATA), whole, loose, context)
-        joined = EntryTable.concat([g.of_content(Content.DATA) for g in groups], context.specs)
+        tables = [_merged_rows(io, m, context) for m in tracked if not m.is_deletes]
+        old_rows = concat_rows(tables) if tables else None
+        vectors = EntryTable.concat([g.filter(pa.array(deletion_vector_mask(g))) for g in groups], context.specs)
+        data_files = [g.of_content(Content.DATA) for g in groups]
+        manifests = [m for files in data_files for m in self._write_group(io, files, old_rows, vectors, context)]
         views = [m for m in replaced if m.is_view and m.is_deletes]
-        beside = [read_manifest(io, m, context.specs)["referenced_data_file"].combine_chunks() for m in views]
-        rest = _deletes_without_data_file(
-            groups, pa.concat_arrays([joined["file_path"].combine_chunks(), *beside]), context.specs
-        )
-        existing = rest.with_columns(status=int(Status.EXISTING))
-        return [*found, *(self.older_writer.write_added(io, existing, context) if len(rest) else [])]
+        in_rows = [read_manifest(io, m, context.specs)["referenced_data_file"].combine_chunks() for m in views]
+        paths = EntryTable.concat(data_files, context.specs)["file_path"].combine_chunks()
+        deletes = _deletes_without_data_file(groups, pa.concat_arrays([paths, *in_rows]), context.specs)
+        existing = deletes.with_columns(status=int(Status.EXISTING))
+        return [*manifests, *(self.older_writer.write_added(io, existing, context) if len(existing) else [])]
 
     def _write_group(
-        self, io: FileIO, files: EntryTable, known_rows: pa.Table | None, vectors: EntryTable, context: ManifestContext
+        self, io: FileIO, files: EntryTable, old_rows: pa.Table | None, vectors: EntryTable, context: ManifestContext
     ) -> list[Manifest]:
-        """Data files as rows: those that were rows as they were, the others anew with the vectors that name them."""
+        """Write data files as rows: old rows unchanged, entries as new rows with the vectors that name them."""
         if not len(files):
             return []
         location = context.metadata.location
-        fresh = rows_from_entries(files.with_columns(status=int(Status.EXISTING)), context.specs, location)
-        fresh = _join_existing_vectors(fresh, files, vectors, location)
-        if known_rows is None:
-            return write_leaves(io, fresh, context)
-        place = pc.index_in(fresh["location"], value_set=known_rows["location"].combine_chunks())
-        known = place.is_valid().to_numpy()
-        tables = [known_rows.take(place.drop_null().combine_chunks())] if known.any() else []
-        tables += [fresh.filter(pa.array(~known))] if not known.all() else []
+        new_rows = rows_from_entries(files.with_columns(status=int(Status.EXISTING)), context.specs, location)
+        new_rows = _join_existing_vectors(new_rows, files, vectors, location)
+        if old_rows is None:
+            return write_leaves(io, new_rows, context)
+        numbers = pc.index_in(new_rows["location"], value_set=old_rows["location"].combine_chunks())
+        is_old = numbers.is_valid().to_numpy()
+        tables = [old_rows.take(numbers.drop_null().combine_chunks())] if is_old.any() else []
+        tables += [new_rows.filter(pa.array(~is_old))] if not is_old.all() else []
         return write_leaves(io, concat_rows(tables), context)
 
     def can_merge(self, manifest: Manifest) -> bool:
@@ -379,7 +353,7 @@ class V4TreeWriter:
     def manifests_to_list(
         self, io: FileIO, manifests: Sequence[Manifest], context: ManifestContext
     ) -> tuple[Manifest, ...]:
-        """One set of rows in the root at most; they move to leaves when they are too many."""
+        """Merge the rows in the root into one manifest, or move them to leaves if they are too many."""
         inline = [m for m in manifests if m.is_inline and not m.is_view]
         leaves = [m for m in manifests if not m.is_inline and not m.is_view]
         if not inline:
@@ -404,27 +378,24 @@ class V4TreeWriter:
     def write_list_or_root(
         self, io: FileIO, path: str, manifests: Sequence[Manifest], header: ManifestListHeader, context: ManifestContext
     ) -> dict[str, str]:
-        data = encode_root(
-            manifests,
-            context.specs,
-            context.metadata.location,
-            snapshot_id=header.snapshot_id,
-            parent_snapshot_id=header.parent_snapshot_id,
-            sequence_number=header.sequence_number,
-            first_row_id=header.first_row_id,
-        )
-        write_new_file(io, path, data)
+        write_new_file(io, path, encode_root(manifests, context.specs, context.metadata.location, **asdict(header)))
         return {"root_manifest": path}
 
 
+def _replace_all_vectors(rows: pa.Table, vectors: dict[str, Any], context: ManifestContext) -> pa.Table:
+    """Return each row twice: as it was, marked as replaced, and with its new vector."""
+    replaced = np.ones(rows.num_rows, bool)
+    return apply_row_changes(rows, context.snapshot_id, deleted=~replaced, replaced=replaced, vectors=vectors)
+
+
 def _merged_rows(io: FileIO, manifest: Manifest, context: ManifestContext) -> pa.Table:
-    """The rows of a leaf as another holds them: those of this commit as they are, older live ones as existing."""
+    """Return the rows of a leaf for a merged one: those of this commit unchanged, older live ones as existing."""
     rows = read_complete_rows(io, manifest, context.specs)
     return rows if manifest.sequence_number == UNASSIGNED else live_rows_as_existing(rows, hidden_rows(manifest))
 
 
 def _assign_explicit_row_ids(manifest: Manifest, next_row_id: int) -> tuple[Manifest, int]:
-    """Rows in the root have row ids of their own: nothing above them could give them any."""
+    """Assign row ids to each row of the root: there is no list above it to inherit them from."""
     leaf = leaf_of(manifest)
     rows: pa.Table = leaf.rows
     is_data = rows["content_type"].to_numpy() == ContentType.DATA
@@ -436,23 +407,22 @@ def _assign_explicit_row_ids(manifest: Manifest, next_row_id: int) -> tuple[Mani
 
 
 def _join_existing_vectors(rows: pa.Table, files: EntryTable, vectors: EntryTable, location: str) -> pa.Table:
-    """Rows of existing files with the vectors of theirs that lay elsewhere; a vector keeps its snapshot."""
+    """Add to rows of existing files their vectors, which had entries of their own; a vector keeps its snapshot."""
     if not len(vectors):
         return rows
-    place = pc.index_in(
+    numbers = pc.index_in(
         canonical_path_all(files["file_path"]), value_set=canonical_path_all(vectors["referenced_data_file"])
     )
-    has = place.is_valid().to_numpy(zero_copy_only=False)
-    own = vectors.take(place.drop_null())
-    return set_where(rows, has, dv_snapshot_id=own["snapshot_id"], **vector_column_values(own, location))
+    has_vector = numbers.is_valid().to_numpy(zero_copy_only=False)
+    own = vectors.take(numbers.drop_null())
+    return set_where(rows, has_vector, dv_snapshot_id=own["snapshot_id"], **vector_column_values(own, location))
 
 
 def _deletes_without_data_file(groups: Sequence[EntryTable], data_file_paths: pa.Array, specs: Specs) -> EntryTable:
-    """The delete files of groups that no row of a data file holds: they stay entries of an older version."""
-    deletes = [g.filter(pa.array(g.numpy("content") != Content.DATA)) for g in groups]
-    found = EntryTable.concat(deletes, specs)
-    if not len(found):
-        return found
-    named = canonical_path_all(found["referenced_data_file"])
-    held = pc.is_in(named, value_set=canonical_path_all(data_file_paths)).to_numpy(zero_copy_only=False)
-    return found.filter(pa.array(~(deletion_vector_mask(found) & held)))
+    """Return the delete files that are not stored in the row of a data file: they stay entries of an older version."""
+    deletes = EntryTable.concat([g.filter(pa.array(g.numpy("content") != Content.DATA)) for g in groups], specs)
+    if not len(deletes):
+        return deletes
+    referenced = canonical_path_all(deletes["referenced_data_file"])
+    in_row = pc.is_in(referenced, value_set=canonical_path_all(data_file_paths)).to_numpy(zero_copy_only=False)
+    return deletes.filter(pa.array(~(deletion_vector_mask(deletes) & in_row)))

@@ -1,7 +1,7 @@
-"""The seam out: entry tables become manifests, manifests become a manifest list.
+"""Write entries to Avro manifests, and manifests to a manifest list.
 
-A manifest holds one kind of file (data or deletes) of one partition spec, whatever mix it is asked to write. The order
-is fixed: data before deletes, specs ascending, so two runs over the same files write the same manifests.
+A manifest has files of one kind (data or deletes) and one partition spec; mixed entries are split. The order is fixed:
+data before deletes, specs ascending, so two runs over the same files write the same manifests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO
-from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
@@ -33,14 +32,14 @@ from neve.tree.avro_schemas import V3, manifest_entry_schema, manifest_list_sche
 from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
 
 UNASSIGNED = -1
-"""A sequence number that the commit will assign when it writes the manifest list."""
+"""A sequence number that the commit assigns when it writes the manifest list."""
 
 _V1_BLOCK_SIZE = 64 << 20  # v1 requires the field; readers ignore it
 
 
 @dataclass(frozen=True)
 class ManifestContext:
-    """What manifests of one commit share: the table, the snapshot they belong to, and where they go."""
+    """What the manifests of one commit share: the table, the snapshot, and where they are written."""
 
     metadata: TableMetadata
     specs: Specs
@@ -49,12 +48,9 @@ class ManifestContext:
     target_bytes: int = 8 << 20
     codec: str = "deflate"
     new_leaf_path: Callable[[], str] | None = None
-    inline_files: int = 0
-    """Up to how many new files of a commit lie in the root itself; 0: none does."""
-    inline_rows: int = 0
-    """Up to how many rows of files the root holds before they move to a leaf."""
-    hides_rows: bool = False
-    """Whether rows of leaves are hidden by the root instead of leaves being rewritten."""
+    inline_files: int = 0  # the most new files of a commit that are put into the root itself; 0: none
+    inline_rows: int = 0  # the most rows of files that the root may have before they move to a leaf
+    hides_rows: bool = False  # the root hides removed rows of leaves; False: leaves are rewritten
 
     @property
     def format_version(self) -> int:
@@ -62,7 +58,7 @@ class ManifestContext:
         return min(int(self.metadata.format_version), V3)
 
     def leaf_path(self) -> str:
-        """Where the next leaf of tracked files goes."""
+        """Return the path of the next leaf of tracked files."""
         return self.new_path() if self.new_leaf_path is None else self.new_leaf_path()
 
     @cached_property
@@ -71,7 +67,7 @@ class ManifestContext:
         return {s: manifest_entry_schema(self.format_version, self.specs.partition_type(s)) for s in self.specs.by_id}
 
     def header(self, spec_id: int, is_deletes: bool) -> dict[str, bytes]:
-        """The key-value pairs at the head of a manifest."""
+        """Return the key-value pairs in the header of a manifest."""
         schema = schema_for_spec(self.specs, spec_id)
         fields = [f.model_dump(by_alias=True, mode="json") for f in self.specs[spec_id].fields]
         pairs = {
@@ -86,24 +82,22 @@ class ManifestContext:
 
 
 def schema_for_spec(specs: Specs, spec_id: int) -> Schema:
-    """The newest schema that knows the most source columns of a spec; readers type the partition by it."""
+    """Return the schema with the most source columns of a spec, which gives readers the partition types.
+
+    Of several the first in `specs.schemas`, the newest.
+    """
     sources = [f.source_id for f in specs[spec_id].fields]
     return max(specs.schemas, key=lambda s: sum(i in fields_by_id(s) for i in sources))
 
 
 def write_manifests(io: FileIO, entries: EntryTable, context: ManifestContext) -> list[Manifest]:
     """Write entries to manifests, one or more per kind and spec, and return their rows for the manifest list."""
-    return [m for group in _group_by_kind_and_spec(entries, context) for m in _write_group(io, group, context)]
-
-
-def _group_by_kind_and_spec(entries: EntryTable, context: ManifestContext) -> Iterator[EntryTable]:
     if not len(entries):
-        return
+        return []
     context.specs.refuse_unknown_specs(entries.spec_ids(), "the files to write")
-    for contents in ((Content.DATA,), (Content.POSITION_DELETES, Content.EQUALITY_DELETES)):
-        if len(kind := entries.of_content(*contents)):
-            for _, group in kind.by_spec():
-                yield group
+    data, deletes = (Content.DATA,), (Content.POSITION_DELETES, Content.EQUALITY_DELETES)
+    kinds = [files for contents in (data, deletes) if len(files := entries.of_content(*contents))]
+    return [m for files in kinds for _, group in files.by_spec() for m in _write_group(io, group, context)]
 
 
 def _write_group(io: FileIO, group: EntryTable, context: ManifestContext) -> Iterator[Manifest]:
@@ -125,18 +119,17 @@ def store_manifest(io: FileIO, data: bytes, entries: EntryTable, context: Manife
 
 
 def encode_manifest(entries: EntryTable, context: ManifestContext) -> bytes:
-    """Entries of one kind and one spec as the bytes of a manifest."""
+    """Encode entries of one kind and one spec as a manifest."""
     spec_id, is_deletes = _only_spec(entries), bool(entries["content"][0].as_py())
     schema = context.schemas[spec_id]
-    header = context.header(spec_id, is_deletes)
-    named = entries.with_columns(snapshot_id=pc.fill_null(entries["snapshot_id"], context.snapshot_id))
-    return encode(_record_batch(named, schema, spec_id), schema, header, context.codec)
+    entries = entries.with_columns(snapshot_id=pc.fill_null(entries["snapshot_id"], context.snapshot_id))
+    return encode(_record_batch(entries, schema, spec_id), schema, context.header(spec_id, is_deletes), context.codec)
 
 
 def _only_spec(entries: EntryTable) -> int:
     ids = entries.spec_ids()
     if len(ids) != 1:
-        raise TableError(f"A manifest holds files of one partition spec, but was given files of specs {ids}.")
+        raise TableError(f"A manifest holds files of one partition spec, but these are of specs {ids}.")
     return ids[0]
 
 
@@ -167,18 +160,15 @@ def _file_column(field: dict[str, Any], entries: EntryTable, spec_id: int, rows:
 def _partition_struct(entries: EntryTable, spec_id: int, names: list[str], rows: int) -> pa.StructArray:
     if not names:
         return pa.StructArray.from_buffers(pa.struct([]), rows, [None])
-    fields = zip(entries.specs[spec_id].fields, entries.specs.columns(spec_id), strict=True)
-    columns = [combine_chunks(entries[c]) if not _is_void(f) else _nothing(entries.specs, f, rows) for f, c in fields]
+    specs = entries.specs
+    columns = [
+        # A dropped field has nulls, of the type that its spec has now.
+        pa.nulls(rows, value_arrow_type(specs.result_type(field)))
+        if isinstance(field.transform, VoidTransform)
+        else combine_chunks(entries[column])
+        for field, column in zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
+    ]
     return pa.StructArray.from_arrays(columns, names=names)
-
-
-def _is_void(field: PartitionField) -> bool:
-    return isinstance(field.transform, VoidTransform)
-
-
-def _nothing(specs: Specs, field: PartitionField, rows: int) -> pa.Array:
-    """The values of a field that was dropped: nulls, of the type its spec gives it now."""
-    return pa.nulls(rows, value_arrow_type(specs.result_type(field)))
 
 
 def _build_manifest(path: str, length: int, entries: EntryTable, context: ManifestContext) -> Manifest:
@@ -188,6 +178,7 @@ def _build_manifest(path: str, length: int, entries: EntryTable, context: Manife
     live_numbers = entries["sequence_number"].filter(pa.array(status != Status.DELETED))
     oldest = pc.min(live_numbers).as_py()
     spec_id = _only_spec(entries)
+    fields = zip(entries.specs.columns(spec_id), entries.specs.partition_type(spec_id).fields, strict=True)
     return Manifest(
         path=path,
         length=length,
@@ -202,23 +193,18 @@ def _build_manifest(path: str, length: int, entries: EntryTable, context: Manife
         added_rows=int(rows[Status.ADDED]),
         existing_rows=int(rows[Status.EXISTING]),
         deleted_rows=int(rows[Status.DELETED]),
-        partitions=_partition_summaries(entries, spec_id),
+        partitions=tuple(_field_summary(entries[column], field) for column, field in fields),
     )
 
 
-def _partition_summaries(entries: EntryTable, spec_id: int) -> tuple[FieldSummary, ...]:
-    fields = entries.specs.partition_type(spec_id).fields
-    columns = entries.specs.columns(spec_id)
-    return tuple(_field_summary(entries[c], f) for c, f in zip(columns, fields, strict=True))
-
-
 def _field_summary(column: pa.ChunkedArray, field: NestedField) -> FieldSummary:
-    floating = isinstance(field.field_type, FloatType | DoubleType)
-    nan = pc.fill_null(pc.is_nan(column), False) if floating else None
-    values = column.drop_null() if nan is None else column.filter(pc.invert(nan)).drop_null()
+    values, contains_nan = column.drop_null(), False
+    if isinstance(field.field_type, FloatType | DoubleType):
+        is_nan = pc.is_nan(values)
+        values, contains_nan = values.filter(pc.invert(is_nan)), bool(pc.any(is_nan).as_py())
     bounds = pc.min_max(values) if len(values) else {"min": pa.scalar(None), "max": pa.scalar(None)}
     lower, upper = (_single_value(bounds[end], field) for end in ("min", "max"))
-    return FieldSummary(column.null_count > 0, bool(pc.any(nan).as_py()) if nan is not None else False, lower, upper)
+    return FieldSummary(column.null_count > 0, contains_nan, lower, upper)
 
 
 def _single_value(value: pa.Scalar, field: NestedField) -> bytes | None:
@@ -230,17 +216,17 @@ def _single_value(value: pa.Scalar, field: NestedField) -> bytes | None:
         value = value.cast(pa.int64())
     try:
         return to_bytes(cast(PrimitiveType, field.field_type), value.as_py())
-    except ValueError as e:  # a decimal, truncated, may have a digit more than its column
+    except ValueError as e:  # a truncated decimal may have one digit more than its column
         raise UserError(
-            f"Partition value {value.as_py()} is no {field.field_type}, which {field.name!r} has to be. "
+            f"Partition value {value.as_py()} does not fit {field.name!r}, which is of type {field.field_type}. "
             "Change the value, or the partitioning."
         ) from e
 
 
 def assign_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
-    """Give every data manifest that has none a range of row ids, and return the first id still free.
+    """Assign a range of row ids to every data manifest without one, and return the next free id.
 
-    Also a manifest of carried entries needs one: readers ignore the ids of its entries otherwise.
+    A manifest of copied entries needs a range too: readers ignore the ids of its entries otherwise.
     """
     assigned = list(manifests)
     for at, manifest in enumerate(manifests):
@@ -262,7 +248,7 @@ def write_manifest_list(
     first_row_id: int | None = None,
     codec: str = "deflate",
 ) -> None:
-    """Write the manifest list of a snapshot; manifests of this commit take the snapshot's sequence number."""
+    """Write the manifest list of a snapshot; manifests of this commit get the snapshot's sequence number."""
     schema = manifest_list_schema(format_version)
     pairs = {
         "snapshot-id": str(snapshot_id),
@@ -271,9 +257,8 @@ def write_manifest_list(
         **({"sequence-number": str(sequence_number)} if format_version > 1 else {}),
         **({"first-row-id": str(first_row_id)} if first_row_id is not None else {}),
     }
-    batch = _manifest_list_batch(
-        [_with_sequence_number(m, sequence_number) for m in manifests], [f["name"] for f in schema["fields"]]
-    )
+    numbered = [_with_sequence_number(m, sequence_number) for m in manifests]
+    batch = _manifest_list_batch(numbered, [f["name"] for f in schema["fields"]])
     write_new_file(io, path, encode(batch, schema, {k: v.encode() for k, v in pairs.items()}, codec))
 
 
@@ -328,8 +313,7 @@ def _summaries_array(summaries_by_manifest: Sequence[tuple[FieldSummary, ...] | 
     for summaries in summaries_by_manifest:
         flat.extend(summaries or ())
         offsets.append(len(flat))
-    fields = ("contains_null", "contains_nan", "lower_bound", "upper_bound")
-    columns = [pa.array([getattr(s, f) for s in flat], _SUMMARY_TYPE.field(f).type) for f in fields]
+    columns = [pa.array([getattr(s, f.name) for s in flat], f.type) for f in _SUMMARY_TYPE]
     items = pa.StructArray.from_arrays(columns, fields=list(_SUMMARY_TYPE))
     mask = pa.array([s is None for s in summaries_by_manifest], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=mask)

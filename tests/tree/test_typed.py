@@ -190,7 +190,7 @@ def test_a_manifest_that_does_not_tell_is_refused_by_name(tmp_path, edit):
     forget_region(kit)
     [manifest] = kit.manifests()
     rewrite_tuple(manifest.path, edit)
-    with pytest.raises(CorruptFile, match=r"'region' of spec 0, which no schema knows"):
+    with pytest.raises(CorruptFile, match=r"'region' of spec 0, which is in no schema"):
         infer_partition_types(kit.io, kit.specs, [manifest])
 
 

@@ -1,1 +1,1 @@
-"""The audit behind `verify`: what each part of a table promises, checked part by part."""
+"""The audit behind `verify`: rules for each part of a table."""

@@ -1,12 +1,12 @@
-"""What delete files promise about the data files they belong to, as far as metadata tells.
+"""Check delete files against the data files they belong to.
 
-Deletion vectors where they are stored: every blob decodes, and says what the manifest and the footer say.
+`delete_findings` needs metadata only. `vector_findings` reads deletion vectors from storage: every blob must decode and
+agree with the manifest and the Puffin footer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from pyiceberg.io import FileIO
 
 from neve.io import files
 from neve.io.deletion_vectors import decode_vector
+from neve.io.parallel import map_in_threads
 from neve.io.paths import canonical_path, refuse_unreadable
 from neve.io.puffin import VECTOR_TYPE, Blob, read_footer
 from neve.model.partition import Specs
@@ -27,61 +28,59 @@ from neve.tree.entries import Content, EntryTable
 
 
 def delete_findings(index: SnapshotIndex, pairs: Ints, specs: Specs) -> Iterator[Finding]:
-    """Every promise a delete file breaks; `pairs` is from `attached`."""
-    yield from vectors_are_placed(index)
+    """Return all violations by delete files in the metadata; `pairs` is from `pair_deletes_with_files`."""
+    yield from vectors_have_locations(index)
     yield from covered_files_are_live(index, pairs)
     yield from partitions_agree(index, pairs)
     yield from equality_ids_are_known(index, specs)
 
 
 def pair_deletes_with_files(index: SnapshotIndex) -> Ints:
-    """Each delete that names one data file beside that file, as two columns of rows; -1: not live beside it."""
-    found = [np.empty((0, 2), np.int64)]
-    place = np.full(len(index.paths) + 1, -1, np.int64)
+    """Pair each delete that names one data file with that file, as two columns of rows.
+
+    The second row is -1 if the data file is not live in the same snapshot.
+    """
+    pairs = [np.empty((0, 2), np.int64)]
+    row_of_file = np.full(len(index.paths) + 1, -1, np.int64)
     for tree in index.snapshots:
         rows = index.live_entry_rows(tree)
         naming = rows[~index.is_data[rows] & (index.referenced_file_numbers[rows] != -1)]
         if tree.is_complete and len(naming):
             data = rows[index.is_data[rows]]
-            place[:] = -1
-            place[index.file_numbers[data]] = data
-            found.append(np.column_stack([naming, place[index.referenced_file_numbers[naming]]]))
-    return np.unique(np.concatenate(found), axis=0)
+            row_of_file[:] = -1
+            row_of_file[index.file_numbers[data]] = data
+            pairs.append(np.column_stack([naming, row_of_file[index.referenced_file_numbers[naming]]]))
+    return np.unique(np.concatenate(pairs), axis=0)
 
 
-def vectors_are_placed(index: SnapshotIndex) -> Iterator[Finding]:
-    """A vector says which data file it belongs to and where in its file it lies."""
+def vectors_have_locations(index: SnapshotIndex) -> Iterator[Finding]:
+    """Check that a vector names its data file, and its offset and size in the Puffin file."""
     names = ("referenced_data_file", "content_offset", "content_size_in_bytes")
     absent = np.logical_or.reduce([index.entries[name].is_null().to_numpy() for name in names])
-    lacking = index.is_vector & index.is_live & absent
-    yield from findings_for_rows(
-        "vector", index.entries, lacking, lambda row: f"A vector without all of {', '.join(names)}."
-    )
+    incomplete = index.is_vector & index.is_live & absent
+    yield from findings_for_rows("vector", index.entries, incomplete, f"A vector without all of {', '.join(names)}.")
 
 
 def covered_files_are_live(index: SnapshotIndex, pairs: Ints) -> Iterator[Finding]:
-    """A delete of a file that is gone does no harm, and no good."""
-    names = index.entries["referenced_data_file"]
-    mask = np.zeros(len(index.entries), bool)
-    mask[pairs[pairs[:, 1] < 0, 0]] = True
-    yield from findings_for_rows(
-        "dangling-delete",
-        index.entries,
-        mask,
-        lambda row: f"Deletes rows of {names[row].as_py()}, which is not live beside it.",
-        "note",
-    )
+    """Check that the data file of a delete is live; if not, the delete has no effect, so this is a note."""
+    paths, data_files = index.entries["file_path"], index.entries["referenced_data_file"]
+    for row in np.unique(pairs[pairs[:, 1] < 0, 0]).tolist():
+        message = f"Deletes rows of {data_files[row].as_py()}, which is not live in the same snapshot."
+        yield Finding("dangling-delete", paths[row].as_py(), message, "note")
 
 
 def partitions_agree(index: SnapshotIndex, pairs: Ints) -> Iterator[Finding]:
-    """A delete has the spec, the partition, and at least the number of the data file it names: or it is not applied."""
+    """Check that a delete has the spec and partition of its data file, and no lower sequence number.
+
+    Readers do not apply it otherwise.
+    """
     deletes, data = pairs[pairs[:, 1] >= 0].T
     numbers = index.entries["sequence_number"].fill_null(0).to_numpy()
     elsewhere, older = ~_same_partition_mask(index.entries, deletes, data), numbers[deletes] < numbers[data]
     for row, covered in zip(deletes[elsewhere], data[elsewhere], strict=True):
-        one, other = (index.entries.partition_key(int(r)) for r in (row, covered))
-        where = f"spec {one.spec_id}, its data file under spec {other.spec_id}"
-        values = "" if one.spec_id != other.spec_id else " with other values"
+        own_spec, file_spec = (index.entries.partition_key(int(r)).spec_id for r in (row, covered))
+        where = f"spec {own_spec}, its data file under spec {file_spec}"
+        values = "" if own_spec != file_spec else " with other values"
         yield _pair_finding(index, row, "delete-partition", f"Is in a partition under {where}{values}", covered)
     for row, covered in zip(deletes[older], data[older], strict=True):
         message = f"Is numbered {numbers[row]}, before its data file ({numbers[covered]})"
@@ -89,7 +88,7 @@ def partitions_agree(index: SnapshotIndex, pairs: Ints) -> Iterator[Finding]:
 
 
 def _same_partition_mask(entries: EntryTable, one: Ints, other: Ints) -> Mask:
-    """Where the entries at two lists of rows are of the same spec and partition; a NaN is the same as another."""
+    """Compare the specs and partitions of the entries at two lists of rows; two NaN values are equal."""
     same = np.ones(len(one), bool)
     for name in ("spec_id", *(u.column for u in entries.specs.union)):
         left, right = (entries[name].take(pa.array(rows)) for rows in (one, other))
@@ -101,16 +100,16 @@ def _same_partition_mask(entries: EntryTable, one: Ints, other: Ints) -> Mask:
 
 
 def equality_ids_are_known(index: SnapshotIndex, specs: Specs) -> Iterator[Finding]:
-    """An equality delete names the columns it compares, and each is one the table has or had."""
+    """Check that an equality delete names its columns, and that each is or was a column of the table."""
     rows = np.flatnonzero(index.is_live & (index.entries.numpy("content") == Content.EQUALITY_DELETES))
     if not len(rows):
         return
     chosen = index.entries.take(rows)
     ids: Any = chosen["equality_ids"].combine_chunks()
-    known = pa.array(sorted({i for s in specs.schemas for i in fields_by_id(s)}), pa.int32())
+    known_ids = pa.array(sorted({i for s in specs.schemas for i in fields_by_id(s)}), pa.int32())
     wrong = (pc.list_value_length(ids).fill_null(0).to_numpy() == 0).copy()
     parents = pc.list_parent_indices(ids).to_numpy()
-    wrong[parents[~pc.is_in(pc.list_flatten(ids), value_set=known).to_numpy(zero_copy_only=False)]] = True
+    wrong[parents[~pc.is_in(pc.list_flatten(ids), value_set=known_ids).to_numpy(zero_copy_only=False)]] = True
     yield from findings_for_rows(
         "equality-ids", chosen, wrong, lambda row: f"Compares columns {ids[row].as_py()}, not all known to the table."
     )
@@ -121,13 +120,15 @@ def _pair_finding(index: SnapshotIndex, row: Any, kind: str, message: str, cover
     return Finding(kind, paths[int(row)].as_py(), f"{message} {paths[int(covered)].as_py()}.")
 
 
+# -- deletion vectors in storage -------------------------------------------------------------------------------------
+
 _THREADS = 16
 _BATCH_VECTORS = 64  # vectors of one file that are in memory at once
 
 
 @dataclass(frozen=True, slots=True)
 class VectorEntry:
-    """A vector as a manifest describes it."""
+    """A vector as described by its manifest entry."""
 
     row: int
     path: str
@@ -139,18 +140,17 @@ class VectorEntry:
 
 @dataclass(frozen=True, slots=True)
 class CheckedVectors:
-    """What became of some vectors of one file: findings, and the last position of each that could be decoded."""
+    """The findings on some vectors of one file, and the last position in each that could be decoded."""
 
     findings: tuple[Finding, ...]
-    last_positions: dict[int, int]
+    last_positions: dict[int, int]  # by row
 
 
 def vector_findings(io: FileIO, index: SnapshotIndex, pairs: Ints, location: str) -> Iterator[Finding]:
-    """Every promise a stored vector breaks; `pairs` puts each vector beside its data file."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        checked = list(pool.map(lambda group: _check_vectors(io, group, location), _vector_batches(index)))
+    """Return all violations by stored vectors; `pairs` is from `pair_deletes_with_files`."""
     last = np.full(len(index.entries), -1, np.int64)
-    for result in checked:
+    batches = list(_vector_batches(index))
+    for result in map_in_threads(lambda batch: _check_vectors(io, batch, location), batches, _THREADS):
         yield from result.findings
         for row, position in result.last_positions.items():
             last[row] = position
@@ -164,10 +164,10 @@ def vector_findings(io: FileIO, index: SnapshotIndex, pairs: Ints, location: str
 
 
 def _vector_batches(index: SnapshotIndex) -> Iterator[list[VectorEntry]]:
-    """The distinct vectors, those of one file together, a bounded number at a time."""
+    """Return the distinct vectors in batches of bounded size; a batch is from one file."""
     names = ("content_offset", "content_size_in_bytes", "referenced_data_file")
-    whole = np.logical_and.reduce([index.entries[name].is_valid().to_numpy() for name in names])
-    rows = np.flatnonzero(index.is_vector & index.is_live & whole & ~index.is_encrypted)
+    is_complete = np.logical_and.reduce([index.entries[name].is_valid().to_numpy() for name in names])
+    rows = np.flatnonzero(index.is_vector & index.is_live & is_complete & ~index.is_encrypted)
     columns = ["file_path", "content_offset", "content_size_in_bytes", "record_count", "referenced_data_file"]
     table = index.entries.columns.select(columns).take(rows)
     by_file: dict[str, dict[tuple[object, ...], VectorEntry]] = {}
@@ -183,13 +183,13 @@ def _check_vectors(io: FileIO, vectors: Sequence[VectorEntry], location: str) ->
     try:
         refuse_unreadable(pa.array([path]), location)
         footer = {(b.offset, b.length): b for b in read_footer(io, path).blobs}
-        known = [v for v in vectors if (v.offset, v.length) in footer]
-        blobs = files.read_many_ranges(io, path, [(v.offset, v.length) for v in known])
+        listed = [v for v in vectors if (v.offset, v.length) in footer]
+        blobs = files.read_many_ranges(io, path, [(v.offset, v.length) for v in listed])
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
         return CheckedVectors((error_finding(path, e),), {})
     findings = [f for v in vectors for f in _footer_findings(v, footer.get((v.offset, v.length)))]
     last: dict[int, int] = {}
-    for vector, blob in zip(known, blobs, strict=True):
+    for vector, blob in zip(listed, blobs, strict=True):
         try:
             last[vector.row] = decode_vector(blob, path, vector.cardinality, vector.offset).maximum or 0
         except Exception as e:
@@ -198,11 +198,11 @@ def _check_vectors(io: FileIO, vectors: Sequence[VectorEntry], location: str) ->
 
 
 def _footer_findings(vector: VectorEntry, blob: Blob | None) -> Iterator[Finding]:
-    place = f"at byte {vector.offset}"
+    where = f"at byte {vector.offset}"
     if blob is None or blob.type != VECTOR_TYPE:
-        yield Finding("vector", vector.path, f"The footer knows no vector of {vector.length} bytes {place}.")
+        yield Finding("vector", vector.path, f"The footer lists no vector of {vector.length} bytes {where}.")
         return
-    named = blob.properties.get("referenced-data-file")
-    if named is not None and canonical_path(named) != canonical_path(vector.data_file):
-        message = f"The vector {place} is of {named} by the footer, of {vector.data_file} by the manifest."
+    data_file = blob.properties.get("referenced-data-file")
+    if data_file is not None and canonical_path(data_file) != canonical_path(vector.data_file):
+        message = f"The vector {where} belongs to {data_file} by the footer, to {vector.data_file} by the manifest."
         yield Finding("vector", vector.path, message)

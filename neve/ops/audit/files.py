@@ -1,44 +1,81 @@
-"""Data and delete files where they are stored: each is there, as long as stated, parses, and has the rows stated."""
+"""Compare data and delete files in storage with their manifest entries.
+
+Each file must exist, have the stated size, parse, and have the stated number of rows. For Parquet files the footer is
+also compared with the column statistics in the manifest: bounds, null counts and partition values. No row is read.
+
+Footers and manifests may both truncate long values. A long value counts as outside a bound only if the part that both
+have shows it. Columns without usable footer statistics, or with a type that the table could not have written, are not
+checked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import types as ice
 from pyiceberg.io import FileIO
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TimeTransform, VoidTransform
 
-from neve.errors import TableError, UnsupportedFeature
+from neve.errors import CorruptFile, TableError, UnsupportedFeature
 from neve.io import files as storage
+from neve.io.parquet_footer import ChunkStatistics, parse_statistics
 from neve.io.paths import refuse_unreadable
-from neve.ops.audit.findings import Finding, error_finding
+from neve.model.values import comparable_type, decode_comparable, to_comparable
+from neve.ops.audit.findings import Finding, error_finding, findings_for_rows
 from neve.ops.audit.snapshot_index import Ints, Mask, SnapshotIndex
-from neve.ops.audit.statistics import AUDITED_STATISTICS, ColumnRange, column_findings, column_ranges
 from neve.ops.events import Step, emit
+from neve.plan.metrics_filter import values_of_field
+from neve.run.read.field_ids import FileField, assign_field_ids
 from neve.run.read.formats import open_file
+from neve.run.read.metadata_columns import DELETE_PATH_ID, DELETE_POSITION_ID
 from neve.run.read.parquet import ParquetData
+from neve.run.read.row_groups import footer_bound
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable
 from neve.tree.read import with_detail
 
 _THREADS = 16
-_PROGRESS_INTERVAL = 64  # files between two words about how far it is
+_PROGRESS_INTERVAL = 64  # files between two progress events
 _BATCH_FILES = 4096  # files whose footers are in memory at once
+_MIN_TRUNCATED_LENGTH = 16  # no writer truncates text to less than this
+_MAX_CHARACTER_BYTES = 4  # the most bytes that change when the last character of a truncated value is incremented
+_AUDITED_STATISTICS = ("null_value_counts", "lower_bounds", "upper_bounds")
+_DELETE_COLUMNS: dict[int, ice.IcebergType] = {DELETE_PATH_ID: ice.StringType(), DELETE_POSITION_ID: ice.LongType()}
 
 
 @dataclass(frozen=True, slots=True)
 class FilesAudit:
-    """What was found, and how many bytes the files looked at have."""
+    """The findings, and the total size of the files."""
 
     findings: tuple[Finding, ...]
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnRange:
+    """The range and null count of one column of one file, from its footer.
+
+    The ends are comparable values as in `neve.model.values`: integers, floats, decimals or bytes, in the units of the
+    table's type.
+    """
+
+    field_id: int
+    low: Any  # None: no comparable value, or not in the footer
+    high: Any
+    nulls: int | None  # None: not in the footer, or the column is nested
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
-    """One file as it was found."""
+    """One file as found in storage."""
 
     size: int | None = None
     rows: int | None = None
@@ -46,56 +83,44 @@ class Probe:
     findings: tuple[Finding, ...] = ()
 
 
+@dataclass(frozen=True)
+class AuditedColumn:
+    """One column in all files of a batch whose footers describe it."""
+
+    type: ice.PrimitiveType
+    rows: Ints  # of the files in the batch
+    low: pa.Array
+    high: pa.Array
+    nulls: pa.Array
+
+
 def audit_files(io: FileIO, index: SnapshotIndex, facts: TableFacts) -> FilesAudit:
-    """Look at every file that is live in some snapshot, once; no row is read."""
+    """Check once each file that is live in any snapshot."""
     rows = index.first_row_per_file(index.is_live)
+    # In the order of the manifests, so that each batch reads the statistics of few of them.
+    rows = rows[np.argsort(index.entries.numpy("manifest")[rows], kind="stable")]
     sizes, counts = (np.full(len(index.paths), -1, np.int64) for _ in range(2))
     findings: list[Finding] = []
-    seen = 0
     with ThreadPoolExecutor(_THREADS) as pool:
-        for batch in _batches(index, rows):
-            chosen = index.entries.take(batch)
-            found = pool.map(lambda task: _probe(io, facts, *task), _tasks(chosen, index.is_encrypted[batch]))
-            probes = list(_report_probes(found, seen, len(rows)))
-            seen += len(probes)
+        for start in range(0, len(rows), _BATCH_FILES):
+            batch = rows[start : start + _BATCH_FILES]
+            entries = index.entries.take(batch)
+            paths, formats = (entries[name].to_pylist() for name in ("file_path", "file_format"))
+            results = pool.map(partial(_probe, io, facts), paths, formats, index.is_encrypted[batch].tolist())
+            probes = list(_report_progress(results, start, len(rows)))
             sizes[index.file_numbers[batch]] = [-1 if p.size is None else p.size for p in probes]
             counts[index.file_numbers[batch]] = [-1 if p.rows is None else p.rows for p in probes]
             findings += [f for p in probes for f in p.findings]
             findings += _statistics_findings(io, index, batch, [p.columns for p in probes], facts)
-    findings += _disagreements(index, sizes, counts)
+    findings += _size_and_count_findings(index, sizes, counts)
     return FilesAudit(tuple(findings), int(np.maximum(sizes, 0).sum()))
 
 
-def _report_probes(probes: Iterator[Probe], before: int, total: int) -> Iterator[Probe]:
-    """The same probes; how many files have been looked at is told now and then."""
-    for number, probe in enumerate(probes, before):
+def _report_progress(probes: Iterator[Probe], start: int, total: int) -> Iterator[Probe]:
+    for number, probe in enumerate(probes, start):
         if number % _PROGRESS_INTERVAL == 0:
             emit(Step("look at the files", number, total, "files"))
         yield probe
-
-
-def _batches(index: SnapshotIndex, rows: Ints) -> Iterator[Ints]:
-    """Rows in the order of their manifests, so that each batch needs few of them."""
-    in_order = rows[np.argsort(index.entries.numpy("manifest")[rows], kind="stable")]
-    return (in_order[at : at + _BATCH_FILES] for at in range(0, len(in_order), _BATCH_FILES))
-
-
-def _tasks(files: EntryTable, is_encrypted: Mask) -> Iterator[tuple[str, str, bool]]:
-    return zip(files["file_path"].to_pylist(), files["file_format"].to_pylist(), is_encrypted.tolist(), strict=True)
-
-
-def _statistics_findings(
-    io: FileIO, index: SnapshotIndex, rows: Ints, footers: Sequence[Sequence[ColumnRange]], facts: TableFacts
-) -> Iterator[Finding]:
-    """The columns of some files; their statistics are read only now: those of all files would not fit in memory."""
-    try:
-        # However long the lists say they are: that is a finding of its own.
-        manifests = [replace(m, length=0) for m in index.manifests]
-        files = with_detail(io, index.entries.take(rows), manifests, AUDITED_STATISTICS)
-    except TableError as e:  # a manifest that could be read before
-        yield error_finding(str(getattr(e, "path", facts.location)), e)
-    else:
-        yield from column_findings(files, footers, facts)
 
 
 def _probe(io: FileIO, facts: TableFacts, path: str, file_format: str, is_encrypted: bool) -> Probe:
@@ -108,20 +133,198 @@ def _probe(io: FileIO, facts: TableFacts, path: str, file_format: str, is_encryp
         if file_format == "PUFFIN":
             return Probe(size)
         with open_file(io, path, file_format, None, None) as data:
-            columns = column_ranges(data, facts) if isinstance(data, ParquetData) else ()
+            columns = _column_ranges(data, facts) if isinstance(data, ParquetData) else ()
             return Probe(size, data.record_count, columns)
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
         return Probe(size, findings=(error_finding(path, e),))
 
 
-def _disagreements(index: SnapshotIndex, sizes: Ints, counts: Ints) -> Iterator[Finding]:
-    """Entries that state another size or another count than their file has; every entry is asked, not one per file."""
-    for kind, name, word, found in (
+def _size_and_count_findings(index: SnapshotIndex, sizes: Ints, counts: Ints) -> Iterator[Finding]:
+    """Compare the size and row count in every entry with its file; several entries may name one file."""
+    for kind, name, unit, by_file in (
         ("file-size", "file_size_in_bytes", "bytes", sizes),
         ("row-count", "record_count", "rows", counts),
     ):
-        stated, actual = index.entries.numpy(name), found[index.file_numbers]
+        stated, actual = index.entries.numpy(name), by_file[index.file_numbers]
         wrong = index.is_live & index.has_size & (actual >= 0) & (stated != actual)
         for row in np.flatnonzero(wrong):
-            message = f"Has {actual[row]} {word}; the manifest says {stated[row]}."
+            message = f"Has {actual[row]} {unit}; the manifest says {stated[row]}."
             yield Finding(kind, index.entries["file_path"][int(row)].as_py(), message)
+
+
+# -- column ranges in footers ----------------------------------------------------------------------------------------
+
+
+def _column_ranges(data: ParquetData, facts: TableFacts) -> tuple[ColumnRange, ...]:
+    """Return the range of each column with a field id, over all row groups that have statistics."""
+    fields = assign_field_ids(data.fields, data.path, facts.name_mapping, facts.schemas)
+    groups = parse_statistics(data.footer, data.path)
+    leaves = list(_leaves(fields))
+    if any(len(chunks) != len(leaves) for chunks in groups):
+        widths = sorted({len(chunks) for chunks in groups})
+        raise CorruptFile(data.path, f"row groups of {len(leaves)} columns, as the schema has,", f"{widths}")
+    columns = zip(*groups, strict=True) if groups else [()] * len(leaves)
+    return tuple(
+        _merge_chunk_ranges(leaf, leaf.field_id, depth, chunks, facts)
+        for (leaf, depth), chunks in zip(leaves, columns, strict=True)
+        if leaf.field_id is not None
+    )
+
+
+def _leaves(fields: Iterable[FileField], depth: int = 0) -> Iterator[tuple[FileField, int]]:
+    for field in fields:
+        if field.children:
+            yield from _leaves(field.children, depth + 1)
+        else:
+            yield field, depth
+
+
+def _merge_chunk_ranges(
+    leaf: FileField, field_id: int, depth: int, chunks: Sequence[ChunkStatistics], facts: TableFacts
+) -> ColumnRange:
+    column_type = _column_type(field_id, facts)
+    lows = [] if column_type is None else [footer_bound(c.minimum, leaf.type, column_type) for c in chunks]
+    highs = [] if column_type is None else [footer_bound(c.maximum, leaf.type, column_type) for c in chunks]
+    nulls = [c.nulls for c in chunks if c.nulls is not None]
+    return ColumnRange(
+        field_id,
+        min((v for v in lows if v is not None), default=None),
+        max((v for v in highs if v is not None), default=None),
+        sum(nulls) if depth == 0 and len(nulls) == len(chunks) else None,
+    )
+
+
+def _column_type(field_id: int, facts: TableFacts) -> ice.IcebergType | None:
+    """Return the type of a column of the table, also after it was dropped."""
+    field = facts.find_field_in_any_schema(field_id)
+    return _DELETE_COLUMNS.get(field_id) if field is None else field.field_type
+
+
+# -- column statistics in manifests ----------------------------------------------------------------------------------
+
+
+def _statistics_findings(
+    io: FileIO, index: SnapshotIndex, rows: Ints, footers: Sequence[Sequence[ColumnRange]], facts: TableFacts
+) -> Iterator[Finding]:
+    """Compare the column statistics of a batch of files with their footers.
+
+    The statistics are read here, batch by batch: those of all files would not fit in memory.
+    """
+    try:
+        # Length 0 reads each manifest to its end: a wrong length in the list is a finding of its own.
+        manifests = [replace(m, length=0) for m in index.manifests]
+        files = with_detail(io, index.entries.take(rows), manifests, _AUDITED_STATISTICS)
+    except TableError as e:  # a manifest that could be read before
+        yield error_finding(str(getattr(e, "path", facts.location)), e)
+        return
+    by_id: dict[int, list[tuple[int, ColumnRange]]] = {}
+    for row, ranges in enumerate(footers):
+        for column_range in ranges:
+            by_id.setdefault(column_range.field_id, []).append((row, column_range))
+    for field_id, numbered in sorted(by_id.items()):
+        column_type = _column_type(field_id, facts)
+        if isinstance(column_type, ice.PrimitiveType) and not isinstance(column_type, ice.UnknownType):
+            value_type = comparable_type(column_type)
+            column = AuditedColumn(
+                column_type,
+                np.array([row for row, _ in numbered], np.int64),
+                pa.array([r.low for _, r in numbered], value_type),
+                pa.array([r.high for _, r in numbered], value_type),
+                pa.array([r.nulls for _, r in numbered], pa.int64()),
+            )
+            yield from _bound_findings(files, column, field_id)
+            yield from _null_count_findings(files, column, field_id)
+            yield from _partition_findings(files, column, field_id)
+
+
+def _bound_findings(files: EntryTable, column: AuditedColumn, field_id: int) -> Iterator[Finding]:
+    if isinstance(column.type, ice.UUIDType):
+        return  # old writers ordered UUIDs as two signed numbers
+    rows = pa.array(column.rows)
+    lower, upper = (
+        decode_comparable(values_of_field(files[name], field_id).take(rows), column.type)
+        for name in ("lower_bounds", "upper_bounds")
+    )
+    wrong = _bound_is_above(lower, column.low) | _bound_is_below(upper, column.high)
+    message = f"Column {field_id} has values outside the bounds in the manifest."
+    yield from findings_for_rows("column-bounds", files, _expand_mask(files, column, wrong), message)
+
+
+def _null_count_findings(files: EntryTable, column: AuditedColumn, field_id: int) -> Iterator[Finding]:
+    stated = values_of_field(files["null_value_counts"], field_id).take(pa.array(column.rows))
+    wrong = pc.not_equal(stated, column.nulls).fill_null(False).to_numpy(zero_copy_only=False)
+    message = f"Column {field_id} does not have as many nulls as the manifest says."
+    yield from findings_for_rows("null-count", files, _expand_mask(files, column, wrong), message)
+
+
+def _partition_findings(files: EntryTable, column: AuditedColumn, field_id: int) -> Iterator[Finding]:
+    """Report files with a partition value that none of their rows can produce."""
+    specs, spec_ids = files.specs, files.numpy("spec_id")[column.rows]
+    for spec_id in np.unique(spec_ids):
+        for field, name in zip(specs[int(spec_id)].fields, specs.columns(int(spec_id)), strict=True):
+            if field.source_id == field_id and not isinstance(field.transform, VoidTransform):
+                values = files[name].take(pa.array(column.rows))
+                wrong = _outside_partition_mask(values, specs.result_type(field), field, column) & (spec_ids == spec_id)
+                message = f"Holds rows that do not belong to its partition: {field.name!r} ({field.transform})."
+                yield from findings_for_rows("partition-value", files, _expand_mask(files, column, wrong), message)
+
+
+def _outside_partition_mask(
+    values: Any, value_type: ice.IcebergType, field: PartitionField, column: AuditedColumn
+) -> Mask:
+    absent = values.is_null().to_numpy()
+    has_values = column.low.is_valid().to_numpy(zero_copy_only=False)
+    has_nulls = pc.greater(column.nulls, 0).fill_null(False).to_numpy(zero_copy_only=False)
+    wrong: Mask = (absent & has_values) | (~absent & has_nulls)
+    expected = to_comparable(values, value_type)
+    if isinstance(field.transform, IdentityTransform):
+        return wrong | _bound_is_above(expected, column.low) | _bound_is_below(expected, column.high)
+    checkable = np.flatnonzero(~absent & has_values)
+    contradicted = [_contradicts(expected[int(i)].as_py(), field, column, int(i)) for i in checkable]
+    wrong[checkable] |= np.array(contradicted, bool)
+    return wrong
+
+
+def _contradicts(expected: Any, field: PartitionField, column: AuditedColumn, at: int) -> bool:
+    """Check whether the transform of either end of a column differs from the partition value."""
+    low, high = column.low[at].as_py(), column.high[at].as_py()
+    is_truncated = isinstance(low, bytes) and max(len(low), len(high)) >= _MIN_TRUNCATED_LENGTH
+    if is_truncated or (isinstance(field.transform, BucketTransform) and low != high):
+        return False
+    try:
+        apply = field.transform.transform(column.type)
+        ends = {apply(end.decode() if isinstance(column.type, ice.StringType) else end) for end in (low, high)}
+    except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError):
+        return False  # a transform or a type that cannot be computed here
+    transformed = {end.encode() if isinstance(end, str) else end for end in ends}
+    if isinstance(field.transform, TimeTransform) and low < 0:
+        transformed -= {expected - 1}  # early writers rounded times before 1970 towards it
+    return not transformed <= {expected}
+
+
+def _bound_is_above(bound: pa.Array, value: pa.Array) -> Mask:
+    wrong = pc.greater(bound, value).fill_null(False).to_numpy(zero_copy_only=False).copy()
+    return _clear_truncated(wrong, bound, value, lambda b, v: b[: len(v)] > v)
+
+
+def _bound_is_below(bound: pa.Array, value: pa.Array) -> Mask:
+    wrong = pc.less(bound, value).fill_null(False).to_numpy(zero_copy_only=False).copy()
+    return _clear_truncated(
+        wrong, bound, value, lambda b, v: b[: len(v) - _MAX_CHARACTER_BYTES] < v[: len(v) - _MAX_CHARACTER_BYTES]
+    )
+
+
+def _clear_truncated(wrong: Mask, bound: pa.Array, value: pa.Array, is_outside: Any) -> Mask:
+    """Clear the mask for long values whose truncated parts do not show that they are outside the bound."""
+    if pa.types.is_binary(value.type):
+        for row in np.flatnonzero(wrong):
+            end = value[int(row)].as_py()
+            wrong[row] = len(end) < _MIN_TRUNCATED_LENGTH or is_outside(bound[int(row)].as_py(), end)
+    return wrong
+
+
+def _expand_mask(files: EntryTable, column: AuditedColumn, mask: Mask) -> Mask:
+    """Turn a mask over the files of a column into a mask over all files of the batch."""
+    expanded = np.zeros(len(files), bool)
+    expanded[column.rows[mask]] = True
+    return expanded

@@ -1,4 +1,4 @@
-"""What an audit finds, as values."""
+"""The result of an audit: findings and counts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MAX_LINE_LENGTH = 500
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One promise that is not kept: what kind of promise, by which file, and how.
+    """One violated rule: the kind of rule, the file that violates it, and how.
 
-    An error can make a reader fail or answer wrongly. A note is worth knowing, but every reader copes.
+    An error can make a reader fail or return wrong rows. A note is worth knowing, but every reader copes with it.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Audit(SummaryMixin):
-    """The result of `verify`: findings, and how much was looked at. Each file counts once, however many list it."""
+    """The result of `verify`: findings, and counts of what was checked. Each file counts once, also if listed often."""
 
     findings: tuple[Finding, ...]
     snapshots: int = 0
@@ -48,11 +48,11 @@ class Audit(SummaryMixin):
     delete_files: int = 0  # position and equality delete files
     vectors: int = 0
     rows: int = 0  # in data files, deleted ones included
-    bytes: int = 0  # of all files that were looked at
+    bytes: int = 0  # of all files that were checked
 
     @property
     def is_sound(self) -> bool:
-        """Whether there is no error; notes are allowed."""
+        """True if there is no error; notes are allowed."""
         return not self.errors
 
     @property
@@ -61,25 +61,24 @@ class Audit(SummaryMixin):
         return tuple(f for f in self.findings if f.severity == "error")
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
+        """Return the result as plain values, for JSON."""
         return {"is_sound": self.is_sound, **asdict(self)}
 
     def __str__(self) -> str:
-        notes = len(self.findings) - len(self.errors)
+        notes = [f for f in self.findings if f.severity == "note"]
         verdict = "Sound" if self.is_sound else f"Not sound ({plural(len(self.errors), 'error')})"
-        shown = [str(f) for f in (*self.errors, *(f for f in self.findings if f.severity == "note"))]
-        rest = [f"… and {len(shown) - _MAX_FINDINGS_SHOWN:,} more"] if len(shown) > _MAX_FINDINGS_SHOWN else []
-        aside = f"; {plural(notes, 'note')}" if notes else ""
-        return "\n".join([f"{verdict}: {self._extent()}{aside}", *shown[:_MAX_FINDINGS_SHOWN], *rest])
-
-    def _extent(self) -> str:
         names = ("snapshot", "manifest", "data file", "delete file", "vector", "row", "byte")
         numbers = (self.snapshots, self.manifests, self.data_files, self.delete_files, self.vectors, self.rows)
-        return ", ".join(plural(n, name) for n, name in zip((*numbers, self.bytes), names, strict=True))
+        counts = ", ".join(plural(n, name) for n, name in zip((*numbers, self.bytes), names, strict=True))
+        first_line = f"{verdict}: {counts}" + (f"; {plural(len(notes), 'note')}" if notes else "")
+        lines = [str(f) for f in (*self.errors, *notes)]
+        if len(lines) > _MAX_FINDINGS_SHOWN:
+            lines[_MAX_FINDINGS_SHOWN:] = [f"… and {len(lines) - _MAX_FINDINGS_SHOWN:,} more"]
+        return "\n".join([first_line, *lines])
 
 
 def error_finding(path: str, error: Exception) -> Finding:
-    """An error met while looking at a file, as a finding."""
+    """Turn an error from reading a file into a finding."""
     match error:
         case MissingFile():
             return Finding("missing-file", path, str(error))
@@ -95,9 +94,10 @@ def findings_for_rows(
     kind: str,
     entries: EntryTable,
     mask: NDArray[np.bool_],
-    message: Callable[[int], str],
+    message: str | Callable[[int], str],
     severity: Severity = "error",
 ) -> Iterator[Finding]:
-    """A finding for each entry the mask selects; the message gets the row."""
+    """Return a finding for each entry that the mask selects; a message that is a function gets the row."""
     for row in np.flatnonzero(mask):
-        yield Finding(kind, entries["file_path"][int(row)].as_py() or "", message(int(row)), severity)
+        text = message if isinstance(message, str) else message(int(row))
+        yield Finding(kind, entries["file_path"][int(row)].as_py() or "", text, severity)

@@ -1,4 +1,4 @@
-"""What a manifest promises, and what the list says about it: header, entries, counts, partition summaries."""
+"""Check a manifest against its row in the manifest list: header, entries, counts and partition summaries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from neve.tree.entries import LIVE_STATUSES, Content, EntryTable, FieldSummary, 
 from neve.tree.read import header_of, read_manifest
 
 AUDIT_DETAIL = ("key_metadata",)
-"""What the audit reads of every entry beyond the core."""
+"""The columns that the audit reads of every entry, beyond the core."""
 
 _REQUIRED = ("status", "content", "file_path", "file_format", "record_count", "file_size_in_bytes", "snapshot_id")
 _COUNTS = (
@@ -36,7 +36,7 @@ _COUNTS = (
 
 @dataclass(frozen=True)
 class AuditedManifest:
-    """A manifest as it was found; without entries when it could not be read."""
+    """A manifest with its findings; without entries if it could not be read."""
 
     manifest: Manifest
     entries: EntryTable | None
@@ -46,7 +46,7 @@ class AuditedManifest:
 
 @dataclass(frozen=True)
 class OpenedManifest:
-    """A manifest that could be read: its row in the list beside its own words."""
+    """A manifest that could be read: its row in the list, its header and its entries."""
 
     manifest: Manifest
     header: AvroHeader
@@ -56,7 +56,7 @@ class OpenedManifest:
 
     @property
     def is_live(self) -> NDArray[np.bool_]:
-        """Which entries are part of the table."""
+        """The mask of the entries that are part of the table."""
         return np.isin(self.entries.numpy("status"), LIVE_STATUSES)
 
 
@@ -66,46 +66,43 @@ Rule = Callable[[OpenedManifest], Iterator[Finding]]
 def audit_manifest(
     io: FileIO, manifest: Manifest, ordinal: int, specs: Specs, metadata: TableMetadata
 ) -> AuditedManifest:
-    """Read a manifest and check it against its row in the list; what cannot be read becomes a finding."""
+    """Read a manifest and check it against its row in the list; an error while reading becomes a finding."""
     try:
         refuse_unreadable(pa.array([manifest.file]), metadata.location)
         header, length = header_of(io, manifest)
-        # Read to its end, however long the list says it is: that is a finding of its own.
-        whole = replace(manifest, length=length)
-        entries = read_manifest(io, whole, specs, ordinal=ordinal, detail=AUDIT_DETAIL, as_is=True)
+        # Read the whole file: a wrong length in the list is a finding of its own.
+        entries = read_manifest(
+            io, replace(manifest, length=length), specs, ordinal=ordinal, detail=AUDIT_DETAIL, as_is=True
+        )
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
         encrypted = manifest.key_metadata is not None
         error = UnsupportedFeature(f"Cannot read {manifest.path}: it is encrypted.") if encrypted else e
         return AuditedManifest(manifest, None, (error_finding(manifest.file, error),))
-    complete, findings = _split_incomplete(entries, manifest)
+    # Incomplete entries are set aside: they would break every other check.
+    absent = {name: entries[name].is_null().to_numpy() for name in _REQUIRED}
+    incomplete = np.logical_or.reduce(list(absent.values())) if len(entries) else np.zeros(0, bool)
+
+    def message(row: int) -> str:
+        names = ", ".join(name for name, mask in absent.items() if mask[row])
+        return f"Row {row} of manifest {manifest.path} has no {names}."
+
+    findings = list(findings_for_rows("entry", entries, incomplete, message))
+    complete = entries.filter(pa.array(~incomplete)) if incomplete.any() else entries
     opened = OpenedManifest(manifest, header, length, complete, metadata.format_version)
     rules = RULES if len(complete) == len(entries) else (length_is_stated, header_agrees)
     findings += [f for rule in rules for f in rule(opened)]
     return AuditedManifest(manifest, complete, tuple(findings), 0 if manifest.is_view else length)
 
 
-def _split_incomplete(entries: EntryTable, manifest: Manifest) -> tuple[EntryTable, list[Finding]]:
-    """The entries that say all they must; the others would stop every check behind this one."""
-    absent = {name: entries[name].is_null().to_numpy() for name in _REQUIRED}
-    lacking = np.logical_or.reduce(list(absent.values())) if len(entries) else np.zeros(0, bool)
-
-    def message(row: int) -> str:
-        names = ", ".join(name for name, mask in absent.items() if mask[row])
-        return f"Row {row} of manifest {manifest.path} has no {names}."
-
-    found = list(findings_for_rows("entry", entries, lacking, message))
-    return (entries.filter(pa.array(~lacking)) if lacking.any() else entries), found
-
-
 def length_is_stated(opened: OpenedManifest) -> Iterator[Finding]:
-    """Readers ask for as many bytes as the list says."""
+    """Check the length in the list: readers request that many bytes."""
     if opened.length != opened.manifest.length:
         message = f"Is {opened.length} bytes long; the list says {opened.manifest.length}."
         yield Finding("manifest-length", opened.manifest.file, message)
 
 
 def header_agrees(opened: OpenedManifest) -> Iterator[Finding]:
-    """The header names the spec and the content the list names, and no version above the table's."""
+    """Check that the header has the spec and the content of the list, and no version above the table's."""
     manifest, stated = opened.manifest, opened.header.metadata
     expected = {
         "partition-spec-id": {str(manifest.spec_id).encode()},
@@ -114,21 +111,24 @@ def header_agrees(opened: OpenedManifest) -> Iterator[Finding]:
     }
     for key, allowed in expected.items():
         if key in stated and stated[key] not in allowed:
-            words = " or ".join(sorted(a.decode() for a in allowed))
-            message = f"The header says {key} {stated[key].decode(errors='replace')}; expected {words}."
+            options = " or ".join(sorted(a.decode() for a in allowed))
+            message = f"The header says {key} {stated[key].decode(errors='replace')}; expected {options}."
             yield Finding("manifest-header", manifest.file, message)
 
 
 def tuple_fits_spec(opened: OpenedManifest) -> Iterator[Finding]:
-    """The partition record has the fields of the manifest's spec; writers before field ids are read by position."""
+    """Check that the partition record has the fields of the manifest's spec.
+
+    Manifests of early writers have no field ids; their partition fields are read by position.
+    """
     fields = _partition_fields(opened.header.schema)
     if fields is None:
         return
     spec_ids = [f.field_id for f in opened.entries.specs[opened.manifest.spec_id].fields]
-    found = [f.get("field-id") for f in fields]
-    fits = len(found) == len(spec_ids) and (None in found or set(found) == set(spec_ids))
+    field_ids = [f.get("field-id") for f in fields]
+    fits = len(field_ids) == len(spec_ids) and (None in field_ids or set(field_ids) == set(spec_ids))
     if not fits:
-        message = f"Partitions have the fields {found}; spec {opened.manifest.spec_id} has {spec_ids}."
+        message = f"Partitions have the fields {field_ids}; spec {opened.manifest.spec_id} has {spec_ids}."
         yield Finding("partition-tuple", opened.manifest.file, message)
 
 
@@ -141,70 +141,66 @@ def _partition_fields(schema: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def content_fits(opened: OpenedManifest) -> Iterator[Finding]:
-    """A data manifest holds data files only, a delete manifest delete files only."""
+    """Check that a data manifest has only data files, and a delete manifest only delete files."""
     deletes = (Content.POSITION_DELETES, Content.EQUALITY_DELETES)
     content = opened.entries.numpy("content")
     wrong = ~np.isin(content, deletes if opened.manifest.is_deletes else (Content.DATA,))
-    kind = "deletes" if opened.manifest.is_deletes else "data"
-    where = f"manifest {opened.manifest.path} of {kind}"
+    where = f"manifest {opened.manifest.path} of {'deletes' if opened.manifest.is_deletes else 'data'}"
     yield from findings_for_rows(
         "entry-content", opened.entries, wrong, lambda row: f"Content {content[row]} in {where}."
     )
 
 
 def values_are_possible(opened: OpenedManifest) -> Iterator[Finding]:
-    """Known statuses, no negative counts."""
+    """Check that statuses are valid and that no count or size is negative."""
     entries, where = opened.entries, f"in manifest {opened.manifest.path}"
     status = entries.numpy("status")
     unknown = ~np.isin(status, list(Status))
     yield from findings_for_rows("entry", entries, unknown, lambda row: f"Status {status[row]} {where}.")
-    yield from _negative_value_findings(entries, "record_count", where)
-    yield from _negative_value_findings(entries, "file_size_in_bytes", where)
-
-
-def _negative_value_findings(entries: EntryTable, name: str, where: str) -> Iterator[Finding]:
-    numbers = entries.numpy(name)
-    yield from findings_for_rows("entry", entries, numbers < 0, lambda row: f"{name} {numbers[row]} {where}.")
+    for name in ("record_count", "file_size_in_bytes"):
+        numbers = entries.numpy(name)
+        for row in np.flatnonzero(numbers < 0):
+            yield Finding("entry", entries["file_path"][int(row)].as_py(), f"{name} {numbers[row]} {where}.")
 
 
 def entry_sequence_numbers_fit(opened: OpenedManifest) -> Iterator[Finding]:
-    """Only a new entry may leave its numbers to be inherited, and none is above its manifest's."""
-    yield from _sequence_number_findings(opened, "sequence_number")
-    yield from _sequence_number_findings(opened, "file_sequence_number")
-
-
-def _sequence_number_findings(opened: OpenedManifest, name: str) -> Iterator[Finding]:
+    """Check that only new entries inherit their sequence numbers, and that none is above its manifest's."""
     kind, entries = "entry-sequence-number", opened.entries
     own, where = opened.manifest.sequence_number, f"in manifest {opened.manifest.path}"
-    absent, numbers = entries[name].is_null().to_numpy(), entries[name].fill_null(0).to_numpy()
-    yield from findings_for_rows(kind, entries, absent, lambda row: f"No {name} {where}, though the entry is not new.")
-    above = f"{where} is above the manifest's own {own}"
-    yield from findings_for_rows(kind, entries, numbers > own, lambda row: f"The {name} {numbers[row]} {above}.")
+    for name in ("sequence_number", "file_sequence_number"):
+        absent, numbers = entries[name].is_null().to_numpy(), entries[name].fill_null(0).to_numpy()
+        yield from findings_for_rows(kind, entries, absent, f"No {name} {where}, though the entry is not new.")
+        for row in np.flatnonzero(numbers > own):
+            message = f"The {name} {numbers[row]} {where} is above the manifest's own {own}."
+            yield Finding(kind, entries["file_path"][int(row)].as_py(), message)
 
 
 def counts_agree(opened: OpenedManifest) -> Iterator[Finding]:
-    """The list counts the entries of each status, and their rows; v1 lists may leave counts out.
+    """Check the number of entries of each status in the list, and their rows; v1 lists may omit counts.
 
-    A changed entry counts as an existing one. What the list hides it still counts.
+    A modified entry counts as an existing one. The counts include the entries that the list hides.
     """
     if opened.manifest.is_view or opened.manifest.hides_entries:
         return
     status, rows = opened.entries.numpy("status"), opened.entries.numpy("record_count")
     status = np.where(status == Status.MODIFIED, Status.EXISTING, status)
-    for word, value, files_name, rows_name in _COUNTS:
-        chosen = status == value
-        found = {f"{word} files": (files_name, int(chosen.sum())), f"{word} rows": (rows_name, int(rows[chosen].sum()))}
-        for what, (name, actual) in found.items():
+    for adjective, value, files_name, rows_name in _COUNTS:
+        mask = status == value
+        counts = (("files", files_name, int(mask.sum())), ("rows", rows_name, int(rows[mask].sum())))
+        for unit, name, actual in counts:
             stated = getattr(opened.manifest, name)
             if stated is not None and stated != actual:
-                message = f"Holds {actual} {what}; the list says {stated}."
+                message = f"Holds {actual} {adjective} {unit}; the list says {stated}."
                 yield Finding("manifest-counts", opened.manifest.file, message)
 
 
 def oldest_number_is_stated(opened: OpenedManifest) -> Iterator[Finding]:
-    """No live entry is older than the list says; a claim older than every entry only makes readers look in vain."""
+    """Check that no live entry has a lower sequence number than the list says.
+
+    A number below that of every entry is only a note: readers open the manifest in vain.
+    """
     if opened.manifest.is_view:
-        return  # the number stated is of the data files that the deletes lie beside
+        return  # the list has the number of the data files here, not of the deletes stored with them
     numbers = opened.entries["sequence_number"].fill_null(opened.manifest.sequence_number).to_numpy()
     live = numbers[opened.is_live]
     if not len(live):
@@ -219,7 +215,7 @@ def oldest_number_is_stated(opened: OpenedManifest) -> Iterator[Finding]:
 
 
 def summaries_bound_values(opened: OpenedManifest) -> Iterator[Finding]:
-    """Readers skip a manifest by the summaries of its partition fields: no live file may lie outside them."""
+    """Check that no live file is outside the partition summaries: readers skip the manifest by them."""
     manifest, specs = opened.manifest, opened.entries.specs
     if manifest.partitions is None:
         return
@@ -235,7 +231,6 @@ def summaries_bound_values(opened: OpenedManifest) -> Iterator[Finding]:
 
 
 def _values_outside_summary(column: pa.ChunkedArray, kind: IcebergType, summary: FieldSummary) -> Iterator[str]:
-    """What a summary leaves out of the values of its field."""
     if isinstance(kind, UnknownType) or not len(column):
         return
     if column.null_count and not summary.contains_null:
@@ -247,11 +242,11 @@ def _values_outside_summary(column: pa.ChunkedArray, kind: IcebergType, summary:
         return
     ends, stated = pc.min_max(values), (summary.lower_bound, summary.upper_bound)
     if None in stated:
-        yield "values, of which the list gives no bounds"
+        yield "values, for which the list has no bounds"
         return
     lower, upper = decode_comparable(pa.array(stated, pa.binary()), kind)
     if pc.less(ends["min"], lower).as_py() or pc.greater(ends["max"], upper).as_py():
-        yield "values outside the bounds of the list"
+        yield "values outside the bounds in the list"
 
 
 RULES: tuple[Rule, ...] = (

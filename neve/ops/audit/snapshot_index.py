@@ -1,13 +1,12 @@
-"""All snapshots of a table at once: every manifest once, and which snapshot has which.
+"""Check the root of each snapshot, and index the manifests and files of all snapshots.
 
-What the root of a snapshot promises: the list of its manifests, taken by itself.
+The root of a snapshot is the file that lists its manifests. Each manifest is read once, however many snapshots have it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
+from neve.io.parallel import map_in_threads
 from neve.io.paths import canonical_path_all
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
@@ -29,7 +29,7 @@ from neve.tree.entries import LIVE_STATUSES, MIXED_SPECS, Content, EntryTable, M
 
 @dataclass(frozen=True)
 class SnapshotRoot:
-    """The manifests of a snapshot, as the file that lists them says."""
+    """The manifests of a snapshot, as listed by its root."""
 
     snapshot: Snapshot
     path: str
@@ -43,38 +43,38 @@ Rule = Callable[[SnapshotRoot, Mapping[int, int], Specs], Iterator[Finding]]
 
 
 def root_findings(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
-    """Every rule a root breaks; `numbers` has the sequence number of each snapshot of the table."""
+    """Return all violations in a root; `numbers` has the sequence number of each snapshot of the table."""
     for rule in RULES:
         yield from rule(root, numbers, specs)
 
 
 def header_names_the_snapshot(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
-    """A list was written for one snapshot, and says so."""
+    """Check that the root was written for its snapshot."""
     stated = {"snapshot-id": root.snapshot.snapshot_id, "sequence-number": root.snapshot.sequence_number or 0}
     for key, expected in stated.items():
-        found = root.header.get(key, b"null")
-        if found not in (b"null", str(expected).encode()):
-            message = f"The header says {key} {found.decode(errors='replace')}, the table metadata {expected}."
+        value = root.header.get(key, b"null")
+        if value not in (b"null", str(expected).encode()):
+            message = f"The header says {key} {value.decode(errors='replace')}, the table metadata {expected}."
             yield Finding("list-header", root.path, message)
 
 
 def manifests_are_distinct(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
-    """A manifest that is listed twice would double its files."""
+    """Check that no manifest is listed twice: its files would be read twice."""
     for path, times in Counter(m.path for m in root.manifests).items():
         if times > 1:
             yield Finding("duplicate-manifest", path, f"Listed {times} times by {root.path}.")
 
 
 def specs_are_known(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
-    """Every manifest is of a spec the table has."""
+    """Check that the table has the spec of every manifest."""
     for m in root.manifests:
         if m.spec_id not in specs.by_id and m.spec_id != MIXED_SPECS:
-            message = f"Of partition spec {m.spec_id}; the table knows {sorted(specs.by_id)}."
+            message = f"Of partition spec {m.spec_id}; the table has {sorted(specs.by_id)}."
             yield Finding("unknown-spec", m.path, message)
 
 
 def manifest_sequence_numbers_fit(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
-    """A manifest has the number of the snapshot that added it, which is not above that of the one that lists it."""
+    """Check that a manifest has the number of the snapshot that added it, not above that of the one that lists it."""
     own = root.snapshot.sequence_number or 0
     for m in root.manifests:
         adder = numbers.get(m.added_snapshot_id, m.sequence_number)
@@ -90,14 +90,17 @@ def manifest_sequence_numbers_fit(root: SnapshotRoot, numbers: Mapping[int, int]
 
 
 def adding_snapshots_are_named(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
-    """Entries inherit the id of the snapshot that added their manifest."""
+    """Check that each manifest names the snapshot that added it: entries inherit that id."""
     for m in root.manifests:
         if cast(int | None, m.added_snapshot_id) is None:  # the type promises it, the bytes do not
             yield Finding("added-snapshot", m.path, f"{root.path} does not say which snapshot added it.")
 
 
 def row_ids_are_assigned(root: SnapshotRoot, numbers: Mapping[int, int], specs: Specs) -> Iterator[Finding]:
-    """With row lineage every data manifest has a first row id; without one readers ignore the ids of its files."""
+    """Check that with row lineage every data manifest has a first row id, and no delete manifest has one.
+
+    Without it readers ignore the row ids of the files.
+    """
     if root.snapshot.first_row_id is None:
         return
     for m in root.manifests:
@@ -118,6 +121,8 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+# -- the index -------------------------------------------------------------------------------------------------------
+
 _THREADS = 8
 
 Ints = NDArray[np.int64]
@@ -126,7 +131,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class SnapshotFiles:
-    """A snapshot and the ordinals of its manifests; an incomplete one has manifests that could not be read."""
+    """A snapshot and the ordinals of its manifests; incomplete if a manifest could not be read."""
 
     snapshot: Snapshot
     path: str
@@ -136,7 +141,7 @@ class SnapshotFiles:
 
 @dataclass(frozen=True)
 class SnapshotIndex:
-    """The trees of all snapshots over one set of entries."""
+    """The entries of all snapshots, each manifest once. Masks and numbers are per entry."""
 
     snapshots: tuple[SnapshotFiles, ...]
     manifests: tuple[Manifest, ...]
@@ -144,62 +149,62 @@ class SnapshotIndex:
 
     @cached_property
     def is_live(self) -> Mask:
-        """Which entries are part of some snapshot."""
+        """The entries that are part of a snapshot."""
         return np.isin(self.entries.numpy("status"), LIVE_STATUSES)
 
     @cached_property
     def is_data(self) -> Mask:
-        """Which entries are data files."""
+        """The entries of data files."""
         return self.entries.numpy("content") == Content.DATA
 
     @cached_property
     def is_vector(self) -> Mask:
-        """Which entries are deletion vectors: position deletes in a Puffin file."""
+        """The entries of deletion vectors: position deletes in a Puffin file."""
         puffin = pc.equal(self.entries["file_format"].cast(pa.string()), "PUFFIN").to_numpy()
         return puffin & (self.entries.numpy("content") == Content.POSITION_DELETES)
 
     @cached_property
     def has_size(self) -> Mask:
-        """Which entries tell the size of their file; a vector that lies beside its data file does not."""
+        """The entries with the size of their file; a v4 vector, stored in the entry of its data file, has none."""
         views = np.array([m.is_view for m in self.manifests], bool)
         return ~(self.is_vector & views[self.entries.numpy("manifest")]) if len(views) else ~self.is_vector
 
     @cached_property
     def is_encrypted(self) -> Mask:
-        """Which entries are files that only their key opens."""
+        """The entries of encrypted files."""
         return np.asarray(self.entries["key_metadata"].is_valid().to_numpy(), bool)
 
     @cached_property
     def paths(self) -> pa.Array:
-        """The distinct files, by the one spelling of their paths."""
+        """The canonical paths of the distinct files."""
         return self._encoded_paths.dictionary
 
     @cached_property
     def file_numbers(self) -> Ints:
-        """For each entry the number of its file in `paths`."""
+        """The number of the file in `paths`."""
         return np.asarray(self._encoded_paths.indices.to_numpy(), np.int64)
 
     @cached_property
     def referenced_file_numbers(self) -> Ints:
-        """For each entry the number of the data file it names, -1 where it names none, -2 where nothing lists it."""
-        named = self.entries["referenced_data_file"]
-        if named.null_count == len(named):
-            return np.full(len(named), -1, np.int64)
-        places = pc.index_in(canonical_path_all(named), value_set=self.paths).fill_null(-2).to_numpy()
-        return np.where(named.is_null().to_numpy(), -1, places).astype(np.int64)
+        """The number of the data file that the entry names; -1: it names none, -2: no snapshot lists that file."""
+        data_files = self.entries["referenced_data_file"]
+        if data_files.null_count == len(data_files):
+            return np.full(len(data_files), -1, np.int64)
+        numbers = pc.index_in(canonical_path_all(data_files), value_set=self.paths).fill_null(-2).to_numpy()
+        return np.where(data_files.is_null().to_numpy(), -1, numbers).astype(np.int64)
 
     @cached_property
     def _encoded_paths(self) -> pa.DictionaryArray:
         return canonical_path_all(self.entries["file_path"]).dictionary_encode()
 
     def live_entry_rows(self, tree: SnapshotFiles) -> Ints:
-        """The rows of the live entries of a snapshot."""
-        chosen = np.zeros(len(self.manifests) + 1, bool)
-        chosen[tree.manifest_ordinals] = True
-        return np.flatnonzero(self.is_live & chosen[self.entries.numpy("manifest")])
+        """Return the rows of the live entries of a snapshot."""
+        is_listed = np.zeros(len(self.manifests) + 1, bool)
+        is_listed[tree.manifest_ordinals] = True
+        return np.flatnonzero(self.is_live & is_listed[self.entries.numpy("manifest")])
 
     def first_row_per_file(self, mask: Mask) -> Ints:
-        """One row for each distinct file among the entries selected."""
+        """Return one row for each distinct file among the selected entries."""
         rows = np.flatnonzero(mask)
         return rows[np.unique(self.file_numbers[rows], return_index=True)[1]]
 
@@ -207,24 +212,18 @@ class SnapshotIndex:
 def build_snapshot_index(
     io: FileIO, roots: Sequence[SnapshotRoot], specs: Specs, metadata: TableMetadata
 ) -> tuple[SnapshotIndex, tuple[AuditedManifest, ...]]:
-    """Read every manifest of some roots once, several at a time."""
-    # Two rows that say different things about one manifest are two things to check.
-    distinct = {m: i for i, m in enumerate(dict.fromkeys(_known(roots, specs)))}
-    with ThreadPoolExecutor(_THREADS) as pool:
-        audited = tuple(pool.map(lambda m: audit_manifest(io, m, distinct[m], specs, metadata), distinct))
+    """Read and check each manifest of the roots once, several at a time; manifests of unknown specs are left out."""
+    listed = (m for root in roots for m in root.manifests if m.spec_id in specs.by_id or m.spec_id == MIXED_SPECS)
+    # Two different rows about one manifest are both checked.
+    distinct = {m: i for i, m in enumerate(dict.fromkeys(listed))}
+    audited = map_in_threads(lambda m: audit_manifest(io, m, distinct[m], specs, metadata), list(distinct), _THREADS)
     tables = [a.entries for a in audited if a.entries is not None]
     entries = EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, AUDIT_DETAIL)
     readable = {a.manifest for a in audited if a.entries is not None}
-    trees = tuple(_snapshot_files(root, distinct, readable) for root in roots)
-    return SnapshotIndex(trees, tuple(distinct), entries), audited
-
-
-def _known(roots: Iterable[SnapshotRoot], specs: Specs) -> Iterator[Manifest]:
-    return (m for root in roots for m in root.manifests if m.spec_id in specs.by_id or m.spec_id == MIXED_SPECS)
+    snapshots = tuple(_snapshot_files(root, distinct, readable) for root in roots)
+    return SnapshotIndex(snapshots, tuple(distinct), entries), tuple(audited)
 
 
 def _snapshot_files(root: SnapshotRoot, ordinals: dict[Manifest, int], readable: set[Manifest]) -> SnapshotFiles:
-    found = [ordinals[m] for m in dict.fromkeys(root.manifests) if m in readable]
-    return SnapshotFiles(
-        root.snapshot, root.path, np.array(found, np.int64), root.is_readable and readable.issuperset(root.manifests)
-    )
+    own = np.array([ordinals[m] for m in dict.fromkeys(root.manifests) if m in readable], np.int64)
+    return SnapshotFiles(root.snapshot, root.path, own, root.is_readable and readable.issuperset(root.manifests))

@@ -1,10 +1,10 @@
-"""Check a table: every file that can be reached exists, parses and agrees with the metadata that names it.
+"""Check that every reachable file exists, parses and agrees with the metadata that names it.
 
-All snapshots are looked at, those of branches and tags included, and each file once. Manifests are read in full; of
-data files only the size and the footer, of deletion vectors every blob. A file that is missing or damaged becomes a
-finding, and the audit goes on with the others.
+The audit covers all snapshots, including those of branches and tags, and checks each file once. It reads manifests in
+full, the size and the footer of data files, and every blob of deletion vectors. A missing or damaged file becomes a
+finding, and the audit goes on with the other files.
 
-Isolation: one state of the metadata. A file that another writer expires meanwhile is reported as missing.
+Isolation: one state of the metadata. A file that a concurrent writer expires is reported as missing.
 Writes: nothing.
 
 >>> print(t.verify())
@@ -14,21 +14,20 @@ Sound: 1 snapshot, 1 manifest, 2 data files, 0 delete files, 0 vectors, 3 rows, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
-from pyiceberg.io import FileIO
 
 from neve.errors import CorruptFile
 from neve.io.files import file_size
+from neve.io.parallel import map_in_threads
 from neve.io.untrusted import translate_parse_errors
 from neve.model.snapshots import Snapshot, tree_root_location
 from neve.ops.audit.deletes import delete_findings, pair_deletes_with_files, vector_findings
 from neve.ops.audit.files import audit_files
 from neve.ops.audit.findings import Audit, Finding, error_finding
-from neve.ops.audit.metadata import metadata_findings
+from neve.ops.audit.metadata import metadata_findings, snapshot_findings
 from neve.ops.audit.snapshot_index import SnapshotIndex, SnapshotRoot, build_snapshot_index, root_findings
-from neve.ops.audit.snapshots import snapshot_findings
 from neve.ops.context import TableContext
 from neve.ops.events import Step, emit
 from neve.tree.read import read_manifests_with_header
@@ -46,81 +45,74 @@ def _audit_table(context: TableContext, data: bool) -> Audit:
     metadata, io, path = context.metadata, context.io, context.iceberg.metadata_location
     try:
         findings = list(metadata_findings(metadata, path))
-    except CorruptFile as e:  # a snapshot is looked at late, and may turn out to be none
+    except CorruptFile as e:  # snapshots are parsed on first use, and one may be invalid
         return Audit((error_finding(path, e),))
     if any(f.kind in ("unknown-schema", "unknown-spec") for f in findings):
-        return Audit(tuple(findings))  # nothing below can be typed
+        return Audit(tuple(findings))  # without them no entry has a type
     emit(Step("read the snapshots", total=len(metadata.snapshots), unit="snapshots"))
-    roots, more = _read_all_roots(context)
+    roots, findings_in_roots = _read_all_roots(context)
+    findings += findings_in_roots
     emit(Step("read the manifests", total=len({m.file for r in roots for m in r.manifests}), unit="manifests"))
-    findings += more
-    forest, manifests = build_snapshot_index(io, roots, context.specs, metadata)
+    index, manifests = build_snapshot_index(io, roots, context.specs, metadata)
     findings += [f for m in manifests for f in m.findings]
-    findings += snapshot_findings(forest, getattr(metadata, "next_row_id", None))
-    pairs = pair_deletes_with_files(forest)
-    findings += delete_findings(forest, pairs, context.specs)
-    looked_at = sum(r.bytes for r in roots) + sum(m.bytes for m in manifests)
+    findings += snapshot_findings(index, getattr(metadata, "next_row_id", None))
+    pairs = pair_deletes_with_files(index)
+    findings += delete_findings(index, pairs, context.specs)
+    bytes_read = sum(r.bytes for r in roots) + sum(m.bytes for m in manifests)
     if data:
-        files = audit_files(io, forest, context.facts)
-        findings += [*files.findings, *vector_findings(io, forest, pairs, metadata.location), *_statistics(context)]
-        looked_at += files.bytes
-    return _audit_result(findings, forest, len(roots), looked_at)
+        files = audit_files(io, index, context.facts)
+        findings += [*files.findings, *vector_findings(io, index, pairs, metadata.location)]
+        findings += _statistics_file_findings(context)
+        bytes_read += files.bytes
+    return _audit_result(findings, index, len(roots), bytes_read)
 
 
 def _read_all_roots(context: TableContext) -> tuple[list[SnapshotRoot], list[Finding]]:
-    """The root of every snapshot, checked; one that cannot be read lists nothing."""
+    """Read and check the root of every snapshot; an unreadable one lists no manifests."""
     numbers = {s.snapshot_id: s.sequence_number or 0 for s in context.metadata.snapshots}
-    with ThreadPoolExecutor(_THREADS) as pool:
-        read = list(pool.map(lambda s: _read_root(context, s), context.metadata.snapshots))
-    findings = [f for root, found in read for f in (found or root_findings(root, numbers, context.specs))]
-    return [root for root, _ in read], findings
+    snapshots: list[Any] = list(context.metadata.snapshots)
+    results = map_in_threads(lambda s: _read_root(context, s), snapshots, _THREADS)
+    findings = [f for root, errors in results for f in (errors or root_findings(root, numbers, context.specs))]
+    return [root for root, _ in results], findings
 
 
 def _read_root(context: TableContext, snapshot: Snapshot) -> tuple[SnapshotRoot, list[Finding]]:
     path = tree_root_location(snapshot) or context.iceberg.metadata_location
     try:
         root = SnapshotRoot(snapshot, path, *read_manifests_with_header(context.io, context.metadata, snapshot))
-        _read_statistics(root)
+        # Only scans with a condition read the statistics in a root. Read each here, to see that it parses.
+        sources = {id(m.statistics[0]): m.statistics[0] for m in root.manifests if m.statistics is not None}
+        for source in sources.values():
+            source.read()
         return root, []
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
         return SnapshotRoot(snapshot, path, is_readable=False), [error_finding(path, e)]
 
 
-def _read_statistics(root: SnapshotRoot) -> None:
-    """Read what a root says about the values in its leaves: it is read late, by scans that have a condition."""
-    sources = {id(source): source for m in root.manifests if m.statistics is not None for source in m.statistics[:1]}
-    for source in sources.values():
-        source.read()
-
-
-def _statistics(context: TableContext) -> Iterator[Finding]:
-    """Statistics files are there and as long as stated; readers do without them, so this is only worth a note."""
+def _statistics_file_findings(context: TableContext) -> Iterator[Finding]:
+    """Check that statistics files exist and have the stated size; a note only, as readers do without them."""
     for file in (*context.metadata.statistics, *context.metadata.partition_statistics):
-        yield from _check_stated_size(context.io, file.statistics_path, file.file_size_in_bytes)
-
-
-def _check_stated_size(io: FileIO, path: str, stated: int) -> Iterator[Finding]:
-    try:
-        found = file_size(io, path)
-    except Exception as e:
-        yield Finding("statistics-file", path, str(e), "note")
-        return
-    if found != stated:
-        yield Finding("statistics-file", path, f"Is {found} bytes long; the metadata says {stated}.", "note")
+        path, stated = file.statistics_path, file.file_size_in_bytes
+        try:
+            actual = file_size(context.io, path)
+        except Exception as e:
+            yield Finding("statistics-file", path, str(e), "note")
+            continue
+        if actual != stated:
+            yield Finding("statistics-file", path, f"Is {actual} bytes long; the metadata says {stated}.", "note")
 
 
 def _audit_result(findings: Iterable[Finding], index: SnapshotIndex, snapshots: int, bytes_read: int) -> Audit:
     live = index.is_live
     data = index.first_row_per_file(live & index.is_data)
-    vectors = index.is_vector & live
-    places = np.stack([index.file_numbers, index.entries["content_offset"].fill_null(-1).to_numpy()])
+    blobs = np.stack([index.file_numbers, index.entries["content_offset"].fill_null(-1).to_numpy()])
     return Audit(
         tuple(dict.fromkeys(findings)),
         snapshots=snapshots,
         manifests=len({m.file for m in index.manifests if not m.is_inline}),
         data_files=len(data),
         delete_files=len(index.first_row_per_file(live & ~index.is_data & ~index.is_vector)),
-        vectors=np.unique(places[:, vectors], axis=1).shape[1],
+        vectors=np.unique(blobs[:, index.is_vector & live], axis=1).shape[1],
         rows=int(index.entries.numpy("record_count")[data].sum()),
         bytes=bytes_read,
     )

@@ -1,4 +1,4 @@
-"""What tracked-file rows must say before they are believed; errors name the file and the row."""
+"""Check tracked-file rows as they are read, as the bytes are not trusted; errors name the file and the row."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def check_rows(rows: pa.Table, path: str) -> None:
-    """Refuse rows of any manifest whose values no version 4 writer may write, as far as they were read."""
+    """Reject rows of any manifest with values that no version 4 writer may write; columns not read are not checked."""
     for name in _REQUIRED:
         if name in rows.schema.names and rows[name].null_count:
             _refuse(path, rows[name].is_null(), f"a {name} in every row", lambda _: "none")
     status, content, version = (rows[name].to_numpy() for name in ("status", "content_type", "format_version"))
-    known = (status >= Status.EXISTING) & (status <= Status.MODIFIED)
-    _refuse(path, ~known, "a status of 0 to 4", lambda row: f"status {status[row]}")
+    is_valid = (status >= Status.EXISTING) & (status <= Status.MODIFIED)
+    _refuse(path, ~is_valid, "a status of 0 to 4", lambda row: f"status {status[row]}")
     newer = version > FORMAT_VERSION
     if newer.any():
         row = int(np.flatnonzero(newer)[0])
         raise UnsupportedFeature(
-            f"Row {row} of {path} is of format version {version[row]}; this engine knows versions up to 4."
+            f"Row {row} of {path} is of format version {version[row]}; this engine supports versions up to 4."
         )
-    position = content == ContentType.POSITION_DELETES
-    _refuse(path, position, "no position delete files in a version 4 manifest", lambda row: f"content type {1}")
+    is_position_deletes = content == ContentType.POSITION_DELETES
+    _refuse(path, is_position_deletes, "no position delete files in a version 4 manifest", lambda _: "content type 1")
     _refuse(path, (content < 0) | (content > 4), "a content type of 0 to 4", lambda row: f"content type {content[row]}")
 
 
 def check_leaf(rows: pa.Table, path: str, *, as_is: bool = False) -> None:
-    """Refuse rows that a leaf cannot have; a tree has two levels at most."""
+    """Reject rows that a leaf cannot have; a tree has two levels at most."""
     check_rows(rows, path)
     content = rows["content_type"].to_numpy()
     _refuse(path, np.isin(content, _MANIFESTS), "files in a leaf", lambda row: f"a manifest (content {content[row]})")
@@ -59,7 +59,7 @@ def check_leaf(rows: pa.Table, path: str, *, as_is: bool = False) -> None:
 
 
 def check_root(rows: pa.Table, path: str) -> None:
-    """Refuse rows that a root cannot have: nothing above it could give them what they leave out."""
+    """Reject rows that a root cannot have: there is nothing above it that they could inherit missing values from."""
     check_rows(rows, path)
     live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
     for name in ("snapshot_id", "sequence_number", "file_sequence_number"):
@@ -76,66 +76,61 @@ def check_root(rows: pa.Table, path: str) -> None:
 
 
 def check_sequence_numbers(rows: pa.Table, path: str) -> None:
-    """Only new rows may leave their numbers to be inherited."""
+    """Reject rows that are not new and have no sequence numbers: only new rows inherit them."""
     inherits = rows["status"].to_numpy() == Status.ADDED
     for name in (n for n in ("sequence_number", "file_sequence_number") if rows[n].null_count):
-        lacking = ~inherits & rows[name].is_null().to_numpy()
-        _refuse(path, lacking, f"a {name} in every row that is not new", lambda _: "none")
+        incomplete = ~inherits & rows[name].is_null().to_numpy()
+        _refuse(path, incomplete, f"a {name} in every row that is not new", lambda _: "none")
 
 
 def refuse_repeated_rows(path: str, rows: pa.Table, row_positions: Any = None) -> None:
-    """Refuse two live rows of one manifest for one location; `places` are the positions of the rows in the file."""
+    """Reject two live rows of one manifest for one location; `row_positions` are the positions in the file."""
     live = np.flatnonzero(np.isin(rows["status"].to_numpy(), LIVE_STATUSES))
-    found = rows["location"].take(pa.array(live)) if len(live) < rows.num_rows else rows["location"]
-    if pc.count_distinct(found).as_py() == len(live):
+    locations = rows["location"].take(pa.array(live)) if len(live) < rows.num_rows else rows["location"]
+    if pc.count_distinct(locations).as_py() == len(live):
         return
-    at = live if row_positions is None else row_positions[live]
-    encoded = found.combine_chunks().dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    again = np.setdiff1d(np.arange(len(live)), np.unique(codes, return_index=True)[1])[0]
-    first = int(np.flatnonzero(codes == codes[again])[0])
-    where = encoded.dictionary[int(codes[again])].as_py()
-    raise CorruptFile(path, "one live row for each location", f"row {at[first]} and row {at[again]} for {where}")
+    numbers = live if row_positions is None else row_positions[live]
+    first, again = _first_repetition(locations)
+    found = f"row {numbers[first]} and row {numbers[again]} for {locations[again].as_py()}"
+    raise CorruptFile(path, "one live row for each location", found)
+
+
+def _first_repetition(values: pa.ChunkedArray) -> tuple[int, int]:
+    """Return the positions of the first value that repeats an earlier one: of the earlier one, and its own."""
+    codes = values.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    again = int(np.setdiff1d(np.arange(len(codes)), np.unique(codes, return_index=True)[1])[0])
+    return int(np.flatnonzero(codes == codes[again])[0]), again
 
 
 def refuse_files_tracked_twice(entries: EntryTable, manifests: Sequence[Manifest]) -> None:
-    """Refuse a data file that two live rows track: its rows would be read twice, or with one of two vectors."""
+    """Reject a data file that two live rows track: its rows would be read twice, or with one of two vectors."""
     live = np.isin(entries.numpy("status"), LIVE_STATUSES)
     paths = entries["file_path"] if live.all() else entries["file_path"].filter(pa.array(live))
     if pc.count_distinct(paths).as_py() == len(paths):
         return
-    places = np.flatnonzero(live)
-    codes = paths.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    again = np.setdiff1d(np.arange(len(places)), np.unique(codes, return_index=True)[1])[0]
-    first = int(np.flatnonzero(codes == codes[again])[0])
-    ordinals, rows = entries.numpy("manifest")[places], entries.numpy("row")[places]
-    one, other = (f"row {rows[i]} of {manifests[int(ordinals[i])].file}" for i in (first, int(again)))
-    raise CorruptFile(
-        manifests[int(ordinals[int(again)])].file,
-        "one live row for each location",
-        f"{paths[int(again)].as_py()} in {one} and in {other}",
-    )
+    repeated = _first_repetition(paths)
+    pair = np.flatnonzero(live)[list(repeated)]
+    one, other = (manifests[int(ordinal)].file for ordinal in entries.numpy("manifest")[pair])
+    row_in_one, row_in_other = entries.numpy("row")[pair]
+    where = f"row {row_in_one} of {one} and in row {row_in_other} of {other}"
+    raise CorruptFile(other, "one live row for each location", f"{paths[repeated[1]].as_py()} in {where}")
 
 
 def refuse_column_files(table: IdTable) -> None:
-    """Refuse rows with column files: parts of their columns lie elsewhere, and nothing here reads them there."""
+    """Reject rows with column files: some of their columns are in other files, which this engine does not read."""
     for own, ids in table.layout.struct_lists.items():
-        if ids & COLUMN_FILE_FIELD_IDS:
-            _refuse_non_empty_list(table, table.read([own])[own])
-
-
-def _refuse_non_empty_list(table: IdTable, lists: pa.Array) -> None:
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    if lengths.any():
-        row = int(np.flatnonzero(lengths)[0])
-        raise UnsupportedFeature(
-            f"Row {row} of {table.path} has column files, which this engine cannot read. "
-            "Rewrite the data file with the engine that wrote them."
-        )
+        if not ids & COLUMN_FILE_FIELD_IDS:
+            continue
+        lengths = pc.fill_null(pc.list_value_length(table.read([own])[own]), 0).to_numpy(zero_copy_only=False)
+        if lengths.any():
+            raise UnsupportedFeature(
+                f"Row {np.flatnonzero(lengths)[0]} of {table.path} has column files, which this engine cannot read. "
+                "Rewrite the data file with the engine that wrote them."
+            )
 
 
 def resolve_manifest_paths(location: str, paths: Any, path: str) -> pa.Array:
-    """The absolute form of the paths in a manifest; one that leads out of the table names its row."""
+    """Return the absolute paths of those in a manifest; the error for one outside the table names its row."""
     try:
         return resolve_path_all(location, paths)
     except TableError as e:

@@ -1,7 +1,7 @@
-"""What a commit does to tracked-file rows: files as new rows, and rows carried, deleted, or given another vector.
+"""The changes of a commit to tracked-file rows: add files, copy or delete rows, change their vectors.
 
-A row that changes becomes two: the old state, REPLACED, and the new one, MODIFIED, behind it. Only live rows are
-carried; tombstones of earlier snapshots vanish.
+A row that changes becomes two: the old state, REPLACED, followed by the new one, MODIFIED. Only live rows are copied;
+tombstones of earlier snapshots are dropped.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ VECTOR_COLUMNS = ("vector_location", "vector_offset", "vector_size", "vector_car
 
 
 def stored_paths(location: str, paths: Any) -> pa.Array:
-    """Paths as the tree stores them: relative when they lie below the table, with a scheme when they do not."""
+    """Return paths as the tree stores them: relative to the table location if below it, else with a scheme."""
     return relativise_path_all(location, with_scheme_all(location, paths))
 
 
 def rows_from_entries(files: EntryTable, specs: Specs, location: str) -> pa.Table:
-    """Data files as rows, with the status and numbers they have."""
+    """Return data files as rows, with their status and numbers."""
     columns: dict[str, Any] = {u.column: files[u.column] for u in specs.union}
     columns |= statistics.from_maps(files, specs.schemas[0])
-    same = ("snapshot_id", "sequence_number", "file_sequence_number", "first_row_id", "record_count", "sort_order_id")
-    columns |= {name: files[name] for name in (*same, "file_size_in_bytes", "spec_id")}
+    same = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "first_row_id", "record_count")
+    columns |= {name: files[name] for name in (*same, "sort_order_id", "file_size_in_bytes", "spec_id")}
     columns |= {name: files[name] for name in ("key_metadata", "split_offsets") if files.has(name)}
     columns |= {
-        "status": files["status"],
         "content_type": files["content"],
         "format_version": FORMAT_VERSION,
         "location": stored_paths(location, files["file_path"]),
@@ -47,7 +46,7 @@ def rows_from_entries(files: EntryTable, specs: Specs, location: str) -> pa.Tabl
 
 
 def vector_column_values(vectors: EntryTable, location: str) -> dict[str, Any]:
-    """Deletion vectors as columns of the rows of their data files."""
+    """Return deletion vectors as columns of the rows of their data files."""
     return {
         "vector_location": stored_paths(location, vectors["file_path"]),
         "vector_offset": vectors["content_offset"],
@@ -60,19 +59,19 @@ def vector_column_values(vectors: EntryTable, location: str) -> dict[str, Any]:
 def join_new_vectors(
     rows: pa.Table, files: EntryTable, vectors: EntryTable, location: str, snapshot_id: int
 ) -> pa.Table:
-    """New rows together with the vectors that name their files: one row each, ADDED."""
+    """Add to new rows the vectors that name their files: the row stays one, ADDED."""
     if not len(vectors):
         return rows
-    place = pc.index_in(
+    numbers = pc.index_in(
         canonical_path_all(files["file_path"]), value_set=canonical_path_all(vectors["referenced_data_file"])
     )
-    has = place.is_valid().to_numpy(zero_copy_only=False)
-    own = vectors.take(place.drop_null())
-    return set_where(rows, has, dv_snapshot_id=snapshot_id, **vector_column_values(own, location))
+    has_vector = numbers.is_valid().to_numpy(zero_copy_only=False)
+    own = vectors.take(numbers.drop_null())
+    return set_where(rows, has_vector, dv_snapshot_id=snapshot_id, **vector_column_values(own, location))
 
 
 def live_rows_as_existing(rows: pa.Table, hidden: np.ndarray[Any, Any]) -> pa.Table:
-    """The live rows of a leaf as a new one carries them."""
+    """Return the live rows of a leaf as existing rows, to be copied to a new one."""
     live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
     live[hidden] = False
     return set_where(rows.filter(pa.array(live)), np.ones(int(live.sum()), bool), status=int(Status.EXISTING))
@@ -86,7 +85,7 @@ def apply_row_changes(
     replaced: np.ndarray[Any, Any],
     vectors: Mapping[str, Any],
 ) -> pa.Table:
-    """Live rows after a commit: some deleted, some with another vector, or without the one they had.
+    """Return live rows as they are after a commit that deletes some, and changes or removes the vectors of others.
 
     The masks are over the rows; `vectors` has a value of each vector column for each replaced row, null for none.
     """
@@ -95,9 +94,8 @@ def apply_row_changes(
     status = np.where(deleted[order], Status.DELETED, Status.EXISTING)
     status[replaced[order]] = Status.REPLACED
     status[is_second] = Status.MODIFIED
-    found = rows.take(pa.array(order))
-    found = set_where(found, np.ones(len(order), bool), status=status)
-    found = set_where(found, (deleted | replaced)[order] & ~is_second, snapshot_id=snapshot_id)
-    has = pc.is_valid(combine_chunks(vectors["vector_location"]))
-    ids = pc.if_else(has, pa.scalar(snapshot_id, pa.int64()), pa.scalar(None, pa.int64()))
-    return set_where(found, is_second, dv_snapshot_id=ids, **vectors)
+    new_rows = set_where(rows.take(pa.array(order)), np.ones(len(order), bool), status=status)
+    new_rows = set_where(new_rows, (deleted | replaced)[order] & ~is_second, snapshot_id=snapshot_id)
+    has_vector = pc.is_valid(combine_chunks(vectors["vector_location"]))
+    ids = pc.if_else(has_vector, pa.scalar(snapshot_id, pa.int64()), pa.scalar(None, pa.int64()))
+    return set_where(new_rows, is_second, dv_snapshot_id=ids, **vectors)

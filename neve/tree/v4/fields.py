@@ -1,8 +1,8 @@
 """The fields of a tracked-file row, by id.
 
-In memory a row is flat: one column per field, named as below, whatever struct the field lies in. Partition values are
-the columns of the union tuple (`p1000`), statistics are `s<field id>.<metric>`, ranges of partition fields of a leaf
-are `r<partition field id>.<end>`.
+In memory a row is flat: one column per field, named as below, also for fields of structs. Partition values are the
+columns of the union tuple (`p1000`), statistics are `s<field id>.<metric>`, and the ranges of the partition fields of a
+leaf are `r<partition column>.<end>`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from neve.io.parquet_by_field_id import IdPath
 
 FORMAT_VERSION = 4
 LEGACY_VERSION = 0
-"""What a row says of a leaf that an older version defines."""
+"""The format version in the row of a leaf that an older version defines."""
 
 TRACKING, PARTITION, STATISTICS, VECTOR, MANIFEST_INFO = 147, 102, 146, 148, 150
 RANGES = 1_000_000_000
-"""Not of the format: ranges of the partition fields over a leaf, and how many of its rows have a vector.
+"""Not part of the format: the ranges of the partition fields over a leaf, and how many of its rows have a vector.
 
-Readers pass over ids they do not know. Fields are `RANGES + 10 * partition field id + end`.
+Readers ignore unknown ids. Fields are `RANGES + 10 * partition field id + end`.
 """
 COLUMN_FILE_FIELD_IDS = frozenset({161, 162, 164, 165, 166})
-"""Fields of a column file; the list that holds them has no settled id."""
+"""Fields of a column file; the format has not settled the id of the list they are in."""
 
 
 class ContentType(IntEnum):
-    """What a row tracks."""
+    """The kind of file that a row tracks."""
 
     DATA = 0
     POSITION_DELETES = 1
@@ -40,7 +40,7 @@ class ContentType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrackedField:
-    """A field of a row: its column in memory, where it lies in a file, its type."""
+    """A field of a row: its column in memory, its ids and name in a file, and its type."""
 
     column: str
     ids: IdPath
@@ -108,9 +108,9 @@ ONLY_IN_ROOT = frozenset(
     for f in FIXED_FIELDS
     if f.ids[0] in (MANIFEST_INFO, RANGES) or f.column in ("deleted_positions", "replaced_positions")
 )
-"""Columns that only rows of manifests have, so that leaves leave them out."""
+"""Columns that only rows of manifests have; leaves do not store them."""
 
 
 def is_tracked_schema(ids: object) -> bool:
-    """Whether the ids of the top-level columns are those of tracked-file rows rather than of older entries."""
+    """Check whether the ids of the top-level columns are those of tracked-file rows, not of older entries."""
     return isinstance(ids, set | frozenset) and {134, TRACKING} <= ids

@@ -1,12 +1,12 @@
-"""Live data files of leaves, chosen while they are read: what a filter leaves out is never put together.
+"""Filter the live data files of leaves while reading them, so that no entries are built for other files.
 
-Partitions are read first, then the statistics a filter compares, then everything else, of the files that are left.
-Several leaves are looked at together, because what costs is the number of steps rather than of files.
+Partitions are read first, then the statistics that the filter needs, then everything else, each only for the files that
+are left. Several leaves are filtered together, because the cost depends on the number of steps, not of files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -21,6 +21,7 @@ from neve.errors import NeveError
 from neve.io.parquet_by_field_id import IdTable
 from neve.model.partition import Specs
 from neve.tree.entries import DETAIL, LIVE_STATUSES, EntryFilter, EntryTable, Manifest, Status, statistic_column
+from neve.tree.v4 import statistics as stats
 from neve.tree.v4.checks import (
     check_leaf,
     check_rows,
@@ -29,39 +30,22 @@ from neve.tree.v4.checks import (
     resolve_manifest_paths,
 )
 from neve.tree.v4.fields import ContentType
-from neve.tree.v4.leaf import (
-    METRIC_BY_DETAIL,
-    entries_from_file_rows,
-    fill_spec_ids,
-    first_row_ids,
-    leaf_of,
-    open_leaf,
-    visible_row_mask,
-)
-from neve.tree.v4.rows import concat_rows, read_rows
-from neve.tree.v4.statistics import LOWER, NANS, NULLS, UPPER, columns_with_statistics, metric_column, metric_type
+from neve.tree.v4.leaf import entries_from_file_rows, fill_spec_ids, first_row_ids, leaf_of, open_leaf, visible_row_mask
+from neve.tree.v4.rows import concat_rows, read_rows, set_column
 
 MAX_LEAVES_AT_ONCE = 64
-"""How many leaves are looked at together at most: more of them cost memory and save nothing."""
+"""The most leaves that are filtered together: more of them cost memory and save nothing."""
 
 _FILTER_COLUMNS = ("status", "content_type", "format_version", "spec_id", "record_count")
-_REMAINING_COLUMNS = (
-    "snapshot_id",
-    "sequence_number",
-    "file_sequence_number",
-    "first_row_id",
-    "location",
-    "file_format",
-    "file_size_in_bytes",
-    "sort_order_id",
-)
+_INHERITABLE = ("snapshot_id", "sequence_number", "file_sequence_number", "first_row_id")
+_REMAINING_COLUMNS = (*_INHERITABLE, "location", "file_format", "file_size_in_bytes", "sort_order_id")
 
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
 class MatchingRows:
-    """The rows of some leaves that were chosen, how many were live, and how many lay in partitions that may match."""
+    """The matching rows of some leaves, with the number of live rows and of those in partitions that may match."""
 
     rows: pa.Table
     live_count: int
@@ -69,7 +53,7 @@ class MatchingRows:
 
 
 def is_data_leaf(manifest: Manifest) -> bool:
-    """Whether a manifest is a leaf of tracked files, seen from the side of its data files."""
+    """Check whether a manifest is a leaf of tracked files that shows its data files."""
     leaf = manifest.leaf
     if leaf is None or manifest.is_deletes:
         return False
@@ -84,29 +68,31 @@ def read_matching_rows(
     detail: Collection[str],
     columns: Collection[int] | None,
 ) -> MatchingRows:
-    """The live data files of some leaves that a sieve keeps, with the details asked for, of all columns or of some."""
-    leaves = _LeafBatch.of(io, numbered, specs)
-    places = leaves.live_positions()
-    live, judged = len(places), _take_rows(leaves.filter_columns, places)
-    keep = np.asarray(entry_filter.by_partition(EntryTable(judged, specs)), bool)
-    places, in_partitions, known = places[keep], int(keep.sum()), None
+    """Return the live data files of some leaves that match a filter, with the requested details.
+
+    `columns` are the ids of the columns whose statistics are needed, None: of all.
+    """
+    leaves = _LeafBatch(tuple(_OpenLeaf.of(io, ordinal, m, specs) for ordinal, m in numbered), specs)
+    positions = leaves.live_positions()
+    live_count, filter_rows = len(positions), _take_rows(leaves.filter_columns, positions)
+    mask = np.asarray(entry_filter.by_partition(EntryTable(filter_rows, specs)), bool)
+    positions, in_partitions, metrics = positions[mask], int(mask.sum()), None
     if entry_filter.columns and in_partitions:
-        known = leaves.read_columns(places, lambda leaf, rows: leaf.filter_statistics(rows, entry_filter.columns))
-        judged = _append_columns(judged if keep.all() else judged.filter(pa.array(keep)), _named(known))
-        keep = np.asarray(entry_filter.by_statistics(EntryTable(judged, specs)), bool)
-        places, known = places[keep], known if keep.all() else known.filter(pa.array(keep))
-    rows = leaves.complete_rows(places, detail)
-    if len(places) and not METRIC_BY_DETAIL.keys().isdisjoint(detail):
-        if known is None or columns is None or not entry_filter.columns.issuperset(columns):
-            known = leaves.read_columns(places, lambda leaf, rows: leaf.statistics(rows, columns))
-        rows = _append_columns(rows, {name: known[name] for name in known.schema.names if name != "row"})
-    return MatchingRows(rows, live, in_partitions)
+        metrics = leaves.read_columns(positions, lambda leaf, rows: leaf.filter_statistics(rows, entry_filter.columns))
+        filter_rows = filter_rows if mask.all() else filter_rows.filter(pa.array(mask))
+        filter_rows = _append_columns(filter_rows, _as_statistic_columns(metrics))
+        mask = np.asarray(entry_filter.by_statistics(EntryTable(filter_rows, specs)), bool)
+        positions, metrics = positions[mask], metrics if mask.all() else metrics.filter(pa.array(mask))
+    rows = leaves.complete_rows(positions, detail)
+    if len(positions) and not stats.METRIC_BY_DETAIL.keys().isdisjoint(detail):
+        if metrics is None or columns is None or not entry_filter.columns.issuperset(columns):
+            metrics = leaves.read_columns(positions, lambda leaf, rows: leaf.statistics(rows, columns))
+        rows = _append_columns(rows, {name: metrics[name] for name in metrics.schema.names if name != "row"})
+    return MatchingRows(rows, live_count, in_partitions)
 
 
 @dataclass(frozen=True)
 class _OpenLeaf:
-    """One leaf, opened."""
-
     ordinal: int
     manifest: Manifest
     table: IdTable
@@ -120,34 +106,36 @@ class _OpenLeaf:
         return cls(ordinal, manifest, table, specs, read_rows(table, specs, _FILTER_COLUMNS))
 
     def filter_statistics(self, rows: Positions, columns: frozenset[int]) -> dict[str, Any]:
-        """Statistics of some columns; counts are not read where the root tells that there is no null in any file."""
+        """Read statistics of some columns; counts are 0 and not read where the root shows that no file has a null."""
         source, row = self.manifest.statistics or (None, 0)
-        filled = columns & source.columns_without_nulls(row) if source is not None else frozenset()
-        found = self.statistics(rows, columns - filled) | self.statistics(rows, filled, (LOWER, UPPER))
-        zeros, kept = pa.array(np.zeros(len(rows), np.int64)), columns_with_statistics(self.specs.schemas[0])
-        counts = ((i, m) for i in sorted(filled) for m in (NULLS, NANS) if metric_type(kept[i], m) is not None)
-        return found | {metric_column(i, m): zeros for i, m in counts}
+        no_nulls = columns & source.columns_without_nulls(row) if source is not None else frozenset()
+        metrics = self.statistics(rows, columns - no_nulls)
+        metrics |= self.statistics(rows, no_nulls, (stats.LOWER, stats.UPPER))
+        zeros, fields = pa.array(np.zeros(len(rows), np.int64)), stats.columns_with_statistics(self.specs.schemas[0])
+        for field_id in sorted(no_nulls):
+            for metric in (stats.NULLS, stats.NANS):
+                if stats.metric_type(fields[field_id], metric) is not None:
+                    metrics[stats.metric_column(field_id, metric)] = zeros
+        return metrics
 
     def statistics(
         self,
         rows: Positions,
         columns: Collection[int] | None,
-        metrics: Collection[int] = tuple(METRIC_BY_DETAIL.values()),
+        metrics: Collection[int] = tuple(stats.METRIC_BY_DETAIL.values()),
     ) -> dict[str, Any]:
-        """Statistics of some rows, of all columns or of some."""
+        """Read statistics of some rows, of the given columns or of all."""
         if columns is not None and not columns:
             return {}
-        found = read_rows(
-            self.table, self.specs, (), metrics=metrics, partitions=False, rows=self._rows_or_all(rows), columns=columns
-        )
-        return dict(zip(found.schema.names, found.columns, strict=True))
+        selected = self._rows_or_all(rows)
+        table = read_rows(self.table, self.specs, (), metrics=metrics, partitions=False, rows=selected, columns=columns)
+        return dict(zip(table.schema.names, table.columns, strict=True))
 
     def remaining_columns(self, rows: Positions, names: Sequence[str]) -> dict[str, Any]:
-        """The columns that were not judged; row ids depend on all rows before."""
-        found = read_rows(
-            self.table, self.specs, names, partitions=False, rows=self._rows_or_all(rows), keep_dictionaries=True
-        )
-        columns = dict(zip(found.schema.names, found.columns, strict=True))
+        """Read the columns that the filter does not use; row ids depend on all rows before."""
+        selected = self._rows_or_all(rows)
+        table = read_rows(self.table, self.specs, names, partitions=False, rows=selected, keep_dictionaries=True)
+        columns = dict(zip(table.schema.names, table.columns, strict=True))
         if not pa.types.is_dictionary(columns["file_format"].type):
             columns["file_format"] = columns["file_format"].dictionary_encode()
         if columns["first_row_id"].null_count:
@@ -162,64 +150,59 @@ class _OpenLeaf:
 
 @dataclass(frozen=True)
 class _LeafBatch:
-    """Several leaves, their rows numbered through."""
+    """Several leaves, with their rows numbered consecutively."""
 
     leaves: tuple[_OpenLeaf, ...]
     specs: Specs
 
-    @classmethod
-    def of(cls, io: FileIO, numbered: Iterable[tuple[int, Manifest]], specs: Specs) -> _LeafBatch:
-        return cls(tuple(_OpenLeaf.of(io, ordinal, m, specs) for ordinal, m in numbered), specs)
-
     @cached_property
     def starts(self) -> Positions:
-        """The number of the first row of each leaf, and of the one behind the last."""
+        """The number of the first row of each leaf, and the number of all rows."""
         return np.cumsum([0, *(leaf.table.rows for leaf in self.leaves)])
 
     @cached_property
     def filter_columns(self) -> pa.Table:
-        """What is judged of all rows, once it is believed."""
+        """The checked columns of all rows that the filter needs."""
         rows = concat_rows(leaf.filter_columns for leaf in self.leaves)
         try:
             return _check_filter_columns(rows, self.specs, "")
-        except NeveError:  # once more, leaf by leaf: the error names the file
+        except NeveError:  # check again leaf by leaf, so that the error names the file
             for leaf in self.leaves:
                 _check_filter_columns(leaf.filter_columns, self.specs, leaf.manifest.file)
             raise
 
     def live_positions(self) -> Positions:
-        """The rows of live data files."""
+        """Return the rows of live data files."""
         status, content = self.filter_columns["status"].to_numpy(), self.filter_columns["content_type"].to_numpy()
-        is_shown = (status == LIVE_STATUSES[0]) | (status == LIVE_STATUSES[1]) | (status == LIVE_STATUSES[2])
-        is_shown &= content == ContentType.DATA
+        is_live = (status == LIVE_STATUSES[0]) | (status == LIVE_STATUSES[1]) | (status == LIVE_STATUSES[2])
+        is_live &= content == ContentType.DATA
         for leaf, start, end in zip(self.leaves, self.starts, self.starts[1:], strict=False):
             if leaf.manifest.hides_entries:
-                is_shown[start:end] &= visible_row_mask(leaf_of(leaf.manifest), end - start, leaf.manifest.file)
-        return np.flatnonzero(is_shown)
+                is_live[start:end] &= visible_row_mask(leaf_of(leaf.manifest), end - start, leaf.manifest.file)
+        return np.flatnonzero(is_live)
 
     def split_by_leaf(self, positions: Positions) -> Iterator[tuple[_OpenLeaf, Positions]]:
-        """The leaves that hold some rows, with the positions of those."""
+        """Return the leaves of some rows, with the positions of the rows in each."""
         cuts = np.searchsorted(positions, self.starts)
         for leaf, start, (first, end) in zip(self.leaves, self.starts, pairwise(cuts), strict=False):
             if end > first:
                 yield leaf, positions[first:end] - start
 
     def read_columns(self, positions: Positions, read: Callable[[_OpenLeaf, Positions], dict[str, Any]]) -> pa.Table:
-        """Columns of some rows, leaf by leaf, and their positions."""
+        """Read columns of some rows leaf by leaf, and add their positions."""
         return concat_rows(
             pa.table({"row": pa.array(own, pa.int32()), **read(leaf, own)})
             for leaf, own in self.split_by_leaf(positions)
         )
 
     def complete_rows(self, positions: Positions, detail: Collection[str]) -> pa.Table:
-        """All of some rows, with what they inherit."""
+        """Return all columns of some rows, with inherited values filled in."""
         if not len(positions):
             return self.filter_columns.slice(0, 0)
         names = (*_REMAINING_COLUMNS, *(name for name in ("key_metadata", "split_offsets") if name in detail))
-        others = self.read_columns(positions, lambda leaf, rows: leaf.remaining_columns(rows, names))
-        rows = _append_columns(
-            _take_rows(self.filter_columns, positions), dict(zip(others.schema.names, others.columns, strict=True))
-        )
+        table = self.read_columns(positions, lambda leaf, rows: leaf.remaining_columns(rows, names))
+        remaining = dict(zip(table.schema.names, table.columns, strict=True))
+        rows = _append_columns(_take_rows(self.filter_columns, positions), remaining)
         of_leaf = np.searchsorted(self.starts, positions, side="right") - 1
         ordinals = np.array([leaf.ordinal for leaf in self.leaves], np.int32)[of_leaf]
         rows = self._fill_inherited(rows.append_column("manifest", pa.array(ordinals)), of_leaf)
@@ -227,7 +210,7 @@ class _LeafBatch:
         return rows
 
     def _fill_inherited(self, rows: pa.Table, of_leaf: Positions) -> pa.Table:
-        """The rows with what the rows of their leaves give them."""
+        """Fill in the sequence numbers and snapshot ids that rows inherit from the rows of their leaves."""
         is_new = pa.array(rows["status"].to_numpy() == Status.ADDED)
         numbers, ids = (
             pa.array(np.array([getattr(leaf.manifest, name) for leaf in self.leaves])[of_leaf])
@@ -235,12 +218,10 @@ class _LeafBatch:
         )
         for name in ("sequence_number", "file_sequence_number"):
             if (own := rows[name]).null_count:
-                rows = _set_column(rows, name, pc.if_else(pc.and_(own.is_null(), is_new), numbers, own))
-        return (
-            _set_column(rows, "snapshot_id", pc.coalesce(rows["snapshot_id"], ids))
-            if rows["snapshot_id"].null_count
-            else rows
-        )
+                rows = set_column(rows, name, pc.if_else(pc.and_(own.is_null(), is_new), numbers, own))
+        if rows["snapshot_id"].null_count:
+            rows = set_column(rows, "snapshot_id", pc.coalesce(rows["snapshot_id"], ids))
+        return rows
 
     def _check_matching_rows(self, rows: pa.Table, of_leaf: Positions) -> None:
         try:
@@ -259,10 +240,10 @@ def _check_filter_columns(filter_columns: pa.Table, specs: Specs, path: str) -> 
     return fill_spec_ids(filter_columns, specs, path)
 
 
-def _named(known: pa.Table) -> dict[str, Any]:
-    """Statistics under the names by which a filter asks for them."""
-    names = {metric: name for name, metric in METRIC_BY_DETAIL.items()}
-    pairs = ((own[1:].split("."), known[own]) for own in known.schema.names if own != "row")
+def _as_statistic_columns(metrics: pa.Table) -> dict[str, Any]:
+    """Rename metrics to the names that a filter uses."""
+    names = {metric: name for name, metric in stats.METRIC_BY_DETAIL.items()}
+    pairs = ((own[1:].split("."), metrics[own]) for own in metrics.schema.names if own != "row")
     return {statistic_column(names[int(metric)], int(field_id)): values for (field_id, metric), values in pairs}
 
 
@@ -272,11 +253,6 @@ def _append_columns(rows: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
     return rows
 
 
-def _set_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
-    at = rows.schema.get_field_index(name)
-    return rows.set_column(at, rows.schema.field(at), values)
-
-
 def _take_rows(rows: pa.Table, positions: Positions) -> pa.Table:
     return rows if len(positions) == rows.num_rows else rows.take(pa.array(positions))
 
@@ -284,29 +260,28 @@ def _take_rows(rows: pa.Table, positions: Positions) -> pa.Table:
 def entries_from_leaves(
     matching: Sequence[MatchingRows], manifests: Sequence[Manifest], specs: Specs, detail: Collection[str]
 ) -> EntryTable:
-    """The files chosen in some leaves as entries."""
-    found = _sort_by_manifest([c.rows for c in matching if c.rows.num_rows])
+    """Return the matching rows of some leaves as entries."""
+    tables = _sort_by_manifest([m.rows for m in matching if m.rows.num_rows])
     names = [name for name in DETAIL.names if name in set(detail)]
-    if not found:
+    if not tables:
         return EntryTable.empty(specs, names)
-    rows = pa.concat_tables(found, promote_options="permissive").unify_dictionaries().combine_chunks()
+    rows = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries().combine_chunks()
     location = next(leaf_of(m).location for m in manifests if is_data_leaf(m))
     try:
         paths = resolve_manifest_paths(location, rows["location"], "")
-    except NeveError:
+    except NeveError:  # resolve again leaf by leaf, so that the error names the file
         for at in pc.unique(rows["manifest"]).to_pylist():
-            resolve_manifest_paths(
-                location, rows.filter(pc.equal(rows["manifest"], at))["location"], manifests[at].file
-            )
+            own = rows.filter(pc.equal(rows["manifest"], at))
+            resolve_manifest_paths(location, own["location"], manifests[at].file)
         raise
     return entries_from_file_rows(rows, paths, specs, names)
 
 
 def _sort_by_manifest(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """The rows leaf by leaf, in the order of the leaves; those of one leaf lie together."""
+    """Return the rows leaf by leaf, in the order of the leaves; those of one leaf are together already."""
     parts: list[tuple[int, pa.Table]] = []
     for table in tables:
         ordinals = table["manifest"].to_numpy()
         starts = [0, *(np.flatnonzero(np.diff(ordinals)) + 1).tolist(), len(ordinals)]
         parts += [(int(ordinals[first]), table.slice(first, end - first)) for first, end in pairwise(starts)]
-    return [part for _, part in sorted(parts, key=lambda found: found[0])]
+    return [part for _, part in sorted(parts, key=lambda numbered: numbered[0])]

@@ -1,7 +1,7 @@
-"""From tracked-file rows to entries: the side of the data files, and the side of the deletes beside them.
+"""Convert the tracked-file rows of a leaf to entries.
 
-A row that tracks a data file together with its deletion vector is two entries above the tree: the data file in one
-manifest, the vector in another, both at the position of the row. What a row leaves to be inherited is filled in first.
+A row that tracks a data file with its deletion vector becomes two entries: the data file in one manifest, the vector in
+another, both at the position of the row. Inherited values are filled in first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from neve.tree.entries import DETAIL, LIVE_STATUSES, Content, EntryTable, Leaf, 
 from neve.tree.v4 import statistics
 from neve.tree.v4.checks import check_leaf, refuse_column_files, refuse_repeated_rows, resolve_manifest_paths
 from neve.tree.v4.fields import ContentType
-from neve.tree.v4.rows import read_rows, set_where
+from neve.tree.v4.rows import read_rows, set_column, set_where
+from neve.tree.v4.statistics import METRIC_BY_DETAIL
 
 _TRACKING = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "first_row_id")
 _FILE = ("content_type", "format_version", "location", "file_format", "record_count", "file_size_in_bytes", "spec_id")
@@ -32,17 +33,10 @@ _VECTOR = ("dv_snapshot_id", "vector_location", "vector_offset", "vector_size", 
 _DATA_VIEW = (*_TRACKING, *_FILE, "sort_order_id")
 _DELETES_VIEW = (*_TRACKING, *_FILE, "sort_order_id", "equality_ids", *_VECTOR)
 _ROWS = (*_DELETES_VIEW, "key_metadata", "split_offsets")
-METRIC_BY_DETAIL = {
-    "value_counts": 4,
-    "null_value_counts": 5,
-    "nan_value_counts": 6,
-    "lower_bounds": 1,
-    "upper_bounds": 2,
-}
 
 
 def open_leaf(io: FileIO, manifest: Manifest) -> IdTable:
-    """The file of a leaf, once it is as long as the root says; on a disk of ours only what is asked for is read."""
+    """Open the file of a leaf and check its length; on a local disk only the requested columns are read."""
     local = local_file_path(io, manifest.file)
     if local is None:
         data: Any = read_file(io, manifest.file)
@@ -70,45 +64,44 @@ def read_leaf_entries(
     where: Callable[[EntryTable], Any] | None = None,
     columns: Collection[int] | None = None,
 ) -> EntryTable:
-    """The entries a manifest of the tree shows; details only of those that `where` chooses."""
+    """Return the entries that a manifest of the tree shows, with details of those that `where` selects."""
     leaf = leaf_of(manifest)
-    asked = [n for n in DETAIL.names if n in set(detail)]
-    early = () if where is not None and leaf.rows is None else asked
+    details = [n for n in DETAIL.names if n in set(detail)]
+    early_details = [] if where is not None and leaf.rows is None else details
     if leaf.rows is not None:
         table, rows = None, leaf.rows
     else:
         table = open_leaf(io, manifest)
         refuse_column_files(table)
-        names = (*(_DELETES_VIEW if manifest.is_deletes else _DATA_VIEW), *_columns_without_metrics(early))
-        rows = read_rows(table, specs, names, metrics=_metrics(early), columns=columns)
+        names = (*(_DELETES_VIEW if manifest.is_deletes else _DATA_VIEW), *_columns_without_metrics(early_details))
+        rows = read_rows(table, specs, names, metrics=_metrics(early_details), columns=columns)
         check_leaf(rows, manifest.file, as_is=as_is)
-    places = np.arange(rows.num_rows, dtype=np.int32)
+    positions = np.arange(rows.num_rows, dtype=np.int32)
     rows = with_row_ids(fill_inherited(fill_spec_ids(rows, specs, manifest.file), manifest), manifest)
-    rows, places = _visible_rows(rows, places, leaf, manifest.file)
+    rows, positions = _visible_rows(rows, positions, leaf, manifest.file)
     if not as_is and not repeats_allowed:
-        refuse_repeated_rows(manifest.file, rows, places)
-    entries = _entries_of_view(rows, places, manifest, specs, ordinal, list(early))
+        refuse_repeated_rows(manifest.file, rows, positions)
+    entries = _entries_of_view(rows, positions, manifest, specs, ordinal, early_details)
     entries = entries.live() if live_only else entries
-    if table is None or where is None or not asked:
+    if table is None or where is None or not details:
         return entries
-    return _with_details_where(entries, table, specs, asked, np.asarray(where(entries), bool), columns)
+    return _with_details_where(entries, table, specs, details, np.asarray(where(entries), bool), columns)
 
 
 def _with_details_where(
     entries: EntryTable, table: IdTable, specs: Specs, names: list[str], mask: Any, columns: Collection[int] | None
 ) -> EntryTable:
-    """The entries with the details of those chosen, and null for the others."""
+    """Add the details of the selected entries; they are null for the others."""
     if not mask.any():
         return entries.with_columns(**dict.fromkeys(names))
     own = entries.filter(pa.array(mask))
-    found = _read_table_details(table, specs, own.numpy("row"), own.numpy("content"), names, columns)
-    return entries.with_columns(
-        **{name: _spread_over_rows(found.column(name).combine_chunks(), mask) for name in names}
-    )
+    details = _read_table_details(table, specs, own.numpy("row"), own.numpy("content"), names, columns)
+    arrays = {name: details.column(name).combine_chunks() for name in names}
+    return entries.with_columns(**{name: _spread_over_rows(values, mask) for name, values in arrays.items()})
 
 
 def _spread_over_rows(values: pa.Array, mask: np.ndarray[Any, Any]) -> pa.Array:
-    """One value for each chosen row and null for the others; the items of lists stay where they are."""
+    """Put the values into the selected rows, and null into the others; the items of lists are not copied."""
     if not pa.types.is_list(values.type):
         return values.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
     lengths, absent = np.zeros(len(mask) + 1, np.int32), ~mask
@@ -125,7 +118,10 @@ def _metrics(detail: Collection[str]) -> list[int]:
 def read_leaf_details(
     io: FileIO, manifest: Manifest, specs: Specs, row_positions: Any, contents: Any, names: Collection[str]
 ) -> pa.Table:
-    """Detail columns of some rows of a leaf, in the order given; the content of an entry tells which side it shows."""
+    """Return detail columns of some rows of a leaf, in the given order.
+
+    The content of an entry decides whether it shows the data file or the vector of its row.
+    """
     leaf = leaf_of(manifest)
     if leaf.rows is not None:
         return _details_from_rows(leaf.rows.take(pa.array(row_positions, pa.int64())), specs, contents, names)
@@ -154,12 +150,12 @@ def _read_table_details(
 
 def _details_from_rows(rows: pa.Table, specs: Specs, contents: Any, names: Collection[str]) -> pa.Table:
     of_vectors = np.asarray(contents) == Content.POSITION_DELETES
-    found = _detail_columns(rows, specs, names, of_vectors)
-    return pa.table([found[n] for n in names], schema=pa.schema([DETAIL.field(n) for n in names]))
+    columns = _detail_columns(rows, specs, names, of_vectors)
+    return pa.table([columns[n] for n in names], schema=pa.schema([DETAIL.field(n) for n in names]))
 
 
 def read_complete_rows(io: FileIO, manifest: Manifest, specs: Specs) -> pa.Table:
-    """All that a leaf says of its rows, with what they inherit filled in, as a writer carries them."""
+    """Return all columns of the rows of a leaf for a writer, with inherited values filled in."""
     leaf = leaf_of(manifest)
     if leaf.rows is not None:
         return leaf.rows
@@ -171,13 +167,13 @@ def read_complete_rows(io: FileIO, manifest: Manifest, specs: Specs) -> pa.Table
 
 
 def hidden_rows(manifest: Manifest) -> np.ndarray[Any, Any]:
-    """The positions of rows that the root says are not live."""
+    """Return the positions of the rows that the root hides."""
     leaf = leaf_of(manifest)
     return np.zeros(0, np.int64) if leaf.hidden_bitmap is None else decode_positions(leaf.hidden_bitmap, manifest.file)
 
 
 def leaf_of(manifest: Manifest) -> Leaf:
-    """What the reader of a manifest has to know beyond its row."""
+    """Return what a reader needs of a manifest beyond its row in the list."""
     return Leaf(manifest.path) if manifest.leaf is None else manifest.leaf
 
 
@@ -186,17 +182,20 @@ def _columns_without_metrics(detail: Collection[str]) -> tuple[str, ...]:
 
 
 def fill_spec_ids(rows: pa.Table, specs: Specs, path: str) -> pa.Table:
-    """The rows with a spec each: a row that names none is of the unpartitioned spec. Tuples keep their own fields."""
+    """Give each row a spec: a row that names none is of the unpartitioned spec.
+
+    Values of partition fields that the spec of a row does not have are set to null.
+    """
     if rows["spec_id"].null_count:
-        plain = [s for s in sorted(specs.by_id) if specs.is_unpartitioned(s)]
-        if not plain:
+        unpartitioned = [s for s in sorted(specs.by_id) if specs.is_unpartitioned(s)]
+        if not unpartitioned:
             row = int(np.flatnonzero(rows["spec_id"].is_null().to_numpy())[0])
             raise CorruptFile(path, "a spec_id in every row, as the table has no unpartitioned spec", f"none in {row}")
-        rows = set_where(rows, rows["spec_id"].is_null().to_numpy(), spec_id=plain[0])
-    known = distinct_spec_ids(rows["spec_id"])
-    specs.refuse_unknown_specs(known, f"manifest {path}")
+        rows = set_where(rows, rows["spec_id"].is_null().to_numpy(), spec_id=unpartitioned[0])
+    spec_ids = distinct_spec_ids(rows["spec_id"])
+    specs.refuse_unknown_specs(spec_ids, f"manifest {path}")
     for u in specs.union:
-        if u.column in rows.schema.names and rows[u.column].null_count < rows.num_rows and {*known} - {*u.spec_ids}:
+        if u.column in rows.schema.names and rows[u.column].null_count < rows.num_rows and {*spec_ids} - {*u.spec_ids}:
             foreign = ~np.isin(rows["spec_id"].to_numpy(), list(u.spec_ids))
             if rows[u.column].is_valid().to_numpy()[foreign].any():
                 rows = set_where(rows, foreign, **{u.column: None})
@@ -204,28 +203,28 @@ def fill_spec_ids(rows: pa.Table, specs: Specs, path: str) -> pa.Table:
 
 
 def fill_inherited(rows: pa.Table, manifest: Manifest) -> pa.Table:
-    """The rows with what the row of their leaf gives them: snapshot id and numbers of new rows."""
+    """Fill in what rows inherit from the row of their leaf: snapshot ids, and sequence numbers of new rows."""
     for name in ("sequence_number", "file_sequence_number"):
         values = rows[name]
         if values.null_count and manifest.sequence_number >= 0:
             is_new = pa.array(rows["status"].to_numpy() == Status.ADDED)
             number = pa.scalar(manifest.sequence_number, pa.int64())
-            rows = _set_column(rows, name, pc.if_else(pc.and_(values.is_null(), is_new), number, values))
+            rows = set_column(rows, name, pc.if_else(pc.and_(values.is_null(), is_new), number, values))
     if rows["snapshot_id"].null_count and manifest.added_snapshot_id is not None:
-        rows = _set_column(rows, "snapshot_id", pc.fill_null(rows["snapshot_id"], manifest.added_snapshot_id))
+        rows = set_column(rows, "snapshot_id", pc.fill_null(rows["snapshot_id"], manifest.added_snapshot_id))
     return rows
 
 
 def with_row_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
-    """All rows of a leaf with the row ids that the row of the leaf gives them."""
+    """Assign row ids to all rows of a leaf, starting at the first row id of the leaf."""
     first = first_row_ids(rows, rows["first_row_id"], manifest)
-    return rows if first is None else _set_column(rows, "first_row_id", first)
+    return rows if first is None else set_column(rows, "first_row_id", first)
 
 
 def first_row_ids(rows: pa.Table, stated: pa.ChunkedArray, manifest: Manifest) -> pa.Array | None:
-    """Row ids go to live rows that have none, in file order; a row hidden later keeps the ids it was given.
+    """Assign row ids in file order to live rows without any; rows that the root hides count too, and keep their ids.
 
-    All rows of the leaf have to be there. None: each row has what it states.
+    `rows` must be all rows of the leaf. None: every row keeps the stated value.
     """
     if manifest.first_row_id is None or not stated.null_count:
         return None
@@ -240,39 +239,34 @@ def first_row_ids(rows: pa.Table, stated: pa.ChunkedArray, manifest: Manifest) -
     return pc.coalesce(stated.combine_chunks(), assigned) if stated.null_count < len(stated) else assigned
 
 
-def _set_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
-    at = rows.schema.get_field_index(name)
-    return rows.set_column(at, rows.schema.field(at), values)
-
-
 def _visible_rows(rows: pa.Table, positions: Any, leaf: Leaf, path: str) -> tuple[pa.Table, Any]:
-    """The rows that a manifest shows: without those hidden by the root, or those that were hidden last."""
+    """Return the rows that a manifest shows: those not hidden by the root, or only those that were hidden last."""
     if leaf.hidden_bitmap is None and not leaf.shows_removed:
         return rows, positions
     if leaf.shows_removed:
         deleted, replaced = (_decode_row_positions(b, rows.num_rows, path) for b in leaf.removed_bitmaps)
         status = np.full(rows.num_rows, -1)
         status[deleted], status[replaced] = Status.DELETED, Status.REPLACED
-        gone = status >= 0
-        shown = set_where(rows, gone, status=pa.array(status[gone], pa.int32()), snapshot_id=leaf.hidden_by)
-        return shown.filter(pa.array(gone)), positions[gone]
-    keep = visible_row_mask(leaf, rows.num_rows, path)
-    return rows.filter(pa.array(keep)), positions[keep]
+        is_removed = status >= 0
+        new_status = pa.array(status[is_removed], pa.int32())
+        rows = set_where(rows, is_removed, status=new_status, snapshot_id=leaf.hidden_by)
+        return rows.filter(pa.array(is_removed)), positions[is_removed]
+    is_visible = visible_row_mask(leaf, rows.num_rows, path)
+    return rows.filter(pa.array(is_visible)), positions[is_visible]
 
 
 def visible_row_mask(leaf: Leaf, rows: int, path: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which rows of a leaf the root does not hide."""
-    keep = np.ones(rows, bool)
-    if leaf.hidden_bitmap is not None:
-        keep[_decode_row_positions(leaf.hidden_bitmap, rows, path)] = False
-    return keep
+    """Return a mask of the rows of a leaf that the root does not hide."""
+    is_visible = np.ones(rows, bool)
+    is_visible[_decode_row_positions(leaf.hidden_bitmap, rows, path)] = False
+    return is_visible
 
 
 def _decode_row_positions(bitmap: bytes | None, rows: int, path: str) -> np.ndarray[Any, Any]:
-    found = np.zeros(0, np.int64) if bitmap is None else decode_positions(bitmap, path)
-    if len(found) and found[-1] >= rows:
-        raise CorruptFile(path, f"a manifest vector over {rows} rows", f"position {found[-1]}")
-    return found
+    positions = np.zeros(0, np.int64) if bitmap is None else decode_positions(bitmap, path)
+    if len(positions) and positions[-1] >= rows:
+        raise CorruptFile(path, f"a manifest vector over {rows} rows", f"position {positions[-1]}")
+    return positions
 
 
 def _entries_of_view(
@@ -294,15 +288,6 @@ def _entries_of_view(
     return EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, detail)
 
 
-def _common_columns(rows: pa.Table, positions: Any, specs: Specs, ordinal: int) -> dict[str, Any]:
-    columns: dict[str, Any] = {u.column: rows[u.column] for u in specs.union}
-    return columns | {
-        "manifest": np.full(rows.num_rows, ordinal, np.int32),
-        "row": positions,
-        "spec_id": rows["spec_id"],
-    }
-
-
 def _file_entries(
     rows: pa.Table, positions: Any, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
 ) -> EntryTable:
@@ -312,10 +297,13 @@ def _file_entries(
 
 
 def entries_from_file_rows(rows: pa.Table, paths: pa.Array, specs: Specs, detail: list[str]) -> EntryTable:
-    """Rows of files, numbered by manifest and row, as entries."""
+    """Return rows of files as entries; the rows have the columns `manifest` and `row`."""
     same = ("manifest", "row", "spec_id", "record_count", "file_size_in_bytes", "sort_order_id")
     columns: dict[str, Any] = {name: rows[name] for name in (*_TRACKING, *same, *(u.column for u in specs.union))}
-    columns |= {"content": rows["content_type"], "file_path": paths, "file_format": _upper(rows["file_format"])}
+    formats = rows["file_format"].combine_chunks()
+    formats = formats if pa.types.is_dictionary(formats.type) else formats.dictionary_encode()
+    formats = pa.DictionaryArray.from_arrays(formats.indices, pc.utf8_upper(formats.dictionary))
+    columns |= {"content": rows["content_type"], "file_path": paths, "file_format": formats}
     if "equality_ids" in rows.schema.names:
         columns["equality_ids"] = rows["equality_ids"]
     columns |= _detail_columns(rows, specs, detail, np.zeros(rows.num_rows, bool))
@@ -325,57 +313,51 @@ def entries_from_file_rows(rows: pa.Table, paths: pa.Array, specs: Specs, detail
 def _vector_entries(
     rows: pa.Table, positions: Any, manifest: Manifest, specs: Specs, ordinal: int, detail: list[str]
 ) -> EntryTable:
-    """The vectors of data files as delete files of their own, numbered by the snapshot that last changed each."""
+    """Return the vectors of data files as delete files; each has the number of the snapshot that last changed it."""
     leaf = leaf_of(manifest)
-    own = _common_columns(rows, positions, specs, ordinal)
+    columns: dict[str, Any] = {u.column: rows[u.column] for u in specs.union}
     live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
-    changed = rows["dv_snapshot_id"]
-    is_new = live & pc.fill_null(pc.equal(changed, manifest.added_snapshot_id), False).to_numpy()
-    numbers = pc.coalesce(_numbers(changed, leaf), rows["sequence_number"])
-    own |= {
+    changed_by = rows["dv_snapshot_id"]
+    is_new = live & pc.fill_null(pc.equal(changed_by, manifest.added_snapshot_id), False).to_numpy()
+    # A snapshot that has expired has no number: then the number of the data file is used.
+    encoded = changed_by.combine_chunks().dictionary_encode()
+    snapshot_numbers = pa.array([leaf.numbers.get(i) for i in encoded.dictionary.to_pylist()], pa.int64())
+    numbers = pc.coalesce(snapshot_numbers.take(encoded.indices), rows["sequence_number"])
+    columns |= {
+        "manifest": np.full(rows.num_rows, ordinal, np.int32),
+        "row": positions,
+        "spec_id": rows["spec_id"],
         "status": np.where(live, np.where(is_new, Status.ADDED, Status.EXISTING), Status.DELETED),
-        "snapshot_id": pc.if_else(pa.array(live), pc.coalesce(changed, rows["snapshot_id"]), rows["snapshot_id"]),
+        "snapshot_id": pc.if_else(pa.array(live), pc.coalesce(changed_by, rows["snapshot_id"]), rows["snapshot_id"]),
         "sequence_number": numbers,
         "file_sequence_number": numbers,
         "content": int(Content.POSITION_DELETES),
         "file_path": resolve_manifest_paths(leaf.location, rows["vector_location"], manifest.file),
         "file_format": "PUFFIN",
         "record_count": rows["vector_cardinality"],
-        "file_size_in_bytes": rows["vector_size"],  # of the file itself nothing is known
+        "file_size_in_bytes": rows["vector_size"],  # the size of the Puffin file is unknown
         "referenced_data_file": resolve_manifest_paths(leaf.location, rows["location"], manifest.file),
         "content_offset": rows["vector_offset"],
         "content_size_in_bytes": rows["vector_size"],
     }
     if "key_metadata" in detail:
-        own["key_metadata"] = rows["vector_key"]
-    return EntryTable.from_columns(own, specs, rows.num_rows, detail)
-
-
-def _numbers(snapshot_ids: pa.ChunkedArray, leaf: Leaf) -> pa.Array:
-    """The sequence number of each snapshot; null where it is not known any more."""
-    encoded = snapshot_ids.combine_chunks().dictionary_encode()
-    known = pa.array([leaf.numbers.get(i) for i in encoded.dictionary.to_pylist()], pa.int64())
-    return known.take(encoded.indices)
-
-
-def _upper(names: pa.ChunkedArray) -> pa.DictionaryArray:
-    whole = names.combine_chunks()
-    encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(encoded.indices, pc.utf8_upper(encoded.dictionary))
+        columns["key_metadata"] = rows["vector_key"]
+    return EntryTable.from_columns(columns, specs, rows.num_rows, detail)
 
 
 def _detail_columns(
     rows: pa.Table, specs: Specs, names: Collection[str], of_vectors: np.ndarray[Any, Any]
 ) -> dict[str, Any]:
-    """Detail columns of rows; of a vector nothing is known but its key."""
+    """Return detail columns of rows; a vector has only its key metadata."""
     count = rows.num_rows
-    columns = {name: rows[name] for name in rows.schema.names if name.startswith("s") and "." in name}
-    found: dict[str, Any] = dict(statistics.as_maps(columns, specs.schemas[0], count, names))
+    metrics = {name: rows[name] for name in rows.schema.names if name.startswith("s") and "." in name}
+    columns: dict[str, Any] = dict(statistics.as_maps(metrics, specs.schemas[0], count, names))
     for name in names:
+        kind = DETAIL.field(name).type
         if name in rows.schema.names:
-            found[name] = rows[name].combine_chunks().cast(DETAIL.field(name).type)
-        found.setdefault(name, pa.nulls(count, DETAIL.field(name).type))
+            columns[name] = rows[name].combine_chunks().cast(kind)
+        columns.setdefault(name, pa.nulls(count, kind))
         if of_vectors.any():
-            other = rows["vector_key"].combine_chunks() if name == "key_metadata" else pa.scalar(None, found[name].type)
-            found[name] = pc.if_else(pa.array(of_vectors), other, found[name])
-    return found
+            of_vector = rows["vector_key"].combine_chunks() if name == "key_metadata" else pa.scalar(None, kind)
+            columns[name] = pc.if_else(pa.array(of_vectors), of_vector, columns[name])
+    return columns

@@ -1,14 +1,14 @@
-"""The root of a version 4 tree: rows of leaves, of any version, and rows of files that lie in the root itself.
+"""Read the root of a version 4 tree: rows of leaves, of any version, and rows of files in the root itself.
 
-A leaf of tracked files is shown as a manifest of data files and, when some of them have vectors, as a second one of
-deletes. So is what lies in the root itself.
+A leaf of tracked files becomes a manifest of data files and, if some of them have vectors, a second one of deletes. The
+same goes for the files in the root itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import repeat
 from typing import Any
 from zlib import crc32
@@ -34,43 +34,47 @@ from neve.tree.entries import (
     Leaf,
     LeafStatistics,
     Manifest,
-    Status,
 )
 from neve.tree.partition_types import partition_types_in
 from neve.tree.v4 import statistics
 from neve.tree.v4.checks import check_root, refuse_column_files, resolve_manifest_paths
 from neve.tree.v4.fields import FIXED_FIELDS, ContentType, is_tracked_schema
 from neve.tree.v4.leaf import fill_spec_ids
-from neve.tree.v4.rows import range_column, read_rows
+from neve.tree.v4.rows import count_by_status, range_column, read_rows
 
 _MANIFESTS = (ContentType.DATA_MANIFEST, ContentType.DELETE_MANIFEST)
-_METRICS = (statistics.LOWER, statistics.UPPER, statistics.VALUES, statistics.NULLS, statistics.NANS)
+_METRICS = tuple(statistics.METRIC_BY_DETAIL.values())
 _NAMES = tuple(f.column for f in FIXED_FIELDS)
-_FIRST_DRAFT_VERSION = 1  # what the first drafts called version 4
+_FIRST_DRAFT_VERSION = 1  # the number of version 4 in the first drafts of the format
 _COUNTS = ("added_files", "existing_files", "deleted_files", "added_rows", "existing_rows", "deleted_rows")
+_UNKNOWN_COUNTS: dict[str, Any] = dict.fromkeys(_COUNTS)
 
 
 @dataclass(frozen=True)
 class RootRows:
-    """The rows of a root, with statistics only when they are looked at."""
+    """The rows of a root; statistics are read on first use."""
 
     table: IdTable
     specs: Specs
 
     @cached_property
     def rows_without_statistics(self) -> pa.Table:
-        """All rows without statistics."""
+        """All rows, without statistics."""
         return read_rows(self.table, self.specs, _NAMES, ranges=True)
 
     @cached_property
     def rows_with_statistics(self) -> pa.Table:
-        """All rows with all they say."""
+        """All rows, with statistics."""
         return read_rows(self.table, self.specs, _NAMES, ranges=True, metrics=tuple(statistics.METRICS))
 
     @cached_property
     def statistics(self) -> LeafStatistics:
-        """What the rows say about the columns of the files below them."""
-        return LeafStatistics(lambda: self._statistics_table, self._filled)
+        """The column statistics of the leaves."""
+
+        def columns_without_nulls(row: int) -> frozenset[int]:
+            return frozenset(field_id for field_id, rows in self._rows_without_nulls.items() if rows[row])
+
+        return LeafStatistics(lambda: self._statistics_table, columns_without_nulls)
 
     @cached_property
     def _metrics(self) -> pa.Table:
@@ -78,36 +82,29 @@ class RootRows:
 
     @cached_property
     def _rows_without_nulls(self) -> dict[int, np.ndarray[Any, Any]]:
-        """For each column, the rows that are about files without nulls and NaNs in it."""
-        found: dict[int, np.ndarray[Any, Any]] = {}
+        """By column, a mask of the rows whose files have neither nulls nor NaNs in it."""
+        masks: dict[int, np.ndarray[Any, Any]] = {}
         for field_id, field in statistics.columns_with_statistics(self.specs.schemas[0]).items():
             counts = [m for m in (statistics.NULLS, statistics.NANS) if statistics.metric_type(field, m)]
             names = [statistics.metric_column(field_id, m) for m in counts]
             if all(name in self._metrics.schema.names for name in names):
-                found[field_id] = np.logical_and.reduce([_is_zero(self._metrics[name]) for name in names])
-        return found
-
-    def _filled(self, row: int) -> frozenset[int]:
-        return frozenset(field_id for field_id, rows in self._rows_without_nulls.items() if rows[row])
+                zeros = (pc.fill_null(pc.equal(self._metrics[name], 0), False).to_numpy() for name in names)
+                masks[field_id] = np.logical_and.reduce(list(zeros))
+        return masks
 
     @cached_property
     def _statistics_table(self) -> EntryTable:
         stats, rows = self._metrics, self.rows_without_statistics
-        columns = {name: stats[name] for name in stats.schema.names}
-        names = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
-        maps = statistics.as_maps(columns, self.specs.schemas[0], rows.num_rows, names)
-        live = pc.add(pc.fill_null(rows["added_rows"], 0), pc.fill_null(rows["existing_rows"], 0))
-        gone = pc.add(pc.fill_null(rows["deleted_rows"], 0), pc.fill_null(rows["replaced_rows"], 0))
-        counts = pc.add(live, gone)
-        return EntryTable.from_columns({**maps, "record_count": counts}, self.specs, rows.num_rows, names)
-
-
-def _is_zero(counts: pa.ChunkedArray) -> np.ndarray[Any, Any]:
-    return np.asarray(pc.fill_null(pc.equal(counts, 0), False).to_numpy(), bool)
+        metrics = {name: stats[name] for name in stats.schema.names}
+        names = tuple(statistics.METRIC_BY_DETAIL)
+        maps = statistics.as_maps(metrics, self.specs.schemas[0], rows.num_rows, names)
+        counts = [pc.fill_null(rows[f"{s}_rows"], 0) for s in ("added", "existing", "deleted", "replaced")]
+        columns = {**maps, "record_count": reduce(pc.add, counts)}
+        return EntryTable.from_columns(columns, self.specs, rows.num_rows, names)
 
 
 def read_root(io: FileIO, metadata: Any, snapshot: Snapshot) -> tuple[Manifest, ...]:
-    """The manifests of a snapshot whose root is a version 4 one."""
+    """Return the manifests of a snapshot with a version 4 root."""
     location = metadata.location
     path = resolve_path(location, str(getattr(snapshot, "root_manifest", "")))
     table = open_id_table(read_file(io, path), path)
@@ -115,38 +112,28 @@ def read_root(io: FileIO, metadata: Any, snapshot: Snapshot) -> tuple[Manifest, 
         raise CorruptFile(path, "a root of tracked-file rows", f"the columns {table.schema.names}")
     refuse_column_files(table)
     specs = Specs.of(metadata)
-    rows = RootRows(
-        table, specs.with_learned_types(partition_types_in(table, specs)) if specs.untyped_fields else specs
-    )
+    if specs.untyped_fields:
+        specs = specs.with_learned_types(partition_types_in(table, specs))
+    rows = RootRows(table, specs)
     check_root(rows.rows_without_statistics, path)
     numbers = {row["snapshot-id"]: row.get("sequence-number") or 0 for row in metadata.lazy_snapshots.rows}
     shared = Leaf("", location=location, numbers=numbers)
-    return (*_leaf_manifests(rows, path, shared, snapshot), *_manifests_of_inline_rows(rows, path, shared, snapshot))
-
-
-def _manifests_of_inline_rows(rows: RootRows, path: str, shared: Leaf, snapshot: Snapshot) -> Iterator[Manifest]:
-    """The files that lie in the root itself, with what this snapshot did to others that lay there."""
+    manifests = list(_leaf_manifests(rows, path, shared, snapshot))
+    # The other rows are of files in the root itself, tombstones of this snapshot included.
     is_file = ~np.isin(rows.rows_without_statistics["content_type"].to_numpy(), _MANIFESTS)
     if is_file.any():
-        own = fill_spec_ids(rows.rows_with_statistics.filter(pa.array(is_file)), rows.specs, path)
-        yield from inline_manifests(own, path, shared, snapshot.snapshot_id, snapshot.sequence_number or 0)
+        files = fill_spec_ids(rows.rows_with_statistics.filter(pa.array(is_file)), specs, path)
+        manifests += inline_manifests(files, path, shared, snapshot.snapshot_id, snapshot.sequence_number or 0)
+    return tuple(manifests)
 
 
 def inline_manifests(
     rows: pa.Table, path: str, shared: Leaf, snapshot_id: int, sequence_number: int
 ) -> Iterator[Manifest]:
-    """Rows of files that lie in a root, as manifests: one of data files, one of deletes when there are any."""
-    status, counts = rows["status"].to_numpy(), rows["record_count"].to_numpy()
-    files = np.bincount(status, minlength=5)
-    sums = np.bincount(status, weights=counts, minlength=5).astype(np.int64)
+    """Return rows of files in a root as manifests: one of data files, and one of deletes if there are any."""
     spec_ids = pc.unique(rows["spec_id"]).to_pylist()
-    oldest = pc.min(rows["sequence_number"].filter(pa.array(np.isin(status, LIVE_STATUSES)))).as_py()
-    facts: dict[str, Any] = {
-        "location": shared.location,
-        "numbers": shared.numbers,
-        "rows": rows,
-        "vectors": rows.num_rows - rows["vector_location"].null_count,
-    }
+    live = pa.array(np.isin(rows["status"].to_numpy(), LIVE_STATUSES))
+    oldest = pc.min(rows["sequence_number"].filter(live)).as_py()
     common: dict[str, Any] = {
         "length": 0,
         "spec_id": spec_ids[0] if len(spec_ids) == 1 else MIXED_SPECS,
@@ -154,54 +141,30 @@ def inline_manifests(
         "min_sequence_number": sequence_number if oldest is None else oldest,
         "added_snapshot_id": snapshot_id,
     }
-    yield Manifest(
-        path=f"{path}#files",
-        is_deletes=False,
-        added_files=int(files[Status.ADDED]),
-        existing_files=int(files[Status.EXISTING] + files[Status.MODIFIED]),
-        deleted_files=int(files[Status.DELETED]),
-        added_rows=int(sums[Status.ADDED]),
-        existing_rows=int(sums[Status.EXISTING] + sums[Status.MODIFIED]),
-        deleted_rows=int(sums[Status.DELETED]),
-        replaced_files=int(files[Status.REPLACED]),
-        replaced_rows=int(sums[Status.REPLACED]),
-        leaf=Leaf(path, **facts),
-        **common,
-    )
-    deletes = (rows["content_type"].to_numpy() == ContentType.EQUALITY_DELETES).any()
-    if facts["vectors"] or deletes:
-        leaf = Leaf(path, is_view=True, **facts)
-        yield Manifest(f"{path}#deletes", is_deletes=True, **_unknown_counts(), leaf=leaf, **common)
-
-
-def _unknown_counts() -> dict[str, Any]:
-    return dict(zip(_COUNTS, repeat(None), strict=False))
+    vectors = rows.num_rows - rows["vector_location"].null_count
+    leaf = replace(shared, file=path, rows=rows, vectors=vectors)
+    yield Manifest(f"{path}#files", is_deletes=False, **count_by_status(rows), leaf=leaf, **common)
+    has_equality_deletes = (rows["content_type"].to_numpy() == ContentType.EQUALITY_DELETES).any()
+    if vectors or has_equality_deletes:
+        view = replace(leaf, is_view=True)
+        yield Manifest(f"{path}#deletes", is_deletes=True, **_UNKNOWN_COUNTS, leaf=view, **common)
 
 
 def _leaf_manifests(rows: RootRows, path: str, shared: Leaf, snapshot: Snapshot) -> Iterator[Manifest]:
-    slim = rows.rows_without_statistics
-    content, status = slim["content_type"].to_numpy(), slim["status"].to_numpy()
-    wanted = np.flatnonzero(np.isin(content, _MANIFESTS) & np.isin(status, LIVE_STATUSES))
-    if not len(wanted):
+    all_rows = rows.rows_without_statistics
+    content, status = all_rows["content_type"].to_numpy(), all_rows["status"].to_numpy()
+    row_numbers = np.flatnonzero(np.isin(content, _MANIFESTS) & np.isin(status, LIVE_STATUSES))
+    if not len(row_numbers):
         return
-    own = slim.take(pa.array(wanted))
-    _refuse_older_without_spec(own, wanted, path)
+    own = all_rows.take(pa.array(row_numbers))
+    _refuse_older_without_spec(own, row_numbers, path)
     files = resolve_manifest_paths(shared.location, own["location"], path).to_pylist()
-    leaves = map(
-        _make_leaf,
-        wanted.tolist(),
-        files,
-        *_column_lists(own, _LEAF_COLUMNS),
-        repeat(rows),
-        repeat(shared),
-        repeat(path),
-    )
-    partitions, sources = (
-        _partition_summaries(own, rows.specs, path),
-        zip(repeat(rows.statistics), wanted.tolist(), strict=False),
-    )
-    listed = zip(leaves, *_column_lists(own, _MANIFEST_COLUMNS), partitions, sources, strict=False)
-    for manifest in (_make_manifest(*facts) for facts in listed):
+    shared_facts = (repeat(rows), repeat(shared), repeat(path))
+    leaves = map(_make_leaf, row_numbers.tolist(), files, *_column_lists(own, _LEAF_COLUMNS), *shared_facts)
+    partitions = _partition_summaries(own, rows.specs, path)
+    sources = zip(repeat(rows.statistics), row_numbers.tolist(), strict=False)
+    facts_of_manifests = zip(leaves, *_column_lists(own, _MANIFEST_COLUMNS), partitions, sources, strict=False)
+    for manifest in (_make_manifest(*facts) for facts in facts_of_manifests):
         yield manifest
         leaf = manifest.leaf
         if leaf is not None and leaf.is_tracked and not manifest.is_deletes:
@@ -267,27 +230,25 @@ _MANIFEST_COLUMNS = (
 
 def _make_manifest(leaf: Leaf, length: int, spec_id: int | None, content: int, *facts: Any) -> Manifest:
     *counts, key, first_row_id, replaced_files, replaced_rows, partitions, statistics = facts
-    path = leaf.file if leaf.hidden_bitmap is None else f"{leaf.file}#{_state(leaf.hidden_by, leaf.hidden_bitmap)}"
-    named = (path, length, MIXED_SPECS if spec_id is None else spec_id, content == ContentType.DELETE_MANIFEST)
-    others = (partitions, key, first_row_id, replaced_files, replaced_rows, leaf, statistics)
-    in_order: tuple[Any, ...] = (*named, *counts, *others)  # some thousands are made at once, and names cost
+    path = leaf.file
+    if leaf.hidden_bitmap is not None:
+        # Two states of a leaf differ in who last hid rows of it or, if that is unknown, in which rows are hidden.
+        path += f"#{crc32(leaf.hidden_bitmap) if leaf.hidden_by is None else leaf.hidden_by}"
+    first = (path, length, MIXED_SPECS if spec_id is None else spec_id, content == ContentType.DELETE_MANIFEST)
+    last = (partitions, key, first_row_id, replaced_files, replaced_rows, leaf, statistics)
+    in_order: tuple[Any, ...] = (*first, *counts, *last)  # by position: thousands are made at once, and names cost time
     return Manifest(*in_order)
 
 
-def _state(hidden_by: int | None, hidden: bytes) -> int:
-    """What tells two states of a leaf apart: who hid rows of it last, or which ones, where that is not told."""
-    return crc32(hidden) if hidden_by is None else hidden_by
-
-
 def _extra_views(manifest: Manifest, leaf: Leaf, snapshot: Snapshot) -> Iterator[Manifest]:
-    """The vectors of the data files of a leaf, and the rows that this snapshot hid."""
+    """Return views of a leaf: the vectors of its data files, and the rows that this snapshot hid."""
     if leaf.vectors != 0:
         yield replace(
             manifest,
             path=f"{manifest.path}#deletes",
             is_deletes=True,
             first_row_id=None,
-            **_unknown_counts(),
+            **_UNKNOWN_COUNTS,
             leaf=replace(leaf, is_view=True),
         )
     if leaf.hidden_by == snapshot.snapshot_id and any(leaf.removed_bitmaps):
@@ -304,7 +265,7 @@ def _extra_views(manifest: Manifest, leaf: Leaf, snapshot: Snapshot) -> Iterator
 
 
 def _partition_summaries(own: pa.Table, specs: Specs, path: str) -> Sequence[tuple[FieldSummary, ...] | None]:
-    """The ranges of the partition fields of each leaf of one spec."""
+    """Return the ranges of the partition fields of each leaf; None for a leaf of several specs."""
     ends = {u.column: _field_summaries(own, u) for u in specs.union}
     spec_ids = own["spec_id"].to_pylist()
     try:
@@ -312,11 +273,11 @@ def _partition_summaries(own: pa.Table, specs: Specs, path: str) -> Sequence[tup
     except TableError as e:
         at = next(at for at, s in enumerate(spec_ids) if s is not None and s not in specs.by_id)
         raise CorruptFile(path, "leaves of specs that the table has", f"spec {spec_ids[at]} in row {at}") from e
-    found: list[tuple[FieldSummary, ...] | None] = []
+    by_leaf: list[tuple[FieldSummary, ...] | None] = []
     for at, spec_id in enumerate(spec_ids):
         summaries = None if spec_id is None else tuple(column[at] for column in columns[spec_id])
-        found.append(None if summaries is None or None in summaries else summaries)  # type: ignore[arg-type]
-    return found
+        by_leaf.append(None if summaries is None or None in summaries else summaries)  # type: ignore[arg-type]
+    return by_leaf
 
 
 def _field_summaries(own: pa.Table, union: Any) -> list[FieldSummary | None]:
