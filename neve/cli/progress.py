@@ -86,9 +86,12 @@ class ProgressDisplay:
         share = self.fraction_done
         if share is None:
             return [ProgressBar(width=_BAR_WIDTH, pulse=True, animation_time=self.clock())]
+        bar = ProgressBar(total=1, completed=share, width=_BAR_WIDTH)
+        return [bar, Text(f"{share:4.0%}"), Text(self._remaining_time(share))]
+
+    def _remaining_time(self, share: float) -> str:
         elapsed = self.progress.seconds if self.progress is not None else self._elapsed()
-        remaining = f"{_format_duration(elapsed / share - elapsed)} left" if 0 < share < 1 else ""
-        return [ProgressBar(total=1, completed=share, width=_BAR_WIDTH), Text(f"{share:4.0%}"), Text(remaining)]
+        return f"{_format_duration(elapsed / share - elapsed)} left" if 0 < share < 1 else ""
 
     def _counts(self) -> Iterator[str]:
         yield _format_duration(self._elapsed())
