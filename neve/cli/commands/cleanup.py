@@ -1,4 +1,4 @@
-"""`neve orphans` deletes files that no snapshot references; `neve expire` removes old snapshots and their own files."""
+"""`neve orphans` finds files that a table does not reference; `neve expire` removes old snapshots and their own files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def orphans(
         ),
     ] = "error",
 ) -> None:
-    """Find files in the location of a table that no snapshot references; `--delete` deletes them."""
+    """Find files in the location of a table that the table does not reference; `--delete` deletes them."""
     command.dry_run = command.dry_run or not delete
     verb = with_options(
         command.table_to_change(table).remove_orphan_files().dry_run(False).prefix_mismatch_mode(mismatch),

@@ -42,8 +42,7 @@ def compact(
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Fail if the filter cannot be evaluated.")] = False,
     verify_rows: Annotated[
-        bool,
-        typer.Option("--verify-rows", help="Sum the rows up before and after; commit if the sums agree."),
+        bool, typer.Option("--verify-rows", help="Sum the rows up before and after; commit if the sums agree.")
     ] = False,
     branch: Branch = "main",
     properties: SnapshotProperties = None,

@@ -161,8 +161,7 @@ def inspect(
     command: Command,
     table: TableName,
     view: Annotated[
-        str,
-        typer.Argument(help=f"{_OVERVIEW}, {', '.join(VIEWS)}.", autocompletion=one_of(_OVERVIEW, *VIEWS)),
+        str, typer.Argument(help=f"{_OVERVIEW}, {', '.join(VIEWS)}.", autocompletion=one_of(_OVERVIEW, *VIEWS))
     ] = _OVERVIEW,
     snapshot: Annotated[
         int | None, typer.Option(help=f"Another snapshot, for {', '.join(_SNAPSHOT_VIEWS)}.", show_default=False)

@@ -149,7 +149,7 @@ class ExpressionChecker:
 
     @property
     def _anchor_column(self) -> Column:
-        """A plain column beside the others: with it an aggregate is an error instead of one row for all."""
+        """A plain column, selected with the others: with it an aggregate is an error instead of one row for all."""
         return F.col(f"`{self.frame.columns[-1]}`")
 
 
@@ -167,14 +167,14 @@ def _has_star(value: SqlOrColumn) -> bool:
 
 
 def _not_a_row_value_error(clause: str, value: SqlOrColumn, what: str) -> UserError:
-    return clause_error(clause, value, f"{what} say nothing about a single row. Use a subquery.")
+    return clause_error(clause, value, f"{what} have no value for a single row. Use a subquery.")
 
 
 def _nondeterministic_error(clause: str, value: SqlOrColumn, what: str) -> UserError:
     return clause_error(
         clause,
         value,
-        f"{what} may answer differently when asked again, so rows could be lost or doubled. "
+        f"{what} may give another result when evaluated again, so rows could be lost or doubled. "
         "Use a deterministic condition, or store the value in the source first.",
     )
 

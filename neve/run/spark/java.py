@@ -38,7 +38,7 @@ class Java:
 
     @property
     def is_usable(self) -> bool:
-        """Whether Spark runs on this Java."""
+        """True if Spark runs on this Java."""
         return OLDEST <= self.version <= NEWEST
 
 
