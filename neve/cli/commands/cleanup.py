@@ -1,4 +1,4 @@
-"""`neve orphans` finds files that a table does not reference; `neve expire` removes old snapshots and their own files."""
+"""`neve orphans` finds files that a table does not reference; `neve expire` removes old snapshots and their files."""
 
 from __future__ import annotations
 

@@ -22,7 +22,6 @@ reads footers while they are few, else a Spark job reads them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -36,6 +35,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, UnknownType
 from pyspark.sql import SparkSession
 
+from neve.io.parallel import map_in_threads
 from neve.io.paths import scheme_of, spark_path_all
 from neve.model.values import combine_chunks
 from neve.run.read.field_ids import FileField
@@ -57,10 +57,7 @@ _THREADS = 16
 
 def read_field_ids(io: FileIO, files: Sequence[tuple[str, int]]) -> list[FieldIds]:
     """Read the field ids of Parquet files, given by path and size, in parallel."""
-    if len(files) < 2:
-        return [read_field_ids_of_file(io, *file) for file in files]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(lambda file: read_field_ids_of_file(io, *file), files))
+    return map_in_threads(lambda file: read_field_ids_of_file(io, *file), files, _THREADS)
 
 
 def read_field_ids_of_file(io: FileIO, path: str, size: int) -> FieldIds:

@@ -189,6 +189,6 @@ def _is_exact_in_spark(kind: pa.DataType) -> bool:
         return all(_is_exact_in_spark(kind.field(at).type) for at in range(kind.num_fields))
     if pa.types.is_timestamp(kind):
         return bool(kind.unit in ("s", "ms", "us"))
-    exact = (pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32())
-    exact += (pa.float32(), pa.float64())
+    exact = [pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32()]
+    exact += [pa.float32(), pa.float64()]
     return kind in exact or bool(pa.types.is_signed_integer(kind) or pa.types.is_decimal128(kind))

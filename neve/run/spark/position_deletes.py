@@ -15,12 +15,11 @@ rows would reappear, so a row without a match stops the query.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +28,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from neve.io.deletion_vectors import WORDS_PER_CHUNK, PositionSet, decode_vector
+from neve.io.parallel import map_in_threads
 from neve.io.paths import spark_uri_all
 from neve.io.puffin import read_vectors
 from neve.run.read.position_deletes import read_position_deletes
@@ -93,7 +93,6 @@ _RESULT_SCHEMA = "path string, vector binary"
 
 PositionsByPath = Iterable[tuple[str, PositionSet]]  # by the path of a data file
 DeletesWithDataFiles = list[tuple[DeleteFile, list[str]]]  # a delete file, and the data files it applies to
-T = TypeVar("T")
 
 
 def deleted_positions(
@@ -106,7 +105,7 @@ def deleted_positions(
     by_path = [*_read_vectors(facts, vectors)]
     if sum(delete.file_size or 0 for delete, _ in position_files) <= DRIVER_BYTES:
         io = facts.io()
-        for positions_of_files in _map_in_threads(lambda pair: read_position_deletes(io, *pair), position_files):
+        for positions_of_files in map_in_threads(lambda p: read_position_deletes(io, *p), position_files, _THREADS):
             by_path += positions_of_files.items()
     else:
         by_path += _read_on_executors(spark, facts, position_files)
@@ -142,20 +141,13 @@ def _read_vectors(facts: TableFacts, pairs: DeletesWithDataFiles) -> PositionsBy
     by_file: dict[str, DeletesWithDataFiles] = defaultdict(list)
     for pair in pairs:
         by_file[pair[0].path].append(pair)
-    return chain.from_iterable(_map_in_threads(partial(_read_puffin_file, facts.io()), list(by_file.items())))
+    return chain.from_iterable(map_in_threads(partial(_read_puffin_file, facts.io()), list(by_file.items()), _THREADS))
 
 
 def _read_puffin_file(io: Any, item: tuple[str, DeletesWithDataFiles]) -> PositionsByPath:
     path, pairs = item
     sets = read_vectors(io, path, [(d.content_offset or 0, d.content_size or 0, d.record_count or 0) for d, _ in pairs])
     return [(file, positions) for (_, files), positions in zip(pairs, sets, strict=True) for file in files]
-
-
-def _map_in_threads(work: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
-    if len(items) < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(work, items))
 
 
 def _read_on_executors(spark: SparkSession, facts: TableFacts, pairs: DeletesWithDataFiles) -> PositionsByPath:
