@@ -1,10 +1,10 @@
-"""The command line: the same words as the Python API, a verb a file.
+"""The command line, with the same terms as the Python API.
 
-Every verb takes `--lake` or `--catalog`, `--json` and `--debug`; every verb that writes takes `--dry-run` and `--yes`.
-Results go to the standard output; plans, questions, progress and errors to the standard error.
+Every command takes `--lake` or `--catalog`, `--json` and `--debug`; every command that writes takes `--dry-run` and
+`--yes`. Results go to standard output; plans, prompts, progress and errors go to standard error.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 another writer got in the way, 4 nothing to do, 130 interrupted.
-See `neve.cli.console`. What `--json` prints is told in `neve.cli.console`.
+Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 conflict with a concurrent writer, 4 nothing to do, 130
+interrupted. `neve.cli.console` describes them, and the output of `--json`.
 """
 
 from __future__ import annotations

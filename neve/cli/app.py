@@ -1,4 +1,4 @@
-"""The commands, in the order in which somebody meets them."""
+"""All commands in the order in which `neve --help` lists them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from neve.cli.commands.tables import demo, register, tables
 
 _EXIT_CODES_HELP = "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 conflict, 4 nothing to do, 130 interrupted."
 
+_ABOUT = "Névé: Apache Iceberg tables with a long history, on Spark, without a jar."
+
 app = typer.Typer(
-    help="Névé: Apache Iceberg tables that have lived, on Spark, without a jar.",
+    help=_ABOUT,
     epilog=_EXIT_CODES_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -26,27 +28,27 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "Look": (demo, tables, inspect, scan, verify, report),
+    "Read and inspect": (demo, tables, inspect, scan, verify, report),
     "Change rows": (sql, update, delete, merge),
-    "Look after a table": (maintain, compact, deletes, dangling, manifests, expire, orphans),
+    "Maintain a table": (maintain, compact, deletes, dangling, manifests, expire, orphans),
     "Change a table": (evolve, upgrade, export, register),
 }
 
-for _panel, _verbs in _PANELS.items():
-    for _verb in _verbs:
-        app.command(rich_help_panel=_panel)(_verb)
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
 
 
-def _version(value: bool) -> None:
+def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"neve {__version__}")
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=_ABOUT)
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Névé: Apache Iceberg tables that have lived, on Spark, without a jar."""
+    """Handle the options that come before a command."""

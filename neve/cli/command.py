@@ -1,7 +1,8 @@
-"""The frame of every verb: its shared options, the lake it works on, and how it ends.
+"""What all commands share: their common options, the lake, and how they end.
 
-A verb is a function whose first argument is a `Command`; `@verb` makes it a command. Errors become one block and an exit
-code. An interrupt is told together with what became of the table, which is looked up, not assumed.
+A command is a function whose first argument is a `Command`; the decorators `@verb` and `@writing_verb` add the shared
+options. An error becomes one block of text and an exit code. After an interrupt, the table is read again to report
+whether it has changed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Command:
-    """One command on its way: where its tables are, how it answers, and the table it changes."""
+    """One run of a command: its shared options, and the table that it changes."""
 
     verb: str
     lake_path: Path = Path("lake")
@@ -42,45 +43,45 @@ class Command:
     debug: bool = False
     dry_run: bool = False
     yes: bool = False
-    may_have_written: bool = False  # whether it may have changed something, also before it is known what
-    table_before: TableContext | None = field(default=None, repr=False)  # the table it changes, as it was
+    may_have_written: bool = False  # it may have changed something, although `table_before` is not set
+    table_before: TableContext | None = field(default=None, repr=False)  # the table to change, in its old state
 
     @property
     def screen(self) -> Screen:
-        """Where the answers go."""
+        """Where results, notes and errors are printed."""
         return Screen(self.as_json)
 
     @property
     def table_name(self) -> str | None:
-        """The table it changes, if that is known."""
+        """The name of the table to change, once it is known."""
         return None if self.table_before is None else self.table_before.name
 
     def lake(self, *, create_if_missing: bool = False) -> Lake:
-        """The lake to work on; looking makes none."""
+        """Open the lake; a missing one is created only on request."""
         if self.catalog:
             return neve.connect(catalog=self.catalog)
         if not create_if_missing and not (self.lake_path / "catalog.db").is_file():
             raise UserError(
-                f"There is no lake in {self.lake_path}. Name its folder with --lake, or a catalog with --catalog."
+                f"There is no lake in {self.lake_path}. Give its folder with --lake, or a catalog with --catalog."
             )
         return neve.connect(self.lake_path)
 
     def table(self, name: str) -> Table:
-        """The table to read."""
+        """Open a table to read it."""
         return self.lake().table(name)
 
     def table_to_change(self, name: str) -> Table:
-        """The table to change: when the work is interrupted, it is said what became of it."""
-        found = self.table(name)
-        self.table_before = found.context
-        return found
+        """Open a table to change it; after an interrupt, its state is compared with the state here."""
+        table = self.table(name)
+        self.table_before = table.context
+        return table
 
     def print_json(self, status: str, **facts: Any) -> None:
-        """The one JSON object that a verb which changes something prints."""
+        """Print the one JSON object of a command that changes something."""
         self.screen.print_json_line({"verb": self.verb, "table": self.table_name, "status": status, **facts})
 
     def exit_with_nothing_to_do(self, why: str, **facts: Any) -> typer.Exit:
-        """The end of a verb that found nothing to do."""
+        """Print that there is nothing to do, and return the exit to raise."""
         if self.as_json:
             self.print_json("nothing-to-do", summary=why, **facts)
         else:
@@ -89,12 +90,12 @@ class Command:
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
-    """A command that reads: the options every verb has are added."""
+    """Make a command that reads: add the options that every command has."""
     return _make_command(function, READ_PARAMETERS)
 
 
 def writing_verb(function: Callable[..., None]) -> Callable[..., None]:
-    """A command that writes: it can be tried without writing, and told not to ask."""
+    """Make a command that writes: add `--dry-run` and `--yes` too."""
     return _make_command(function, WRITE_PARAMETERS)
 
 
@@ -102,12 +103,11 @@ def _make_command(
     function: Callable[..., None], shared_parameters: tuple[inspect.Parameter, ...]
 ) -> Callable[..., None]:
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    names = [parameter.name for parameter in shared_parameters]
 
     @wraps(function)
-    def run(**given: Any) -> None:
-        work = Command(function.__name__, **{name: given.pop(name) for name in names})
-        run_guarded(work, lambda: function(work, **given))
+    def run(**arguments: Any) -> None:
+        command = Command(function.__name__, **{p.name: arguments.pop(p.name) for p in shared_parameters})
+        run_guarded(command, lambda: function(command, **arguments))
 
     as_keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     run.__signature__ = inspect.Signature([*as_keywords, *shared_parameters])  # type: ignore[attr-defined]
@@ -115,64 +115,54 @@ def _make_command(
     return run
 
 
-def run_guarded(work: Command, body: Callable[[], None]) -> None:
-    """Run a verb: the screen is its own, and whatever ends it is told."""
-    with nullcontext() if work.debug else redirect_spark_output(), InterruptHandler() as interrupts:
-        _run_to_exit(work, body, interrupts)
+def run_guarded(command: Command, body: Callable[[], None]) -> None:
+    """Run a command without Spark's own output, and turn errors and interrupts into messages and exit codes."""
+    with nullcontext() if command.debug else redirect_spark_output(), InterruptHandler() as interrupts:
+        try:
+            body()
+        except typer.Exit:
+            raise
+        except BrokenPipeError:  # the reader closed the pipe, as `head` does
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(ExitCode.FAILED) from None
+        except (KeyboardInterrupt, typer.Abort) as interrupt:
+            raise _report_interrupt(command, interrupt) from None
+        except Exception as error:
+            if interrupts.is_interrupted:  # cancelled jobs end with an error of Spark
+                raise _report_interrupt(command, error) from None
+            raise typer.Exit(print_error(error, command.screen, command.table_name, command.debug)) from None
 
 
-def _run_to_exit(work: Command, body: Callable[[], None], interrupts: InterruptHandler) -> None:
-    """Run a verb to its end, whatever that is."""
-    try:
-        body()
-    except typer.Exit:
-        raise
-    except BrokenPipeError:  # who reads has seen enough, as `head` does
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(ExitCode.FAILED) from None
-    except (KeyboardInterrupt, typer.Abort) as interrupt:
-        raise _report_interrupt(work, interrupt) from None
-    except Exception as error:
-        if interrupts.is_interrupted:  # what a verb says whose jobs were cancelled
-            raise _report_interrupt(work, error) from None
-        raise typer.Exit(print_error(error, work.screen, work.table_name, work.debug)) from None
-
-
-def _report_interrupt(work: Command, interrupt: BaseException) -> typer.Exit:
-    if work.debug:
+def _report_interrupt(command: Command, interrupt: BaseException) -> typer.Exit:
+    if command.debug:
         traceback.print_exception(interrupt, file=sys.stderr)
-    said = _state_after_interrupt(work)
-    if work.as_json:
-        print_json_error("Interrupted", said, "", ExitCode.INTERRUPTED)
+    state = _state_after_interrupt(command)
+    if command.as_json:
+        print_json_error("Interrupted", state, "", ExitCode.INTERRUPTED)
     else:
-        work.screen.print_note(f"Interrupted. {said}", "yellow")
+        command.screen.print_note(f"Interrupted. {state}", "yellow")
     return typer.Exit(ExitCode.INTERRUPTED)
 
 
-def _state_after_interrupt(work: Command) -> str:
-    """The state of the table after an interrupt, compared with that before."""
-    before = work.table_before
+def _state_after_interrupt(command: Command) -> str:
+    """Describe whether the table has changed."""
+    before = command.table_before
+    if before is None and command.may_have_written:
+        return "The command may have finished: check before you run it again."
     if before is None:
-        return (
-            "It may have been done already: look before you run it again."
-            if work.may_have_written
-            else "Nothing was changed."
-        )
+        return "Nothing was changed."
     try:
         after = before.refreshed()
     except Exception as e:
-        return f"Table {before.name} cannot be looked at now ({e}); look at it before you run this again."
+        return f"Table {before.name} cannot be read ({e}); check it before you run this again."
     if after.iceberg.metadata_location == before.iceberg.metadata_location:
         head = after.metadata.current_snapshot()
-        same = f"Table {before.name} is unchanged{'' if head is None else f': snapshot {head.snapshot_id} is current'}."
-        # A task that is killed cannot delete what it has written so far.
-        return (
-            same
-            if active_spark_context() is None
-            else f"{same} Files that were being written are left for `neve orphans`."
-        )
-    known = {s.snapshot_id for s in before.metadata.snapshots}
-    new = [str(s.snapshot_id) for s in after.metadata.snapshots if s.snapshot_id not in known]
-    since = f"snapshots {', '.join(new)} have landed since it began" if new else "its metadata has changed since"
-    return f"Table {before.name} has changed: {since}. What was committed stays."
+        current = "" if head is None else f": snapshot {head.snapshot_id} is current"
+        # A killed task cannot delete what it has written so far.
+        leftover = "" if active_spark_context() is None else " `neve orphans` finds files that were being written."
+        return f"Table {before.name} is unchanged{current}.{leftover}"
+    old_ids = {s.snapshot_id for s in before.metadata.snapshots}
+    new_ids = [str(s.snapshot_id) for s in after.metadata.snapshots if s.snapshot_id not in old_ids]
+    change = f"snapshots {', '.join(new_ids)} were added" if new_ids else "its metadata is new"
+    return f"Table {before.name} has changed since the command began: {change}. Committed changes stay."

@@ -1,18 +1,16 @@
 """What a command prints: for people on a terminal, or with `--json` for programs.
 
 With `--json`
-- verbs that show rows (`tables`, `inspect`, `scan`, queries of `sql`) print one JSON object a line, one a row;
-- verbs that change something print one object: `verb`, `table`, `status` (`done`, `nothing-to-do`, `planned`), what
-  the result of the Python API has under the names it has there, and its `summary`; a dry run prints `plan` and
-  `explain` instead;
-- an error is one object on the standard error: `error` (the class), `message`, `hint`, `exit_code`.
+- commands that show rows (`tables`, `inspect`, `scan`, queries of `sql`) print one JSON object per row, each on a line;
+- commands that change something print one object: `verb`, `table`, `status` (`done`, `nothing-to-do`, `planned`), the
+  fields of the Python API's result under the same names, and its `summary`; a dry run prints `plan` and `explain`
+  instead;
+- an error is one object on standard error: `error` (the class), `message`, `hint`, `exit_code`.
 
-Keys are always there, also when their value is null, zero or empty. Times are ISO 8601, bytes are hexadecimal, decimals
-and numbers JSON does not have (NaN, infinities) are text.
+All keys are always present, also if their value is null, zero or empty. Times are ISO 8601 and bytes are hexadecimal;
+decimals, and numbers that JSON lacks (NaN, infinities), are text.
 
-Errors as one clear block: what failed, what to do, and nothing else unless `--debug`.
-
-Exit codes that scripts can use.
+Without `--json` an error is one block: what failed and what to do; `--debug` adds the traceback.
 """
 
 from __future__ import annotations
@@ -47,88 +45,95 @@ from neve.errors import (
     WriteFailed,
 )
 
-_HIDDEN_FACTS = ("snapshot_id", "snapshot_ids", "seconds", "attempts", "filter_stats", "groups", "files_kept")
+_HIDDEN_FACTS = (
+    "summary",
+    "snapshot_id",
+    "snapshot_ids",
+    "seconds",
+    "attempts",
+    "filter_stats",
+    "groups",
+    "files_kept",
+)
 
 
 @dataclass(frozen=True)
 class Screen:
-    """Where the answers of a command go, and in which form."""
+    """The output of a command, as text or as JSON."""
 
     as_json: bool = False
 
     @property
     def out(self) -> Console:
-        """The standard output."""
+        """Standard output, for results."""
         return Console(highlight=False, emoji=False)
 
     @property
     def err(self) -> Console:
-        """The standard error: plans, questions, progress."""
+        """Standard error, for plans, prompts and progress."""
         return Console(stderr=True, highlight=False, emoji=False)
 
     def print_rows(self, table: Any, title: str, limit: int) -> None:
-        """The rows of an Arrow table, up to a limit when people read them."""
+        """Print the rows of an Arrow table; the limit applies to the table for people, not to JSON."""
         if not self.as_json:
             console = self.out
             console.print(render_arrow_table(table, title, limit, console.width))
             return
         names = list(table.column_names)
-        if twice := [name for at, name in enumerate(names) if name in names[:at]]:
+        if duplicates := [name for at, name in enumerate(names) if name in names[:at]]:
             raise UserError(
-                f"Cannot print rows as JSON: two columns are called {twice[0]!r}. Name one of them with AS."
+                f"Cannot print rows as JSON: two columns are called {duplicates[0]!r}. Name one of them with AS."
             )
         for row in zip(*map(readable_values, table.columns), strict=True):
             self.print_json_line(dict(zip(names, row, strict=True)))
 
     def print_json_line(self, value: Mapping[str, Any]) -> None:
-        """One JSON object on a line."""
+        """Print one JSON object on one line."""
         sys.stdout.write(json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False) + "\n")
 
     def print_text(self, text: str, style: str = "") -> None:
-        """Lines as they are."""
+        """Print text to standard output."""
         _print_wrapped(self.out, Text(without_control_characters(text), style))
 
     def print_note(self, text: str, style: str = "") -> None:
-        """Lines beside the answer."""
+        """Print text to standard error."""
         self.print_styled_note(Text(without_control_characters(text), style))
 
     def print_styled_note(self, text: Text) -> None:
-        """Coloured lines beside the answer."""
+        """Print coloured text to standard error."""
         _print_wrapped(self.err, text)
 
     def print_result(self, result: Any) -> None:
-        """What a verb did, for people: a sentence, then what counts."""
-        told = facts_of(result)
-        self.print_text(f"Done: {told.get('summary') or 'it has landed'}.", "green")
-        shown = {name: _short_text(value) for name, value in told.items() if name not in {*_HIDDEN_FACTS, "summary"}}
+        """Print what a command did, for people: one sentence, then the facts that are not empty."""
+        facts = facts_of(result)
+        self.print_text(f"Done: {facts.get('summary') or 'committed'}.", "green")
+        shown = [(name, _short_text(value)) for name, value in facts.items() if name not in _HIDDEN_FACTS]
         grid = Grid.grid(padding=(0, 2))
-        for name, value in {**_snapshots_and_seconds(told), **{n: v for n, v in shown.items() if v}}.items():
-            grid.add_row(Text(f"  {name.replace('_', ' ')}"), Text(replace_unprintable(value)))
+        for name, text in {n: t for n, t in (*_snapshots_and_seconds(facts), *shown) if t}.items():
+            grid.add_row(Text(f"  {name.replace('_', ' ')}"), Text(replace_unprintable(text)))
         self.out.print(grid)
 
 
 def _print_wrapped(console: Console, text: Text) -> None:
-    """Lines broken between words on a terminal; as they are for a file or another program."""
-    console.print(text, soft_wrap=not console.is_terminal)
+    console.print(text, soft_wrap=not console.is_terminal)  # no line breaks are added in a file or a pipe
 
 
 def without_control_characters(text: str) -> str:
-    """Lines of text without control characters."""
+    """Replace control characters in each line of a text."""
     return "\n".join(replace_unprintable(line) for line in text.splitlines())
 
 
 def facts_of(result: Any) -> dict[str, Any]:
-    """The fields and properties of a result by name, its summary last."""
+    """Return the fields and properties of a result by name, its summary last."""
     if isinstance(result, Mapping):
         return dict(result)
-    kept = [f.name for f in fields(result)]
-    made = [name for name, of in getmembers(type(result)) if isinstance(of, property) and not name.startswith("_")]
-    names = sorted(dict.fromkeys((*kept, *made)), key=lambda name: name == "summary")
+    properties = [name for name, member in getmembers(type(result)) if isinstance(member, property) and name[0] != "_"]
+    names = sorted(dict.fromkeys((*(f.name for f in fields(result)), *properties)), key=lambda name: name == "summary")
     return {name: getattr(result, name) for name in names}
 
 
 def to_json_value(value: Any) -> Any:
-    """A value as JSON has it; see the module for what has no equal there."""
+    """Convert a value for JSON; the module describes values without an equivalent there."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -149,18 +154,16 @@ def _as_text(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime | date | time) else str(value)
 
 
-def _snapshots_and_seconds(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Where the result is, and how long it took."""
+def _snapshots_and_seconds(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     ids = [i for i in (facts.get("snapshot_id"), *(facts.get("snapshot_ids") or ())) if i is not None]
     seconds = facts.get("seconds") or 0
     total = sum(seconds.values()) if isinstance(seconds, Mapping) else seconds
-    took = f"{total:.1f}" if seconds else ""
-    said = {"snapshot" if len(ids) == 1 else "snapshots": ", ".join(map(str, ids)), "seconds": took}
-    return {name: value for name, value in said.items() if value}
+    label = "snapshot" if len(ids) == 1 else "snapshots"
+    return [(label, ", ".join(map(str, ids))), ("seconds", f"{total:.1f}" if seconds else "")]
 
 
 def _short_text(value: Any) -> str:
-    """A value in a line; nothing for what is zero or empty."""
+    """Format a value on one line; zero and empty values are left out, and lists of objects are counted."""
     if not value or (not isinstance(value, str) and is_dataclass(value)):
         return ""
     if isinstance(value, Mapping):
@@ -172,18 +175,18 @@ def _short_text(value: Any) -> str:
 
 
 class ExitCode(IntEnum):
-    """How a command ended."""
+    """How a command ended, for scripts."""
 
     DONE = 0
-    FAILED = 1  # also when the answer to a question was no, when some groups failed, and when an audit finds errors
-    USAGE = 2  # the command line, or what it names, is wrong; nothing was done
-    CONFLICT = 3  # another writer got in the way; nothing was done
+    FAILED = 1  # also if a prompt was answered with no, if some groups failed, or if an audit finds errors
+    USAGE = 2  # wrong usage or input; nothing was done
+    CONFLICT = 3  # conflict with a concurrent writer; nothing was done
     NOTHING_TO_DO = 4
     INTERRUPTED = 130
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The code an error ends a command with."""
+    """Return the exit code for an error."""
     match error:
         case KeyboardInterrupt():
             return ExitCode.INTERRUPTED
@@ -199,7 +202,7 @@ _MAX_MESSAGE_LENGTH = 2000
 
 
 def print_error(error: Exception, screen: Screen, table: str | None, debug: bool) -> int:
-    """Print an error; the code to exit with."""
+    """Print an error and return the exit code."""
     code = exit_code_of(error)
     message, hint = _message(error), _hint(error, table)
     if debug:
@@ -215,22 +218,22 @@ def print_error(error: Exception, screen: Screen, table: str | None, debug: bool
 
 
 def print_json_error(error: str, message: str, hint: str, code: int) -> None:
-    """Print an error for programs."""
-    told = {"error": error, "message": message, "hint": hint, "exit_code": int(code)}
-    sys.stderr.write(json.dumps(told, ensure_ascii=False) + "\n")
+    """Print an error as JSON."""
+    facts = {"error": error, "message": message, "hint": hint, "exit_code": int(code)}
+    sys.stderr.write(json.dumps(facts, ensure_ascii=False) + "\n")
 
 
 def _message(error: Exception) -> str:
-    """What an error says; one that is not ours is named, and loses what follows its first line."""
-    said = str(error).strip()
+    """Return the text of an error; of other libraries' errors, the class and the first line."""
+    text = str(error).strip()
     if isinstance(error, NeveError):
-        return said
-    first = said.splitlines()[0] if said else "no message"
-    return f"{type(error).__name__}: {first}"[:_MAX_MESSAGE_LENGTH]
+        return text
+    first_line = text.splitlines()[0] if text else "no message"
+    return f"{type(error).__name__}: {first_line}"[:_MAX_MESSAGE_LENGTH]
 
 
 def _hint(error: Exception, table: str | None) -> str:
-    """What to do, where the message itself does not say it."""
+    """Return what to do, unless the message itself says it."""
     name = table or "TABLE"
     match error:
         case UnknownName(kind="table"):
@@ -241,8 +244,8 @@ def _hint(error: Exception, table: str | None) -> str:
             return f"Look at `neve inspect {name} snapshots` before you run it again."
         case WriteFailed(leftover=left) if left:
             files = plural(len(left), "file")
-            return f"{files} could not be deleted; `neve orphans {name}` finds what is old enough."
+            return f"{files} could not be deleted; `neve orphans {name}` finds them once they are old enough."
         case UnsupportedFeature() | NeveError():
             return ""
         case _:
-            return "This is not an error Névé knows. Run it again with --debug to see where it comes from."
+            return "This error is unexpected. Run the command again with --debug to see where it comes from."

@@ -1,8 +1,6 @@
-"""The arguments and options that verbs share.
+"""Arguments and options that commands share, their parsing, and shell completion of table names and fixed choices.
 
-What a shell completes beside verbs and options: names of tables and views.
-
-The names are read from the catalog file of a lake as it lies there. Opening it as a catalog would take seconds.
+Table names are read directly from the catalog file of a lake, because opening it as a catalog would take seconds.
 """
 
 from __future__ import annotations
@@ -23,22 +21,22 @@ from neve.errors import UserError
 
 
 def table_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The tables of the lake that begin so."""
+    """Return the tables of the lake whose names start with a text, for shell completion."""
     lake = context.params.get("lake_path") or os.environ.get("NEVE_LAKE") or "lake"
     file = Path(lake) / "catalog.db"
-    found: list[str] = []
-    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as stored:
-        rows = stored.execute("SELECT table_namespace, table_name FROM iceberg_tables ORDER BY 1, 2")
-        found = [".".join(row) for row in rows]
-    return [name for name in found if name.startswith(incomplete)]
+    names: list[str] = []
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as catalog:
+        rows = catalog.execute("SELECT table_namespace, table_name FROM iceberg_tables ORDER BY 1, 2")
+        names = [".".join(row) for row in rows]
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def one_of(*words: str) -> Callable[[str], list[str]]:
-    """A choice of words."""
+    """Return a shell completion for a fixed choice of words."""
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
-_SHARED_PANEL = "Where and how"
+_SHARED_PANEL = "Shared options"
 _TIME_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SIZE_EXPONENTS = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4}
 
@@ -61,7 +59,7 @@ SnapshotProperties = Annotated[
 ]
 Mode = Annotated[
     str | None,
-    typer.Option("--mode", help="copy-on-write or merge-on-read, instead of what the table says.", show_default=False),
+    typer.Option("--mode", help="copy-on-write or merge-on-read, instead of the table's mode.", show_default=False),
 ]
 
 _LAKE = Annotated[
@@ -84,8 +82,8 @@ _JSON = Annotated[bool, typer.Option("--json", help="Print JSON for other progra
 _DEBUG = Annotated[
     bool, typer.Option("--debug", help="Show traces and what Spark prints.", rich_help_panel=_SHARED_PANEL)
 ]
-_DRY_RUN = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
-_YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_DRY_RUN = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; change nothing.")]
+_YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def _parameter(name: str, annotation: object, default: object) -> Parameter:
@@ -98,48 +96,50 @@ READ_PARAMETERS = (
     _parameter("as_json", _JSON, False),
     _parameter("debug", _DEBUG, False),
 )
-"""What every verb takes."""
+"""The options of every command."""
 
 WRITE_PARAMETERS = (_parameter("dry_run", _DRY_RUN, False), _parameter("yes", _YES, False), *READ_PARAMETERS)
-"""What every verb takes that writes."""
+"""The options of every command that writes."""
 
 
 def split_names(text: str | None) -> list[str] | None:
-    """Names separated by commas."""
+    """Split names at commas."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def parse_pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
-    """What was given as NAME=VALUE, several times."""
-    found = {}
+    """Parse the values of a repeated NAME=VALUE option."""
+    pairs = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise UserError(f"Cannot read {option} {text!r}. Write it as {option} NAME=VALUE.")
-        found[name.strip()] = value.strip()
-    return found
+        pairs[name.strip()] = value.strip()
+    return pairs
 
 
-def parse_time(text: str) -> datetime:
-    """A point in time: as ISO 8601, in UTC unless it says otherwise, or as how long ago it is, such as 7d or 12h."""
+def parse_time(text: str | None) -> datetime | None:
+    """Parse a point in time: ISO 8601, in UTC by default, or a duration before now such as 7d or 12h."""
+    if text is None:
+        return None
     ago = re.fullmatch(r"(\d+)\s*([smhdw])", text.strip())
     try:
         if ago is not None:
             return datetime.now(UTC) - timedelta(**{_TIME_UNITS[ago[2]]: int(ago[1])})
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise UserError(
             f"Cannot read the time {text!r}. Write it as 2026-01-31 or 2026-01-31T12:00:00+01:00, or how long ago it "
             "is as 30m, 12h or 7d."
         ) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def parse_size(text: str | None, option: str) -> int | None:
-    """A number of bytes: 1048576, 512kB, 128MB or 10GB, in powers of 1024."""
+    """Parse a number of bytes: 1048576, 512kB, 128MB or 10GB, in powers of 1024."""
     if text is None:
         return None
-    read = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if read is None or read[2] not in _SIZE_EXPONENTS:
+    size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if size is None or size[2] not in _SIZE_EXPONENTS:
         raise UserError(f"Cannot read {option} {text!r}. Write it as 1048576, 512kB, 128MB or 10GB.")
-    return int(float(read[1]) * 1024 ** _SIZE_EXPONENTS[read[2]])
+    return int(float(size[1]) * 1024 ** _SIZE_EXPONENTS[size[2]])

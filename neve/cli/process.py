@@ -1,19 +1,15 @@
-"""Ctrl-C while Spark works.
+"""The command as a process: Ctrl-C, the output of Spark, and late imports.
 
-Python would leave a call to Spark in the middle, and PySpark's own handler calls Spark from inside such a call; after
-either, answers and questions no longer fit together. Here a call to Spark is never left: another thread cancels the
-jobs, the call ends with an error, and the verb cleans up as after any other error. Where no call to Spark is waiting
-the interrupt is raised at once, and at the latest when the verb tells its next step. A second Ctrl-C does not wait.
+Ctrl-C: Python would leave a call to Spark in the middle, and PySpark's own handler calls Spark from inside such a call;
+after either, requests and responses no longer match. Here a call to Spark always ends: another thread cancels the jobs,
+the call ends with an error, and the command cleans up as after any other error. If no call to Spark is waiting, the
+interrupt is raised at once, and at the latest when the command reports its next step. A second Ctrl-C does not wait.
 
-Keep the screen to ourselves: what Spark, its JVM and its workers print goes elsewhere.
+Output: Spark, its JVM and its workers inherit standard output and standard error of this process. These are redirected
+to a temporary file, and the command line writes to copies of the original ones.
 
-They inherit the standard output and the standard error of this process, so those become a file nobody sees, and the
-command line writes to copies of the old ones.
-
-Functions and classes of modules that are loaded when they are called for.
-
-Spark and PyIceberg take seconds to load. Help, completion and wrong usage need neither, so the modules of the command
-line import light things only; the `neve` package loads its names late by itself.
+Imports: Spark and PyIceberg take seconds to load. Help, completion and usage errors need neither, so the modules of the
+command line import only light modules; the `neve` package itself loads its names on first use.
 """
 
 from __future__ import annotations
@@ -35,12 +31,12 @@ from typing import Any, Self, TextIO
 
 from neve.ops.events import Event, subscribe
 
-_CANCEL_INTERVAL_SECONDS = 0.3  # seconds between two words to Spark: a job may begin right after the first
+_CANCEL_INTERVAL_SECONDS = 0.3  # cancel repeatedly: a job may begin right after the first time
 
 
 @dataclass
 class InterruptHandler:
-    """The handling of Ctrl-C for the time of a block."""
+    """Handles Ctrl-C inside a `with` block."""
 
     is_interrupted: bool = False
     _finished: threading.Event = field(default_factory=threading.Event)
@@ -54,15 +50,14 @@ class InterruptHandler:
             self._stack.enter_context(subscribe(self._on_event))
         return self
 
-    def __exit__(self, *ended: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._finished.set()
         self._stack.close()
 
     def _on_event(self, event: Event) -> None:
-        """Stop at the next step; and take the handler back from Spark, which brings its own when it starts."""
         if self.is_interrupted:
             raise KeyboardInterrupt
-        signal.signal(signal.SIGINT, self._on_sigint)
+        signal.signal(signal.SIGINT, self._on_sigint)  # again, because Spark installs its own handler when it starts
 
     def _on_sigint(self, number: int, frame: FrameType | None) -> None:
         is_first, self.is_interrupted = not self.is_interrupted, True
@@ -71,7 +66,7 @@ class InterruptHandler:
         threading.Thread(target=self._cancel_spark_jobs, daemon=True).start()
 
     def _cancel_spark_jobs(self) -> None:
-        """Cancel what Spark runs until the verb has come to its end."""
+        """Cancel Spark's jobs until the command has ended."""
         while not self._finished.wait(_CANCEL_INTERVAL_SECONDS):
             context = active_spark_context()
             with suppress(Exception):  # Spark is starting or stopping
@@ -80,7 +75,7 @@ class InterruptHandler:
 
 
 def active_spark_context() -> Any:
-    """The Spark of this process, if somebody has started it."""
+    """Return the Spark context of this process, or None if Spark was not started."""
     spark = sys.modules.get("pyspark")
     return None if spark is None else spark.SparkContext._active_spark_context
 
@@ -95,39 +90,39 @@ def _is_calling_spark(frame: FrameType | None) -> bool:
 
 @contextmanager
 def redirect_spark_output() -> Iterator[None]:
-    """Have the screen free of what others print, until the block ends."""
+    """Hide the output, warnings and logs of Spark until the block ends."""
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.callback(logging.disable, logging.root.manager.disable)
         logging.disable(logging.CRITICAL)
         if _writes_to_descriptor(sys.stdout, 1) and _writes_to_descriptor(sys.stderr, 2):
-            aside = stack.enter_context(tempfile.TemporaryFile())
+            hidden = stack.enter_context(tempfile.TemporaryFile())
             for name, number in (("stdout", 1), ("stderr", 2)):
-                stack.enter_context(_redirect_stream(name, number, aside.fileno()))
+                stack.enter_context(_redirect_stream(name, number, hidden.fileno()))
         yield
 
 
 @contextmanager
 def _redirect_stream(name: str, descriptor: int, target_descriptor: int) -> Iterator[None]:
-    """Point a descriptor elsewhere, and the stream of this process to where it pointed."""
+    """Redirect a file descriptor, and let the Python stream write to its original target."""
     stream: TextIO = getattr(sys, name)
     stream.flush()
-    kept = os.dup(descriptor)
-    with open(kept, "w", encoding=stream.encoding, errors="replace", closefd=False) as ours:
+    original = os.dup(descriptor)
+    with open(original, "w", encoding=stream.encoding, errors="replace", closefd=False) as ours:
         setattr(sys, name, ours)
         os.dup2(target_descriptor, descriptor)
         try:
             yield
             ours.flush()
         finally:
-            os.dup2(kept, descriptor)
+            os.dup2(original, descriptor)
             setattr(sys, name, stream)
-    os.close(kept)
+    os.close(original)
 
 
 def _writes_to_descriptor(stream: TextIO, number: int) -> bool:
-    """Whether a stream writes to its descriptor, and was not replaced by a test or another program."""
+    """Return whether a stream writes to its descriptor, and was not replaced by a test or another program."""
     try:
         return stream.fileno() == number
     except (AttributeError, io.UnsupportedOperation, ValueError):
@@ -135,14 +130,14 @@ def _writes_to_descriptor(stream: TextIO, number: int) -> bool:
 
 
 def lazy_import(module: str, name: str) -> Callable[..., Any]:
-    """A function that loads its module on the first call."""
+    """Return a function that loads its module on the first call."""
 
-    def call(*given: Any, **named: Any) -> Any:
-        return getattr(import_module(module), name)(*given, **named)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return getattr(import_module(module), name)(*arguments, **keywords)
 
     return call
 
 
 def is_a(value: object, *classes: tuple[str, str]) -> bool:
-    """Whether a value is of one of some classes, told by module and name; a class that is not there is an error."""
+    """Check whether a value is an instance of classes given by module and name; an unknown class is an error."""
     return isinstance(value, tuple(getattr(import_module(module), name) for module, name in classes))

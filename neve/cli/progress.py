@@ -1,7 +1,7 @@
-"""Live progress on a terminal, fed by what the verbs tell and by what Spark says of its tasks.
+"""Live progress on a terminal, from the events of the verbs and the task counts of Spark.
 
-Two lines that are drawn anew four times a second: the step with a bar and the time left, and below it what was counted.
-Off a terminal nothing is drawn.
+Two lines are drawn four times a second: the step with a bar and the remaining time, and the counts below. Without a
+terminal nothing is drawn.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _BAR_WIDTH = 28
 
 @contextmanager
 def show_progress(screen: Screen, activity: str) -> Iterator[None]:
-    """Show how far the verbs in the block are."""
+    """Show the progress of the verbs in the block."""
     console = screen.err
     if not console.is_terminal:
         yield
         return
-    watch = ProgressDisplay(activity)
+    display = ProgressDisplay(activity)
     with (
-        Live(get_renderable=watch.render, console=console, refresh_per_second=4, transient=True),
-        subscribe(watch.on_event),
+        Live(get_renderable=display.render, console=console, refresh_per_second=4, transient=True),
+        subscribe(display.on_event),
     ):
         yield
 
 
 @dataclass
 class ProgressDisplay:
-    """What has been told so far, and how it is drawn."""
+    """The latest events, and how they are drawn."""
 
     activity: str
     clock: Callable[[], float] = time.monotonic
@@ -58,34 +58,26 @@ class ProgressDisplay:
         self.started_at = self.clock()
 
     def on_event(self, event: Event) -> None:
-        """Take in what a verb tells."""
+        """Take in an event of a verb."""
         if isinstance(event, Progress):
             self.progress, self.step = event, Step("rewrite")
-            return
-        if event.name == START_SPARK_STEP:
-            self._start_or_end_spark_step(event)
-            return
-        if event.name not in ("commit", "plan"):
-            self.progress = None
-        self.step = event
-
-    def _start_or_end_spark_step(self, event: Step) -> None:
-        """Spark starts in the middle of something else, which goes on when it is there."""
-        if event.done:
+        elif event.name != START_SPARK_STEP:
+            self.step, self.progress = event, self.progress if event.name in ("commit", "plan") else None
+        elif event.done:  # Spark starts in the middle of another step, which continues now
             self.step, self.progress = self.step_before_spark
         else:
             self.step_before_spark = self.step, self.progress
             self.step, self.progress = event, None
 
     def render(self) -> Group:
-        """The two lines as they are now."""
+        """Draw the two lines."""
         head = Grid.grid(padding=(0, 1))
         head.add_row(Text(replace_unprintable(self.activity)), Text(self.step.name, "cyan"), *self._bar())
         return Group(head, Text("  " + "   ".join(self._counts()), "dim", no_wrap=True, overflow="ellipsis"))
 
     @property
     def fraction_done(self) -> float | None:
-        """How much of the work is done, when that is known: of a compaction by bytes."""
+        """The part of the work that is done, if it is known; a compaction counts bytes."""
         if self.progress is not None and self.progress.bytes:
             return self.progress.bytes_done / self.progress.bytes
         return self.step.done / self.step.total if self.step.total and self.step.done else None
@@ -94,28 +86,23 @@ class ProgressDisplay:
         share = self.fraction_done
         if share is None:
             return [ProgressBar(width=_BAR_WIDTH, pulse=True, animation_time=self.clock())]
-        return [ProgressBar(total=1, completed=share, width=_BAR_WIDTH), Text(f"{share:4.0%}"), Text(self._left(share))]
+        bar = ProgressBar(total=1, completed=share, width=_BAR_WIDTH)
+        return [bar, Text(f"{share:4.0%}"), Text(self._remaining_time(share))]
 
-    def _left(self, share: float) -> str:
-        """The time left, at the rate so far."""
-        gone = self.progress.seconds if self.progress is not None else self._elapsed()
-        return "" if not 0 < share < 1 else f"{_format_duration(gone / share - gone)} left"
+    def _remaining_time(self, share: float) -> str:
+        elapsed = self.progress.seconds if self.progress is not None else self._elapsed()
+        return f"{_format_duration(elapsed / share - elapsed)} left" if 0 < share < 1 else ""
 
     def _counts(self) -> Iterator[str]:
         yield _format_duration(self._elapsed())
-        now = self.progress
-        if now is not None:
-            yield f"groups {now.groups_done}/{now.groups}"
-            yield f"files {now.files_done}/{now.files}"
-            yield f"{decimal(now.bytes_done)} of {decimal(now.bytes)}"
-            if now.seconds and now.bytes_done:
-                yield f"{decimal(int(now.bytes_done / now.seconds))}/s"
-        elif self.step.total:
-            yield (
-                f"{self.step.unit} {self.step.done}/{self.step.total}"
-                if self.step.done
-                else (f"{self.step.total} {self.step.unit}")
-            )
+        if (progress := self.progress) is not None:
+            yield f"groups {progress.groups_done}/{progress.groups}"
+            yield f"files {progress.files_done}/{progress.files}"
+            yield f"{decimal(progress.bytes_done)} of {decimal(progress.bytes)}"
+            if progress.seconds and progress.bytes_done:
+                yield f"{decimal(int(progress.bytes_done / progress.seconds))}/s"
+        elif (step := self.step).total:
+            yield f"{step.unit} {step.done}/{step.total}" if step.done else f"{step.total} {step.unit}"
         done, tasks = spark_tasks()
         if tasks:
             yield f"tasks {done}/{tasks}"
@@ -125,11 +112,11 @@ class ProgressDisplay:
 
 
 def spark_tasks() -> tuple[int, int]:
-    """How many tasks of the stages that run now are done, and how many there are."""
+    """Return how many tasks of the running stages are done, and how many there are."""
     context = active_spark_context()
     if context is None:
         return 0, 0
-    with suppress(Exception):  # Spark is being stopped, or the question came at a bad time
+    with suppress(Exception):  # Spark is starting or stopping
         tracker = context.statusTracker()
         stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
         return sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages)
@@ -137,6 +124,6 @@ def spark_tasks() -> tuple[int, int]:
 
 
 def _format_duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, remaining_seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{remaining_seconds:02}" if hours else f"{minutes}:{remaining_seconds:02}"

@@ -74,7 +74,7 @@ def test_an_error_keeps_its_mark_below_the_place(lake):
 def test_the_question_does_not_hang_on_the_name_of_a_class(lake, monkeypatch, request, kind, statement):
     asked = []
     for module in ("neve.cli.commands.query", "neve.cli.execute"):
-        monkeypatch.setattr(sys.modules[module], "confirm_or_exit", lambda work, question: asked.append(question))
+        monkeypatch.setattr(sys.modules[module], "confirm_or_exit", lambda command, question: asked.append(question))
     request.addfinalizer(lambda name=kind.__name__: setattr(kind, "__name__", name))
     kind.__name__ = "Renamed"
     CliRunner().invoke(app, ["sql", statement, "--lake", lake])

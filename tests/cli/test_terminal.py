@@ -71,7 +71,7 @@ def test_the_rate_and_the_time_left_follow_the_bytes():
     watch.on_event(
         Progress(groups_done=1, groups=4, bytes_done=25_000_000, bytes=100_000_000, seconds=5, files_done=3, files=9)
     )
-    assert watch.fraction_done == 0.25 and watch._left(watch.fraction_done) == "0:15 left"
+    assert watch.fraction_done == 0.25 and watch._remaining_time(watch.fraction_done) == "0:15 left"
     assert "groups 1/4   files 3/9   25.0 MB of 100.0 MB   5.0 MB/s" in counts(watch)
     watch.on_event(Step("commit"))
     assert "groups 1/4" in counts(watch), "what was done stays in sight while it is committed"

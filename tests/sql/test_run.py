@@ -163,7 +163,7 @@ MERGE = "MERGE INTO db.sales t USING (SELECT 1L AS id, 2 AS w) s ON t.id = s.id\
         ("DELETE FROM db.sales WHERE v > 1 AND «sales.nix» = 1", "Unknown column 'sales.nix'"),
         ("DELETE FROM db.sales WHERE db.«sales.nix» = 1", "Unknown column 'sales.nix'"),
         ("DELETE FROM db.sales WHERE id IN (SELECT «idd» FROM db.sales)", "DELETE WHERE: unknown column 'idd'"),
-        ("DELETE FROM db.sales WHERE «v = rand()»", "DELETE WHERE: .*asked again"),
+        ("DELETE FROM db.sales WHERE «v = rand()»", "DELETE WHERE: .*evaluated again"),
         (MERGE.replace("s.id\n", "«s.idd»\n") + "WHEN MATCHED THEN DELETE", "MERGE ON: unknown column 's.idd'"),
         (MERGE + "WHEN MATCHED AND «S.q» > 1 THEN DELETE", "condition: unknown column"),
         (MERGE + "WHEN NOT MATCHED THEN INSERT (id, «vv») VALUES (s.id, 1)", "Unknown column 'vv'"),

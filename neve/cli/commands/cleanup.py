@@ -1,7 +1,4 @@
-"""`neve orphans`: files that nothing leads to.
-
-`neve expire`: old snapshots go, and the files only they led to.
-"""
+"""`neve orphans` finds files that a table does not reference; `neve expire` removes old snapshots and their files."""
 
 from __future__ import annotations
 
@@ -10,24 +7,24 @@ from typing import Annotated, Any
 import typer
 
 from neve.cli.command import Command, writing_verb
-from neve.cli.execute import CommandPlan, run_command
+from neve.cli.execute import CommandPlan, run_command, with_options
 from neve.cli.options import TableName, one_of, parse_pairs, parse_time
 from neve.display.format import plural
 
 
 @writing_verb
 def orphans(
-    work: Command,
+    command: Command,
     table: TableName,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete them; otherwise they are only told.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the files instead of listing them.")] = False,
     older_than: Annotated[
         str | None, typer.Option(help="Only files last changed before: 2026-01-31, or 7d.", show_default=False)
     ] = None,
     location: Annotated[
-        str | None, typer.Option(help="Look in this part of the table's place.", show_default=False)
+        str | None, typer.Option(help="Look only in this part of the table's location.", show_default=False)
     ] = None,
     allow_young: Annotated[
-        bool, typer.Option("--allow-young", help="Files younger than a day too; only when nobody writes.")
+        bool, typer.Option("--allow-young", help="Include files younger than a day; only safe while nobody writes.")
     ] = False,
     equal_schemes: Annotated[
         list[str] | None, typer.Option("--equal-scheme", metavar="A,B=C", help="Schemes that mean the same.")
@@ -36,19 +33,20 @@ def orphans(
         str,
         typer.Option(
             "--prefix-mismatch",
-            help="A path the table has below another scheme: error, ignore or delete.",
+            help="What to do with a path that the table has with another scheme: error, ignore or delete.",
             autocompletion=one_of("error", "ignore", "delete"),
         ),
     ] = "error",
 ) -> None:
-    """Find files in the place of a table that nothing leads to; `--delete` deletes them."""
-    work.dry_run = work.dry_run or not delete
-    verb = work.table_to_change(table).remove_orphan_files().dry_run(False).prefix_mismatch_mode(mismatch)
-    verb = verb if older_than is None else verb.older_than(parse_time(older_than))
-    verb = verb if location is None else verb.location(location)
-    verb = verb.allow_young() if allow_young else verb
-    verb = verb.equal_schemes(parse_pairs(equal_schemes, "--equal-scheme"))
-    deed = CommandPlan.of(
+    """Find files in the location of a table that the table does not reference; `--delete` deletes them."""
+    command.dry_run = command.dry_run or not delete
+    verb = with_options(
+        command.table_to_change(table).remove_orphan_files().dry_run(False).prefix_mismatch_mode(mismatch),
+        older_than=parse_time(older_than),
+        location=location,
+        allow_young=allow_young,
+    ).equal_schemes(parse_pairs(equal_schemes, "--equal-scheme"))
+    plan = CommandPlan.of(
         f"Looking for orphans of {table}",
         verb,
         facts=_orphan_facts,
@@ -56,7 +54,7 @@ def orphans(
         did_nothing=lambda result: not result.orphans,
         question="Delete these files?",
     )
-    run_command(work, deed)
+    run_command(command, plan)
 
 
 def _orphan_facts(plan: Any) -> dict[str, Any]:
@@ -73,31 +71,32 @@ def _orphan_facts(plan: Any) -> dict[str, Any]:
 
 @writing_verb
 def expire(
-    work: Command,
+    command: Command,
     table: TableName,
     older_than: Annotated[
-        str | None, typer.Option(help="What is older goes: 2026-01-31, or 7d.", show_default=False)
+        str | None, typer.Option(help="Expire snapshots before: 2026-01-31, or 7d.", show_default=False)
     ] = None,
     retain_last: Annotated[
-        int | None, typer.Option(help="Keep at least so many of each branch.", show_default=False)
+        int | None, typer.Option(help="Keep at least this many snapshots of each branch.", show_default=False)
     ] = None,
     snapshots: Annotated[
-        list[int] | None, typer.Option("--snapshot", help="A snapshot that goes whatever its age; may be repeated.")
+        list[int] | None, typer.Option("--snapshot", help="Expire this snapshot whatever its age; may be repeated.")
     ] = None,
     clean_metadata: Annotated[
-        bool, typer.Option("--clean-metadata", help="Drop specs and schemas that nothing needs any more.")
+        bool, typer.Option("--clean-metadata", help="Drop specs and schemas that are not used.")
     ] = False,
     cleanup: Annotated[
         str,
         typer.Option(help="Files to delete: all, metadata or none.", autocompletion=one_of("all", "metadata", "none")),
     ] = "all",
 ) -> None:
-    """Forget old snapshots, and delete the files that only they led to. What they held cannot be read any more."""
-    verb = work.table_to_change(table).expire_snapshots().cleanup(cleanup).clean_expired_metadata(clean_metadata)
-    verb = verb if older_than is None else verb.older_than(parse_time(older_than))
-    verb = verb if retain_last is None else verb.retain_last(retain_last)
-    verb = verb.snapshot_ids(*(snapshots or ()))
-    deed = CommandPlan.of(
+    """Remove old snapshots and delete the files that only they reference. Their data cannot be read afterwards."""
+    verb = with_options(
+        command.table_to_change(table).expire_snapshots().cleanup(cleanup).clean_expired_metadata(clean_metadata),
+        older_than=parse_time(older_than),
+        retain_last=retain_last,
+    ).snapshot_ids(*(snapshots or ()))
+    plan = CommandPlan.of(
         f"Expiring snapshots of {table}",
         verb,
         facts=_expiry_facts,
@@ -105,9 +104,9 @@ def expire(
         did_nothing=lambda result: not (result.snapshot_ids or result.refs or result.spec_ids or result.schema_ids),
         question=f"Expire these snapshots of {table} and delete the files?",
     )
-    result = run_command(work, deed)
-    if result.files_kept and not work.as_json:
-        work.screen.print_note(
+    result = run_command(command, plan)
+    if result.files_kept and not command.as_json:
+        command.screen.print_note(
             f"{plural(len(result.files_kept), 'file')} kept: {next(iter(result.files_kept.values()))}."
         )
 

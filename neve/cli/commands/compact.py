@@ -1,12 +1,5 @@
-"""`neve compact`: many small files become few of a good size.
-
-`neve deletes`: delete files become fewer, or vectors.
-
-`neve manifests`: manifests become fewer, with neighbouring partitions together.
-
-`neve dangling`: delete files that delete nothing go.
-
-`neve maintain`: what the table needs, what pays most first.
+"""The commands that rewrite files: `compact`, `deletes`, `manifests`, `dangling`, and `maintain`, which runs what is
+worth doing, the most useful first.
 """
 
 from __future__ import annotations
@@ -17,7 +10,7 @@ import typer
 
 from neve.cli.command import Command, writing_verb
 from neve.cli.console import facts_of
-from neve.cli.execute import CommandPlan, exit_if_groups_failed, run_command
+from neve.cli.execute import CommandPlan, exit_if_groups_failed, run_command, with_options
 from neve.cli.options import (
     Branch,
     OptionPairs,
@@ -33,7 +26,7 @@ from neve.errors import UserError
 
 @writing_verb
 def compact(
-    work: Command,
+    command: Command,
     table: TableName,
     where: Where = None,
     options: OptionPairs = None,
@@ -41,15 +34,15 @@ def compact(
         str | None, typer.Option("--sort", metavar="COLUMNS", help="Sort the rows of each group: ts,id.")
     ] = None,
     zorder: Annotated[
-        str | None, typer.Option("--zorder", metavar="COLUMNS", help="Bring near rows together: x,y.")
+        str | None, typer.Option("--zorder", metavar="COLUMNS", help="Order the rows of each group by Z-order: x,y.")
     ] = None,
-    keep_spec: Annotated[bool, typer.Option("--keep-spec", help="Write under the spec of the old files.")] = False,
+    keep_spec: Annotated[bool, typer.Option("--keep-spec", help="Write with the spec of the old files.")] = False,
     upgrade_spec: Annotated[
-        bool, typer.Option("--upgrade-spec", help="Take the files under old specs, and rewrite them to the current.")
+        bool, typer.Option("--upgrade-spec", help="Rewrite the files of old specs to the current spec.")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail where the filter cannot be judged.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail if the filter cannot be evaluated.")] = False,
     verify_rows: Annotated[
-        bool, typer.Option("--verify-rows", help="Sum the rows up before and after; commit when they are the same.")
+        bool, typer.Option("--verify-rows", help="Sum the rows up before and after; commit if the sums agree.")
     ] = False,
     branch: Branch = "main",
     properties: SnapshotProperties = None,
@@ -57,28 +50,28 @@ def compact(
     """Compact data files; rows stay as they are."""
     if sort is not None and zorder is not None:
         raise UserError("Choose one of --sort and --zorder.")
-    rewrite = work.table_to_change(table).rewrite_data_files().branch(branch).options(parse_pairs(options, "--option"))
-    rewrite = rewrite if where is None else rewrite.where(where)
-    rewrite = rewrite if sort is None else rewrite.sort(*(split_names(sort) or ()))
-    rewrite = rewrite if zorder is None else rewrite.zorder(*(split_names(zorder) or ()))
-    rewrite = rewrite.keep_spec() if keep_spec else rewrite
-    rewrite = rewrite.upgrade_spec() if upgrade_spec else rewrite
-    rewrite = rewrite.strict() if strict else rewrite
-    for name, value in parse_pairs(properties, "--snapshot-property").items():
-        rewrite = rewrite.snapshot_property(name, value)
-    deed = CommandPlan(
+    rewrite = with_options(
+        command.table_to_change(table).rewrite_data_files().branch(branch).options(parse_pairs(options, "--option")),
+        where=where,
+        sort=split_names(sort),
+        zorder=split_names(zorder),
+        keep_spec=keep_spec,
+        upgrade_spec=upgrade_spec,
+        strict=strict,
+        snapshot_property=parse_pairs(properties, "--snapshot-property"),
+    )
+    plan = CommandPlan(
         f"Compacting {table}",
         rewrite.plan_with_stats,
         rewrite.verify_rows(verify_rows).execute,
-        facts=lambda found: compaction_facts(found.plan, found.filter_stats),
-        is_empty=lambda found: found.plan.is_empty,
+        facts=lambda planned: _compaction_facts(planned.plan, planned.filter_stats),
+        is_empty=lambda planned: planned.plan.is_empty,
         did_nothing=lambda result: not result.groups and not result.failed_groups,
     )
-    exit_if_groups_failed(work, run_command(work, deed))
+    exit_if_groups_failed(command, run_command(command, plan))
 
 
-def compaction_facts(plan: Any, filter_stats: Any) -> dict[str, Any]:
-    """The plan of a compaction for programs."""
+def _compaction_facts(plan: Any, filter_stats: Any) -> dict[str, Any]:
     return {
         "snapshot_id": plan.snapshot_id,
         "files": plan.files,
@@ -94,27 +87,18 @@ def compaction_facts(plan: Any, filter_stats: Any) -> dict[str, Any]:
 
 @writing_verb
 def deletes(
-    work: Command,
+    command: Command,
     table: TableName,
     where: Where = None,
     equality: Annotated[bool, typer.Option("--equality", help="Replace equality deletes too.")] = False,
     options: OptionPairs = None,
     branch: Branch = "main",
 ) -> None:
-    """Rewrite delete files to fewer, or to deletion vectors; rows stay as they are."""
-    rewrite = (
-        work.table_to_change(table).rewrite_position_deletes().branch(branch).options(parse_pairs(options, "--option"))
-    )
-    rewrite = rewrite if where is None else rewrite.where(where)
-    rewrite = rewrite.equality_deletes() if equality else rewrite
-    deed = CommandPlan.of(
-        f"Rewriting delete files of {table}",
-        rewrite,
-        facts=_delete_facts,
-        is_empty=lambda plan: plan.is_empty,
-        did_nothing=lambda result: result.snapshot_id is None,
-    )
-    run_command(work, deed)
+    """Rewrite delete files into fewer files, or into deletion vectors; rows stay as they are."""
+    rewrite = command.table_to_change(table).rewrite_position_deletes().branch(branch)
+    rewrite = rewrite.options(parse_pairs(options, "--option"))
+    rewrite = with_options(rewrite, where=where, equality_deletes=equality)
+    run_command(command, CommandPlan.of(f"Rewriting delete files of {table}", rewrite, facts=_delete_facts))
 
 
 def _delete_facts(plan: Any) -> dict[str, Any]:
@@ -131,26 +115,21 @@ def _delete_facts(plan: Any) -> dict[str, Any]:
 
 @writing_verb
 def manifests(
-    work: Command,
+    command: Command,
     table: TableName,
     cluster_by: Annotated[
-        str | None, typer.Option("--cluster-by", help="Partition fields that count, separated by commas.")
+        str | None, typer.Option("--cluster-by", help="Partition fields to group by, separated by commas.")
     ] = None,
     spec: Annotated[int | None, typer.Option("--spec", help="Only manifests of this spec.")] = None,
     branch: Branch = "main",
 ) -> None:
     """Rewrite manifests that are too small, too large or overlap; files stay as they are."""
-    rewrite = work.table_to_change(table).rewrite_manifests().branch(branch)
-    rewrite = rewrite if spec is None else rewrite.spec(spec)
-    rewrite = rewrite if cluster_by is None else rewrite.cluster_by(*(split_names(cluster_by) or ()))
-    deed = CommandPlan.of(
-        f"Rewriting manifests of {table}",
-        rewrite,
-        facts=_manifest_facts,
-        is_empty=lambda plan: not plan.groups,
-        did_nothing=lambda result: result.snapshot_id is None,
+    rewrite = command.table_to_change(table).rewrite_manifests().branch(branch)
+    rewrite = with_options(rewrite, spec=spec, cluster_by=split_names(cluster_by))
+    plan = CommandPlan.of(
+        f"Rewriting manifests of {table}", rewrite, facts=_manifest_facts, is_empty=lambda plan: not plan.groups
     )
-    run_command(work, deed)
+    run_command(command, plan)
 
 
 def _manifest_facts(plan: Any) -> dict[str, Any]:
@@ -173,11 +152,11 @@ def _manifest_facts(plan: Any) -> dict[str, Any]:
 
 
 @writing_verb
-def dangling(work: Command, table: TableName, branch: Branch = "main") -> None:
+def dangling(command: Command, table: TableName, branch: Branch = "main") -> None:
     """Remove delete files that apply to no live data file."""
-    deed = CommandPlan.of(
+    plan = CommandPlan.of(
         f"Removing dangling deletes of {table}",
-        work.table_to_change(table).remove_dangling_deletes().branch(branch),
+        command.table_to_change(table).remove_dangling_deletes().branch(branch),
         facts=lambda plan: {
             "snapshot_id": plan.snapshot_id,
             "delete_files": plan.delete_files,
@@ -185,46 +164,39 @@ def dangling(work: Command, table: TableName, branch: Branch = "main") -> None:
             "files": plan.files,
         },
         is_empty=lambda plan: not len(plan.deletes),
-        did_nothing=lambda result: result.snapshot_id is None,
     )
-    run_command(work, deed)
+    run_command(command, plan)
 
 
 @writing_verb
 def maintain(
-    work: Command,
+    command: Command,
     table: TableName,
     most_bytes: Annotated[
         str | None, typer.Option("--budget-bytes", help="Read no more than this: 10GB.", show_default=False)
     ] = None,
     most_seconds: Annotated[
-        float | None, typer.Option("--budget-seconds", help="Begin nothing new after this time.", show_default=False)
+        float | None, typer.Option("--budget-seconds", help="Start no new step after this time.", show_default=False)
     ] = None,
 ) -> None:
-    """See what a table needs, and do it: compaction, delete files, manifests, old snapshots."""
-    verb = work.table_to_change(table).maintain()
+    """Run the maintenance that a table needs: compaction, delete files, manifests, old snapshots."""
+    verb = command.table_to_change(table).maintain()
     if most_bytes is not None or most_seconds is not None:
         verb = verb.budget(bytes=parse_size(most_bytes, "--budget-bytes"), seconds=most_seconds)
-    deed = CommandPlan(
+    plan = CommandPlan(
         f"Maintaining {table}",
         verb.plan,
-        lambda: _told(verb.execute()),
+        lambda: _maintenance_facts(verb.execute()),
         facts=lambda plan: {
-            "steps": [_proposal_facts(s) for s in plan.steps],
-            "left_out": [_proposal_facts(s) for s in plan.left_out],
+            "steps": [facts_of(step) for step in plan.steps],
+            "left_out": [facts_of(step) for step in plan.left_out],
         },
-        is_empty=lambda plan: plan.is_empty,
-        did_nothing=lambda told: not told["results"],
-        question=f"Do this to {table}?",
+        did_nothing=lambda facts: not facts["results"],
+        question=f"Run this on {table}?",
     )
-    exit_if_groups_failed(work, *run_command(work, deed)["results"])
+    exit_if_groups_failed(command, *run_command(command, plan)["results"])
 
 
-def _proposal_facts(proposal: Any) -> dict[str, Any]:
-    return facts_of(proposal)
-
-
-def _told(result: Any) -> dict[str, Any]:
-    """What was done, each verb with its name."""
-    done = [{"verb": verb, **facts_of(each)} for verb, each in result.results]
-    return {**facts_of(result), "results": done, "not_done": [_proposal_facts(s) for s in result.not_done]}
+def _maintenance_facts(result: Any) -> dict[str, Any]:
+    results = [{"verb": verb, **facts_of(each)} for verb, each in result.results]
+    return {**facts_of(result), "results": results, "not_done": [facts_of(step) for step in result.not_done]}

@@ -1,11 +1,8 @@
-"""`neve evolve`: columns, partition fields and properties.
+"""The commands that change metadata only: `evolve`, `upgrade` and `export`.
 
-Columns change in one commit, partition fields in the next, properties in a third; everything is checked against the
-table before the first of them lands. `neve sql "ALTER TABLE …"` can do more with columns.
-
-`neve upgrade`: a later format version.
-
-`neve export`: the metadata once more, for engines that cannot read version 4.
+`neve evolve` changes columns in one commit, partition fields in the next, and properties in a third; all of them are
+checked against the table before the first commit. `neve sql "ALTER TABLE …"` can do more with columns. `neve export`
+writes a copy of the metadata for engines that cannot read version 4.
 """
 
 from __future__ import annotations
@@ -41,26 +38,25 @@ def _repeatable_option(name: str, panel: str, metavar: str, help: str) -> Any:  
 
 @writing_verb
 def evolve(
-    work: Command,
+    command: Command,
     table: TableName,
     add: Annotated[
         Texts, _repeatable_option("--add", _PARTITIONS, "TERM", "A field for new files: days(ts), bucket(16, id)")
     ] = None,
-    drop: Annotated[Texts, _repeatable_option("--drop", _PARTITIONS, "TERM", "A field new files do without")] = None,
-    rename: Annotated[Texts, _repeatable_option("--rename", _PARTITIONS, "OLD=NEW", "Another name of a field")] = None,
+    drop: Annotated[Texts, _repeatable_option("--drop", _PARTITIONS, "TERM", "A field to drop for new files")] = None,
+    rename: Annotated[Texts, _repeatable_option("--rename", _PARTITIONS, "OLD=NEW", "A new name for a field")] = None,
     add_columns: Annotated[Texts, _repeatable_option("--add-column", _COLUMNS, "'NAME TYPE'", "A new column")] = None,
-    drop_columns: Annotated[Texts, _repeatable_option("--drop-column", _COLUMNS, "NAME", "A column that goes")] = None,
+    drop_columns: Annotated[Texts, _repeatable_option("--drop-column", _COLUMNS, "NAME", "A column to drop")] = None,
     rename_columns: Annotated[
-        Texts, _repeatable_option("--rename-column", _COLUMNS, "OLD=NEW", "Another name of a column")
+        Texts, _repeatable_option("--rename-column", _COLUMNS, "OLD=NEW", "A new name for a column")
     ] = None,
-    widen: Annotated[Texts, _repeatable_option("--widen", _COLUMNS, "'NAME TYPE'", "A wider type of a column")] = None,
-    put: Annotated[Texts, _repeatable_option("--set", _PROPERTIES, "NAME=VALUE", "A table property")] = None,
-    unset: Annotated[Texts, _repeatable_option("--unset", _PROPERTIES, "NAME", "A table property that goes")] = None,
+    widen: Annotated[Texts, _repeatable_option("--widen", _COLUMNS, "'NAME TYPE'", "A wider type for a column")] = None,
+    put: Annotated[Texts, _repeatable_option("--set", _PROPERTIES, "NAME=VALUE", "A table property to set")] = None,
+    unset: Annotated[Texts, _repeatable_option("--unset", _PROPERTIES, "NAME", "A table property to remove")] = None,
 ) -> None:
-    """Change columns, how new files are partitioned, or properties; only metadata changes."""
-    found = work.table_to_change(table)
-    steps = _Evolution(
-        found,
+    """Change columns, the partitioning of new files, or properties; only metadata changes."""
+    evolution = _Evolution(
+        command.table_to_change(table),
         (tuple(add or ()), tuple(drop or ()), parse_pairs(rename, "--rename")),
         (
             tuple(add_columns or ()),
@@ -70,15 +66,15 @@ def evolve(
         ),
         (parse_pairs(put, "--set"), tuple(unset or ())),
     )
-    if not any(any(part) for part in (steps.partition_changes, steps.column_changes, steps.property_changes)):
+    if not any((*evolution.partition_changes, *evolution.column_changes, *evolution.property_changes)):
         raise UserError("Say what to change: columns, partition fields or properties. `neve evolve --help` lists them.")
     question = f"Drop {', '.join(drop_columns)} of {table}?" if drop_columns else ""
-    run_command(work, steps.metadata_change().command_plan(f"Evolving {table}", steps.commit, question))
+    run_command(command, evolution.metadata_change().command_plan(f"Evolving {table}", evolution.commit, question))
 
 
 @dataclass(frozen=True)
 class _Evolution:
-    """What is asked for, in the order in which it lands."""
+    """The requested changes; columns are committed first, then partition fields, then properties."""
 
     table: Table
     partition_changes: tuple[Any, ...]  # add, drop, rename
@@ -86,30 +82,30 @@ class _Evolution:
     property_changes: tuple[Any, ...]  # set, remove
 
     def metadata_change(self) -> MetadataChange:
-        """What the table is, and what it will be; wrong input is refused here."""
-        now = self.table.context
-        foreseen = self._schema_change().preview_context() if any(self.column_changes) else now
-        put, gone = self.property_changes
+        """Return the table before and after; wrong input is rejected here."""
+        current = self.table.context
+        evolved = self._schema_change().preview_context() if any(self.column_changes) else current
+        put, removed = self.property_changes
         _table_properties(put).check()
-        properties = {**now.metadata.properties, **put}
+        properties = {**current.metadata.properties, **put}
         after = {
-            **_table_facts(foreseen),
-            "partitioned_by": _partition_fields(_evolved_spec(foreseen.metadata, *self.partition_changes), foreseen),
-            "properties": {name: value for name, value in properties.items() if name not in gone},
+            **_table_facts(evolved),
+            "partitioned_by": _partition_fields(_evolved_spec(evolved.metadata, *self.partition_changes)),
+            "properties": {name: value for name, value in properties.items() if name not in removed},
         }
-        return MetadataChange(f"Evolve table {now.name}", _table_facts(now), after)
+        return MetadataChange(f"Evolve table {current.name}", _table_facts(current), after)
 
     def commit(self) -> None:
-        """Make the changes."""
+        """Commit the changes."""
         if any(self.column_changes):
             self._schema_change().commit()
         if any(self.partition_changes):
             self.table.evolve_partitions(*self.partition_changes)
-        put, gone = self.property_changes
+        put, removed = self.property_changes
         if put:
             self.table.set_properties(**put)
-        if gone:
-            self.table.remove_properties(*gone)
+        if removed:
+            self.table.remove_properties(*removed)
 
     def _schema_change(self) -> Any:
         add, drop, rename, widen = self.column_changes
@@ -129,61 +125,59 @@ class _Evolution:
 
 def _table_facts(context: TableContext) -> dict[str, Any]:
     metadata = context.metadata
+    columns = [
+        f"{f.name} {f.field_type}{' required' if f.required else ''}{'' if f.doc is None else f' comment {f.doc!r}'}"
+        for f in metadata.schema().fields
+    ]
     return {
-        "columns": [_column(f) for f in metadata.schema().fields],
-        "partitioned_by": _partition_fields(metadata.spec(), context),
+        "columns": columns,
+        "partitioned_by": _partition_fields(metadata.spec()),
         "properties": dict(metadata.properties),
     }
 
 
-def _column(field: Any) -> str:
-    comment = "" if field.doc is None else f" comment {field.doc!r}"
-    return f"{field.name} {field.field_type}{' required' if field.required else ''}{comment}"
-
-
-def _partition_fields(spec: Any, context: TableContext) -> list[str]:
+def _partition_fields(spec: Any) -> list[str]:
     return [f"{f.name} ({f.transform})" for f in spec.fields]
 
 
 @writing_verb
 def upgrade(
-    work: Command,
+    command: Command,
     table: TableName,
     to: Annotated[int, typer.Option("--to", help="The format version: 2, 3 or 4.", show_default=False)],
 ) -> None:
-    """Move a table to a later format version. Only metadata changes; there is no way back but `neve export`."""
-    found = work.table_to_change(table)
-    now = found.context.metadata.format_version
-    if to < now or to not in (1, 2, 3, 4):
-        later = " or ".join(map(str, range(now + 1, 5)))
+    """Upgrade a table to a later format version. Only metadata changes; there is no way back but `neve export`."""
+    upgraded = command.table_to_change(table)
+    current = upgraded.context.metadata.format_version
+    if to < current or to not in (1, 2, 3, 4):
+        later = " or ".join(map(str, range(current + 1, 5)))
         advice = f"Give {later}." if later else "There is no later one."
-        raise UserError(f"Cannot move table {found.name} from format version {now} to {to}. {advice}")
-    before, after = {"format_version": now}, {"format_version": to}
-    change = MetadataChange(f"Upgrade table {found.name}", before, after)
-    question = f"Move {table} from format version {now} to {to}? There is no way back."
-    run_command(work, change.command_plan(f"Upgrading {table}", lambda: found.upgrade(to), question))
+        raise UserError(f"Cannot move table {upgraded.name} from format version {current} to {to}. {advice}")
+    before, after = {"format_version": current}, {"format_version": to}
+    change = MetadataChange(f"Upgrade table {upgraded.name}", before, after)
+    question = f"Upgrade {table} from format version {current} to {to}? There is no way back."
+    run_command(command, change.command_plan(f"Upgrading {table}", lambda: upgraded.upgrade(to), question))
 
 
 @writing_verb
 def export(
-    work: Command,
+    command: Command,
     table: TableName,
     to: Annotated[int, typer.Option("--to", help="The format version to write.")] = 3,
 ) -> None:
-    """Write the metadata of a table as version 3 spells it, over the same data files; prints the metadata file."""
-    found = work.table_to_change(table)
-    metadata = found.context.metadata
+    """Write the metadata of a table in format version 3, over the same data files; prints the metadata file."""
+    exported = command.table_to_change(table)
+    metadata = exported.context.metadata
     refs = sorted(metadata.refs)
-    what = (
-        f"version {metadata.format_version} metadata of {found.name} as version {to}: {', '.join(refs) or 'no branch'}"
-    )
-    if work.dry_run:
+    versions = f"version {metadata.format_version} metadata of {exported.name} as version {to}"
+    what = f"{versions}: {', '.join(refs) or 'no branch'}"
+    if command.dry_run:
         plan = {"format_version": metadata.format_version, "exported_version": to, "refs": refs}
-        print_plan(work, plan, f"Export {what}")
+        print_plan(command, plan, f"Export {what}")
         return
-    with show_progress(work.screen, f"Exporting {table}"):
-        path = found.export_metadata(to)
-    if work.as_json:
-        work.print_json("done", metadata_location=path, format_version=to, summary=f"exported {what}")
+    with show_progress(command.screen, f"Exporting {table}"):
+        path = exported.export_metadata(to)
+    if command.as_json:
+        command.print_json("done", metadata_location=path, format_version=to, summary=f"exported {what}")
     else:
-        work.screen.print_text(path)
+        command.screen.print_text(path)

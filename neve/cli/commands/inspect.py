@@ -1,10 +1,5 @@
-"""A table at a glance: how large, how old, under which specs, and what burdens it.
-
-`neve inspect`: a table at a glance, and every view of its metadata.
-
-`neve verify`: the audit.
-
-`neve report`: a page to look at.
+"""The commands that look at a table: `inspect` shows an overview or one view of its metadata, `verify` audits it, and
+`report` writes an HTML page.
 """
 
 from __future__ import annotations
@@ -38,9 +33,12 @@ _DATA, _POSITION, _EQUALITY = range(3)
 
 
 def overview_of(table: Table) -> dict[str, Any]:
-    """The facts, for programs."""
+    """Return the overview of a table as JSON."""
     metadata, inspect = table.context.metadata, table.inspect
-    files, sizes = inspect.files(), _manifest_sizes(inspect.tree())
+    files, tree = inspect.files(), inspect.tree()
+    nodes = zip(tree["depth"].to_pylist(), tree["kind"].to_pylist(), tree["bytes"].to_pylist(), strict=True)
+    # In version 4 the root itself can hold entries; only manifests that are files of their own count here.
+    sizes = [size for depth, kind, size in nodes if depth == 1 and kind != "rows of the root"]
     head = metadata.current_snapshot()
     return {
         "table": table.name,
@@ -66,13 +64,13 @@ def overview_of(table: Table) -> dict[str, Any]:
 
 
 def render_overview(overview: dict[str, Any], console: Console) -> Group:
-    """The facts, for people."""
+    """Format an overview for people."""
     specs = pa.Table.from_pylist([_spec_row(spec) for spec in overview["specs"]])
     columns = pa.Table.from_pylist([{**c, "required": "yes" if c["required"] else ""} for c in overview["columns"]])
     return Group(
         Text(replace_unprintable(overview["table"]), "bold"),
         _overview_grid(overview),
-        render_arrow_table(specs, "Partition specs; * is the one new files get", 40, console.width),
+        render_arrow_table(specs, "Partition specs; * is the spec of new files", 40, console.width),
         render_arrow_table(columns, "Columns", 200, console.width),
     )
 
@@ -91,10 +89,13 @@ def _overview_lines(overview: dict[str, Any]) -> dict[str, str]:
     average = f", {decimal(data['bytes'] // data['files'])} each" if data["files"] else ""
     deletes = [f"{by_position['files']} by position ({by_position['rows']:,} rows)"] if by_position["files"] else []
     deletes += [f"{by_value['files']} by value"] if by_value["files"] else []
-    said = {
+    has_snapshot = overview["snapshot_id"] is not None
+    lines = {
         "version": f"format version {overview['format_version']}",
-        "place": overview["location"],
-        "current": _current(overview),
+        "location": overview["location"],
+        "current": f"snapshot {overview['snapshot_id']}, {overview['committed_at']:%Y-%m-%d %H:%M:%S} UTC"
+        if has_snapshot
+        else "no snapshot: nothing has been written",
         "history": f"{overview['snapshots']} snapshots; {', '.join(overview['refs']) or 'no branch'}",
         "rows": f"{data['rows']:,} in data files",
         "data": f"{data['files']:,} files, {decimal(data['bytes'])}{average}",
@@ -102,64 +103,51 @@ def _overview_lines(overview: dict[str, Any]) -> dict[str, str]:
         "manifests": f"{overview['manifests']}, {decimal(overview['manifest_bytes'])}",
         "properties": ", ".join(f"{name}={value}" for name, value in overview["properties"].items()),
     }
-    return {name: value for name, value in said.items() if value}
-
-
-def _current(told: dict[str, Any]) -> str:
-    if told["snapshot_id"] is None:
-        return "no snapshot: nobody has written to it"
-    return f"snapshot {told['snapshot_id']}, {told['committed_at']:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _manifest_sizes(tree: pa.Table) -> list[int]:
-    """The bytes of every manifest that is a file of its own."""
-    nodes = zip(tree["depth"].to_pylist(), tree["kind"].to_pylist(), tree["bytes"].to_pylist(), strict=True)
-    return [size for depth, kind, size in nodes if depth == 1 and kind != "rows of the root"]
+    return {name: value for name, value in lines.items() if value}
 
 
 def _file_totals(files: pa.Table, content: int) -> dict[str, int]:
-    """Files, rows and bytes of one kind; vectors of one file count one each."""
-    some = files.filter(pc.equal(files["content"], content))
-    sizes = pc.coalesce(some["content_size_in_bytes"], some["file_size_in_bytes"])
+    """Count files, rows and bytes of one kind; each vector of a Puffin file counts as one file."""
+    matching = files.filter(pc.equal(files["content"], content))
+    sizes = pc.coalesce(matching["content_size_in_bytes"], matching["file_size_in_bytes"])
     return {
-        "files": some.num_rows,
-        "rows": pc.sum(some["record_count"]).as_py() or 0,
+        "files": matching.num_rows,
+        "rows": pc.sum(matching["record_count"]).as_py() or 0,
         "bytes": pc.sum(sizes).as_py() or 0,
     }
 
 
 def _spec_facts(spec: dict[str, Any], files: pa.Table) -> dict[str, Any]:
-    mine = files.filter(pc.equal(files["spec_id"], spec["spec_id"]))
+    own = files.filter(pc.equal(files["spec_id"], spec["spec_id"]))
     fields = [{"name": f["name"], "transform": f["transform"], "source": f["source"]} for f in spec["fields"]]
+    totals = _file_totals(own, _DATA)
     return {
         "spec_id": spec["spec_id"],
         "is_default": spec["is_default"],
         "fields": fields,
-        "partitions": len(set(map(str, readable_values(mine.filter(pc.equal(mine["content"], _DATA))["partition"])))),
-        "data": _file_totals(mine, _DATA),
-        "delete_files": mine.num_rows - _file_totals(mine, _DATA)["files"],
+        "partitions": len(set(map(str, readable_values(own.filter(pc.equal(own["content"], _DATA))["partition"])))),
+        "data": totals,
+        "delete_files": own.num_rows - totals["files"],
     }
 
 
 def _spec_row(spec: dict[str, Any]) -> dict[str, Any]:
-    fields = ", ".join(_term(f) for f in spec["fields"]) or "not partitioned"
+    terms = [
+        str(f["source"] or "a dropped column")
+        if f["transform"] == "identity"
+        else f"{f['transform']}({f['source'] or 'a dropped column'})"
+        for f in spec["fields"]
+    ]
     return {
         "spec": f"{spec['spec_id']}{' *' if spec['is_default'] else ''}",
-        "partitioned by": fields,
+        "partitioned by": ", ".join(terms) or "not partitioned",
         "partitions": spec["partitions"],
         "files": spec["data"]["files"],
         "deletes": spec["delete_files"],
         "rows": spec["data"]["rows"],
-        "size": decimal(spec["data"]["bytes"])
-        .replace(" bytes", "B")
-        .replace(" ", ""),  # what has a space may be broken
+        # Without spaces, because a line may break at a space.
+        "size": decimal(spec["data"]["bytes"]).replace(" bytes", "B").replace(" ", ""),
     }
-
-
-def _term(field: dict[str, Any]) -> str:
-    """A partition field as it is written: days(ts), region."""
-    source = field["source"] or "a dropped column"
-    return str(source) if field["transform"] == "identity" else f"{field['transform']}({source})"
 
 
 VIEWS = ("files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree")
@@ -170,74 +158,75 @@ _SNAPSHOT_VIEWS = ("files", "entries", "manifests", "partitions", "tree")
 
 @verb
 def inspect(
-    work: Command,
+    command: Command,
     table: TableName,
     view: Annotated[
-        str,
-        typer.Argument(help=f"{_OVERVIEW}, {', '.join(VIEWS)}.", autocompletion=one_of(_OVERVIEW, *VIEWS)),
+        str, typer.Argument(help=f"{_OVERVIEW}, {', '.join(VIEWS)}.", autocompletion=one_of(_OVERVIEW, *VIEWS))
     ] = _OVERVIEW,
     snapshot: Annotated[
-        int | None, typer.Option(help=f"Another snapshot: of {', '.join(_SNAPSHOT_VIEWS)}.", show_default=False)
+        int | None, typer.Option(help=f"Another snapshot, for {', '.join(_SNAPSHOT_VIEWS)}.", show_default=False)
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=0, help="Rows to show; 40, or with --json all.", show_default=False)
+        int | None, typer.Option(min=0, help="Rows to show; by default 40, or all with --json.", show_default=False)
     ] = None,
 ) -> None:
-    """Show what a table is made of: an overview, or one view of its metadata."""
+    """Show what a table consists of: an overview, or one view of its metadata."""
     if view not in (_OVERVIEW, *VIEWS):
         raise UnknownName("view", view, (_OVERVIEW, *VIEWS))
     if snapshot is not None and view not in _SNAPSHOT_VIEWS:
         raise UnknownName("view of a snapshot", view, _SNAPSHOT_VIEWS)
     if limit is not None and view == _OVERVIEW:
         raise UserError(f"The overview has no --limit. Choose a view: {', '.join(VIEWS)}.")
-    found = work.table(table)
+    inspected = command.table(table)
     if view == _OVERVIEW:
-        told, console = overview_of(found), work.screen.out
-        work.screen.print_json_line(told) if work.as_json else console.print(render_overview(told, console))
+        overview, console = overview_of(inspected), command.screen.out
+        if command.as_json:
+            command.screen.print_json_line(overview)
+        else:
+            console.print(render_overview(overview, console))
         return
-    chosen = {} if snapshot is None else {"snapshot_id": snapshot}
-    rows = getattr(found.inspect, view)(**chosen)
-    if work.as_json and limit is not None:
+    rows = getattr(inspected.inspect, view)(**({} if snapshot is None else {"snapshot_id": snapshot}))
+    if command.as_json and limit is not None:
         rows = rows.slice(0, limit)
-    work.screen.print_rows(rows, f"{table}: {view}", _DEFAULT_LIMIT if limit is None else limit)
+    command.screen.print_rows(rows, f"{table}: {view}", _DEFAULT_LIMIT if limit is None else limit)
 
 
 @verb
 def verify(
-    work: Command,
+    command: Command,
     table: TableName,
     metadata_only: Annotated[bool, typer.Option("--metadata-only", help="Do not open data and delete files.")] = False,
 ) -> None:
-    """Check that every reachable file exists, parses and agrees with its metadata; exits with 1 when one does not."""
-    found = work.table(table)
-    with show_progress(work.screen, f"Checking {table}"):
-        audit = found.verify(data=not metadata_only)
-    if work.as_json:
-        work.screen.print_json_line(audit.as_dict())
+    """Check that every reachable file exists, parses and agrees with its metadata; exits with 1 if one does not."""
+    audited = command.table(table)
+    with show_progress(command.screen, f"Checking {table}"):
+        audit = audited.verify(data=not metadata_only)
+    if command.as_json:
+        command.screen.print_json_line(audit.as_dict())
     else:
-        work.screen.print_text(str(audit), "" if audit.is_sound else "red")
+        command.screen.print_text(str(audit), "" if audit.is_sound else "red")
     raise typer.Exit(ExitCode.DONE if audit.is_sound else ExitCode.FAILED)
 
 
 @writing_verb
 def report(
-    work: Command,
+    command: Command,
     table: TableName,
     path: Annotated[Path, typer.Argument(help="Where to write the page.", show_default=True)] = Path("report.html"),
     where: Where = None,
 ) -> None:
-    """Write one page about a table: its life, its files, what burdens it, what would help.
+    """Write an HTML page about a table: its history, its files, its problems, and what would help.
 
-    With `--where`, a compaction of the files that may match is planned, and what could not be judged is marked.
+    With `--where`, it plans a compaction of the files that may match, and marks where the filter cannot be evaluated.
     """
-    found = work.table_to_change(table)
-    if work.dry_run:
-        print_plan(work, {"path": str(path)}, f"Write a page about {found.name} to {path}")
+    reported = command.table_to_change(table)
+    if command.dry_run:
+        print_plan(command, {"path": str(path)}, f"Write a page about {reported.name} to {path}")
         return
-    with show_progress(work.screen, f"Looking at {table}"):
-        found.report(path, where)
+    with show_progress(command.screen, f"Reading {table}"):
+        reported.report(path, where)
     size = path.stat().st_size
-    if work.as_json:
-        work.print_json("done", path=str(path), bytes=size, summary=f"{path}, {size:,} bytes")
+    if command.as_json:
+        command.print_json("done", path=str(path), bytes=size, summary=f"{path}, {size:,} bytes")
     else:
-        work.screen.print_text(f"Done: {path}, {size:,} bytes.", "green")
+        command.screen.print_text(f"Done: {path}, {size:,} bytes.", "green")

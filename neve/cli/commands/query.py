@@ -1,7 +1,4 @@
-"""`neve sql`: one statement.
-
-`neve scan`: rows of a table, of any state of it.
-"""
+"""`neve sql` runs one statement; `neve scan` reads rows of a table in any of its states."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import typer
 from neve.cli.command import Command, verb, writing_verb
 from neve.cli.commands.rows import Isolation, row_change_facts
 from neve.cli.console import facts_of
-from neve.cli.execute import CommandPlan, confirm_or_exit, exit_if_groups_failed, print_plan, run_command
+from neve.cli.execute import CommandPlan, confirm_or_exit, exit_if_groups_failed, print_plan, print_result, run_command
 from neve.cli.options import Limit, Mode, SnapshotProperties, TableName, Where, parse_pairs, parse_time, split_names
 from neve.cli.process import is_a, lazy_import
 from neve.cli.progress import show_progress
@@ -35,11 +32,12 @@ _FILE_DELETING_BUILDERS = (
     ("neve.ops.maintenance.expire_snapshots", "ExpireSnapshots"),
     ("neve.ops.maintenance.remove_orphan_files", "RemoveOrphanFiles"),
 )
+_FACTS_OF_CHANGES = ("snapshot_id", "snapshot_ids", "orphans", "refs", "spec_ids", "schema_ids", "failed_groups")
 
 
 @writing_verb
 def sql(
-    work: Command,
+    command: Command,
     statement: Annotated[str, typer.Argument(help="One SQL statement.", show_default=False)],
     mode: Mode = None,
     isolation: Isolation = None,
@@ -47,107 +45,82 @@ def sql(
     properties: SnapshotProperties = None,
     limit: Limit = 20,
 ) -> None:
-    """Run one SQL statement: a query shows its rows, everything else what it did."""
-    lake, read = work.lake().context, _parse(statement)
+    """Run one SQL statement: a query prints its rows, other statements print what they did."""
+    lake, parsed = command.lake().context, _parse(statement)
     options = _statement_options(
         mode, isolation, branch, snapshot_properties=parse_pairs(properties, "--snapshot-property")
     )
     with _point_at_source(statement):
-        _run_statement(work, statement, lake, read, options, limit)
+        builder = parsed.builder(lake, options) if hasattr(parsed, "builder") else None
+        if builder is not None:
+            _run_builder(command, statement, builder)
+        elif command.dry_run and not is_a(parsed, _QUERY):
+            print_plan(command, {"statement": statement}, f"Would run: {statement}")
+        else:
+            _run_query_or_ddl(command, lake, parsed, options, limit)
 
 
-def _run_statement(
-    work: Command, statement: str, lake: LakeContext, parsed_statement: Any, options: Any, limit: int
-) -> None:
-    builder = parsed_statement.builder(lake, options) if hasattr(parsed_statement, "builder") else None
-    if builder is not None:
-        _run_builder(work, statement, builder)
-    elif work.dry_run and not is_a(parsed_statement, _QUERY):
-        print_plan(work, {"statement": statement}, f"Would run: {statement}")
-    else:
-        _run_query_or_ddl(work, lake, parsed_statement, options, limit)
-
-
-def _run_builder(work: Command, statement: str, builder: Any) -> None:
-    """A statement that is a verb of the API."""
-    work.table_before = builder.context
+def _run_builder(command: Command, statement: str, builder: Any) -> None:
+    """Run a statement that is a verb of the API."""
+    command.table_before = builder.context
     changes_rows = is_a(builder, *_ROW_CHANGE_BUILDERS)
-    deed = CommandPlan.of(
+    deletes_files = is_a(builder, *_FILE_DELETING_BUILDERS) and not getattr(builder, "is_dry", False)
+    plan = CommandPlan.of(
         "Running",
         builder,
         facts=lambda plan: {"statement": statement, **(row_change_facts(plan) if changes_rows else {})},
-        is_empty=lambda plan: False,  # what the statement finds to do is known when it has run
-        did_nothing=_did_nothing,
-        question="Run it?" if changes_rows or _deletes_files(builder) else "",
+        is_empty=lambda plan: False,  # only the execution shows whether there is something to do
+        did_nothing=lambda result: not any(map(facts_of(result).get, _FACTS_OF_CHANGES)),
+        question="Run it?" if changes_rows or deletes_files else "",
     )
-    exit_if_groups_failed(work, run_command(work, deed))
+    exit_if_groups_failed(command, run_command(command, plan))
 
 
-def _deletes_files(builder: Any) -> bool:
-    return is_a(builder, *_FILE_DELETING_BUILDERS) and not getattr(builder, "is_dry", False)
-
-
-def _did_nothing(result: Any) -> bool:
-    told = facts_of(result)
-    kinds = ("snapshot_id", "snapshot_ids", "orphans", "refs", "spec_ids", "schema_ids", "failed_groups")
-    return not any(told[kind] for kind in kinds if kind in told)
-
-
-def _run_query_or_ddl(work: Command, lake: LakeContext, parsed_statement: Any, options: Any, limit: int) -> None:
-    """A query, or a statement that changes a table."""
-    if is_a(parsed_statement, _DROP):
-        confirm_or_exit(
-            work, f"Drop {'.'.join(parsed_statement.table)}{' and delete its files' if parsed_statement.purge else ''}?"
-        )
-    work.may_have_written = not is_a(parsed_statement, _QUERY)
-    with show_progress(work.screen, "Running"):
-        done = parsed_statement.run(lake, options)
-        done = done.limit(limit).toArrow() if hasattr(done, "toArrow") else done
-    if hasattr(done, "to_pylist"):
-        work.screen.print_rows(done, "rows", limit)
-    elif work.as_json:
-        work.print_json("done", **_statement_facts(work, done))
+def _run_query_or_ddl(command: Command, lake: LakeContext, parsed: Any, options: Any, limit: int) -> None:
+    if is_a(parsed, _DROP):
+        confirm_or_exit(command, f"Drop {'.'.join(parsed.table)}{' and delete its files' if parsed.purge else ''}?")
+    command.may_have_written = not is_a(parsed, _QUERY)
+    with show_progress(command.screen, "Running"):
+        outcome = parsed.run(lake, options)
+        outcome = outcome.limit(limit).toArrow() if hasattr(outcome, "toArrow") else outcome
+    if hasattr(outcome, "to_pylist"):
+        command.screen.print_rows(outcome, "rows", limit)
     else:
-        work.screen.print_result(_statement_facts(work, done))
+        print_result(command, _statement_facts(command, outcome))
 
 
-def _statement_facts(work: Command, outcome: Any) -> dict[str, Any]:
-    """What a statement did: the table it is about, or its result."""
+def _statement_facts(command: Command, outcome: Any) -> dict[str, Any]:
+    """Return what a statement did: facts about its table, or its result."""
     if outcome is None:
         return {"summary": "the statement has run"}
     if hasattr(outcome, "context"):
-        work.table_before = outcome.context
+        command.table_before = outcome.context
         return {"format_version": outcome.context.metadata.format_version, "summary": f"{outcome!r}"}
     return facts_of(outcome) if is_dataclass(outcome) else {"summary": str(outcome)}
 
 
 @verb
 def scan(
-    work: Command,
+    command: Command,
     table: TableName,
     where: Where = None,
     columns: Annotated[str | None, typer.Option(help="Columns, separated by commas.", show_default=False)] = None,
     ref: Annotated[str | None, typer.Option(help="A branch or tag to read.", show_default=False)] = None,
     snapshot: Annotated[int | None, typer.Option(help="The id of a snapshot to read.", show_default=False)] = None,
     as_of: Annotated[
-        str | None, typer.Option(help="Read it as it was then: 2026-01-31, or 7d ago.", show_default=False)
+        str | None, typer.Option(help="Read the state at a time: 2026-01-31, or 7d for 7 days ago.", show_default=False)
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say what would be read, and read nothing.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print what would be read, and read nothing.")] = False,
     limit: Limit = 20,
 ) -> None:
     """Read rows."""
-    then = None if as_of is None else parse_time(as_of)
-    chosen = work.table(table).scan(where, split_names(columns), ref=ref, snapshot_id=snapshot, as_of=then)
-    if explain:
-        _print_explanation(work, chosen.explain())
-        return
-    with show_progress(work.screen, f"Reading {table}"):
-        rows = chosen.head(limit)
-    work.screen.print_rows(rows, table, limit)
-
-
-def _print_explanation(work: Command, text: str) -> None:
-    if work.as_json:
-        work.screen.print_json_line({"explain": text})
+    then = parse_time(as_of)
+    reading = command.table(table).scan(where, split_names(columns), ref=ref, snapshot_id=snapshot, as_of=then)
+    if not explain:
+        with show_progress(command.screen, f"Reading {table}"):
+            rows = reading.head(limit)
+        command.screen.print_rows(rows, table, limit)
+    elif command.as_json:
+        command.screen.print_json_line({"explain": reading.explain()})
     else:
-        work.screen.print_text(text)
+        command.screen.print_text(reading.explain())

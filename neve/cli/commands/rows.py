@@ -1,13 +1,7 @@
-"""What `update`, `delete` and `merge` share: how a statement is told from the table's properties, and its plan.
+"""The commands that change rows: `delete`, `update` and `merge`.
 
-`neve delete`: delete rows.
-
-`neve update`: change rows.
-
-`neve merge`: bring in the rows of a source.
-
-The clauses are those of SQL, in the order they are tried: `--when "MATCHED AND s.op = 'd' THEN DELETE"`. The table is
-called `t` and the source `s`.
+The clauses of a merge are those of SQL, in the order in which they are tried: `--when "MATCHED AND s.op = 'd' THEN
+DELETE"`. In them, the table is called `t` and the source `s`.
 """
 
 from __future__ import annotations
@@ -18,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from neve.cli.command import Command, writing_verb
-from neve.cli.execute import CommandPlan, run_command
+from neve.cli.execute import CommandPlan, run_command, with_options
 from neve.cli.options import Branch, Mode, SnapshotProperties, TableName, Where, one_of, parse_pairs
 from neve.cli.process import lazy_import
 from neve.errors import UserError
@@ -31,16 +25,16 @@ Isolation = Annotated[
     str | None,
     typer.Option(
         "--isolation",
-        help="serializable or snapshot, instead of what the table says.",
+        help="serializable or snapshot, instead of the table's isolation level.",
         autocompletion=one_of("serializable", "snapshot"),
         show_default=False,
     ),
 ]
-EveryRow = Annotated[bool, typer.Option("--all", help="Every row, when there is no --where.")]
+EveryRow = Annotated[bool, typer.Option("--all", help="Change every row, without --where.")]
 
 
 def run_row_change(
-    work: Command,
+    command: Command,
     activity: str,
     statement: Any,
     question: str,
@@ -49,28 +43,27 @@ def run_row_change(
     branch: str,
     properties: list[str] | None,
 ) -> None:
-    """Run a statement that changes rows, with what was said about it."""
-    statement = statement.branch(branch)
-    statement = statement if mode is None else statement.mode(mode)
-    statement = statement if isolation is None else statement.isolation(isolation)
-    for name, value in parse_pairs(properties, "--snapshot-property").items():
-        statement = statement.snapshot_property(name, value)
-    deed = CommandPlan.of(
+    """Run a statement that changes rows, with its shared options."""
+    statement = with_options(
+        statement.branch(branch),
+        mode=mode,
+        isolation=isolation,
+        snapshot_property=parse_pairs(properties, "--snapshot-property"),
+    )
+    plan = CommandPlan.of(
         activity,
         statement,
         facts=row_change_facts,
-        is_empty=lambda plan: plan.is_empty and work.verb != "merge",  # a merge may insert
-        did_nothing=lambda result: result.snapshot_id is None,
+        is_empty=lambda plan: plan.is_empty and command.verb != "merge",  # a merge may insert
         question=question,
     )
-    run_command(work, deed)
+    run_command(command, plan)
 
 
 def row_change_facts(plan: Any) -> dict[str, Any]:
-    """The plan of a statement for programs."""
+    """Return the plan of a statement as JSON."""
     stats = plan.read.stats
-    parts = {"read": plan.read, "whole": plan.whole}
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "statement": plan.statement,
         "snapshot_id": plan.snapshot_id,
         "mode": plan.mode,
@@ -80,15 +73,15 @@ def row_change_facts(plan: Any) -> dict[str, Any]:
         "files_untouched": stats.files_considered - len(plan.read.files) - len(plan.whole.files),
         "filter_stats": stats.filter,
     }
-    for word, part in parts.items():
-        told |= {f"files_{word}": len(part.files), f"bytes_{word}": part.stats.bytes, f"rows_{word}": part.stats.rows}
-        told[f"files_{word}_by_spec"] = {spec_id: len(files) for spec_id, files in part.files.by_spec()}
-    return told
+    for word, part in (("read", plan.read), ("whole", plan.whole)):
+        facts |= {f"files_{word}": len(part.files), f"bytes_{word}": part.stats.bytes, f"rows_{word}": part.stats.rows}
+        facts[f"files_{word}_by_spec"] = {spec_id: len(files) for spec_id, files in part.files.by_spec()}
+    return facts
 
 
 @writing_verb
 def delete(
-    work: Command,
+    command: Command,
     table: TableName,
     where: Where = None,
     everything: EveryRow = False,
@@ -99,19 +92,18 @@ def delete(
 ) -> None:
     """Delete rows that match a condition."""
     if where is None and not everything:
-        raise UserError("DELETE without --where would delete every row. Give --where, or say --all.")
-    statement = work.table_to_change(table).delete()
-    statement = statement if where is None else statement.where(where)
+        raise UserError("DELETE without --where would delete every row. Give --where or --all.")
+    statement = with_options(command.table_to_change(table).delete(), where=where)
     question = f"Delete rows of {table}?"
-    run_row_change(work, f"Deleting from {table}", statement, question, mode, isolation, branch, properties)
+    run_row_change(command, f"Deleting from {table}", statement, question, mode, isolation, branch, properties)
 
 
 @writing_verb
 def update(
-    work: Command,
+    command: Command,
     table: TableName,
     assignments: Annotated[
-        list[str], typer.Option("--set", metavar="COLUMN=EXPRESSION", help="What a column gets; may be repeated.")
+        list[str], typer.Option("--set", metavar="COLUMN=EXPRESSION", help="A new value for a column; may be repeated.")
     ],
     where: Where = None,
     everything: EveryRow = False,
@@ -122,11 +114,11 @@ def update(
 ) -> None:
     """Change rows: `neve update db.events --set "status=upper(status)" --where "id = 1"`."""
     if where is None and not everything:
-        raise UserError("UPDATE without --where would change every row. Give --where, or say --all.")
-    statement = work.table_to_change(table).update().set(parse_pairs(assignments, "--set"))
-    statement = statement if where is None else statement.where(where)
+        raise UserError("UPDATE without --where would change every row. Give --where or --all.")
+    statement = command.table_to_change(table).update().set(parse_pairs(assignments, "--set"))
+    statement = with_options(statement, where=where)
     question = f"Update rows of {table}?"
-    run_row_change(work, f"Updating {table}", statement, question, mode, isolation, branch, properties)
+    run_row_change(command, f"Updating {table}", statement, question, mode, isolation, branch, properties)
 
 
 _parse = lazy_import("neve.sql", "parse")
@@ -137,10 +129,10 @@ _FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".orc": "o
 
 @writing_verb
 def merge(
-    work: Command,
+    command: Command,
     table: TableName,
     source: Annotated[str, typer.Option("--using", help="A table, a query, or a file: .parquet, .orc, .json or .csv.")],
-    on: Annotated[str, typer.Option("--on", help="How rows are matched, as in: t.id = s.id.")],
+    on: Annotated[str, typer.Option("--on", help="The condition that matches rows: t.id = s.id.")],
     when: Annotated[
         list[str] | None, typer.Option("--when", help="A clause in SQL, without WHEN; may be repeated.")
     ] = None,
@@ -156,20 +148,20 @@ def merge(
     """Merge rows: `neve merge db.events --using changes.parquet --on "t.id = s.id" --upsert`."""
     clauses = [*(when or ()), *(_UPSERT_CLAUSES if upsert else ())]
     if not clauses:
-        raise UserError(f'MERGE without clauses. Say --upsert, or clauses such as --when "{_UPSERT_CLAUSES[0]}".')
+        raise UserError(f'MERGE without clauses. Give --upsert, or clauses such as --when "{_UPSERT_CLAUSES[0]}".')
     text = " ".join(f"WHEN {clause}" for clause in clauses)
-    read = _parse(f"MERGE INTO {_ALIASES[0]} USING {_ALIASES[1]} ON true {text}")
-    found = work.table_to_change(table)
-    statement = found.merge(_load_source(work.lake(), source), on=on, aliases=_ALIASES)
-    for clause in read.clauses:
+    parsed = _parse(f"MERGE INTO {_ALIASES[0]} USING {_ALIASES[1]} ON true {text}")
+    target = command.table_to_change(table)
+    statement = target.merge(_load_source(command.lake(), source), on=on, aliases=_ALIASES)
+    for clause in parsed.clauses:
         statement = clause.add_to(statement)
-    statement = statement.with_schema_evolution() if evolve else statement
+    statement = with_options(statement, with_schema_evolution=evolve)
     question = f"Merge into {table}?"
-    run_row_change(work, f"Merging into {table}", statement, question, mode, isolation, branch, properties)
+    run_row_change(command, f"Merging into {table}", statement, question, mode, isolation, branch, properties)
 
 
 def _load_source(lake: Lake, text: str) -> Any:
-    """The rows of a file; a table or a query goes on as it is."""
+    """Return the rows of a file as a DataFrame; the text of a table or a query stays as it is."""
     kind = _FORMATS.get(Path(text).suffix.lower())
     if kind is None or not Path(text).exists():
         return text

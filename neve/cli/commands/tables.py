@@ -1,9 +1,4 @@
-"""`neve register`: a table that another engine wrote.
-
-`neve tables`: what there is.
-
-`neve demo`: the whole story of a table, told by a real one.
-"""
+"""`neve tables` lists tables, `neve register` adds a table of another engine, and `neve demo` shows a tour."""
 
 from __future__ import annotations
 
@@ -21,42 +16,42 @@ from neve.errors import UserError
 
 @writing_verb
 def register(
-    work: Command,
+    command: Command,
     table: TableName,
-    metadata: Annotated[str, typer.Argument(help="The place of its metadata file.", show_default=False)],
+    metadata: Annotated[str, typer.Argument(help="The location of its metadata file.", show_default=False)],
 ) -> None:
-    """Take a table that another engine wrote into a lake, by its newest metadata file."""
-    if work.dry_run:
-        where = work.catalog or work.lake_path
+    """Register a table of another engine in a lake, by its newest metadata file."""
+    if command.dry_run:
         plan = {"name": table, "metadata_location": metadata}
-        print_plan(work, plan, f"Register {metadata} as {table} in {where}")
+        print_plan(command, plan, f"Register {metadata} as {table} in {command.catalog or command.lake_path}")
         return
-    work.may_have_written = True
-    lake = work.lake(create_if_missing=True)
+    command.may_have_written = True
+    lake = command.lake(create_if_missing=True)
     if table in lake.tables():
-        raise UserError(f"There is a table {table} already. Give another name.")
-    found = lake.register_table(table, metadata)
-    work.table_before = found.context
-    if work.as_json:
-        work.print_json("done", metadata_location=found.context.iceberg.metadata_location, summary=repr(found))
+        raise UserError(f"Table {table} exists already. Give another name.")
+    registered = lake.register_table(table, metadata)
+    command.table_before = registered.context
+    if command.as_json:
+        location = registered.context.iceberg.metadata_location
+        command.print_json("done", metadata_location=location, summary=repr(registered))
     else:
-        work.screen.print_text(f"Done: {found!r}.", "green")
+        command.screen.print_text(f"Done: {registered!r}.", "green")
 
 
 @verb
 def tables(
-    work: Command,
+    command: Command,
     namespace: Annotated[str | None, typer.Argument(help="Only of this namespace.", show_default=False)] = None,
 ) -> None:
     """List the tables of a lake."""
-    found = work.lake().tables(namespace)
-    for name in found:
-        if work.as_json:
-            work.screen.print_json_line({"table": name})
+    names = command.lake().tables(namespace)
+    for name in names:
+        if command.as_json:
+            command.screen.print_json_line({"table": name})
         else:
-            work.screen.print_text(name)
-    if not found and not work.as_json:
-        work.screen.print_note("There are no tables. `neve register` takes one in that another engine wrote.")
+            command.screen.print_text(name)
+    if not names and not command.as_json:
+        command.screen.print_note("There are no tables. `neve register` adds a table that another engine wrote.")
 
 
 _run_demo = lazy_import("neve.demo", "run")
@@ -66,6 +61,6 @@ def demo(
     lake: Annotated[Path | None, typer.Option("--lake", help="Keep the demo lake in this folder.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show traces and what Spark prints.")] = False,
 ) -> None:
-    """Make a table, let it live through three partition specs, change it, compact it and move it to version 4."""
-    work = Command("demo", debug=debug)
-    run_guarded(work, lambda: _run_demo(work.screen.out, lake))
+    """Create a table with three partition specs, change it, compact it and upgrade it to version 4."""
+    command = Command("demo", debug=debug)
+    run_guarded(command, lambda: _run_demo(command.screen.out, lake))

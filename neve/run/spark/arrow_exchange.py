@@ -1,18 +1,16 @@
-"""Rows of a DataFrame handed to Arrow in Spark's Python workers, whatever its columns are called.
+"""Exchange Arrow data between the driver and Spark's Python workers.
 
-What a Python worker of Spark would do again after every task, and need not.
+`map_in_arrow` runs a function on the Arrow batches of a DataFrame, whatever its columns are called. It also skips two
+things that a Python worker does between tasks, and that together take longer than many tasks. The worker collects
+garbage, which walks through all objects of all imported modules. It also resets the import caches, so that each package
+in a zip archive reads the archive's directory again, and PySpark itself is such an archive.
 
-Between two tasks a worker collects garbage, which walks through all objects of all imported modules, and forgets what
-import finders know, so that each package of a zip archive reads the archive's directory anew. PySpark itself is such an
-archive. Together that takes longer than many a task.
+`to_ipc` and `from_ipc` put Arrow tables into one cell, for types that Spark does not have.
 
-Arrow tables as bytes, for types that Spark does not have: they travel between driver and tasks in one cell.
-
-How Spark cuts the rows it hands to Arrow: by count where rows are known to be small, else also by weight.
-
-From 4.1 on Spark weighs a batch after every row, and that takes it longer than to fill in the row: an append of 16
-columns costs a third less without. Rows of numbers and dates, and of texts where those of the table are known to be
-short, are counted instead, to batches that weigh less than Spark's own limit as long as a row has less than 16 KiB.
+`arrow_batch_options` chooses how Spark cuts rows into Arrow batches. From 4.1 on Spark measures a batch after every
+row, which takes longer than adding the row: an append of 16 columns costs a third less without. So rows of numbers and
+dates, and of text if the table's rows are known to be short, are only counted. Such batches stay below Spark's own
+size limit as long as a row has less than 16 KiB.
 """
 
 from __future__ import annotations
@@ -35,10 +33,10 @@ def skip_worker_cleanup() -> None:
     """Keep this worker from walking through modules and archives before its next task."""
     _freeze_objects(modules=len(sys.modules))
     for path in [path for path, finder in sys.path_importer_cache.items() if isinstance(finder, zipimporter)]:
-        del sys.path_importer_cache[path]  # made again when it is needed, of a directory that is still known
+        del sys.path_importer_cache[path]  # created again on demand, from a directory listing that is still cached
 
 
-@cache  # again only when a task has imported more: what is set aside is never collected
+@cache  # again only after more imports, because frozen objects are never collected
 def _freeze_objects(modules: int) -> None:
     gc.freeze()
 
@@ -47,7 +45,7 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def map_in_arrow(rows: DataFrame, function: Callable[[Batches], Batches], schema: str | StructType) -> DataFrame:
-    """`mapInArrow`, which looks columns up by their names and takes dots and backticks in them for syntax."""
+    """Call `mapInArrow`, which by itself would take dots and backticks in column names as syntax."""
     names = list(rows.columns)
     if not any("." in name or "`" in name for name in names):
         return rows.mapInArrow(_without_worker_cleanup(function), schema)
@@ -67,7 +65,7 @@ def _without_worker_cleanup(function: Callable[[Batches], Batches]) -> Callable[
 
 
 def to_ipc(rows: pa.Table) -> bytes:
-    """A table as an Arrow stream."""
+    """Encode a table as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
         stream.write_table(rows)
@@ -75,40 +73,31 @@ def to_ipc(rows: pa.Table) -> bytes:
 
 
 def from_ipc(data: bytes) -> pa.Table:
-    """The table in an Arrow stream."""
+    """Decode a table from an Arrow stream."""
     return pa.ipc.open_stream(data).read_all()
 
 
-_MAX_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _COUNT_ONLY_OPTIONS = {
-    _MAX_RECORDS: "4096",
-    _MAX_BYTES: f"{(1 << 31) - 1}b",
-}  # the most there is: no limit, and no weighing
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.execution.arrow.maxBytesPerBatch": f"{(1 << 31) - 1}b",  # the maximum: Spark does not measure batches
+}
 _SMALL_ROW_BYTES = 4 << 10  # bytes of a row in files, where it is compressed
-_LARGE_TYPES: tuple[type[sp.DataType], ...] = (
-    sp.BinaryType,
-    sp.ArrayType,
-    sp.MapType,
-    sp.VariantType,
-)  # often are large
+_LARGE_TYPES: tuple[type[sp.DataType], ...] = (sp.BinaryType, sp.ArrayType, sp.MapType, sp.VariantType)
 
 
 def arrow_batch_options(rows: DataFrame, row_bytes: int = 0) -> dict[str, str]:
-    """Session options for the time rows are handed over; none where rows may be large or the session has its own.
+    """Return session options for the exchange; none if rows may be large or the session has its own.
 
-    `row_bytes` is what a row of the table takes in its files, 0 when that is not known.
+    `row_bytes` is the average size of the table's rows in its files, 0 if it is not known.
     """
     is_set = any(session_option(rows.sparkSession, name) is not None for name in _COUNT_ONLY_OPTIONS)
-    large = _LARGE_TYPES if row_bytes else (*_LARGE_TYPES, sp.StringType)
-    return (
-        {}
-        if is_set or row_bytes > _SMALL_ROW_BYTES or _contains_type(rows.schema, large)
-        else dict(_COUNT_ONLY_OPTIONS)
-    )
+    large_types = _LARGE_TYPES if row_bytes else (*_LARGE_TYPES, sp.StringType)
+    if is_set or row_bytes > _SMALL_ROW_BYTES or _contains_type(rows.schema, large_types):
+        return {}
+    return dict(_COUNT_ONLY_OPTIONS)
 
 
-def _contains_type(kind: sp.DataType, large: tuple[type[sp.DataType], ...]) -> bool:
+def _contains_type(kind: sp.DataType, types: tuple[type[sp.DataType], ...]) -> bool:
     if isinstance(kind, sp.StructType):
-        return any(_contains_type(f.dataType, large) for f in kind)
-    return isinstance(kind, large)
+        return any(_contains_type(f.dataType, types) for f in kind)
+    return isinstance(kind, types)

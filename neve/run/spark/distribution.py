@@ -1,22 +1,20 @@
-"""Rows brought together and in order before they are written, by the distribution mode and sort order of a table.
+"""Distribute and sort rows before they are written, by the distribution mode and sort order of a table.
 
 * none: rows stay where they are.
-* hash: rows of one partition meet, or without partitions any rows; Spark splits what is too large for one task and
-  joins what is small.
+* hash: rows of one partition come together, or any rows if there are no partitions; Spark splits what is too large for
+  one task and joins what is small.
 * range: tasks get consecutive ranges of the partition values and the sort order.
 
-Inside a task rows are sorted by partition, so that one file at a time is open, unless fan-out is asked for; then by the
-sort order.
+Inside a task, rows are sorted by partition, so that one file at a time is open, unless fan-out is requested; then by
+the sort order.
 
-Partition transforms as Spark expressions, so that rows of one partition can meet before they are written.
+For this, partition transforms are written as Spark expressions. The values in metadata are computed by PyIceberg where
+files are written. The expressions give the same values, so that one partition is never spread over tasks for nothing.
 
-The values that end up in metadata are computed where files are written, by PyIceberg. These expressions only bring rows
-together and in order; still they give the same values, so that one partition is never spread over tasks for nothing.
-
-Spark's `hash` chains: each argument is hashed with the hash of the previous one as its seed. An integer whose own hash
-is 0 therefore makes the next argument hash with seed 0, as Iceberg's bucket does. It holds for longs, and for bytes
-whose length is a multiple of four; the last bytes of any other length are mixed in differently. Those, and decimals,
-go through Arrow.
+Spark's `hash` chains: it hashes each argument with the hash of the previous one as its seed. After an integer whose own
+hash is 0, the next argument is therefore hashed with seed 0, as in Iceberg's bucket transform. That holds for longs,
+and for bytes whose length is a multiple of four; Spark treats the last bytes of other lengths differently. Those, and
+decimals, are hashed through Arrow.
 """
 
 from __future__ import annotations
@@ -26,132 +24,103 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg import transforms as tf
+from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    Transform,
-    TruncateTransform,
-    VoidTransform,
-    YearTransform,
-)
-from pyiceberg.types import (
-    BinaryType,
-    DateType,
-    FixedType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    UUIDType,
-)
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 from pyspark.sql.pandas.functions import arrow_udf
 
 from neve.errors import UserError
+from neve.run.spark.read_columns import column_by_name
 from neve.run.spark.types import spark_type
 from neve.run.write.partitioning import apply_transform, field_path
 from neve.run.write.store_assignment import assign_column
 from neve.run.write.target import WriteTarget
 
 _SEED = -1693959553  # hash(_SEED) = 0
-_MICROS_PER_DAY, _MICROS_PER_HOUR = 86_400_000_000, 3_600_000_000  # microseconds
-_INSTANT = TimestamptzType | TimestamptzNanoType
-_LOCAL = TimestampType | TimestampNanoType
+_MICROS_PER_DAY, _MICROS_PER_HOUR = 86_400_000_000, 3_600_000_000
+_INSTANT = ice.TimestamptzType | ice.TimestamptzNanoType
 
 
 def quoted_field_path(schema: Schema, field_id: int) -> str:
-    """A column by its field id as SQL text, also inside a struct."""
+    """Return the SQL text for the column with a field id, also inside a struct."""
     return ".".join(f"`{name.replace('`', '``')}`" for name in field_path(schema, field_id))
 
 
 def transform_column(
-    transform: Transform[Any, Any], field: NestedField, column: str, *, is_text: bool = False
+    transform: tf.Transform[Any, Any], field: ice.NestedField, column: str, *, is_text: bool = False
 ) -> Column:
-    """A transform of a column; `is_text` tells that a column of type uuid holds strings, not bytes."""
-    if isinstance(transform, VoidTransform):
+    """Return the transform of a column; `is_text` says that a column of type uuid holds strings, not bytes."""
+    if isinstance(transform, tf.VoidTransform):
         return F.lit(None)
     text = _transform_sql(transform, field.field_type, column, is_text)
     return F.expr(text) if text is not None else _arrow_transform(transform, field)(F.expr(column))
 
 
-def _transform_sql(transform: Transform[Any, Any], kind: IcebergType, column: str, is_text: bool) -> str | None:
+def _transform_sql(transform: tf.Transform[Any, Any], kind: ice.IcebergType, column: str, is_text: bool) -> str | None:
     match transform:
-        case IdentityTransform():
+        case tf.IdentityTransform():
             return column
-        case BucketTransform():
+        case tf.BucketTransform():
             hashed = _hash_input_sql(kind, column, is_text)
             bucket = f"(hash({_SEED}, {hashed}) & 2147483647) % {transform.num_buckets}"
             return None if hashed is None else f"if({column} is null, null, {bucket})"
-        case TruncateTransform():
+        case tf.TruncateTransform():
             return _truncate_sql(kind, column, transform.width)
-        case YearTransform() | MonthTransform() | DayTransform() | HourTransform():
+        case tf.YearTransform() | tf.MonthTransform() | tf.DayTransform() | tf.HourTransform():
             return _time_transform_sql(transform, kind, column)
     return None
 
 
-def _hash_input_sql(kind: IcebergType, column: str, is_text: bool) -> str | None:
-    """What Iceberg hashes, where Spark hashes the same bytes."""
+def _hash_input_sql(kind: ice.IcebergType, column: str, is_text: bool) -> str | None:
+    """Return what Iceberg hashes, or None for types whose bytes Spark hashes differently."""
     match kind:
-        case IntegerType() | LongType():
+        case ice.IntegerType() | ice.LongType():
             return f"try_cast({column} as bigint)"
-        case DateType():
+        case ice.DateType():
             return f"cast(unix_date(cast({column} as date)) as bigint)"
-        case TimestamptzType() | TimestamptzNanoType() | TimestampType() | TimestampNanoType():
+        case ice.TimestamptzType() | ice.TimestamptzNanoType() | ice.TimestampType() | ice.TimestampNanoType():
             return _micros_sql(kind, column)
-        case UUIDType():
+        case ice.UUIDType():
             return f"unhex(replace({column}, '-', ''))" if is_text else column
-        case FixedType() if len(kind) % 4 == 0:
+        case ice.FixedType() if len(kind) % 4 == 0:
             return column
     return None
 
 
-def _truncate_sql(kind: IcebergType, column: str, width: int) -> str | None:
+def _truncate_sql(kind: ice.IcebergType, column: str, width: int) -> str | None:
     match kind:
-        case IntegerType() | LongType():
+        case ice.IntegerType() | ice.LongType():
             number = f"try_cast({column} as bigint)"
             return f"try_subtract({number}, pmod({number}, {width}))"
-        case StringType():
+        case ice.StringType():
             return f"substring(cast({column} as string), 1, {width})"
-        case BinaryType():
+        case ice.BinaryType():
             return f"substring({column}, 1, {width})"
     return None
 
 
-def _time_transform_sql(transform: Transform[Any, Any], kind: IcebergType, column: str) -> str:
-    date = _date(kind, column)
+def _time_transform_sql(transform: tf.Transform[Any, Any], kind: ice.IcebergType, column: str) -> str:
+    # The day in UTC, whatever the time zone of the session.
+    days = f"cast({_floor_div_sql(f'unix_micros({column})', _MICROS_PER_DAY)} as int)"
+    date = f"date_from_unix_date({days})" if isinstance(kind, _INSTANT) else f"cast({column} as date)"
     match transform:
-        case YearTransform():
+        case tf.YearTransform():
             return f"year({date}) - 1970"
-        case MonthTransform():
+        case tf.MonthTransform():
             return f"(year({date}) - 1970) * 12 + month({date}) - 1"
-        case DayTransform():
+        case tf.DayTransform():
             return f"unix_date({date})"
     if isinstance(kind, _INSTANT):
         return f"cast({_floor_div_sql(f'unix_micros({column})', _MICROS_PER_HOUR)} as int)"
     return f"unix_date({date}) * 24 + hour(cast({column} as timestamp_ntz))"
 
 
-def _date(kind: IcebergType, column: str) -> str:
-    """The day in UTC, whatever the time zone of the session."""
-    if isinstance(kind, _INSTANT):
-        return f"date_from_unix_date(cast({_floor_div_sql(f'unix_micros({column})', _MICROS_PER_DAY)} as int))"
-    return f"cast({column} as date)"
-
-
-def _micros_sql(kind: IcebergType, column: str) -> str:
+def _micros_sql(kind: ice.IcebergType, column: str) -> str:
     if isinstance(kind, _INSTANT):
         return f"unix_micros({column})"
     local = f"cast({column} as timestamp_ntz)"
@@ -164,16 +133,15 @@ def _floor_div_sql(number: str, unit: int) -> str:
     return f"(({number} - pmod({number}, {unit})) div {unit})"
 
 
-def _arrow_transform(transform: Transform[Any, Any], field: NestedField) -> Any:
-    """A transform by PyIceberg. Values that cannot be stored count as null here; the writer says what is wrong."""
+def _arrow_transform(transform: tf.Transform[Any, Any], field: ice.NestedField) -> Any:
+    """Return a function that applies a transform with PyIceberg."""
     kind = transform.result_type(field.field_type)
 
     def compute(values: pa.Array) -> pa.Array:
         try:
-            found = apply_transform(transform, field.field_type, assign_column(values, field))
-        except UserError:
-            return pa.nulls(len(values), pa.int32() if isinstance(kind, IntegerType) else values.type)
-        return found
+            return apply_transform(transform, field.field_type, assign_column(values, field))
+        except UserError:  # values that cannot be stored count as null here; the writer reports them
+            return pa.nulls(len(values), pa.int32() if isinstance(kind, ice.IntegerType) else values.type)
 
     return arrow_udf(compute, spark_type(kind))  # type: ignore[call-overload]
 
@@ -185,16 +153,14 @@ _SHUFFLED_PER_WRITTEN = 2  # bytes of rows in Spark's shuffle for one byte of Pa
 
 @dataclass(frozen=True, slots=True)
 class TotalOrder:
-    """Rows in a total order over so many tasks, one a file."""
+    """Sort all rows, and write them with this many tasks, one per file."""
 
     file_count: int
-    key: Column | None = None  # what rows are ordered by instead of the sort order
+    key: Column | None = None  # sort by this instead of the sort order
 
 
 @dataclass(frozen=True, slots=True)
 class _SortKey:
-    """Something rows are brought together or sorted by."""
-
     name: str
     is_descending: bool = False
     is_nulls_first: bool = True
@@ -211,31 +177,31 @@ class _SortKey:
 
 
 def distribute_and_sort(df: DataFrame, target: WriteTarget) -> DataFrame:
-    """The same rows, distributed and sorted for a target."""
+    """Distribute rows over tasks, and sort them inside each task."""
     keyed, by_partition, by_order = _add_key_columns(df, target)
     spread = _distribute(keyed, target, by_partition, by_order)
     ordering = [k.ordering for k in (*by_partition, *by_order)]
-    placed = spread.sortWithinPartitions(*ordering) if ordering and is_clustered(target) else spread
-    return placed.select(*(F.col(_quote_name(name)) for name in df.columns))
+    ordered = spread.sortWithinPartitions(*ordering) if ordering and is_clustered(target) else spread
+    return ordered.select(*map(column_by_name, df.columns))
 
 
 def sort_globally(df: DataFrame, target: WriteTarget, total_order: TotalOrder) -> DataFrame:
-    """The same rows in order by partition, then by the sort order or the key, over as many tasks as asked for."""
+    """Sort rows by partition, then by the sort order or the key, over as many tasks as requested."""
     keyed, by_partition, by_order = _add_key_columns(df, target)
     if total_order.key is not None:
         keyed, by_order = keyed.withColumn(_ORDER_COLUMN, total_order.key), [_SortKey(_ORDER_COLUMN)]
     ordering = [k.ordering for k in (*by_partition, *by_order)]
-    cut = keyed.repartitionByRange(total_order.file_count, *ordering).sortWithinPartitions(*ordering)
-    return cut.select(*(F.col(_quote_name(name)) for name in df.columns))
+    ordered = keyed.repartitionByRange(total_order.file_count, *ordering).sortWithinPartitions(*ordering)
+    return ordered.select(*map(column_by_name, df.columns))
 
 
 def is_clustered(target: WriteTarget) -> bool:
-    """Whether the rows of a partition come one after the other in each task."""
+    """Return whether the rows of a partition follow each other in each task."""
     return bool(target.write_order.fields) or not target.fanout
 
 
 def shuffle_options(target: WriteTarget) -> Mapping[str, str]:
-    """What Spark has to know while the job runs: how much data makes a task."""
+    """Return session options for the job: how much data makes a task."""
     if target.distribution == "none":
         return {}
     return {_ADVISORY: f"{target.target_file_size * _SHUFFLED_PER_WRITTEN}b"}
@@ -253,22 +219,24 @@ def _distribute(
 
 
 def _add_key_columns(df: DataFrame, target: WriteTarget) -> tuple[DataFrame, list[_SortKey], list[_SortKey]]:
-    """The rows with a column for every key that is computed. A key whose source the rows lack is the same for all."""
+    """Add a column for every computed key. A key whose source the rows lack is left out: all rows have the same."""
     columns: dict[str, Column] = {}
-    given = {name.lower() for name in df.columns}
+    existing = {name.lower() for name in df.columns}
 
     def name_of(field: PartitionField | SortField) -> str | None:
-        if isinstance(field.transform, VoidTransform):
-            return None  # and its column may be gone from the schema
+        if isinstance(field.transform, tf.VoidTransform):
+            return None  # its column may be missing in the schema
         path = field_path(target.schema, field.source_id)
-        if path[0].lower() not in given:
+        if path[0].lower() not in existing:
             return None
         text = quoted_field_path(target.schema, field.source_id)
-        if isinstance(field.transform, IdentityTransform) and len(path) == 1:
+        if isinstance(field.transform, tf.IdentityTransform) and len(path) == 1:
             return text
-        name = _unused_name(f"__key_{len(columns)}", given)
+        name = _unused_name(f"__key_{len(columns)}", existing)
         source = target.schema.find_field(field.source_id)
-        is_text = isinstance(source.field_type, UUIDType) and _is_text(df, text)
+        is_text = isinstance(source.field_type, ice.UUIDType) and isinstance(
+            df.select(text).schema[0].dataType, sp.StringType
+        )
         columns[name] = transform_column(field.transform, source, text, is_text=is_text)
         return name
 
@@ -281,13 +249,5 @@ def _add_key_columns(df: DataFrame, target: WriteTarget) -> tuple[DataFrame, lis
     return df.withColumns(columns) if columns else df, by_partition, by_order
 
 
-def _unused_name(name: str, given: set[str]) -> str:
-    return name if name not in given else _unused_name(f"_{name}", given)
-
-
-def _is_text(df: DataFrame, column: str) -> bool:
-    return isinstance(df.select(column).schema[0].dataType, sp.StringType)
-
-
-def _quote_name(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+def _unused_name(name: str, existing: set[str]) -> str:
+    return name if name not in existing else _unused_name(f"_{name}", existing)

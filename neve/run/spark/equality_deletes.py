@@ -1,8 +1,9 @@
-"""Equality deletes as joins: a row goes when a delete that is newer than its file agrees with it in the key columns.
+"""Apply equality deletes by anti joins.
 
-Null agrees with null and NaN with NaN; 0.0 and -0.0 differ, as in the reference. A delete of a partitioned spec reaches
-the files of its own partition only, one of an unpartitioned spec reaches all. Deletes are joined in groups of the same
-key columns and reach.
+A row is deleted if a delete that is newer than its file has the same values in the key columns. Null equals null and
+NaN equals NaN; 0.0 and -0.0 differ, as in the reference implementation. A delete of a partitioned spec applies only to
+files of its own partition, a delete of an unpartitioned spec applies to all files. Deletes with the same key columns
+and the same kind of scope are joined together.
 """
 
 from __future__ import annotations
@@ -34,50 +35,49 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class EqualityJoin:
-    """Delete files that are joined with the rows of data files at once."""
+    """Delete files that are joined together with the rows of data files."""
 
     deletes: EntryTable
     keys: tuple[NestedField, ...]
-    scopes: pa.Array | None  # the partition of each delete file, where that decides
-    checks_sequence_numbers: bool  # whether some of the data files are newer than some of the deletes
+    scopes: pa.Array | None  # the partition of each delete file; None: they apply to all files
+    checks_sequence_numbers: bool  # some data files are as new as some deletes
 
     @property
     def needed_columns(self) -> tuple[NestedField, ...]:
-        """The columns the rows must have."""
+        """The columns that the rows must have."""
         return (*self.keys, DATA_SEQUENCE_NUMBER) if self.checks_sequence_numbers else self.keys
 
     def remove_deleted_rows(
         self, spark: SparkSession, rows: DataFrame, facts: TableFacts, names: ReadNames
     ) -> DataFrame:
-        """The rows that none of the deletes agrees with."""
-        gone = scan_parquet(spark, ParquetPass(self.deletes, self.needed_columns, scopes=self.scopes), facts, names)
-        gone = gone.select(
-            *(_comparable_key(f).alias(f"__d{f.field_id}") for f in self.needed_columns), *self._scope("__d_scope")
-        )
-        agrees = [_comparable_key(f).eqNullSafe(F.col(f"__d{f.field_id}")) for f in self.keys]
-        agrees += [F.col(SCOPE) == F.col("__d_scope")] if self.scopes is not None else []
+        """Return the rows that no delete matches."""
+        deletes = scan_parquet(spark, ParquetPass(self.deletes, self.needed_columns, scopes=self.scopes), facts, names)
+        columns = [_comparable_key(f).alias(f"__d{f.field_id}") for f in self.needed_columns]
+        conditions = [_comparable_key(f).eqNullSafe(F.col(f"__d{f.field_id}")) for f in self.keys]
+        if self.scopes is not None:
+            columns.append(F.col(SCOPE).alias("__d_scope"))
+            conditions.append(F.col(SCOPE) == F.col("__d_scope"))
+        deletes = deletes.select(*columns)
         if self.checks_sequence_numbers:
             sequence = f"__d{DATA_SEQUENCE_NUMBER.field_id}"
-            # Of the deletes that agree with a row only the newest matters, and there may be many.
-            gone = gone.groupBy(*(c for c in gone.columns if c != sequence)).agg(F.max(sequence).alias(sequence))
-            agrees += [F.col(sequence) > F.col(synthetic_name(DATA_SEQUENCE_NUMBER))]
-        return rows.join(gone, agrees, "left_anti")
-
-    def _scope(self, name: str) -> list[Column]:
-        return [] if self.scopes is None else [F.col(SCOPE).alias(name)]
+            # Of the deletes that match a row only the newest matters, and there may be many.
+            key_names = [c for c in deletes.columns if c != sequence]
+            deletes = deletes.groupBy(*key_names).agg(F.max(sequence).alias(sequence))
+            conditions.append(F.col(sequence) > F.col(synthetic_name(DATA_SEQUENCE_NUMBER)))
+        return rows.join(deletes, conditions, "left_anti")
 
 
 @dataclass(frozen=True)
 class EqualityJoinSet:
-    """The joins for the files of one lane."""
+    """The joins for a set of data files."""
 
     joins: tuple[EqualityJoin, ...]
-    scopes: pa.Array | None  # the partition of each file, where a join asks for it
-    has_unjoinable_deletes: Mask  # the files that have deletes no join can apply
+    scopes: pa.Array | None  # the partition of each file, if a join needs it
+    has_unjoinable_deletes: Mask  # the files with deletes that no join can apply
 
     @property
     def needed_columns(self) -> tuple[NestedField, ...]:
-        """The columns the rows must have."""
+        """The columns that the rows must have."""
         return tuple({f.field_id: f for join in self.joins for f in join.needed_columns}.values())
 
 
@@ -89,22 +89,24 @@ def plan_equality_joins(
     projected_schema: Schema,
     facts: TableFacts,
 ) -> EqualityJoinSet:
-    """How equality deletes are applied to the rows of files.
+    """Decide how equality deletes are applied to the rows of files.
 
-    A join needs key columns at the top level, in Parquet files Spark reads exactly. Other deletes are left to the way
-    through Arrow, and with them the files they apply to.
+    A join needs key columns at the top level, in Parquet files that Spark reads exactly. Other deletes, and the files
+    to which they apply, are read through Arrow.
     """
     scopes = _PartitionScopes.of(files, deletes)
+    newest_file = pc.max(files["sequence_number"]).as_py() or 0
     joins, joined = [], np.zeros(len(deletes), bool)
     for rows in _group_by_keys(deletes):
-        some = deletes.take(rows)
-        keys = _key_columns(some, projected_schema, facts)
-        if keys and _is_joinable(spark, some, keys, facts):
-            joins.append(EqualityJoin(some, keys, scopes.of_deletes(rows), _ages_overlap(files, some)))
+        group = deletes.take(rows)
+        keys = _key_columns(group, projected_schema, facts)
+        if keys and _is_joinable(spark, group, keys, facts):
+            checks_sequence_numbers = (pc.min(group["sequence_number"]).as_py() or 0) <= newest_file
+            joins.append(EqualityJoin(group, keys, scopes.of_deletes(rows), checks_sequence_numbers))
             joined[rows] = True
-    beyond = pairs.of_deletes(~joined).files_with_deletes(len(files))
-    decides = any(join.scopes is not None for join in joins)
-    return EqualityJoinSet(tuple(joins), scopes.files if decides else None, beyond)
+    has_unjoinable_deletes = pairs.of_deletes(~joined).files_with_deletes(len(files))
+    needs_scopes = any(join.scopes is not None for join in joins)
+    return EqualityJoinSet(tuple(joins), scopes.files if needs_scopes else None, has_unjoinable_deletes)
 
 
 @dataclass(frozen=True)
@@ -123,14 +125,14 @@ class _PartitionScopes:
         return cls(pa.array(codes[: len(files)]), codes[len(files) :], is_global)
 
     def of_deletes(self, rows: RowIndices) -> pa.Array | None:
-        """The partitions of delete files of one reach, or None when they reach every file there is."""
+        """Return the partitions of delete files of one group, or None if they apply to every file of the scan."""
         if self.is_global[rows].all() or len(np.union1d(self.files, self.deletes[rows])) == 1:
             return None
         return pa.array(self.deletes[rows])
 
 
 def _group_by_keys(deletes: EntryTable) -> list[RowIndices]:
-    """The rows of delete files with the same key columns and the same kind of reach."""
+    """Group the rows of delete files by their key columns and by whether they apply to all partitions."""
     groups: dict[tuple[bool, tuple[int, ...]], list[int]] = defaultdict(list)
     keys, specs = deletes["equality_ids"].to_pylist(), deletes["spec_id"].to_pylist()
     for row, (ids, spec_id) in enumerate(zip(keys, specs, strict=True)):
@@ -138,12 +140,12 @@ def _group_by_keys(deletes: EntryTable) -> list[RowIndices]:
     return [np.array(rows) for rows in groups.values()]
 
 
-def _key_columns(deletes: EntryTable, asked: Schema, facts: TableFacts) -> tuple[NestedField, ...]:
-    """The key columns, dropped ones too, in the types the scan gives them; none when one is inside another column."""
+def _key_columns(deletes: EntryTable, projected: Schema, facts: TableFacts) -> tuple[NestedField, ...]:
+    """Return the key columns, also dropped ones, in the types of the scan; none if one is inside another column."""
     path = deletes["file_path"][0].as_py()
     keys = []
     for field_id in deletes["equality_ids"][0].as_py() or ():
-        schemas = [s for s in (asked, *facts.schemas) if field_id in fields_by_id(s)]
+        schemas = [s for s in (projected, *facts.schemas) if field_id in fields_by_id(s)]
         if not schemas:
             raise TableError(f"Unknown equality column {field_id} in {path}: no schema of the table has it.")
         if all(f.field_id != field_id for f in schemas[0].fields):
@@ -155,24 +157,18 @@ def _key_columns(deletes: EntryTable, asked: Schema, facts: TableFacts) -> tuple
 
 
 def _is_joinable(spark: SparkSession, deletes: EntryTable, keys: tuple[NestedField, ...], facts: TableFacts) -> bool:
-    """Whether Spark reads the delete files exactly; one that lacks a key column is corrupt."""
-    plain = tuple(f.model_copy(update={"initial_default": None}) for f in keys)
-    if len(route_files(spark, deletes, plain, facts).arrow):
+    """Check whether Spark reads the delete files exactly; a file without a key column is corrupt."""
+    without_defaults = tuple(f.model_copy(update={"initial_default": None}) for f in keys)
+    if len(route_files(spark, deletes, without_defaults, facts).arrow):
         return False
-    wanted = {f.field_id for f in keys}
-    for path, shape in zip(deletes["file_path"].to_pylist(), cached_field_ids(spark, deletes, facts), strict=True):
-        if missing := wanted - shape:  # it would delete every row in which that column is null
-            raise CorruptFile(path, f"the equality columns {sorted(wanted)}", f"no column {sorted(missing)}")
+    key_ids = {f.field_id for f in keys}
+    for path, ids in zip(deletes["file_path"].to_pylist(), cached_field_ids(spark, deletes, facts), strict=True):
+        if missing := key_ids - ids:  # it would delete every row in which that column is null
+            raise CorruptFile(path, f"the equality columns {sorted(key_ids)}", f"no column {sorted(missing)}")
     return True
 
 
-def _ages_overlap(files: EntryTable, deletes: EntryTable) -> bool:
-    """Whether some of the files are as new as some of the deletes."""
-    newest = pc.max(files["sequence_number"]).as_py() or 0
-    return (pc.min(deletes["sequence_number"]).as_py() or 0) <= newest
-
-
 def _comparable_key(field: NestedField) -> Column:
-    """A key column in a form in which equal means equal: as text, NaN is itself and the two zeros differ."""
+    """Return a key column in a comparable form: as text, NaN equals itself and the two zeros differ."""
     column = F.col(synthetic_name(field))
     return column.cast("string") if isinstance(field.field_type, FloatType | DoubleType) else column

@@ -1,35 +1,27 @@
-"""Which way each data file of a scan is read: by Spark's own Parquet reader where that is exact, else through Arrow.
+"""Decide how each data file of a scan is read: by Spark's own Parquet reader where that is exact, else through Arrow.
 
-A file goes through Arrow when it is not Parquet, when Spark has no connector for its scheme, when Spark's listing would
-hide it, when it carries no field ids, when a column asked for has a type Spark's reader lacks, or when the value of a
-column is in the partition tuple only. A column that is absent and has an initial default is a literal in a pass of its
-own (see `presence`).
+A file is read through Arrow if it is not Parquet, if Spark has no connector for its scheme, if Spark's listing would
+hide it, if it carries no field ids, if Spark's reader lacks the type of a requested column, or if the value of a column
+is only in the partition tuple. A missing column with an initial default is a literal in a pass of its own.
 
-Whether files carry ids is asked of all footers when the table has a name mapping, as tables with imported files do;
-else of a sample. A file without ids that the sample misses makes Spark's reader fail, loudly.
+Only the footer of a file says whether it carries field ids and which columns it has; a manifest does not. The driver
+reads footers while they are few, else a Spark job reads them.
 
-Which files lack a column that is not null there: an identity partition source, or a column with an initial default.
-
-Spark reads an absent column as null, so it must be known beforehand, and a manifest does not say it.
-
-* A column with a default: a value count in the manifest proves that the file has it; without one the footer is read.
-* An identity partition source: nearly all writers store it, and footers of a sample are read, a file of each commit.
-  If all of these have the column the others are taken to have it too, under guard: a file whose tuple has a value holds
-  no null in that column, so a null in it stops the query.
+* Field ids: all footers are read if the table has a name mapping, as tables with imported files do, else those of a
+  sample. If the sample misses a file without ids, Spark's reader fails with an error.
+* Missing columns: Spark reads a missing column as null. That is wrong for a column with an initial default, and for an
+  identity partition source, so such columns must be known beforehand.
+    * A column with a default: a value count in the manifest proves that the file has it, else its footer is read.
+    * An identity partition source: nearly all writers store it, so the footers of a sample are read, one file of each
+      commit. If all of these have the column, the other files are assumed to have it too, with a guard: a file whose
+      tuple has a value holds no null in that column, so a null stops the query.
 
 `spark.neve.read.footers` = `all` in the session reads every footer instead of a sample.
-
-The shapes of data files, looked up in their footers: by the driver while they are few, else by a Spark job.
-
-What a data file is made of, as far as a reader must know before it reads: the field ids it carries.
-
-A manifest does not say whether a file carries field ids, nor which columns it has; the footer does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -43,6 +35,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, UnknownType
 from pyspark.sql import SparkSession
 
+from neve.io.parallel import map_in_threads
 from neve.io.paths import scheme_of, spark_path_all
 from neve.model.values import combine_chunks
 from neve.run.read.field_ids import FileField
@@ -55,28 +48,27 @@ from neve.run.spark.session import is_classic
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable
 
-FieldIds = frozenset[int]  # the field ids of a file at every depth; empty when it carries none
+FieldIds = frozenset[int]  # the field ids of a file at every depth; empty if it carries none
+Mask = NDArray[np.bool_]
+RowIndices = NDArray[np.int64]
 
 _THREADS = 16
 
 
 def read_field_ids(io: FileIO, files: Sequence[tuple[str, int]]) -> list[FieldIds]:
-    """The shapes of Parquet files given by path and size, several at a time."""
-    if len(files) < 2:
-        return [read_field_ids_of_file(io, *file) for file in files]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(lambda file: read_field_ids_of_file(io, *file), files))
+    """Read the field ids of Parquet files, given by path and size, in parallel."""
+    return map_in_threads(lambda file: read_field_ids_of_file(io, *file), files, _THREADS)
 
 
 def read_field_ids_of_file(io: FileIO, path: str, size: int) -> FieldIds:
-    """The field ids of a Parquet file."""
+    """Read the field ids of a Parquet file."""
     with open_file(io, path, "PARQUET", size, None) as data:
         return _intern_field_ids(frozenset(_nested_field_ids(data.fields)))
 
 
-@lru_cache(1024)
-def _intern_field_ids(shape: FieldIds) -> FieldIds:
-    return shape
+@lru_cache(1024)  # most files of a table have the same ids: keep one copy of each set
+def _intern_field_ids(ids: FieldIds) -> FieldIds:
+    return ids
 
 
 def _nested_field_ids(fields: Iterable[FileField]) -> Iterator[int]:
@@ -91,25 +83,22 @@ _FILES_PER_TASK = 256
 _FIELD_IDS_SCHEMA = "path string, size long, ids array<int>"
 
 _MAX_CACHED_FILES = 1 << 18
-_field_ids_cache: dict[
-    tuple[str, int], FieldIds
-] = {}  # a data file never changes: its footer is read once in a process
+_field_ids_cache: dict[tuple[str, int], FieldIds] = {}  # by path and size: a data file never changes
 
 
 def cached_field_ids(spark: SparkSession, files: EntryTable, facts: TableFacts) -> list[FieldIds]:
-    """The field ids each file carries; empty for a file without any."""
-    wanted = list(zip(files["file_path"].to_pylist(), files["file_size_in_bytes"].to_pylist(), strict=True))
-    new = [file for file in dict.fromkeys(wanted) if file not in _field_ids_cache]
-    found = (
-        read_field_ids(facts.io(), new)
-        if len(new) <= _MAX_FILES_ON_DRIVER
-        else _read_field_ids_on_executors(spark, new, facts)
-    )
-    _field_ids_cache.update(zip(new, found, strict=True))
-    answer = [_field_ids_cache[file] for file in wanted]
+    """Return the field ids that each file carries; each footer is read once per process."""
+    keys = list(zip(files["file_path"].to_pylist(), files["file_size_in_bytes"].to_pylist(), strict=True))
+    new = [key for key in dict.fromkeys(keys) if key not in _field_ids_cache]
+    if len(new) <= _MAX_FILES_ON_DRIVER:
+        new_ids = read_field_ids(facts.io(), new)
+    else:
+        new_ids = _read_field_ids_on_executors(spark, new, facts)
+    _field_ids_cache.update(zip(new, new_ids, strict=True))
+    field_ids = [_field_ids_cache[key] for key in keys]
     if len(_field_ids_cache) > _MAX_CACHED_FILES:
         _field_ids_cache.clear()
-    return answer
+    return field_ids
 
 
 def _read_field_ids_on_executors(
@@ -117,9 +106,9 @@ def _read_field_ids_on_executors(
 ) -> list[FieldIds]:
     tasks = spark.createDataFrame(pa.table({"path": [p for p, _ in files], "size": [s for _, s in files]}))
     parts = tasks.repartition(-(-len(files) // _FILES_PER_TASK))
-    found = map_in_arrow(parts, partial(_read_field_ids_in_task, facts), _FIELD_IDS_SCHEMA).toArrow()
-    keys = zip(found["path"].to_pylist(), found["size"].to_pylist(), strict=True)
-    by_file = dict(zip(keys, map(frozenset, found["ids"].to_pylist()), strict=True))
+    rows = map_in_arrow(parts, partial(_read_field_ids_in_task, facts), _FIELD_IDS_SCHEMA).toArrow()
+    keys = zip(rows["path"].to_pylist(), rows["size"].to_pylist(), strict=True)
+    by_file = dict(zip(keys, map(frozenset, rows["ids"].to_pylist()), strict=True))
     return [by_file[file] for file in files]
 
 
@@ -127,35 +116,32 @@ def _read_field_ids_in_task(facts: TableFacts, batches: Iterable[pa.RecordBatch]
     io = facts.io()
     for batch in batches:
         files = list(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
-        ids = pa.array([sorted(shape) for shape in read_field_ids(io, files)], pa.list_(pa.int32()))
+        ids = pa.array(list(map(sorted, read_field_ids(io, files))), pa.list_(pa.int32()))
         yield pa.record_batch([batch.column(0), batch.column(1), ids], ["path", "size", "ids"])
 
 
 FOOTERS_OPTION = "spark.neve.read.footers"
 _SAMPLE_FILES = 64
 
-Mask = NDArray[np.bool_]
-RowIndices = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class MissingColumns:
-    """For each file (down) and each column in question (across): what becomes of it."""
+    """What is known of columns that may be missing, one row per file and one column per field id."""
 
     field_ids: tuple[int, ...]
-    takes_default: Mask  # absent: it takes its default
-    takes_tuple_value: Mask  # absent: its value is in the partition tuple
-    never_null: Mask  # held to be present, and then without nulls
+    takes_default: Mask  # missing: it takes its default
+    takes_tuple_value: Mask  # missing: its value is in the partition tuple
+    never_null: Mask  # assumed to be present, and then without nulls
 
     def group_files(self) -> list[tuple[frozenset[int], frozenset[int], RowIndices]]:
-        """Files alike, those with values in the tuple left out: the columns by default, those under guard, the rows."""
+        """Group the files without values from the tuple: columns with defaults, guarded columns, rows."""
         rows = np.flatnonzero(~self.takes_tuple_value.any(axis=1))
-        both = np.hstack([self.takes_default, self.never_null])[rows]
-        found, which = np.unique(both, axis=0, return_inverse=True)
+        flags = np.hstack([self.takes_default, self.never_null])[rows]
+        kinds, kind_of_file = np.unique(flags, axis=0, return_inverse=True)
         ids = np.array(self.field_ids, np.int64)
-        split = [(kind[: len(ids)], kind[len(ids) :]) for kind in found]
+        split = [(kind[: len(ids)], kind[len(ids) :]) for kind in kinds]
         return [
-            (frozenset(ids[defaulted].tolist()), frozenset(ids[guarded].tolist()), rows[which == n])
+            (frozenset(ids[defaulted].tolist()), frozenset(ids[guarded].tolist()), rows[kind_of_file == n])
             for n, (defaulted, guarded) in enumerate(split)
         ]
 
@@ -163,21 +149,21 @@ class MissingColumns:
 def find_missing_columns(
     spark: SparkSession, files: EntryTable, projected_schema: Schema, facts: TableFacts
 ) -> MissingColumns:
-    """What becomes of the columns of a projection in each file, as far as that is in question."""
+    """Find out which columns of a projection are missing in which files, where that matters."""
     ids = tuple(sorted(facts.columns_that_may_be_missing(projected_schema)))
-    by_tuple = _stack_columns([_is_in_tuple(files, i) for i in ids], len(files))
-    in_tuple = _stack_columns([_is_in_tuple(files, i, with_value=True) for i in ids], len(files))
+    in_spec = _stack_columns([_is_in_tuple(files, i) for i in ids], len(files))
+    has_tuple_value = _stack_columns([_is_in_tuple(files, i, with_value=True) for i in ids], len(files))
     has_default = np.array([projected_schema.find_field(i).initial_default is not None for i in ids], bool)
-    # What the tuple says comes before the default, null too.
-    doubtful = has_default & ~by_tuple & ~_stack_columns([_has_value_count(files, i) for i in ids], len(files))
-    suspects = doubtful.any(axis=1) | _files_to_inspect(spark, files, in_tuple, ids, facts)
-    absent = np.zeros_like(in_tuple)
-    absent[suspects] = _missing_mask(spark, files.filter(pa.array(suspects)), ids, facts)
-    return MissingColumns(ids, absent & doubtful, absent & in_tuple, in_tuple & ~absent)
+    # The value of the tuple takes precedence over the default, even if it is null.
+    doubtful = has_default & ~in_spec & ~_stack_columns([_has_value_count(files, i) for i in ids], len(files))
+    inspected = doubtful.any(axis=1) | _files_to_inspect(spark, files, has_tuple_value, ids, facts)
+    missing = np.zeros_like(has_tuple_value)
+    missing[inspected] = _missing_mask(spark, files.filter(pa.array(inspected)), ids, facts)
+    return MissingColumns(ids, missing & doubtful, missing & has_tuple_value, has_tuple_value & ~missing)
 
 
 def sample_files(spark: SparkSession, files: EntryTable) -> RowIndices:
-    """Files that stand for the others: one of each commit and spec, spread over time; all of them if so configured."""
+    """Choose one file of each commit and spec, spread over time, up to a limit; or all files if so configured."""
     if spark.conf.get(FOOTERS_OPTION, "sample") == "all":
         return np.arange(len(files))
     commits = pc.fill_null(files["snapshot_id"], -1).to_numpy()
@@ -187,42 +173,42 @@ def sample_files(spark: SparkSession, files: EntryTable) -> RowIndices:
 
 
 def _files_to_inspect(
-    spark: SparkSession, files: EntryTable, in_tuple: Mask, ids: tuple[int, ...], facts: TableFacts
+    spark: SparkSession, files: EntryTable, has_tuple_value: Mask, ids: tuple[int, ...], facts: TableFacts
 ) -> Mask:
-    """Files to look into because a file of the sample takes a value from its tuple: then all of them."""
-    suspects: Mask = np.any(in_tuple, axis=1)
-    chosen = np.flatnonzero(suspects)
-    if not len(chosen):
+    """Select all files with values in the tuple if one of a sample lacks such a column, else none."""
+    suspects: Mask = np.any(has_tuple_value, axis=1)
+    sample = np.flatnonzero(suspects)
+    if not len(sample):
         return suspects
-    chosen = chosen[sample_files(spark, files.take(chosen))]
-    absent = _missing_mask(spark, files.take(chosen), ids, facts)
-    return suspects if (absent & in_tuple[chosen]).any() else np.zeros_like(suspects)
+    sample = sample[sample_files(spark, files.take(sample))]
+    missing = _missing_mask(spark, files.take(sample), ids, facts)
+    return suspects if (missing & has_tuple_value[sample]).any() else np.zeros_like(suspects)
 
 
 def _missing_mask(spark: SparkSession, files: EntryTable, ids: tuple[int, ...], facts: TableFacts) -> Mask:
-    found = cached_field_ids(spark, files, facts)
-    return np.array([[i not in shape for i in ids] for shape in found], bool).reshape(len(files), len(ids))
+    ids_of_files = cached_field_ids(spark, files, facts)
+    return np.array([[i not in own for i in ids] for own in ids_of_files], bool).reshape(len(files), len(ids))
 
 
 def _is_in_tuple(files: EntryTable, field_id: int, with_value: bool = False) -> Mask:
-    """Files whose own spec has the column as an identity field, with or without a value, or with one only."""
-    found = np.zeros(len(files), bool)
+    """Select files whose own spec has the column as an identity field; on request only those with a value."""
+    mask = np.zeros(len(files), bool)
     for spec_id in files.spec_ids():
         for part, column in zip(files.specs[spec_id].fields, files.specs.columns(spec_id), strict=True):
             if part.source_id == field_id and isinstance(part.transform, IdentityTransform):
                 counts = as_mask(files[column].is_valid()) | (not with_value)
-                found |= (files.numpy("spec_id") == spec_id) & counts
-    return found
+                mask |= (files.numpy("spec_id") == spec_id) & counts
+    return mask
 
 
 def _has_value_count(files: EntryTable, field_id: int) -> Mask:
-    """Files whose manifest entry counts the values of a column."""
-    counted = np.zeros(len(files), bool)
+    """Select files whose manifest entry counts the values of a column."""
+    mask = np.zeros(len(files), bool)
     if files.has("value_counts"):
         counts = files["value_counts"].combine_chunks()
         keys = counts.flatten().field("key").to_numpy()
-        counted[pc.list_parent_indices(counts).to_numpy()[keys == field_id]] = True
-    return counted
+        mask[pc.list_parent_indices(counts).to_numpy()[keys == field_id]] = True
+    return mask
 
 
 def _stack_columns(columns: list[Mask], files: int) -> Mask:
@@ -230,7 +216,7 @@ def _stack_columns(columns: list[Mask], files: int) -> Mask:
 
 
 def as_mask(flags: pa.Array | pa.ChunkedArray) -> Mask:
-    """A boolean column without nulls for NumPy."""
+    """Convert a boolean column without nulls to NumPy."""
     return np.array(combine_chunks(flags).to_numpy(zero_copy_only=False), bool)
 
 
@@ -239,55 +225,51 @@ _IGNORES_MISSING_IDS = "spark.sql.parquet.fieldId.read.ignoreMissing"
 
 @dataclass(frozen=True)
 class NativeFiles:
-    """Files of one kind for Spark's reader."""
+    """Files that Spark's reader reads in one pass."""
 
     rows: RowIndices
-    missing_columns: frozenset[int]  # columns none of them has: these take their default
-    never_null: frozenset[int]  # columns in which a null means that the file lacks it after all
+    missing_columns: frozenset[int]  # columns that none of the files has: they take their default
+    never_null: frozenset[int]  # columns in which a null means that the file lacks the column after all
 
 
 @dataclass(frozen=True)
 class FileRoutes:
-    """The rows of an entry table by the way they are read."""
+    """The rows of an entry table by how they are read."""
 
     native: tuple[NativeFiles, ...]
     arrow: RowIndices
 
 
 def route_files(spark: SparkSession, files: EntryTable, fields: Sequence[NestedField], facts: TableFacts) -> FileRoutes:
-    """Decide the way of each file for a scan that asks for some columns."""
+    """Decide how each file is read by a scan of some columns."""
     rows = np.arange(len(files))
-    asked = _stored(fields)
-    if not all(map(is_read_exactly_by_spark, asked.fields)):
-        return FileRoutes((), rows)
-    fit = rows[_is_readable_by_spark(spark, files, facts)]
-    fit = fit[_has_ids(spark, files.take(fit), facts)]
-    kinds = find_missing_columns(spark, files.take(fit), asked, facts).group_files() if len(fit) else []
-    columns = {f.field_id for f in asked.fields}
-    native = tuple(NativeFiles(fit[some], absent, guarded) for absent, guarded, some in kinds if absent <= columns)
-    taken = np.concatenate([n.rows for n in native]) if native else rows[:0]
-    return FileRoutes(native, np.setdiff1d(rows, taken))
-
-
-def _stored(fields: Sequence[NestedField]) -> Schema:
-    """The columns that come from files; a dropped one, read as a key of deletes, may share its name with another."""
     stored = [f for f in fields if f.field_id not in METADATA_IDS and not isinstance(f.field_type, UnknownType)]
-    return Schema(*(f.model_copy(update={"name": synthetic_name(f)}) for f in stored))
+    if not all(map(is_read_exactly_by_spark, stored)):
+        return FileRoutes((), rows)
+    # Under synthetic names: a dropped column, read as a key of deletes, may share its name with another one.
+    schema = Schema(*(f.model_copy(update={"name": synthetic_name(f)}) for f in stored))
+    readable = rows[_is_readable_by_spark(spark, files, facts)]
+    readable = readable[_has_ids(spark, files.take(readable), facts)]
+    kinds = find_missing_columns(spark, files.take(readable), schema, facts).group_files() if len(readable) else []
+    ids = {f.field_id for f in stored}
+    native = tuple(NativeFiles(readable[own], missing, guarded) for missing, guarded, own in kinds if missing <= ids)
+    native_rows = np.concatenate([n.rows for n in native]) if native else rows[:0]
+    return FileRoutes(native, np.setdiff1d(rows, native_rows))
 
 
 def _is_readable_by_spark(spark: SparkSession, files: EntryTable, facts: TableFacts) -> Mask:
-    """Parquet files that Spark can open and does not hide."""
+    """Select Parquet files that Spark can open and does not hide."""
     paths = spark_path_all(files["file_path"], facts.schemes)
     is_parquet = pc.equal(files["file_format"].cast(pa.string()), "PARQUET").combine_chunks()
-    shown = as_mask(pc.and_not(is_parquet, is_hidden(paths)))
-    heads = pc.utf8_slice_codeunits(paths, 0, 32).dictionary_encode()  # schemes are few: ask for each once
-    schemes = [scheme_of(head) for head in heads.dictionary.to_pylist()]
+    is_visible = as_mask(pc.and_not(is_parquet, is_hidden(paths)))
+    prefixes = pc.utf8_slice_codeunits(paths, 0, 32).dictionary_encode()  # schemes are few: look each up once
+    schemes = [scheme_of(prefix) for prefix in prefixes.dictionary.to_pylist()]
     connected = {scheme: scheme is not None and has_connector(spark, scheme, facts) for scheme in set(schemes)}
-    return shown & np.array([connected[s] for s in schemes], bool)[heads.indices.to_numpy()]
+    return is_visible & np.array([connected[s] for s in schemes], bool)[prefixes.indices.to_numpy()]
 
 
 def has_connector(spark: SparkSession, scheme: str, facts: TableFacts) -> bool:
-    """Whether Spark can open files of a scheme; over Spark Connect only what the caller named is known."""
+    """Check whether Spark can open files of a scheme; over Spark Connect only the schemes of the caller are known."""
     if scheme == "file" or scheme in facts.schemes.values():
         return True
     if not is_classic(spark):
@@ -295,20 +277,17 @@ def has_connector(spark: SparkSession, scheme: str, facts: TableFacts) -> bool:
     files = spark._jvm.org.apache.hadoop.fs.FileSystem  # type: ignore[union-attr]
     try:
         files.getFileSystemClass(scheme, spark._jsc.hadoopConfiguration())
-    except Exception:  # the JVM has no class for it; the bridge has its own error types
+    except Exception:  # the JVM has no class for it; Py4J has its own error types
         return False
     return True
 
 
 def _has_ids(spark: SparkSession, files: EntryTable, facts: TableFacts) -> Mask:
-    """Files that carry field ids."""
+    """Select files that carry field ids."""
     if not len(files):
         return np.zeros(0, bool)
-    is_loud = spark.conf.get(_IGNORES_MISSING_IDS, "false") != "true"
-    if (
-        facts.name_mapping is None
-        and is_loud
-        and all(cached_field_ids(spark, files.take(sample_files(spark, files)), facts))
-    ):
+    # A sample is enough only if Spark fails at files without ids.
+    may_sample = facts.name_mapping is None and spark.conf.get(_IGNORES_MISSING_IDS, "false") != "true"
+    if may_sample and all(cached_field_ids(spark, files.take(sample_files(spark, files)), facts)):
         return np.ones(len(files), bool)
-    return np.array([bool(shape) for shape in cached_field_ids(spark, files, facts)], bool)
+    return np.array([bool(ids) for ids in cached_field_ids(spark, files, facts)], bool)

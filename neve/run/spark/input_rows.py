@@ -1,8 +1,8 @@
-"""Rows as callers have them: a Spark DataFrame, Arrow, pandas, or plain dictionaries.
+"""Accept rows as a Spark DataFrame, Arrow, pandas, or a list of dictionaries.
 
-Rows that are already in this process and small are written from here: starting a Spark job costs more than encoding
-them. The same code writes and converts them, so the result is the same. Larger ones are handed to Spark, unless they
-have types Spark would round, such as nanoseconds.
+Small rows that are already in this process are written here, because a Spark job costs more than encoding them. The
+same code converts and writes them, so the result is the same. Larger rows are sent to Spark, unless they have types
+that Spark would round, such as nanoseconds.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ InputRows = Any  # a DataFrame, pa.Table, pa.RecordBatch, pa.RecordBatchReader, 
 
 
 def write_rows(rows: InputRows, target: WriteTarget, spark: Callable[[], SparkSession]) -> pa.Table:
-    """Write rows of any kind to data files; Spark is asked for only when it is needed."""
-    if _is_dataframe(rows):
+    """Write rows of any kind to data files; Spark is started only if it is needed."""
+    if isinstance(rows, DataFrame):
         return write_dataframe(rows, target)
     table = as_arrow(rows, target.schema)
     if table.nbytes <= LOCAL_BYTES or not all(_is_exact_in_spark(f.type) for f in table.schema):
@@ -58,17 +58,17 @@ def write_rows(rows: InputRows, target: WriteTarget, spark: Callable[[], SparkSe
 
 
 def as_dataframe(spark: SparkSession, rows: InputRows, schema: Schema) -> DataFrame:
-    """Rows of any kind as a Spark DataFrame."""
-    return rows if _is_dataframe(rows) else _create_dataframe(spark, as_arrow(rows, schema))
+    """Convert rows of any kind to a Spark DataFrame."""
+    return rows if isinstance(rows, DataFrame) else _create_dataframe(spark, as_arrow(rows, schema))
 
 
 def make_rereadable(rows: InputRows) -> InputRows:
-    """Rows that can be looked at again: a reader gives its batches once."""
+    """Return rows that can be read several times; a `RecordBatchReader` gives its batches once."""
     return rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
 
 
 def as_arrow(rows: InputRows, schema: Schema) -> pa.Table:
-    """Rows that are in this process as an Arrow table; dictionaries take their types from a table's schema."""
+    """Convert rows of this process to an Arrow table; dictionaries take their types from a table's schema."""
     match make_rereadable(rows):
         case pa.Table() as table:
             return table
@@ -87,74 +87,59 @@ def as_arrow(rows: InputRows, schema: Schema) -> pa.Table:
 
 
 def with_spark_types(table: pa.Table, schema: Schema) -> pa.Table:
-    """Rows in types that Spark takes; bytes in a column of UUIDs become text, as Spark is shown the table's."""
+    """Convert rows to types that Spark accepts; bytes in a UUID column become text, as Spark sees the table's UUIDs."""
     uuids = {f.name.lower() for f in schema.fields if isinstance(f.field_type, UUIDType)}
-    columns = [
-        _column_with_spark_type(c, n, n.lower() in uuids)
-        for n, c in zip(table.column_names, table.columns, strict=True)
-    ]
+    columns = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        chunks = column.chunks or [column.combine_chunks()]
+        try:
+            converted = [_array_with_spark_type(chunk, name.lower() in uuids) for chunk in chunks]
+            columns.append(pa.chunked_array(converted))
+        except (pa.ArrowException, ValueError) as e:
+            raise _no_spark_type_error(name, column.type) from e
     return pa.table(columns, names=table.column_names)
 
 
-def _column_with_spark_type(column: pa.ChunkedArray, name: str, is_uuid: bool) -> pa.ChunkedArray:
-    chunks = column.chunks or [column.combine_chunks()]
-    try:
-        return pa.chunked_array([_array_with_spark_type(chunk, is_uuid) for chunk in chunks])
-    except (pa.ArrowException, ValueError) as e:
-        raise _no_spark_type_error(name, column.type) from e
-
-
 def _array_with_spark_type(values: pa.Array, is_uuid: bool) -> pa.Array:
-    told = conversion(values.type, UUIDType(), ArrowFlavor.SPARK) if is_uuid or _is_uuid(values.type) else None
-    if told is not None:
-        return told(values)
+    if is_uuid or isinstance(values.type, pa.UuidType):
+        convert = conversion(values.type, UUIDType(), ArrowFlavor.SPARK)
+        if convert is not None:
+            return convert(values)
     plain, kind = unwrap_values(values), _spark_compatible_type(values.type)
     return plain if plain.type == kind else plain.cast(kind)
 
 
-def _is_uuid(kind: pa.DataType) -> bool:
-    return isinstance(kind, pa.UuidType)
-
-
-def _spark_compatible_type(given: pa.DataType) -> pa.DataType:
-    """The type of Spark's for values of another: unsigned integers take the next wider one."""
-    kind = unwrap_type(given)
+def _spark_compatible_type(source: pa.DataType) -> pa.DataType:
+    """Return the closest type that Spark has; unsigned integers become the next wider signed type."""
+    kind = unwrap_type(source)
     if pa.types.is_struct(kind):
         return pa.struct([f.with_type(_spark_compatible_type(f.type)) for f in kind])
     if pa.types.is_map(kind):
         return pa.map_(*(f.with_type(_spark_compatible_type(f.type)) for f in (kind.key_field, kind.item_field)))
     if pa.types.is_nested(kind):
-        made = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-        return made(kind.value_field.with_type(_spark_compatible_type(kind.value_type)))
+        list_type = pa.large_list if pa.types.is_large_list(kind) else pa.list_
+        return list_type(kind.value_field.with_type(_spark_compatible_type(kind.value_type)))
     if pa.types.is_decimal(kind):
         return pa.decimal128(kind.precision, kind.scale)
     return pa.binary() if pa.types.is_fixed_size_binary(kind) else _SPARK_COMPATIBLE_TYPES.get(kind, kind)
 
 
 def _create_dataframe(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """An Arrow table in Spark. Timestamps without a time zone stay so; Spark would read them in that of the session."""
-    fields = [_spark_field(f) for f in table.schema]
+    """Convert an Arrow table to a DataFrame. Timestamps without a time zone stay so, unlike by Spark's default."""
+    fields = []
+    for field in table.schema:
+        try:
+            fields += from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True).fields
+        except PySparkException as e:
+            raise _no_spark_type_error(field.name, field.type) from e
     try:
         return spark.createDataFrame(table, sp.StructType(fields))
     except (PySparkException, pa.ArrowException) as e:
         raise UserError(f"Cannot hand the rows to Spark: {' '.join(map(str, e.args))}") from e
 
 
-def _spark_field(field: pa.Field) -> sp.StructField:
-    try:
-        return from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True).fields[0]
-    except PySparkException as e:
-        raise _no_spark_type_error(field.name, field.type) from e
-
-
 def _no_spark_type_error(name: str, kind: pa.DataType) -> UserError:
-    return UserError(
-        f"Cannot hand column {name!r} of type {kind} to Spark: it has no place for its values. Cast it first."
-    )
-
-
-def _is_dataframe(rows: Any) -> bool:
-    return isinstance(rows, DataFrame)
+    return UserError(f"Cannot hand column {name!r} of type {kind} to Spark, which has no such type. Cast it first.")
 
 
 def _from_pandas(rows: pd.DataFrame) -> pa.Table:
@@ -167,17 +152,17 @@ def _from_pandas(rows: pd.DataFrame) -> pa.Table:
 def _from_dictionaries(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.Table:
     names = list(dict.fromkeys(name for row in rows for name in row))
     kinds = {f.name: f.type for f in arrow_file_schema(schema)}
-    if not rows:  # of which nothing is known but the table they are for
+    if not rows:
         names = [f.name for f in schema.fields]
-    elif not names:  # rows of nothing but nulls: a table must have a column to count them
+    elif not names:  # empty dictionaries are rows of nulls: an Arrow table needs a column to count them
         names = [next((f.name for f in schema.fields if not f.required), schema.fields[0].name)]
     return pa.table([_infer_column([row.get(n) for row in rows], kinds.get(n), n) for n in names], names=names)
 
 
 def _infer_column(values: list[Any], kind: pa.DataType | None, name: str) -> pa.Array:
-    """Values in their own type, for the writer to judge: converting them here would cut fractions without a word.
+    """Return values in their own type, which the writer checks; a conversion here would silently cut fractions.
 
-    Only where Python has no type of its own for it do they take that of the table: maps, empty lists, all nulls.
+    Only values without a type of their own take the type of the table: maps, empty lists, all nulls.
     """
     try:
         own = pa.array(values)
@@ -187,26 +172,23 @@ def _infer_column(values: list[Any], kind: pa.DataType | None, name: str) -> pa.
 
 
 def _has_undecided_type(own: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether the values leave open what type they are."""
+    """Return whether the values do not determine their type."""
     if pa.types.is_null(own) or pa.types.is_map(kind):
         return True
     if pa.types.is_list(own) and pa.types.is_list(kind):
         return _has_undecided_type(own.value_type, kind.value_type)
     if pa.types.is_struct(own) and pa.types.is_struct(kind):
-        known = {f.name: f.type for f in kind}
-        return all(f.name in known for f in own) and any(_has_undecided_type(f.type, known[f.name]) for f in own)
+        types = {f.name: f.type for f in kind}
+        return all(f.name in types for f in own) and any(_has_undecided_type(f.type, types[f.name]) for f in own)
     return False
 
 
 def _is_exact_in_spark(kind: pa.DataType) -> bool:
-    """Whether Spark holds values of a type without changing them."""
+    """Return whether Spark holds values of a type without changing them."""
     if pa.types.is_nested(kind):
         return all(_is_exact_in_spark(kind.field(at).type) for at in range(kind.num_fields))
     if pa.types.is_timestamp(kind):
         return bool(kind.unit in ("s", "ms", "us"))
-    plain = (pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32())
-    return kind in plain or bool(pa.types.is_signed_integer(kind) or pa.types.is_decimal128(kind) or _is_float(kind))
-
-
-def _is_float(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_float32(kind) or pa.types.is_float64(kind))
+    exact = [pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32()]
+    exact += [pa.float32(), pa.float64()]
+    return kind in exact or bool(pa.types.is_signed_integer(kind) or pa.types.is_decimal128(kind))

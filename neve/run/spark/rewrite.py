@@ -1,19 +1,21 @@
-"""Groups of files rewritten on Spark, many in one job: each task reads a stretch of a group and writes it.
+"""Rewrite groups of files on Spark, many in one job: each task reads a part of a group and writes it.
 
-Where rows stay in their partition and need no order nothing is shuffled: a task reads with Arrow, leaves out what is
-deleted, and writes. Files larger than a task's share are read in parts. Where rows move to another spec, or are to be
-sorted, the group goes through Spark.
+If rows stay in their partition and need no order, nothing is shuffled: a task reads with Arrow, leaves out deleted
+rows, and writes. Files larger than a task's share are read in parts. If rows move to another spec, or are sorted, they
+are read and distributed by Spark.
 
-On request the rows are counted and summed up before and after. After means read back from the new files. Before means,
-where nothing is shuffled, the rows as the same task reads them; otherwise a scan of its own, since Spark reads rows it
-sorts more than once.
+On request, the rows are counted and summed up before and after. The sum after is read back from the new files. The sum
+before is taken from the rows that the same task reads if nothing is shuffled; otherwise from a separate scan, because
+Spark reads rows that it sorts more than once.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -62,28 +64,28 @@ Batches = Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True, eq=False)
 class RewrittenGroups:
-    """The files that groups became."""
+    """Groups and their new files."""
 
     groups: tuple[FileGroup, ...]
     files: pa.Table  # rows of an entry table
     checksum_before: Checksum | None = None  # of the live rows of the groups
-    checksum_after: Checksum | None = None  # of the rows of the files
+    checksum_after: Checksum | None = None  # of the rows of the new files
 
 
 @dataclass(frozen=True, slots=True)
 class ZOrder:
-    """The columns whose values are interleaved, by their ids, and how much of them counts."""
+    """The columns whose values are interleaved, by their ids, and how many bytes of them count."""
 
     field_ids: tuple[int, ...]
     text_bytes: int
     max_key_bytes: int
 
     def key_column(self, target: WriteTarget) -> Column:
-        """The key of a row."""
-        text_bytes, most = self.text_bytes, self.max_key_bytes
+        """Return the sort key of a row."""
+        text_bytes, max_key_bytes = self.text_bytes, self.max_key_bytes
 
         def keys(*columns: pa.Array) -> pa.Array:
-            return z_keys(columns, text_bytes, most)
+            return z_keys(columns, text_bytes, max_key_bytes)
 
         columns = [F.col(quoted_field_path(target.schema, field_id)) for field_id in self.field_ids]
         return arrow_udf(keys, "binary")(*columns)  # type: ignore[call-overload]
@@ -91,7 +93,7 @@ class ZOrder:
 
 @dataclass(frozen=True)
 class RewriteJob:
-    """Groups of one output spec on their way to new files."""
+    """Rewrites groups of one output spec."""
 
     spark: SparkSession
     facts: TableFacts
@@ -101,18 +103,20 @@ class RewriteJob:
     def rewrite_in_place(self, groups: Sequence[FileGroup]) -> list[RewrittenGroups]:
         """Rewrite groups whose rows stay in their partition, all in one job without a shuffle of rows."""
         self.target.check()
-        answers = run_writing_job(self._file_task_rows(groups), self._reading_task(), self.target, {})
-        return [self._collect_groups((g,), [a for a in answers if _group_of(a) == g.group_id]) for g in groups]
+        by_group: dict[int | None, list[TaskOutput]] = defaultdict(list)
+        for output in run_writing_job(self._file_task_rows(groups), self._reading_task(), self.target, {}):
+            by_group[None if output.note is None else output.note["group"][0].as_py()].append(output)
+        return [self._collect_groups((group,), by_group[group.group_id]) for group in groups]
 
     def rewrite_redistributed(self, groups: Sequence[FileGroup]) -> RewrittenGroups:
-        """Rewrite groups whose rows are brought together anew: rows of all of them share the new files."""
+        """Rewrite groups whose rows are distributed again: rows of all groups share the new files."""
         self.target.check()
         rows = reduce(DataFrame.unionByName, [self._read_rows(g) for g in groups])
         spread = distribute_and_sort(rows, self.target)
         return self._run_rewrite(tuple(groups), rows, spread, is_clustered(self.target), shuffle_options(self.target))
 
     def prepare_sorted_rewrite(self, group: FileGroup, spread: TotalOrder) -> Callable[[], RewrittenGroups]:
-        """A job that rewrites a group in a total order; it may run beside others."""
+        """Return a job that rewrites a group in a total order; several may run at the same time."""
         self.target.check()
         rows = self._read_rows(group)
         return lambda: self._run_rewrite((group,), rows, sort_globally(rows, self.target, spread), True, {})
@@ -126,38 +130,45 @@ class RewriteJob:
         options: Mapping[str, str],
     ) -> RewrittenGroups:
         before = self._checksum_of_rows(rows) if self.verifies else None
-        answers = run_writing_job(spread, self._writing_task(clustered), self.target, options)
-        return self._collect_groups(groups, answers, before)
+        outputs = run_writing_job(spread, self._writing_task(clustered), self.target, options)
+        return self._collect_groups(groups, outputs, before)
 
     def _collect_groups(
-        self, groups: tuple[FileGroup, ...], answers: Sequence[TaskOutput], before: Checksum | None = None
+        self, groups: tuple[FileGroup, ...], outputs: Sequence[TaskOutput], before: Checksum | None = None
     ) -> RewrittenGroups:
-        files = written_entries(answers, self.target)
+        files = written_entries(outputs, self.target)
         if not self.verifies:
             return RewrittenGroups(groups, files)
-        return RewrittenGroups(groups, files, before or _sum_notes(answers, True), _sum_notes(answers, False))
+        return RewrittenGroups(groups, files, before or _sum_notes(outputs, True), _sum_notes(outputs, False))
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
     def _reading_task(self) -> WritingTask:
-        """A task that is told which files to read."""
+        """Return a task that gets the files to read."""
         patch, target, verifies = Patch(self.facts, self.target, _NO_EFFECTS, ()), self.target, self.verifies
 
         def task(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
-            first, rest = _peek_first_batch(batches)
+            filled = (b for b in batches if b.num_rows)
+            first = next(filled, None)
             if first is None:
                 return [], None
-            group = first.column(_GROUP)[0].as_py()
-            met: list[Checksum] = []
-            rows = _summed(patch.patched_rows(rest), met) if verifies else patch.patched_rows(rest)
-            files = write_batches(rows, target, names, is_clustered=False)
-            sums = [(True, sum(met, Checksum())), (False, _checksum_of_files(files, target))] if verifies else []
-            return files, _checksum_note(group, sums)
+            before = Checksum()
+
+            def summed_rows() -> Iterator[pa.RecordBatch]:
+                nonlocal before
+                for batch in patch.patched_rows(chain([first], filled)):
+                    if verifies:
+                        before += Checksum.of(batch)
+                    yield batch
+
+            files = write_batches(summed_rows(), target, names, is_clustered=False)
+            sums = [(True, before), (False, _checksum_of_files(files, target))] if verifies else []
+            return files, _checksum_note(first.column(_GROUP)[0].as_py(), sums)
 
         return task
 
     def _writing_task(self, clustered: bool) -> WritingTask:
-        """A task that is given the rows."""
+        """Return a task that gets the rows."""
         target, verifies = self.target, self.verifies
 
         def task(batches: Batches, names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
@@ -167,12 +178,13 @@ class RewriteJob:
         return task
 
     def _checksum_of_rows(self, rows: DataFrame) -> Checksum:
-        """The sum of rows as they are stored. Runs one action."""
+        """Return the checksum of rows in their stored form. Runs one action."""
         target = self.target
 
         def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-            stored = (assign_rows(b, target.file_schema, target.arrow_schema) for b in batches)
-            yield _sums([Checksum.of_batches(stored)])
+            checksum = Checksum.of_batches(assign_rows(b, target.file_schema, target.arrow_schema) for b in batches)
+            row = {"rows": checksum.rows, "total": str(checksum.total)}
+            yield pa.RecordBatch.from_pylist([row], schema=pa.schema(_CHECKSUM_FIELDS))
 
         with temporary_options(self.spark, arrow_batch_options(rows, target.average_row_bytes)):
             return _sum_checksums(map_in_arrow(rows, run, "rows bigint, total string").toArrow())
@@ -182,30 +194,33 @@ class RewriteJob:
     def _read_rows(self, group: FileGroup) -> DataFrame:
         if (f := first_column_rounded_by_spark(self.target.schema)) is not None:
             raise UnsupportedFeature(
-                f"Cannot bring rows together anew: column {f.name!r} of type {f.field_type} is finer than Spark's "
-                "timestamps, and would be rounded. Compact with keep_spec() and without an order: that copies exactly."
+                f"Cannot redistribute rows: column {f.name!r} of type {f.field_type} is finer than Spark's timestamps, "
+                "and would be rounded. Compact with keep_spec() and without an order: that copies exactly."
             )
         lineage = ("_row_id", "_last_updated_sequence_number") if self.target.options.row_lineage else ()
         return assign_dataframe(read_dataframe(self.spark, group.scan, self.facts, lineage), self.target.file_schema)
 
     def _file_task_rows(self, groups: Sequence[FileGroup]) -> DataFrame:
-        """A row per file or part of one, in the task that is to read it."""
+        """Return one row per file or part of a file, in the task that reads it."""
         tables, first = [], 0
         for group in groups:
             table = _task_table(group, first)
             first = int(table[_TASK].to_numpy().max(initial=first - 1)) + 1
             tables.append(table)
-        heads = self.spark.createDataFrame(pa.concat_tables(tables))
-        spread = heads.repartitionById(max(first, 1), F.col(_TASK).cast("int"))
+        file_tasks = self.spark.createDataFrame(pa.concat_tables(tables))
+        spread = file_tasks.repartitionById(max(first, 1), F.col(_TASK).cast("int"))
         return spread.sortWithinPartitions("place").select(POSITION_COLUMN, CLAUSE_COLUMN, FILE_TASK_COLUMN, _GROUP)
 
 
 def _task_table(group: FileGroup, first: int) -> pa.Table:
-    """The files of a group, cut and put together to tasks of about its split size, numbered from `first` on."""
+    """Split and combine the files of a group to tasks of about the same size, numbered from `first` on."""
     tasks = build_task_table(group.files, group.scan.deletes, group.scan.attached)
     parts = split_large_files(tasks, group.split_size)
     sizes = parts["file_size_in_bytes"].to_numpy() // parts["parts"].to_numpy()
-    number = first + _shares(sizes, group.output_files)
+    # Neighbours go to the same task: the middle of each part decides, as a share of the total size.
+    middle = np.cumsum(sizes) - sizes / 2
+    share = (middle * group.output_files // max(float(sizes.sum()), 1.0)).astype(np.int64)
+    number = first + np.unique(np.minimum(share, group.output_files - 1), return_inverse=True)[1]
     with_gone = parts.append_column("gone", pa.nulls(len(parts), pa.binary()))
     count = parts.num_rows
     return pa.table(
@@ -220,34 +235,8 @@ def _task_table(group: FileGroup, first: int) -> pa.Table:
     )
 
 
-def _shares(sizes: np.ndarray, count: int) -> np.ndarray:
-    """Neighbours put together to so many shares of about the same size."""
-    middle = np.cumsum(sizes) - sizes / 2
-    share = (middle * count // max(float(sizes.sum()), 1.0)).astype(np.int64)
-    return np.unique(np.minimum(share, count - 1), return_inverse=True)[1]
-
-
-def _peek_first_batch(batches: Iterable[pa.RecordBatch]) -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
-    """The first batch that has rows, and all of them."""
-    filled = (b for b in batches if b.num_rows)
-    first = next(filled, None)
-
-    def again() -> Iterator[pa.RecordBatch]:
-        if first is not None:
-            yield first
-        yield from filled
-
-    return first, again()
-
-
-def _summed(batches: Batches, met: list[Checksum]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        met.append(Checksum.of(batch))
-        yield batch
-
-
 def _checksum_of_files(files: Sequence[WrittenFile], target: WriteTarget) -> Checksum:
-    """The rows of finished files, read again."""
+    """Read finished files again and sum up their rows."""
     io, total = target.open_io(), Checksum()
     for file in files:
         with io.new_input(file.path).open() as stream:
@@ -256,7 +245,7 @@ def _checksum_of_files(files: Sequence[WrittenFile], target: WriteTarget) -> Che
 
 
 def _checksum_note(group: int, sums: Sequence[tuple[bool, Checksum]]) -> pa.Table:
-    """What a task has to say: its group, and what it summed up."""
+    """Return the note of a task: its group and its checksums."""
     columns = (
         ([group], [None], [None], [None])
         if not sums
@@ -265,21 +254,11 @@ def _checksum_note(group: int, sums: Sequence[tuple[bool, Checksum]]) -> pa.Tabl
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, _NOTE_SCHEMA, strict=True)], schema=_NOTE_SCHEMA)
 
 
-def _sums(found: Sequence[Checksum]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict(
-        {"rows": [c.rows for c in found], "total": [str(c.total) for c in found]}, schema=pa.schema(_CHECKSUM_FIELDS)
-    )
-
-
-def _group_of(answer: TaskOutput) -> int | None:
-    return None if answer.note is None else answer.note["group"][0].as_py()
-
-
-def _sum_notes(answers: Sequence[TaskOutput], is_before: bool) -> Checksum:
-    notes = [a.note for a in answers if a.note is not None]
+def _sum_notes(outputs: Sequence[TaskOutput], is_before: bool) -> Checksum:
+    notes = [output.note for output in outputs if output.note is not None]
     return sum((_sum_checksums(n.filter(pc.equal(n["is_before"], is_before))) for n in notes), Checksum())
 
 
-def _sum_checksums(found: pa.Table) -> Checksum:
-    rows, totals = found["rows"].to_pylist(), found["total"].to_pylist()
+def _sum_checksums(checksums: pa.Table) -> Checksum:
+    rows, totals = checksums["rows"].to_pylist(), checksums["total"].to_pylist()
     return sum((Checksum(n, int(total)) for n, total in zip(rows, totals, strict=True)), Checksum())

@@ -1,18 +1,16 @@
-"""The Spark session the work runs in: the caller's, or a local one started on first use.
+"""The Spark session: the caller's, or a local one started on first use, and its options.
 
-One option has to stay on in whatever session is used: reading Parquet columns by field id. Spark looks at it when a
-query runs, not when it is built, so setting it around a call would make renamed columns null later. Nothing else is
-left changed.
+One option must stay on in any session: reading Parquet columns by field id. Spark checks it when a query runs, not when
+it is built, so setting it only during a call would make renamed columns null later. No other option stays changed.
 
-The functions that run on executors are found by name in the package `neve`. A local session shares this process's
-installation; on a cluster install the package where the executors run, or ship it: `spark.addArtifact("neve.zip",
+Executors import the functions they run from the package `neve`. A local session shares the installation of this
+process. On a cluster, install the package where the executors run, or send it along: `spark.addArtifact("neve.zip",
 pyfile=True)`, or `--py-files` when the job is submitted.
 
-Options of a Spark session for the time of a call, put back when it ends.
-
-Calls in one session overlap: groups of a compaction are sorted several at once, and users have threads. Had each call
-put back what it found, one that began later would put back what another had set, and that would stay. So what the
-session itself says is remembered once, by the first call that changes an option, and returns with the last one's end.
+`temporary_options` sets options during a call. Calls in one session overlap: several groups of a compaction are sorted
+at the same time, and users have threads. If each call restored the value that it found, a later call would restore the
+value that an earlier call had set. So the first call that changes an option stores the session's own value, and the end
+of the last call restores it.
 """
 
 from __future__ import annotations
@@ -43,14 +41,14 @@ _quiet = ContextVar("_quiet", default=False)
 
 
 def resolve_session(existing: SparkSession | None = None) -> SparkSession:
-    """The session to work in, ready to read tables: the given one, the active one, or a local one."""
+    """Return a session that is ready to read tables: the given one, the active one, or a local one."""
     spark = existing or SparkSession.getActiveSession() or local_session()
     prepare_session(spark)
     return spark
 
 
 def prepare_session(spark: SparkSession) -> tuple[str, ...]:
-    """Turn on what a session needs to read tables; returns the names of the options that were changed."""
+    """Turn on the option that reading tables needs; return the names of the changed options."""
     if spark.conf.get(FIELD_ID_OPTION, "false") == "true":
         return ()
     spark.conf.set(FIELD_ID_OPTION, "true")
@@ -61,29 +59,33 @@ def prepare_session(spark: SparkSession) -> tuple[str, ...]:
 
 
 def local_session(master: str = "local[*]", options: Mapping[str, str] | None = None) -> SparkSession:
-    """Start Spark inside this machine, quietly and reachable from this machine only."""
-    scratch, given = tempfile.gettempdir(), dict(options or {})
-    java = f"-Dlog4j2.configurationFile=file:{_LOG4J_CONFIG} {given.pop(_JAVA_OPTIONS, '')}"
+    """Start Spark on this machine, without log output and not reachable from outside."""
+    own_options = dict(options or {})
+    java = f"-Dlog4j2.configurationFile=file:{_LOG4J_CONFIG} {own_options.pop(_JAVA_OPTIONS, '')}"
+    machine_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # Workers find this package also if it runs from a checkout that is not installed.
+    python_path = [str(Path(__file__).resolve().parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": _driver_memory(),
+        # A quarter of the machine's memory, between 1 and 8 GiB.
+        "spark.driver.memory": f"{min(max(machine_memory >> 2, 1 << 30), 8 << 30) >> 20}m",
         _JAVA_OPTIONS: java.strip(),
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": f"{scratch}/spark-warehouse",
-        # PySpark would tell the JVM the line of Python behind every column: ten messages for each of a scan, and the
-        # lines are ours.
+        "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/spark-warehouse",
+        # PySpark would send the JVM the line of Python behind every column: ten messages for each column of a scan,
+        # and the lines are ours.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         FIELD_ID_OPTION: "true",
-        **given,
+        **own_options,
     }
     builder = SparkSession.builder.master(master).appName("neve")
     for name, value in settings.items():
         builder = builder.config(name, value)
     with _environment_variables(
-        JAVA_HOME=str(launcher_home(find_java())), SPARK_LOCAL_IP="127.0.0.1", PYTHONPATH=_python_path()
+        JAVA_HOME=str(launcher_home(find_java())), SPARK_LOCAL_IP="127.0.0.1", PYTHONPATH=os.pathsep.join(python_path)
     ):
         # The workers start long after this call, so the interpreter they use stays set.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -91,12 +93,12 @@ def local_session(master: str = "local[*]", options: Mapping[str, str] | None = 
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:
-    """Whether the session tells names of columns apart that differ in case only."""
+    """Return whether the session distinguishes column names that differ only in case."""
     return _is_on(spark, "spark.sql.caseSensitive")
 
 
 def parses_text_differently(spark: SparkSession, text: str) -> bool:
-    """Whether settings of the session make Spark read constants and names of a text in another way than its default."""
+    """Return whether settings of the session make Spark parse constants or names of a text in a non-default way."""
     quotes = '"' in text and all(_is_on(spark, name) for name in _DOUBLE_QUOTED)
     return quotes or ("\\" in text and _is_on(spark, "spark.sql.parser.escapedStringLiterals"))
 
@@ -106,14 +108,15 @@ def _is_on(spark: SparkSession, name: str) -> bool:
 
 
 def is_classic(spark: SparkSession) -> bool:
-    """Whether the session lives in this process's own JVM, and not behind Spark Connect."""
+    """Return whether the session uses a JVM of this process, not Spark Connect."""
     return hasattr(spark, "_jvm")
 
 
 @contextmanager
 def quiet_errors() -> Iterator[None]:
-    """Keep PySpark from printing errors of this thread that are caught and told in other words."""
-    PySparkLogger.getLogger("SQLQueryContextLogger").addFilter(_is_told)  # it must be of PySpark's own kind
+    """Keep PySpark from printing errors of this thread that are caught and reported in other words."""
+    # Only PySpark's own class of loggers works here. A logger ignores a filter that it already has.
+    PySparkLogger.getLogger("SQLQueryContextLogger").addFilter(_is_not_quiet)
     before = _quiet.set(True)
     try:
         yield
@@ -121,7 +124,7 @@ def quiet_errors() -> Iterator[None]:
         _quiet.reset(before)
 
 
-def _is_told(record: logging.LogRecord) -> bool:
+def _is_not_quiet(record: logging.LogRecord) -> bool:
     return not _quiet.get()
 
 
@@ -137,24 +140,12 @@ def _environment_variables(**variables: str) -> Iterator[None]:
         os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
-def _python_path() -> str:
-    """Where workers look for this package too when it runs from a checkout that is not installed."""
-    own = str(Path(__file__).resolve().parents[3])
-    return os.pathsep.join([own, *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
-def _driver_memory() -> str:
-    """A quarter of the machine's memory, between 1 and 8 GiB."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return f"{min(max(machine >> 2, 1 << 30), 8 << 30) >> 20}m"
-
-
 @dataclass(frozen=True)
 class _OverriddenOption:
-    """An option that running calls have set: what the session says of it, and what each call does, oldest first."""
+    """An option that running calls have set."""
 
-    session_value: str | None
-    value_by_call: dict[object, str] = field(default_factory=dict)
+    session_value: str | None  # the session's own value
+    value_by_call: dict[object, str] = field(default_factory=dict)  # oldest call first
 
     @property
     def current_value(self) -> str | None:
@@ -167,9 +158,9 @@ _lock = Lock()
 
 @contextmanager
 def temporary_options(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
-    """Set session options for the time of a call; what was there is back when the last call that sets them ends.
+    """Set session options during a call; the session's own values return when the last call that sets them ends.
 
-    Where calls want different values at the same time, the one that began last has its own.
+    If calls set different values at the same time, the value of the call that began last is used.
     """
     session, call = _session_id(spark), object()
     try:
@@ -188,19 +179,19 @@ def temporary_options(spark: SparkSession, options: Mapping[str, str]) -> Iterat
 
 
 def session_option(spark: SparkSession, name: str) -> str | None:
-    """What a session says of an option by itself, whatever running calls have set; None when it says nothing."""
+    """Return the session's own value of an option, whatever running calls have set; None if it is not set."""
     with _lock:
-        held = _overridden_options.get((_session_id(spark), name))
-        return held.session_value if held else spark.conf.get(name, None)
+        overridden = _overridden_options.get((_session_id(spark), name))
+        return overridden.session_value if overridden else spark.conf.get(name, None)
 
 
 def _release_option(spark: SparkSession, key: tuple[str, str], call: object) -> None:
-    held = _overridden_options.get(key)
-    if held is None or held.value_by_call.pop(call, None) is None:  # setting it failed, or one before it
+    overridden = _overridden_options.get(key)
+    if overridden is None or overridden.value_by_call.pop(call, None) is None:  # setting it failed, or one before it
         return
-    if not held.value_by_call:
+    if not overridden.value_by_call:
         del _overridden_options[key]
-    _set_option(spark, key[1], held.current_value)
+    _set_option(spark, key[1], overridden.current_value)
 
 
 def _set_option(spark: SparkSession, name: str, value: str | None) -> None:
@@ -211,5 +202,5 @@ def _set_option(spark: SparkSession, name: str, value: str | None) -> None:
 
 
 def _session_id(spark: SparkSession) -> str:
-    """The same for all Python objects that stand for one session."""
+    """Return an id that is the same for all Python objects of one session."""
     return str(spark._jsparkSession.sessionUUID() if is_classic(spark) else spark.session_id)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Iceberg schemas as Spark schemas, and back.
+"""Convert Iceberg schemas to Spark schemas, and back.
 
 | Iceberg          | Spark                                                    |
 |------------------|----------------------------------------------------------|
@@ -10,7 +10,7 @@
 | timestamp(tz)_ns | the same in microseconds, rounded down                   |
 | unknown          | void                                                     |
 
-All fields are nullable in Spark: a required column is checked by its writer.
+All fields are nullable in Spark: the writer checks required columns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark.sql import types as sp
 
 from neve.errors import UnsupportedFeature
 
-FIELD_ID = "parquet.field.id"  # the metadata key Spark reads the id of a column from
+FIELD_ID = "parquet.field.id"  # the metadata key from which Spark reads the id of a column
 
 Naming = Callable[[ice.NestedField], str]
 
@@ -72,17 +72,17 @@ def _own_name(field: ice.NestedField) -> str:
 
 
 def spark_schema(schema: Schema, naming: Naming = _own_name) -> sp.StructType:
-    """A schema for Spark, with the field ids its Parquet reader goes by."""
+    """Convert a schema for Spark, with the field ids that its Parquet reader uses."""
     return sp.StructType([spark_field(f, naming) for f in schema.fields])
 
 
 def spark_field(field: ice.NestedField, naming: Naming = _own_name) -> sp.StructField:
-    """A column for Spark, with its field id."""
+    """Convert a column for Spark, with its field id."""
     return sp.StructField(naming(field), spark_type(field.field_type, naming), True, {FIELD_ID: field.field_id})
 
 
 def spark_type(kind: ice.IcebergType, naming: Naming = _own_name) -> sp.DataType:
-    """The Spark type of an Iceberg type."""
+    """Return the Spark type of an Iceberg type."""
     match kind:
         case ice.StructType():
             return sp.StructType([spark_field(f, naming) for f in kind.fields])
@@ -98,9 +98,8 @@ def spark_type(kind: ice.IcebergType, naming: Naming = _own_name) -> sp.DataType
 
 
 def iceberg_schema(schema: sp.StructType) -> Schema:
-    """A Spark schema as an Iceberg schema with new field ids; columns come before what is inside them."""
-    ids = count(1)
-    return Schema(*_iceberg_fields(schema, ids))
+    """Convert a Spark schema to an Iceberg schema with new field ids; columns are numbered before nested fields."""
+    return Schema(*_iceberg_fields(schema, count(1)))
 
 
 def _iceberg_fields(struct: sp.StructType, ids: Iterator[int]) -> list[ice.NestedField]:
@@ -122,10 +121,9 @@ def _iceberg_type(kind: sp.DataType, ids: Iterator[int], column: str) -> ice.Ice
             return ice.ListType(element, _iceberg_type(kind.elementType, ids, column), not kind.containsNull)
         case sp.MapType():
             key, value = next(ids), next(ids)
-            of_keys = _iceberg_type(kind.keyType, ids, column)
-            return ice.MapType(
-                key, of_keys, value, _iceberg_type(kind.valueType, ids, column), not kind.valueContainsNull
-            )
+            key_type = _iceberg_type(kind.keyType, ids, column)
+            value_type = _iceberg_type(kind.valueType, ids, column)
+            return ice.MapType(key, key_type, value, value_type, not kind.valueContainsNull)
         case sp.DecimalType():
             return ice.DecimalType(kind.precision, kind.scale)
     if type(kind) not in _TO_ICEBERG:

@@ -1,7 +1,7 @@
-"""Rows to data files on Spark, in one job that answers with the files.
+"""Write the rows of a DataFrame to data files, in one Spark job that returns the files.
 
-The plan is: columns matched to the table, rows brought together by partition or range, sorted where that is wanted,
-handed to Arrow, written by the sink in each task (see `job`).
+Columns are matched to the table, rows are distributed by partition or range and sorted if required, and each task
+writes its rows as Arrow batches (see `writing_job`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TALLY_DDL = "tally binary"
 
 
 def write_dataframe(df: DataFrame, target: WriteTarget) -> pa.Table:
-    """Write the rows of a DataFrame to data files; the files as rows of an entry table. Runs one action."""
+    """Write the rows of a DataFrame; return the files as rows of an entry table. Runs one action."""
     target.check()
     rows = distribute_and_sort(assign_dataframe(df, target.file_schema), target)
     return written_entries(
@@ -36,36 +36,35 @@ def write_dataframe(df: DataFrame, target: WriteTarget) -> pa.Table:
 
 
 def write_changes(df: DataFrame, target: WriteTarget, effects: Effects) -> tuple[pa.Table, Tally]:
-    """Write the new rows among changed ones, and count which rows of which files they replace. Runs one action.
+    """Write the new rows of a change, and count which rows of which files they replace. Runs one action.
 
-    The rows have the columns `CHANGE_COLUMNS` beside those of the table, and may have `SOURCE`.
+    Besides the columns of the table, the rows have `CHANGE_COLUMNS`, and may have `SOURCE_COLUMN`.
     """
     target.check()
     rows = distribute_and_sort(assign_dataframe(df, target.file_schema, _change_columns(df)), target)
     task = _writing_task(target, is_clustered(target), effects)
-    answers = run_writing_job(rows, task, target, shuffle_options(target))
-    return written_entries(answers, target), Tally.from_tables(
-        [a.note for a in answers if a.note is not None], len(effects)
-    )
+    outputs = run_writing_job(rows, task, target, shuffle_options(target))
+    tally = Tally.from_tables([o.note for o in outputs if o.note is not None], len(effects))
+    return written_entries(outputs, target), tally
 
 
 def count_changes(df: DataFrame, effects: Effects) -> Tally:
-    """Count which rows of which files a statement concerns, and write nothing. Runs one action."""
+    """Count which rows of which files a statement changes, and write nothing. Runs one action."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keeper = TallyBuilder(effects)
+        tally = TallyBuilder(effects)
         for batch in batches:
-            keeper.add(batch)
-        yield pa.RecordBatch.from_pydict({"tally": pa.array([to_ipc(keeper.table())], pa.binary())})
+            tally.add(batch)
+        yield pa.RecordBatch.from_pydict({"tally": pa.array([to_ipc(tally.table())], pa.binary())})
 
-    places = df.select(*_change_columns(df))
-    with temporary_options(df.sparkSession, arrow_batch_options(places)):
-        collected = map_in_arrow(places, run, _TALLY_DDL).collect()
-    return Tally.from_tables([from_ipc(a.tally) for a in collected], len(effects))
+    changes = df.select(*_change_columns(df))
+    with temporary_options(df.sparkSession, arrow_batch_options(changes)):
+        collected = map_in_arrow(changes, run, _TALLY_DDL).collect()
+    return Tally.from_tables([from_ipc(row.tally) for row in collected], len(effects))
 
 
 def _change_columns(df: DataFrame) -> tuple[str, ...]:
-    """The columns of changed rows that are not stored."""
+    """Return the columns of changed rows that are not stored."""
     return (*CHANGE_COLUMNS, SOURCE_COLUMN) if SOURCE_COLUMN in df.columns else CHANGE_COLUMNS
 
 
@@ -73,18 +72,18 @@ def _writing_task(target: WriteTarget, is_clustered: bool, effects: Effects | No
     def run(batches: Iterable[pa.RecordBatch], names: FileNames) -> tuple[list[WrittenFile], pa.Table | None]:
         if effects is None:
             return write_batches(batches, target, names, is_clustered=is_clustered), None
-        keeper = TallyBuilder(effects)
-        files = write_batches(_new_rows(batches, keeper, effects), target, names, is_clustered=is_clustered)
-        return files, keeper.table()
+        tally = TallyBuilder(effects)
+        files = write_batches(_new_rows(batches, tally, effects), target, names, is_clustered=is_clustered)
+        return files, tally.table()
 
     return run
 
 
-def _new_rows(batches: Iterable[pa.RecordBatch], keeper: TallyBuilder, effects: Effects) -> Iterator[pa.RecordBatch]:
-    """The rows to be written, without the columns that tell where they come from; all of them are counted."""
+def _new_rows(batches: Iterable[pa.RecordBatch], tally: TallyBuilder, effects: Effects) -> Iterator[pa.RecordBatch]:
+    """Count all rows; yield those to be written, without the columns that are not stored."""
     writes = np.array(effects.writes, bool)
     for batch in batches:
-        keeper.add(batch)
-        kept = batch if writes.all() else batch.filter(pa.array(writes[batch.column(CLAUSE_COLUMN).to_numpy()]))
-        if kept.num_rows:
-            yield kept.drop_columns([n for n in kept.schema.names if n in (*CHANGE_COLUMNS, SOURCE_COLUMN)])
+        tally.add(batch)
+        rows = batch if writes.all() else batch.filter(pa.array(writes[batch.column(CLAUSE_COLUMN).to_numpy()]))
+        if rows.num_rows:
+            yield rows.drop_columns([n for n in rows.schema.names if n in (*CHANGE_COLUMNS, SOURCE_COLUMN)])

@@ -1,12 +1,10 @@
-"""A Spark job whose tasks write data files, and answer with them.
+"""Run a Spark job whose tasks write data files and return them, and persist frames that are used several times.
 
-Nothing but one row per task comes back, and only from attempts that succeeded, so files of failed or speculative
-attempts are never referenced.
+Each task returns one row, and only if its attempt succeeded, so files of failed or speculative attempts are never
+referenced.
 
-A row that cannot be stored, or a file that cannot be read as it is written, does not fail its task, which Spark would
-try again in vain: the task answers with the reason, the files of all tasks are deleted, and the reason is raised.
-
-Frames that are computed once, though they are used several times.
+If a row cannot be stored, or a file cannot be read, the task does not fail, because Spark would retry it in vain.
+Instead it returns the reason; then the files of all tasks are deleted, and the reason is raised.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from neve.run.write.target import WriteTarget
 
 Batches = Iterable[pa.RecordBatch]
 WritingTask = Callable[[Batches, FileNames], tuple[list[WrittenFile], pa.Table | None]]
-"""What a task does with its rows: the files it wrote, and what it has to say beside."""
+"""Writes the rows of a task; returns the files, and a note for the driver."""
 
 _OUTPUT_DDL = "files binary, note binary, problem string, is_input boolean"
 _OUTPUT_SCHEMA = pa.schema(
@@ -42,7 +40,7 @@ _OUTPUT_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class TaskOutput:
-    """What one task answered: its files as rows of an entry table, and its note."""
+    """The result of one task: its files as rows of an entry table, and its note."""
 
     files: pa.Table | None
     note: pa.Table | None
@@ -51,34 +49,34 @@ class TaskOutput:
 def run_writing_job(
     rows: DataFrame, task: WritingTask, target: WriteTarget, options: Mapping[str, str]
 ) -> list[TaskOutput]:
-    """Run a task over the partitions of a DataFrame; what each of them wrote and noted.
+    """Run a task over the partitions of a DataFrame, and return the output of each.
 
-    Files are deleted again when the job fails, or when a task answers with what it cannot store or read.
+    The written files are deleted if the job fails, or if a task reports a row or file that it cannot store or read.
     """
     spark = rows.sparkSession
     finished = _FinishedFiles(spark)
-    asked = map_in_arrow(rows, _as_spark_task(task, target, str(uuid4()), finished.add_paths), _OUTPUT_DDL)
+    job = map_in_arrow(rows, _as_spark_task(task, target, str(uuid4()), finished.add_paths), _OUTPUT_DDL)
     try:
         with temporary_options(spark, {**options, **arrow_batch_options(rows, target.average_row_bytes)}):
-            collected = asked.collect()
-    except BaseException as e:  # whatever the job failed of, its files are useless
+            collected = job.collect()
+    except BaseException as e:  # whatever the reason, the files are useless
         left = delete_files(target.open_io(), finished.paths())
-        if not isinstance(e, Exception):  # somebody has stopped it
+        if not isinstance(e, Exception):  # an interrupt
             raise
         raise WriteFailed(f"Cannot write data files: {_failure_reason(e)}", left) from e
     finally:
         finished.clear()
-    answers = [TaskOutput(_optional_table(a.files), _optional_table(a.note)) for a in collected]
-    problem = next((a for a in collected if a.problem is not None), None)
-    if problem is not None:
-        delete_files(target.open_io(), written_entries(answers, target)["file_path"].to_pylist())
-        raise (UserError if problem.is_input else TableError)(problem.problem)
-    return answers
+    outputs = [TaskOutput(_optional_table(row.files), _optional_table(row.note)) for row in collected]
+    failed = next((row for row in collected if row.problem is not None), None)
+    if failed is not None:
+        delete_files(target.open_io(), written_entries(outputs, target)["file_path"].to_pylist())
+        raise (UserError if failed.is_input else TableError)(failed.problem)
+    return outputs
 
 
-def written_entries(answers: Sequence[TaskOutput], target: WriteTarget) -> pa.Table:
-    """The files of all tasks as rows of an entry table."""
-    tables = [a.files for a in answers if a.files is not None]
+def written_entries(outputs: Sequence[TaskOutput], target: WriteTarget) -> pa.Table:
+    """Return the files of all tasks as rows of an entry table."""
+    tables = [output.files for output in outputs if output.files is not None]
     return pa.concat_tables([data_file_entries([], target), *tables]).unify_dictionaries().combine_chunks()
 
 
@@ -87,51 +85,49 @@ def _optional_table(data: bytes | None) -> pa.Table | None:
 
 
 def _as_spark_task(
-    task: WritingTask, target: WriteTarget, write_id: str, note: Callable[[list[str]], None]
+    task: WritingTask, target: WriteTarget, write_id: str, add_paths: Callable[[list[str]], None]
 ) -> Callable[[Batches], Batches]:
-    """A task as Spark runs it: names for its files, and its answer."""
+    """Return the function for Spark, which chooses file names and encodes the output."""
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         number, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
         try:
-            files, said = task(batches, FileNames(number, attempt, write_id))
-        except (UserError, CorruptFile, MissingFile) as e:  # whatever else it is, another attempt may help
+            files, note = task(batches, FileNames(number, attempt, write_id))
+        except (UserError, CorruptFile, MissingFile) as e:  # after any other error another attempt may help
             yield _output_batch(problem=str(e), is_input=isinstance(e, UserError))
             return
-        note([f.path for f in files])
-        if files or said is not None:
+        add_paths([f.path for f in files])
+        if files or note is not None:
             yield _output_batch(
-                to_ipc(data_file_entries(files, target)) if files else None, None if said is None else to_ipc(said)
+                files=to_ipc(data_file_entries(files, target)) if files else None,
+                note=None if note is None else to_ipc(note),
             )
 
     return run
 
 
-def _output_batch(
-    files: bytes | None = None, note: bytes | None = None, problem: str | None = None, is_input: bool | None = None
-) -> pa.RecordBatch:
-    answer = {"files": files, "note": note, "problem": problem, "is_input": is_input}
-    return pa.RecordBatch.from_pylist([answer], schema=_OUTPUT_SCHEMA)
+def _output_batch(**output: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([output], schema=_OUTPUT_SCHEMA)
 
 
 class _FinishedFiles:
-    """The files of tasks that succeeded, known also when the job fails. Spark Connect has no such channel."""
+    """The files of tasks that succeeded, known even if the job fails. Spark Connect has no such channel."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._total = spark.sparkContext.accumulator([], _PathAccumulator()) if is_classic(spark) else None
 
     @property
     def add_paths(self) -> Callable[[list[str]], None]:
-        """What a task calls with the files it finished."""
+        """The function that a task calls with its finished files."""
         return (lambda paths: None) if self._total is None else self._total.add
 
     def paths(self) -> list[str]:
-        """What has been noted so far."""
+        """Return the files that were finished so far."""
         return [] if self._total is None else list(self._total.value)
 
     def clear(self) -> None:
-        """Free the memory: Spark keeps what it was told for as long as the driver lives."""
+        """Free the memory: Spark keeps accumulators for as long as the driver lives."""
         if self._total is not None:
             self._total.value = []
 
@@ -145,34 +141,34 @@ class _PathAccumulator(AccumulatorParam[list[str]]):
 
 
 def _failure_reason(error: Exception) -> str:
-    """What a job failed of: the end of the traceback of a task, or else the first line."""
+    """Return the last line of a task's traceback if there is one, else the first line of the error."""
     text = str(error).strip()
-    _, found, traceback = text.partition("Traceback (most recent call last):")
-    said = [line for line in traceback.splitlines() if line and not line[0].isspace()]
-    return said[-1] if found and said else text.split("\n", 1)[0]
+    _, _, traceback = text.partition("Traceback (most recent call last):")
+    lines = [line for line in traceback.splitlines() if line and not line[0].isspace()]
+    return lines[-1] if lines else text.split("\n", 1)[0]
 
 
 _ADAPTIVE = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
 
 
 def is_persisted(frame: DataFrame) -> bool:
-    """Whether Spark holds a frame such that none of it is computed again for want of memory.
+    """Return whether Spark holds a frame on disk, so that no part is computed again for lack of memory.
 
-    What the frame itself says of being cached stays true when the cache was cleared.
+    The frame's own `is_cached` is not used, because it stays true after the cache was cleared.
     """
     return bool(frame.storageLevel.useDisk)
 
 
 @contextmanager
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """A frame that stays on the executors, in memory and on their disks, until the block ends.
+    """Persist a frame on the executors, in memory and on disk, until the block ends.
 
-    One the caller keeps already is left alone.
+    A frame that the caller has persisted is left as it is.
     """
     if frame.storageLevel != StorageLevel.NONE:
         yield frame
         return
-    # Without it Spark keeps hundreds of tiny partitions, and each costs a Python worker more than its rows do.
+    # Otherwise Spark keeps hundreds of tiny partitions, and each costs a Python worker more than its rows do.
     with temporary_options(frame.sparkSession, {_ADAPTIVE: "true"}):
         frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:

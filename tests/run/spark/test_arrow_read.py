@@ -44,7 +44,7 @@ from pyspark.sql.functions import spark_partition_id
 from neve.model.partition import Specs
 from neve.run.read.metadata_columns import FILE, POSITION
 from neve.run.read.tasks import build_task_table
-from neve.run.spark.arrow_scan import arrow_scan
+from neve.run.spark.read import arrow_scan
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable
 
