@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from neve.commit.isolation import RowCommand
 from neve.ops.context import TableContext
 from neve.ops.results import DeleteResult
-from neve.ops.rows.apply_change import RowChange
+from neve.ops.rows.changed_files import RowChange
 from neve.ops.rows.statement import RowStatement
 from neve.ops.rows.target_rows import (
     ResolvedExpressions,
@@ -47,7 +47,7 @@ _EFFECTS = Effects(removes=(True,), writes=(False,))
 
 @dataclass(frozen=True)
 class Delete(RowStatement[DeleteResult]):
-    """A DELETE on its way: `.where(…)`, then `.plan()`, `.explain()` or `.execute()`."""
+    """A DELETE: `.where(…)`, then `.plan()`, `.explain()` or `.execute()`."""
 
     condition: RowCondition = None
 
@@ -55,7 +55,7 @@ class Delete(RowStatement[DeleteResult]):
     result_type = DeleteResult
 
     def where(self, condition: RowCondition) -> Self:
-        """Delete the rows for which this is true: SQL text, a Column or a PyIceberg expression. Without it, all."""
+        """Delete the rows for which SQL text, a Column or a PyIceberg expression is true; all rows without it."""
         return replace(self, condition=self._combine_conditions(self.condition, condition))
 
     @contextmanager
@@ -65,11 +65,11 @@ class Delete(RowStatement[DeleteResult]):
             target = TargetRows(
                 context, plan.read, self._alias(context), metadata_columns_in(context, [self.condition])
             )
-            given, where = ready.values[_CLAUSE], row_condition(context, ready.values[_CLAUSE])
-            if not plan.is_metadata_only and given is not None:
-                ExpressionChecker(target.empty_frame()).check_condition(
-                    _CLAUSE, given if isinstance(given, str) else where
-                )
+            condition = ready.values[_CLAUSE]
+            where = row_condition(context, condition)
+            if not plan.is_metadata_only and condition is not None:
+                checked = condition if isinstance(condition, str) else where
+                ExpressionChecker(target.empty_frame()).check_condition(_CLAUSE, checked)
 
             def positions() -> DataFrame:
                 with translate_spark_errors(_CLAUSE):
