@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from pyiceberg.types import IcebergType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -24,11 +23,11 @@ from neve.errors import UserError, WriteFailed
 from neve.io.files import delete_files
 from neve.ops.context import TableContext
 from neve.ops.rows.changed_files import RowChange, TouchedFiles, WrittenChange, merge_with_existing_deletes, paths_of
+from neve.ops.scan import is_exact_in_spark
 from neve.ops.verb import Execution
 from neve.plan.row_change import stays_in_partition_and_order
 from neve.run.change_tally import CLAUSE_COLUMN, FILE_COLUMN, Tally
 from neve.run.read.tasks import build_task_table
-from neve.run.read.types import ArrowFlavor, arrow_type
 from neve.run.spark.patch import PatchJob
 from neve.run.spark.session import quiet_errors
 from neve.run.spark.write import count_changes, write_changes
@@ -136,7 +135,7 @@ class ChangeExecution:
             job = self._patch_job(touched.only(mask), tally, changes)
             if is_in_place:
                 write = job.write_in_place
-            elif all(_is_exact_in_spark(f.field_type) for f in schema.fields):
+            elif is_exact_in_spark(schema):
                 write = job.write_redistributed
             else:  # many small unsorted files are better than values rounded by Spark
                 write = job.write_unsorted
@@ -224,7 +223,3 @@ class ChangeExecution:
     def _refuse_ambiguous(self, tally: Tally) -> None:
         if self.change.is_unique and tally.ambiguous_files():
             raise UserError(self.change.ambiguity_message)
-
-
-def _is_exact_in_spark(kind: IcebergType) -> bool:
-    return arrow_type(kind, ArrowFlavor.SPARK) == arrow_type(kind, ArrowFlavor.EXACT)
