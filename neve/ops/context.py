@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -24,8 +24,9 @@ from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties, properties_of
 from neve.run.table_facts import TableFacts
+from neve.tree.entries import EntryTable, Manifest
 from neve.tree.partition_types import infer_partition_types
-from neve.tree.read import manifests_of
+from neve.tree.read import EntryPredicate, manifests_of, read_entries
 
 _LOADING_MODE = "snapshot-loading-mode"
 
@@ -73,6 +74,18 @@ class TableContext:
     def properties(self) -> TableProperties:
         """The table's properties."""
         return properties_of(self.metadata.properties)
+
+    def live_manifests(self, snapshot: Snapshot | None) -> list[Manifest]:
+        """Read the manifests of a snapshot that may hold live files."""
+        return [m for m in manifests_of(self.io, self.metadata, snapshot) if m.may_hold_live_files]
+
+    def live_entries(
+        self, manifests: Sequence[Manifest], detail: Collection[str] = (), detail_where: EntryPredicate | None = None
+    ) -> EntryTable:
+        """Read the live files of manifests, with details of those that `detail_where` selects."""
+        return read_entries(
+            self.io, manifests, self.specs, detail=detail, detail_where=detail_where, live_only=True
+        )
 
     def refreshed(self) -> TableContext:
         """Return the newest state of the table."""

@@ -124,7 +124,7 @@ def test_files_that_only_lose_their_deleted_rows_are_not_said_to_become_fewer(ho
     verdict = verdict_of(gather_report(hostile.context))
     assert verdict.headline == "2 small files; a compaction would rewrite them without their deleted rows."
     assert "there are as many files afterwards" in verdict.findings[0].text
-    assert "The past takes room: 1 old snapshot, 1 file only they lead to." in [f.text for f in verdict.findings]
+    assert "The past takes room: 1 old snapshot, 1 file that only they reference." in [f.text for f in verdict.findings]
 
 
 def test_the_life_tells_when_schemas_and_specs_came(report: Report):
