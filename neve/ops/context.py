@@ -83,9 +83,7 @@ class TableContext:
         self, manifests: Sequence[Manifest], detail: Collection[str] = (), detail_where: EntryPredicate | None = None
     ) -> EntryTable:
         """Read the live files of manifests, with details of those that `detail_where` selects."""
-        return read_entries(
-            self.io, manifests, self.specs, detail=detail, detail_where=detail_where, live_only=True
-        )
+        return read_entries(self.io, manifests, self.specs, detail=detail, detail_where=detail_where, live_only=True)
 
     def refreshed(self) -> TableContext:
         """Return the newest state of the table."""
