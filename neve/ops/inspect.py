@@ -31,7 +31,6 @@ from neve.tree.read import has_parquet_root, manifests_of, read_entries
 
 P = ParamSpec("P")
 
-_MILLISECONDS = pa.timestamp("ms", "UTC")
 _FILE_COLUMNS = (
     "content",
     "file_path",
@@ -73,12 +72,12 @@ class Inspect:
     @_with_untrusted_metadata
     def files(self, snapshot_id: int | None = None) -> pa.Table:
         """Return the live files, data and deletes, with their statistics."""
-        return self._entries(snapshot_id).live().select_columns(_FILE_COLUMNS)
+        return _select(self._entries(snapshot_id).live(), _FILE_COLUMNS)
 
     @_with_untrusted_metadata
     def entries(self, snapshot_id: int | None = None) -> pa.Table:
         """Return every manifest entry, tombstones included, with inherited values filled in."""
-        return self._entries(snapshot_id).select_columns((*_ENTRY_COLUMNS, *_FILE_COLUMNS))
+        return _select(self._entries(snapshot_id), (*_ENTRY_COLUMNS, *_FILE_COLUMNS))
 
     @_with_untrusted_metadata
     def manifests(self, snapshot_id: int | None = None) -> pa.Table:
@@ -88,7 +87,7 @@ class Inspect:
     @_with_untrusted_metadata
     def partitions(self, snapshot_id: int | None = None) -> pa.Table:
         """Return the files, rows and bytes of data in each partition, and its delete files, by spec."""
-        live = self._entries(snapshot_id, detail=()).entries.live()
+        live = self._entries(snapshot_id, detail=()).live()
         codes, keys = live.partition_codes()
         in_order = ["spec_id", *(u.column for u in live.specs.union if not pa.types.is_null(u.arrow_type))]
         order = pc.sort_indices(keys.columns, [(name, "ascending") for name in in_order])
@@ -204,23 +203,13 @@ class Inspect:
         snapshot: Snapshot | None = self.context.snapshot(snapshot_id)
         return manifests_of(self.context.io, self.context.metadata, snapshot)
 
-    def _entries(self, snapshot_id: int | None, detail: tuple[str, ...] = tuple(DETAIL.names)) -> _DisplayedEntries:
-        manifests = self._manifests(snapshot_id)
-        return _DisplayedEntries(read_entries(self.context.io, manifests, self.context.specs, detail=detail))
+    def _entries(self, snapshot_id: int | None, detail: tuple[str, ...] = tuple(DETAIL.names)) -> EntryTable:
+        return read_entries(self.context.io, self._manifests(snapshot_id), self.context.specs, detail=detail)
 
 
-@dataclass(frozen=True)
-class _DisplayedEntries:
-    """Entries with the union tuple as one struct."""
-
-    entries: EntryTable
-
-    def live(self) -> _DisplayedEntries:
-        return _DisplayedEntries(self.entries.live())
-
-    def select_columns(self, names: tuple[str, ...]) -> pa.Table:
-        columns = [partition_struct(self.entries) if n == "partition" else self.entries[n] for n in names]
-        return pa.Table.from_arrays(columns, names=list(names))
+def _select(entries: EntryTable, names: tuple[str, ...]) -> pa.Table:
+    columns = [partition_struct(entries) if name == "partition" else entries[name] for name in names]
+    return pa.Table.from_arrays(columns, names=list(names))
 
 
 def partition_struct(entries: EntryTable) -> pa.Array:
@@ -320,78 +309,42 @@ def _partition_summary_rows(manifest: Manifest, specs: Specs) -> list[dict[str, 
     ]
 
 
+def _types(fields: str) -> dict[str, pa.DataType]:
+    return {name: pa.type_for_alias(kind) for name, kind in (field.split() for field in fields.split(", "))}
+
+
+_MILLISECONDS = pa.timestamp("ms", "UTC")
 _SPEC_FIELD = pa.struct(
-    [
-        ("field_id", pa.int32()),
-        ("name", pa.string()),
-        ("transform", pa.string()),
-        ("source_id", pa.int32()),
-        ("source", pa.string()),
-        ("type", pa.string()),
-    ]
+    _types("field_id int32, name string, transform string, source_id int32, source string, type string")
 )
-_SPECS = pa.schema([("spec_id", pa.int32()), ("is_default", pa.bool_()), ("fields", pa.list_(_SPEC_FIELD))])
+_SPECS = pa.schema(_types("spec_id int32, is_default bool") | {"fields": pa.list_(_SPEC_FIELD)})
 _SNAPSHOTS = pa.schema(
-    [
-        ("committed_at", _MILLISECONDS),
-        ("snapshot_id", pa.int64()),
-        ("parent_id", pa.int64()),
-        ("sequence_number", pa.int64()),
-        ("operation", pa.string()),
-        ("manifest_list", pa.string()),
-        ("summary", pa.map_(pa.string(), pa.string())),
-    ]
+    {"committed_at": _MILLISECONDS}
+    | _types("snapshot_id int64, parent_id int64, sequence_number int64, operation string, manifest_list string")
+    | {"summary": pa.map_(pa.string(), pa.string())}
 )
-_HISTORY = pa.schema(
-    [("made_current_at", _MILLISECONDS), ("snapshot_id", pa.int64()), ("is_current_ancestor", pa.bool_())]
-)
+_HISTORY = pa.schema({"made_current_at": _MILLISECONDS} | _types("snapshot_id int64, is_current_ancestor bool"))
 _REFS = pa.schema(
-    [
-        ("name", pa.string()),
-        ("type", pa.string()),
-        ("snapshot_id", pa.int64()),
-        ("max_ref_age_ms", pa.int64()),
-        ("max_snapshot_age_ms", pa.int64()),
-        ("min_snapshots_to_keep", pa.int32()),
-    ]
+    _types(
+        "name string, type string, snapshot_id int64, max_ref_age_ms int64, max_snapshot_age_ms int64, "
+        "min_snapshots_to_keep int32"
+    )
 )
 _TREE = pa.schema(
-    [
-        ("depth", pa.int8()),
-        ("kind", pa.string()),
-        ("path", pa.string()),
-        ("spec_id", pa.int32()),
-        ("bytes", pa.int64()),
-        ("files", pa.int64()),
-        ("rows", pa.int64()),
-        ("sequence_number", pa.int64()),
-    ]
+    _types(
+        "depth int8, kind string, path string, spec_id int32, bytes int64, files int64, rows int64, "
+        "sequence_number int64"
+    )
 )
-_SUMMARY_TYPE = pa.struct(
-    [
-        ("field", pa.string()),
-        ("contains_null", pa.bool_()),
-        ("contains_nan", pa.bool_()),
-        ("lower_bound", pa.string()),
-        ("upper_bound", pa.string()),
-    ]
+_SUMMARY = pa.struct(
+    _types("field string, contains_null bool, contains_nan bool, lower_bound string, upper_bound string")
 )
 _MANIFESTS = pa.schema(
-    [
-        ("content", pa.int8()),
-        ("path", pa.string()),
-        ("length", pa.int64()),
-        ("partition_spec_id", pa.int32()),
-        ("sequence_number", pa.int64()),
-        ("min_sequence_number", pa.int64()),
-        ("added_snapshot_id", pa.int64()),
-        ("added_files_count", pa.int32()),
-        ("existing_files_count", pa.int32()),
-        ("deleted_files_count", pa.int32()),
-        ("added_rows_count", pa.int64()),
-        ("existing_rows_count", pa.int64()),
-        ("deleted_rows_count", pa.int64()),
-        ("first_row_id", pa.int64()),
-        ("partition_summaries", pa.list_(_SUMMARY_TYPE)),
-    ]
+    _types(
+        "content int8, path string, length int64, partition_spec_id int32, sequence_number int64, "
+        "min_sequence_number int64, added_snapshot_id int64, added_files_count int32, existing_files_count int32, "
+        "deleted_files_count int32, added_rows_count int64, existing_rows_count int64, deleted_rows_count int64, "
+        "first_row_id int64"
+    )
+    | {"partition_summaries": pa.list_(_SUMMARY)}
 )

@@ -175,17 +175,14 @@ class Scan:
 
     @cached_property
     def _columns_read(self) -> tuple[str, ...] | None:
-        """The requested columns, and those that the condition needs."""
+        """The requested columns, and those that the condition needs; None for all."""
         if self.columns is None:
             return None
-        return tuple(dict.fromkeys((*self.columns, *self._columns_compared)))
-
-    @property
-    def _columns_compared(self) -> tuple[str, ...]:
-        if self._predicate is None or isinstance(self.where, str):
-            return self._predicate.columns if self._predicate else ()
-        ids = extract_field_ids(normalize_and_bind(self._predicate.expression, self.schema))
-        return tuple(name for i in sorted(ids) if (name := self.schema.find_column_name(i)) is not None)
+        compared: Iterable[str] = self._predicate.columns if self._predicate else ()
+        if self._predicate is not None and not isinstance(self.where, str):
+            ids = extract_field_ids(normalize_and_bind(self._predicate.expression, self.schema))
+            compared = (name for i in sorted(ids) if (name := self.schema.find_column_name(i)) is not None)
+        return tuple(dict.fromkeys((*self.columns, *compared)))
 
     @cached_property
     def _result_names(self) -> tuple[str, ...]:

@@ -27,7 +27,6 @@ from typing import Literal, Self, cast, get_args
 from neve.catalog.rest import RestCatalogMixin
 from neve.commit.cleanup import delete_reachable_files
 from neve.commit.expiry import Expiry, unused_specs_and_schemas
-from neve.commit.outcome import Committed
 from neve.commit.reachable_files import UnreachableFiles, find_unreachable_files, roots_of
 from neve.display.format import join_with_and, plural
 from neve.display.html import ExplainMixin, SummaryMixin
@@ -221,9 +220,7 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
         outside = dict.fromkeys(unreachable.outside, "it lies outside the table")
         return _Expired(landed, unreachable.without(kept), outside | kept, len(attempts))
 
-    def _result(
-        self, context: TableContext, plan: ExpirePlan, written: _Expired, committed: Committed, execution: Execution
-    ) -> ExpireResult:
+    def _result(self, context: TableContext, plan: ExpirePlan, written: _Expired, execution: Execution) -> ExpireResult:
         landed = written.plan
         if not landed.expiry:
             return ExpireResult(attempts=written.attempts)

@@ -20,7 +20,6 @@ from typing import Any, Self
 
 import pyarrow.compute as pc
 
-from neve.commit.outcome import Committed
 from neve.display.format import plural
 from neve.display.html import ExplainMixin, SummaryMixin
 from neve.errors import UserError
@@ -150,12 +149,7 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
         return _FinishedSteps(tuple(results), tuple(waiting))
 
     def _result(
-        self,
-        context: TableContext,
-        plan: MaintenancePlan,
-        written: _FinishedSteps,
-        committed: Committed,
-        execution: Execution,
+        self, context: TableContext, plan: MaintenancePlan, written: _FinishedSteps, execution: Execution
     ) -> MaintenanceResult:
         return MaintenanceResult(written.results, (*written.waiting, *plan.left_out), execution.total_seconds)
 

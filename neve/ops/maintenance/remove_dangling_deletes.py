@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neve.commit.actions import RemovedFiles, RewriteFiles
-from neve.commit.outcome import Committed
 from neve.commit.summary import FileCounts
 from neve.display.format import plural
 from neve.display.html import SummaryMixin
@@ -75,13 +74,9 @@ class RemoveDanglingDeletes(SnapshotVerb[DanglingPlan, DanglingResult]):
         return PendingCommit(action=action)
 
     def _result(
-        self,
-        context: TableContext,
-        plan: DanglingPlan,
-        written: PendingCommit,
-        committed: Committed,
-        execution: Execution,
+        self, context: TableContext, plan: DanglingPlan, written: PendingCommit, execution: Execution
     ) -> DanglingResult:
+        committed = execution.committed
         if committed.snapshot_id is None:
             return DanglingResult(reruns=execution.reruns)
         tally = FileCounts.of(plan.deletes)

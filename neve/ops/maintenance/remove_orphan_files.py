@@ -33,7 +33,6 @@ from pyiceberg.io import FileIO
 
 from neve.catalog.metadata_files import read_metadata
 from neve.commit.cleanup import Prefixes, delete_orphans, find_orphans, is_hidden_file
-from neve.commit.outcome import Committed
 from neve.commit.reachable_files import find_reachable_files, roots_of
 from neve.display.format import plural
 from neve.display.html import ExplainMixin, SummaryMixin
@@ -263,12 +262,7 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
         return _DeletedOrphans(orphans, delete_orphans(context.io, orphans["path"].to_pylist(), plan.location))
 
     def _result(
-        self,
-        context: TableContext,
-        plan: OrphanPlan,
-        written: _DeletedOrphans,
-        committed: Committed,
-        execution: Execution,
+        self, context: TableContext, plan: OrphanPlan, written: _DeletedOrphans, execution: Execution
     ) -> OrphanResult:
         return OrphanResult(
             tuple(written.orphans["path"].to_pylist()),

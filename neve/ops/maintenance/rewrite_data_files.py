@@ -26,7 +26,6 @@ from typing import Any, Self
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 
-from neve.commit.outcome import Committed
 from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.ops.events import Progress
@@ -193,12 +192,7 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
         return RewriteRun(context, self._plan, settings, execution).run(planned)
 
     def _result(
-        self,
-        context: TableContext,
-        planned: RewritePlanningResult,
-        written: CompactionOutcome,
-        committed: Committed,
-        execution: Execution,
+        self, context: TableContext, planned: RewritePlanningResult, written: CompactionOutcome, execution: Execution
     ) -> RewriteResult:
         return replace(written.result, filter_stats=planned.filter_stats, seconds=execution.total_seconds)
 

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from neve.commit.actions import RewriteManifests as Replacement
-from neve.commit.outcome import Committed
 from neve.display.format import plural
 from neve.display.html import SummaryMixin
 from neve.errors import UserError
@@ -109,13 +108,9 @@ class RewriteManifests(SnapshotVerb[ManifestPlan, RewriteManifestsResult]):
         return PendingCommit(action=Replacement(removed, tuple(groups)))
 
     def _result(
-        self,
-        context: TableContext,
-        plan: ManifestPlan,
-        written: PendingCommit,
-        committed: Committed,
-        execution: Execution,
+        self, context: TableContext, plan: ManifestPlan, written: PendingCommit, execution: Execution
     ) -> RewriteManifestsResult:
+        committed = execution.committed
         if committed.snapshot_id is None:
             return RewriteManifestsResult(manifests_kept=plan.manifests_kept, reruns=execution.reruns)
         summary = context.refreshed().snapshot_summary(committed.snapshot_id)

@@ -24,7 +24,6 @@ from pyiceberg.expressions import BooleanExpression
 from pyspark.sql import functions as F  # noqa: N812
 
 from neve.commit.actions import RemovedFiles, RewriteFiles
-from neve.commit.outcome import Committed
 from neve.display.html import SummaryMixin
 from neve.errors import CorruptFile, UnknownName, UnsupportedFeature, UserError
 from neve.io.deletion_vectors import PositionSet
@@ -156,13 +155,9 @@ class RewritePositionDeletes(SnapshotVerb[DeletesPlan, DeletesResult]):
         return _WrittenDeletes(removed, added, action=action, written_files=paths)
 
     def _result(
-        self,
-        context: TableContext,
-        plan: DeletesPlan,
-        written: _WrittenDeletes,
-        committed: Committed,
-        execution: Execution,
+        self, context: TableContext, plan: DeletesPlan, written: _WrittenDeletes, execution: Execution
     ) -> DeletesResult:
+        committed = execution.committed
         if committed.snapshot_id is None:
             return DeletesResult(reruns=execution.reruns)
         return DeletesResult(

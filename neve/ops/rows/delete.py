@@ -29,7 +29,6 @@ from neve.ops.results import DeleteResult
 from neve.ops.rows.changed_files import RowChange
 from neve.ops.rows.statement import RowStatement
 from neve.ops.rows.target_rows import (
-    ResolvedExpressions,
     RowCondition,
     TargetRows,
     metadata_columns_in,
@@ -37,7 +36,6 @@ from neve.ops.rows.target_rows import (
     row_condition,
     translate_spark_errors,
 )
-from neve.plan.row_change import ChangePlan
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, Effects
 from neve.run.spark.expressions import ExpressionChecker
 
@@ -61,10 +59,10 @@ class Delete(RowStatement[DeleteResult]):
     @contextmanager
     def _plan(self, context: TableContext) -> Iterator[RowChange]:
         with resolve_subqueries(context, {_CLAUSE: self.condition}) as ready:
-            plan = self._plan_change(context, ready)
-            target = TargetRows(
-                context, plan.read, self._alias(context), metadata_columns_in(context, [self.condition])
-            )
+            statement = f"DELETE FROM {context.name}"  # noqa: S608 - it is shown, never run
+            plan = self._plan_matching(context, statement, self.condition, _CLAUSE, ready.reads_target)
+            columns = metadata_columns_in(context, [self.condition])
+            target = TargetRows(context, plan.read, self._alias(context), columns)
             condition = ready.values[_CLAUSE]
             where = row_condition(context, condition)
             if not plan.is_metadata_only and condition is not None:
@@ -76,16 +74,3 @@ class Delete(RowStatement[DeleteResult]):
                     return target.frame().where(where).withColumn(CLAUSE_COLUMN, F.lit(0)).select(*CHANGE_COLUMNS)
 
             yield RowChange(self.command, plan, _EFFECTS, (), positions, positions, positions)
-
-    def _plan_change(self, context: TableContext, ready: ResolvedExpressions) -> ChangePlan:
-        predicate = self._predicate(context, self.condition, _CLAUSE)
-        read, whole = self._split_by_match(context, predicate)
-        return self._build_change_plan(
-            context,
-            f"DELETE FROM {context.name}{self._where_text(self.condition)}",  # noqa: S608 - it is shown, never run
-            read,
-            whole,
-            predicate.expression,
-            keeps_whole=False,
-            reads_itself=ready.reads_target,
-        )

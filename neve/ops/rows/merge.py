@@ -31,7 +31,6 @@ import numpy as np
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 
 from neve.commit.isolation import RowCommand
-from neve.commit.outcome import Committed
 from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.ops.metadata.evolve_schema import SchemaChange
@@ -41,7 +40,7 @@ from neve.ops.rows.merge_clauses import Clause, ClauseAction, ClauseKind, evolve
 from neve.ops.rows.merge_rows import MergeJob
 from neve.ops.rows.merge_source import MergeSource, SourceKeys, open_merge_source
 from neve.ops.rows.statement import RowStatement
-from neve.ops.rows.target_rows import ResolvedExpressions, resolve_subqueries
+from neve.ops.rows.target_rows import resolve_subqueries
 from neve.ops.verb import Execution
 from neve.plan.row_change import ChangePlan
 from neve.predicate import parse
@@ -146,8 +145,7 @@ class Merge(RowStatement[MergeResult]):
             )
             texts = {_ON: self.on, **{k: v for c in clauses for k, v in c.values().items()}}
             with resolve_subqueries(context, texts) as ready:
-                target_filter, keys = self._target_filter(context, source)
-                plan, is_pruned = self._plan_change(context, source, ready, target_filter, keys is not None)
+                plan, keys, is_pruned = self._plan_change(context, source, ready.reads_target or source.reads_target)
                 job = MergeJob(
                     context,
                     plan,
@@ -165,16 +163,13 @@ class Merge(RowStatement[MergeResult]):
                 )
 
     def _plan_change(
-        self,
-        context: TableContext,
-        source: MergeSource,
-        ready: ResolvedExpressions,
-        target_filter: BooleanExpression,
-        has_source_keys: bool,
-    ) -> tuple[ChangePlan, bool]:
+        self, context: TableContext, source: MergeSource, reads_itself: bool
+    ) -> tuple[ChangePlan, SourceKeys | None, bool]:
+        """Plan which files to read; returns also the usable keys of the source, and whether they ruled out files."""
+        target_filter, keys = self._target_filter(context, source)
         read = self._scan_plan(context, None if target_filter is AlwaysTrue() else target_filter)
         stats = read.stats
-        is_pruned = has_source_keys and bool(stats.files < stats.files_considered or stats.manifests_pruned)
+        is_pruned = keys is not None and bool(stats.files < stats.files_considered or stats.manifests_pruned)
         source_text = f"({self.source})" if isinstance(self.source, str) else type(self.source).__name__
         plan = self._build_change_plan(
             context,
@@ -183,11 +178,10 @@ class Merge(RowStatement[MergeResult]):
             read,
             read.only(np.zeros(len(read.files), bool)),
             target_filter,
-            keeps_whole=False,
-            reads_itself=ready.reads_target or source.reads_target,
+            reads_itself,
             notes=(f"the keys of the source rule out {'files' if is_pruned else 'no file'}",),
         )
-        return plan, is_pruned
+        return plan, keys, is_pruned
 
     def _target_filter(self, context: TableContext, source: MergeSource) -> tuple[BooleanExpression, SourceKeys | None]:
         """Return a filter for the rows of the table that can match, and the keys of the source if they are usable."""
@@ -226,13 +220,8 @@ class Merge(RowStatement[MergeResult]):
     # -- running -----------------------------------------------------------------------------------------------------
 
     def _result(
-        self,
-        context: TableContext,
-        change: RowChange,
-        written: WrittenChange,
-        committed: Committed,
-        execution: Execution,
+        self, context: TableContext, change: RowChange, written: WrittenChange, execution: Execution
     ) -> MergeResult:
-        result = super()._result(context, change, written, committed, execution)
+        result = super()._result(context, change, written, execution)
         rows = written.tally.rows_by_clause[: len(self.clauses)]
         return replace(result, rows_by_clause=rows, pruned_by_source=change.is_pruned)

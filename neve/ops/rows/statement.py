@@ -29,7 +29,6 @@ from neve.ops.rows.target_rows import RowCondition, predicate_of
 from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
 from neve.plan.row_change import ChangePlan, Mode, split_fully_matching
 from neve.plan.scan import ScanPlan
-from neve.predicate import Predicate
 
 MODES: tuple[Mode, ...] = ("copy-on-write", "merge-on-read")
 
@@ -87,7 +86,7 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
     def plan(self) -> ChangePlan:
         """Plan which files would be read, dropped, rewritten or given deletes; nothing is run."""
         self._check()
-        with self._planned(self.context.refreshed()) as change:
+        with self._open_plan(self.context.refreshed()) as change:
             return change.plan
 
     @abstractmethod
@@ -130,34 +129,12 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
             raise _conflict_error(self.command, outcome, execution)
         return super()._require(outcome, execution)
 
-    def _result(
-        self,
-        context: TableContext,
-        change: RowChange,
-        written: WrittenChange,
-        committed: Committed,
-        execution: Execution,
-    ) -> R:
-        result = change_result(change.evolved_context or context, change, written, committed)
+    def _result(self, context: TableContext, change: RowChange, written: WrittenChange, execution: Execution) -> R:
+        result = change_result(change.evolved_context or context, change, written, execution.committed)
         counts = {f.name: getattr(result, f.name) for f in fields(result)}
         return self.result_type(**counts | {"seconds": execution.seconds, "reruns": execution.reruns})
 
     # -- for the statements ------------------------------------------------------------------------------------------
-
-    def _effective_mode(self, context: TableContext) -> Mode:
-        modes = {
-            RowCommand.DELETE: context.properties.delete_mode,
-            RowCommand.UPDATE: context.properties.update_mode,
-            RowCommand.MERGE: context.properties.merge_mode,
-        }
-        mode = self.settings.mode or modes[self.command]
-        version = context.metadata.format_version
-        if mode == "merge-on-read" and version < 2:
-            raise UnsupportedFeature(
-                f"Cannot {self.command.value} merge-on-read in table {context.name}: format version {version} has no "
-                "delete files. Use copy-on-write, or upgrade the table to version 2 or later."
-            )
-        return mode  # type: ignore[return-value]
 
     def _isolation(self, context: TableContext) -> Isolation:
         return self.settings.isolation or isolation_of(context.properties, self.command)
@@ -165,15 +142,26 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
     def _alias(self, context: TableContext) -> str:
         return self.settings.alias or context.iceberg.name()[-1]
 
-    def _predicate(self, context: TableContext, where: RowCondition, clause: str) -> Predicate:
-        return predicate_of(context, where, self._alias(context), clause)
+    def _plan_matching(
+        self,
+        context: TableContext,
+        change: str,
+        where: RowCondition,
+        clause: str,
+        reads_itself: bool,
+        needs_read: bool = False,
+    ) -> ChangePlan:
+        """Plan a change of the rows that match a condition.
 
-    def _split_by_match(self, context: TableContext, predicate: Predicate) -> tuple[ScanPlan, ScanPlan]:
-        """Split into the files to read, and those in which every row matches for certain."""
-        scanned = self._scan_plan(context, predicate.expression)
-        if not predicate.is_exact:
-            return scanned, scanned.only(np.zeros(len(scanned.files), bool))
-        return split_fully_matching(scanned, predicate.expression, context.metadata)
+        Files in which every row matches for certain change as a whole, unless all files have to be read.
+        """
+        predicate = predicate_of(context, where, self._alias(context), clause)
+        read = self._scan_plan(context, predicate.expression)
+        whole = read.only(np.zeros(len(read.files), bool))
+        if predicate.is_exact and not needs_read:
+            read, whole = split_fully_matching(read, predicate.expression, context.metadata)
+        statement = change if where is None else f"{change} WHERE {where}"
+        return self._build_change_plan(context, statement, read, whole, predicate.expression, reads_itself)
 
     def _build_change_plan(
         self,
@@ -182,29 +170,35 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
         read: ScanPlan,
         whole: ScanPlan,
         row_filter: BooleanExpression,
-        *,
-        keeps_whole: bool,
-        reads_itself: bool = False,
+        reads_itself: bool,
         notes: tuple[str, ...] = (),
     ) -> ChangePlan:
+        modes = {
+            RowCommand.DELETE: context.properties.delete_mode,
+            RowCommand.UPDATE: context.properties.update_mode,
+            RowCommand.MERGE: context.properties.merge_mode,
+        }
+        mode = cast(Mode, self.settings.mode or modes[self.command])
+        version = context.metadata.format_version
+        if mode == "merge-on-read" and version < 2:
+            raise UnsupportedFeature(
+                f"Cannot {self.command.value} merge-on-read in table {context.name}: format version {version} has no "
+                "delete files. Use copy-on-write, or upgrade the table to version 2 or later."
+            )
         return ChangePlan(
             statement=statement,
-            mode=self._effective_mode(context),
+            mode=mode,
             isolation=str(self._isolation(context)),
-            format_version=context.metadata.format_version,
+            format_version=version,
             default_spec_id=context.metadata.default_spec_id,
             read=read,
             whole=whole,
-            keeps_whole=keeps_whole,
+            keeps_whole=self.command is RowCommand.UPDATE,
             row_filter=row_filter,
             conflict_filter=AlwaysTrue() if reads_itself else row_filter,
             reads_itself=reads_itself,
             notes=notes,
         )
-
-    @staticmethod
-    def _where_text(where: RowCondition) -> str:
-        return "" if where is None else f" WHERE {where}"
 
     @staticmethod
     def _combine_conditions(first: RowCondition, second: RowCondition) -> RowCondition:

@@ -35,7 +35,6 @@ from neve.ops.rows.assignments import Assignments, refuse_rounded, refuse_trunca
 from neve.ops.rows.changed_files import RowChange
 from neve.ops.rows.statement import RowStatement
 from neve.ops.rows.target_rows import (
-    ResolvedExpressions,
     RowCondition,
     TargetRows,
     metadata_columns_in,
@@ -43,7 +42,6 @@ from neve.ops.rows.target_rows import (
     row_condition,
     translate_spark_errors,
 )
-from neve.plan.row_change import ChangePlan
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, Effects
 from neve.run.read.types import first_column_rounded_by_spark
 from neve.run.spark.expressions import ExpressionChecker, SqlOrColumn
@@ -84,28 +82,21 @@ class Update(RowStatement[UpdateResult]):
         assignments = Assignments.of(context, self.assignments, self._alias(context), "UPDATE SET")
         texts = {**assignments.values(), _WHERE: self.condition}
         with resolve_subqueries(context, texts) as ready:
-            plan = self._plan_change(context, ready)
-            job = _UpdateJob.of(context, plan, assignments.with_values(ready.values), ready, self._alias(context), self)
+            assigned = ", ".join(f"{column} = {value}" for column, value in self.assignments)
+            statement = f"UPDATE {context.name} SET {assigned}"  # noqa: S608 - it is shown, never run
+            # Rows of whole files go through Spark, which would round such a column; patched rows do not.
+            needs_read = first_column_rounded_by_spark(context.metadata.schema()) is not None
+            plan = self._plan_matching(context, statement, self.condition, _WHERE, ready.reads_target, needs_read)
+            if plan.mode == "merge-on-read":
+                refuse_rounded(context, "UPDATE")
+            assignments = assignments.with_values(ready.values)
+            refuse_truncated([assignments], "UPDATE")
+            columns = metadata_columns_in(context, [self.condition, *(v for _, v in self.assignments)])
+            read, whole = (TargetRows(context, part, self._alias(context), columns) for part in (plan.read, plan.whole))
+            job = _UpdateJob(context, assignments, ready.values[_WHERE], read, whole)
             if not plan.is_empty:
                 job = job.with_checked_expressions()
             yield RowChange(self.command, plan, _EFFECTS, job.assignments.columns, job.positions, job.patches, job.rows)
-
-    def _plan_change(self, context: TableContext, ready: ResolvedExpressions) -> ChangePlan:
-        predicate = self._predicate(context, self.condition, _WHERE)
-        # Rows of whole files go through Spark, which would round such a column; patched rows do not.
-        if first_column_rounded_by_spark(context.metadata.schema()) is not None:
-            predicate = replace(predicate, is_exact=False)
-        read, whole = self._split_by_match(context, predicate)
-        assigned = ", ".join(f"{column} = {value}" for column, value in self.assignments)
-        return self._build_change_plan(
-            context,
-            f"UPDATE {context.name} SET {assigned}{self._where_text(self.condition)}",  # noqa: S608 - it is shown, never run
-            read,
-            whole,
-            predicate.expression,
-            keeps_whole=True,
-            reads_itself=ready.reads_target,
-        )
 
 
 @dataclass(frozen=True)
@@ -117,23 +108,6 @@ class _UpdateJob:
     where: RowCondition
     scanned_rows: TargetRows
     whole_file_rows: TargetRows
-
-    @classmethod
-    def of(
-        cls,
-        context: TableContext,
-        plan: ChangePlan,
-        assignments: Assignments,
-        ready: ResolvedExpressions,
-        alias: str,
-        update: Update,
-    ) -> _UpdateJob:
-        columns = metadata_columns_in(context, [update.condition, *(v for _, v in update.assignments)])
-        read, whole = (TargetRows(context, part, alias, columns) for part in (plan.read, plan.whole))
-        if plan.mode == "merge-on-read":
-            refuse_rounded(context, "UPDATE")
-        refuse_truncated([assignments], "UPDATE")
-        return cls(context, assignments, ready.values[_WHERE], read, whole)
 
     def with_checked_expressions(self) -> _UpdateJob:
         """Add the types of the expressions; reject what does not resolve or fit."""

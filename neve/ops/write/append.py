@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 import pyarrow.compute as pc
 
 from neve.commit.actions import Append, Overwrite, ReplacePartitions
-from neve.commit.outcome import Committed
 from neve.commit.summary import refuse_reserved_properties
 from neve.ops.context import TableContext
 from neve.ops.results import WriteResult
@@ -77,8 +76,9 @@ class WriteRows(SnapshotVerb[WritePlan, WriteResult]):
         return WrittenRows(files, action=action, written_files=files["file_path"].to_pylist())
 
     def _result(
-        self, context: TableContext, plan: WritePlan, written: WrittenRows, committed: Committed, execution: Execution
+        self, context: TableContext, plan: WritePlan, written: WrittenRows, execution: Execution
     ) -> WriteResult:
+        committed = execution.committed
         files = written.files
         state = context if committed.snapshot_id is None else context.refreshed()
         summary = state.snapshot_summary(committed.snapshot_id)
