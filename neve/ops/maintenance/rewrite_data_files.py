@@ -29,7 +29,7 @@ from pyiceberg.expressions import BooleanExpression
 from neve.errors import UnknownName, UserError
 from neve.ops.context import TableContext
 from neve.ops.events import Progress
-from neve.ops.maintenance.rewrite_run import CompactionOutcome, RewriteRun, RewriteSettings
+from neve.ops.maintenance.rewrite_run import CompactionOutcome, RewriteRun
 from neve.ops.maintenance.row_order import RequestedOrder, RowOrder
 from neve.ops.results import RewriteResult
 from neve.ops.verb import Execution, SnapshotVerb
@@ -181,15 +181,18 @@ class RewriteDataFiles(SnapshotVerb[RewritePlan, RewriteResult]):
 
     def _write(self, context: TableContext, planned: RewritePlanningResult, execution: Execution) -> CompactionOutcome:
         """Rewrite the groups of the plan and commit them in batches."""
-        settings = RewriteSettings(
-            self.target_branch,
-            self.properties,
-            self.progress_listener,
-            self._row_order(context),
-            self.verifies,
-            self.is_enough,
+        run = RewriteRun(
+            context,
+            self._plan,
+            execution,
+            branch=self.target_branch,
+            properties=self.properties,
+            on_progress=self.progress_listener,
+            is_enough=self.is_enough,
+            row_order=self._row_order(context),
+            verifies=self.verifies,
         )
-        return RewriteRun(context, self._plan, settings, execution).run(planned)
+        return run.run(planned)
 
     def _result(
         self, context: TableContext, planned: RewritePlanningResult, written: CompactionOutcome, execution: Execution

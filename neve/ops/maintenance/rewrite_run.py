@@ -34,18 +34,6 @@ _TASKS_PER_CORE = 4  # in one job: more keep all cores busy until its end, fewer
 
 
 @dataclass(frozen=True)
-class RewriteSettings:
-    """Options of a run."""
-
-    branch: str
-    properties: Mapping[str, str]
-    on_progress: Callable[[Progress], None]
-    row_order: RowOrder | None
-    verifies: bool
-    is_enough: Callable[[Progress], bool]
-
-
-@dataclass(frozen=True)
 class _PlannedRewrite:
     """A plan and the state of the table it was made on.
 
@@ -108,30 +96,30 @@ class RewriteRun:
 
     context: TableContext
     plan_groups: Callable[[TableContext, Container[str] | None], RewritePlanningResult]  # None: of all files
-    settings: RewriteSettings
     execution: Execution
+    branch: str
+    properties: Mapping[str, str]
+    on_progress: Callable[[Progress], None]
+    is_enough: Callable[[Progress], bool]
+    row_order: RowOrder | None
+    verifies: bool
     progress: Progress = field(default_factory=Progress)
     uncommitted_rewrites: list[RewrittenGroups] = field(default_factory=list)
     result: RewriteResult = field(default_factory=RewriteResult)
 
     def run(self, planned: RewritePlanningResult) -> CompactionOutcome:
-        """Rewrite and commit the groups of a plan.
-
-        With partial progress the groups are divided into as many commits as the options allow; otherwise there is one.
-        """
+        """Rewrite and commit the groups of a plan."""
         plan = planned.plan
         self._count_planned_groups(plan.groups)
-        options, groups = plan.options, plan.groups
-        size = max(-(-len(groups) // options.max_commits) if options.partial_progress else len(groups), 1)
         try:
-            for batch in (groups[at : at + size] for at in range(0, len(groups), size)):
+            for batch in _batches(plan):
                 self._run_batch(_PlannedRewrite(self.context, plan), batch, self.context.properties.reruns)
-                if self.settings.is_enough(self.progress):
+                if self.is_enough(self.progress):
                     break
         finally:
             self._delete_files(self.uncommitted_rewrites)
         if plan.options.remove_dangling_deletes and self.result.groups:  # in a commit of their own
-            verb = RemoveDanglingDeletes(self.context.refreshed()).branch(self.settings.branch)
+            verb = RemoveDanglingDeletes(self.context.refreshed()).branch(self.branch)
             self.result = replace(self.result, delete_files_removed=verb.execute().delete_files_removed)
         return CompactionOutcome(self.result)
 
@@ -158,12 +146,12 @@ class RewriteRun:
 
     def _rewrite_groups(self, planned: _PlannedRewrite, groups: Sequence[FileGroup]) -> list[RewrittenGroups]:
         """Write the new files of groups, wave by wave."""
-        plan, before, order = planned.plan, len(self.uncommitted_rewrites), self.settings.row_order
+        plan, before, order = planned.plan, len(self.uncommitted_rewrites), self.row_order
         for spec_id in sorted({g.output_spec_id for g in groups}):
             of_spec = [g for g in groups if g.output_spec_id == spec_id]
             target = planned.target(spec_id)
             target = target if order is None else order.ordered_target(target)
-            job = RewriteJob(self._spark, planned.context.facts, target, self.settings.verifies)
+            job = RewriteJob(self._spark, planned.context.facts, target, self.verifies)
             if order is not None:
                 self._rewrite_sorted(plan, job, of_spec, order)
                 continue
@@ -284,8 +272,8 @@ class RewriteRun:
         emit(Step("commit"))
         outcome = self.context.commit(
             action,
-            branch=self.settings.branch,
-            properties=self.settings.properties,
+            branch=self.branch,
+            properties=self.properties,
             written_files=_written_paths(written),
             keep_files_if_rejected=True,
         )
@@ -346,7 +334,7 @@ class RewriteRun:
             seconds=self.execution.total_seconds,
         )
         emit(self.progress)
-        self.settings.on_progress(self.progress)
+        self.on_progress(self.progress)
 
     def _delete_files(self, written: Sequence[RewrittenGroups]) -> None:
         delete_files(self.context.io, _written_paths(written))
@@ -354,6 +342,13 @@ class RewriteRun:
 
 def _written_paths(written: Sequence[RewrittenGroups]) -> list[str]:
     return [path for w in written for path in w.files["file_path"].to_pylist()]
+
+
+def _batches(plan: RewritePlan) -> Iterator[Sequence[FileGroup]]:
+    """Divide the groups into as many commits as partial progress allows; without it, there is one commit."""
+    size = -(-len(plan.groups) // plan.options.max_commits) if plan.options.partial_progress else len(plan.groups)
+    for at in range(0, len(plan.groups), max(size, 1)):
+        yield plan.groups[at : at + size]
 
 
 def _has_lost_rows(rewrite: RewrittenGroups) -> bool:
