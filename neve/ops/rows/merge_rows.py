@@ -113,7 +113,7 @@ class MergeJob:
 
     @property
     def _effects(self) -> Effects:
-        """What each clause does; the last number is of rows that are matched and stay as they are."""
+        """The effects of each clause; the last entry is for matched rows that stay unchanged."""
         return Effects((*(c.removes for c in self.clauses), False), (*(c.writes for c in self.clauses), False))
 
     @property
