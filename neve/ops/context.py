@@ -1,8 +1,8 @@
-"""What verbs and statements work on: one state of a table, or a whole lake, with the Spark session to run in."""
+"""What verbs and statements work on: one state of a table, or a whole lake, and the Spark session to run in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -24,21 +24,22 @@ from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.properties import TableProperties, properties_of
 from neve.run.table_facts import TableFacts
+from neve.tree.entries import EntryTable, Manifest
 from neve.tree.partition_types import infer_partition_types
-from neve.tree.read import manifests_of
+from neve.tree.read import EntryPredicate, manifests_of, read_entries
 
 _LOADING_MODE = "snapshot-loading-mode"
 
 
 @dataclass(frozen=True)
 class TableContext:
-    """One state of a table; a verb that changes the table leaves this value as it is."""
+    """One state of a table. A verb that changes the table does not change this value."""
 
     catalog: NeveCatalog
     iceberg: IcebergTable
     spark: Callable[[], SparkSession]
     schemes: Mapping[str, str] = field(default_factory=dict)
-    time_zone: Callable[[], str] = lambda: "UTC"  # on whose clock times in conditions are read
+    time_zone: Callable[[], str] = lambda: "UTC"  # of the times in conditions
     environment: Environment = field(default_factory=Environment)
 
     @property
@@ -60,15 +61,13 @@ class TableContext:
     def specs(self) -> Specs:
         """All partition specs, typed."""
         specs = Specs.of(self.metadata)
-        return (
-            infer_partition_types(self.io, specs, manifests_of(self.io, self.metadata, self.head()))
-            if specs.untyped_fields
-            else specs
-        )
+        if not specs.untyped_fields:
+            return specs
+        return infer_partition_types(self.io, specs, manifests_of(self.io, self.metadata, self.head()))
 
     @cached_property
     def facts(self) -> TableFacts:
-        """What the data plane knows about the table."""
+        """The facts about the table that the data plane needs."""
         return replace(TableFacts.of(self.metadata, self.io, self.schemes), specs=self.specs)
 
     @property
@@ -76,8 +75,18 @@ class TableContext:
         """The table's properties."""
         return properties_of(self.metadata.properties)
 
+    def live_manifests(self, snapshot: Snapshot | None) -> list[Manifest]:
+        """Read the manifests of a snapshot that may hold live files."""
+        return [m for m in manifests_of(self.io, self.metadata, snapshot) if m.may_hold_live_files]
+
+    def live_entries(
+        self, manifests: Sequence[Manifest], detail: Collection[str] = (), detail_where: EntryPredicate | None = None
+    ) -> EntryTable:
+        """Read the live files of manifests, with details of those that `detail_where` selects."""
+        return read_entries(self.io, manifests, self.specs, detail=detail, detail_where=detail_where, live_only=True)
+
     def refreshed(self) -> TableContext:
-        """The newest state of the table."""
+        """Return the newest state of the table."""
         return replace(self, iceberg=load_table(self.catalog, self.iceberg.name()))
 
     def commit(
@@ -108,7 +117,7 @@ class TableContext:
 
     @property
     def sees_all_snapshots(self) -> bool:
-        """True unless the catalog was asked for some of the snapshots only."""
+        """True unless the catalog loads only some of the snapshots."""
         return str(self.catalog.properties.get(_LOADING_MODE, "all")) == "all"
 
     @property
@@ -117,7 +126,7 @@ class TableContext:
         return self.properties.gc_enabled and self.sees_all_snapshots
 
     def refuse_to_delete_files(self, doing: str) -> None:
-        """Reject the deletion of files that another table may share, or of a table of which only a part is loaded."""
+        """Reject the deletion of files that another table may share, or of a table that is loaded only in part."""
         if not self.properties.gc_enabled:
             raise UserError(
                 f"Cannot {doing} table {self.name}: its property gc.enabled is false, so its files may belong to "
@@ -125,12 +134,12 @@ class TableContext:
             )
         if not self.sees_all_snapshots:
             raise UserError(
-                f"Cannot {doing} table {self.name}: the catalog is asked for some of its snapshots only, and files of "
+                f"Cannot {doing} table {self.name}: the catalog loads only some of its snapshots, and files of "
                 f"the others would be lost. Connect without {_LOADING_MODE!r}."
             )
 
     def head(self, branch: str = "main") -> Snapshot | None:
-        """The newest snapshot of a branch; none for a table nobody has written to."""
+        """Return the newest snapshot of a branch, or None for a table without snapshots."""
         if branch == "main":
             return self.metadata.current_snapshot()
         ref = self.metadata.refs.get(branch)
@@ -139,7 +148,7 @@ class TableContext:
         return self.snapshot_of_ref(branch)
 
     def snapshot_of_ref(self, name: str) -> Snapshot | None:
-        """The snapshot a branch or tag points at."""
+        """Return the snapshot of a branch or tag."""
         if name not in self.metadata.refs:
             if name == "main":
                 return None
@@ -149,21 +158,21 @@ class TableContext:
     def snapshot(
         self, snapshot_id: int | None = None, ref: str | None = None, as_of: int | None = None
     ) -> Snapshot | None:
-        """The snapshot to read: by id, by branch or tag, as of a time in milliseconds, or the current one."""
+        """Return the snapshot to read: by id, by branch or tag, as of a time in milliseconds, or the current one."""
         if sum(choice is not None for choice in (snapshot_id, ref, as_of)) > 1:
             raise UserError("Choose one of snapshot_id, ref and as_of: each names a snapshot by itself.")
         if snapshot_id is not None:
-            found = self.metadata.snapshot_by_id(snapshot_id)
-            if found is None:
-                known = [s.snapshot_id for s in self.metadata.snapshots]
-                raise UnknownName("snapshot", snapshot_id, known, f"table {self.name}")
-            return found
+            snapshot = self.metadata.snapshot_by_id(snapshot_id)
+            if snapshot is None:
+                ids = [s.snapshot_id for s in self.metadata.snapshots]
+                raise UnknownName("snapshot", snapshot_id, ids, f"table {self.name}")
+            return snapshot
         if ref is not None:
             return self.snapshot_of_ref(ref)
         return self._snapshot_as_of(as_of) if as_of is not None else self.metadata.current_snapshot()
 
     def snapshot_summary(self, snapshot_id: int | None) -> Mapping[str, str]:
-        """The properties in the summary of a snapshot; empty when the table does not have the snapshot."""
+        """Return the properties in the summary of a snapshot; empty if the table does not have the snapshot."""
         snapshot = None if snapshot_id is None else self.metadata.snapshot_by_id(snapshot_id)
         return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
 
@@ -171,11 +180,11 @@ class TableContext:
         log = [e for e in self.metadata.snapshot_log if e.timestamp_ms <= milliseconds]
         if not log:
             raise UserError(f"Table {self.name} has no snapshot as old as {milliseconds} ms since 1970.")
-        newest = max(reversed(log), key=lambda e: e.timestamp_ms).snapshot_id  # of two in one millisecond the later
-        found = self.metadata.snapshot_by_id(newest)
-        if found is None:
+        newest = max(reversed(log), key=lambda e: e.timestamp_ms).snapshot_id  # the later of two in one millisecond
+        snapshot = self.metadata.snapshot_by_id(newest)
+        if snapshot is None:
             raise UserError(f"Snapshot {newest} of table {self.name} was current then, but has been expired.")
-        return found
+        return snapshot
 
 
 @dataclass(frozen=True)
@@ -186,17 +195,17 @@ class LakeContext:
     spark: Callable[[], SparkSession]  # starts a session when none is running
     running_spark: Callable[[], SparkSession | None]  # starts none
     schemes: Mapping[str, str] = field(default_factory=dict)
-    time_zone: Callable[[], str] = lambda: "UTC"  # in which times in conditions are read
+    time_zone: Callable[[], str] = lambda: "UTC"  # of the times in conditions
     environment: Environment = field(default_factory=Environment)
 
     def table(self, name: str | tuple[str, ...]) -> TableContext:
-        """The newest state of a table; an unknown name is an error that suggests similar names."""
+        """Return the newest state of a table; an unknown name is an error that suggests similar names."""
         return self.of_table(load_table(self.catalog, name))
 
     def of_table(self, iceberg: IcebergTable) -> TableContext:
-        """The context of a table that was loaded from the catalog."""
+        """Return the context of a table that was loaded from the catalog."""
         return TableContext(self.catalog, iceberg, self.spark, self.schemes, self.time_zone, self.environment)
 
     def table_names(self, namespace: str | None = None) -> list[str]:
-        """The names of all tables, or of those in one namespace."""
+        """Return the names of all tables, or of those in one namespace."""
         return [".".join(identifier) for identifier in list_tables(self.catalog, namespace)]

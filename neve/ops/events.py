@@ -1,13 +1,13 @@
-"""What a verb tells while it runs: whoever listens sees how far it is, and nobody has to.
+"""Progress events of running verbs, for anyone who subscribes.
 
-Listening is for the surfaces: what is told inside a `with listening(…)` block goes to its function, from verbs that run
-inside others too, and to those of the blocks around it. Raising in the function stops the work, which leaves the table
-as it was after the last commit.
+The surfaces subscribe: the function of a `with subscribe(…)` block receives the events of all verbs inside the block,
+also of verbs that run inside others; so do the functions of the blocks around it. Raising in the function stops the
+work, which leaves the table as it was after the last commit.
 
->>> told = []
->>> with listening(told.append):
+>>> events = []
+>>> with subscribe(events.append):
 ...     _ = t.delete().where("region = 'us'").execute()
->>> [event.name for event in told]
+>>> [event.name for event in events]
 ['plan', 'commit']
 """
 
@@ -22,11 +22,11 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part of the work that begins, or goes on."""
+    """A part of the work that begins or continues."""
 
     name: str
     done: int = 0
-    total: int = 0  # 0: not known, or not worth counting
+    total: int = 0  # 0: unknown, or not worth counting
     unit: str = ""
 
 
@@ -50,7 +50,7 @@ _listeners: ContextVar[tuple[Callable[[Event], object], ...]] = ContextVar("list
 
 @contextmanager
 def subscribe(listener: Callable[[Event], object]) -> Iterator[None]:
-    """Have a function told what happens inside the block."""
+    """Call a function with every event inside the block."""
     before = _listeners.set((*_listeners.get(), listener))
     try:
         yield
@@ -59,6 +59,6 @@ def subscribe(listener: Callable[[Event], object]) -> Iterator[None]:
 
 
 def emit(event: Event) -> None:
-    """Tell whoever listens."""
-    for told in _listeners.get():
-        told(event)
+    """Send an event to all subscribers."""
+    for listener in _listeners.get():
+        listener(event)

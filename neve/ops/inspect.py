@@ -1,7 +1,7 @@
-"""Look inside a table: its files, manifests, partitions, specs, snapshots and references as Arrow tables.
+"""Show the files, manifests, partitions, specs, snapshots and references of a table as Arrow tables.
 
-Everything is answered by metadata; no data file is opened. Partitions show as a struct of all fields of all specs
-beside `spec_id`, so files of different specs stand in one table.
+All of them are read from metadata; no data file is opened. Partitions are a struct of all fields of all specs beside
+`spec_id`, so files of different specs fit into one table.
 
 >>> for row in t.inspect.partitions().select(["spec_id", "partition", "file_count"]).to_pylist():
 ...     print(row)
@@ -26,12 +26,11 @@ from neve.io.untrusted import translate_parse_errors
 from neve.model.partition import Specs, partition_text
 from neve.model.snapshots import tree_root_location
 from neve.ops.context import TableContext
-from neve.tree.entries import DETAIL, MIXED_SPECS, Content, EntryTable, FieldSummary, Manifest
+from neve.tree.entries import DETAIL, MIXED_SPECS, Content, EntryTable, Manifest
 from neve.tree.read import has_parquet_root, manifests_of, read_entries
 
 P = ParamSpec("P")
 
-_MILLISECONDS = pa.timestamp("ms", "UTC")
 _FILE_COLUMNS = (
     "content",
     "file_path",
@@ -54,14 +53,14 @@ _ENTRY_COLUMNS = ("status", "snapshot_id", "sequence_number", "file_sequence_num
 def _with_untrusted_metadata(
     view: Callable[Concatenate[Inspect, P], pa.Table],
 ) -> Callable[Concatenate[Inspect, P], pa.Table]:
-    """A view of metadata that is not trusted: what no check foresaw is an error about the table's metadata."""
+    """Report whatever goes wrong in a view of untrusted metadata as an error about the table's metadata."""
 
     @wraps(view)
-    def guarded(self: Inspect, /, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
+    def view_or_table_error(self: Inspect, /, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
         with translate_parse_errors(self.context.iceberg.metadata_location, "a table whose metadata can be shown"):
             return view(self, *args, **kwargs)
 
-    return guarded
+    return view_or_table_error
 
 
 @dataclass(frozen=True)
@@ -72,23 +71,23 @@ class Inspect:
 
     @_with_untrusted_metadata
     def files(self, snapshot_id: int | None = None) -> pa.Table:
-        """The live files, data and deletes, with their statistics."""
-        return self._entries(snapshot_id).live().select_columns(_FILE_COLUMNS)
+        """Return the live files, data and deletes, with their statistics."""
+        return _select(self._entries(snapshot_id).live(), _FILE_COLUMNS)
 
     @_with_untrusted_metadata
     def entries(self, snapshot_id: int | None = None) -> pa.Table:
-        """Every manifest entry, tombstones included, with the values it inherits filled in."""
-        return self._entries(snapshot_id).select_columns((*_ENTRY_COLUMNS, *_FILE_COLUMNS))
+        """Return every manifest entry, tombstones included, with inherited values filled in."""
+        return _select(self._entries(snapshot_id), (*_ENTRY_COLUMNS, *_FILE_COLUMNS))
 
     @_with_untrusted_metadata
     def manifests(self, snapshot_id: int | None = None) -> pa.Table:
-        """The manifests of a snapshot, each with the range of every partition field of its spec."""
+        """Return the manifests of a snapshot, each with the range of every partition field of its spec."""
         return _manifest_rows(self._manifests(snapshot_id), self.context.specs)
 
     @_with_untrusted_metadata
     def partitions(self, snapshot_id: int | None = None) -> pa.Table:
-        """What each partition holds, by spec: files, rows and bytes of data, and the delete files beside them."""
-        live = self._entries(snapshot_id, detail=()).entries.live()
+        """Return the files, rows and bytes of data in each partition, and its delete files, by spec."""
+        live = self._entries(snapshot_id, detail=()).live()
         codes, keys = live.partition_codes()
         in_order = ["spec_id", *(u.column for u in live.specs.union if not pa.types.is_null(u.arrow_type))]
         order = pc.sort_indices(keys.columns, [(name, "ascending") for name in in_order])
@@ -96,7 +95,7 @@ class Inspect:
 
     @_with_untrusted_metadata
     def specs(self) -> pa.Table:
-        """The fields of every partition spec the table has had, with their types and sources."""
+        """Return the fields of every partition spec of the table, with their types and sources."""
         specs, default = self.context.specs, self.context.metadata.default_spec_id
         rows = [
             {
@@ -108,7 +107,7 @@ class Inspect:
                         "name": f.name,
                         "transform": str(f.transform),
                         "source_id": f.source_id,
-                        "source": _source_name(specs, f),
+                        "source": schema.find_column_name(f.source_id) if (schema := specs.schema_of(f)) else None,
                         "type": str(specs.result_type(f)),
                     }
                     for f in spec.fields
@@ -120,7 +119,7 @@ class Inspect:
 
     @_with_untrusted_metadata
     def snapshots(self) -> pa.Table:
-        """All snapshots in the metadata."""
+        """Return all snapshots in the metadata."""
         rows = [
             {
                 "committed_at": s.timestamp_ms,
@@ -137,7 +136,7 @@ class Inspect:
 
     @_with_untrusted_metadata
     def history(self) -> pa.Table:
-        """Which snapshot was current since when, and whether it is still an ancestor of the current one."""
+        """Return when each snapshot became current, and whether it is an ancestor of the current one."""
         metadata = self.context.metadata
         ancestors, at = set(), metadata.current_snapshot()
         while at is not None:
@@ -156,7 +155,7 @@ class Inspect:
 
     @_with_untrusted_metadata
     def refs(self) -> pa.Table:
-        """Branches and tags."""
+        """Return branches and tags."""
         rows = [
             {
                 "name": name,
@@ -172,16 +171,16 @@ class Inspect:
 
     @_with_untrusted_metadata
     def tree(self, snapshot_id: int | None = None) -> pa.Table:
-        """The metadata tree from the snapshot down to its manifests: one row per node with what hangs below it.
+        """Return the metadata tree from the snapshot down to its manifests, one row per node.
 
-        Counts are of live files and their rows; null where only the entries themselves would tell.
+        Counts are of live files and their rows; null if only the entries themselves have them.
         """
         snapshot = self.context.snapshot(snapshot_id)
         manifests = [m for m in self._manifests(snapshot_id) if not m.is_view]  # the vectors of a leaf are in the leaf
         root = {
             "depth": 0,
             "kind": "root" if snapshot is not None and has_parquet_root(snapshot) else "manifest list",
-            "path": getattr(snapshot, "listing", None),
+            "path": None if snapshot is None else tree_root_location(snapshot),
             "files": _sum_if_known([_live_files(m) for m in manifests]),
             "rows": _sum_if_known([_live_rows(m) for m in manifests if not m.is_deletes]),
         }
@@ -204,40 +203,26 @@ class Inspect:
         snapshot: Snapshot | None = self.context.snapshot(snapshot_id)
         return manifests_of(self.context.io, self.context.metadata, snapshot)
 
-    def _entries(self, snapshot_id: int | None, detail: tuple[str, ...] = tuple(DETAIL.names)) -> _DisplayedEntries:
-        manifests = self._manifests(snapshot_id)
-        return _DisplayedEntries(read_entries(self.context.io, manifests, self.context.specs, detail=detail))
+    def _entries(self, snapshot_id: int | None, detail: tuple[str, ...] = tuple(DETAIL.names)) -> EntryTable:
+        return read_entries(self.context.io, self._manifests(snapshot_id), self.context.specs, detail=detail)
 
 
-@dataclass(frozen=True)
-class _DisplayedEntries:
-    """Entries on their way to a reader: the union tuple as one struct."""
-
-    entries: EntryTable
-
-    def live(self) -> _DisplayedEntries:
-        return _DisplayedEntries(self.entries.live())
-
-    def select_columns(self, names: tuple[str, ...]) -> pa.Table:
-        columns = [partition_struct(self.entries) if n == "partition" else self.entries[n] for n in names]
-        return pa.Table.from_arrays(columns, names=list(names))
+def _select(entries: EntryTable, names: tuple[str, ...]) -> pa.Table:
+    columns = [partition_struct(entries) if name == "partition" else entries[name] for name in names]
+    return pa.Table.from_arrays(columns, names=list(names))
 
 
 def partition_struct(entries: EntryTable) -> pa.Array:
-    """The union tuple as a struct named as the newest spec names each field; absent fields are null."""
-    fields = _display_fields(entries.specs)
+    """Return the union tuple as a struct; fields are named as in the newest spec, absent ones are null."""
+    names = [u.field.name for u in entries.specs.union]
+    fields = [
+        (u.column, u.field.name if names.count(u.field.name) == 1 else f"{u.field.name}_{u.column[1:]}")
+        for u in entries.specs.union
+    ]
     if not fields:
         return pa.nulls(len(entries))
     columns = [entries[column].combine_chunks() for column, _ in fields]
     return pa.StructArray.from_arrays(columns, names=[name for _, name in fields])
-
-
-def _display_fields(specs: Specs) -> list[tuple[str, str]]:
-    names = [u.field.name for u in specs.union]
-    return [
-        (u.column, u.field.name if names.count(u.field.name) == 1 else f"{u.field.name}_{u.column[1:]}")
-        for u in specs.union
-    ]
 
 
 def _partition_rows(live: EntryTable, codes: np.ndarray[Any, Any], keys: EntryTable) -> pa.Table:
@@ -245,9 +230,9 @@ def _partition_rows(live: EntryTable, codes: np.ndarray[Any, Any], keys: EntryTa
     sizes = live.numpy("file_size_in_bytes")
 
     def total(kind: Content, weights: np.ndarray[Any, Any] | None = None) -> pa.Array:
-        chosen = content == kind
-        of = None if weights is None else weights[chosen]
-        return pa.array(np.bincount(codes[chosen], weights=of, minlength=len(keys)).astype(np.int64))
+        is_kind = content == kind
+        of_kind = None if weights is None else weights[is_kind]
+        return pa.array(np.bincount(codes[is_kind], weights=of_kind, minlength=len(keys)).astype(np.int64))
 
     columns = {
         "partition": partition_struct(keys),
@@ -288,8 +273,8 @@ def _manifest_rows(manifests: tuple[Manifest, ...], specs: Specs) -> pa.Table:
 
 
 def _live_files(manifest: Manifest) -> int | None:
-    found = _sum_if_known([manifest.added_files, manifest.existing_files])
-    return None if found is None else found - manifest.hidden_files
+    files = _sum_if_known([manifest.added_files, manifest.existing_files])
+    return None if files is None else files - manifest.hidden_files
 
 
 def _live_rows(manifest: Manifest) -> int | None:
@@ -307,7 +292,7 @@ def _partition_summary_rows(manifest: Manifest, specs: Specs) -> list[dict[str, 
     fields = specs.partition_type(manifest.spec_id).fields
     transforms = [f.transform for f in specs[manifest.spec_id].fields]
 
-    def shown(summary: FieldSummary, bound: bytes | None, at: int) -> str | None:
+    def bound_text(bound: bytes | None, at: int) -> str | None:
         kind: Any = fields[at].field_type
         return None if bound is None else partition_text(transforms[at], kind, from_bytes(kind, bound))
 
@@ -316,91 +301,50 @@ def _partition_summary_rows(manifest: Manifest, specs: Specs) -> list[dict[str, 
             "field": fields[at].name,
             "contains_null": s.contains_null,
             "contains_nan": s.contains_nan,
-            "lower_bound": shown(s, s.lower_bound, at),
-            "upper_bound": shown(s, s.upper_bound, at),
+            "lower_bound": bound_text(s.lower_bound, at),
+            "upper_bound": bound_text(s.upper_bound, at),
         }
         for at, s in enumerate(manifest.partitions or ())
         if at < len(fields)
     ]
 
 
-def _source_name(specs: Specs, field: Any) -> str | None:
-    schema = specs.schema_of(field)
-    return None if schema is None else schema.find_column_name(field.source_id)
+def _types(fields: str) -> dict[str, pa.DataType]:
+    return {name: pa.type_for_alias(kind) for name, kind in (field.split() for field in fields.split(", "))}
 
 
+_MILLISECONDS = pa.timestamp("ms", "UTC")
 _SPEC_FIELD = pa.struct(
-    [
-        ("field_id", pa.int32()),
-        ("name", pa.string()),
-        ("transform", pa.string()),
-        ("source_id", pa.int32()),
-        ("source", pa.string()),
-        ("type", pa.string()),
-    ]
+    _types("field_id int32, name string, transform string, source_id int32, source string, type string")
 )
-_SPECS = pa.schema([("spec_id", pa.int32()), ("is_default", pa.bool_()), ("fields", pa.list_(_SPEC_FIELD))])
+_SPECS = pa.schema(_types("spec_id int32, is_default bool") | {"fields": pa.list_(_SPEC_FIELD)})
 _SNAPSHOTS = pa.schema(
-    [
-        ("committed_at", _MILLISECONDS),
-        ("snapshot_id", pa.int64()),
-        ("parent_id", pa.int64()),
-        ("sequence_number", pa.int64()),
-        ("operation", pa.string()),
-        ("manifest_list", pa.string()),
-        ("summary", pa.map_(pa.string(), pa.string())),
-    ]
+    {"committed_at": _MILLISECONDS}
+    | _types("snapshot_id int64, parent_id int64, sequence_number int64, operation string, manifest_list string")
+    | {"summary": pa.map_(pa.string(), pa.string())}
 )
-_HISTORY = pa.schema(
-    [("made_current_at", _MILLISECONDS), ("snapshot_id", pa.int64()), ("is_current_ancestor", pa.bool_())]
-)
+_HISTORY = pa.schema({"made_current_at": _MILLISECONDS} | _types("snapshot_id int64, is_current_ancestor bool"))
 _REFS = pa.schema(
-    [
-        ("name", pa.string()),
-        ("type", pa.string()),
-        ("snapshot_id", pa.int64()),
-        ("max_ref_age_ms", pa.int64()),
-        ("max_snapshot_age_ms", pa.int64()),
-        ("min_snapshots_to_keep", pa.int32()),
-    ]
+    _types(
+        "name string, type string, snapshot_id int64, max_ref_age_ms int64, max_snapshot_age_ms int64, "
+        "min_snapshots_to_keep int32"
+    )
 )
 _TREE = pa.schema(
-    [
-        ("depth", pa.int8()),
-        ("kind", pa.string()),
-        ("path", pa.string()),
-        ("spec_id", pa.int32()),
-        ("bytes", pa.int64()),
-        ("files", pa.int64()),
-        ("rows", pa.int64()),
-        ("sequence_number", pa.int64()),
-    ]
+    _types(
+        "depth int8, kind string, path string, spec_id int32, bytes int64, files int64, rows int64, "
+        "sequence_number int64"
+    )
 )
-_SUMMARY_TYPE = pa.struct(
-    [
-        ("field", pa.string()),
-        ("contains_null", pa.bool_()),
-        ("contains_nan", pa.bool_()),
-        ("lower_bound", pa.string()),
-        ("upper_bound", pa.string()),
-    ]
+_SUMMARY = pa.struct(
+    _types("field string, contains_null bool, contains_nan bool, lower_bound string, upper_bound string")
 )
 _MANIFESTS = pa.schema(
-    [
-        ("content", pa.int8()),
-        ("path", pa.string()),
-        ("length", pa.int64()),
-        ("partition_spec_id", pa.int32()),
-        ("sequence_number", pa.int64()),
-        ("min_sequence_number", pa.int64()),
-        ("added_snapshot_id", pa.int64()),
-        ("added_files_count", pa.int32()),
-        ("existing_files_count", pa.int32()),
-        ("deleted_files_count", pa.int32()),
-        ("added_rows_count", pa.int64()),
-        ("existing_rows_count", pa.int64()),
-        ("deleted_rows_count", pa.int64()),
-        ("first_row_id", pa.int64()),
-        ("partition_summaries", pa.list_(_SUMMARY_TYPE)),
-    ]
+    _types(
+        "content int8, path string, length int64, partition_spec_id int32, sequence_number int64, "
+        "min_sequence_number int64, added_snapshot_id int64, added_files_count int32, existing_files_count int32, "
+        "deleted_files_count int32, added_rows_count int64, existing_rows_count int64, deleted_rows_count int64, "
+        "first_row_id int64"
+    )
+    | {"partition_summaries": pa.list_(_SUMMARY)}
 )

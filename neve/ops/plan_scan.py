@@ -1,7 +1,7 @@
-"""Plan a scan over a snapshot: read no more of the metadata tree than the predicate needs.
+"""Plan a scan over a snapshot, reading no more of the metadata tree than the predicate needs.
 
-Manifests that partition summaries rule out are not opened. Files are judged by their partition first; statistics are
-decoded only for the files that are still in question.
+Manifests that partition summaries rule out are not opened. Files are evaluated by their partition first; statistics are
+decoded only for the files that remain.
 """
 
 from __future__ import annotations
@@ -43,21 +43,20 @@ def plan_snapshot_scan(
     case_sensitive: bool = True,
     always_read: Collection[str] = (),
 ) -> ScanPlan:
-    """The plan of a scan over a snapshot; `always_read` names detail columns the reader needs of every data file."""
+    """Plan a scan over a snapshot; `always_read` names detail columns that the reader needs of every data file."""
     manifests = manifests_of(io, metadata, snapshot)
     specs = infer_partition_types(io, Specs.of(metadata), manifests)
     partitions = PartitionFilter.of(where, specs, schema or metadata.schema(), case_sensitive=case_sensitive)
-    kept = prune_manifests(manifests, partitions)
-    data = tuple(m for m in kept if not m.is_deletes)
-    deletes = tuple(m for m in kept if m.is_deletes)
-    applied = read_entries(io, deletes, specs, detail=DETAIL.names, live_only=True)
-    statistics = STATISTICS if needs_statistics(partitions, applied) else ()
-    compared = None if always_read or len(applied) else compared_columns(partitions.predicate)
+    remaining = prune_manifests(manifests, partitions)
+    data = tuple(m for m in remaining if not m.is_deletes)
+    deletes = read_entries(io, tuple(m for m in remaining if m.is_deletes), specs, detail=DETAIL.names, live_only=True)
+    statistics = STATISTICS if needs_statistics(partitions, deletes) else ()
+    compared = None if always_read or len(deletes) else compared_columns(partitions.predicate)
     detail = {*always_read, *statistics}
-    sifted = read_matching_entries(io, data, specs, FileFilter.of(partitions), detail=detail, columns=compared)
-    found = plan_scan(
-        sifted.entries,
-        applied,
+    matching = read_matching_entries(io, data, specs, FileFilter.of(partitions), detail=detail, columns=compared)
+    plan = plan_scan(
+        matching.entries,
+        deletes,
         metadata,
         predicate=AlwaysTrue() if where is None else where,
         columns=columns,
@@ -65,5 +64,5 @@ def plan_snapshot_scan(
         case_sensitive=case_sensitive,
         schema=schema,
     )
-    refuse_repeated_files(found.files, data)  # of those that are read: equal files are judged alike
-    return with_manifests(with_filter_counts(found, sifted), manifests, kept)
+    refuse_repeated_files(plan.files, data)  # the files to read suffice: equal files are evaluated alike
+    return with_manifests(with_filter_counts(plan, matching), manifests, remaining)

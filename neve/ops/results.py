@@ -1,7 +1,4 @@
-"""What a verb did, as values.
-
-Points in time as callers give them.
-"""
+"""What verbs return: counts of what they changed."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from neve.plan.partition_filter import FilterStats
 
 @dataclass(frozen=True, slots=True)
 class WriteResult(SummaryMixin):
-    """What a write changed. No snapshot is made when there was nothing to change.
+    """What a write changed. Without a change, no snapshot is made.
 
     >>> WriteResult(1, rows_added=1204, files_added=2, files_removed=1).summary, WriteResult(None).summary
     ('1,204 rows added, 2 files added, 1 file removed', 'nothing to write')
@@ -50,7 +47,7 @@ class WriteResult(SummaryMixin):
 
 @dataclass(frozen=True, slots=True)
 class ChangeResult(SummaryMixin):
-    """What a statement changed. No snapshot is made when no row matched."""
+    """What a statement changed. If no row matched, no snapshot is made."""
 
     snapshot_id: int | None
     mode: str = ""
@@ -69,7 +66,7 @@ class ChangeResult(SummaryMixin):
     files_removed_by_spec: Mapping[int, int] = field(default_factory=dict)
     delete_files_added_by_spec: Mapping[int, int] = field(default_factory=dict)
     attempts: int = 0
-    reruns: int = 0  # how often the statement was run again because another writer got in the way
+    reruns: int = 0  # how often the statement ran again after a conflict with a concurrent writer
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -107,7 +104,7 @@ class MergeResult(ChangeResult):
 
 @dataclass(frozen=True, slots=True)
 class GroupResult(SummaryMixin):
-    """What became of one group of a compaction."""
+    """What happened to one group of a compaction."""
 
     group_id: int
     index_in_partition: int
@@ -117,7 +114,7 @@ class GroupResult(SummaryMixin):
     failure: str | None = None
     bytes_rewritten: int = 0
     rows_before: int = 0  # of the files, before deletes
-    checksum: str | None = None  # of the live rows, the same before and after, when that was asked for
+    checksum: str | None = None  # of the live rows, equal before and after; only if it was requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,26 +125,26 @@ class RewriteResult(SummaryMixin):
     groups: tuple[GroupResult, ...] = ()
     files_added: int = 0
     bytes_added: int = 0
-    delete_files_removed: int = 0  # because they apply to no file any more, when that was asked for
+    delete_files_removed: int = 0  # delete files that apply to no file any more; only if their removal was requested
     failed_groups: tuple[GroupResult, ...] = ()
     failed_commits: int = 0
-    races: int = 0  # how often groups were planned again because another writer got in the way
+    races: int = 0  # how often groups were planned again after a conflict with a concurrent writer
     filter_stats: FilterStats = field(default_factory=FilterStats)
     seconds: float = 0.0
 
     @property
     def files_rewritten(self) -> int:
-        """How many files were replaced."""
+        """The number of replaced files."""
         return sum(g.files_rewritten for g in self.groups)
 
     @property
     def bytes_rewritten(self) -> int:
-        """How many bytes were replaced."""
+        """The number of replaced bytes."""
         return sum(g.bytes_rewritten for g in self.groups)
 
     @property
     def files_failed(self) -> int:
-        """How many files of failed groups stay as they were."""
+        """The number of files of failed groups; they stay as they were."""
         return sum(g.files_rewritten for g in self.failed_groups)
 
     @property
@@ -161,19 +158,18 @@ class RewriteResult(SummaryMixin):
 
 
 def _describe_counts(counts: list[tuple[int, str, str]]) -> str:
-    """What was done to how many, leaving out what did not happen; things that were named before have no name."""
-    said = (f"{plural(count, what) if what else f'{count:,}'} {done}" for count, what, done in counts if count)
-    return ", ".join(said)
+    """Join the counts that are not zero; an empty noun means the same things as in the count before."""
+    return ", ".join(f"{plural(count, noun) if noun else f'{count:,}'} {done}" for count, noun, done in counts if count)
 
 
 def milliseconds(time: datetime | int, name: str) -> int:
-    """Milliseconds since 1970; `name` is what the caller calls the time."""
+    """Convert a point in time to milliseconds since 1970; `name` is its name in errors."""
     try:
-        found = round(time.timestamp() * 1000) if isinstance(time, datetime) else time
+        value = round(time.timestamp() * 1000) if isinstance(time, datetime) else time
     except (OverflowError, ValueError):
         raise UserError(f"Cannot use {name} {time}: its clock has no such time.") from None
-    if isinstance(found, int) and not isinstance(found, bool) and abs(found) < 2**63:
-        return found
-    if isinstance(found, int):
-        raise UserError(f"Cannot use {name} {found}: give milliseconds since 1970.")
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
+        return value
+    if isinstance(value, int):
+        raise UserError(f"Cannot use {name} {value}: give milliseconds since 1970.")
     raise UserError(f"Give {name} as a datetime or as milliseconds since 1970, not as {type(time).__name__}.")

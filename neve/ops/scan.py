@@ -1,9 +1,9 @@
 """Read rows of a table.
 
-The condition is Spark SQL. What it says about whole files leaves files out while planning; Spark then applies all of it
-to the rows, so the answer is exact whatever could be decided from metadata.
+The condition is Spark SQL. Planning leaves out files that it rules out; Spark then applies the whole condition to the
+rows, so the result is exact however much could be decided from metadata.
 
-Isolation: a scan reads one snapshot, the one that was current when it was made unless another is named.
+Isolation: a scan reads one snapshot: the one that was current when the scan was created, unless another is named.
 Writes: nothing.
 
 >>> scan = t.scan("region = 'eu'", columns=["id"])
@@ -29,7 +29,6 @@ from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import IcebergType
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
@@ -51,12 +50,12 @@ from neve.run.spark.session import quiet_errors
 from neve.run.table_facts import TableFacts
 
 Engine = Literal["auto", "spark", "arrow"]
-_LOCAL_BYTES = 64 << 20  # a whole read of less is done in this process: a Spark job costs more
+_LOCAL_BYTES = 64 << 20  # smaller reads run in this process: a Spark job costs more
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Rows to read from one snapshot; nothing is read until they are asked for."""
+    """Rows to read from one snapshot; nothing is read until rows are requested."""
 
     context: TableContext
     snapshot: Snapshot | None
@@ -77,32 +76,32 @@ class Scan:
         as_of: datetime | int | None = None,
         case_sensitive: bool = True,
     ) -> Scan:
-        """A scan of the snapshot named; its condition and columns are checked now, before anything is read."""
+        """Create a scan of a snapshot; condition and columns are checked before anything is read."""
         if isinstance(columns, str):
             raise UserError(f"Give columns as a list, such as [{columns!r}].")
         time = None if as_of is None else milliseconds(as_of, "as_of")
         snapshot = context.snapshot(snapshot_id, ref, time)
         schema = _schema_to_read(context, snapshot, ref, is_past=snapshot_id is not None or as_of is not None)
         names = None if columns is None else tuple(columns)
-        made = cls(context, snapshot, schema, where, names, case_sensitive)
-        made._check()
-        return made
+        scan = cls(context, snapshot, schema, where, names, case_sensitive)
+        scan._result_schema, scan._predicate  # noqa: B018 - an unknown column or a wrong condition is an error at once
+        return scan
 
     def plan(self) -> ScanPlan:
-        """Which files would be read, which deletes apply, and what was left out."""
+        """Return which files would be read, which deletes apply, and which files were ruled out."""
         return self._plan
 
     def explain(self) -> str:
-        """The plan in words."""
+        """Describe the plan in words."""
         return self._plan.explain(self.where if isinstance(self.where, str) else None)
 
     def summary(self) -> str:
-        """The plan in a few words: files of files, and how many specs they are from."""
+        """Describe the plan in a few words: the files to read of all files, and the number of their specs."""
         stats, specs = self._plan.stats, len(self._plan.files.spec_ids())
         return f"{stats.files} of {plural(stats.files_considered, 'file')} in {plural(specs, 'spec')}"
 
     def to_spark(self) -> DataFrame:
-        """The rows as a Spark DataFrame."""
+        """Return the rows as a Spark DataFrame."""
         with self._translate_spark_errors():
             rows = read_dataframe(self.context.spark(), self._plan, self._facts, self._plan.metadata_columns)
             if self._condition is not None:
@@ -110,11 +109,11 @@ class Scan:
             return rows if self.columns is None else rows.select(*self._result_columns())
 
     def to_arrow(self, engine: Engine = "auto") -> pa.Table:
-        """The rows as an Arrow table in this process.
+        """Return the rows as an Arrow table in this process.
 
-        Spark reads them, unless they are few or a column has a type that Spark holds in another, and the condition
-        compares columns with values only: then they are read here, by the code the executors use. Columns that Spark
-        would round are always read here. `engine` chooses one or the other.
+        Spark reads them by default. If the condition compares only columns with values, and the rows are few or a
+        column has a type that Spark holds in another type, they are read in this process, by the code that executors
+        use. Columns that Spark would round are always read in this process. `engine` chooses one or the other.
         """
         if engine not in ("auto", "spark", "arrow"):
             raise UnknownName("engine", engine, ("auto", "spark", "arrow"))
@@ -124,25 +123,25 @@ class Scan:
             return self.to_spark().toArrow()
 
     def head(self, count: int = 20) -> pa.Table:
-        """The first rows as an Arrow table, whichever those are; a table that is large is not read as a whole."""
+        """Return the first rows, in no certain order, as an Arrow table; a large table is not read as a whole."""
         if self._is_read_locally:
             return self._read_locally(count)
         with self._translate_spark_errors():
             return self.to_spark().limit(count).toArrow()
 
     def to_pandas(self) -> Any:
-        """The rows as a pandas DataFrame in this process."""
+        """Return the rows as a pandas DataFrame in this process."""
         return self.to_arrow().to_pandas()
 
     def count(self) -> int:
-        """The number of rows; from metadata alone where nothing has to be read for it."""
+        """Count the rows, from metadata alone if nothing has to be read for it."""
         files, deletes = self._plan.files, self._plan.deletes
-        is_counted = pc.all(pc.greater_equal(files["record_count"], 0), min_count=0).as_py()  # old imports did not
+        is_counted = pc.all(pc.greater_equal(files["record_count"], 0), min_count=0).as_py()  # not so in old imports
         only_vectors = pc.all(pc.equal(deletes["file_format"], "PUFFIN"), min_count=0).as_py()
         if self.where is not None or not is_counted or not only_vectors:
             with self._translate_spark_errors():
                 return self.to_spark().count()
-        rows, dead = (pc.sum(some["record_count"]).as_py() or 0 for some in (files, deletes))
+        rows, dead = (pc.sum(entries["record_count"]).as_py() or 0 for entries in (files, deletes))
         return int(rows - dead)
 
     @cached_property
@@ -171,26 +170,22 @@ class Scan:
 
     @cached_property
     def _facts(self) -> TableFacts:
-        """The table as this snapshot knows it: its manifests may tell types that no others tell."""
+        """The facts for this snapshot: only its own manifests may have some partition types."""
         return replace(self.context.facts, specs=self._plan.files.specs)
 
     @cached_property
     def _columns_read(self) -> tuple[str, ...] | None:
-        """The columns asked for and those the condition needs."""
+        """The requested columns, and those that the condition needs; None for all."""
         if self.columns is None:
             return None
-        return tuple(dict.fromkeys((*self.columns, *self._columns_compared)))
-
-    @property
-    def _columns_compared(self) -> tuple[str, ...]:
-        if self._predicate is None or isinstance(self.where, str):
-            return self._predicate.columns if self._predicate else ()
-        ids = extract_field_ids(normalize_and_bind(self._predicate.expression, self.schema))
-        return tuple(name for i in sorted(ids) if (name := self.schema.find_column_name(i)) is not None)
+        compared: Iterable[str] = self._predicate.columns if self._predicate else ()
+        if self._predicate is not None and not isinstance(self.where, str):
+            ids = extract_field_ids(normalize_and_bind(self._predicate.expression, self.schema))
+            compared = (name for i in sorted(ids) if (name := self.schema.find_column_name(i)) is not None)
+        return tuple(dict.fromkeys((*self.columns, *compared)))
 
     @cached_property
     def _result_names(self) -> tuple[str, ...]:
-        """The columns of the result."""
         if self.columns is None:
             return tuple(f.name for f in self.schema.fields)
         return tuple(
@@ -203,18 +198,18 @@ class Scan:
         return project_schema(self.schema, self.columns, case_sensitive=self.case_sensitive)[0]
 
     def _result_columns(self) -> list[Column]:
-        """The columns of the result, made from those that were read."""
-        were_read, wanted = ({f.name: f.field_type for f in s.fields} for s in (self._plan.schema, self._result_schema))
+        """Build the columns of the result from those that were read."""
+        read_types, types = ({f.name: f.field_type for f in s.fields} for s in (self._plan.schema, self._result_schema))
         return [
-            prune_nested_fields(column_by_name(n), were_read[n], wanted[n]).alias(n)
-            if n in wanted
+            prune_nested_fields(column_by_name(n), read_types[n], types[n]).alias(n)
+            if n in types
             else column_by_name(n)
             for n in self._result_names
         ]
 
     @cached_property
     def _condition(self) -> str | Column | None:
-        """The condition for Spark: text as it was given, an expression as a column."""
+        """The condition for Spark: SQL text unchanged, an expression as a column."""
         if self.where is None or isinstance(self.where, str):
             return self.where
         return condition_column(self.where, self.schema, case_sensitive=self.case_sensitive)
@@ -224,11 +219,11 @@ class Scan:
         schema = self._plan.schema
         if self._predicate is not None and not self._predicate.is_exact:
             return first_column_rounded_by_spark(schema) is not None
-        # The types of the result are the same however much there is to read.
-        return self._plan.stats.bytes <= _LOCAL_BYTES or not all(_is_carried(f.field_type) for f in schema.fields)
+        # The result types do not depend on how much there is to read.
+        return self._plan.stats.bytes <= _LOCAL_BYTES or not is_exact_in_spark(schema)
 
     def _read_locally(self, count: int | None = None) -> pa.Table:
-        """The rows read in this process; the condition must be one that can be decided without Spark."""
+        """Read the rows in this process; the condition must be one that can be evaluated without Spark."""
         if self._predicate is not None and not self._predicate.is_exact:
             raise UnsupportedFeature(
                 f"Cannot apply the condition {self.where!r} outside Spark. Compare columns with values only, "
@@ -236,34 +231,31 @@ class Scan:
             )
         where = self._predicate.expression if self._predicate else None
         with translate_parse_errors(self.context.iceberg.metadata_location, "a table whose rows can be read"):
-            asked = replace(self._plan, schema=self._result_schema)
-            return read_table(asked, self._facts, where, count=count).select(self._result_names)
+            plan = replace(self._plan, schema=self._result_schema)
+            return read_table(plan, self._facts, where, count=count).select(self._result_names)
 
     @contextmanager
     def _translate_spark_errors(self) -> Iterator[None]:
-        """What Spark says about a condition or a file, without its plans and stacks."""
+        """Raise Spark's errors about a condition or a file as our own, without plans and stack traces."""
         try:
             with quiet_errors():
                 yield
         except PySparkException as e:
-            said = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+            reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
             if self.where is not None:
-                raise UserError(f"Cannot read table {self.context.name} where {self.where}: {said}") from e
-            raise TableError(f"Cannot read table {self.context.name}: {said}") from e
-
-    def _check(self) -> None:
-        """Refuse an unknown column or a condition that cannot be read, before anything is planned."""
-        self._result_schema, self._predicate  # noqa: B018
+                raise UserError(f"Cannot read table {self.context.name} where {self.where}: {reason}") from e
+            raise TableError(f"Cannot read table {self.context.name}: {reason}") from e
 
 
 def _schema_to_read(context: TableContext, snapshot: Snapshot | None, ref: str | None, *, is_past: bool) -> Schema:
-    """The past is read as it looked then; a branch is read with the columns of today."""
+    """Choose the schema: a past snapshot or a tag is read with its own columns, a branch with the current ones."""
     is_tag = ref in context.metadata.refs and context.metadata.refs[ref].snapshot_ref_type == SnapshotRefType.TAG
     if snapshot is None or snapshot.schema_id is None or not (is_past or is_tag):
         return context.metadata.schema()
     return next((s for s in context.metadata.schemas if s.schema_id == snapshot.schema_id), context.metadata.schema())
 
 
-def _is_carried(kind: IcebergType) -> bool:
-    """Whether Spark holds values of a type without changing them."""
-    return arrow_type(kind, ArrowFlavor.SPARK) == arrow_type(kind, ArrowFlavor.EXACT)
+def is_exact_in_spark(schema: Schema) -> bool:
+    """Check whether Spark holds the values of every column without changing them."""
+    kinds = [f.field_type for f in schema.fields]
+    return all(arrow_type(kind, ArrowFlavor.SPARK) == arrow_type(kind, ArrowFlavor.EXACT) for kind in kinds)

@@ -1,17 +1,17 @@
-"""Tables of the lake inside SQL text: each stands in the text as a view of one state of it.
+"""Register the tables of the lake that SQL text reads as Spark views, each of one state of its table.
 
-Spark knows nothing of the lake. Before a text is handed to it, every table of the lake that the text reads becomes a
-temporary view of a name nobody else uses, and the text is rewritten to read that. Names the lake does not know are left
-to Spark: they are the caller's own views and tables. Once Spark has analysed the text the views can go. What a query
-requires of the rows of a table leaves out files of it.
+Spark cannot see the lake. Before a text goes to Spark, every table of the lake that it reads becomes a temporary view
+with a unique name, and the text is rewritten to read the view. Names unknown to the lake are left to Spark: they are
+the caller's own views and tables. The views can be dropped once Spark has analysed the text. What a query requires of
+the rows of a table rules out files.
 
-A name may say which state it means: `db.t VERSION AS OF 3`, `VERSION AS OF 'audit'`, `TIMESTAMP AS OF …`,
-`db.t.branch_audit`, `db.t.tag_v1`. What `t.inspect` shows is there as `db.t.files`, `db.t.snapshots` and so on.
-Metadata columns (`_file`, `_pos`, `_row_id` …) are there for a text that names them.
+A name can choose the state: `db.t VERSION AS OF 3`, `VERSION AS OF 'audit'`, `TIMESTAMP AS OF …`, `db.t.branch_audit`,
+`db.t.tag_v1`. The tables of `t.inspect` are available as `db.t.files`, `db.t.snapshots` and so on. Metadata columns
+(`_file`, `_pos`, `_row_id` …) are available to a text that names them.
 
->>> find = tables_beside(t.refresh().context)
->>> with views_of(find, t.context.spark, "id = (SELECT max(id) FROM db.sales)") as views:
-...     t.to_spark().where(views.text).count(), [read.context.name for read in views.tables]
+>>> find = sibling_table_lookup(t.refresh().context)
+>>> with register_views(find, t.context.spark, "id = (SELECT max(id) FROM db.sales)") as views:
+...     t.to_spark().where(views.single_text).count(), [read.context.name for read in views.tables]
 (1, ['db.sales'])
 """
 
@@ -44,7 +44,7 @@ from neve.run.spark.input_rows import as_dataframe
 from neve.run.spark.session import parses_text_differently
 
 TableLookup: TypeAlias = Callable[[tuple[str, ...]], TableContext | None]
-"""The table of a name, or None for a name the lake does not know; the same state however often it is asked."""
+"""Returns the table of a name, always in the same state, or None for a name that the lake does not have."""
 
 METADATA_TABLES = ("files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree")
 _SNAPSHOT_METADATA_TABLES = ("files", "entries", "manifests", "partitions", "tree")
@@ -52,28 +52,28 @@ _SNAPSHOT_METADATA_TABLES = ("files", "entries", "manifests", "partitions", "tre
 
 @dataclass(frozen=True)
 class TableRead:
-    """A table that a text reads, and which state of it."""
+    """A table that a text reads, and in which state."""
 
-    name: TableName  # as the text says it
+    name: TableName  # as written in the text
     context: TableContext
-    snapshot: Snapshot | None  # None: a table nobody has written to
+    snapshot: Snapshot | None  # None: the table has no snapshot
     metadata_table: str | None = None  # read instead of the rows
 
     @property
     def metadata_columns(self) -> tuple[str, ...]:
-        """The metadata columns that the text asks for; a column of the table's own of that name comes first."""
+        """The metadata columns that the text names, except names of the table's own columns."""
         own = {name.lower() for name in self.context.metadata.schema().column_names}
-        asked = self.name.underscore_columns - own if self.metadata_table is None else ()
-        return tuple(column for column in METADATA_COLUMNS if column in asked)
+        named = self.name.underscore_columns - own if self.metadata_table is None else ()
+        return tuple(column for column in METADATA_COLUMNS if column in named)
 
     def is_of(self, context: TableContext) -> bool:
-        """Whether rows of this table are read."""
+        """Check whether rows of this table are read."""
         return self.metadata_table is None and self.context.metadata.table_uuid == context.metadata.table_uuid
 
 
 @dataclass(frozen=True)
 class Views:
-    """Texts that read views instead of tables of the lake; the views are there until they are closed."""
+    """Texts that read views instead of tables of the lake; the views exist until they are closed."""
 
     texts: tuple[str, ...]
     tables: tuple[TableRead, ...]
@@ -82,7 +82,7 @@ class Views:
 
     @property
     def single_text(self) -> str:
-        """The text, when there is one."""
+        """The text, if there is only one."""
         (only,) = self.texts
         return only
 
@@ -98,25 +98,25 @@ class Views:
 
 
 def register_views(find: TableLookup, spark: Callable[[], SparkSession], *texts: str) -> Views:
-    """Register what the texts read of the lake as views; Spark is asked for only when there is something to read."""
+    """Register the tables of the lake that the texts read as views; without such tables, Spark is not used."""
     reads: dict[tuple[object, ...], tuple[str, TableRead]] = {}
 
-    questionable = [text for text in texts if '"' in text or "\\" in text]
+    ambiguous = [text for text in texts if '"' in text or "\\" in text]
 
     def view(name: TableName) -> str | None:
-        if any(parses_text_differently(spark(), text) for text in questionable):
-            name = replace(name, restriction=None)  # Spark alone knows what the conditions mean
+        if any(parses_text_differently(spark(), text) for text in ambiguous):
+            name = replace(name, restriction=None)  # only Spark can evaluate the conditions
         state = (name.parts, name.version, name.timestamp, name.restriction, name.underscore_columns)
-        if state not in reads and (found := _resolve_name(find, spark, name)) is not None:
-            read, rows = found
+        if state not in reads and (resolved := _resolve_name(find, spark, name)) is not None:
+            read, rows = resolved
             reads[state] = f"neve_{uuid4().hex}", read
             rows.createOrReplaceTempView(reads[state][0])
         return quote_name(reads[state][0]) if state in reads else None
 
     try:
         rewritten = tuple(replace_tables(text, view) for text in texts)
-        shown = dict.fromkeys(column for _, read in reads.values() for column in read.metadata_columns)
-        rewritten = tuple(exclude_columns_from_star(text, shown) for text in rewritten)
+        hidden = dict.fromkeys(column for _, read in reads.values() for column in read.metadata_columns)
+        rewritten = tuple(exclude_columns_from_star(text, hidden) for text in rewritten)
     except BaseException:
         _drop_views(spark, [name for name, _ in reads.values()])
         raise
@@ -129,7 +129,7 @@ def _drop_views(spark: Callable[[], SparkSession], names: Iterable[str]) -> None
 
 
 def sibling_table_lookup(context: TableContext) -> TableLookup:
-    """The tables of the catalog that a table is in; the table itself is found in the state given."""
+    """Look up tables in the catalog of a table; the table itself is found in the state of this context."""
     return catalog_table_lookup(context.catalog, lambda loaded: replace(context, iceberg=loaded), [context])
 
 
@@ -138,7 +138,7 @@ def catalog_table_lookup(
     context_of: Callable[[IcebergTable], TableContext],
     loaded_contexts: Iterable[TableContext] = (),
 ) -> TableLookup:
-    """The tables of a catalog; a name may begin with that of the catalog. Each is loaded once."""
+    """Look up tables in a catalog, each loaded once; a name may begin with the name of the catalog."""
     states = {context.iceberg.name(): context for context in loaded_contexts}
 
     @cache
@@ -156,7 +156,7 @@ def catalog_table_lookup(
 def _load_or_none(catalog: NeveCatalog, parts: tuple[str, ...]) -> IcebergTable | None:
     try:
         return catalog.load_table(identifier_of(parts))
-    except (UserError, NoSuchTableError, NoSuchNamespaceError):  # a name that no table of the lake can have
+    except (UserError, NoSuchTableError, NoSuchNamespaceError):  # no table of the lake has this name
         return None
 
 
@@ -180,10 +180,10 @@ def _resolve_name(
 def _read_rows(
     context: TableContext, spark: Callable[[], SparkSession], name: TableName, ref: str | None = None
 ) -> tuple[TableRead, DataFrame]:
-    snapshot_id, said_ref, as_of = _requested_state(context, spark, name)
+    snapshot_id, version_ref, as_of = _requested_state(context, spark, name)
     if ref is not None and (name.version, name.timestamp) != (None, None):
         raise UserError(f"Cannot read {name.name} as of another version: the name already says which one.")
-    scan = Scan.of(context, snapshot_id=snapshot_id, ref=ref or said_ref, as_of=as_of)
+    scan = Scan.of(context, snapshot_id=snapshot_id, ref=ref or version_ref, as_of=as_of)
     read = TableRead(name, context, scan.snapshot)
     if read.metadata_columns and name.joins_naturally:
         raise UserError(
@@ -194,39 +194,37 @@ def _read_rows(
 
 
 def _pruning_filter(scan: Scan, name: TableName) -> BooleanExpression | None:
-    """What is known of the rows that the text can use, so that files without any are left out."""
+    """Return what the text requires of the rows, so that files without such rows are left out."""
     if name.restriction is None:
         return None
     try:
-        found = pruning_expression(
+        condition = pruning_expression(
             name.restriction.condition,
             scan.schema,
             time_zone=scan.context.time_zone(),
             alias=name.qualifier,
             has_other_tables=name.restriction.has_other_tables,
         )
-    except UserError:  # what is wrong with it Spark will say
+    except UserError:  # Spark reports what is wrong with it
         return None
-    return None if isinstance(found, AlwaysTrue) else found
+    return None if isinstance(condition, AlwaysTrue) else condition
 
 
 def _read_metadata_table(
     context: TableContext, spark: Callable[[], SparkSession], name: TableName, metadata_table: str
 ) -> tuple[TableRead, DataFrame]:
     snapshot = context.snapshot(*_requested_state(context, spark, name))
-    chosen = (
-        {"snapshot_id": snapshot.snapshot_id}
-        if snapshot is not None and metadata_table in _SNAPSHOT_METADATA_TABLES
-        else {}
-    )
-    found = getattr(Inspect(context), metadata_table)(**chosen)
-    return TableRead(name, context, snapshot, metadata_table), as_dataframe(spark(), found, context.metadata.schema())
+    arguments = {}
+    if snapshot is not None and metadata_table in _SNAPSHOT_METADATA_TABLES:
+        arguments["snapshot_id"] = snapshot.snapshot_id
+    rows = getattr(Inspect(context), metadata_table)(**arguments)
+    return TableRead(name, context, snapshot, metadata_table), as_dataframe(spark(), rows, context.metadata.schema())
 
 
 def _requested_state(
     context: TableContext, spark: Callable[[], SparkSession], name: TableName
 ) -> tuple[int | None, str | None, int | None]:
-    """Snapshot id, reference and time in milliseconds: at most one is said."""
+    """Return snapshot id, reference and time in milliseconds, of which at most one is set."""
     if name.timestamp is not None:
         return None, None, _evaluate_timestamp(spark(), name.timestamp)
     if isinstance(name.version, str) and name.version not in context.metadata.refs and name.version.isdecimal():
@@ -235,7 +233,7 @@ def _requested_state(
 
 
 def _evaluate_timestamp(spark: SparkSession, expression: str) -> int:
-    """The time an expression says, on the clock of the session."""
+    """Evaluate the time of an expression, in the time zone of the session."""
     try:
         row = spark.sql(f"SELECT unix_millis(CAST({expression} AS TIMESTAMP))").first()
     except PySparkException as e:

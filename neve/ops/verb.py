@@ -34,11 +34,12 @@ NOTHING_TO_COMMIT = Committed(None, "", 0)
 
 @dataclass
 class Execution:
-    """One execution of a verb: how long its phases took, and how often it was planned again."""
+    """One execution of a verb: how long its phases took, how often it was planned again, and what was committed."""
 
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, over all reruns
     reruns: int = 0
-    has_changed_schema: bool = False  # a schema change of this execution has landed, whatever becomes of the rows
+    has_changed_schema: bool = False  # a schema change of this execution has landed, even if the rows do not
+    committed: Committed = NOTHING_TO_COMMIT
     started: float = field(default_factory=time.monotonic)
 
     @contextmanager
@@ -76,7 +77,7 @@ class Verb(ABC, Generic[PlanT, ResultT]):
     def plan(self) -> PlanT:
         """Plan the operation on the newest state of the table; nothing is changed."""
         self._check()
-        with self._planned(self.context.refreshed()) as plan:
+        with self._open_plan(self.context.refreshed()) as plan:
             return plan
 
     def explain(self) -> str:
@@ -89,11 +90,12 @@ class Verb(ABC, Generic[PlanT, ResultT]):
         context, execution = self._start(), Execution()
         while True:
             emit(Step("plan"))
-            with self._planned(context) as plan:
+            with self._open_plan(context) as plan:
                 written = self._write(context, plan, execution)
                 outcome = self._commit(context, plan, written, execution)
                 if not self._can_rerun(context, outcome, execution):
-                    return self._result(context, plan, written, self._require(outcome, execution), execution)
+                    execution.committed = self._require(outcome, execution)
+                    return self._result(context, plan, written, execution)
             context = context.refreshed()
             execution.reruns += 1
 
@@ -111,10 +113,8 @@ class Verb(ABC, Generic[PlanT, ResultT]):
         """Write the files of a plan; returns a `PendingCommit`, or a value derived from it."""
 
     @abstractmethod
-    def _result(
-        self, context: TableContext, plan: Any, written: Any, committed: Committed, execution: Execution
-    ) -> ResultT:
-        """Describe what was done."""
+    def _result(self, context: TableContext, plan: Any, written: Any, execution: Execution) -> ResultT:
+        """Describe what was done; `execution.committed` is the commit."""
 
     # -- what a verb may change --------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Verb(ABC, Generic[PlanT, ResultT]):
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
-    def _planned(self, context: TableContext) -> AbstractContextManager[Any]:
+    def _open_plan(self, context: TableContext) -> AbstractContextManager[Any]:
         plan = self._plan(context)
         return plan if isinstance(plan, AbstractContextManager) else nullcontext(plan)
 

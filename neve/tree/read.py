@@ -86,7 +86,7 @@ def read_manifests_with_header(
 
     For audits: one manifest of an unknown spec does not hide the others.
     """
-    path: str | None = getattr(snapshot, "listing", snapshot.manifest_list)
+    path: str | None = getattr(snapshot, "tree_root_location", snapshot.manifest_list)
     if path is None:
         return manifests_of(io, metadata, snapshot), {}, 0
     data = read_file(io, resolve_path(metadata.location, path) if has_parquet_root(snapshot) else path)

@@ -79,7 +79,7 @@ def test_a_merge_whose_columns_another_writer_brings_is_run_again(tmp_path: Path
     again = again.when_matched_update_all().mode("merge-on-read").reruns(0)
     with (
         subscribe(once("write", lambda: bring(other(tmp_path), "more"))),
-        pytest.raises(CommitConflict, match=r"by another writer meanwhile.*Nothing was changed"),
+        pytest.raises(CommitConflict, match=r"by a concurrent writer.*Nothing was changed"),
     ):
         again.execute()
     assert table.refresh().verify().is_sound

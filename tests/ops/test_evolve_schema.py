@@ -474,7 +474,7 @@ class TestOtherWriters:
         change = t.evolve_schema().add_column("y", IntegerType())
         with lake.table("db.t").evolve_schema() as faster:
             faster.add_column("x", IntegerType())
-        with pytest.raises(CommitConflict, match="another writer"):
+        with pytest.raises(CommitConflict, match="concurrent writer"):
             change.commit()
         assert "y" not in t.refresh().schema.column_names
 
@@ -486,7 +486,7 @@ class TestOtherWriters:
             faster.add_column("x", IntegerType())
         with other.evolve_schema() as faster:
             faster.delete_column("x")
-        with pytest.raises(CommitConflict, match="another writer"):
+        with pytest.raises(CommitConflict, match="concurrent writer"):
             change.commit()
 
     def test_a_partition_field_added_meanwhile_takes_its_name(self, lake):

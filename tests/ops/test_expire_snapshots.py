@@ -293,7 +293,7 @@ def test_what_is_gone_already_hinders_nothing(aged: Aged):
     gone = aged.kit.metadata.snapshot_by_id(ids[0]).manifest_list
     local(gone).unlink()
     expire = aged.table.expire_snapshots().older_than(aged.now_ms)
-    assert expire.plan().left.missing == (gone,) and "is gone already" in expire.explain()
+    assert expire.plan().left.missing == (gone,) and "is missing already" in expire.explain()
     expire.execute()
     assert aged.snapshot_ids == [ids[2]] and aged.on_disk() == aged.in_use()
 

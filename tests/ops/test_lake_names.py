@@ -135,7 +135,7 @@ def test_a_change_does_not_go_into_a_table_that_was_made_anew(tmp_path: Path, ch
     lake.drop_table("db.t")
     lake.create_table("db.t", "other bigint")
     before = lake.table("db.t").context.iceberg.metadata_location
-    with pytest.raises(TableError, match="made anew"):
+    with pytest.raises(TableError, match="created again"):
         change(stale)
     assert lake.table("db.t").context.iceberg.metadata_location == before
 

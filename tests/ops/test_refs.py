@@ -83,7 +83,7 @@ def test_a_branch_is_published_by_moving_main_to_it(table):
 
 def test_a_branch_that_lacks_commits_is_not_published(table, tmp_path):
     table.append([{"id": 3, "region": "eu"}], branch="audit")
-    with pytest.raises(UserError, match="it has snapshots 'audit' has not"):
+    with pytest.raises(UserError, match="it has snapshots that 'audit' does not have"):
         neve.connect(tmp_path).sql("CALL system.fast_forward('db.t', 'main', 'audit')")
     assert ids(table.refresh()) == [1, 2]
     for wrong in (("main", "nope"), ("v1", "main")):

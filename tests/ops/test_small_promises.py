@@ -106,7 +106,7 @@ def test_a_reference_that_moved_meanwhile_is_a_conflict(lake: neve.Lake, table: 
     first = table.context.metadata.current_snapshot_id
     table.append([{"id": 2, "region": "us"}])
     _beside(lake, table, monkeypatch, branch="main")
-    with pytest.raises(CommitConflict, match=r"'main' of table .* was moved meanwhile"):
+    with pytest.raises(CommitConflict, match=r"'main' of table .* was moved by a concurrent writer"):
         table.refresh().rollback(first)
     assert table.refresh().scan().count() == 3
 

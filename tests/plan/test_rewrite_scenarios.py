@@ -504,7 +504,7 @@ def test_plan_strict_mode(tmp_path: Path) -> None:
     t.ok(Append(t.data("a")))
     strict = rewrite_of(t).strict()
     assert strict.where("region = 'us'").plan().is_empty
-    with pytest.raises(UserError, match=r"upper\(region\).*cannot be judged in full"):
+    with pytest.raises(UserError, match=r"upper\(region\).*cannot be evaluated in full"):
         strict.where("upper(region) = 'US' AND id > 3").plan()
 
 

@@ -125,7 +125,7 @@ def test_files_that_only_lose_their_deleted_rows_are_not_said_to_become_fewer(ho
     assert verdict.headline == "2 small files; a compaction would rewrite them without their deleted rows."
     assert "there are as many files afterwards" in verdict.findings[0].text
     findings = [f.text for f in verdict.findings]
-    assert "Old snapshots take up space: 1 old snapshot, 1 file only they lead to." in findings
+    assert "Old snapshots take up space: 1 old snapshot, 1 file that only they reference." in findings
 
 
 def test_the_life_tells_when_schemas_and_specs_came(report: Report):

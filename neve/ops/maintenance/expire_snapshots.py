@@ -1,11 +1,11 @@
-"""Forget old snapshots, and delete the files that only they led to.
+"""Expire old snapshots, and delete the files that only they reference.
 
-Which snapshots go: those older than a time, except the newest few of each branch and whatever a branch or tag points
-at; names that are too old go first. Snapshots can also be named. Files are deleted only after the change of the table
-is known to have landed, and only when no snapshot that stays has them as live; a file outside the places of the table
-stays, since it may belong to another table too.
+Snapshots older than a time expire, except the newest few of each branch and those that a branch or tag points at;
+branches and tags that are too old expire first. Snapshots can also be named. Files are deleted only after the change of
+the table is known to have landed, and only if no remaining snapshot has them as live. A file outside the table's
+locations stays, as it may belong to another table too.
 
-Isolation: lands only while no branch or tag has moved; otherwise everything is looked at again.
+Isolation: lands only if no branch or tag has moved; otherwise everything is planned again.
 Writes: table metadata only. Deletes data files, delete files, manifests, manifest lists and statistics.
 
 >>> _ = t.overwrite([{"id": 4, "region": "eu"}])
@@ -27,7 +27,6 @@ from typing import Literal, Self, cast, get_args
 from neve.catalog.rest import RestCatalogMixin
 from neve.commit.cleanup import delete_reachable_files
 from neve.commit.expiry import Expiry, unused_specs_and_schemas
-from neve.commit.outcome import Committed
 from neve.commit.reachable_files import UnreachableFiles, find_unreachable_files, roots_of
 from neve.display.format import join_with_and, plural
 from neve.display.html import ExplainMixin, SummaryMixin
@@ -46,44 +45,44 @@ CleanupLevel = Literal["all", "metadata", "none"]
 
 @dataclass(frozen=True)
 class ExpirePlan(ExplainMixin):
-    """What an expiry takes out of a table, and the files it deletes."""
+    """What an expiry removes from a table, and the files it deletes."""
 
     expiry: Expiry
-    kept: tuple[int, ...]  # the snapshots that stay
+    kept: tuple[int, ...]  # the snapshots that remain
     left: UnreachableFiles
 
     @property
     def snapshot_ids(self) -> tuple[int, ...]:
-        """The snapshots that go."""
+        """The snapshots that expire."""
         return self.expiry.snapshot_ids
 
     @property
     def refs(self) -> tuple[str, ...]:
-        """The branches and tags that go."""
+        """The branches and tags that expire."""
         return self.expiry.refs
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that are deleted, in the order in which they go."""
+        """The files to delete, in the order of deletion."""
         return tuple(path for paths in self.left.in_deletion_order for path in paths)
 
     def explain(self) -> str:
-        """The plan in words."""
-        known = len(self.kept) + len(self.snapshot_ids)
-        lines = [f"expire {len(self.snapshot_ids)} of {plural(known, 'snapshot')}"]
+        """Describe the plan in words."""
+        total = len(self.kept) + len(self.snapshot_ids)
+        lines = [f"expire {len(self.snapshot_ids)} of {plural(total, 'snapshot')}"]
         lines += [f"  snapshot {i}" for i in self.snapshot_ids]
         lines += [f"  branch or tag {name!r}" for name in self.refs]
         lines += [f"  partition spec {i}" for i in self.expiry.spec_ids]
         lines += [f"  schema {i}" for i in self.expiry.schema_ids]
         lines += [f"delete {files}" for files in self.left.counts]
         lines += [f"keep {plural(len(self.left.outside), 'file')} outside the table"] if self.left.outside else []
-        lines += [f"{path} is gone already" for path in self.left.missing]
+        lines += [f"{path} is missing already" for path in self.left.missing]
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpireResult(SummaryMixin):
-    """What an expiry did. Files that could not be deleted are orphans, and told with the reason.
+    """What an expiry did. Files that could not be deleted are orphans, and reported with the reason.
 
     >>> ExpireResult((1, 2), spec_ids=(0,)).summary
     '2 snapshots and 1 spec expired'
@@ -94,13 +93,13 @@ class ExpireResult(SummaryMixin):
     spec_ids: tuple[int, ...] = ()
     schema_ids: tuple[int, ...] = ()
     deleted: UnreachableFiles = field(default_factory=UnreachableFiles)
-    files_kept: Mapping[str, str] = field(default_factory=dict)  # why each stays that nothing leads to any more
+    files_kept: Mapping[str, str] = field(default_factory=dict)  # unreferenced files that stay, with the reason
     attempts: int = 0
     seconds: float = 0.0
 
     @property
     def files_deleted(self) -> int:
-        """How many files were deleted."""
+        """The number of deleted files."""
         return len(self.deleted)
 
     @property
@@ -108,20 +107,20 @@ class ExpireResult(SummaryMixin):
         """What happened, in a few words."""
         if not (self.snapshot_ids or self.refs or self.spec_ids or self.schema_ids):
             return "nothing to expire"
-        gone = {"ref": self.refs, "spec": self.spec_ids, "schema": self.schema_ids}
-        counts = (plural(len(some), what) for what, some in gone.items() if some)
-        said = [plural(len(self.snapshot_ids), "snapshot"), *counts]
+        others = {"ref": self.refs, "spec": self.spec_ids, "schema": self.schema_ids}
+        expired = [plural(len(self.snapshot_ids), "snapshot")]
+        expired += [plural(len(ids), noun) for noun, ids in others.items() if ids]
         deleted = self.deleted.counts
-        return f"{join_with_and(said)} expired{f', {join_with_and(deleted)} deleted' if deleted else ''}"
+        return f"{join_with_and(expired)} expired{f', {join_with_and(deleted)} deleted' if deleted else ''}"
 
 
 @dataclass(frozen=True)
 class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
-    """An expiry on its way: what goes, then `.plan()`, `.explain()` or `.execute()`."""
+    """An expiry of snapshots: options, then `.plan()`, `.explain()` or `.execute()`."""
 
     cut_off_ms: int | None = None
-    least: int | None = None
-    named: frozenset[int] = frozenset()
+    min_snapshots: int | None = None
+    named_ids: frozenset[int] = frozenset()
     cleans_metadata: bool = False
     level: CleanupLevel = "all"
 
@@ -130,30 +129,30 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
     # -- building ----------------------------------------------------------------------------------------------------
 
     def older_than(self, time: datetime | int) -> Self:
-        """Expire what is older: a datetime, or milliseconds since 1970.
+        """Expire snapshots older than a datetime, or than milliseconds since 1970.
 
-        The table's property `history.expire.max-snapshot-age-ms` decides unless said; a branch may say otherwise.
+        By default the table's property `history.expire.max-snapshot-age-ms` decides; a branch may have its own age.
         """
         return replace(self, cut_off_ms=milliseconds(time, "older_than"))
 
     def retain_last(self, count: int) -> Self:
-        """Keep at least so many snapshots of each branch; `history.expire.min-snapshots-to-keep` unless said."""
+        """Keep at least this many snapshots of each branch; `history.expire.min-snapshots-to-keep` by default."""
         if type(count) is not int or count < 1:
             raise UserError(f"Cannot retain the last {count!r} snapshots. Give 1 or more.")
-        return replace(self, least=count)
+        return replace(self, min_snapshots=count)
 
     def snapshot_ids(self, *ids: int) -> Self:
-        """Expire these snapshots whatever their age; one that a branch or tag points at is refused."""
+        """Expire these snapshots, whatever their age; one that a branch or tag points at is rejected."""
         if wrong := [i for i in ids if type(i) is not int]:
             raise UserError(f"Cannot expire snapshot {wrong[0]!r}: give the numbers of snapshots, one after the other.")
-        return replace(self, named=self.named | frozenset(ids))
+        return replace(self, named_ids=self.named_ids | frozenset(ids))
 
     def clean_expired_metadata(self, value: bool = True) -> Self:
-        """Drop partition specs and schemas too that no snapshot needs any more."""
+        """Drop also partition specs and schemas that no snapshot needs any more."""
         return replace(self, cleans_metadata=value)
 
     def cleanup(self, level: str) -> Self:
-        """Which files to delete: `all`, only those of `metadata`, or `none`."""
+        """Choose the files to delete: `all`, only those of `metadata`, or `none`."""
         if level not in get_args(CleanupLevel):
             raise UnknownName("clean-up level", level, get_args(CleanupLevel))
         return replace(self, level=cast(CleanupLevel, level))
@@ -162,68 +161,66 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
 
     def _plan(self, context: TableContext) -> ExpirePlan:
         context.refuse_to_delete_files("expire snapshots of")
-        known = context.metadata.lazy_snapshots.positions
-        for snapshot_id in sorted(self.named - known.keys()):
-            raise UnknownName("snapshot", snapshot_id, known, f"table {context.name}")
+        positions = context.metadata.lazy_snapshots.positions
+        for snapshot_id in sorted(self.named_ids - positions.keys()):
+            raise UnknownName("snapshot", snapshot_id, positions, f"table {context.name}")
         return self._plan_expiry(context)
 
     def _plan_expiry(self, context: TableContext) -> ExpirePlan:
         metadata = context.metadata
-        found = decide_retention(metadata, self._retention_rules(context))
-        unused = unused_specs_and_schemas(context.io, metadata, found.retained) if self.cleans_metadata else ((), ())
-        expiry = Expiry(found.expired, found.expired_refs, *unused)
-        return ExpirePlan(
-            expiry,
-            found.retained,
-            self._unreachable_files(context, metadata, apply_updates(metadata, expiry.updates())),
-        )
-
-    def _retention_rules(self, context: TableContext) -> RetentionRules:
         now, properties = context.environment.now_ms(), context.properties
-        return RetentionRules(
+        rules = RetentionRules(
             now_ms=now,
             older_than_ms=now - properties.max_snapshot_age_ms if self.cut_off_ms is None else self.cut_off_ms,
-            retain_last=properties.min_snapshots_to_keep if self.least is None else self.least,
+            retain_last=properties.min_snapshots_to_keep if self.min_snapshots is None else self.min_snapshots,
             max_ref_age_ms=properties.max_ref_age_ms,
-            snapshot_ids=self.named,
+            snapshot_ids=self.named_ids,
         )
+        retention = decide_retention(metadata, rules)
+        unused = (
+            unused_specs_and_schemas(context.io, metadata, retention.retained) if self.cleans_metadata else ((), ())
+        )
+        expiry = Expiry(retention.expired, retention.expired_refs, *unused)
+        after = apply_updates(metadata, expiry.updates())
+        return ExpirePlan(expiry, retention.retained, self._unreachable_files(context, metadata, after))
 
     def _unreachable_files(
         self, context: TableContext, before: TableMetadata, after: TableMetadata
     ) -> UnreachableFiles:
         if self.level == "none":
             return UnreachableFiles()
-        left = find_unreachable_files(context.io, before, after, metadata_only=self.level == "metadata")
-        return left.restrict_to(_deletable_locations(context, before))
+        unreachable = find_unreachable_files(context.io, before, after, metadata_only=self.level == "metadata")
+        return unreachable.restrict_to(_deletable_locations(context, before))
 
     # -- running -----------------------------------------------------------------------------------------------------
 
     def _write(self, context: TableContext, plan: ExpirePlan, execution: Execution) -> _Expired:
-        """Take the snapshots out of the metadata, then delete the files that only they led to."""
-        tried = [(context.metadata, plan)]
+        """Remove the snapshots from the metadata, then delete the files that only they reference."""
+        attempts = [(context.metadata, plan)]
 
         def change(state: TableContext) -> RequirementsAndUpdates:
-            if state is not context:  # a concurrent writer was faster
+            if state is not context:  # a concurrent writer has changed the table
                 emit(Step("plan"))
-                tried.append((state.metadata, self._plan_expiry(state)))
-            expiry, is_served = tried[-1][1].expiry, isinstance(state.catalog, RestCatalogMixin)
-            return expiry.requirements(state.metadata, checked_by_server=is_served), expiry.updates(
-                one_by_one=is_served
-            )
+                attempts.append((state.metadata, self._plan_expiry(state)))
+            expiry, is_served = attempts[-1][1].expiry, isinstance(state.catalog, RestCatalogMixin)
+            requirements = expiry.requirements(state.metadata, checked_by_server=is_served)
+            return requirements, expiry.updates(one_by_one=is_served)
 
         commit_updates(context, change, self.title)
-        before, landed = tried[-1]
+        before, landed = attempts[-1]
         if not landed.expiry:
-            return _Expired(landed, UnreachableFiles(), {}, len(tried))
-        left = self._settled(context, before, landed)
-        emit(Step("delete files", total=len(left), unit="files"))
-        kept = delete_reachable_files(context.io, left.in_deletion_order, _deletable_locations(context, before))
-        outside = dict.fromkeys(left.outside, "it lies outside the table")
-        return _Expired(landed, left.without(kept), outside | kept, len(tried))
+            return _Expired(landed, UnreachableFiles(), {}, len(attempts))
+        unreachable, after = landed.left, context.refreshed().metadata
+        if after.lazy_snapshots.positions.keys() - set(
+            landed.kept
+        ):  # concurrent snapshots may reference some of the files
+            unreachable = self._unreachable_files(context, before, after)
+        emit(Step("delete files", total=len(unreachable), unit="files"))
+        kept = delete_reachable_files(context.io, unreachable.in_deletion_order, _deletable_locations(context, before))
+        outside = dict.fromkeys(unreachable.outside, "it lies outside the table")
+        return _Expired(landed, unreachable.without(kept), outside | kept, len(attempts))
 
-    def _result(
-        self, context: TableContext, plan: ExpirePlan, written: _Expired, committed: Committed, execution: Execution
-    ) -> ExpireResult:
+    def _result(self, context: TableContext, plan: ExpirePlan, written: _Expired, execution: Execution) -> ExpireResult:
         landed = written.plan
         if not landed.expiry:
             return ExpireResult(attempts=written.attempts)
@@ -238,16 +235,10 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
             seconds=execution.total_seconds,
         )
 
-    def _settled(self, context: TableContext, before: TableMetadata, plan: ExpirePlan) -> UnreachableFiles:
-        """What is left now that the change has landed; snapshots that came meanwhile are looked at too."""
-        after = context.refreshed().metadata
-        came = after.lazy_snapshots.positions.keys() - set(plan.kept)
-        return self._unreachable_files(context, before, after) if came else plan.left
-
 
 @dataclass(frozen=True)
 class _Expired(PendingCommit):
-    """The plan that landed, and what became of the files that only expired snapshots led to."""
+    """The plan that landed, and what happened to the files that only expired snapshots reference."""
 
     plan: ExpirePlan
     deleted: UnreachableFiles
@@ -256,5 +247,5 @@ class _Expired(PendingCommit):
 
 
 def _deletable_locations(context: TableContext, metadata: TableMetadata) -> tuple[str, ...]:
-    """The places files may be deleted in."""
+    """The locations in which files may be deleted."""
     return roots_of(metadata, context.iceberg.metadata_location)

@@ -1,10 +1,11 @@
-"""Look after a table: what would make it quicker or smaller is proposed, and done when asked, what pays most first.
+"""Propose the maintenance that makes a table faster or smaller, and run it: what is most worth doing comes first.
 
-Each step is a verb of its own with the options it would have alone. A step pays by the files a scan of the whole table
-no longer opens, for the bytes that have to be read for it. Manifests come after the files they list, and expiry, which
+Each step is a verb of its own with its default options. A step is worth the number of files that a scan of the whole
+table no longer opens, per byte that the step has to read. Manifests come after the files they list, and expiry, which
 saves no scan anything, comes last. A budget of bytes or seconds ends the work early; what was committed stays.
 
-Isolation and writes: those of the verbs.
+Isolation: that of the verbs.
+Writes: what the verbs write.
 
 >>> print(t.maintain().explain())
 nothing to do
@@ -19,7 +20,6 @@ from typing import Any, Self
 
 import pyarrow.compute as pc
 
-from neve.commit.outcome import Committed
 from neve.display.format import plural
 from neve.display.html import ExplainMixin, SummaryMixin
 from neve.errors import UserError
@@ -34,23 +34,23 @@ from neve.ops.verb import Execution, PendingCommit, Verb
 from neve.plan.rewrite_plan import RewritePlan
 from neve.tree.entries import EntryTable
 
-_LAST_VERBS = ("rewrite_manifests", "expire_snapshots")  # a change of files would make manifests worth it again
+_LAST_VERBS = ("rewrite_manifests", "expire_snapshots")  # after a change of files, manifests would need it again
 _PARTIAL_PROGRESS = {"partial-progress.enabled": True}
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One step: the verb, what it would do, what it saves and what it takes."""
+    """One step: the verb, what it would do, what it saves and what it costs."""
 
     verb: str
     why: str
     files_saved: int  # files a scan of the whole table no longer opens
     bytes_read: int
-    budgeted: str = ""  # what the budget leaves of it, when not all
+    budgeted: str = ""  # the part of it within the budget, if not all
 
     @property
     def pays(self) -> float:
-        """Files saved for each byte."""
+        """The files saved per byte read."""
         return self.files_saved / max(self.bytes_read, 1)
 
     def __str__(self) -> str:
@@ -59,18 +59,18 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class MaintenancePlan(ExplainMixin):
-    """What would be done, what pays most first."""
+    """What would be done; what is most worth doing comes first."""
 
     steps: tuple[Proposal, ...] = ()
     left_out: tuple[Proposal, ...] = ()  # beyond the budget
 
     @property
     def is_empty(self) -> bool:
-        """Whether the table needs nothing."""
+        """True if the table needs no maintenance."""
         return not self.steps and not self.left_out
 
     def explain(self) -> str:
-        """The plan in words."""
+        """Describe the plan in words."""
         if self.is_empty:
             return "nothing to do"
         done = [f"{n}. {step}" for n, step in enumerate(self.steps, 1)]
@@ -82,10 +82,10 @@ class MaintenancePlan(ExplainMixin):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult(SummaryMixin):
-    """What was done: each verb with its result, in order."""
+    """The verbs that ran with their results, in order."""
 
     results: tuple[tuple[str, Any], ...] = ()
-    not_done: tuple[Proposal, ...] = ()  # the budget was used up before
+    not_done: tuple[Proposal, ...] = ()  # steps beyond the budget
     seconds: float = 0.0
 
     @property
@@ -97,26 +97,49 @@ class MaintenanceResult(SummaryMixin):
 
 @dataclass(frozen=True)
 class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
-    """Care for a table on its way: `.budget(bytes=…, seconds=…)`, then `.plan()`, `.explain()` or `.execute()`."""
+    """Maintenance of a table: `.budget(bytes=…, seconds=…)`, then `.plan()`, `.explain()` or `.execute()`."""
 
-    most_bytes: int | None = None
-    most_seconds: float | None = None
+    max_bytes: int | None = None
+    max_seconds: float | None = None
 
     title = "maintenance"
 
     def budget(self, *, bytes: int | None = None, seconds: float | None = None) -> Self:  # noqa: A002
-        """How much may be read, or how long it may take."""
+        """Limit the bytes to read, or the time it takes."""
         for name, value in (("bytes", bytes), ("seconds", seconds)):
             if value is not None and (not isinstance(value, int | float) or not value > 0):
                 raise UserError(f"A budget of {value!r} {name} allows nothing: give a number above 0.")
-        return replace(self, most_bytes=bytes, most_seconds=seconds)
+        return replace(self, max_bytes=bytes, max_seconds=seconds)
 
     def _plan(self, context: TableContext) -> MaintenancePlan:
-        found = sorted(_proposals(context), key=lambda p: (p.verb in _LAST_VERBS, -p.pays))
-        return self._fit_budget(found)
+        proposals = sorted(_proposals(context), key=lambda p: (p.verb in _LAST_VERBS, -p.pays))
+        if self.max_bytes is None:
+            return MaintenancePlan(tuple(proposals))
+        room, steps, left_out = self.max_bytes, [], []
+        for step in proposals:
+            if step.bytes_read <= room:
+                steps.append(step)
+                room -= step.bytes_read
+            elif step.verb in _COMPACTIONS and (part := self._files_within(step.verb, room)):  # a part of it fits
+                within = f", {plural(part, 'file')} of it within the budget"
+                steps.append(replace(step, bytes_read=room, budgeted=within))
+                room = 0
+            else:
+                left_out.append(step)
+        return MaintenancePlan(tuple(steps), tuple(left_out))
+
+    def _files_within(self, verb: str, room: int) -> int:
+        """Count the files of a compaction that fit into a budget: whole groups, in their order."""
+        files = 0
+        for group in _COMPACTIONS[verb](self.context.refreshed()).plan().groups:
+            if group.bytes > room:
+                break
+            room -= group.bytes
+            files += len(group.files)
+        return files
 
     def _write(self, context: TableContext, plan: MaintenancePlan, execution: Execution) -> _FinishedSteps:
-        """Run the steps of the plan, as far as the budget goes; each step commits by itself."""
+        """Run the steps of the plan until the time is up; each step commits by itself."""
         results: list[tuple[str, Any]] = []
         waiting = list(plan.steps)
         while waiting and not self._is_out_of_time(execution.started):
@@ -126,41 +149,9 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
         return _FinishedSteps(tuple(results), tuple(waiting))
 
     def _result(
-        self,
-        context: TableContext,
-        plan: MaintenancePlan,
-        written: _FinishedSteps,
-        committed: Committed,
-        execution: Execution,
+        self, context: TableContext, plan: MaintenancePlan, written: _FinishedSteps, execution: Execution
     ) -> MaintenanceResult:
         return MaintenanceResult(written.results, (*written.waiting, *plan.left_out), execution.total_seconds)
-
-    def _fit_budget(self, found: list[Proposal]) -> MaintenancePlan:
-        """The steps the budget of bytes allows; of a compaction a part may do."""
-        if self.most_bytes is None:
-            return MaintenancePlan(tuple(found))
-        room, steps, left = self.most_bytes, [], []
-        for step in found:
-            if step.bytes_read <= room:
-                steps.append(step)
-                room -= step.bytes_read
-            elif step.verb in _COMPACTIONS and (part := self._files_within(step.verb, room)):
-                within = f", {plural(part, 'file')} of it within the budget"
-                steps.append(replace(step, bytes_read=room, budgeted=within))
-                room = 0
-            else:
-                left.append(step)
-        return MaintenancePlan(tuple(steps), tuple(left))
-
-    def _files_within(self, verb: str, room: int) -> int:
-        """How many files of a compaction are within a budget: whole groups, in their order."""
-        files = 0
-        for group in _COMPACTIONS[verb](self.context.refreshed()).plan().groups:
-            if group.bytes > room:
-                break
-            room -= group.bytes
-            files += len(group.files)
-        return files
 
     def _execute_step(self, step: Proposal, started: float) -> Any:
         context = self.context.refreshed()
@@ -169,12 +160,12 @@ class Maintain(Verb[MaintenancePlan, MaintenanceResult]):
         verb = _COMPACTIONS[step.verb](context)
         if step.budgeted:
             verb = verb.option("max-files-to-rewrite", self._files_within(step.verb, step.bytes_read))
-        if self.most_seconds is None:
+        if self.max_seconds is None:
             return verb.execute()
         return verb.options(_PARTIAL_PROGRESS).until(lambda progress: self._is_out_of_time(started)).execute()
 
     def _is_out_of_time(self, started: float) -> bool:
-        return self.most_seconds is not None and time.monotonic() - started >= self.most_seconds
+        return self.max_seconds is not None and time.monotonic() - started >= self.max_seconds
 
 
 @dataclass(frozen=True)
@@ -198,13 +189,13 @@ _COMPACTIONS: dict[str, Callable[[TableContext], RewriteDataFiles]] = {
 
 
 def _proposals(context: TableContext) -> Iterator[Proposal]:
-    """Every step that would change something."""
+    """Find every step that would change something."""
     if context.metadata.current_snapshot() is None:
         return
     yield from _delete_file_proposals(context)
     yield from _data_file_proposals(context)
     manifests = RewriteManifests(context).plan()
-    if any(g.pieces for g in manifests.groups):  # those without live files cost little, and go with the others
+    if any(g.pieces for g in manifests.groups):  # manifests without live files cost little, and go with the others
         fewer = manifests.manifests - sum(g.pieces for g in manifests.groups)
         why = f"{plural(manifests.manifests, 'manifest')} of {plural(manifests.files, 'file')}"
         yield Proposal("rewrite_manifests", why, max(fewer, 0), sum(g.bytes for g in manifests.groups))
@@ -213,7 +204,7 @@ def _proposals(context: TableContext) -> Iterator[Proposal]:
         if expiry.snapshot_ids or expiry.refs:
             refs = f"{plural(len(expiry.refs), 'old reference')}, " if expiry.refs else ""
             files = plural(len(expiry.files), "file")
-            why = f"{refs}{plural(len(expiry.snapshot_ids), 'old snapshot')}, {files} only they lead to"
+            why = f"{refs}{plural(len(expiry.snapshot_ids), 'old snapshot')}, {files} that only they reference"
             yield Proposal("expire_snapshots", why, 0, 1)
 
 
@@ -226,34 +217,26 @@ def _delete_file_proposals(context: TableContext) -> Iterator[Proposal]:
         yield Proposal("rewrite_position_deletes", why, len(deletes.replaced), deletes.bytes + needed)
     dangling = RemoveDanglingDeletes(context).plan()
     if len(dangling.deletes):
-        why = f"{plural(len(dangling.deletes), 'delete file')} for nothing"
+        why = f"{plural(len(dangling.deletes), 'delete file')} without effect"
         yield Proposal("remove_dangling_deletes", why, len(dangling.deletes), 1)
 
 
 def _data_file_proposals(context: TableContext) -> Iterator[Proposal]:
     small = RewriteDataFiles(context).plan()
     if not small.is_empty:
-        yield Proposal("rewrite_data_files", _said(small), _saved(small), small.bytes)
+        output_files = sum(g.output_files for g in small.groups)
+        why = f"{plural(small.files, 'file')}, {plural(small.bytes, 'byte')}, to about {output_files}"
+        files_saved = small.files - output_files + sum(len(g.scan.deletes) for g in small.groups)
+        yield Proposal("rewrite_data_files", why, files_saved, small.bytes)
     if len(context.specs.by_id) > 1:
         old = _all_files(RewriteDataFiles(context).upgrade_spec().plan(), context)
         taken = pc.is_in(old["file_path"], value_set=_all_files(small, context)["file_path"].combine_chunks())
-        rest = old.filter(pc.invert(taken))  # a compaction brings what it takes to the current spec too
-        if len(rest):
-            size = int(pc.sum(rest["file_size_in_bytes"]).as_py() or 0)
-            why = f"{plural(len(rest), 'file')}, {plural(size, 'byte')}, under old specs"
+        remaining = old.filter(pc.invert(taken))  # the compaction moves its files to the current spec too
+        if len(remaining):
+            size = int(pc.sum(remaining["file_size_in_bytes"]).as_py() or 0)
+            why = f"{plural(len(remaining), 'file')}, {plural(size, 'byte')}, under old specs"
             yield Proposal("upgrade_spec", why, 0, size)
 
 
 def _all_files(plan: RewritePlan, context: TableContext) -> EntryTable:
-    """All files of a plan."""
     return EntryTable.concat([g.files for g in plan.groups], context.specs)
-
-
-def _said(plan: RewritePlan) -> str:
-    made = sum(g.output_files for g in plan.groups)
-    return f"{plural(plan.files, 'file')}, {plural(plan.bytes, 'byte')}, to about {made}"
-
-
-def _saved(plan: RewritePlan) -> int:
-    deletes = sum(len(g.scan.deletes) for g in plan.groups)
-    return plan.files - sum(g.output_files for g in plan.groups) + deletes

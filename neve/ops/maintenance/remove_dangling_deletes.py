@@ -1,10 +1,10 @@
 """Remove delete files that apply to no live data file.
 
-They cost every scan that meets their partition, and delete nothing. Dangling is a delete file that a scan would read
-for no data file: its file is gone, all files of its partition are newer, or no file has a value it deletes.
+They cost every scan that reads their partition, and delete nothing. A delete file is dangling if a scan would read it
+for no data file: its data file is gone, all files of its partition are newer, or no file has a value that it deletes.
 
-Isolation: the delete files must apply to nothing when the commit lands too; otherwise it is planned again.
-Writes: no files but manifests; the snapshot is a `replace`.
+Isolation: the delete files must apply to nothing when the commit lands, too; otherwise it is planned again.
+Writes: no files except manifests; the snapshot is a `replace`.
 
 >>> t.remove_dangling_deletes().execute().summary
 'nothing to remove'
@@ -12,11 +12,9 @@ Writes: no files but manifests; the snapshot is a `replace`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from neve.commit.actions import RemovedFiles, RewriteFiles
-from neve.commit.outcome import Committed
 from neve.commit.summary import FileCounts
 from neve.display.format import plural
 from neve.display.html import SummaryMixin
@@ -24,13 +22,12 @@ from neve.ops.context import TableContext
 from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
 from neve.plan.delete_files import DanglingPlan, dangling_deletes
 from neve.plan.metrics_filter import STATISTICS
-from neve.tree.entries import DETAIL, Content, EntryTable, Manifest
-from neve.tree.read import manifests_of, read_entries
+from neve.tree.entries import DETAIL, Content
 
 
 @dataclass(frozen=True, slots=True)
 class DanglingResult(SummaryMixin):
-    """Which delete files were removed. No snapshot is made when there were none."""
+    """Which delete files were removed. If there were none, no snapshot is made."""
 
     snapshot_id: int | None = None
     delete_files_removed: int = 0
@@ -38,7 +35,7 @@ class DanglingResult(SummaryMixin):
     equality_delete_files_removed: int = 0  # of those
     bytes_removed: int = 0
     attempts: int = 0
-    reruns: int = 0  # how often it was planned again because another writer got in the way
+    reruns: int = 0  # how often it was planned again after a conflict with a concurrent writer
     seconds: float = 0.0
 
     @property
@@ -50,23 +47,23 @@ class DanglingResult(SummaryMixin):
 
 @dataclass(frozen=True)
 class RemoveDanglingDeletes(SnapshotVerb[DanglingPlan, DanglingResult]):
-    """A removal of dangling deletes on its way: `.branch(name)`, then `.plan()`, `.explain()` or `.execute()`."""
+    """A removal of dangling deletes: `.branch(name)`, then `.plan()`, `.explain()` or `.execute()`."""
 
     title = "removal of dangling deletes"
 
     def _plan(self, context: TableContext) -> DanglingPlan:
         head = context.head(self.target_branch)
-        manifests = [m for m in manifests_of(context.io, context.metadata, head) if m.may_hold_live_files]
-        deletes = _read_live_entries(context, manifests, True, DETAIL.names)
+        manifests = context.live_manifests(head)
+        deletes = context.live_entries([m for m in manifests if m.is_deletes], DETAIL.names)
         head_id = None if head is None else head.snapshot_id
         if not len(deletes):
             return DanglingPlan(head_id, deletes)
         statistics = STATISTICS if len(deletes.of_content(Content.EQUALITY_DELETES)) else ()
-        data = _read_live_entries(context, manifests, False, statistics)
+        data = context.live_entries([m for m in manifests if not m.is_deletes], statistics)
         return DanglingPlan(head_id, dangling_deletes(data, deletes), len(deletes))
 
     def _write(self, context: TableContext, plan: DanglingPlan, execution: Execution) -> PendingCommit:
-        """Write nothing: the commit takes the delete files out of the table. They are deleted by a later expiry."""
+        """Write nothing: the commit removes the delete files from the table. A later expiry deletes them."""
         if not len(plan.deletes):
             return PendingCommit()
         action = RewriteFiles(
@@ -77,13 +74,9 @@ class RemoveDanglingDeletes(SnapshotVerb[DanglingPlan, DanglingResult]):
         return PendingCommit(action=action)
 
     def _result(
-        self,
-        context: TableContext,
-        plan: DanglingPlan,
-        written: PendingCommit,
-        committed: Committed,
-        execution: Execution,
+        self, context: TableContext, plan: DanglingPlan, written: PendingCommit, execution: Execution
     ) -> DanglingResult:
+        committed = execution.committed
         if committed.snapshot_id is None:
             return DanglingResult(reruns=execution.reruns)
         tally = FileCounts.of(plan.deletes)
@@ -97,10 +90,3 @@ class RemoveDanglingDeletes(SnapshotVerb[DanglingPlan, DanglingResult]):
             reruns=execution.reruns,
             seconds=execution.total_seconds,
         )
-
-
-def _read_live_entries(
-    context: TableContext, manifests: Sequence[Manifest], is_deletes: bool, detail: Sequence[str]
-) -> EntryTable:
-    chosen = [m for m in manifests if m.is_deletes == is_deletes]
-    return read_entries(context.io, chosen, context.specs, detail=detail, live_only=True)

@@ -1,23 +1,19 @@
-"""Find the files in the place of a table that nothing leads to, and delete them when told to.
+"""Find the files in the location of a table that nothing references, and delete them on request.
 
-In use is whatever any snapshot of the table leads to, staged ones too, with the statistics, the metadata file, those
-in its log and the version hint. What is younger than three days is left alone: a writer may be about to commit it.
-Only the files found by a dry run are deleted by a run.
+A file is in use if any snapshot of the table references it, staged ones too, or if it is a statistics file, the
+metadata file, one in its log, or the version hint. Files younger than three days are left alone: a writer may be about
+to commit them. A run deletes only the files that a dry run finds.
 
-Left alone too: names that start with a dot or an underscore, folders in which another table lies, and files whose age
-the storage does not tell. A place that is given must not lie in the folder of another table; and where two tables keep
-their metadata in one folder nothing is looked for, since the files of one are the orphans of the other.
+Also left alone: names that start with a dot or an underscore, folders that hold another table, and files whose age the
+storage does not report. A requested location must not be inside the folder of another table. If two tables keep their
+metadata in one folder, the search is rejected, because each would take the files of the other for orphans. Metadata of
+another table without snapshots does not count: it references nothing, and may remain from a killed creation.
 
-Isolation: the place is listed before the table is read, and the table is looked at again before anything is deleted.
-Writes: nothing; deletes files once `dry_run(False)` was said.
+Isolation: files are listed before the table is read, and the table is read again before anything is deleted.
+Writes: nothing; deletes files only after `dry_run(False)`.
 
 >>> t.remove_orphan_files().execute().summary
 '0 orphans found, none deleted: dry run'
-
-Whether another table keeps its metadata where a table keeps its own: to each, the files of the other are orphans.
-
-Every metadata file says the id of its table, and says it first: a few bytes of each are read. Metadata of another table
-that has no snapshots leads to nothing; it may be what a creation that was killed has left, and does not count.
 """
 
 from __future__ import annotations
@@ -37,7 +33,6 @@ from pyiceberg.io import FileIO
 
 from neve.catalog.metadata_files import read_metadata
 from neve.commit.cleanup import Prefixes, delete_orphans, find_orphans, is_hidden_file
-from neve.commit.outcome import Committed
 from neve.commit.reachable_files import find_reachable_files, roots_of
 from neve.display.format import plural
 from neve.display.html import ExplainMixin, SummaryMixin
@@ -51,39 +46,6 @@ from neve.ops.events import Step, emit
 from neve.ops.results import milliseconds
 from neve.ops.verb import Execution, PendingCommit, Verb
 
-_HEAD_BYTES = 4 << 10
-_UUID_PATTERN = re.compile(rb'"table-uuid"\s*:\s*"([^"]*)"')
-_GZIP_MAGIC = b"\x1f\x8b"
-
-
-def find_metadata_of_other_table(io: FileIO, stored: pa.Table, own: UUID) -> str | None:
-    """The first of some metadata files, by path and size, that is of another table with snapshots; None without one."""
-    files = stored.sort_by("path").select(["path", "size"]).to_pylist()
-    threads = reader_count(io, (f["path"] for f in files), len(files) * _HEAD_BYTES)
-    told = map_in_threads(lambda f: _read_table_uuid(io, f["path"], f["size"]), files, threads)
-    others = (f["path"] for f, id_ in zip(files, told, strict=True) if id_ not in (None, str(own)))
-    return next((path for path in others if _has_snapshots(io, path)), None)
-
-
-def _read_table_uuid(io: FileIO, path: str, size: int) -> str | None:
-    """The id that a metadata file begins with; None where it says none, as the first ones of version 1 do."""
-    try:
-        head = read_range(io, path, 0, min(size, _HEAD_BYTES))
-        found = _UUID_PATTERN.search(
-            zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES) if head[:2] == _GZIP_MAGIC else head
-        )
-    except (MissingFile, CorruptFile, zlib.error):  # gone meanwhile, or not finished
-        return None
-    return found[1].decode(errors="replace").lower() if found else None
-
-
-def _has_snapshots(io: FileIO, path: str) -> bool:
-    try:
-        return bool(read_metadata(io, path).snapshots)
-    except (MissingFile, CorruptFile):
-        return False
-
-
 MismatchMode = Literal["error", "ignore", "delete"]
 
 _HOUR_MS = 60 * 60 * 1000
@@ -92,19 +54,22 @@ _VERSION_HINT = "/version-hint.text"
 _METADATA_NAME_PATTERN = r"/[^/]*\.metadata\.json(\.gz)?$"
 _METADATA_PATH_PATTERN = f"/metadata{_METADATA_NAME_PATTERN}"
 _MAX_PATHS_SHOWN = 5
+_HEAD_BYTES = 4 << 10  # of a metadata file; the id of the table is near its beginning
+_UUID_PATTERN = re.compile(rb'"table-uuid"\s*:\s*"([^"]*)"')
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
 class OrphanPlan(ExplainMixin):
-    """The orphans in a place, and why other files that nothing leads to are left alone."""
+    """The orphans in a location, and why other unreferenced files are left alone."""
 
     location: str
     orphans: pa.Table  # path, size, modified_ms, in the order of their paths
     files_listed: int = 0
-    files_young: int = 0  # not in use, and too young to tell
-    mismatched: tuple[str, ...] = ()  # a file of the table has the same path below another scheme or authority
-    other_tables: tuple[str, ...] = ()  # folders in which other tables lie
-    metadata_location: str = ""  # of the state of the table that the files were compared with
+    files_young: int = 0  # not in use, but too young to delete
+    mismatched: tuple[str, ...] = ()  # the table has a file with the same path but another scheme or authority
+    other_tables: tuple[str, ...] = ()  # folders that hold other tables
+    metadata_location: str = ""  # the state of the table that the files were compared with
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -113,11 +78,11 @@ class OrphanPlan(ExplainMixin):
 
     @property
     def bytes(self) -> int:
-        """How much would be freed."""
+        """The bytes that would be freed."""
         return int(pc.sum(self.orphans["size"]).as_py() or 0)
 
     def explain(self) -> str:
-        """The plan in words, with every path."""
+        """Describe the plan in words, with every path."""
         lines = [
             f"{plural(len(self.orphans), 'orphan')} of {plural(self.bytes, 'byte')} among "
             f"{plural(self.files_listed, 'file')} in {self.location}"
@@ -125,13 +90,13 @@ class OrphanPlan(ExplainMixin):
         lines += [f"  {path}" for path in self.files]
         lines += [f"leave {plural(self.files_young, 'file')}, too young"] if self.files_young else []
         lines += [f"leave {path}: the table has this path elsewhere" for path in self.mismatched]
-        lines += [f"leave {place}: another table lies there" for place in self.other_tables]
+        lines += [f"leave {folder}: it holds another table" for folder in self.other_tables]
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class OrphanResult(SummaryMixin):
-    """Which orphans were found, and whether they are gone."""
+    """The orphans that were found, and whether they were deleted."""
 
     orphans: tuple[str, ...] = ()
     bytes: int = 0
@@ -141,7 +106,7 @@ class OrphanResult(SummaryMixin):
 
     @property
     def files_deleted(self) -> int:
-        """How many orphans were deleted."""
+        """The number of deleted orphans."""
         return 0 if self.dry_run else len(self.orphans) - len(self.files_kept)
 
     @property
@@ -153,12 +118,12 @@ class OrphanResult(SummaryMixin):
 
 @dataclass(frozen=True)
 class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
-    """A search for orphans on its way: where and how old, then `.plan()`, `.explain()` or `.execute()`."""
+    """A search for orphans: location and age, then `.plan()`, `.explain()` or `.execute()`."""
 
     is_dry: bool = True
     cut_off_ms: int | None = None
-    may_be_young: bool = False
-    place: str | None = None
+    allows_young: bool = False
+    requested_location: str | None = None
     same_schemes: Mapping[str, str] = field(default_factory=dict)
     same_authorities: Mapping[str, str] = field(default_factory=dict)
     mode: MismatchMode = "error"
@@ -168,37 +133,36 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
     # -- building ----------------------------------------------------------------------------------------------------
 
     def dry_run(self, value: bool = True) -> Self:
-        """Whether to tell the orphans only; `dry_run(False)` deletes them."""
+        """Choose whether to report the orphans only; `dry_run(False)` deletes them."""
         return replace(self, is_dry=value)
 
     def older_than(self, time: datetime | int) -> Self:
-        """Take only files last changed before: a datetime, or milliseconds since 1970. Three days ago unless said."""
+        """Take only files last changed before a datetime, or milliseconds since 1970; three days ago by default."""
         return replace(self, cut_off_ms=milliseconds(time, "older_than"))
 
     def allow_young(self) -> Self:
-        """Take files younger than a day too. Files that a running job has written and not committed yet are lost."""
-        return replace(self, may_be_young=True)
+        """Take also files younger than a day. Files that a running job has written but not committed are lost."""
+        return replace(self, allows_young=True)
 
     def location(self, place: str | Path) -> Self:
-        """Look in a part of the table's place, or in another place it wrote to."""
+        """Search a part of the table's location, or another location that the table wrote to."""
         if not isinstance(place, str | Path):
             raise UserError(f"Give the location as text or a path, not as {type(place).__name__}.")
-        return replace(self, place=str(place).rstrip("/") or "/")
+        return replace(self, requested_location=str(place).rstrip("/") or "/")
 
     def equal_schemes(self, same: Mapping[str, str]) -> Self:
-        """Schemes that mean the same: `{"hdfs,viewfs": "hdfs"}`. s3, s3a and s3n do anyway."""
+        """Treat schemes as the same: `{"hdfs,viewfs": "hdfs"}`. s3, s3a and s3n always are."""
         return replace(self, same_schemes={**self.same_schemes, **_check_text_mapping(same, "equal_schemes")})
 
     def equal_authorities(self, same: Mapping[str, str]) -> Self:
-        """Authorities that mean the same: `{"namenode1,namenode2": "cluster"}`."""
-        return replace(
-            self, same_authorities={**self.same_authorities, **_check_text_mapping(same, "equal_authorities")}
-        )
+        """Treat authorities as the same: `{"namenode1,namenode2": "cluster"}`."""
+        authorities = {**self.same_authorities, **_check_text_mapping(same, "equal_authorities")}
+        return replace(self, same_authorities=authorities)
 
     def prefix_mismatch_mode(self, mode: str) -> Self:
-        """What becomes of a file whose path the table has below another scheme or authority.
+        """Choose what happens to a file whose path the table has with another scheme or authority.
 
-        `error` stops, `ignore` leaves the file alone, `delete` takes it for an orphan.
+        `error` stops, `ignore` leaves the file alone, `delete` treats it as an orphan.
         """
         if mode not in get_args(MismatchMode):
             raise UnknownName("prefix mismatch mode", mode, get_args(MismatchMode))
@@ -208,57 +172,56 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
 
     def _plan(self, context: TableContext) -> OrphanPlan:
         context.refuse_to_delete_files("remove orphan files of")
-        cut_off, location = self._cut_off(context), self._location(context)
+        now = context.environment.now_ms()
+        cut_off = now - _GRACE_MS if self.cut_off_ms is None else self.cut_off_ms
+        if cut_off > now - _MIN_GRACE_MS and not self.allows_young:
+            raise UserError(
+                "Cannot remove files younger than 24 hours: a running job may be about to commit them. Give an earlier "
+                "older_than, or call allow_young() if nobody writes to the table."
+            )
+        location = self._location(context)
         emit(Step("list the folder"))
         stored = list_files(context.io, location)
         emit(Step("read the metadata", total=len(stored), unit="files"))
-        context = context.refreshed()  # after the listing: what was listed and committed since is in use
-        known = _reachable_paths(context)
-        _refuse_elsewhere(context, location, known)
-        own = _table_folders_in(known) | {canonical_path(root).rstrip("/") for root in _write_locations(context)}
-        _refuse_inside_others(context, location, own)
-        self._refuse_shared(context, stored, location, known)
-        others = _other_tables_in(stored["path"], own)
-        ours = stored.filter(pc.invert(_protected_mask(stored["path"], location, others, context)))
-        unknown, mismatched = self._split_orphans(ours, known)
-        # A file whose age is not known counts as young.
-        is_old = pc.less(unknown["modified_ms"], cut_off).fill_null(False)
-        found = unknown.filter(is_old).sort_by("path")
-        young, state = len(unknown) - len(found), context.iceberg.metadata_location
-        return OrphanPlan(location, found, len(stored), young, mismatched, others, state)
-
-    def _cut_off(self, context: TableContext) -> int:
-        now = context.environment.now_ms()
-        cut_off = now - _GRACE_MS if self.cut_off_ms is None else self.cut_off_ms
-        if cut_off > now - _MIN_GRACE_MS and not self.may_be_young:
-            raise UserError(
-                "Cannot remove files younger than 24 hours: a running job may be about to commit them. Give an earlier "
-                "older_than, or say allow_young() when nobody writes to the table."
-            )
-        return cut_off
+        context = context.refreshed()  # after the listing: listed files that were committed since are in use
+        reachable_paths = _reachable_paths(context)
+        _refuse_elsewhere(context, location, reachable_paths)
+        write_folders = {canonical_path(root).rstrip("/") for root in _write_locations(context)}
+        own_folders = _table_folders_in(reachable_paths) | write_folders
+        _refuse_inside_others(context, location, own_folders)
+        self._refuse_shared(context, stored, location, reachable_paths)
+        others = _other_tables_in(stored["path"], own_folders)
+        candidates = stored.filter(pc.invert(_protected_mask(stored["path"], location, others, context)))
+        unreferenced, mismatched = self._split_orphans(candidates, reachable_paths)
+        # A file of unknown age counts as young.
+        is_old = pc.less(unreferenced["modified_ms"], cut_off).fill_null(False)
+        orphans = unreferenced.filter(is_old).sort_by("path")
+        young, state = len(unreferenced) - len(orphans), context.iceberg.metadata_location
+        return OrphanPlan(location, orphans, len(stored), young, mismatched, others, state)
 
     def _location(self, context: TableContext) -> str:
-        """Where to look; never above the table."""
-        own = context.metadata.location.rstrip("/")
-        if self.place is not None and is_inside(own, self.place):
+        """Return the location to search, which is never above the table."""
+        own, requested = context.metadata.location.rstrip("/"), self.requested_location
+        if requested is not None and is_inside(own, requested):
             raise UserError(
-                f"Cannot remove orphan files in {self.place}: table {context.name} lies in {own} below it, beside "
-                "others. Give a place inside the table."
+                f"Cannot remove orphan files in {requested}: table {context.name} is in {own} below it, beside "
+                "others. Give a location inside the table."
             )
-        if self.place is None and own not in {root.rstrip("/") for root in _write_locations(context)}:
+        if requested is None and own not in {root.rstrip("/") for root in _write_locations(context)}:
             raise UserError(
-                f"Cannot remove orphan files of table {context.name}: its metadata says that it lies in {own}, which "
-                f"is not around its metadata file {context.iceberg.metadata_location}. Give a place inside the table."
+                f"Cannot remove orphan files of table {context.name}: its metadata gives {own} as its location, which "
+                f"does not contain its metadata file {context.iceberg.metadata_location}. Give a location inside the "
+                "table."
             )
-        return own if self.place is None else self.place
+        return own if requested is None else requested
 
     def _refuse_shared(self, context: TableContext, stored: pa.Table, location: str, reachable_paths: pa.Array) -> None:
-        """Refuse a table whose folder of metadata is another's too."""
+        """Reject a table whose metadata folder also holds the metadata of another table."""
         folder = context.iceberg.metadata_location.rpartition("/")[0]
-        there = stored if is_inside(folder, location) else list_files(context.io, folder)
-        folders = pc.replace_substring_regex(canonical_path_all(there["path"]), _METADATA_NAME_PATTERN, "")
-        there = there.filter(pc.equal(folders, canonical_path(folder)))
-        unknown = there.filter(find_orphans(there["path"], reachable_paths, self._prefixes).orphans)
+        files = stored if is_inside(folder, location) else list_files(context.io, folder)
+        folders = pc.replace_substring_regex(canonical_path_all(files["path"]), _METADATA_NAME_PATTERN, "")
+        files = files.filter(pc.equal(folders, canonical_path(folder)))
+        unknown = files.filter(find_orphans(files["path"], reachable_paths, self._prefixes).orphans)
         if path := find_metadata_of_other_table(context.io, unknown, context.metadata.table_uuid):
             raise UserError(
                 f"Cannot remove orphan files of table {context.name}: {path} is the metadata of another table, whose "
@@ -269,15 +232,21 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
     def _prefixes(self) -> Prefixes:
         return Prefixes.of(self.same_schemes, self.same_authorities)
 
-    def _split_orphans(self, stored: pa.Table, known: pa.Array) -> tuple[pa.Table, tuple[str, ...]]:
-        """The files that nothing leads to, and those of which it cannot be told."""
-        found = find_orphans(stored["path"], known, self._prefixes)
-        mismatched = tuple(sorted(stored["path"].filter(found.mismatches).to_pylist()))
+    def _split_orphans(self, files: pa.Table, reachable_paths: pa.Array) -> tuple[pa.Table, tuple[str, ...]]:
+        """Return the files that nothing references, and those for which it is unclear."""
+        split = find_orphans(files["path"], reachable_paths, self._prefixes)
+        mismatched = tuple(sorted(files["path"].filter(split.mismatches).to_pylist()))
         if mismatched and self.mode == "error":
-            raise _mismatch_error(mismatched)
+            shown = ", ".join(mismatched[:_MAX_PATHS_SHOWN])
+            more = f", … ({plural(len(mismatched), 'file')})" if len(mismatched) > _MAX_PATHS_SHOWN else ""
+            raise UserError(
+                "Cannot decide whether files are orphans: the table has the same paths with another scheme or "
+                f"authority: {shown}{more}. Name equal ones with equal_schemes or equal_authorities, or choose a "
+                "prefix_mismatch_mode."
+            )
         if self.mode == "delete":
-            return stored.filter(pc.or_(found.orphans, found.mismatches)), ()
-        return stored.filter(found.orphans), mismatched
+            return files.filter(pc.or_(split.orphans, split.mismatches)), ()
+        return files.filter(split.orphans), mismatched
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -285,23 +254,15 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
         """Delete the orphans, unless this is a dry run."""
         if self.is_dry:
             return _DeletedOrphans(plan.orphans, {})
-        orphans = self._still_orphans(plan, context.refreshed())
+        orphans, state = plan.orphans, context.refreshed()
+        if len(orphans) and state.iceberg.metadata_location != plan.metadata_location:
+            # A slow job may have committed an old file since the plan.
+            orphans = self._split_orphans(orphans, _reachable_paths(state))[0]
         emit(Step("delete files", total=len(orphans), unit="files"))
         return _DeletedOrphans(orphans, delete_orphans(context.io, orphans["path"].to_pylist(), plan.location))
 
-    def _still_orphans(self, plan: OrphanPlan, now: TableContext) -> pa.Table:
-        """The files of the plan that are orphans still: a slow job may have committed an old file meanwhile."""
-        if not len(plan.orphans) or now.iceberg.metadata_location == plan.metadata_location:
-            return plan.orphans
-        return self._split_orphans(plan.orphans, _reachable_paths(now))[0]
-
     def _result(
-        self,
-        context: TableContext,
-        plan: OrphanPlan,
-        written: _DeletedOrphans,
-        committed: Committed,
-        execution: Execution,
+        self, context: TableContext, plan: OrphanPlan, written: _DeletedOrphans, execution: Execution
     ) -> OrphanResult:
         return OrphanResult(
             tuple(written.orphans["path"].to_pylist()),
@@ -314,7 +275,7 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
 
 @dataclass(frozen=True)
 class _DeletedOrphans(PendingCommit):
-    """The orphans, and those of them that could not be deleted with the reason."""
+    """The orphans, and the reasons for those that could not be deleted."""
 
     orphans: pa.Table
     files_kept: Mapping[str, str]
@@ -327,67 +288,83 @@ def _check_text_mapping(mapping: Any, name: str) -> dict[str, str]:
 
 
 def _reachable_paths(context: TableContext) -> pa.Array:
-    """The paths of all files the table leads to."""
+    """Return the paths of all files that the table references."""
     reach = find_reachable_files(context.io, context.metadata, context.iceberg.metadata_location, live_only=True)
     return pa.array([path for paths in reach for path in paths], pa.string())
 
 
 def _write_locations(context: TableContext) -> tuple[str, ...]:
-    """The places the table writes to."""
+    """Return the locations that the table writes to."""
     return roots_of(context.metadata, context.iceberg.metadata_location)
 
 
-def _refuse_elsewhere(context: TableContext, location: str, known: pa.Array) -> None:
-    """Refuse a place that is not the table's: everything in it would be an orphan."""
+def _refuse_elsewhere(context: TableContext, location: str, reachable_paths: pa.Array) -> None:
+    """Reject a location without files of the table: everything in it would be an orphan."""
     own = [canonical_path(root).rstrip("/") for root in _write_locations(context)]
-    if (
-        canonical_path(location) not in own
-        and not is_inside(location, *own)
-        and not _any(is_inside_all(known, [location]))
-    ):
+    if canonical_path(location) in own or is_inside(location, *own):
+        return
+    if pc.any(is_inside_all(reachable_paths, [location])).as_py() is not True:
         raise UserError(f"Cannot remove orphan files in {location}: table {context.name} has no file there.")
 
 
 def _protected_mask(paths: Any, location: str, others: Iterable[str], context: TableContext) -> Any:
     names = {f.name for spec in context.metadata.partition_specs for f in spec.fields}
     mask = pc.or_(is_hidden_file(paths, location, names), pc.ends_with(paths, _VERSION_HINT))
-    for place in others:
-        mask = pc.or_(mask, pc.starts_with(paths, f"{place}/"))
+    for folder in others:
+        mask = pc.or_(mask, pc.starts_with(paths, f"{folder}/"))
     return mask
 
 
-def _refuse_inside_others(context: TableContext, location: str, ours: set[str]) -> None:
-    """Refuse a place below the folder of another table."""
+def _refuse_inside_others(context: TableContext, location: str, own_folders: set[str]) -> None:
+    """Reject a location below the folder of another table."""
     if canonical_path(location).rstrip("/") == canonical_path(context.metadata.location).rstrip("/"):
-        return  # its own, whatever lies around it
+        return  # the table's own location, whatever is around it
     folder = location.rpartition("/")[0]
-    while canonical_path(folder).rstrip("/") not in ours and has_folders(folder):
-        if folder in _other_tables_in(list_files(context.io, f"{folder}/metadata")["path"], ours):
-            raise UserError(f"Cannot remove orphan files in {location}: another table lies in {folder}.")
+    while canonical_path(folder).rstrip("/") not in own_folders and has_folders(folder):
+        if folder in _other_tables_in(list_files(context.io, f"{folder}/metadata")["path"], own_folders):
+            raise UserError(f"Cannot remove orphan files in {location}: {folder} holds another table.")
         folder = folder.rpartition("/")[0]
 
 
-def _other_tables_in(paths: Any, ours: set[str]) -> tuple[str, ...]:
-    """Folders in which other tables lie: they have a metadata folder of their own."""
-    return tuple(sorted(place for place in _table_folders_in(paths, as_is=True) if canonical_path(place) not in ours))
+def _other_tables_in(paths: Any, own_folders: set[str]) -> tuple[str, ...]:
+    """Return the folders that hold other tables: they have a metadata folder of their own."""
+    folders = _table_folders_in(paths, as_is=True)
+    return tuple(sorted(folder for folder in folders if canonical_path(folder) not in own_folders))
 
 
 def _table_folders_in(paths: Any, as_is: bool = False) -> set[str]:
-    """The folders above the metadata files among some paths."""
-    metadata = paths.filter(pc.match_substring_regex(paths, _METADATA_PATH_PATTERN))
-    spelt = metadata if as_is else canonical_path_all(metadata)
-    return {path.rsplit("/", 2)[0] for path in spelt.to_pylist()}
+    """Return the folders above the metadata files among some paths."""
+    metadata_paths = paths.filter(pc.match_substring_regex(paths, _METADATA_PATH_PATTERN))
+    metadata_paths = metadata_paths if as_is else canonical_path_all(metadata_paths)
+    return {path.rsplit("/", 2)[0] for path in metadata_paths.to_pylist()}
 
 
-def _mismatch_error(paths: tuple[str, ...]) -> UserError:
-    shown = ", ".join(paths[:_MAX_PATHS_SHOWN]) + (
-        f", … ({plural(len(paths), 'file')})" if len(paths) > _MAX_PATHS_SHOWN else ""
-    )
-    return UserError(
-        f"Cannot tell whether files are orphans: the table has the same paths below another scheme or authority: "
-        f"{shown}. Say which mean the same with equal_schemes or equal_authorities, or choose a prefix_mismatch_mode."
-    )
+def find_metadata_of_other_table(io: FileIO, stored: pa.Table, own: UUID) -> str | None:
+    """Return the first of some metadata files that belongs to another table with snapshots, or None.
+
+    Every metadata file has the id of its table near its beginning, so only a few bytes of each are read.
+    """
+    files = stored.sort_by("path").select(["path", "size"]).to_pylist()
+    threads = reader_count(io, (f["path"] for f in files), len(files) * _HEAD_BYTES)
+    ids = map_in_threads(lambda f: _read_table_uuid(io, f["path"], f["size"]), files, threads)
+    others = (f["path"] for f, table_id in zip(files, ids, strict=True) if table_id not in (None, str(own)))
+    return next((path for path in others if _has_snapshots(io, path)), None)
 
 
-def _any(mask: Any) -> bool:
-    return pc.any(mask).as_py() is True
+def _read_table_uuid(io: FileIO, path: str, size: int) -> str | None:
+    """Return the table id in the head of a metadata file; None if it has none, as in early files of version 1."""
+    try:
+        head = read_range(io, path, 0, min(size, _HEAD_BYTES))
+        if head[:2] == _GZIP_MAGIC:
+            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
+    except (MissingFile, CorruptFile, zlib.error):  # deleted meanwhile, or not finished
+        return None
+    match = _UUID_PATTERN.search(head)
+    return match[1].decode(errors="replace").lower() if match else None
+
+
+def _has_snapshots(io: FileIO, path: str) -> bool:
+    try:
+        return bool(read_metadata(io, path).snapshots)
+    except (MissingFile, CorruptFile):
+        return False

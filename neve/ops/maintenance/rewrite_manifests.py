@@ -1,12 +1,12 @@
 """Rewrite the manifests of a table: small ones become one, large ones several, with neighbouring partitions together.
 
-A manifest is opened when its partition ranges meet a filter; manifests with narrow ranges are opened less often. Every
-spec is looked at unless one is named: most manifests of a table that has lived are of specs that nobody writes any
-more, and would never be touched otherwise. Nothing happens to manifests that are as they should be.
+A manifest is opened when its partition ranges meet a filter; manifests with narrow ranges are opened less often. All
+specs are included by default: in an evolved table most manifests belong to old specs, and would never be rewritten
+otherwise. Manifests that are good already are left alone.
 
 Isolation: commits beside anything that leaves the manifests in place; otherwise it is planned again. The files stay the
 same, with their snapshot, sequence numbers and row ids.
-Writes: manifests of existing files, one spec and kind each, of about `commit.manifest.target-size-bytes`.
+Writes: manifests of existing files, each of one spec and kind, of about `commit.manifest.target-size-bytes`.
 
 >>> for i in range(3):
 ...     _ = t.append([{"id": i, "region": "eu"}])
@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from neve.commit.actions import RewriteManifests as Replacement
-from neve.commit.outcome import Committed
 from neve.display.format import plural
 from neve.display.html import SummaryMixin
 from neve.errors import UserError
@@ -35,7 +34,7 @@ from neve.tree.read import manifests_of, read_entries, with_detail
 
 @dataclass(frozen=True, slots=True)
 class RewriteManifestsResult(SummaryMixin):
-    """What a rewrite of manifests did. No snapshot is made when there was nothing to do."""
+    """What a rewrite of manifests did. If there was nothing to do, no snapshot is made."""
 
     snapshot_id: int | None = None
     manifests_rewritten: int = 0
@@ -43,7 +42,7 @@ class RewriteManifestsResult(SummaryMixin):
     manifests_kept: int = 0
     files: int = 0  # live files that the rewritten manifests hold
     attempts: int = 0
-    reruns: int = 0  # how often it was planned again because another writer got in the way
+    reruns: int = 0  # how often it was planned again after a conflict with a concurrent writer
     seconds: float = 0.0
 
     @property
@@ -57,7 +56,7 @@ class RewriteManifestsResult(SummaryMixin):
 
 @dataclass(frozen=True)
 class RewriteManifests(SnapshotVerb[ManifestPlan, RewriteManifestsResult]):
-    """A rewrite of manifests on its way: `.cluster_by(…)`, then `.plan()`, `.explain()` or `.execute()`."""
+    """A rewrite of manifests: `.cluster_by(…)`, then `.plan()`, `.explain()` or `.execute()`."""
 
     spec_id: int | None = None
     fields: tuple[str, ...] | None = None
@@ -73,17 +72,17 @@ class RewriteManifests(SnapshotVerb[ManifestPlan, RewriteManifestsResult]):
     def cluster_by(self, *fields: str) -> Self:
         """Put files together that are close in these partition fields.
 
-        Unless said, all fields count in the order of the spec. A spec that lacks some takes those it has.
+        By default all fields count, in the order of the spec. If a spec lacks some of the fields, the others count.
         """
         if not fields:
             raise UserError("Name the partition fields to cluster by, or leave cluster_by out to use all of them.")
         return replace(self, fields=fields)
 
-    # -- running -----------------------------------------------------------------------------------------------------
+    # -- planning ----------------------------------------------------------------------------------------------------
 
     def _plan(self, context: TableContext) -> ManifestPlan:
         head = context.head(self.target_branch)
-        # What shows another side of a manifest goes where the manifest goes.
+        # A view of a manifest goes where the manifest goes.
         manifests = [m for m in manifests_of(context.io, context.metadata, head) if not m.is_view]
         return plan_manifests(
             manifests,
@@ -94,8 +93,10 @@ class RewriteManifests(SnapshotVerb[ManifestPlan, RewriteManifestsResult]):
             snapshot_id=None if head is None else head.snapshot_id,
         )
 
+    # -- running -----------------------------------------------------------------------------------------------------
+
     def _write(self, context: TableContext, plan: ManifestPlan, execution: Execution) -> PendingCommit:
-        """Read what the new manifests hold; the commit writes them."""
+        """Read the entries of the new manifests; the commit writes them."""
         if not plan.groups:
             return PendingCommit()
         groups: list[EntryTable] = []
@@ -107,13 +108,9 @@ class RewriteManifests(SnapshotVerb[ManifestPlan, RewriteManifestsResult]):
         return PendingCommit(action=Replacement(removed, tuple(groups)))
 
     def _result(
-        self,
-        context: TableContext,
-        plan: ManifestPlan,
-        written: PendingCommit,
-        committed: Committed,
-        execution: Execution,
+        self, context: TableContext, plan: ManifestPlan, written: PendingCommit, execution: Execution
     ) -> RewriteManifestsResult:
+        committed = execution.committed
         if committed.snapshot_id is None:
             return RewriteManifestsResult(manifests_kept=plan.manifests_kept, reruns=execution.reruns)
         summary = context.refreshed().snapshot_summary(committed.snapshot_id)

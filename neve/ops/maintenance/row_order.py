@@ -1,4 +1,4 @@
-"""The order a compaction puts rows in: by a sort order, or in z-order."""
+"""The order of rows in a compaction: a sort order, or z-order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from neve.run.write.target import WriteTarget
 
 @dataclass(frozen=True, slots=True)
 class RequestedOrder:
-    """What was asked for, in words."""
+    """The requested order, as text."""
 
     terms: tuple[str, ...]
     is_zorder: bool = False
@@ -31,7 +31,7 @@ class RequestedOrder:
         return f"{'zorder' if self.is_zorder else 'sort'}({', '.join(self.terms)})"
 
     def resolve(self, context: TableContext, options: RewriteOptions) -> RowOrder:
-        """The same on a table; columns it does not have are refused."""
+        """Resolve the order in a table; reject unknown columns."""
         if self.is_zorder:
             return RowOrder(options, zorder=self._resolve_zorder(context, options))
         return RowOrder(options, sort=self._sort_order(context))
@@ -43,38 +43,38 @@ class RequestedOrder:
         own = metadata.sort_order_by_id(metadata.default_sort_order_id)
         if own is None or not own.fields:
             raise UserError(
-                f"Table {context.name} has no sort order. Say what to sort by, as in .sort('ts', 'id DESC')."
+                f"Table {context.name} has no sort order. Name what to sort by, as in .sort('ts', 'id DESC')."
             )
         return own
 
     def _resolve_zorder(self, context: TableContext, options: RewriteOptions) -> ZOrder:
         schema = context.metadata.schema()
-        known = [n for n in schema.column_names if schema.find_type(n).is_primitive]
-        if unknown := [n for n in self.terms if n not in known]:
-            raise UnknownName("column to order by", unknown[0], known)
+        names = [n for n in schema.column_names if schema.find_type(n).is_primitive]
+        if unknown := [n for n in self.terms if n not in names]:
+            raise UnknownName("column to order by", unknown[0], names)
         ids = tuple(schema.find_field(n).field_id for n in dict.fromkeys(self.terms))
-        made, wanted = ZOrder(ids, options.var_length_contribution, options.max_output_size), options.output_spec_id
-        # Groups may keep the specs of their files: it is enough that one of these leaves something to order by.
-        specs = context.specs.by_id if wanted is None else [wanted]
-        if all(not _varying_field_ids(made, context.specs[s]) for s in specs):
-            raise _zorder_error(made, schema)
-        return made
+        zorder = ZOrder(ids, options.var_length_contribution, options.max_output_size)
+        # Groups may keep the specs of their files: it is enough that one spec leaves something to order by.
+        specs = context.specs.by_id if options.output_spec_id is None else [options.output_spec_id]
+        if all(not _varying_field_ids(zorder, context.specs[s]) for s in specs):
+            raise _zorder_error(zorder, schema)
+        return zorder
 
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """An order rows are put in, and over how many files."""
+    """An order of rows, and the number of files they are spread over."""
 
     options: RewriteOptions
     sort: SortOrder = UNSORTED_SORT_ORDER
     zorder: ZOrder | None = None
 
     def ordered_target(self, target: WriteTarget) -> WriteTarget:
-        """The target with the order recorded in its files."""
+        """Record the order in the files of the target."""
         return replace(target, sort_order=self.sort).with_options(is_sorted=True, fanout=False)
 
     def spread(self, group: FileGroup, target: WriteTarget) -> TotalOrder:
-        """How the rows of a group are spread."""
+        """Return how the rows of a group are spread."""
         size = int(group.bytes * self.options.compression_factor)
         return TotalOrder(
             self.options.output_files(size), None if self.zorder is None else _zorder_key(self.zorder, target)
@@ -82,7 +82,6 @@ class RowOrder:
 
 
 def _zorder_key(zorder: ZOrder, target: WriteTarget) -> Column:
-    """The z-order of the rows of a partition."""
     ids = _varying_field_ids(zorder, target.specs[target.spec_id])
     if not ids:
         raise _zorder_error(zorder, target.schema)
@@ -90,14 +89,14 @@ def _zorder_key(zorder: ZOrder, target: WriteTarget) -> Column:
 
 
 def _varying_field_ids(zorder: ZOrder, spec: PartitionSpec) -> tuple[int, ...]:
-    """The columns of which the files of a partition hold more than one value."""
-    alike = {f.source_id for f in spec.fields if isinstance(f.transform, IdentityTransform)}
-    return tuple(i for i in zorder.field_ids if i not in alike)
+    """Return the columns that have more than one value in the files of a partition."""
+    constant = {f.source_id for f in spec.fields if isinstance(f.transform, IdentityTransform)}
+    return tuple(i for i in zorder.field_ids if i not in constant)
 
 
 def _zorder_error(zorder: ZOrder, schema: Schema) -> UserError:
     names = ", ".join(str(schema.find_column_name(i)) for i in zorder.field_ids)
     return UserError(
-        f"Cannot z-order by {names}: the files of a partition hold one value of it. "
-        "Name columns the table is not partitioned by."
+        f"Cannot z-order by {names}: the files of a partition hold only one value of it. "
+        "Name columns by which the table is not partitioned."
     )

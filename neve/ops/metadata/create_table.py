@@ -1,7 +1,11 @@
-"""Create a table from a schema in any of the forms that callers have.
+"""Create a table from a schema in any common form.
 
-Isolation: fails when the name is taken.
+Isolation: fails if the name is taken.
 Writes: the first metadata file.
+
+>>> lake = LakeContext(t.context.catalog, t.context.spark, lambda: None)
+>>> create_table(lake, "db.events", "id BIGINT, day DATE", ["day"]).metadata.spec().fields[0].name
+'day'
 """
 
 from __future__ import annotations
@@ -41,37 +45,30 @@ def create_table(
     properties: Mapping[str, str] | None = None,
 ) -> TableContext:
     """Create a table; `Lake.create_table` explains the arguments."""
-    given = dict(properties or {})
-    columns = _schema(schema, format_version or properties_of(given).format_version)
-    spec = partition_by if isinstance(partition_by, PartitionSpec) else spec_of_terms(_terms(partition_by), columns)
-    return lake.of_table(
-        tables.create_table(lake.catalog, name, columns, spec, sort_order, location, given, format_version)
-    )
-
-
-def _schema(given: SchemaLike, format_version: int) -> Schema:
-    if isinstance(given, str):
-        return schema_of_ddl(given)
-    if isinstance(given, Schema):
-        return given
-    if isinstance(given, pa.Schema):
-        return _of_arrow(given, format_version)
-    if isinstance(given, SparkStruct):
-        return iceberg_schema(given)
-    raise UserError(
-        f"Cannot make a schema of a {type(given).__name__}. "
-        "Give a PyIceberg or Arrow schema, a Spark StructType, or text."
-    )
-
-
-def _of_arrow(given: pa.Schema, format_version: int) -> Schema:
-    try:
-        return with_fresh_ids(schema_without_ids(given, format_version))
-    except (TypeError, ValueError, UnsupportedPyArrowTypeException) as e:
-        raise UserError(f"Cannot make a table of format version {format_version} of an Arrow schema: {e}") from e
-
-
-def _terms(partition_by: Iterable[str]) -> list[str]:
+    table_properties = dict(properties or {})
+    columns = _schema(schema, format_version or properties_of(table_properties).format_version)
     if isinstance(partition_by, str):
         raise UserError(f"Give partition_by as a list, such as [{partition_by!r}].")
-    return list(partition_by)
+    spec = partition_by if isinstance(partition_by, PartitionSpec) else spec_of_terms(list(partition_by), columns)
+    table = tables.create_table(
+        lake.catalog, name, columns, spec, sort_order, location, table_properties, format_version
+    )
+    return lake.of_table(table)
+
+
+def _schema(schema: SchemaLike, format_version: int) -> Schema:
+    if isinstance(schema, str):
+        return schema_of_ddl(schema)
+    if isinstance(schema, Schema):
+        return schema
+    if isinstance(schema, SparkStruct):
+        return iceberg_schema(schema)
+    if not isinstance(schema, pa.Schema):
+        raise UserError(
+            f"Cannot make a schema from a {type(schema).__name__}. "
+            "Give a PyIceberg or Arrow schema, a Spark StructType, or text."
+        )
+    try:
+        return with_fresh_ids(schema_without_ids(schema, format_version))
+    except (TypeError, ValueError, UnsupportedPyArrowTypeException) as e:
+        raise UserError(f"Cannot make a table of format version {format_version} from an Arrow schema: {e}") from e

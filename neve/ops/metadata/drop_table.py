@@ -1,11 +1,11 @@
-"""Forget a table, and delete its files when asked.
+"""Drop a table from its catalog, and delete its files on request.
 
-A purge deletes what the table's metadata leads to, over all snapshots: data files, delete files, manifests, statistics
-and metadata. Files the table did not write, because they lie outside its places, stay and are named. A REST server
-deletes the files of its tables itself.
+A purge deletes all files that the table's metadata references, over all snapshots: data files, delete files, manifests,
+statistics and metadata. Files outside the table's locations, which the table did not write, stay and are reported. A
+REST server deletes the files of its tables itself.
 
-Isolation: none. What another writer commits between the look at the metadata and the end of the table is left behind.
-Writes: nothing; the catalog forgets the table before the first file is deleted.
+Isolation: none. What a concurrent writer commits after the metadata was read and before the drop is left behind.
+Writes: nothing; the table leaves the catalog before the first file is deleted.
 
 >>> lake = t.context.catalog
 >>> drop_table(lake, "db.sales", purge=True).summary
@@ -31,10 +31,10 @@ from neve.model.properties import properties_of
 
 @dataclass(frozen=True, slots=True)
 class DropResult(SummaryMixin):
-    """What became of the files of a dropped table."""
+    """What happened to the files of a dropped table."""
 
     files_deleted: int = 0
-    files_kept: Mapping[str, str] = field(default_factory=dict)  # why each stays, of those a purge found
+    files_kept: Mapping[str, str] = field(default_factory=dict)  # files that a purge left, with the reason
 
     @property
     def summary(self) -> str:
@@ -46,7 +46,7 @@ class DropResult(SummaryMixin):
 
 
 def drop_table(catalog: NeveCatalog, name: str | tuple[str, ...], *, purge: bool = False) -> DropResult:
-    """Forget a table; with `purge` delete its files too, unless its property `gc.enabled` is false."""
+    """Drop a table; with `purge` delete its files too, unless its property `gc.enabled` is false."""
     if not purge:
         tables.drop_table(catalog, name)
         return DropResult()

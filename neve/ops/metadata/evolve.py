@@ -1,6 +1,6 @@
-"""Change what a table is: its partition spec, properties and format version.
+"""Change the partition spec, properties and format version of a table.
 
-Isolation: the change lands only on the state it was made for; a lost race is tried again on the new state.
+Isolation: the change lands only on the state it was made for; after a lost race it is made again on the new state.
 Writes: table metadata only; no data file is touched.
 
 >>> t.evolve_partitions(add=["bucket(4, id)"], drop=["region"]).upgrade(format_version=3)
@@ -34,17 +34,17 @@ from neve.model.properties import TableProperties
 from neve.model.spec_evolution import evolved_spec
 from neve.ops.context import TableContext
 
-_FORMAT_VERSION = "format-version"  # never kept as a property: the metadata says it
+_FORMAT_VERSION = "format-version"  # a field of the metadata, never stored as a property
 RequirementsAndUpdates = tuple[Sequence[TableRequirement], Sequence[TableUpdate]]
 
 
 def evolve_partitions(
     context: TableContext, add: Iterable[str] = (), drop: Iterable[str] = (), rename: Mapping[str, str] | None = None
 ) -> None:
-    """Make the next partition spec the default; leading back to an earlier spec makes that one the default again."""
-    for given in (add, drop):
-        if isinstance(given, str):
-            raise UserError(f"Give partition fields as a list, such as [{given!r}].")
+    """Make the next partition spec the default; if it equals an earlier spec, that one becomes the default again."""
+    for fields in (add, drop):
+        if isinstance(fields, str):
+            raise UserError(f"Give partition fields as a list, such as [{fields!r}].")
     added, dropped = list(add), list(drop)
 
     def change(state: TableContext) -> RequirementsAndUpdates:
@@ -52,19 +52,19 @@ def evolve_partitions(
         spec = evolved_spec(metadata, added, dropped, rename)
         if spec.spec_id == metadata.default_spec_id:
             return (), ()
-        known = spec.spec_id in metadata.specs()
+        exists = spec.spec_id in metadata.specs()
         requirements = (
             AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
             AssertLastAssignedPartitionId(last_assigned_partition_id=metadata.last_partition_id),
         )
-        add_spec = () if known else (AddPartitionSpecUpdate(spec=spec),)
-        return requirements, (*add_spec, SetDefaultSpecUpdate(spec_id=spec.spec_id if known else -1))
+        add_spec = () if exists else (AddPartitionSpecUpdate(spec=spec),)
+        return requirements, (*add_spec, SetDefaultSpecUpdate(spec_id=spec.spec_id if exists else -1))
 
     commit_updates(context, change, "partition evolution")
 
 
 def set_properties(context: TableContext, properties: Mapping[str, str]) -> None:
-    """Set properties; one the engine knows is refused when its value cannot be used. `format-version` upgrades."""
+    """Set properties; an unusable value of a property of the engine is rejected. `format-version` upgrades."""
     if absent := [name for name, value in properties.items() if value is None]:
         raise UserError(f"Cannot set property {absent[0]!r} to None: give it a value, or use remove_properties().")
     values = {name: str(value) for name, value in properties.items()}
@@ -85,38 +85,38 @@ def remove_properties(context: TableContext, names: Iterable[str]) -> None:
 
 
 def upgrade_format_version(context: TableContext, format_version: int) -> None:
-    """Move to a later format version. From version 3 on, rows added later have ids of their own."""
+    """Upgrade to a later format version. From version 3 on, new rows have ids of their own."""
     commit_updates(context, lambda state: ((), _upgrade_updates(state, format_version)), "upgrade")
 
 
 def _upgrade_updates(state: TableContext, format_version: int) -> tuple[TableUpdate, ...]:
-    now = state.metadata.format_version
-    if format_version == now:
+    version = state.metadata.format_version
+    if format_version == version:
         return ()
-    if type(format_version) is not int or format_version < now or format_version not in (1, 2, 3, 4):
-        raise UserError(f"Cannot move table {state.name} from format version {now} to {format_version!r}.")
+    if type(format_version) is not int or format_version < version or format_version not in (1, 2, 3, 4):
+        raise UserError(f"Cannot move table {state.name} from format version {version} to {format_version!r}.")
     if format_version == 4:
         _refuse_shared_ids(state)
     return (UpgradeFormatVersionUpdate(format_version=format_version),)
 
 
 def _refuse_shared_ids(state: TableContext) -> None:
-    """Refuse a tree whose tuples could not be told apart: version 4 knows a partition field by its id alone."""
+    """Reject a table in which partition fields share an id: version 4 identifies a partition field by its id alone."""
     by_id: dict[int, list[str]] = {}
     for union in state.specs.union:
         by_id.setdefault(union.field.field_id, []).append(f"{union.field.name!r} in spec {min(union.spec_ids)}")
-    for field_id, known in by_id.items():
-        if len(known) > 1:
+    for field_id, uses in by_id.items():
+        if len(uses) > 1:
             raise UnsupportedFeature(
                 f"Cannot move table {state.name} to format version 4: partition field {field_id} is "
-                f"{' and '.join(known)}, as writers of version 1 numbered them. Stay at version 3."
+                f"{' and '.join(uses)}, as writers of version 1 numbered them. Stay at version 3."
             )
 
 
 def commit_updates(
     context: TableContext, change: Callable[[TableContext], RequirementsAndUpdates], activity: str
 ) -> None:
-    """Commit what `change` makes of the newest state; a lost race asks it again."""
+    """Commit the updates that `change` returns for a state; after a lost race it is called with the new state."""
     retries, environment = context.properties.commit_retries, context.environment
     for attempt in range(1, retries + 2):
         began = environment.now_ms()
@@ -125,17 +125,17 @@ def commit_updates(
             return
         uuid = AssertTableUUID(uuid=context.metadata.table_uuid)
         try:
-            done = context.catalog.commit_table(context.iceberg, (uuid, *requirements), tuple(updates))
+            response = context.catalog.commit_table(context.iceberg, (uuid, *requirements), tuple(updates))
         except (LostRace, RequirementFailed):
             took = environment.now_ms() - began
             environment.sleep(retry_wait_seconds(attempt, context.properties, took, environment.jitter()))
             before, context = context, context.refreshed()
             if are_different_tables(table_identity(context.metadata), table_identity(before.metadata)):
                 raise TableError(
-                    f"Table {context.name} was dropped and made anew meanwhile; no {activity} went into the new one."
+                    f"Table {context.name} was dropped and created again; no {activity} went into the new one."
                 ) from None
         else:
-            swapped = Swapped(context.metadata, to_neve_metadata(done.metadata), done.metadata_location)
+            swapped = Swapped(context.metadata, to_neve_metadata(response.metadata), response.metadata_location)
             delete_retired_metadata(context.io, swapped.retired_metadata_files, swapped.metadata_location)
             return
     raise CommitConflict(f"The {activity} of table {context.name} lost {retries + 1} races. Try again.")

@@ -1,14 +1,14 @@
-"""Change the columns of a table: PyIceberg's `UpdateSchema` under the rules of the format, with errors of ours.
+"""Change the columns of a table: PyIceberg's `UpdateSchema` under the rules of the format, with our own errors.
 
-What differs from PyIceberg's own:
-- A decimal keeps its scale when it is promoted; from version 3 on a date may become a timestamp.
-- The name of a partition field is taken: by the default spec always, by an older spec as long as the column it was made
-  from is there. The Java library cannot load a table that has another column of such a name.
-- Identifier fields follow the structs around them when those are renamed.
+Differences from PyIceberg:
+- A promoted decimal keeps its scale; from version 3 on a date may become a timestamp.
+- A column cannot take the name of a partition field: of the default spec always, of an older spec as long as the source
+  column of the field exists. The Java library cannot load a table with another column of such a name.
+- Identifier fields follow the structs around them when these are renamed.
 
-Within one change, columns go by the names they had before it.
+Within one change, columns have the names they had before it.
 
-Isolation: the change lands only on the schema it was made for; commits of rows do not disturb it.
+Isolation: the change lands only on the schema it was made for; concurrent commits of rows do not matter.
 Writes: table metadata only; no data file is touched.
 
 >>> with t.evolve_schema() as change:
@@ -63,26 +63,26 @@ _PYICEBERG_ERRORS = (
 def _wrap_method(
     method: Callable[Concatenate[Any, P], R], *paths: str, counts_added: bool = False
 ) -> Callable[Concatenate[Any, P], R]:
-    """A method of PyIceberg's with our errors; the columns named by the arguments `paths` must exist.
+    """Wrap a method of PyIceberg with our errors; the columns in the arguments `paths` must exist.
 
-    `new`: columns added by the same change count too.
+    With `counts_added`, columns added by the same change exist too.
     """
-    arguments = signature(method)
+    parameters = signature(method)
 
     @wraps(method)
     def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
         with _translate_pyiceberg_errors(self):
-            given = arguments.bind(self, *args, **kwargs).arguments
+            arguments = parameters.bind(self, *args, **kwargs).arguments
             for path in paths:
-                if not (counts_added and _dotted_name(given[path]) in self._added_name_to_id):
-                    self.find(given[path])
+                if not (counts_added and _dotted_name(arguments[path]) in self._added_name_to_id):
+                    self.find(arguments[path])
             return method(self, *args, **kwargs)
 
     return cast(Callable[Concatenate[Any, P], R], call)
 
 
 class SchemaChange(UpdateSchema):
-    """Changes of columns to be committed together; use it in a `with` block, or call `commit`."""
+    """Changes of columns that are committed together; use it in a `with` block, or call `commit`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class SchemaChange(UpdateSchema):
             super().__init__(
                 Transaction(context.iceberg), allow_incompatible_changes, case_sensitive, name_mapping=mapping
             )
-        self._identifiers: tuple[str, ...] | None = None  # None: those the table has
+        self._identifiers: tuple[str, ...] | None = None  # None: unchanged
 
     delete_column = _wrap_method(UpdateSchema.delete_column, "path")
     make_column_optional = _wrap_method(UpdateSchema.make_column_optional, "path")
@@ -111,7 +111,7 @@ class SchemaChange(UpdateSchema):
     _union_by_name = _wrap_method(UpdateSchema.union_by_name)
 
     def find(self, path: ColumnPath) -> NestedField:
-        """The column of a name or path as it was before the change."""
+        """Return the column of a name or path, as it was before the change."""
         try:
             return self._schema.find_field(_dotted_name(path), self._case_sensitive)
         except ValueError:
@@ -137,24 +137,20 @@ class SchemaChange(UpdateSchema):
         refuse_default(default_value, field_type)
         if field_type.is_primitive:
             return self._add_column(path, field_type, doc, required, default_value)
+        # Added as unknown first: PyIceberg would lose the defaults of the fields inside.
         self._add_column(path, UnknownType(), doc, required)
-        self._give_type(path, field_type)
+        field_id = self._added_name_to_id[_dotted_name(path)]
+        fields = next(fields for fields in self._adds.values() if fields[-1].field_id == field_id)
+        fields[-1] = fields[-1].model_copy(update={"field_type": with_next_ids(field_type, self.assign_new_column_id)})
         return self
 
-    def _give_type(self, path: ColumnPath, kind: IcebergType) -> None:
-        """Make a column added as unknown a nested one; PyIceberg would lose the defaults of the fields inside."""
-        added = self._added_name_to_id[_dotted_name(path)]
-        fields = next(fields for fields in self._adds.values() if fields[-1].field_id == added)
-        fields[-1] = fields[-1].model_copy(update={"field_type": with_next_ids(kind, self.assign_new_column_id)})
-
     def set_default_value(self, path: ColumnPath, default_value: Any | None) -> UpdateSchema:
-        """Set what rows written from now on have in a column they do not give; None for nothing."""
-        field = self.find(path)
-        refuse_default(default_value, field.field_type)
+        """Set the value that new rows have in a column they leave out; None removes it."""
+        refuse_default(default_value, self.find(path).field_type)
         return self._set_default_value(path, default_value)
 
     def set_identifier_fields(self, *fields: str) -> None:
-        """Choose the columns that tell rows apart, by the names they had before the change, or added ones."""
+        """Choose the columns that identify rows, by their names before the change, or added ones."""
         if wrong := [field for field in fields if not isinstance(field, str)]:
             raise UserError(f"Cannot make {wrong[0]!r} an identifier field: give names, one after the other.")
         self._identifiers = fields
@@ -179,32 +175,34 @@ class SchemaChange(UpdateSchema):
         """Add the columns of another schema that this one lacks, and widen those that are wider there."""
         with _translate_pyiceberg_errors(self):
             version = format_version or min(self.context.metadata.format_version, 3)
-            theirs = (
-                new_schema
-                if isinstance(new_schema, Schema)
-                else with_fresh_ids(schema_without_ids(new_schema, version))
-            )
-        self._refuse_other_scales(theirs)
+            theirs = new_schema
+            if not isinstance(theirs, Schema):
+                theirs = with_fresh_ids(schema_without_ids(theirs, version))
+        for name in ids_by_name(theirs).keys() & ids_by_name(self._schema).keys():
+            match self._schema.find_type(name), theirs.find_type(name):
+                # PyIceberg takes a decimal of another scale for the same type.
+                case (DecimalType() as ours, DecimalType() as other) if ours.scale != other.scale:
+                    raise UserError(f"Cannot change the column {name!r} from {ours} to {other}.")
         return self._union_by_name(theirs)
 
     def commit(self) -> None:
         """Make the changed schema the current one."""
         with _translate_pyiceberg_errors(self):
             updates, requirements = self._commit()
-            wanted = self._apply()
+            new_schema = self._apply()
         base = self.context.metadata
 
         def change(state: TableContext) -> RequirementsAndUpdates:
-            now = state.metadata
-            if (now.current_schema_id, now.last_column_id) != (base.current_schema_id, base.last_column_id):
+            current = state.metadata
+            if (current.current_schema_id, current.last_column_id) != (base.current_schema_id, base.last_column_id):
                 raise CommitConflict(
-                    f"The columns of table {state.name} were changed by another writer meanwhile: its schema is "
-                    f"{now.current_schema_id}, not {base.current_schema_id}. Look at it, and make the change anew."
+                    f"The columns of table {state.name} were changed by a concurrent writer: its schema is "
+                    f"{current.current_schema_id}, not {base.current_schema_id}. Look at it, and make the change again."
                 )
-            refuse_unfit_schema(wanted, now)
+            refuse_unfit_schema(new_schema, current)
             more = (
                 AssertLastAssignedFieldId(last_assigned_field_id=base.last_column_id),
-                AssertDefaultSpecId(default_spec_id=now.default_spec_id),
+                AssertDefaultSpecId(default_spec_id=current.default_spec_id),
             )
             return ((*requirements, *more), updates) if updates else ((), ())
 
@@ -212,7 +210,7 @@ class SchemaChange(UpdateSchema):
         self.landed()
 
     def preview_context(self) -> TableContext:
-        """The table as it will be when the change has landed; nothing is committed."""
+        """Return the table as it will be after the change; nothing is committed."""
         with _translate_pyiceberg_errors(self):
             updates, _ = self._commit()
         table = copy(self.context.iceberg)
@@ -220,8 +218,10 @@ class SchemaChange(UpdateSchema):
         return replace(self.context, iceberg=table)
 
     def _apply(self) -> Schema:
-        """The schema after the change; PyIceberg's looks at all specs where two kinds of them matter."""
-        self._refuse_lost_moves()
+        """Return the schema after the change. PyIceberg's own checks all specs, where only some matter."""
+        for move in (m for moves in self._moves.values() for m in moves):
+            if self._deletes & {move.field_id, move.other_field_id}:
+                raise UserError(f"Cannot move the column {move.full_name!r}: the change drops it, or its neighbour.")
         fields = columns_after_changes(self)
         schema = Schema(*fields)
         if lost := {f.name for added in self._adds.values() for f in added if f.field_id not in fields_by_id(schema)}:
@@ -232,55 +232,43 @@ class SchemaChange(UpdateSchema):
         return Schema(*fields, schema_id=schema_id, identifier_field_ids=sorted(self._identifier_ids(schema)))
 
     def _identifier_ids(self, schema: Schema) -> set[int]:
-        """The identifier fields after the change: columns are known by their ids, whatever they are called now."""
+        """Return the identifier fields after the change; columns are identified by id, whatever their new names."""
         if self._identifiers is not None:
             return {self._resolve_identifier(schema, name) for name in self._identifiers}
-        kept = set(self._schema.identifier_field_ids)
-        if lost := kept - fields_by_id(schema).keys():
+        identifier_ids = set(self._schema.identifier_field_ids)
+        if lost := identifier_ids - fields_by_id(schema).keys():
             name = self._schema.find_column_name(min(lost))
             raise UserError(
                 f"Cannot drop the column {name!r}: it is an identifier field. Choose others with set_identifier_fields "
                 "in the same change."
             )
-        return kept
+        return identifier_ids
 
     def _resolve_identifier(self, schema: Schema, name: str) -> int:
-        for known in (self._schema, schema):
+        for candidate in (self._schema, schema):
             with suppress(ValueError):
-                found = known.find_field(name, self._case_sensitive).field_id
-                if found in fields_by_id(schema):
-                    return found
+                field_id = candidate.find_field(name, self._case_sensitive).field_id
+                if field_id in fields_by_id(schema):
+                    return field_id
         raise UnknownName("column", name, ids_by_name(schema), f"table {self.context.name}")
 
     def _find_for_move(self, name: str) -> int | None:
-        """A column that replaces one of the same name is meant, not the one it replaces."""
+        """Prefer an added column over the old one of the same name that it replaces."""
         return self._added_name_to_id.get(name) or super()._find_for_move(name)
-
-    def _refuse_lost_moves(self) -> None:
-        for move in (m for moves in self._moves.values() for m in moves):
-            if self._deletes & {move.field_id, move.other_field_id}:
-                raise UserError(f"Cannot move the column {move.full_name!r}: the change drops it, or its neighbour.")
-
-    def _refuse_other_scales(self, theirs: Schema) -> None:
-        """PyIceberg takes a decimal of another scale for the same type."""
-        for name in ids_by_name(theirs).keys() & ids_by_name(self._schema).keys():
-            match self._schema.find_type(name), theirs.find_type(name):
-                case (DecimalType() as now, DecimalType() as wanted) if now.scale != wanted.scale:
-                    raise UserError(f"Cannot change the column {name!r} from {now} to {wanted}.")
 
     @contextmanager
     def _allow_any_type_change(self) -> Iterator[None]:
-        """Let PyIceberg make a change of type that was checked by our rules."""
-        kept, self._allow_incompatible_changes = self._allow_incompatible_changes, True
+        """Let PyIceberg make a type change that was checked by our rules."""
+        before, self._allow_incompatible_changes = self._allow_incompatible_changes, True
         try:
             yield
         finally:
-            self._allow_incompatible_changes = kept
+            self._allow_incompatible_changes = before
 
 
 @contextmanager
 def _translate_pyiceberg_errors(change: SchemaChange) -> Iterator[None]:
-    """What PyIceberg refuses is wrong input: its errors are of many kinds."""
+    """Report PyIceberg's errors, which are of many kinds, as wrong input."""
     try:
         yield
     except NeveError:

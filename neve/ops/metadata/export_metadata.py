@@ -1,12 +1,12 @@
-"""Write the metadata of a table once more as an earlier format version spells it, over the same data files.
+"""Write the metadata of a table again in an earlier format version, over the same data files.
 
-Engines that cannot read a version 4 tree can open the table by the metadata file this returns: every branch and tag as
-it is now, with the deletion vectors of data files as entries of their own. The table itself stays as it is, and what is
-committed to it later does not show in the export.
+Engines that cannot read a version 4 tree can open the table by the metadata file that this returns: every branch and
+tag in its current state, with deletion vectors as entries of their own. The table itself does not change, and later
+commits do not show in the export.
 
 Isolation: one state of the metadata.
 Writes: manifests, manifest lists and a metadata file, in a folder of their own below the metadata of the table. Nothing
-refers to them, so maintenance takes them for orphans once they are old.
+references them, so maintenance takes them for orphans once they are old.
 
 >>> t.upgrade(format_version=4).export_metadata(format_version=3)
 '.../metadata/v3-.../00000.metadata.json'
@@ -42,25 +42,26 @@ _EXPORT_VERSION = 3
 
 
 def export_metadata(context: TableContext, format_version: int = _EXPORT_VERSION) -> str:
-    """Write the tree of a table as version 3 spells it; the answer is the path of the metadata file."""
+    """Write the tree of a table in version 3; returns the path of the metadata file."""
     metadata = context.metadata
     if format_version != _EXPORT_VERSION or metadata.format_version < _EXPORT_VERSION:
-        now = metadata.format_version
-        raise UserError(f"Cannot export version {now} metadata as version {format_version}; only 3 and later as 3.")
+        raise UserError(
+            f"Cannot export version {metadata.format_version} metadata as version {format_version}; only 3 and later "
+            "as 3."
+        )
     folder = f"{metadata_folder(CommitBase(context.io, metadata))}/v{format_version}-{uuid4()}"
     heads = {ref.snapshot_id for ref in metadata.refs.values()}
-    export = _Export(
-        context.io, metadata, _metadata_without_snapshots(metadata, format_version, heads), folder, count()
-    )
+    target = _metadata_without_snapshots(metadata, format_version, heads)
+    export = _Export(context.io, metadata, target, folder, count())
     rows = [export.snapshot_row(s) for s in metadata.lazy_snapshots if s.snapshot_id in heads]
     path = f"{folder}/00000.metadata.json"
-    document = {**json.loads(export.target.model_dump_json()), "snapshots": rows}
+    document = {**json.loads(target.model_dump_json()), "snapshots": rows}
     write_new_file(context.io, path, serialise_metadata(metadata_from_json(document, path), path))
     return path
 
 
 def _metadata_without_snapshots(metadata: TableMetadata, format_version: int, heads: set[int]) -> TableMetadata:
-    """The metadata without snapshots, and without what is about snapshots that are left out."""
+    """Return the metadata without snapshots, and without facts about snapshots that are left out."""
     document = json.loads(metadata.model_dump_json())
     document |= {"format-version": format_version, "snapshots": [], "refs": {}, "metadata-log": []}
     document.pop("current-snapshot-id", None)
@@ -72,7 +73,7 @@ def _metadata_without_snapshots(metadata: TableMetadata, format_version: int, he
 
 @dataclass(frozen=True)
 class _Export:
-    """One export on its way: the table, the metadata it becomes, and where its files go."""
+    """One export: the table, its exported metadata, and the folder of its files."""
 
     io: FileIO
     source: TableMetadata
@@ -81,7 +82,7 @@ class _Export:
     file_numbers: Iterator[int]
 
     def snapshot_row(self, snapshot: Snapshot) -> dict[str, Any]:
-        """A snapshot as the exported metadata has it."""
+        """Export a snapshot; returns its JSON in the exported metadata."""
         document: dict[str, Any] = snapshot.model_dump(mode="json", by_alias=True, exclude_none=True)
         if snapshot.root_manifest is None:
             return document
@@ -106,37 +107,38 @@ class _Export:
         return path
 
     def _export_manifests(self, snapshot: Snapshot) -> Iterator[Manifest]:
-        """Manifests that version 3 can read as they are, and the entries of the others in new ones."""
+        """Return manifests that version 3 can read, unchanged, and write the entries of the others to new ones."""
         others = []
         for manifest in manifests_of(self.io, self.source, snapshot):
             if manifest.leaf is not None and manifest.leaf.is_tracked:
                 others.append(manifest)
             else:
                 yield replace(manifest, leaf=None, statistics=None)
-        specs = Specs.of(self.source)
-        entries = read_entries(self.io, others, specs, detail=DETAIL.names, live_only=True)
-        context = ManifestContext(self.target, entries.specs, snapshot.snapshot_id, self._path)
+        entries = read_entries(self.io, others, Specs.of(self.source), detail=DETAIL.names, live_only=True)
+        context = ManifestContext(
+            self.target,
+            entries.specs,
+            snapshot.snapshot_id,
+            lambda: f"{self.folder}/m{next(self.file_numbers)}.avro",
+        )
         yield from write_manifests(self.io, self._existing_entries(entries.of_content(Content.DATA)), context)
         for deletes in _deletes_by_spec(entries):
             yield from write_manifests(self.io, self._existing_entries(deletes), context)
 
-    def _path(self) -> str:
-        return f"{self.folder}/m{next(self.file_numbers)}.avro"
-
     def _existing_entries(self, entries: EntryTable) -> EntryTable:
-        """Entries as existing ones; a vector tells the size of the file it lies in."""
+        """Mark entries as existing; a vector gets the size of its file."""
         is_vector = pa.array(deletion_vector_mask(entries))
         paths = pc.unique(entries["file_path"].filter(is_vector))
         sizes = pa.array([file_size(self.io, path) for path in paths.to_pylist()], pa.int64())
         of_vectors = sizes.take(pc.index_in(entries["file_path"], value_set=paths))
-        whole = pc.if_else(is_vector, of_vectors, entries["file_size_in_bytes"])
-        return entries.with_columns(status=int(Status.EXISTING), file_size_in_bytes=whole)
+        file_sizes = pc.if_else(is_vector, of_vectors, entries["file_size_in_bytes"])
+        return entries.with_columns(status=int(Status.EXISTING), file_size_in_bytes=file_sizes)
 
 
 def _deletes_by_spec(entries: EntryTable) -> Iterator[EntryTable]:
-    """Delete files by spec, vectors in the order they lie in their files: DuckDB takes one for another otherwise."""
+    """Split delete files by spec, vectors in the order of their offsets: DuckDB would mix them up otherwise."""
     deletes = entries.of_content(Content.POSITION_DELETES, Content.EQUALITY_DELETES)
-    by_place = [(name, "ascending") for name in ("file_path", "content_offset")]
-    in_order = deletes.take(pc.sort_indices(deletes.columns, sort_keys=by_place))
+    sort_keys = [(name, "ascending") for name in ("file_path", "content_offset")]
+    in_order = deletes.take(pc.sort_indices(deletes.columns, sort_keys=sort_keys))
     for spec_id in pc.unique(in_order["spec_id"]).to_pylist():
         yield in_order.filter(pc.equal(in_order["spec_id"], spec_id))

@@ -1,4 +1,4 @@
-"""Branches, tags and rollback: names that point at snapshots.
+"""Create, move and drop branches and tags, and roll a table back: names that point at snapshots.
 
 Isolation: a reference moves only if it still points where it was read.
 Writes: table metadata only.
@@ -20,41 +20,41 @@ from neve.ops.metadata.evolve import RequirementsAndUpdates, commit_updates
 
 
 def create_branch(context: TableContext, name: str, snapshot_id: int | None = None) -> None:
-    """Start a branch at a snapshot."""
+    """Create a branch at a snapshot."""
     _create_ref(context, name, snapshot_id, SnapshotRefType.BRANCH)
 
 
 def create_tag(context: TableContext, name: str, snapshot_id: int | None = None) -> None:
-    """Name a snapshot."""
+    """Create a tag at a snapshot."""
     _create_ref(context, name, snapshot_id, SnapshotRefType.TAG)
 
 
 def _create_ref(context: TableContext, name: str, snapshot_id: int | None, kind: SnapshotRefType) -> None:
     if not isinstance(name, str) or not name.strip():
-        raise UserError(f"A {kind.value} needs a name, and {name!r} is none.")
+        raise UserError(f"A {kind.value} needs a name, not {name!r}.")
     if name in context.metadata.refs:
         raise UserError(f"Table {context.name} already has a {_ref_kind(context, name)} {name!r}. Drop it first.")
     snapshot = context.snapshot(snapshot_id)
     if snapshot is None:
-        raise UserError(f"Table {context.name} has no snapshot yet to make the {kind.value} {name!r} of.")
+        raise UserError(f"Cannot create the {kind.value} {name!r}: table {context.name} has no snapshot yet.")
     _point_ref(context, name, snapshot.snapshot_id, kind, expected_snapshot_id=None)
 
 
 def drop_ref(context: TableContext, name: str, kind: str) -> None:
-    """Remove a branch or tag; `main` stays."""
+    """Drop a branch or tag; `main` cannot be dropped."""
     if name == "main":
         raise UserError("The branch 'main' is the table itself and cannot be dropped.")
-    known = [n for n in context.metadata.refs if _ref_kind(context, n) == kind]
-    if name not in known:
-        raise UnknownName(kind, name, known, f"table {context.name}")
+    names = [n for n in context.metadata.refs if _ref_kind(context, n) == kind]
+    if name not in names:
+        raise UnknownName(kind, name, names, f"table {context.name}")
     _commit_ref_change(context, name, context.metadata.refs[name].snapshot_id, RemoveSnapshotRefUpdate(ref_name=name))
 
 
 def rollback_to_snapshot(context: TableContext, snapshot_id: int) -> None:
     """Make an ancestor of the current snapshot current again."""
     current = context.metadata.current_snapshot()
-    wanted = context.snapshot(snapshot_id)
-    if wanted is None or current is None or not _has_ancestor(context, current, snapshot_id):
+    snapshot = context.snapshot(snapshot_id)
+    if snapshot is None or current is None or not _has_ancestor(context, current, snapshot_id):
         raise UserError(
             f"Cannot roll table {context.name} back to snapshot {snapshot_id}: it is no ancestor of the current one."
         )
@@ -65,31 +65,33 @@ def rollback_to_snapshot(context: TableContext, snapshot_id: int) -> None:
 def set_current_snapshot(context: TableContext, snapshot_id: int | None = None, ref: str | None = None) -> None:
     """Make any snapshot of the table current, by its id or by a branch or tag."""
     if (snapshot_id is None) == (ref is None):
-        raise UserError("Name the snapshot to make current by one of snapshot_id and ref.")
-    wanted = context.snapshot(snapshot_id, ref)
-    if wanted is None:
+        raise UserError("Name the snapshot to make current by either snapshot_id or ref.")
+    snapshot = context.snapshot(snapshot_id, ref)
+    if snapshot is None:
         raise UserError(f"Table {context.name} has no snapshot yet to make current.")
     current = context.metadata.current_snapshot()
     before = None if current is None else current.snapshot_id
-    if before != wanted.snapshot_id:
-        _point_ref(context, "main", wanted.snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=before)
+    if before != snapshot.snapshot_id:
+        _point_ref(context, "main", snapshot.snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=before)
 
 
 def fast_forward(context: TableContext, branch: str, to: str) -> None:
-    """Move a branch to the head of another that has all its snapshots; a branch that is not there yet is made."""
-    wanted = context.snapshot_of_ref(to)
-    if wanted is None:
+    """Move a branch to the head of another one that has all its snapshots; a missing branch is created."""
+    snapshot = context.snapshot_of_ref(to)
+    if snapshot is None:
         raise UserError(f"Table {context.name} has no snapshot yet to fast-forward {branch!r} to.")
     old = None if branch not in context.metadata.refs else context.head(branch)
-    if old is not None and not _has_ancestor(context, wanted, old.snapshot_id):
-        raise UserError(f"Cannot fast-forward {branch!r} of table {context.name}: it has snapshots {to!r} has not.")
-    if old is None or old.snapshot_id != wanted.snapshot_id:
-        before = None if old is None else old.snapshot_id
-        _point_ref(context, branch, wanted.snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=before)
+    if old is not None and not _has_ancestor(context, snapshot, old.snapshot_id):
+        raise UserError(
+            f"Cannot fast-forward {branch!r} of table {context.name}: it has snapshots that {to!r} does not have."
+        )
+    before = None if old is None else old.snapshot_id
+    if before != snapshot.snapshot_id:
+        _point_ref(context, branch, snapshot.snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=before)
 
 
 def _has_ancestor(context: TableContext, snapshot: Snapshot, ancestor_id: int) -> bool:
-    """Whether a snapshot is another, or came after it."""
+    """Check whether a snapshot is another one, or descends from it."""
     at: Snapshot | None = snapshot
     while at is not None and at.snapshot_id != ancestor_id:
         parent = at.parent_snapshot_id
@@ -113,12 +115,14 @@ def _point_ref(
 
 
 def _commit_ref_change(context: TableContext, name: str, expected_snapshot_id: int | None, update: TableUpdate) -> None:
-    """Change a reference that is where it was; who only appended to another is not in the way."""
+    """Change a reference if it has not moved; concurrent commits to other references do not matter."""
 
     def change(state: TableContext) -> RequirementsAndUpdates:
-        now = state.metadata.refs.get(name)
-        if (None if now is None else now.snapshot_id) != expected_snapshot_id:
-            raise CommitConflict(f"Reference {name!r} of table {state.name} was moved meanwhile. Look where it is now.")
+        ref = state.metadata.refs.get(name)
+        if (None if ref is None else ref.snapshot_id) != expected_snapshot_id:
+            raise CommitConflict(
+                f"Reference {name!r} of table {state.name} was moved by a concurrent writer. Check where it points."
+            )
         return (AssertRefSnapshotId(ref=name, snapshot_id=expected_snapshot_id),), (update,)
 
     commit_updates(context, change, f"change of reference {name!r}")

@@ -1,6 +1,6 @@
-"""What a clause assigns to which column: resolved by name, checked for clashes, and made to fit.
+"""The assignments of a clause: columns resolved by name, checked for clashes, with values that fit their types.
 
-A field of a struct may be assigned without the others: the struct is built anew around it.
+A field of a struct may be assigned without the others: the struct is rebuilt around it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FieldPath = tuple[str, ...]
 
 @dataclass(frozen=True)
 class _Assignment:
-    """One target and its expression; the type is known once it was checked."""
+    """One target and its expression; the type is set when it was checked."""
 
     path: FieldPath  # the column, then the fields inside it
     field: NestedField
@@ -40,7 +40,7 @@ class _Assignment:
 
     def stored_column(self) -> Column:
         if isinstance(self.value, str) and features_of(self.value).nondeterministic:
-            # asked once: the checks of a value are of no use when it is another one each time
+            # Evaluate it once: the checks of a value are useless if the next evaluation returns another one.
             return F.transform(F.array(as_column(self.value)), self._cast_for_storage)[0]
         return self._cast_for_storage(as_column(self.value))
 
@@ -58,25 +58,25 @@ class Assignments:
 
     schema: Schema
     assignments: tuple[_Assignment, ...]
-    qualifier: str | None = field(default=None)  # the alias the table's own columns are reached by
-    is_of_new_row: bool = False  # no value was there before
+    qualifier: str | None = field(default=None)  # the alias that qualifies the table's own columns
+    is_of_new_row: bool = False  # there is no old value
 
     @classmethod
     def of(
         cls, context: TableContext, assignments: Iterable[tuple[str, SqlOrColumn]], alias: str, clause: str
     ) -> Assignments:
-        """Assignments by name; unknown, doubled and clashing targets are refused."""
+        """Resolve assignments by name; reject unknown, repeated and overlapping targets."""
         schema = context.metadata.schema()
-        given = []
+        resolved = []
         for name, value in assignments:
             where = f"{clause} {name}"
             if not isinstance(value, str | Column):
                 raise UserError(f"{where}: give SQL text or a Column, not {type(value).__name__}. Write '1' for 1.")
-            path, found = _resolve_target(schema, name, alias, context.name)
-            asks_default = isinstance(value, str) and value.strip().upper() == "DEFAULT"
-            given.append(_Assignment(path, found, where, _default_value(found, where) if asks_default else value))
-        _refuse_clashes(given)
-        return cls(schema, tuple(given), alias)
+            path, target = _resolve_target(schema, name, alias, context.name)
+            is_default = isinstance(value, str) and value.strip().upper() == "DEFAULT"
+            resolved.append(_Assignment(path, target, where, _default_value(target, where) if is_default else value))
+        _refuse_clashes(resolved)
+        return cls(schema, tuple(resolved), alias)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -88,39 +88,39 @@ class Assignments:
         return {a.clause: a.value for a in self.assignments}
 
     def with_values(self, values: Mapping[str, SqlOrColumn]) -> Assignments:
-        """The same targets with expressions that were made ready for Spark."""
+        """Replace the expressions by those prepared for Spark."""
         return replace(self, assignments=tuple(replace(a, value=values[a.clause]) for a in self.assignments))
 
     def with_types(self, expressions: ExpressionChecker) -> Assignments:
-        """The assignments with the types of their expressions; one that cannot be stored is refused."""
+        """Add the types of the expressions; reject a value that cannot be stored."""
         kinds = expressions.expression_types(self.values())
-        known = replace(self, assignments=tuple(replace(a, kind=kinds[a.clause]) for a in self.assignments))
-        known.new_columns()
-        return known
+        typed = replace(self, assignments=tuple(replace(a, kind=kinds[a.clause]) for a in self.assignments))
+        typed.new_columns()  # raises when a value does not fit
+        return typed
 
     def with_defaults(self, context: TableContext, clause: str) -> Assignments:
-        """The values of a new row: columns that are not assigned get their default, or null."""
-        given = list(self.assignments)
-        for f in self.schema.fields:
-            if f.name in self.columns:
-                continue
-            given.append(_Assignment((f.name,), f, f"{clause} {f.name}", _default_value(f, clause)))
-        return replace(self, assignments=tuple(given), is_of_new_row=True)
+        """Complete a new row: columns without an assignment get their default, or null."""
+        defaults = [
+            _Assignment((f.name,), f, f"{clause} {f.name}", _default_value(f, clause))
+            for f in self.schema.fields
+            if f.name not in self.columns
+        ]
+        return replace(self, assignments=(*self.assignments, *defaults), is_of_new_row=True)
 
     def new_value_of(self, name: str) -> Column | None:
-        """The new value of a column, or nothing when it is not assigned."""
+        """Return the new value of a column, or None if it is not assigned."""
         return self._assigned_column(name) if name in self.columns else None
 
     def new_columns(self) -> dict[str, Column]:
-        """The new value of every column that changes, from the row as it was."""
+        """Return the new value of every assigned column, computed from the old row."""
         return {name: self._assigned_column(name) for name in self.columns}
 
     def first_truncated_column(self) -> NestedField | None:
-        """A column whose values would be cut on their way through Spark: they come from the row as it is."""
-        fine = [f for f in self.schema.fields if is_rounded_by_spark(f.field_type)]
-        names = {f.name.lower() for f in fine}
+        """Return a column whose new values come from the old row, and so would be cut on the way through Spark."""
+        rounded = [f for f in self.schema.fields if is_rounded_by_spark(f.field_type)]
+        names = {f.name.lower() for f in rounded}
         taken = [a for a in self.assignments if len(a.path) > 1 or _references_any(a.value, names, self.qualifier)]
-        return next((f for f in fine if any(a.path[0] == f.name for a in taken)), None)
+        return next((f for f in rounded if any(a.path[0] == f.name for a in taken)), None)
 
     def _assigned_column(self, name: str) -> Column:
         mine = [a for a in self.assignments if a.path[0] == name]
@@ -132,16 +132,16 @@ class Assignments:
 
 
 def _default_value(column: NestedField, clause: str) -> Column:
-    """The value a column has in new rows that say none."""
+    """Return the value of a column in new rows that assign none."""
     if column.required and column.write_default is None:
         raise UserError(f"{clause}: no value for column {column.name!r}, which is required. Assign it.")
     return F.lit(None) if column.write_default is None else literal(column.write_default, column)
 
 
 def _rebuild_struct(before: Column | None, column: NestedField, inside: list[tuple[FieldPath, _Assignment]]) -> Column:
-    """A struct with some of its fields assigned; one that was null comes to be, its other fields null.
+    """Build a struct with some fields assigned; a null struct becomes one whose other fields are null.
 
-    Of a new row, which had no struct before, the other fields get their defaults.
+    In a new row, which had no struct before, the other fields get their defaults.
     """
     parts = []
     for each in column.field_type.fields if isinstance(column.field_type, StructType) else ():
@@ -149,9 +149,9 @@ def _rebuild_struct(before: Column | None, column: NestedField, inside: list[tup
         old = None if before is None else before.getField(each.name)
         match mine:
             case []:
-                new = (
-                    _default_value(each, inside[0][1].clause).cast(spark_type(each.field_type)) if old is None else old
-                )
+                if old is None:
+                    old = _default_value(each, inside[0][1].clause).cast(spark_type(each.field_type))
+                new = old
             case [((), assignment)]:
                 new = assignment.stored_column()
             case _:
@@ -161,30 +161,29 @@ def _rebuild_struct(before: Column | None, column: NestedField, inside: list[tup
 
 
 def _resolve_target(schema: Schema, name: str, alias: str, table: str) -> tuple[FieldPath, NestedField]:
-    """The path of a column or field; the alias of the table may come first."""
+    """Return the path of a column or field; its name may begin with the alias of the table."""
     parts = split_name(name)
     of_alias = [parts[1:]] if len(parts) > 1 and parts[0].lower() == alias.lower() else []
-    for called in (*of_alias, parts):
-        if (found := find_column(schema, ".".join(called), case_sensitive=False)) is not None:
-            return _field_path(schema, found), found
-    tops = [n for n in schema.column_names if "element" not in n]
-    raise UnknownName("column", name, tops, f"table {table}")
+    for candidate in (*of_alias, parts):
+        if (target := find_column(schema, ".".join(candidate), case_sensitive=False)) is not None:
+            return _field_path(schema, target), target
+    raise UnknownName("column", name, [n for n in schema.column_names if "element" not in n], f"table {table}")
 
 
-def _field_path(schema: Schema, found: NestedField) -> FieldPath:
+def _field_path(schema: Schema, target: NestedField) -> FieldPath:
     for top in schema.fields:
-        if (path := _find_path_within(top, found.field_id)) is not None:
+        if (path := _find_path_within(top, target.field_id)) is not None:
             return path
-    name = schema.find_column_name(found.field_id)
+    name = schema.find_column_name(target.field_id)
     raise UserError(f"Cannot assign to {name!r}: it is inside a list or a map. Assign the whole column.")
 
 
-def _find_path_within(here: NestedField, field_id: int) -> FieldPath | None:
-    if here.field_id == field_id:
-        return (here.name,)
-    for inner in here.field_type.fields if isinstance(here.field_type, StructType) else ():
-        if (path := _find_path_within(inner, field_id)) is not None:
-            return (here.name, *path)
+def _find_path_within(parent: NestedField, field_id: int) -> FieldPath | None:
+    if parent.field_id == field_id:
+        return (parent.name,)
+    for child in parent.field_type.fields if isinstance(parent.field_type, StructType) else ():
+        if (path := _find_path_within(child, field_id)) is not None:
+            return (parent.name, *path)
     return None
 
 
@@ -199,32 +198,33 @@ def _refuse_clashes(assignments: list[_Assignment]) -> None:
 
 
 def _references_any(value: SqlOrColumn, names: set[str], alias: str | None) -> bool:
-    """Whether an expression names one of some columns of the table; a Column tells it by how it is written."""
+    """Check whether an expression names one of the columns; of a Column only its text is known."""
     if isinstance(value, Column):
         return bool(names & {*re.findall(r"\w+", str(value).lower())})
-    found = [split_name(column.lower()) for column in features_of(value).columns]
+    columns = [split_name(column.lower()) for column in features_of(value).columns]
     return any(
-        parts[0] in names or (parts[0] == (alias or "").lower() and parts[1:2] and parts[1] in names) for parts in found
+        parts[0] in names or (parts[0] == (alias or "").lower() and parts[1:2] and parts[1] in names)
+        for parts in columns
     )
 
 
 def refuse_truncated(updates: Sequence[Assignments], statement: str) -> None:
-    """Refuse to assign values finer than Spark's that come from rows as they are: a file is patched with them."""
-    named = {name for each in updates for name in each.columns}
+    """Reject values finer than Spark's that come from the old rows: Spark would cut them before a file is patched."""
+    assigned = {name for each in updates for name in each.columns}
     for each in updates:
         left_out = [
-            f for f in each.schema.fields if f.name in named - {*each.columns} and is_rounded_by_spark(f.field_type)
+            f for f in each.schema.fields if f.name in assigned - {*each.columns} and is_rounded_by_spark(f.field_type)
         ]
         if (f := next(iter(left_out), None) or each.first_truncated_column()) is not None:
             raise UnsupportedFeature(
-                f"Cannot {statement}: column {f.name!r} of type {f.field_type} is finer than Spark's timestamps, and values "
-                "it has would be cut to microseconds. Assign values to it that come from no such column, whole and in "
-                "every clause that updates; or write the rows by append or overwrite."
+                f"Cannot {statement}: column {f.name!r} of type {f.field_type} is finer than Spark's timestamps, and "
+                "its values would be cut to microseconds. Assign values to it that come from no such column, whole and "
+                "in every clause that updates; or write the rows by append or overwrite."
             )
 
 
 def refuse_rounded(context: TableContext, statement: str) -> None:
-    """Refuse to carry whole rows through Spark when a column has values that Spark would change."""
+    """Reject merge-on-read if Spark would change values of a column: whole rows go through Spark."""
     if (f := first_column_rounded_by_spark(context.metadata.schema())) is not None:
         raise UnsupportedFeature(
             f"Cannot {statement} merge-on-read: column {f.name!r} of type {f.field_type} is finer than Spark's "

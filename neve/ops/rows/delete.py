@@ -26,10 +26,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from neve.commit.isolation import RowCommand
 from neve.ops.context import TableContext
 from neve.ops.results import DeleteResult
-from neve.ops.rows.apply_change import RowChange
+from neve.ops.rows.changed_files import RowChange
 from neve.ops.rows.statement import RowStatement
 from neve.ops.rows.target_rows import (
-    ResolvedExpressions,
     RowCondition,
     TargetRows,
     metadata_columns_in,
@@ -37,7 +36,6 @@ from neve.ops.rows.target_rows import (
     row_condition,
     translate_spark_errors,
 )
-from neve.plan.row_change import ChangePlan
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, Effects
 from neve.run.spark.expressions import ExpressionChecker
 
@@ -47,7 +45,7 @@ _EFFECTS = Effects(removes=(True,), writes=(False,))
 
 @dataclass(frozen=True)
 class Delete(RowStatement[DeleteResult]):
-    """A DELETE on its way: `.where(…)`, then `.plan()`, `.explain()` or `.execute()`."""
+    """A DELETE: `.where(…)`, then `.plan()`, `.explain()` or `.execute()`."""
 
     condition: RowCondition = None
 
@@ -55,37 +53,24 @@ class Delete(RowStatement[DeleteResult]):
     result_type = DeleteResult
 
     def where(self, condition: RowCondition) -> Self:
-        """Delete the rows for which this is true: SQL text, a Column or a PyIceberg expression. Without it, all."""
+        """Delete the rows for which SQL text, a Column or a PyIceberg expression is true; all rows without it."""
         return replace(self, condition=self._combine_conditions(self.condition, condition))
 
     @contextmanager
     def _plan(self, context: TableContext) -> Iterator[RowChange]:
         with resolve_subqueries(context, {_CLAUSE: self.condition}) as ready:
-            plan = self._plan_change(context, ready)
-            target = TargetRows(
-                context, plan.read, self._alias(context), metadata_columns_in(context, [self.condition])
-            )
-            given, where = ready.values[_CLAUSE], row_condition(context, ready.values[_CLAUSE])
-            if not plan.is_metadata_only and given is not None:
-                ExpressionChecker(target.empty_frame()).check_condition(
-                    _CLAUSE, given if isinstance(given, str) else where
-                )
+            statement = f"DELETE FROM {context.name}"  # noqa: S608 - it is shown, never run
+            plan = self._plan_matching(context, statement, self.condition, _CLAUSE, ready.reads_target)
+            columns = metadata_columns_in(context, [self.condition])
+            target = TargetRows(context, plan.read, self._alias(context), columns)
+            condition = ready.values[_CLAUSE]
+            where = row_condition(context, condition)
+            if not plan.is_metadata_only and condition is not None:
+                checked = condition if isinstance(condition, str) else where
+                ExpressionChecker(target.empty_frame()).check_condition(_CLAUSE, checked)
 
             def positions() -> DataFrame:
                 with translate_spark_errors(_CLAUSE):
                     return target.frame().where(where).withColumn(CLAUSE_COLUMN, F.lit(0)).select(*CHANGE_COLUMNS)
 
             yield RowChange(self.command, plan, _EFFECTS, (), positions, positions, positions)
-
-    def _plan_change(self, context: TableContext, ready: ResolvedExpressions) -> ChangePlan:
-        predicate = self._predicate(context, self.condition, _CLAUSE)
-        read, whole = self._split_by_match(context, predicate)
-        return self._build_change_plan(
-            context,
-            f"DELETE FROM {context.name}{self._where_text(self.condition)}",  # noqa: S608 - it is shown, never run
-            read,
-            whole,
-            predicate.expression,
-            keeps_whole=False,
-            reads_itself=ready.reads_target,
-        )

@@ -1,12 +1,12 @@
 """Merge rows of a source into a table.
 
-Each row of the table and of the source is paired by the condition `on`, which may be any condition. For every pair, and
-for every row of one side that found none of the other, the first clause of its kind whose condition holds is applied.
-A row of the table that finds several in the source is an error, since the source then does not say what it becomes; a
-merge whose only matched clause deletes every match has no such doubt.
+The condition `on`, which may be any condition, pairs rows of the table with rows of the source. For every pair, and for
+every row without a partner, the first clause of its kind whose condition holds is applied. It is an error if a row of
+the table matches several rows of the source, because the new values would be ambiguous; a merge whose only matched
+clause deletes every match has no such ambiguity.
 
-Where the condition equates columns, the keys of the source rule out files of the table; the result says whether it did.
-Clauses that only insert make an append.
+Where the condition compares columns for equality, the keys of the source rule out files of the table; the result says
+whether they did. A merge with insert clauses only is an append.
 
 Isolation: serializable unless `write.merge.isolation-level` says otherwise.
 Writes: rows under the current default spec; deletes under the spec of the file they cover.
@@ -31,18 +31,16 @@ import numpy as np
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 
 from neve.commit.isolation import RowCommand
-from neve.commit.outcome import Committed
 from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.ops.metadata.evolve_schema import SchemaChange
 from neve.ops.results import MergeResult
-from neve.ops.rows.apply_change import RowChange
-from neve.ops.rows.changed_files import WrittenChange
+from neve.ops.rows.changed_files import RowChange, WrittenChange
 from neve.ops.rows.merge_clauses import Clause, ClauseAction, ClauseKind, evolved_columns, refuse_unreachable
 from neve.ops.rows.merge_rows import MergeJob
 from neve.ops.rows.merge_source import MergeSource, SourceKeys, open_merge_source
 from neve.ops.rows.statement import RowStatement
-from neve.ops.rows.target_rows import ResolvedExpressions, resolve_subqueries
+from neve.ops.rows.target_rows import resolve_subqueries
 from neve.ops.verb import Execution
 from neve.plan.row_change import ChangePlan
 from neve.predicate import parse
@@ -58,7 +56,7 @@ _ON = "MERGE ON"
 
 @dataclass(frozen=True)
 class Merge(RowStatement[MergeResult]):
-    """A MERGE on its way: clauses in the order they are tried, then `.plan()`, `.explain()` or `.execute()`."""
+    """A MERGE: clauses in the order in which they are tried, then `.plan()`, `.explain()` or `.execute()`."""
 
     source: Any = None
     on: SqlOrColumn = ""
@@ -70,15 +68,17 @@ class Merge(RowStatement[MergeResult]):
     result_type = MergeResult
 
     def __post_init__(self) -> None:
-        # A statement is looked at several times: to plan it, to run it, to run it again.
+        # The source is read several times: to plan the statement, to run it, to run it again.
         object.__setattr__(self, "source", make_rereadable(self.source))
 
+    # -- building ----------------------------------------------------------------------------------------------------
+
     def when_matched_update(self, assignments: Mapping[str, SqlOrColumn], condition: SqlOrColumn | None = None) -> Self:
-        """Change a row that has a match: columns and the expressions they get."""
+        """Assign expressions to columns of a row that has a match."""
         return self._add_clause(ClauseKind.MATCHED, ClauseAction.UPDATE, assignments, condition)
 
     def when_matched_update_all(self, condition: SqlOrColumn | None = None) -> Self:
-        """Change every column of a row that has a match to the column of the source of the same name."""
+        """Set every column of a row that has a match to the source column of the same name."""
         return self._add_clause(ClauseKind.MATCHED, ClauseAction.UPDATE, None, condition)
 
     def when_matched_delete(self, condition: SqlOrColumn | None = None) -> Self:
@@ -86,25 +86,25 @@ class Merge(RowStatement[MergeResult]):
         return self._add_clause(ClauseKind.MATCHED, ClauseAction.DELETE, None, condition)
 
     def when_not_matched_insert(self, values: Mapping[str, SqlOrColumn], condition: SqlOrColumn | None = None) -> Self:
-        """Insert a row of the source that has no match; columns not named get their default, or null."""
+        """Insert a source row that has no match; columns without a value get their default, or null."""
         return self._add_clause(ClauseKind.NOT_MATCHED, ClauseAction.INSERT, values, condition)
 
     def when_not_matched_insert_all(self, condition: SqlOrColumn | None = None) -> Self:
-        """Insert a row of the source that has no match, column by column of the same name."""
+        """Insert a source row that has no match; each column takes the source column of the same name."""
         return self._add_clause(ClauseKind.NOT_MATCHED, ClauseAction.INSERT, None, condition)
 
     def when_not_matched_by_source_update(
         self, assignments: Mapping[str, SqlOrColumn], condition: SqlOrColumn | None = None
     ) -> Self:
-        """Change a row of the table that no row of the source matches."""
+        """Assign expressions to columns of a table row that no source row matches."""
         return self._add_clause(ClauseKind.NOT_MATCHED_BY_SOURCE, ClauseAction.UPDATE, assignments, condition)
 
     def when_not_matched_by_source_delete(self, condition: SqlOrColumn | None = None) -> Self:
-        """Delete a row of the table that no row of the source matches."""
+        """Delete a table row that no source row matches."""
         return self._add_clause(ClauseKind.NOT_MATCHED_BY_SOURCE, ClauseAction.DELETE, None, condition)
 
     def with_schema_evolution(self) -> Self:
-        """Let columns of the source that the table lacks be added, and types be widened."""
+        """Add columns of the source that the table lacks, and widen types."""
         return replace(self, evolves=True)
 
     def _add_clause(
@@ -114,26 +114,26 @@ class Merge(RowStatement[MergeResult]):
         assignments: Mapping[str, SqlOrColumn] | None,
         condition: SqlOrColumn | None,
     ) -> Self:
-        given = None if assignments is None else tuple(assignments.items())
-        return replace(self, clauses=(*self.clauses, Clause(kind, action, given, condition)))
+        values = None if assignments is None else tuple(assignments.items())
+        return replace(self, clauses=(*self.clauses, Clause(kind, action, values, condition)))
 
-    # -- running -----------------------------------------------------------------------------------------------------
+    # -- planning ----------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         if not self.clauses:
-            raise UserError("MERGE without clauses: say what becomes of rows, as in .when_matched_update_all().")
+            raise UserError("MERGE without clauses: add at least one, as in .when_matched_update_all().")
         if self.on is None or (isinstance(self.on, str) and not self.on.strip()):
-            raise UserError("MERGE without a condition: say how rows are matched, as in on='t.id = s.id'.")
+            raise UserError("MERGE without a condition: specify how rows match, as in on='t.id = s.id'.")
         if self.aliases[0].lower() == self.aliases[1].lower():
             raise UserError(f"MERGE: the table and the source cannot both be called {self.aliases[0]!r}.")
         refuse_unreachable(self.clauses)
         conditions = [
-            ("MERGE ON", self.on),
+            (_ON, self.on),
             *((f"MERGE clause {n + 1}", c.condition) for n, c in enumerate(self.clauses)),
         ]
         for clause, text in conditions:
             if isinstance(text, str) and features_of(text).has_subquery:
-                raise UserError(f"{clause}: a condition of MERGE cannot hold a subquery. Join it into the source.")
+                raise UserError(f"{clause}: a condition of MERGE cannot contain a subquery. Join it into the source.")
 
     @contextmanager
     def _plan(self, context: TableContext) -> Iterator[RowChange]:
@@ -145,84 +145,83 @@ class Merge(RowStatement[MergeResult]):
             )
             texts = {_ON: self.on, **{k: v for c in clauses for k, v in c.values().items()}}
             with resolve_subqueries(context, texts) as ready:
-                wanted, keys = self._target_filter(context, source)
-                plan, pruned = self._plan_change(context, source, ready, wanted, keys is not None)
-                known = tuple(c.with_values(ready.values) for c in clauses)
-                among = keys.key_filter if keys is not None else None
+                plan, keys, is_pruned = self._plan_change(context, source, ready.reads_target or source.reads_target)
                 job = MergeJob(
-                    context, plan, source, self.aliases, ready.values[_ON], known, pruned, among
-                ).with_checked_expressions()
-                land = evolution.commit if evolution is not None else None
-                yield replace(job.row_change(), evolved_context=context, before_commit=land)
+                    context,
+                    plan,
+                    source,
+                    self.aliases,
+                    ready.values[_ON],
+                    tuple(c.with_values(ready.values) for c in clauses),
+                    is_pruned,
+                    None if keys is None else keys.key_filter,
+                )
+                yield replace(
+                    job.with_checked_expressions().row_change(),
+                    evolved_context=context,
+                    before_commit=None if evolution is None else evolution.commit,
+                )
 
     def _plan_change(
-        self,
-        context: TableContext,
-        source: MergeSource,
-        ready: ResolvedExpressions,
-        target_filter: BooleanExpression,
-        has_source_keys: bool,
-    ) -> tuple[ChangePlan, bool]:
+        self, context: TableContext, source: MergeSource, reads_itself: bool
+    ) -> tuple[ChangePlan, SourceKeys | None, bool]:
+        """Plan which files to read; returns also the usable keys of the source, and whether they ruled out files."""
+        target_filter, keys = self._target_filter(context, source)
         read = self._scan_plan(context, None if target_filter is AlwaysTrue() else target_filter)
         stats = read.stats
-        pruned = has_source_keys and bool(stats.files < stats.files_considered or stats.manifests_pruned)
-        whole = read.only(np.zeros(len(read.files), bool))
-        said = " ".join(str(c) for c in self.clauses)
-        note = "the keys of the source rule out files" if pruned else "the keys of the source rule out no file"
+        is_pruned = keys is not None and bool(stats.files < stats.files_considered or stats.manifests_pruned)
+        source_text = f"({self.source})" if isinstance(self.source, str) else type(self.source).__name__
         plan = self._build_change_plan(
             context,
-            f"MERGE INTO {context.name} {self.aliases[0]} USING {_described(self.source)} {self.aliases[1]} "
-            f"ON {self.on} {said}",
+            f"MERGE INTO {context.name} {self.aliases[0]} USING {source_text} {self.aliases[1]} "
+            f"ON {self.on} {' '.join(str(c) for c in self.clauses)}",
             read,
-            whole,
+            read.only(np.zeros(len(read.files), bool)),
             target_filter,
-            keeps_whole=False,
-            reads_itself=ready.reads_target or source.reads_target,
-            notes=(note,),
+            reads_itself,
+            notes=(f"the keys of the source rule out {'files' if is_pruned else 'no file'}",),
         )
-        return plan, pruned
+        return plan, keys, is_pruned
 
     def _target_filter(self, context: TableContext, source: MergeSource) -> tuple[BooleanExpression, SourceKeys | None]:
-        """What a row of the table must satisfy to be concerned, and what the keys of the source tell."""
+        """Return a filter for the rows of the table that can match, and the keys of the source if they are usable."""
         if not isinstance(self.on, str) or parses_text_differently(context.spark(), self.on):
             return AlwaysTrue(), None
         if any(c.kind is ClauseKind.NOT_MATCHED_BY_SOURCE for c in self.clauses):
             return AlwaysTrue(), None
         schema, (target, other) = context.metadata.schema(), self.aliases
-        zone = context.time_zone()
-        case = is_case_sensitive(context.spark())
-        on = parse(self.on, schema, case_sensitive=case, time_zone=zone, alias=target, has_other_tables=True)
+        on = parse(
+            self.on,
+            schema,
+            case_sensitive=is_case_sensitive(context.spark()),
+            time_zone=context.time_zone(),
+            alias=target,
+            has_other_tables=True,
+        )
         keys = source.keys(find_equalities(self.on, target), schema, other)
         return (on.expression if keys is None else And(on.expression, keys.file_filter)), keys
 
-    def _result(
-        self,
-        context: TableContext,
-        change: RowChange,
-        written: WrittenChange,
-        committed: Committed,
-        execution: Execution,
-    ) -> MergeResult:
-        result = super()._result(context, change, written, committed, execution)
-        rows = written.tally.rows_by_clause[: len(self.clauses)]
-        return replace(result, rows_by_clause=rows, pruned_by_source=change.is_pruned)
-
     def _schema_change(self, context: TableContext, source: MergeSource) -> SchemaChange | None:
-        """The columns the source brings and the types it widens; they land right before the rows, and only then."""
+        """Add the columns that only the source has, and widen types; committed right before the rows, and only then."""
         if not self.evolves:
             return None
         if not context.properties.schema_evolution:
             raise UserError(
-                f"MERGE WITH SCHEMA EVOLUTION: table {context.name} refuses it by its property "
+                f"MERGE WITH SCHEMA EVOLUTION: table {context.name} forbids it by its property "
                 "write.spark.auto-schema-evolution.enabled. Set it to true, or leave the clause out."
             )
-        wanted = evolved_columns(context.metadata.schema(), source.frame.schema, self.clauses)
-        if not wanted.fields:
+        columns = evolved_columns(context.metadata.schema(), source.frame.schema, self.clauses)
+        if not columns.fields:
             return None
         change = SchemaChange(context)
-        change.union_by_name(iceberg_schema(wanted))
+        change.union_by_name(iceberg_schema(columns))
         return change
 
+    # -- running -----------------------------------------------------------------------------------------------------
 
-def _described(source: Any) -> str:
-    return f"({source})" if isinstance(source, str) else type(source).__name__
+    def _result(
+        self, context: TableContext, change: RowChange, written: WrittenChange, execution: Execution
+    ) -> MergeResult:
+        result = super()._result(context, change, written, execution)
+        rows = written.tally.rows_by_clause[: len(self.clauses)]
+        return replace(result, rows_by_clause=rows, pruned_by_source=change.is_pruned)

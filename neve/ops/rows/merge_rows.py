@@ -1,8 +1,8 @@
-"""The rows of a MERGE: target and source joined, each row with the clause that applies to it and what it becomes.
+"""The rows of a MERGE: target and source joined, each row with the clause that applies to it and its new values.
 
-The join is the smallest that shows all rows some clause is about. A source that fits every task is broadcast, so that
-the target is read once and not shuffled; when rows without a match are inserted too, the pairs are changed first, and
-tell which rows of the source are left.
+The join is the smallest one that shows all rows that some clause is about. A source that fits into every task is
+broadcast, so that the target is read once and not shuffled. If rows without a match are inserted too, the pairs are
+changed first; they show which rows of the source remain.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from neve.commit.isolation import RowCommand
 from neve.io.deletion_vectors import PositionSet
 from neve.ops.context import TableContext
-from neve.ops.rows.apply_change import RowChange
 from neve.ops.rows.assignments import refuse_rounded, refuse_truncated
+from neve.ops.rows.changed_files import RowChange
 from neve.ops.rows.merge_clauses import Clause, ClauseAction, ClauseKind
 from neve.ops.rows.merge_source import SOURCE_ROW, MergeSource, refuse_duplicate_names
 from neve.ops.rows.target_rows import TargetRows, metadata_columns_in, translate_spark_errors
@@ -38,7 +38,7 @@ _AMBIGUOUS = (
 
 @dataclass(frozen=True)
 class _MergePart:
-    """Some of the rows of a MERGE: pairs of target and source, or rows of the source alone."""
+    """A part of the rows of a MERGE: pairs of target and source, or rows of the source alone."""
 
     rows: DataFrame
     has_target: bool = True
@@ -46,7 +46,7 @@ class _MergePart:
 
 @dataclass(frozen=True)
 class MergeJob:
-    """One run of a MERGE."""
+    """The rows and checks of one MERGE."""
 
     context: TableContext
     plan: ChangePlan
@@ -58,25 +58,26 @@ class MergeJob:
     key_filter: KeyFilter | None = None
 
     def with_checked_expressions(self) -> MergeJob:
-        """The same job with its expressions typed; what does not resolve or fit is refused."""
+        """Add the types of the expressions; reject what does not resolve or fit."""
         refuse_duplicate_names(self.source.frame)
         if self.plan.mode == "merge-on-read" and self._has_clause(ClauseKind.MATCHED, ClauseKind.NOT_MATCHED_BY_SOURCE):
             refuse_rounded(self.context, "MERGE")
         refuse_truncated(
             [c.assignments for c in self.clauses if c.action is ClauseAction.UPDATE and c.assignments], "MERGE"
         )
-        given = self.source.frame.withColumn(SOURCE_ROW, F.lit(0))
-        target, source = self._target_rows.empty_frame(), given.alias(self.aliases[1])
+        source = self.source.frame.withColumn(SOURCE_ROW, F.lit(0)).alias(self.aliases[1])
+        target = self._target_rows.empty_frame()
         both = ExpressionChecker(target.crossJoin(source))
         one_sided = {
             ClauseKind.NOT_MATCHED: ExpressionChecker(source),
             ClauseKind.NOT_MATCHED_BY_SOURCE: ExpressionChecker(target),
         }
         both.check_condition("MERGE ON", self.on)
-        return replace(self, clauses=tuple(_check_clause(c, one_sided.get(c.kind, both)) for c in self.clauses))
+        checked = (clause.with_checked_expressions(one_sided.get(clause.kind, both)) for clause in self.clauses)
+        return replace(self, clauses=tuple(checked))
 
     def row_change(self) -> RowChange:
-        """The change the job makes."""
+        """Return the change that the job makes."""
         return RowChange(
             RowCommand.MERGE,
             self.plan,
@@ -105,14 +106,14 @@ class MergeJob:
 
     @property
     def _is_unique(self) -> bool:
-        """Whether a row of the table may match one row of the source only."""
+        """True if a row of the table may match only one row of the source."""
         matched = [c for c in self.clauses if c.kind is ClauseKind.MATCHED]
         deletes_all = len(matched) == 1 and matched[0].action is ClauseAction.DELETE and matched[0].condition is None
         return bool(matched) and not deletes_all
 
     @property
     def _effects(self) -> Effects:
-        """What each clause does; the last number is of rows that are matched and stay as they are."""
+        """The effects of each clause; the last entry is for matched rows that stay unchanged."""
         return Effects((*(c.removes for c in self.clauses), False), (*(c.writes for c in self.clauses), False))
 
     @property
@@ -143,20 +144,19 @@ class MergeJob:
 
     @property
     def _inserts_after_matches(self) -> bool:
-        """Whether pairs are changed first, and the rows of the source that are in none inserted then."""
+        """True if matching pairs are changed first, and the remaining rows of the source inserted afterwards."""
         both = self._has_inserts and self._has_clause(ClauseKind.MATCHED)
         return both and self.source.is_small and not self._has_clause(ClauseKind.NOT_MATCHED_BY_SOURCE)
 
     def _changed_rows(self, columns: tuple[str, ...]) -> DataFrame:
-        """The rows some clause applies to, with the new values of some columns."""
+        """Return the rows that some clause applies to, with the new values of these columns."""
         with translate_spark_errors("MERGE"):
             only_inserts = not self._has_clause(ClauseKind.MATCHED, ClauseKind.NOT_MATCHED_BY_SOURCE)
-            return self._select_changes(
-                self._unmatched_source_rows() if only_inserts else _MergePart(self._join_rows()), columns
-            )
+            part = self._unmatched_source_rows() if only_inserts else _MergePart(self._join_rows())
+            return self._select_changes(part, columns)
 
     def _remaining_inserts(self, seen: PositionSet) -> DataFrame | None:
-        """The rows of a small source that were not seen, as they are inserted."""
+        """Return the inserts of a small source: its rows that were not seen in a match."""
         rows = self.source.unmatched_rows(seen)
         if rows is None:
             return None
@@ -164,11 +164,11 @@ class MergeJob:
             return self._select_changes(self._insert_part(rows), self._all_columns)
 
     def _insert_part(self, rows: DataFrame) -> _MergePart:
-        nowhere = {FILE_COLUMN: F.lit(None).cast("int"), POSITION_COLUMN: F.lit(None).cast("bigint")}
-        return _MergePart(rows.withColumns(nowhere).alias(self.aliases[1]), has_target=False)
+        no_position = {FILE_COLUMN: F.lit(None).cast("int"), POSITION_COLUMN: F.lit(None).cast("bigint")}
+        return _MergePart(rows.withColumns(no_position).alias(self.aliases[1]), has_target=False)
 
     def _unmatched_source_rows(self) -> _MergePart:
-        """The rows of the source without a match, for clauses that only insert."""
+        """Return the rows of the source without a match, for a MERGE that only inserts."""
         target, source, on = self._target_rows.frame(), self._source_rows, as_column(self.on)
         if not self.source.is_small:
             return self._insert_part(source.join(target, on, "left_anti"))
@@ -190,15 +190,14 @@ class MergeJob:
     def _join_rows(self) -> DataFrame:
         target, on = self._target_rows.frame(), as_column(self.on)
         if self._has_clause(ClauseKind.NOT_MATCHED_BY_SOURCE):
-            kind, held = (
-                ("full_outer", self._source_rows) if self._has_inserts else ("left_outer", self._source_for_join)
-            )
-            return target.join(held, on, kind)
-        is_all_seen = self._inserts_after_matches or not self._has_inserts
-        return target.join(self._source_for_join, on, "inner" if is_all_seen else "right_outer")
+            if self._has_inserts:
+                return target.join(self._source_rows, on, "full_outer")
+            return target.join(self._source_for_join, on, "left_outer")
+        needs_pairs_only = self._inserts_after_matches or not self._has_inserts
+        return target.join(self._source_for_join, on, "inner" if needs_pairs_only else "right_outer")
 
     def _clause_number(self, part: _MergePart) -> Column:
-        """The number of the clause that applies to a row, the first whose condition holds; null for none."""
+        """Return the number of the first clause whose condition holds for a row; null if there is none."""
         in_table, in_source = F.col(FILE_COLUMN).isNotNull(), F.col(SOURCE_ROW).isNotNull()
         about = {
             ClauseKind.MATCHED: in_table & in_source,
@@ -209,17 +208,17 @@ class MergeJob:
             (about[c.kind] if c.condition is None else about[c.kind] & as_column(c.condition), n)
             for n, c in self._clauses_for(part)
         ]
-        if self._is_unique and part.has_target:  # also a match without consequence must be the only one
+        if self._is_unique and part.has_target:  # a match that changes nothing must be unique too
             numbered.append((about[ClauseKind.MATCHED], len(self.clauses)))
         first, *others = numbered
         return reduce(lambda case, one: case.when(one[0], F.lit(one[1])), others, F.when(first[0], F.lit(first[1])))
 
     def _clauses_for(self, part: _MergePart) -> list[tuple[int, Clause]]:
-        """The clauses that can apply to a part, with their numbers."""
+        """Return the clauses that can apply to a part, with their numbers."""
         return [(n, c) for n, c in enumerate(self.clauses) if part.has_target or c.kind is ClauseKind.NOT_MATCHED]
 
     def _new_value(self, name: str, part: _MergePart) -> Column:
-        """What a column becomes, by clause."""
+        """Return the new value of a column, by clause."""
         kind = spark_type(self.context.metadata.schema().find_field(name).field_type)
         case: Column | None = None
         for n, clause in self._clauses_for(part):
@@ -233,17 +232,9 @@ class MergeJob:
         return F.lit(None).cast(kind) if case is None else case
 
     def _lineage_columns(self, part: _MergePart) -> list[Column]:
-        """Rows that change keep their row id; new ones get one."""
+        """The row id columns: changed rows keep their ids, new rows get one."""
         if self.context.metadata.format_version < 3:
             return []
         if part.has_target:
             return self._target_rows.lineage_columns()
         return [F.lit(None).cast("bigint").alias(f.name) for f in (ROW_ID, LAST_UPDATED)]
-
-
-def _check_clause(clause: Clause, expressions: ExpressionChecker) -> Clause:
-    if clause.condition is not None:
-        expressions.check_condition(f"{clause.label} condition", clause.condition)
-    if clause.assignments is None:
-        return clause
-    return replace(clause, assignments=clause.assignments.with_types(expressions))

@@ -1,7 +1,7 @@
-"""The source of a MERGE: rows of any kind as a frame that is computed once, and the range of its keys.
+"""The source of a MERGE: any kind of rows as a frame that is computed once, and the range of its keys.
 
-A frame of the caller's is kept on the executors, in memory and on their disks, for as long as the statement runs: it is
-read several times, and must say the same each time. The keys it holds rule out files of the target.
+A frame of the caller is cached on the executors, in memory and on disk, while the statement runs: it is read several
+times and must return the same rows each time. Its keys rule out files of the target.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg import types as ice
 from pyiceberg.expressions import (
     AlwaysFalse,
     And,
@@ -27,7 +28,6 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, IntegerType, TimestampNanoType, TimestamptzNanoType, UUIDType
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
@@ -50,57 +50,74 @@ from neve.run.spark.writing_job import is_persisted, persisted
 SOURCE_ROW = "__neve_source_row"  # a number for each row
 
 _MATCHED_ROW = "__neve_seen"
-_MAX_LISTED_KEYS = 200  # distinct keys that are looked for one by one instead of as a range
-_MAX_BROADCAST_BYTES = 32 << 20  # bytes of a source that every task may hold
+_MAX_LISTED_KEYS = 200  # up to this many distinct keys are listed; more become a range
+_MAX_BROADCAST_BYTES = 32 << 20  # the largest source that every task may hold
 _MIN_INT, _MAX_INT = -(1 << 31), (1 << 31) - 1
 _FAST_LOOKUP_TYPES = (sp.IntegralType, sp.DateType, sp.TimestampType, sp.TimestampNTZType)
-_UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # as Spark is shown them
+_UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # the text that Spark sees
 _RANGE_TYPES = (sp.IntegralType, sp.StringType, sp.DateType, sp.DecimalType, sp.TimestampType, sp.TimestampNTZType)
+_QUERY_KEYWORDS = ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "(")
 
 
 @dataclass(frozen=True)
 class MergeSource:
     """Rows to merge."""
 
-    frame: DataFrame  # as it was given, to look at; computed anew at every use
+    frame: DataFrame  # as the caller passed it, for its columns; computed again at every use
     numbered_frame: DataFrame  # computed once, with the column `SOURCE_ROW` after the others
-    size_in_bytes: int | None = None  # when it is known without asking Spark
+    size_in_bytes: int | None = None  # if it is known without Spark
     reads_target: bool = False
 
     def unmatched_rows(self, seen: PositionSet) -> DataFrame | None:
-        """The rows whose numbers are not among those; nothing when there is none."""
+        """Return the rows whose numbers are not in `seen`, or None if there are none."""
         if not seen.cardinality:
             return self.numbered_frame
         if self.numbered_frame.count() == seen.cardinality:
             return None
-        known = self.numbered_frame.sparkSession.createDataFrame(pa.table({_MATCHED_ROW: seen.positions()}))
-        return self.numbered_frame.join(F.broadcast(known), F.col(SOURCE_ROW) == F.col(_MATCHED_ROW), "left_anti")
+        matched = self.numbered_frame.sparkSession.createDataFrame(pa.table({_MATCHED_ROW: seen.positions()}))
+        return self.numbered_frame.join(F.broadcast(matched), F.col(SOURCE_ROW) == F.col(_MATCHED_ROW), "left_anti")
 
     @cached_property
     def is_small(self) -> bool:
-        """Whether every task may hold a copy; decided once, since Spark knows better once the frame was computed."""
-        size = self.size_in_bytes if self.size_in_bytes is not None else _estimated(self.numbered_frame)
+        """True if every task may hold a copy. Decided once, as Spark's estimate changes when the frame is computed."""
+        size = self.size_in_bytes
+        if size is None and is_classic(self.numbered_frame.sparkSession):  # exact when the frame is computed and cached
+            size = int(str(self.numbered_frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
         return size is not None and size <= _MAX_BROADCAST_BYTES
 
     def keys(self, equalities: Sequence[Equality], schema: Schema, alias: str) -> SourceKeys | None:
-        """What the keys of the source say about the rows of the target that can match; nothing when it cannot tell."""
-        known = [e for given in equalities if (e := _in_schema(given, schema)) is not None]
-        usable = [(e, c) for e in known if (c := self._source_column(e, schema, alias)) is not None]
+        """Return which rows of the target can match by the keys of the source; None if no key is usable."""
+        usable: list[tuple[Equality, str]] = []  # with the name of the source column
+        for equality in equalities:
+            target = find_column(schema, equality.target, case_sensitive=False)
+            name = None if target is None else schema.find_column_name(target.field_id)
+            if name is None:
+                continue
+            resolved = replace(equality, target=name)  # with the name that the table uses
+            if (column := self._source_column(resolved, schema, alias)) is not None:
+                usable.append((resolved, column))
         if not usable:
             return None
-        found = self._key_ranges([_comparable(c, schema, e) for e, c in usable])
-        fitting = [_clip_to_column_type(r, schema, e) for (e, _), r in zip(usable, found, strict=True)]
-        within = reduce(And, (_range_expression(e, r) for (e, _), r in zip(usable, fitting, strict=True)))
-        return SourceKeys(within, self._key_filter(usable, found, schema))
+        ranges = self._key_ranges([_key_column(column, schema, equality) for equality, column in usable])
+        within = reduce(
+            And,
+            (
+                _range_expression(equality, _clip_to_column_type(key_range, schema, equality))
+                for (equality, _), key_range in zip(usable, ranges, strict=True)
+            ),
+        )
+        return SourceKeys(within, self._key_filter(usable, ranges, schema))
 
     def _key_filter(
-        self, usable: list[tuple[Equality, str]], found: list[_KeyRange], schema: Schema
+        self, usable: list[tuple[Equality, str]], ranges: list[_KeyRange], schema: Schema
     ) -> KeyFilter | None:
-        """The key with the most values, as a condition on rows; those that Spark looks up fastest before others."""
+        """Choose the key with the most values as a condition on rows; types that Spark looks up fastest come first."""
         if not self.is_small:
             return None
         plain = [
-            (e, c, r) for (e, c), r in zip(usable, found, strict=True) if not e.is_null_safe and "." not in e.target
+            (e, column, key_range)
+            for (e, column), key_range in zip(usable, ranges, strict=True)
+            if not e.is_null_safe and "." not in e.target
         ]
         if not plain:
             return None
@@ -111,17 +128,15 @@ class MergeSource:
         )
 
     def _source_column(self, equality: Equality, schema: Schema, alias: str) -> str | None:
-        """The column of the source, when its values compare as the target's do."""
-        parts = equality.source
-        name = parts[-1] if len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == alias.lower()) else None
-        field = None if name is None else self._named(name)
+        """Return the column of the source if its values compare as those of the target do."""
+        *qualifier, name = equality.source
+        if qualifier and (len(qualifier) > 1 or qualifier[0].lower() != alias.lower()):
+            return None
+        folds = not is_case_sensitive(self.frame.sparkSession)
+        fields = self.frame.schema.fields
+        field = next((f for f in fields if f.name == name or (folds and f.name.lower() == name.lower())), None)
         target = schema.find_field(equality.target).field_type
         return field.name if field is not None and _are_comparable(field.dataType, target) else None
-
-    def _named(self, name: str) -> sp.StructField | None:
-        """The column the session means by a name."""
-        fields, folds = self.frame.schema.fields, not is_case_sensitive(self.frame.sparkSession)
-        return next((f for f in fields if f.name == name or (folds and f.name.lower() == name.lower())), None)
 
     def _key_ranges(self, columns: list[Column]) -> list[_KeyRange]:
         parts = [
@@ -134,8 +149,8 @@ class MergeSource:
                 F.approx_count_distinct(c).alias(f"distinct{at}"),
             )
         ]
-        found = self.numbered_frame.agg(*parts).toArrow()
-        row = {name: _literal_values(found[name])[0] for name in found.column_names}
+        ranges = self.numbered_frame.agg(*parts).toArrow()
+        row = {name: _literal_values(ranges[name])[0] for name in ranges.column_names}
         return [self._range_from_row(row, at, c) for at, c in enumerate(columns)]
 
     def _range_from_row(self, row: dict[str, Any], at: int, column: Column) -> _KeyRange:
@@ -148,17 +163,17 @@ class MergeSource:
                 .distinct()
                 .limit(2 * _MAX_LISTED_KEYS + 1)
             )
-            found = _literal_values(few.toArrow()["key"])
-            values = tuple(found) if len(found) <= 2 * _MAX_LISTED_KEYS else ()
+            keys = _literal_values(few.toArrow()["key"])
+            values = tuple(keys) if len(keys) <= 2 * _MAX_LISTED_KEYS else ()
         return _KeyRange(low, high, nulls > 0, distinct, values)
 
 
 @dataclass(frozen=True)
 class SourceKeys:
-    """What the keys of a source say about the rows that can match."""
+    """Which rows of the target can match, by the keys of the source."""
 
-    file_filter: BooleanExpression  # about files
-    key_filter: KeyFilter | None  # about rows, where looking them up pays
+    file_filter: BooleanExpression
+    key_filter: KeyFilter | None  # filters rows, where a lookup is worth it
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +183,12 @@ class _KeyRange:
     low: Any
     high: Any
     has_nulls: bool
-    distinct: int  # about so many values
+    distinct: int  # estimated
     values: tuple[Any, ...] = ()
 
 
 def _literal_values(column: pa.ChunkedArray) -> list[Any]:
-    """The values of a key, times as literals of the numbers they are stored as: Python's own end with the year 9999."""
+    """Return the values of a key; times as literals of the stored numbers, as Python's times end with the year 9999."""
     if pa.types.is_date32(column.type):
         return [v if v is None else DateLiteral(v) for v in column.cast(pa.int32()).to_pylist()]
     if pa.types.is_timestamp(column.type):
@@ -181,17 +196,9 @@ def _literal_values(column: pa.ChunkedArray) -> list[Any]:
     return list(column.to_pylist())
 
 
-def _in_schema(equality: Equality, schema: Schema) -> Equality | None:
-    """The same with the column called as the table calls it; nothing for a name the table does not have."""
-    found = find_column(schema, equality.target, case_sensitive=False)
-    name = None if found is None else schema.find_column_name(found.field_id)
-    return None if name is None else replace(equality, target=name)
-
-
 def _clip_to_column_type(key_range: _KeyRange, schema: Schema, equality: Equality) -> _KeyRange:
-    """The values that the column of the target can have: a long may be beyond every int."""
-    kind = schema.find_field(equality.target).field_type
-    if not isinstance(kind, IntegerType) or key_range.low is None:
+    """Keep the values that the column of the target can have: a long may be outside the range of int."""
+    if key_range.low is None or not isinstance(schema.find_field(equality.target).field_type, ice.IntegerType):
         return key_range
     low, high = max(key_range.low, _MIN_INT), min(key_range.high, _MAX_INT)
     if low > high:
@@ -201,26 +208,27 @@ def _clip_to_column_type(key_range: _KeyRange, schema: Schema, equality: Equalit
 
 def _range_expression(equality: Equality, key_range: _KeyRange) -> BooleanExpression:
     name = equality.target
-    held: BooleanExpression = AlwaysFalse()
+    condition: BooleanExpression = AlwaysFalse()
     if key_range.values:
-        held = make_expression(In, name, key_range.values)
+        condition = make_expression(In, name, key_range.values)
     elif key_range.low is not None:
-        held = And(
+        condition = And(
             make_expression(GreaterThanOrEqual, name, key_range.low),
             make_expression(LessThanOrEqual, name, key_range.high),
         )
-    return Or(held, make_expression(IsNull, name)) if equality.is_null_safe and key_range.has_nulls else held
+    is_null_key = equality.is_null_safe and key_range.has_nulls
+    return Or(condition, make_expression(IsNull, name)) if is_null_key else condition
 
 
-def _comparable(name: str, schema: Schema, equality: Equality) -> Column:
-    """The values of a column of the source that may be in the target's: no other text is that of a UUID."""
+def _key_column(name: str, schema: Schema, equality: Equality) -> Column:
     column, kind = F.col(quote_name(name)), schema.find_field(equality.target).field_type
-    return F.when(column.rlike(_UUID_PATTERN), column) if isinstance(kind, UUIDType) else column
+    # Text that is not a UUID cannot match one, and would make the range useless.
+    return F.when(column.rlike(_UUID_PATTERN), column) if isinstance(kind, ice.UUIDType) else column
 
 
-def _are_comparable(source: sp.DataType, kind: IcebergType) -> bool:
-    """Whether values of the source rule out files by the values these have."""
-    if isinstance(kind, TimestampNanoType | TimestamptzNanoType):
+def _are_comparable(source: sp.DataType, kind: ice.IcebergType) -> bool:
+    """Check whether values of the source can rule out files of the target."""
+    if isinstance(kind, ice.TimestampNanoType | ice.TimestamptzNanoType):
         return False  # Spark compares them rounded
     target = spark_type(kind)
     if isinstance(source, sp.IntegralType) and isinstance(target, sp.IntegralType):
@@ -230,19 +238,12 @@ def _are_comparable(source: sp.DataType, kind: IcebergType) -> bool:
     return type(source) is type(target) and isinstance(source, _RANGE_TYPES)
 
 
-def _estimated(frame: DataFrame) -> int | None:
-    """What Spark thinks a frame takes, exact once it was computed and kept."""
-    if not is_classic(frame.sparkSession):
-        return None
-    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
-
-
 @contextmanager
 def open_merge_source(context: TableContext, source_input: Any) -> Iterator[MergeSource]:
-    """A source of any kind for as long as the block lasts."""
-    with ExitStack() as held:
+    """Open a source of any kind while the block lasts."""
+    with ExitStack() as resources:
         if isinstance(source_input, str):
-            source = _query_source(context, source_input, held)
+            source = _query_source(context, source_input, resources)
         elif isinstance(source_input, DataFrame):
             source = MergeSource(source_input, _number_rows(source_input))
         else:
@@ -251,25 +252,25 @@ def open_merge_source(context: TableContext, source_input: Any) -> Iterator[Merg
             frame = as_dataframe(context.spark(), rows, context.metadata.schema())
             yield MergeSource(frame.drop(SOURCE_ROW), frame, table.nbytes)
             return
-        if not (isinstance(source_input, DataFrame) and is_persisted(source_input)):  # the caller keeps it already
-            held.enter_context(persisted(source.numbered_frame))
+        if not (isinstance(source_input, DataFrame) and is_persisted(source_input)):  # the caller caches it
+            resources.enter_context(persisted(source.numbered_frame))
         yield source
 
 
 def _to_spark_types(table: pa.Table, schema: Schema) -> pa.Table:
-    """The rows in types of Spark; nanoseconds that a column of the target would take are not cut."""
+    """Convert rows to Spark's types; reject nanoseconds that a column of the target would store."""
     for name in table.column_names:
-        found = find_column(schema, name, case_sensitive=False)
-        if found is not None and is_rounded_by_spark(found.field_type) and _is_finer(table[name]):
+        target = find_column(schema, name, case_sensitive=False)
+        if target is not None and is_rounded_by_spark(target.field_type) and _has_nanoseconds(table[name]):
             raise UnsupportedFeature(
-                f"MERGE USING: column {name!r} has nanoseconds, which Spark would cut on their way to the column of "
-                f"type {found.field_type}. Cut them yourself, or write the rows by append or overwrite."
+                f"MERGE USING: column {name!r} has nanoseconds, which Spark would cut on the way to the column of type "
+                f"{target.field_type}. Cut them yourself, or write the rows by append or overwrite."
             )
     return with_spark_types(table, schema)
 
 
-def _is_finer(column: pa.ChunkedArray) -> bool:
-    """Whether some value of a column is between two microseconds."""
+def _has_nanoseconds(column: pa.ChunkedArray) -> bool:
+    """Check whether a value lies between two microseconds."""
     if not pa.types.is_timestamp(column.type) or column.type.unit != "ns":
         return False
     return bool(pc.any(pc.not_equal(column, pc.floor_temporal(column, unit="microsecond"))).as_py())
@@ -280,7 +281,7 @@ def _number_rows(frame: DataFrame) -> DataFrame:
 
 
 def _query_source(context: TableContext, text: str, resources: ExitStack) -> MergeSource:
-    """The rows of a query, or of a table of the lake or of Spark by its name."""
+    """Open a query, or a table of the lake or of Spark by its name."""
     is_query = any(word.matches(*_QUERY_KEYWORDS) for word in tokenize_sql(text)[:1])
     query = text if is_query else f"SELECT * FROM {text}"  # noqa: S608 - the caller's own text
     views = resources.enter_context(register_views(sibling_table_lookup(context), context.spark, query))
@@ -289,11 +290,8 @@ def _query_source(context: TableContext, text: str, resources: ExitStack) -> Mer
     return MergeSource(frame, _number_rows(frame), reads_target=any(read.is_of(context) for read in views.tables))
 
 
-_QUERY_KEYWORDS = ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "(")
-
-
 def refuse_duplicate_names(frame: DataFrame) -> None:
-    """Refuse a source with two columns of one name: no expression could tell them apart."""
+    """Reject a source with two columns of one name: no expression could tell them apart."""
     names = frame.columns if is_case_sensitive(frame.sparkSession) else [n.lower() for n in frame.columns]
     for name, folded in zip(frame.columns, names, strict=True):
         if names.count(folded) > 1:

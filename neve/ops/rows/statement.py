@@ -1,8 +1,8 @@
-"""What UPDATE, DELETE and MERGE have in common: a statement that is built up, planned, and run until it lands.
+"""What UPDATE, DELETE and MERGE have in common: a statement that is built up, planned and executed.
 
-A statement is a value; every call returns a new one. `plan()` and `explain()` say what it would do. `execute()` runs
-it, and when another writer got in the way runs it again on the new state, a few times: the statement is deterministic,
-so running it again is what its author meant.
+A statement is a value; every call returns a new one. `plan()` and `explain()` show what it would do. `execute()` runs
+it. After a conflict with a concurrent writer it runs again on the new state, a few times: the statement is
+deterministic, so running it again is what its author meant.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ from neve.commit.outcome import Check, Committed, Conflict, Outcome, Rejected
 from neve.errors import CommitConflict, UnknownName, UnsupportedFeature, UserError
 from neve.io.files import delete_files
 from neve.ops.context import TableContext
-from neve.ops.plan_scan import plan_snapshot_scan as plan_of
+from neve.ops.plan_scan import plan_snapshot_scan
 from neve.ops.results import ChangeResult
-from neve.ops.rows.apply_change import ChangeExecution, RowChange
-from neve.ops.rows.change_result import change_result
-from neve.ops.rows.changed_files import WrittenChange
+from neve.ops.rows.apply_change import ChangeExecution
+from neve.ops.rows.changed_files import RowChange, WrittenChange, change_result
 from neve.ops.rows.target_rows import RowCondition, predicate_of
 from neve.ops.verb import Execution, PendingCommit, SnapshotVerb
 from neve.plan.row_change import ChangePlan, Mode, split_fully_matching
 from neve.plan.scan import ScanPlan
-from neve.predicate import Predicate
 
 MODES: tuple[Mode, ...] = ("copy-on-write", "merge-on-read")
 
@@ -39,7 +37,7 @@ R = TypeVar("R", bound=ChangeResult)
 
 @dataclass(frozen=True)
 class Settings:
-    """How one statement differs from what the table's properties say."""
+    """Settings of one statement that override the properties of the table."""
 
     mode: Mode | None = None
     isolation: Isolation | None = None
@@ -59,7 +57,7 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
     # -- building ----------------------------------------------------------------------------------------------------
 
     def mode(self, mode: str) -> Self:
-        """Write this way, whatever the table's property says: `copy-on-write` or `merge-on-read`."""
+        """Write in this mode, `copy-on-write` or `merge-on-read`, whatever the table's property is."""
         if mode not in MODES:
             raise UnknownName("mode", mode, MODES)
         return self._with_settings(mode=mode)
@@ -71,25 +69,31 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
         return self._with_settings(isolation=Isolation(level))
 
     def reruns(self, count: int) -> Self:
-        """Run the statement again at most so often when another writer gets in the way; 0 fails at once."""
+        """Run the statement again at most this often after a conflict with a concurrent writer; 0 fails at once."""
         if count < 0:
             raise UserError(f"Cannot run a statement again {count} times. Give 0 or more.")
         return self._with_settings(reruns=count)
 
     def alias(self, name: str) -> Self:
-        """A name of the table that columns may be qualified with; the last part of its own unless said."""
+        """Set the name with which columns may be qualified; by default the last part of the table's name."""
         return self._with_settings(alias=name)
 
     def _with_settings(self, **changes: Any) -> Self:
         return replace(self, settings=replace(self.settings, **changes))
 
-    # -- running -----------------------------------------------------------------------------------------------------
+    # -- planning ----------------------------------------------------------------------------------------------------
 
     def plan(self) -> ChangePlan:
-        """Which files would be read, dropped, rewritten or given deletes; nothing is run."""
+        """Plan which files would be read, dropped, rewritten or given deletes; nothing is run."""
         self._check()
-        with self._planned(self.context.refreshed()) as change:
+        with self._open_plan(self.context.refreshed()) as change:
             return change.plan
+
+    @abstractmethod
+    def _plan(self, context: TableContext) -> AbstractContextManager[RowChange]:
+        """Plan the change of rows; its views and cached rows stay open until the commit."""
+
+    # -- running -----------------------------------------------------------------------------------------------------
 
     @property
     def title(self) -> str:  # type: ignore[override]
@@ -99,13 +103,8 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
     def _max_reruns(self, context: TableContext) -> int:
         return context.properties.reruns if self.settings.reruns is None else self.settings.reruns
 
-    @abstractmethod
-    def _plan(self, context: TableContext) -> AbstractContextManager[RowChange]:
-        """The rows the statement concerns; views and cached rows behind them are open until the commit."""
-
     def _write(self, context: TableContext, change: RowChange, execution: Execution) -> WrittenChange:
-        isolation = self.settings.isolation or isolation_of(context.properties, self.command)
-        return ChangeExecution(change.evolved_context or context, change, isolation, execution).write()
+        return ChangeExecution(change.evolved_context or context, change, self._isolation(context), execution).write()
 
     def _publish(
         self, context: TableContext, change: RowChange, written: PendingCommit, execution: Execution
@@ -118,7 +117,7 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
                 delete_files(state.io, set(written.written_files))
                 if not isinstance(e, CommitConflict):
                     raise
-                # a concurrent writer has changed the columns: the statement is planned again
+                # A concurrent writer has changed the columns: the statement is planned again.
                 conflicts = cast(tuple[Conflict, ...], e.conflicts)
                 return Rejected(conflicts or (Conflict(Check.CONCURRENT_UPDATE, str(e)),))
             execution.has_changed_schema = True
@@ -130,51 +129,39 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
             raise _conflict_error(self.command, outcome, execution)
         return super()._require(outcome, execution)
 
-    def _result(
-        self,
-        context: TableContext,
-        change: RowChange,
-        written: WrittenChange,
-        committed: Committed,
-        execution: Execution,
-    ) -> R:
-        result = change_result(change.evolved_context or context, change, written, committed)
-        values = {f.name: getattr(result, f.name) for f in fields(result)}
-        timing = {"seconds": execution.seconds, "reruns": execution.reruns}
-        return self.result_type(**values | timing)
+    def _result(self, context: TableContext, change: RowChange, written: WrittenChange, execution: Execution) -> R:
+        result = change_result(change.evolved_context or context, change, written, execution.committed)
+        counts = {f.name: getattr(result, f.name) for f in fields(result)}
+        return self.result_type(**counts | {"seconds": execution.seconds, "reruns": execution.reruns})
 
     # -- for the statements ------------------------------------------------------------------------------------------
 
-    def _effective_mode(self, context: TableContext) -> Mode:
-        asked = {
-            RowCommand.DELETE: context.properties.delete_mode,
-            RowCommand.UPDATE: context.properties.update_mode,
-            RowCommand.MERGE: context.properties.merge_mode,
-        }
-        mode = self.settings.mode or asked[self.command]
-        version = context.metadata.format_version
-        if mode == "merge-on-read" and version < 2:
-            raise UnsupportedFeature(
-                f"Cannot {self.command.value} merge-on-read in table {context.name}: format version {version} has no "
-                "delete files. Use copy-on-write, or upgrade the table to version 2 or later."
-            )
-        return mode  # type: ignore[return-value]
-
-    def _isolation(self, context: TableContext) -> str:
-        return str(self.settings.isolation or isolation_of(context.properties, self.command))
+    def _isolation(self, context: TableContext) -> Isolation:
+        return self.settings.isolation or isolation_of(context.properties, self.command)
 
     def _alias(self, context: TableContext) -> str:
         return self.settings.alias or context.iceberg.name()[-1]
 
-    def _predicate(self, context: TableContext, where: RowCondition, clause: str) -> Predicate:
-        return predicate_of(context, where, self._alias(context), clause)
+    def _plan_matching(
+        self,
+        context: TableContext,
+        change: str,
+        where: RowCondition,
+        clause: str,
+        reads_itself: bool,
+        needs_read: bool = False,
+    ) -> ChangePlan:
+        """Plan a change of the rows that match a condition.
 
-    def _split_by_match(self, context: TableContext, predicate: Predicate) -> tuple[ScanPlan, ScanPlan]:
-        """The files to be read, and those every row of which is known to match."""
-        scanned = self._scan_plan(context, predicate.expression)
-        if not predicate.is_exact:
-            return scanned, scanned.only(np.zeros(len(scanned.files), bool))
-        return split_fully_matching(scanned, predicate.expression, context.metadata)
+        Files in which every row matches for certain change as a whole, unless all files have to be read.
+        """
+        predicate = predicate_of(context, where, self._alias(context), clause)
+        read = self._scan_plan(context, predicate.expression)
+        whole = read.only(np.zeros(len(read.files), bool))
+        if predicate.is_exact and not needs_read:
+            read, whole = split_fully_matching(read, predicate.expression, context.metadata)
+        statement = change if where is None else f"{change} WHERE {where}"
+        return self._build_change_plan(context, statement, read, whole, predicate.expression, reads_itself)
 
     def _build_change_plan(
         self,
@@ -183,20 +170,30 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
         read: ScanPlan,
         whole: ScanPlan,
         row_filter: BooleanExpression,
-        *,
-        keeps_whole: bool,
-        reads_itself: bool = False,
+        reads_itself: bool,
         notes: tuple[str, ...] = (),
     ) -> ChangePlan:
+        modes = {
+            RowCommand.DELETE: context.properties.delete_mode,
+            RowCommand.UPDATE: context.properties.update_mode,
+            RowCommand.MERGE: context.properties.merge_mode,
+        }
+        mode = cast(Mode, self.settings.mode or modes[self.command])
+        version = context.metadata.format_version
+        if mode == "merge-on-read" and version < 2:
+            raise UnsupportedFeature(
+                f"Cannot {self.command.value} merge-on-read in table {context.name}: format version {version} has no "
+                "delete files. Use copy-on-write, or upgrade the table to version 2 or later."
+            )
         return ChangePlan(
             statement=statement,
-            mode=self._effective_mode(context),
-            isolation=self._isolation(context),
-            format_version=context.metadata.format_version,
+            mode=mode,
+            isolation=str(self._isolation(context)),
+            format_version=version,
             default_spec_id=context.metadata.default_spec_id,
             read=read,
             whole=whole,
-            keeps_whole=keeps_whole,
+            keeps_whole=self.command is RowCommand.UPDATE,
             row_filter=row_filter,
             conflict_filter=AlwaysTrue() if reads_itself else row_filter,
             reads_itself=reads_itself,
@@ -204,12 +201,8 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
         )
 
     @staticmethod
-    def _where_text(where: RowCondition) -> str:
-        return "" if where is None else f" WHERE {where}"
-
-    @staticmethod
     def _combine_conditions(first: RowCondition, second: RowCondition) -> RowCondition:
-        """Two conditions that must both hold."""
+        """Join two conditions that must both hold."""
         match first, second:
             case None, _:
                 return second
@@ -225,7 +218,7 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
         facts = context.facts
         always = ("value_counts",) if facts.columns_that_may_be_missing(facts.schema) else ()
         head = context.head(self.target_branch)
-        return plan_of(context.io, context.metadata, head, where=predicate, always_read=always)
+        return plan_snapshot_scan(context.io, context.metadata, head, where=predicate, always_read=always)
 
 
 def _conflict_error(command: RowCommand, rejected: Rejected, execution: Execution) -> CommitConflict:

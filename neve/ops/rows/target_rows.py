@@ -1,4 +1,4 @@
-"""The table a statement changes, as Spark sees it: its rows with where each of them is, and the conditions on them."""
+"""The table that a statement changes: its rows with file and position in Spark, and the conditions on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, TimestampNanoType, TimestamptzNanoType
+from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -35,31 +35,37 @@ _ROW_ID = "__neve_row_id"
 
 @dataclass(frozen=True)
 class TargetRows:
-    """The rows of a table's files as a statement sees them."""
+    """The rows of a table's files, as a statement reads them."""
 
     context: TableContext
     plan: ScanPlan
     alias: str
     metadata_columns: tuple[str, ...] = ()
-    key_filter: KeyFilter | None = None  # keys without one of which a row does not matter
+    key_filter: KeyFilter | None = None  # rows without one of these keys do not matter
 
     def frame(self) -> DataFrame:
-        """The live rows with file and position, and their row ids where the table has them."""
-        own = tuple(n for n in self.metadata_columns if n not in self._aliased_columns)
-        rows = read_dataframe(self.context.spark(), self.plan, self.context.facts, own, self._extra(), self.key_filter)
+        """Return the live rows with file and position, and with row ids if the table has them."""
+        others = tuple(n for n in self.metadata_columns if n not in self._aliased_columns)
+        position_columns = (
+            (ORDINAL, FILE_COLUMN),
+            (ROW_POSITION, POSITION_COLUMN),
+            *([(ROW_ID, _ROW_ID)] if self._has_lineage else []),
+        )
+        extra = [column.model_copy(update={"name": name}) for column, name in position_columns]
+        rows = read_dataframe(self.context.spark(), self.plan, self.context.facts, others, extra, self.key_filter)
         copies = {
             name: F.col(self._aliased_columns[name]) for name in self.metadata_columns if name in self._aliased_columns
         }
         return (rows.withColumns(copies) if copies else rows).alias(self.alias)
 
     def empty_frame(self) -> DataFrame:
-        """The same columns without rows, to check expressions against."""
+        """Return the same columns without rows, to check expressions against."""
         plan = self.plan
         nothing = replace(plan, files=plan.files.take([]), deletes=plan.deletes.take([]))
         return replace(self, plan=replace(nothing, attached=plan.attached.slice(0, 0))).frame()
 
     def lineage_columns(self) -> list[Column]:
-        """The row id a changed row keeps, and no number: it takes that of the commit. None before version 3."""
+        """The row id, which a changed row keeps, and a null number, which the commit fills; empty before version 3."""
         if not self._has_lineage:
             return []
         return [F.col(_ROW_ID).alias(ROW_ID.name), F.lit(None).cast("bigint").alias(LAST_UPDATED.name)]
@@ -70,21 +76,13 @@ class TargetRows:
 
     @property
     def _aliased_columns(self) -> dict[str, str]:
-        """Metadata columns that are read anyway, and under which name."""
+        """Metadata columns that are read in any case, and their names in the frame."""
         return {ROW_POSITION.name: POSITION_COLUMN, **({ROW_ID.name: _ROW_ID} if self._has_lineage else {})}
-
-    def _extra(self) -> list[NestedField]:
-        named = (
-            (ORDINAL, FILE_COLUMN),
-            (ROW_POSITION, POSITION_COLUMN),
-            *([(ROW_ID, _ROW_ID)] if self._has_lineage else []),
-        )
-        return [column.model_copy(update={"name": name}) for column, name in named]
 
 
 @dataclass(frozen=True)
 class ResolvedExpressions:
-    """Expressions by clause, with the tables of the lake in their subqueries as views."""
+    """Expressions by clause; tables of the lake in their subqueries are registered as views."""
 
     values: Mapping[str, Any]
     reads_target: bool = False  # a subquery reads the table that is changed
@@ -92,7 +90,7 @@ class ResolvedExpressions:
 
 @contextmanager
 def resolve_subqueries(context: TableContext, values: Mapping[str, Any]) -> Iterator[ResolvedExpressions]:
-    """Expressions ready for Spark for as long as the block lasts."""
+    """Prepare expressions for Spark while the block lasts."""
     texts = {clause: v for clause, v in values.items() if isinstance(v, str) and features_of(v).has_subquery}
     if not texts:
         yield ResolvedExpressions(values)
@@ -103,7 +101,7 @@ def resolve_subqueries(context: TableContext, values: Mapping[str, Any]) -> Iter
 
 
 def predicate_of(context: TableContext, where: RowCondition, alias: str | None, clause: str) -> Predicate:
-    """A condition as far as whole files can be judged by it."""
+    """Return a condition in the form by which whole files can be evaluated."""
     if where is None:
         return Predicate(AlwaysTrue(), True)
     if isinstance(where, Column):
@@ -111,18 +109,18 @@ def predicate_of(context: TableContext, where: RowCondition, alias: str | None, 
     if not isinstance(where, str | BooleanExpression):
         raise UserError(f"{clause}: give SQL text, a Column or a PyIceberg expression, not {type(where).__name__}.")
     if isinstance(where, str) and parses_text_differently(context.spark(), where):
-        return Predicate(AlwaysTrue(), False)  # Spark alone knows what it means
-    # Names are Spark's matter here: the session says whether their case matters.
+        return Predicate(AlwaysTrue(), False)  # only Spark can evaluate it
+    # Spark resolves the names: the session decides whether case matters.
     case = is_case_sensitive(context.spark())
     schema = context.metadata.schema()
-    found = parse(where, schema, case_sensitive=case, time_zone=context.time_zone(), alias=alias)
+    predicate = parse(where, schema, case_sensitive=case, time_zone=context.time_zone(), alias=alias)
     if isinstance(where, BooleanExpression):
-        _refuse_nanoseconds(found.expression, schema, clause)
-    return found
+        _refuse_nanoseconds(predicate.expression, schema, clause)
+    return predicate
 
 
 def _refuse_nanoseconds(where: BooleanExpression, schema: Schema, clause: str) -> None:
-    """Refuse an expression about nanoseconds: files are judged by them, and rows by Spark's microseconds."""
+    """Reject an expression on nanoseconds: files would be evaluated by them, and rows by Spark's microseconds."""
     for field in compared_columns(where, schema):
         if isinstance(field.field_type, TimestampNanoType | TimestamptzNanoType):
             raise UnsupportedFeature(
@@ -132,7 +130,7 @@ def _refuse_nanoseconds(where: BooleanExpression, schema: Schema, clause: str) -
 
 
 def row_condition(context: TableContext, where: RowCondition) -> Column:
-    """A condition as Spark applies it to rows."""
+    """Return a condition in the form that Spark applies to rows."""
     if where is None:
         return F.lit(True)
     if isinstance(where, BooleanExpression):
@@ -141,16 +139,17 @@ def row_condition(context: TableContext, where: RowCondition) -> Column:
 
 
 def metadata_columns_in(context: TableContext, values: Iterable[object]) -> tuple[str, ...]:
-    """The metadata columns that texts name."""
+    """Return the metadata columns that SQL texts name."""
     own = {f.name for f in context.metadata.schema().fields}
-    named = {c.split(".")[-1] for v in values if isinstance(v, str) for c in features_of(v).columns}
-    named |= {c.split(".")[0] for v in values if isinstance(v, str) for c in features_of(v).columns}
+    texts = [value for value in values if isinstance(value, str)]
+    parts = [column.split(".") for text in texts for column in features_of(text).columns]
+    named = {part[0] for part in parts} | {part[-1] for part in parts}
     return tuple(c for c in METADATA_COLUMNS if c in named and c not in own)
 
 
 @contextmanager
 def translate_spark_errors(clause: str) -> Iterator[None]:
-    """What Spark says about a clause, as an error of ours."""
+    """Raise Spark's errors about a clause as our own."""
     try:
         with quiet_errors():
             yield

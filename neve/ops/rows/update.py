@@ -1,11 +1,11 @@
 """Change rows that match a condition.
 
-Every expression sees the row as it was, so `SET a = b, b = a` exchanges. A value is stored as Spark's ANSI store
-assignment stores it: what would overflow or lose a fraction is an error. A row whose partition changes moves.
+Every expression sees the row as it was, so `SET a = b, b = a` swaps two columns. A value is stored by the rules of
+Spark's ANSI store assignment: overflow or the loss of a fraction is an error. A row whose partition changes moves.
 
-Files every row of which matches are replaced as a whole. In the others the mode of the table decides: copy-on-write
-rewrites the files that hold a match, merge-on-read deletes the old rows by position and writes the new ones. Row ids
-are kept.
+If every row of a file matches, the whole file is replaced. In the other files the mode of the table decides:
+copy-on-write rewrites the files that hold a match, merge-on-read deletes the old rows by position and writes the new
+ones. Row ids are kept.
 
 Isolation: serializable unless `write.update.isolation-level` says otherwise.
 Writes: rows under the current default spec; deletes under the spec of the file they cover.
@@ -31,11 +31,10 @@ from neve.commit.isolation import RowCommand
 from neve.errors import UserError
 from neve.ops.context import TableContext
 from neve.ops.results import UpdateResult
-from neve.ops.rows.apply_change import RowChange
 from neve.ops.rows.assignments import Assignments, refuse_rounded, refuse_truncated
+from neve.ops.rows.changed_files import RowChange
 from neve.ops.rows.statement import RowStatement
 from neve.ops.rows.target_rows import (
-    ResolvedExpressions,
     RowCondition,
     TargetRows,
     metadata_columns_in,
@@ -43,7 +42,6 @@ from neve.ops.rows.target_rows import (
     row_condition,
     translate_spark_errors,
 )
-from neve.plan.row_change import ChangePlan
 from neve.run.change_tally import CHANGE_COLUMNS, CLAUSE_COLUMN, FILE_COLUMN, POSITION_COLUMN, Effects
 from neve.run.read.types import first_column_rounded_by_spark
 from neve.run.spark.expressions import ExpressionChecker, SqlOrColumn
@@ -55,7 +53,7 @@ _EFFECTS = Effects(removes=(True,), writes=(True,))
 
 @dataclass(frozen=True)
 class Update(RowStatement[UpdateResult]):
-    """An UPDATE on its way: `.set(…)`, `.where(…)`, then `.plan()`, `.explain()` or `.execute()`."""
+    """An UPDATE: `.set(…)`, `.where(…)`, then `.plan()`, `.explain()` or `.execute()`."""
 
     assignments: tuple[tuple[str, SqlOrColumn], ...] = ()
     condition: RowCondition = None
@@ -64,7 +62,7 @@ class Update(RowStatement[UpdateResult]):
     result_type = UpdateResult
 
     def set(self, column: str | Mapping[str, SqlOrColumn], value: SqlOrColumn | None = None) -> Self:
-        """Assign an expression, SQL text or a Column, to a column or a field of a struct; or several as a mapping."""
+        """Assign SQL text or a Column to a column or to a field of a struct; a mapping assigns several."""
         if isinstance(column, Mapping):
             return replace(self, assignments=(*self.assignments, *column.items()))
         if value is None:
@@ -72,7 +70,7 @@ class Update(RowStatement[UpdateResult]):
         return replace(self, assignments=(*self.assignments, (column, value)))
 
     def where(self, condition: RowCondition) -> Self:
-        """Change the rows for which this is true: SQL text, a Column or a PyIceberg expression. Without it, all."""
+        """Change the rows for which SQL text, a Column or a PyIceberg expression is true; all rows without it."""
         return replace(self, condition=self._combine_conditions(self.condition, condition))
 
     def _check(self) -> None:
@@ -84,34 +82,26 @@ class Update(RowStatement[UpdateResult]):
         assignments = Assignments.of(context, self.assignments, self._alias(context), "UPDATE SET")
         texts = {**assignments.values(), _WHERE: self.condition}
         with resolve_subqueries(context, texts) as ready:
-            plan = self._plan_change(context, ready)
-            job = _UpdateJob.of(context, plan, assignments.with_values(ready.values), ready, self._alias(context), self)
+            assigned = ", ".join(f"{column} = {value}" for column, value in self.assignments)
+            statement = f"UPDATE {context.name} SET {assigned}"  # noqa: S608 - it is shown, never run
+            # Rows of whole files go through Spark, which would round such a column; patched rows do not.
+            needs_read = first_column_rounded_by_spark(context.metadata.schema()) is not None
+            plan = self._plan_matching(context, statement, self.condition, _WHERE, ready.reads_target, needs_read)
+            if plan.mode == "merge-on-read":
+                refuse_rounded(context, "UPDATE")
+            assignments = assignments.with_values(ready.values)
+            refuse_truncated([assignments], "UPDATE")
+            columns = metadata_columns_in(context, [self.condition, *(v for _, v in self.assignments)])
+            read, whole = (TargetRows(context, part, self._alias(context), columns) for part in (plan.read, plan.whole))
+            job = _UpdateJob(context, assignments, ready.values[_WHERE], read, whole)
             if not plan.is_empty:
                 job = job.with_checked_expressions()
             yield RowChange(self.command, plan, _EFFECTS, job.assignments.columns, job.positions, job.patches, job.rows)
 
-    def _plan_change(self, context: TableContext, ready: ResolvedExpressions) -> ChangePlan:
-        predicate = self._predicate(context, self.condition, _WHERE)
-        if (
-            first_column_rounded_by_spark(context.metadata.schema()) is not None
-        ):  # whole rows go through Spark, patched ones do not
-            predicate = replace(predicate, is_exact=False)
-        read, whole = self._split_by_match(context, predicate)
-        said = ", ".join(f"{column} = {value}" for column, value in self.assignments)
-        return self._build_change_plan(
-            context,
-            f"UPDATE {context.name} SET {said}{self._where_text(self.condition)}",  # noqa: S608 - it is shown, never run
-            read,
-            whole,
-            predicate.expression,
-            keeps_whole=True,
-            reads_itself=ready.reads_target,
-        )
-
 
 @dataclass(frozen=True)
 class _UpdateJob:
-    """The rows of one UPDATE."""
+    """The rows that an UPDATE changes."""
 
     context: TableContext
     assignments: Assignments
@@ -119,61 +109,44 @@ class _UpdateJob:
     scanned_rows: TargetRows
     whole_file_rows: TargetRows
 
-    @classmethod
-    def of(
-        cls,
-        context: TableContext,
-        plan: ChangePlan,
-        assignments: Assignments,
-        ready: ResolvedExpressions,
-        alias: str,
-        update: Update,
-    ) -> _UpdateJob:
-        columns = metadata_columns_in(context, [update.condition, *(v for _, v in update.assignments)])
-        read, whole = (TargetRows(context, part, alias, columns) for part in (plan.read, plan.whole))
-        if plan.mode == "merge-on-read":
-            refuse_rounded(context, "UPDATE")
-        refuse_truncated([assignments], "UPDATE")
-        return cls(context, assignments, ready.values[_WHERE], read, whole)
-
     def with_checked_expressions(self) -> _UpdateJob:
-        """The same job with its expressions typed; what does not resolve or fit is refused."""
+        """Add the types of the expressions; reject what does not resolve or fit."""
         expressions = ExpressionChecker(self.scanned_rows.empty_frame())
         if self.where is not None:
-            given = self.where if isinstance(self.where, str) else row_condition(self.context, self.where)
-            expressions.check_condition(_WHERE, given)
+            checked = self.where if isinstance(self.where, str) else row_condition(self.context, self.where)
+            expressions.check_condition(_WHERE, checked)
         return replace(self, assignments=self.assignments.with_types(expressions))
 
     def positions(self) -> DataFrame:
-        """Where the matching rows are."""
+        """The positions of the matching rows."""
         return self._matching_rows().select(*CHANGE_COLUMNS)
 
     def patches(self) -> DataFrame:
-        """The matching rows with what is assigned; those of whole files with everything."""
+        """The matching rows with the assigned columns; with all columns if whole files change."""
         if not len(self.whole_file_rows.plan.files):
             new = self.assignments.new_columns()
             return self._matching_rows().select(*CHANGE_COLUMNS, *(new[name].alias(name) for name in new))
         return self.rows()
 
     def rows(self) -> DataFrame:
-        """The matching rows as they will be."""
+        """The matching rows with their new values."""
         parts = []
         if len(self.scanned_rows.plan.files):
             parts.append(self._matching_rows().select(*CHANGE_COLUMNS, *self._new_row_columns(self.scanned_rows)))
         if len(self.whole_file_rows.plan.files):
-            nowhere = [F.lit(None).cast("int").alias(FILE_COLUMN), F.lit(None).cast("bigint").alias(POSITION_COLUMN)]
+            no_position = [
+                F.lit(None).cast("int").alias(FILE_COLUMN),
+                F.lit(None).cast("bigint").alias(POSITION_COLUMN),
+            ]
             with translate_spark_errors("UPDATE SET"):
                 frame = self.whole_file_rows.frame().withColumn(CLAUSE_COLUMN, F.lit(0))
-                parts.append(frame.select(*nowhere, CLAUSE_COLUMN, *self._new_row_columns(self.whole_file_rows)))
+                parts.append(frame.select(*no_position, CLAUSE_COLUMN, *self._new_row_columns(self.whole_file_rows)))
         return reduce(DataFrame.unionByName, parts)
 
     def _matching_rows(self) -> DataFrame:
         with translate_spark_errors(_WHERE):
-            return (
-                self.scanned_rows.frame()
-                .where(row_condition(self.context, self.where))
-                .withColumn(CLAUSE_COLUMN, F.lit(0))
-            )
+            frame = self.scanned_rows.frame().where(row_condition(self.context, self.where))
+            return frame.withColumn(CLAUSE_COLUMN, F.lit(0))
 
     def _new_row_columns(self, target: TargetRows) -> list[Column]:
         new = self.assignments.new_columns()

@@ -1,6 +1,6 @@
 """Add rows to a table.
 
-Isolation: an append never conflicts with another writer; a lost race is tried again on the new state.
+Isolation: an append never conflicts with a concurrent writer; after a lost race it is committed on the new state.
 Writes: data files under the current default spec, one manifest for them.
 
 >>> t.append([{"id": 4, "region": "asia"}]).rows_added
@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 import pyarrow.compute as pc
 
 from neve.commit.actions import Append, Overwrite, ReplacePartitions
-from neve.commit.outcome import Committed
 from neve.commit.summary import refuse_reserved_properties
 from neve.ops.context import TableContext
 from neve.ops.results import WriteResult
@@ -30,7 +29,7 @@ WriteAction: TypeAlias = Append | Overwrite | ReplacePartitions
 
 @dataclass(frozen=True)
 class WritePlan:
-    """The action of a write, whose files are still to be written, and where they go."""
+    """The action of a write, still without its files, and the target they are written to."""
 
     action: WriteAction
     target: WriteTarget
@@ -49,7 +48,7 @@ class WrittenRows(PendingCommit):
 
 @dataclass(frozen=True)
 class WriteRows(SnapshotVerb[WritePlan, WriteResult]):
-    """A verb that writes the rows it was given; it is not run again, since the rows may be readable only once."""
+    """A verb that writes the caller's rows; it is not run again, as the rows may be readable only once."""
 
     rows: Any = None
 
@@ -64,7 +63,7 @@ class WriteRows(SnapshotVerb[WritePlan, WriteResult]):
 
     @abstractmethod
     def _action(self, context: TableContext) -> WriteAction:
-        """The action, without the files."""
+        """Return the action, without the files."""
 
     def _plan(self, context: TableContext) -> WritePlan:
         context.head(self.target_branch)  # an unknown branch is an error before any row is written
@@ -77,10 +76,12 @@ class WriteRows(SnapshotVerb[WritePlan, WriteResult]):
         return WrittenRows(files, action=action, written_files=files["file_path"].to_pylist())
 
     def _result(
-        self, context: TableContext, plan: WritePlan, written: WrittenRows, committed: Committed, execution: Execution
+        self, context: TableContext, plan: WritePlan, written: WrittenRows, execution: Execution
     ) -> WriteResult:
-        files, now = written.files, context if committed.snapshot_id is None else context.refreshed()
-        summary = now.snapshot_summary(committed.snapshot_id)
+        committed = execution.committed
+        files = written.files
+        state = context if committed.snapshot_id is None else context.refreshed()
+        summary = state.snapshot_summary(committed.snapshot_id)
         return WriteResult(
             snapshot_id=committed.snapshot_id,
             rows_added=pc.sum(files["record_count"]).as_py() or 0,
@@ -96,7 +97,7 @@ class WriteRows(SnapshotVerb[WritePlan, WriteResult]):
 
 @dataclass(frozen=True)
 class AppendRows(WriteRows):
-    """An append; no rows make no snapshot."""
+    """An append; without rows, no snapshot is made."""
 
     title = "append"
 
@@ -105,7 +106,7 @@ class AppendRows(WriteRows):
 
 
 def with_added_files(action: WriteAction, files: EntryTable) -> WriteAction:
-    """The action with the files that were written for it; without files, no partition is replaced."""
+    """Add the written files to the action; without files, no partition is replaced."""
     if isinstance(action, Append):
         return replace(action, files=files)
     if isinstance(action, ReplacePartitions) and not len(files):
