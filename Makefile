@@ -43,10 +43,10 @@ soak: $(READY)
 proof: export NEVE_PROOF := all
 proof: export NEVE_LEDGER := $(CURDIR)/.cache/proof.jsonl
 proof: $(READY)
-	$(BIN)/python -m tests.proof.sittings $(NEVE_LEDGER)
+	$(BIN)/python -m tests.proof.resumable_runs $(NEVE_LEDGER)
 	$(BIN)/pytest -q -n $(TESTERS) --dist loadgroup --no-loadscope-reorder tests/proof tests/test_writers.py tests/hostile tests/peers \
 		tests/report tests/run/spark/test_write_attempts.py; \
-	$(BIN)/python -m tests.proof.sittings $(NEVE_LEDGER) $$?
+	$(BIN)/python -m tests.proof.resumable_runs $(NEVE_LEDGER) $$?
 
 # Névé beside other engines; SCALE=1 is six million rows. Writes docs/benchmarks.md with its picture and data.
 SCALE ?= 1

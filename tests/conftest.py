@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from neve.run.spark.session import local_session
-from tests import servers
-from tests.dml.duckdb_peer import DuckDB
-from tests.extent import IS_LONG
-from tests.peers import tally
+from tests.peers import agreement_counts as tally
 from tests.peers.jars import NotToBeHad
 from tests.peers.spark import Spark, running
-from tests.proof.sittings import Sitting
-from tests.sessions import ENVIRONMENT, JAVA, PLANS
+from tests.proof.resumable_runs import Sitting
+from tests.support import servers
+from tests.support.coverage import IS_LONG
+from tests.support.duckdb_reader import DuckDB
+from tests.support.spark_sessions import ENVIRONMENT, JAVA, PLANS
 
 # Time proves nothing on a busy machine, and the same examples in every run make a failure a finding. `make soak` looks
 # for new ones.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import neve
-from tests.foreign import Foreign, checksum, foreign_tables, made_tables, needs_fixtures, relocated
+from tests.support.foreign_tables import Foreign, checksum, foreign_tables, made_tables, needs_fixtures, relocated
 
 MADE = [
     "v123_upgraded",

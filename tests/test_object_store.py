@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import neve
-from tests.servers import ObjectStore
+from tests.support.servers import ObjectStore
 
 
 @pytest.fixture(scope="module")

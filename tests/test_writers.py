@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from neve import Table
-from tests.extent import IS_LONG
 from tests.proof.audit import on_disk, reachable
-from tests.proof.ledger import tallied
-from tests.writers import ROWS, connected
+from tests.proof.results_ledger import tallied
+from tests.support.coverage import IS_LONG
+from tests.support.writer_processes import ROWS, connected
 
 ROOT = Path(__file__).parents[1]
 WRITERS, APPENDS = 8, 10 if IS_LONG else 2
@@ -37,7 +37,14 @@ def test_eight_writers_get_all_their_appends_in(settings: dict[str, Any], kind: 
         lake.drop_table("db.events")
     lake.create_table("db.events", "id bigint, writer bigint", partition_by=["writer"], format_version=version)
     with tallied(f"{WRITERS} processes append to one table: nothing lost, doubled or left behind") as tally:
-        command = [sys.executable, "-m", "tests.writers", json.dumps(settings), str(WRITERS), str(APPENDS)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.support.writer_processes",
+            json.dumps(settings),
+            str(WRITERS),
+            str(APPENDS),
+        ]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
         tally.cases += WRITERS * APPENDS
         tally.notes.append(f"{kind} v{version}")

@@ -18,7 +18,7 @@ from neve.model.properties import PROPERTIES, MetricsMode
 from neve.ops.maintenance.rewrite_position_deletes import DELETE_OPTIONS
 from neve.plan.rewrite_options import OPTIONS, RewriteOptions
 from neve.sql.call import PROCEDURES
-from tests.peers.faults import FAULTS, SHARED_FAULTS, SPARK_FAULTS
+from tests.peers.known_bugs import FAULTS, SHARED_FAULTS, SPARK_FAULTS
 
 DOCS = Path(__file__).parents[1]
 MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)

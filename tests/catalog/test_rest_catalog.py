@@ -13,7 +13,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate, SetSnapshotRefUpdate
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
-from servers import RestServer, rest_server
 
 from neve.catalog import (
     CatalogUnavailable,
@@ -40,6 +39,7 @@ from neve.model.partition import Specs
 from neve.model.snapshots import AddSnapshot, Snapshot
 from neve.tree.entries import EntryTable
 from neve.tree.read import manifests_of, read_entries
+from tests.support.servers import RestServer, rest_server
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "name", StringType(), required=False))
 

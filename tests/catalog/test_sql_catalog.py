@@ -39,7 +39,7 @@ from neve.catalog import (
 from neve.errors import CommitUnknown, CorruptFile, MissingFile, TableError
 from neve.model.metadata import TableMetadata
 from neve.model.snapshots import AddSnapshot, Snapshot
-from tests.servers import Postgres
+from tests.support.servers import Postgres
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "name", StringType(), required=False))
 WRITERS, COMMITS = 8, 10

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.kit import Lake
+from tests.support.command_line import Lake
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import neve
 from neve.cli.console import Screen
 from neve.display.terminal import render_arrow_table
 from neve.errors import UserError
-from tests.cli.kit import Lake
+from tests.support.command_line import Lake
 
 TEN_THOUSAND = 2_932_897  # the days from 1970 to 10000-01-01
 

@@ -8,8 +8,8 @@ import pytest
 import neve
 from neve.cli.progress import ProgressDisplay
 from neve.ops.events import Progress, Step
-from tests.cli.kit import Lake, unchanged
-from tests.cli.terminal import Terminal
+from tests.support.command_line import Lake, unchanged
+from tests.support.terminal import Terminal
 
 PARTITIONS = 60
 

@@ -24,7 +24,7 @@ from neve.commit.manifest_edits import pack_from_end
 from neve.commit.outcome import Check
 from neve.tree.entries import DETAIL, Manifest
 from neve.tree.read import read_entries
-from tests.commit.kit import Kit, plus, removed
+from tests.support.metadata_tables import Kit, plus, removed
 
 
 class Opened:

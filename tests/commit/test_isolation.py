@@ -12,7 +12,7 @@ from neve.commit.actions import Action, Append, DeleteFiles, Overwrite, ReplaceP
 from neve.commit.isolation import Isolation, RowCommand, isolation_of, with_conflict_checks
 from neve.commit.outcome import Check, Committed, Rejected
 from neve.model.properties import properties_of
-from tests.commit.kit import Kit, removed
+from tests.support.metadata_tables import Kit, removed
 
 EU = EqualTo("region", "eu")
 Made = Callable[[Kit, int | None], Action]

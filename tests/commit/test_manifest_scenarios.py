@@ -31,7 +31,7 @@ from neve.model.spec_evolution import evolved_spec
 from neve.plan.manifests import cluster_by_partition
 from neve.tree.entries import DETAIL, EntryTable, Manifest
 from neve.tree.read import read_entries
-from tests.commit.kit import SCHEMA, Kit, name_of, plus, removed
+from tests.support.metadata_tables import SCHEMA, Kit, name_of, plus, removed
 
 CARRIED = ("file_path", "snapshot_id", "sequence_number", "file_sequence_number", "first_row_id", *DETAIL.names)
 

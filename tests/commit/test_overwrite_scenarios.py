@@ -14,7 +14,7 @@ from pyiceberg.expressions import AlwaysTrue, And, EqualTo, GreaterThan, Greater
 from neve.commit.actions import Append, DeleteFiles, Overwrite, RemovedFiles, ReplacePartitions, RewriteFiles, RowDelta
 from neve.commit.isolation import Isolation, RowCommand, with_conflict_checks
 from neve.commit.outcome import Check
-from tests.commit.kit import Kit, plus, removed
+from tests.support.metadata_tables import Kit, plus, removed
 
 EU, US = EqualTo("region", "eu"), EqualTo("region", "us")
 CAREFUL = {"no_conflicting_data": True, "no_conflicting_deletes": True}

@@ -13,7 +13,7 @@ from neve.errors import UnknownName, UserError
 from neve.model.partition import PartitionKey
 from neve.tree.entries import EntryTable
 from neve.tree.group_by_spec import group_entries_by_spec, group_files_by_spec, validate_added_data_files
-from tests.commit.kit import Kit, name_of, plus, removed
+from tests.support.metadata_tables import Kit, name_of, plus, removed
 
 
 @pytest.fixture

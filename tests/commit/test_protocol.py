@@ -18,7 +18,7 @@ from neve.commit.outcome import Check, Committed, Rejected, Unknown, require_com
 from neve.errors import CommitConflict, CommitUnknown, TableError, UnsupportedFeature, UserError
 from neve.model.properties import properties_of
 from neve.tree.read import manifests_of
-from tests.commit.kit import Kit, plus, removed
+from tests.support.metadata_tables import Kit, plus, removed
 
 
 @pytest.fixture(params=[1, 3], ids=["v1", "v3"])

@@ -10,8 +10,8 @@ from neve.commit.actions import Append, DeleteFiles, Overwrite, RemovedFiles, Re
 from neve.commit.environment import Phase
 from neve.commit.outcome import Check, Rejected
 from neve.tree.entries import EntryTable
-from tests.commit.kit import Kit, name_of, plus, removed
 from tests.commit.test_protocol import during, orphans
+from tests.support.metadata_tables import Kit, name_of, plus, removed
 
 
 def compaction(t: Kit, start: int | None, *, numbered: bool, added: EntryTable | None = None) -> RewriteFiles:

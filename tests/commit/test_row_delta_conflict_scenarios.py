@@ -28,7 +28,7 @@ from neve.commit.outcome import Check, require_committed
 from neve.errors import CommitConflict, UnknownName, UserError
 from neve.plan.delete_index import PATH_FIELD_ID
 from neve.tree.entries import EntryTable
-from tests.commit.kit import Kit, name_of, plus, removed
+from tests.support.metadata_tables import Kit, name_of, plus, removed
 
 EU, US = EqualTo("region", "eu"), EqualTo("region", "us")
 SERIALIZABLE, SNAPSHOT = Isolation.SERIALIZABLE, Isolation.SNAPSHOT

@@ -14,8 +14,8 @@ from neve.commit.environment import Phase
 from neve.commit.outcome import Check, Rejected, require_committed
 from neve.errors import UserError
 from neve.tree.entries import EntryTable, Manifest
-from tests.commit.kit import Kit, name_of, plus, removed
 from tests.commit.test_protocol import during, orphans
+from tests.support.metadata_tables import Kit, name_of, plus, removed
 
 FIELDS = {0: {"region"}, 1: {"region", "id_bucket"}, 2: set()}
 

@@ -21,7 +21,7 @@ from neve.commit.actions import (
 )
 from neve.commit.outcome import Check
 from neve.errors import UnknownName
-from tests.commit.kit import Kit, plus, removed
+from tests.support.metadata_tables import Kit, plus, removed
 
 EU, US = EqualTo("region", "eu"), EqualTo("region", "us")
 

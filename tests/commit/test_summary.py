@@ -8,7 +8,7 @@ from pyiceberg.expressions import EqualTo
 
 from neve.commit.actions import Append, DeleteFiles, Overwrite, RemovedFiles, ReplacePartitions, RewriteFiles, RowDelta
 from neve.commit.summary import totals
-from tests.commit.kit import Kit, plus, removed
+from tests.support.metadata_tables import Kit, plus, removed
 
 
 def without_manifest_counts(summary: dict[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.docs.examples import ROOT, examples_of, is_slow, pages, run, same_for_all
-from tests.sessions import compiled
+from tests.support.spark_sessions import compiled
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.hostile.place import Place
+from tests.hostile.honest_tables import Place
 
 
 @dataclass(frozen=True)

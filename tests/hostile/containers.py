@@ -13,8 +13,8 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.hostile.place import Place
-from tests.ops.lived import edit_avro
+from tests.hostile.honest_tables import Place
+from tests.support.evolved_tables import edit_avro
 
 SYNC = bytes(range(16))
 

@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from tests.extent import IS_FULL
-from tests.hostile.arena import run
+from tests.hostile.all_cases import FULL, PINNED, chosen, corpus, one_of_each
 from tests.hostile.case import Case
-from tests.hostile.corpus import FULL, PINNED, chosen, corpus, one_of_each
-from tests.hostile.judge import faults
-from tests.hostile.plants import PLANTS
-from tests.proof.ledger import tallied
+from tests.hostile.sandbox_runner import run
+from tests.hostile.seeded_bugs import PLANTS
+from tests.hostile.verdicts import faults
+from tests.proof.results_ledger import tallied
+from tests.support.coverage import IS_FULL
 
 PLANTED = "planted faults are caught: hostile files"
 HONEST = {"scan": ["a"], "filtered scan": ["a"], "scan of a tag": ["a"]}

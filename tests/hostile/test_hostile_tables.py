@@ -1,7 +1,7 @@
 """Thousands of corrupt and malicious tables, each met in a process of its own: right rows, or one clear error.
 
 `make test` plays a spread of them, NEVE_PROOF=all one of each kind and a larger spread. One by name:
-`python -m tests.hostile.arena "cut: v2: manifest at 17"`.
+`python -m tests.hostile.sandbox_runner "cut: v2: manifest at 17"`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from tests.extent import IS_FULL
-from tests.hostile.arena import Report, run
-from tests.hostile.corpus import FULL, PINNED, QUICK
-from tests.proof.ledger import tallied
+from tests.hostile.all_cases import FULL, PINNED, QUICK
+from tests.hostile.sandbox_runner import Report, run
+from tests.proof.results_ledger import tallied
+from tests.support.coverage import IS_FULL
 
 EXPECTED = FULL if IS_FULL else len(PINNED) + QUICK
 

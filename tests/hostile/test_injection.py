@@ -21,8 +21,8 @@ from neve.display.html import escape, replace_unprintable
 from neve.display.terminal import render_arrow_table
 from neve.errors import CorruptFile, NeveError, UserError
 from neve.ops.audit.verify import Finding
-from tests.proof.ledger import tallied
-from tests.sessions import names_in
+from tests.proof.results_ledger import tallied
+from tests.support.spark_sessions import names_in
 
 GUARANTEE = "hostile names and values: nothing is injected"
 CAUGHT = "planted faults are caught: names and values that act"

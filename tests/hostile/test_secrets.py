@@ -24,9 +24,9 @@ import neve
 from neve.cli import app
 from neve.cli.console import ExitCode, exit_code_of
 from neve.errors import CorruptFile, MissingFile, NeveError, TableError
-from tests.hostile.place import CANARY, files_below
-from tests.ops.lived import edit_avro
-from tests.proof.ledger import tallied
+from tests.hostile.honest_tables import CANARY, files_below
+from tests.proof.results_ledger import tallied
+from tests.support.evolved_tables import edit_avro
 
 GUARANTEE = "secrets appear in no log, error, repr, summary or report"
 CAUGHT = "planted faults are caught: secrets that are said"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.ledger import tallied
+from tests.proof.results_ledger import tallied
 
 GUARANTEE = "data chooses no code and no text of a query"
 CAUGHT = "planted faults are caught: code and queries that data chooses"

@@ -21,7 +21,7 @@ from neve.io import files
 from neve.io.files import delete_files, file_size, read_file, read_many_ranges, read_range, write_new_file
 from neve.io.listing import list_files
 from neve.io.storage_paths import input_file
-from tests.servers import ObjectStore
+from tests.support.servers import ObjectStore
 
 FILE_IOS = {"pyarrow": PyArrowFileIO, "fsspec": FsspecFileIO}
 

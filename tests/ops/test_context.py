@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from neve.commit.actions import Append
 from neve.ops.context import TableContext
 from neve.ops.scan import Scan
-from tests.commit.kit import Kit
+from tests.support.metadata_tables import Kit
 
 
 class Asked(Exception):

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import neve
-from tests.dml.duckdb_peer import DuckDB
-from tests.peers.judge import Ground
+from tests.peers.agreement_counts import Tally
+from tests.peers.engine_comparison import Ground
 from tests.peers.spark import Spark
-from tests.peers.tally import Tally
-from tests.sessions import unadaptive
+from tests.support.duckdb_reader import DuckDB
+from tests.support.spark_sessions import unadaptive
 
 TALLY, END = pytest.StashKey[Tally](), pytest.StashKey[str]()
 

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.extent import IS_FULL
-from tests.peers.faults import Fault, listed
+from tests.peers.known_bugs import Fault, listed
+from tests.support.coverage import IS_FULL
 
 MODES = {"cow": "copy-on-write", "mor": "merge-on-read"}
 ENGINES = ("spark", "neve")

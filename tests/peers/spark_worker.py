@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from neve.run.spark.session import local_session, quiet_errors
-from tests.sessions import AS_MADE, INTERPRETED
+from tests.support.spark_sessions import AS_MADE, INTERPRETED
 
 CATALOG = "neve"  # the name under which the embedded catalog keeps its tables
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import neve
-from tests.dml.duckdb_peer import DuckDB
-from tests.peers.faults import FAULTS, Fault
+from tests.peers.agreement_counts import SHOWN, Tally
+from tests.peers.engine_comparison import answer
 from tests.peers.histories import histories, scenarios
-from tests.peers.judge import answer
+from tests.peers.known_bugs import FAULTS, Fault
 from tests.peers.readers import for_peers
-from tests.peers.tally import SHOWN, Tally
+from tests.support.duckdb_reader import DuckDB
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f"{f.witness} {f.reason}")

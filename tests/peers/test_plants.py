@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from neve import Table
-from tests.compaction.place import delete_rows
-from tests.ops.lived import edit_avro
-from tests.peers.judge import Ground, Played, answer
+from tests.peers.agreement_counts import Tally
+from tests.peers.engine_comparison import Ground, Played, answer
+from tests.peers.metadata_structure import by_neve, local
 from tests.peers.readers import READERS
 from tests.peers.spark import NAME as SPARK
-from tests.peers.structure import by_neve, local
-from tests.peers.tally import Tally
-from tests.proof import ledger
+from tests.proof import results_ledger as ledger
+from tests.support.compaction_tables import delete_rows
+from tests.support.evolved_tables import edit_avro
 
 ENGINES = (*READERS, SPARK)
 Row = dict[str, Any]

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.dml.lives import Life, lives
-from tests.dml.model import Model
-from tests.extent import IS_LONG, IS_SEARCH, spread
-from tests.peers.faults import SHARED_FAULTS, SPARK_FAULTS, Fault
+from tests.peers.agreement_counts import SHOWN, Tally
+from tests.peers.alternating_engines import Shared
+from tests.peers.engine_comparison import NAMES, Ground, answer
 from tests.peers.histories import Scenario, chosen, chosen_exports
-from tests.peers.judge import NAMES, Ground, answer
+from tests.peers.known_bugs import SHARED_FAULTS, SPARK_FAULTS, Fault
+from tests.peers.metadata_structure import PARTS, by_neve, by_spark, unlike
 from tests.peers.readers import READERS
 from tests.peers.spark import NAME as SPARK
-from tests.peers.structure import PARTS, by_neve, by_spark, unlike
-from tests.peers.tally import SHOWN, Tally
-from tests.peers.turns import Shared
+from tests.support.coverage import IS_LONG, IS_SEARCH, spread
+from tests.support.random_histories import Life, lives
+from tests.support.row_model import Model
 
 STEPS = 8
 LIVES = 12 if IS_LONG else 2  # of each version; the first is an empty one

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import neve
-from tests.compaction.place import delete_rows
-from tests.peers import structure
-from tests.peers.structure import CLAIMS, Look, Structure, by_neve
+from tests.peers import metadata_structure as structure
+from tests.peers.metadata_structure import CLAIMS, Look, Structure, by_neve
+from tests.support.compaction_tables import delete_rows
 
 
 @pytest.fixture(scope="module")

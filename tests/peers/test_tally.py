@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.peers.tally import GUARANTEE
-from tests.proof.ledger import table_of
+from tests.peers.agreement_counts import GUARANTEE
+from tests.proof.results_ledger import table_of
 
 pytest_plugins = ("pytester",)
 

@@ -67,7 +67,7 @@ from pyiceberg.types import (
 
 from neve.plan.metrics_filter import STATISTICS, FileRanges, may_match, must_match, values_of_field
 from neve.tree.pyiceberg_files import entries_from_pyiceberg
-from tests.plan.files import entries, spec, specs_of
+from tests.support.entry_tables import entries, spec, specs_of
 
 SMALL = st.integers(-4, 4)
 

@@ -34,8 +34,8 @@ from neve.plan.rewrite_plan import (
 )
 from neve.predicate.normalize import normalize_and_bind
 from neve.tree.entries import EntryTable
-from tests.plan.files import entries, spec
-from tests.plan.rewrites import (
+from tests.support.entry_tables import entries, spec
+from tests.support.rewrite_plans import (
     BY_MYSTERY,
     BY_REGION,
     BY_REGION_AND_DAY,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.plan.packing import GroupSlices, pack_files, sort_by_partition_and_size
-from tests.plan.files import entries, specs_of
-from tests.plan.rewrites import BY_REGION, BY_REGION_AND_DAY, EVERYTHING, SCHEMA
+from tests.support.entry_tables import entries, specs_of
+from tests.support.rewrite_plans import BY_REGION, BY_REGION_AND_DAY, EVERYTHING, SCHEMA
 
 SPECS = specs_of(SCHEMA, EVERYTHING, BY_REGION, BY_REGION_AND_DAY)
 

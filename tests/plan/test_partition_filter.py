@@ -55,7 +55,7 @@ from neve.plan import ranges
 from neve.plan.partition_filter import FilterStats, PartitionFilter
 from neve.predicate import normalize_expression
 from neve.tree.entries import EntryTable, FieldSummary, Manifest
-from tests.plan.files import ALL_DETAIL, entries, spec, specs_of
+from tests.support.entry_tables import ALL_DETAIL, entries, spec, specs_of
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -27,8 +27,8 @@ from neve.plan.rewrite_plan import RewritePlan
 from neve.predicate import parse
 from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
 from neve.tree.read import manifests_of, read_entries
-from tests.commit.kit import Kit, plus
-from tests.plan.rewrites import (
+from tests.support.metadata_tables import Kit, plus
+from tests.support.rewrite_plans import (
     BY_MYSTERY,
     BY_REGION,
     BY_REGION_AND_DAY,

@@ -23,9 +23,9 @@ from neve.plan.partition_filter import FilterStats
 from neve.plan.rewrite_options import JOB_ORDERS, OPTIONS, RewriteOptions
 from neve.plan.rewrite_plan import RewritePlan, SpecMode
 from neve.tree.entries import EntryTable, Status
-from tests.commit.kit import Kit, name_of, plus, removed
-from tests.plan.files import entries, spec
-from tests.plan.rewrites import (
+from tests.support.entry_tables import entries, spec
+from tests.support.metadata_tables import Kit, name_of, plus, removed
+from tests.support.rewrite_plans import (
     BY_MYSTERY,
     BY_REGION,
     EQUALITY,

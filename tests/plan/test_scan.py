@@ -31,7 +31,7 @@ from neve.plan.scan import (
     with_manifests,
 )
 from neve.tree.entries import Content, EntryTable, FieldSummary, Manifest, Status
-from tests.plan.files import entries, spec
+from tests.support.entry_tables import entries, spec
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -19,8 +19,8 @@ from neve.ops.plan_scan import plan_snapshot_scan as scan_plan
 from neve.plan.delete_index import match_deletes
 from neve.plan.metrics_filter import STATISTICS
 from neve.tree.entries import MIXED_SPECS, Content, Status
-from tests.commit.kit import Kit, name_of, plus
-from tests.plan.files import entries, spec, specs_of
+from tests.support.entry_tables import entries, spec, specs_of
+from tests.support.metadata_tables import Kit, name_of, plus
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False), NestedField(2, "region", StringType(), required=False)

@@ -22,7 +22,7 @@ from neve.catalog.sql import EmbeddedCatalog
 from neve.errors import UnknownName
 from neve.model.snapshots import tree_root_location
 from neve.tree.read import manifests_of, read_entries
-from tests.proof.hand import COLUMNS, NO_WAIT, opened
+from tests.proof.statements_without_spark import COLUMNS, NO_WAIT, opened
 
 HOUR = 60 * 60 * 1000
 NEXT_ROW = {"id": -1, "region": "eu", "n": 0}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.proof.verbs import Ground
+from tests.proof.operations import Ground
 
 
 @pytest.fixture(scope="session")

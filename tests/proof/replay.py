@@ -13,7 +13,7 @@ from neve import Table
 from neve.commit.isolation import Isolation
 from neve.model.snapshots import Snapshot
 from tests.proof.audit import require
-from tests.proof.hand import ID, READ, Rows, Statement, rows_of
+from tests.proof.statements_without_spark import ID, READ, Rows, Statement, rows_of
 
 
 def chain_of(table: Table, start: int | None) -> list[Snapshot]:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from neve.commit import protocol
-from tests.extent import IS_FULL
 from tests.proof.audit import lake_in
-from tests.proof.hand import COLUMNS, NO_WAIT, Hand, Rows, Statement, opened, rows_of
-from tests.proof.ledger import Tally, tallied
+from tests.proof.results_ledger import Tally, tallied
+from tests.proof.statements_without_spark import COLUMNS, NO_WAIT, Hand, Rows, Statement, opened, rows_of
+from tests.support.coverage import IS_FULL
 
 MINUTE = 60_000
 START = 1_800_000_000_000

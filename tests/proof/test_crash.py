@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.extent import IS_FULL
 from tests.proof.audit import audit
 from tests.proof.faults import Fault, Kind, Step, forked
-from tests.proof.ledger import tallied
-from tests.proof.verbs import VERBS, VERSIONS, Ground, fits
+from tests.proof.operations import VERBS, VERSIONS, Ground, fits
+from tests.proof.results_ledger import tallied
+from tests.support.coverage import IS_FULL
 
 QUICK = [("append", 2), ("compaction", 3), ("delete", 4)]
 CASES = [(verb, version) for version in VERSIONS for verb in VERBS if fits(verb, version)] if IS_FULL else QUICK

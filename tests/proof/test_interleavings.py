@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from neve.commit.isolation import Isolation
-from tests.extent import IS_FULL
-from tests.proof.ledger import tallied
-from tests.proof.pairs import PAIRS, Meeting
-from tests.proof.phases import merges
+from tests.proof.operation_pairs import PAIRS, Meeting
+from tests.proof.results_ledger import tallied
+from tests.proof.turn_taking import merges
+from tests.support.coverage import IS_FULL
 
 WHOLE = 15  # pairs that are played in all 252 orders; the others in every fourth
 FEW = ("ABBBBBAAAA", "BAAAAABBBB", "ABABABABAB")  # one has read the table before the other lands

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from neve import connect
-from tests.extent import IS_FULL
 from tests.proof.audit import audit
 from tests.proof.faults import Fault, forked
-from tests.proof.ledger import tallied
-from tests.proof.power import Disk, without_graves
-from tests.proof.verbs import VERBS, Ground, turn
+from tests.proof.operations import VERBS, Ground, turn
+from tests.proof.power_cuts import Disk, without_graves
+from tests.proof.results_ledger import tallied
+from tests.support.coverage import IS_FULL
 
 # Each verb on one version; versions take turns.
 ALL = [(verb, turn(verb, number + number // 3)) for number, verb in enumerate(VERBS)]

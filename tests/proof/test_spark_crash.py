@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from neve.commit.environment import Phase
-from tests.compaction.rounds import Order, Worker
-from tests.extent import IS_FULL
 from tests.proof.audit import State, Unsound, audit
-from tests.proof.ledger import tallied
-from tests.proof.spark_orders import orders, states, working
-from tests.proof.verbs import VERSIONS, Ground
+from tests.proof.operations import VERSIONS, Ground
+from tests.proof.results_ledger import tallied
+from tests.proof.spark_driver_operations import orders, states, working
+from tests.support.compaction_process import Order, Worker
+from tests.support.coverage import IS_FULL
 
 PHASES = (Phase.CHECK, Phase.SWAP, Phase.SWAPPED)
 

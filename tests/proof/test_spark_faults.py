@@ -18,14 +18,14 @@ import pyspark
 import pytest
 
 from neve.run.spark.java import find_java, launcher_home
-from tests.compaction.rounds import ROOT, Order, Worker
-from tests.extent import IS_FULL
 from tests.proof.audit import Unsound, audit, lake_in, on_disk, reachable
-from tests.proof.hand import opened
-from tests.proof.ledger import Tally, tallied
-from tests.proof.spark_orders import BY_DRIVER, orders, states, told, working
-from tests.proof.verbs import VERSIONS, Ground
-from tests.sessions import EVERY_JAVA
+from tests.proof.operations import VERSIONS, Ground
+from tests.proof.results_ledger import Tally, tallied
+from tests.proof.spark_driver_operations import BY_DRIVER, orders, states, told, working
+from tests.proof.statements_without_spark import opened
+from tests.support.compaction_process import ROOT, Order, Worker
+from tests.support.coverage import IS_FULL
+from tests.support.spark_sessions import EVERY_JAVA
 
 SPECULATION = {
     "spark.speculation": "true",
@@ -76,7 +76,9 @@ def test_files_that_count_because_they_are_there_are_found_out(tmp_path: Path):
             before, after = states(here, worker, "append", order)
             here.restore("append")
             mark = tmp_path / "mark"
-            fault = trouble("end worker", "close", mark, False) | {"plant": "tests.proof.spark_plants.list_the_folder"}
+            fault = trouble("end worker", "close", mark, False) | {
+                "plant": "tests.proof.spark_seeded_bugs.list_the_folder"
+            }
             played(worker, order | fault, mark, False)
         with pytest.raises(Unsound, match="neither before nor after"):
             audit(here.folder, before, after, acknowledged=True)

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from neve.errors import CommitUnknown, NeveError
-from tests.extent import IS_FULL
 from tests.proof.audit import audit, lake_in, on_disk, reachable, table_in
 from tests.proof.faults import DURABLE, SPACE, Ended, Fault, Kind, forked, kind_of
-from tests.proof.ledger import tallied
-from tests.proof.verbs import VERBS, Ground, turn
+from tests.proof.operations import VERBS, Ground, turn
+from tests.proof.results_ledger import tallied
+from tests.support.coverage import IS_FULL
 
 FAULTS = {
     "disk full for a moment": Fault(errno=errno.ENOSPC, kinds=SPACE),

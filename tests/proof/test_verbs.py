@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neve import Lake, Table
-from tests.proof.verbs import BY_OTHER_NAMES, VERBS
+from tests.proof.operations import BY_OTHER_NAMES, VERBS
 
 READERS = {
     *("refresh", "name", "iceberg", "schema", "scan", "to_spark", "to_arrow", "inspect", "verify", "report"),

@@ -8,7 +8,7 @@ import pytest
 
 import neve
 from neve.report import Report, gather_report
-from tests.report.stage import hostile_table, old_table
+from tests.support.report_tables import hostile_table, old_table
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,11 @@ from neve.report import Report, gather_report
 from neve.report.overview import verdict_of
 from neve.tree.entries import DETAIL, Content
 from neve.tree.read import manifests_of, read_entries
-from tests.commit.kit import Kit
-from tests.foreign import foreign_tables, needs_fixtures, relocated
-from tests.ops.aged import Aged
-from tests.plan.files import spec
-from tests.report.stage import CLOCK_DAY, DAY_MS, old_table
+from tests.support.aged_tables import Aged
+from tests.support.entry_tables import spec
+from tests.support.foreign_tables import foreign_tables, needs_fixtures, relocated
+from tests.support.metadata_tables import Kit
+from tests.support.report_tables import CLOCK_DAY, DAY_MS, old_table
 
 
 def data_files(table: neve.Table) -> pa.Table:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neve.display.html import Markup, escape, join_markup, replace_unprintable, shorten_middle, tag
-from tests.report.reading import Reading
+from tests.support.html_pages import Reading
 
 TEXT = st.text(st.characters(codec=None), max_size=40) | st.sampled_from(
     ["<script>", "'\"><b", "&lt;", "\x00", "\ud800"]

@@ -16,8 +16,8 @@ from neve.ops.maintenance.maintain import MaintenancePlan, MaintenanceResult, Pr
 from neve.ops.results import GroupResult, MergeResult, RewriteResult, UpdateResult, WriteResult
 from neve.plan.partition_filter import FilterStats
 from neve.plan.row_change import ChangePlan
-from tests.report.reading import Reading
-from tests.report.stage import HOSTILE
+from tests.support.html_pages import Reading
+from tests.support.report_tables import HOSTILE
 
 SCRIPT = HOSTILE[0]
 

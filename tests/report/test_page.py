@@ -13,8 +13,8 @@ import neve
 from neve.display.html import replace_unprintable, shorten_middle
 from neve.errors import UserError
 from neve.report import Report, gather_report, render_page
-from tests.report.reading import Reading
-from tests.report.stage import HOSTILE
+from tests.support.html_pages import Reading
+from tests.support.report_tables import HOSTILE
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import neve
 from neve.errors import UnknownName, UserError
 from neve.sql.query import _spark_type_name
-from tests.sessions import names_in
+from tests.support.spark_sessions import names_in
 
 ROWS = [{"id": 1, "region": "eu", "v": 10}, {"id": 2, "region": "us", "v": 20}, {"id": 3, "region": "eu", "v": 30}]
 

@@ -15,7 +15,7 @@ from neve.commit.actions import Append
 from neve.errors import CorruptFile
 from neve.tree.entries import EntryTable, Manifest
 from neve.tree.read import read_manifest
-from tests.commit.kit import Kit
+from tests.support.metadata_tables import Kit
 
 Entry = dict[str, Any]
 

@@ -15,8 +15,8 @@ from neve.errors import MissingFile
 from neve.ops.plan_scan import plan_snapshot_scan
 from neve.tree.entries import DETAIL, Content
 from neve.tree.read import manifests_of, read_entries
-from tests.commit.kit import Kit, name_of, plus, removed
-from tests.tree import v4
+from tests.support import v4_trees as v4
+from tests.support.metadata_tables import Kit, name_of, plus, removed
 
 INLINE = {"neve__root__inline_files": "4"}
 HIDING = {"neve__manifest_vectors__enabled": "true"}

@@ -13,8 +13,8 @@ import pytest
 from neve.commit.actions import Append, RowDelta
 from neve.errors import CorruptFile, TableError, UnsupportedFeature
 from neve.ops.plan_scan import plan_snapshot_scan
-from tests.commit.kit import Kit, plus
-from tests.tree import v4
+from tests.support import v4_trees as v4
+from tests.support.metadata_tables import Kit, plus
 
 ID = b"PARQUET:field_id"
 

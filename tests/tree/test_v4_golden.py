@@ -17,8 +17,8 @@ import pytest
 from neve.commit.actions import Append, DeleteFiles, RewriteFiles, RowDelta
 from neve.plan.delete_index import match_deletes
 from neve.tree.entries import Content
-from tests.commit.kit import Kit, plus, removed
-from tests.tree import v4
+from tests.support import v4_trees as v4
+from tests.support.metadata_tables import Kit, plus, removed
 
 CASES = Path(__file__).parents[1] / "cases" / "v4"
 HISTORIES: dict[str, Callable[[Path], Kit]] = {}

@@ -19,9 +19,9 @@ import pyspark
 import pytest
 
 from neve.commit.actions import Append, DeleteFiles, RowDelta
-from tests.commit.kit import Kit, removed
 from tests.peers.jars import ICEBERG, NotToBeHad, path_of
-from tests.tree import v4
+from tests.support import v4_trees as v4
+from tests.support.metadata_tables import Kit, removed
 from tests.tree.test_v4_golden import HISTORIES
 
 SOURCE = Path(__file__).with_name("TreeReader.java")

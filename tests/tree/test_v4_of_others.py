@@ -15,7 +15,7 @@ from pyiceberg.types import TimestampType
 import neve
 from neve import Table
 from neve.errors import UnsupportedFeature
-from tests.foreign import checksum, made_tables, needs_fixtures
+from tests.support.foreign_tables import checksum, made_tables, needs_fixtures
 from tests.test_foreign_tables import MADE
 
 

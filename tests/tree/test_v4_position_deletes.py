@@ -12,8 +12,8 @@ from neve.commit.actions import Append, RowDelta
 from neve.commit.environment import Environment, Phase
 from neve.commit.outcome import Check
 from neve.tree.entries import EntryTable
-from tests.commit.kit import Kit, name_of, plus, removed
-from tests.tree import v4
+from tests.support import v4_trees as v4
+from tests.support.metadata_tables import Kit, name_of, plus, removed
 
 ID = b"PARQUET:field_id"
 FIELDS = pa.schema(

@@ -17,8 +17,8 @@ from neve.commit.outcome import Check
 from neve.ops.plan_scan import plan_snapshot_scan
 from neve.tree.entries import DETAIL, Content
 from neve.tree.read import read_entries
-from tests.commit.kit import Kit, name_of, plus, removed
-from tests.tree import v4
+from tests.support import v4_trees as v4
+from tests.support.metadata_tables import Kit, name_of, plus, removed
 
 ID = b"PARQUET:field_id"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.hostile.case import Case
 from tests.hostile.containers import SYNC, Container, any_length, block, restate, text, varint
-from tests.hostile.place import Place
+from tests.hostile.honest_tables import Place
 
 ROLES = {1: ("list", "manifest"), 2: ("list", "manifest", "delete manifest", "avro"), 3: ("list", "manifest")}
 HUGE = (1 << 62, 1 << 40, 1 << 31, 1 << 20)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tests.hostile.case import Case
 from tests.hostile.containers import Container, any_length, block, nullable, restate, varint
-from tests.hostile.place import Place
+from tests.hostile.honest_tables import Place
 
 GIB = 1 << 30
 

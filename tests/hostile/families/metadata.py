@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tests.hostile.case import Case, chance
-from tests.hostile.place import CANARY, VERSIONS, Place
+from tests.hostile.honest_tables import CANARY, VERSIONS, Place
 
 KEYS = (
     "format-version",

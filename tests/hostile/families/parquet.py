@@ -12,8 +12,8 @@ from typing import Any
 
 from tests.hostile.case import Case
 from tests.hostile.containers import any_length, restate
-from tests.hostile.place import Place
-from tests.run.footers import CONTRADICTIONS, LIST, STRUCT, Fields, Reader, of_chunk, spelled
+from tests.hostile.honest_tables import Place
+from tests.support.parquet_footers import CONTRADICTIONS, LIST, STRUCT, Fields, Reader, of_chunk, spelled
 
 ROLES = {2: ("data", "positions", "equality"), 3: ("data",), 4: ("list", "manifest")}
 VERSION, SCHEMA, ROWS, GROUPS, PAIRS = 1, 2, 3, 4, 5

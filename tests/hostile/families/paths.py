@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.hostile.case import Case
 from tests.hostile.containers import any_length, edit_rows
-from tests.hostile.place import Place
-from tests.ops.lived import edit_avro
+from tests.hostile.honest_tables import Place
+from tests.support.evolved_tables import edit_avro
 
 PRECIOUS = "precious.parquet"
 

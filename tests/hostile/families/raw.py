@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.hostile.case import Case, chance
-from tests.hostile.place import VERSIONS, Place
+from tests.hostile.honest_tables import VERSIONS, Place
 
 METADATA = ("metadata", "list", "old list", "manifest", "delete manifest")
 ROLES = {

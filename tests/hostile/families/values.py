@@ -11,8 +11,8 @@ import fastavro
 
 from tests.hostile.case import Case
 from tests.hostile.containers import any_length, edit_rows
-from tests.hostile.place import Place
-from tests.ops.lived import edit_avro
+from tests.hostile.honest_tables import Place
+from tests.support.evolved_tables import edit_avro
 
 LONGS = (-1, 0, 7, 1 << 31, (1 << 63) - 1, -(1 << 63))
 INTS = (-1, 0, 3, 77, (1 << 31) - 1, -(1 << 31))

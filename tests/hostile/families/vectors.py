@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.hostile.case import Case
 from tests.hostile.containers import edit_entries
-from tests.hostile.place import Place
+from tests.hostile.honest_tables import Place
 
 MAGIC = b"\xd1\xd3\x39\x64"
 NO_RUNS, WITH_RUNS = 12346, 12347

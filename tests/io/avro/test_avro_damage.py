@@ -13,11 +13,11 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from avro_by_hand import COMPRESS, SYNC, container, record, spell, text, varint
 
 from neve.errors import CorruptFile, LimitExceeded, NeveError, UnsupportedFeature
 from neve.io.avro import ALL_FIELDS, DEFAULT_LIMITS, Limits, Projection, decode, read_header
 from neve.io.avro.jit import PYTHON_BACKEND, Backend
+from tests.support.avro_by_hand import COMPRESS, SYNC, container, record, spell, text, varint
 
 PATH = "s3://lake/metadata/m0.avro"
 SKIP_ALL = Projection(frozenset())

@@ -10,12 +10,12 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-from avro_by_hand import container, spell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neve.io.avro import Projection, decode, encode
 from neve.io.avro.jit import PYTHON_BACKEND
+from tests.support.avro_by_hand import container, spell
 
 INT, LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 MICROS = st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1), timezones=st.just(datetime.UTC))

@@ -12,11 +12,11 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from avro_by_hand import record
 
 from neve.errors import UnsupportedFeature, UserError
 from neve.io.avro import Projection, decode, encode
 from neve.io.avro.jit import LARGE_FILE_BYTES, PYTHON_BACKEND, WARM_UP_BYTES, BackendChooser
+from tests.support.avro_by_hand import record
 
 ROOT = Path(__file__).resolve().parents[3]
 PAIR = {"type": "record", "name": "kv", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "long"}]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,10 +46,7 @@ from neve.run.read.tasks import build_task_table
 from neve.run.spark.read import arrow_scan
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from tests.run.foreign import FIXTURES, ForeignTable, shared
+from tests.support.foreign_files import FIXTURES, ForeignTable, shared
 
 SECRET = "s3cr3t-key-of-the-store"
 

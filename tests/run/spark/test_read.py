@@ -16,12 +16,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from run.spark.lake import Row, TestLake, expected, rows_of
 
 from neve.errors import UserError
 from neve.run.spark import position_deletes as positions
 from neve.run.spark.read import read_dataframe
 from neve.run.spark.session import temporary_options
+from tests.support.file_tables import Row, TestLake, expected, rows_of
 
 
 def column(field_id: int, name: str, kind: ice.IcebergType = LongType(), **more: Any) -> NestedField:  # noqa: B008

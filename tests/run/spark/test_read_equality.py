@@ -12,10 +12,10 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from pyspark.sql import SparkSession
-from run.spark.lake import Row, TestLake, expected, identity, rows_of
 
 from neve.errors import CorruptFile
 from neve.run.spark.read import read_dataframe
+from tests.support.file_tables import Row, TestLake, expected, identity, rows_of
 
 
 def column(field_id: int, name: str, kind: ice.IcebergType = LongType(), **more: Any) -> NestedField:  # noqa: B008

@@ -18,7 +18,6 @@ from pyiceberg.table.name_mapping import create_mapping_from_schema
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from run.spark.lake import Row, TestLake, expected, identity, rows_of
 
 from neve.errors import TableError
 from neve.run.read.scan import read_table
@@ -26,6 +25,7 @@ from neve.run.spark import file_routing as footers
 from neve.run.spark.file_routing import route_files
 from neve.run.spark.read import read_dataframe
 from neve.run.spark.session import temporary_options
+from tests.support.file_tables import Row, TestLake, expected, identity, rows_of
 
 
 def column(field_id: int, name: str, kind: ice.IcebergType = LongType(), **more: Any) -> NestedField:  # noqa: B008

@@ -23,8 +23,8 @@ from neve.errors import UserError
 from neve.run.spark.session import FIELD_ID_OPTION, prepare_session, quiet_errors, resolve_session
 
 PROGRAM = """
-from neve.run.spark.session import session
-spark = session()
+from neve.run.spark.session import resolve_session
+spark = resolve_session()
 def double(batches):
     import neve.errors, pyarrow.compute as pc
     for b in batches:

@@ -1,0 +1,167 @@
+"""Several processes that do different things to one table at once: `python -m tests.proof.concurrent_processes ORDER`.
+
+ORDER is JSON: the catalog, how many writers, how many operations each, a seed, and which engine appends or `mixed`.
+Prints one line of JSON per operation: its key, the statement, and what came of it. The writers are forked from one
+process that has imported everything and opened nothing, and start together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.types import StringType
+
+from neve import Table
+from neve.commit.environment import Environment
+from neve.commit.outcome import Rejected, Unknown
+from neve.commit.outcome import require_committed as committed
+from neve.errors import CommitConflict, CommitUnknown
+from tests.proof.statements_without_spark import ARROW, ID, NAMES, Hand, Statement, in_hand, where
+from tests.support.writer_processes import connected
+
+ROOT = Path(__file__).parents[2]
+REGIONS = ("eu", "us", "asia")
+TABLE = "db.crowd"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a crowd is to do."""
+
+    settings: dict[str, str]
+    writers: int
+    operations: int
+    seed: int = 0
+    engine: str = "mixed"  # or append, or pyiceberg
+
+
+def statement_of(chance: random.Random, key: str) -> Statement:
+    """An operation of any kind."""
+    region, number = chance.choice(REGIONS), chance.randrange(40)
+    row, here = (number, region, chance.randrange(100), key), ("region", "=", region)
+    mode = chance.choice(("merge-on-read", "copy-on-write"))
+    append = Statement("append", rows=(row, (number + 40, *row[1:])))
+    update = Statement("update", where(here, ("id", "<", number)), add=1, mode=mode)
+    return chance.choice(
+        (
+            *(append, append, update, update),
+            Statement("delete", where(("id", "=", number)), mode=mode),
+            Statement("merge", rows=(row, ((number + 7) % 80, *row[1:])), mode=mode),
+            Statement("overwrite", where(here), rows=(row,)),
+            Statement("compact", where(here)),
+            Statement(chance.choice(("manifests", "evolve"))),
+        )
+    )
+
+
+def done(table: Table, statement: Statement, key: str) -> str:
+    """Do it as the engine's own verbs do: again after a conflict, as often as the table says."""
+    match statement.kind:
+        case "manifests":
+            table.rewrite_manifests().snapshot_property(ID, key).execute()
+            return "acknowledged"
+        case "evolve":
+            _evolve(table, key)
+            return "acknowledged"
+    hand = Hand(table)
+    for _ in range(table.context.properties.reruns + 1):
+        outcome = hand.do(statement, key)
+        if isinstance(outcome, Unknown):
+            return "unknown"
+        if not isinstance(outcome, Rejected):
+            return "acknowledged" if outcome is not None and outcome.snapshot_id else "nothing to do"
+    committed(outcome)
+    raise AssertionError("not reached")
+
+
+def _evolve(table: Table, key: str) -> None:
+    """Leave a mark that no snapshot shows: a property, or for every second key a column."""
+    if int(key.partition("-")[2]) % 2:
+        table.set_properties(**{mark_of(key): "was here"})
+        return
+    with table.evolve_schema() as change:
+        change.add_column(mark_of(key), StringType())
+
+
+def mark_of(key: str) -> str:
+    return f"note_{key.replace('-', '_')}"
+
+
+def marks_in(table: Table) -> set[str]:
+    """The marks that were left in a table."""
+    metadata = table.refresh().context.metadata
+    return {name for name in (*metadata.properties, *metadata.schema().column_names) if name.startswith("note_")}
+
+
+def write(order: Order, writer: int, start_at: float) -> None:
+    pa.set_cpu_count(1)
+    chance = random.Random(order.seed * 1000 + writer)
+    table = connected(order.settings).table(TABLE)
+    mine = in_hand(table.context.catalog, table.context.iceberg, Environment())
+    time.sleep(max(0.0, start_at - time.time()))
+    for number in range(order.operations):
+        key = f"{writer}-{number}"
+        appended = Statement("append", rows=((writer * 1000 + number, "eu", 0, key),))
+        statement = statement_of(chance, key) if order.engine == "mixed" else appended
+        try:
+            came = done(mine, statement, key)
+        except CommitConflict as e:
+            came = f"conflict: {e}"[:200]
+        except CommitUnknown:
+            came = "unknown"
+        except Exception as e:
+            came = f"{type(e).__name__}: {e}"[:500]
+        said = json.dumps({"key": key, "statement": statement.as_json(), "came": came})
+        os.write(1, (said + "\n").encode())
+
+
+def write_with_pyiceberg(order: Order, writer: int, start_at: float) -> None:
+    known = dict(order.settings)
+    table = load_catalog(known.pop("name", "shared"), type="sql", **known).load_table(TABLE)
+    time.sleep(max(0.0, start_at - time.time()))
+    for number in range(order.operations):
+        key = f"{writer}-{number}"
+        rows = [dict(zip(NAMES, (writer * 1000 + number, "eu", 0, key), strict=True))]
+        try:
+            table.refresh().append(pa.Table.from_pylist(rows, ARROW))
+            came = "acknowledged"
+        except CommitFailedException as e:
+            came = f"conflict: {e}"[:200]
+        except Exception as e:
+            came = f"{type(e).__name__}: {e}"[:200]
+        os.write(1, (json.dumps({"key": key, "came": came}) + "\n").encode())
+
+
+def main(text: str) -> int:
+    order = Order(**json.loads(text))
+    work = write_with_pyiceberg if order.engine == "pyiceberg" else write
+    start_at, children = time.time() + 1.0, []
+    for writer in range(order.writers):
+        if (child := os.fork()) == 0:
+            work(order, writer, start_at)
+            os._exit(0)
+        children.append(child)
+    return max(os.waitpid(child, 0)[1] for child in children)
+
+
+def told(order: Order) -> list[dict[str, Any]]:
+    """Let a crowd do its work; what each operation came to."""
+    command = [sys.executable, "-m", "tests.proof.concurrent_processes", json.dumps(asdict(order))]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    assert run.returncode == 0, run.stderr
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))

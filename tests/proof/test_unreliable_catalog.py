@@ -1,0 +1,67 @@
+"""Answers of a catalog that are lost, late, doubled or stale: a writer is told the truth, or that nobody knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from neve.errors import CommitUnknown, NeveError
+from tests.proof.audit import State, audit, lake_in
+from tests.proof.operations import VERBS, Ground, turn
+from tests.proof.results_ledger import Tally, tallied
+from tests.proof.unreliable_catalog import Unreliable
+from tests.support.coverage import IS_FULL
+
+SCRIPTS = [
+    *((word,) for word in ("lost", "lost1", "lost2", "never", "late", "after", "twice", "twice1", "twice2", "down")),
+    *(("down", word) for word in ("lost", "lost1", "twice", "after", "never")),
+    ("twice1", "lost"),
+    ("twice2", "twice1"),
+    ("down", "down", "lost2"),
+    ("down", "down", "down", "down", "down"),
+    ("twice", "twice", "twice", "twice", "twice"),
+]
+# Verbs that end in one swap of an existing table.
+WRITERS = ("append", "overwrite", "delete", "delete, copied", "update", "merge", "compaction", "rewrite_manifests")
+CHANGERS = ("expire_snapshots", "evolve_partitions", "evolve_schema", "upgrade", "create_branch", "rollback")
+CHANGERS += ("set_properties", "remove_properties", "create_tag", "drop_branch", "fast_forward", "set_current_snapshot")
+ALL = [
+    (verb, turn(verb, number), script) for number, (verb, script) in enumerate(product((*WRITERS, *CHANGERS), SCRIPTS))
+]
+QUICK = [("append", 4, ("twice1",)), ("update", 3, ("after",)), ("evolve_partitions", 2, ("twice",))]
+
+
+def told(here: Ground, verb: str, script: tuple[str, ...]) -> str:
+    """What a writer is told by a catalog that follows a script; what is under way then arrives."""
+    lake = lake_in(here.folder, lambda folder: Unreliable(folder, script))  # type: ignore[arg-type]
+    try:
+        VERBS[verb](lake)
+    except CommitUnknown:
+        return "unknown"
+    except NeveError:
+        return "refused"
+    else:
+        return "acknowledged"
+    finally:
+        lake.catalog.deliver()  # type: ignore[attr-defined]
+
+
+def judge(here: Ground, verb: str, script: tuple[str, ...], states: tuple[State, State], tally: Tally) -> None:
+    here.restore(verb)
+    said = told(here, verb, script)
+    tally.figure(said)
+    # A change of the table alone writes no file by which its first delivery could be recognised.
+    is_doubled = verb in CHANGERS and any(word.startswith("twice") for word in script)
+    audit(here.folder, *states, acknowledged=said == "acknowledged", refused=said == "refused" and not is_doubled)
+
+
+@pytest.mark.parametrize("verb", [*WRITERS, *CHANGERS] if IS_FULL else [case[0] for case in QUICK])
+def test_a_writer_is_never_told_wrongly(ground: Callable[[int], Ground], verb: str):
+    with tallied("lost, late, doubled and stale answers: never told wrongly, every file kept in doubt") as tally:
+        for case, version, script in ALL if IS_FULL else QUICK:
+            if case == verb:
+                here = ground(version)
+                with tally.case(f"{verb} v{version} {' '.join(script)}"):
+                    judge(here, verb, script, here.states(verb), tally)
