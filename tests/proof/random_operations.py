@@ -1,8 +1,8 @@
-"""Random lives of tables over the whole surface, without Spark, against a plain-Python model.
+"""Random histories of tables over the whole surface, without Spark, against a plain-Python model.
 
-The steps are those of `tests.support.random_histories` (rows with values of every awkward kind, statements, changes of
-columns, partitions, properties and version), done by hand, and more between them: compaction, manifests rewritten, snapshots
-expired, names, rollback, a process killed in the middle of the next step, the lake opened anew.
+The steps are those of `tests.support.random_histories`: rows with values of every awkward kind, statements, changes of
+columns, partitions, properties and version. Between them come compaction, manifest rewrites, expiry, branches and tags,
+rollback, a process that is killed in the middle of the next step, and opening the lake again.
 """
 
 from __future__ import annotations
