@@ -24,8 +24,7 @@ from neve.source.batch_write import TableWrite
 from neve.source.connection import Connection, HasCatalog
 from neve.source.data_source import NeveSource
 from neve.source.options import ReadOptions, StreamReadOptions, TableOptions, WriteOptions
-from neve.source.streaming_read import TableStream, TableStreamReader
-from neve.source.streaming_write import TableSink
+from neve.source.streaming import TableSink, TableStream, TableStreamReader
 from neve.source.workers import PinnedState, SealedValue, TableWriter
 
 Options = Mapping[str, str]

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from neve.ops.context import LakeContext
 from neve.ops.results import MergeResult
 from neve.predicate.column_names import join_name, quote_name
+from neve.sql.change_rows import Assignment, parse_set_clause
 from neve.sql.reader import Reader
 from neve.sql.statement import Name, StatementOptions, default_alias, shorten_qualified_names, table_and_branch
-from neve.sql.update_delete import Assignment, parse_set_clause
 
 RowMatch = Literal["matched", "not matched", "not matched by source"]
 MergeAction = Literal["update", "update all", "delete", "insert", "insert all"]

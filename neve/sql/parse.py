@@ -15,13 +15,12 @@ from neve.predicate.sql_text import SqlToken
 from neve.predicate.time_travel import end_of_parentheses
 from neve.sql.alter_table import parse_alter_table
 from neve.sql.call import parse_call
+from neve.sql.change_rows import parse_delete, parse_insert, parse_update
 from neve.sql.create_table import parse_create_table, parse_drop_table
-from neve.sql.insert import parse_insert
 from neve.sql.merge import parse_merge
 from neve.sql.query import parse_describe, parse_query, parse_show
 from neve.sql.reader import Reader
 from neve.sql.statement import Statement
-from neve.sql.update_delete import parse_delete, parse_update
 
 _STATEMENT_NAMES = (
     "SELECT, WITH, VALUES, INSERT, UPDATE, DELETE, MERGE, CREATE TABLE, ALTER TABLE, DROP TABLE, CALL, SHOW TABLES, "

@@ -12,7 +12,7 @@ from pyiceberg.types import LongType
 
 import neve
 from neve.errors import TableError, UnknownName
-from neve.source.streaming_read import SNAPSHOT_ID_KEY
+from neve.source.streaming import SNAPSHOT_ID_KEY
 from tests.support.source_calls import Frame, source, travelled
 
 

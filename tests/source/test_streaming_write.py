@@ -10,7 +10,7 @@ import pytest
 import neve
 from neve.commit import protocol
 from neve.errors import UserError
-from neve.source import streaming_write as sink
+from neve.source import streaming as sink
 from tests.support.source_calls import Query
 
 

@@ -6,10 +6,9 @@ import pytest
 
 from neve.errors import UserError
 from neve.sql import parse
-from neve.sql.insert import Insert
+from neve.sql.change_rows import Assignment, Delete, Insert, Update
 from neve.sql.merge import Merge, WhenClause
 from neve.sql.query import Query
-from neve.sql.update_delete import Assignment, Delete, Update
 
 
 def pairs(**values: str) -> tuple[Assignment, ...]:

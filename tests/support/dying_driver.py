@@ -16,7 +16,7 @@ import neve
 from neve.run.spark.session import local_session
 from neve.source.connection import Connection
 from neve.source.planner import Planner, data_source_class
-from neve.source.streaming_write import TableSink
+from neve.source.streaming import TableSink
 from neve.source.workers import SealedValue, TaskCommitMessage
 from tests.support import dying_driver  # by the name that workers find it under, not as __main__
 
