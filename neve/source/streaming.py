@@ -8,7 +8,8 @@ already returned rows that no longer exist.
 
 If the oldest snapshots are expired, the stream starts with all rows of the oldest one that is left.
 
-A streaming write commits every epoch once, even if Spark repeats it. Mode append adds the rows of an epoch, mode complete replaces the rows of the table by them.
+A streaming write commits every epoch once, even if Spark repeats it. Mode append adds the rows of an epoch, mode
+complete replaces the rows of the table by them.
 
 The summaries of the snapshots record the epochs of a streaming query. The property names are those of Iceberg's own
 sink on Spark, so a query can switch from one sink to the other. Spark repeats an epoch if it stopped between the commit
