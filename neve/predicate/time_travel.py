@@ -50,19 +50,13 @@ def _time_travel_at(text: str, tokens: Sequence[SqlToken], at: int) -> TimeTrave
         if version.kind is TokenKind.NUMBER and version.text.isdecimal():
             return TimeTravel(start, version.end, version=int(version.text))
         return TimeTravel(start, version.end, version=version.value) if version.kind is TokenKind.STRING else None
-    end = _end_of_expression(tokens, at + 3)
+    end = _end_of_operand(tokens, at + 3)
+    while end is not None and end < len(tokens) and tokens[end].matches(*_OPERATORS):
+        end = _end_of_operand(tokens, end + 1)
     if end is None:
         return None
     stop = tokens[end - 1].end
     return TimeTravel(start, stop, timestamp=text[tokens[at + 3].start : stop])
-
-
-def _end_of_expression(tokens: Sequence[SqlToken], at: int) -> int | None:
-    """Return the index after a value expression: operands with operators between them."""
-    end = _end_of_operand(tokens, at)
-    while end is not None and end < len(tokens) and tokens[end].matches(*_OPERATORS):
-        end = _end_of_operand(tokens, end + 1)
-    return end
 
 
 def _end_of_operand(tokens: Sequence[SqlToken], at: int) -> int | None:
