@@ -157,6 +157,13 @@ def _sqlglot_tokens(text: str) -> list[Any]:
     return [name, *others]
 
 
+_TOKEN_KINDS = {
+    "IDENTIFIER": TokenKind.QUOTED,
+    "NUMBER": TokenKind.NUMBER,
+    **dict.fromkeys(("STRING", "RAW_STRING", "HEREDOC_STRING", "UNICODE_STRING"), TokenKind.STRING),
+}
+
+
 def _convert_tokens(text: str, tokens: Iterable[Any]) -> Iterator[SqlToken]:
     end = 0
     for token in tokens:
@@ -164,24 +171,14 @@ def _convert_tokens(text: str, tokens: Iterable[Any]) -> Iterator[SqlToken]:
             continue
         end = token.end + 1
         written = text[token.start : end]
-        kind = _token_kind(token, written)
+        is_word = written[:1].isalnum() or written[:1] == "_"
+        kind = _TOKEN_KINDS.get(token.token_type.name) or (TokenKind.WORD if is_word else TokenKind.SYMBOL)
         if kind in {TokenKind.QUOTED, TokenKind.STRING}:
             yield SqlToken(kind, written, token.text, token.start, end)
             continue
         for word in re.finditer(r"\S+", written):  # some versions of sqlglot make one token of GROUP BY
             start = token.start + word.start()
             yield SqlToken(kind, word[0], word[0].upper(), start, start + len(word[0]))
-
-
-def _token_kind(token: Any, written: str) -> TokenKind:
-    name = token.token_type.name
-    if name == "IDENTIFIER":
-        return TokenKind.QUOTED
-    if name in {"STRING", "RAW_STRING", "HEREDOC_STRING", "UNICODE_STRING"}:
-        return TokenKind.STRING
-    if name == "NUMBER":
-        return TokenKind.NUMBER
-    return TokenKind.WORD if written[0].isalnum() or written[0] == "_" else TokenKind.SYMBOL
 
 
 def _parse_error(label: str, text: str, error: ParseError) -> UserError:

@@ -187,7 +187,7 @@ def _restriction(node: exp.Table) -> Restriction | None:
     where = None if select is None else select.args.get("where")
     is_direct = isinstance(node.parent, exp.From | exp.Join) and node.parent.parent is select
     is_plain = not any(node.args.get(part) for part in ("joins", "pivots", "sample", "laterals"))
-    if where is None or not is_direct or not is_plain or node.alias_column_names:
+    if select is None or where is None or not is_direct or not is_plain or node.alias_column_names:
         return None
     joins = select.args.get("joins") or []
     sides = {(join.args.get("side") or "").upper() for join in joins}
