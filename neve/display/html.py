@@ -60,15 +60,12 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
 
     An attribute with the value None or False is left out; one with the value True has no value.
     """
-    start = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
-    return Markup(start) if name in _VOID else Markup(f"{start}{join_markup(children)}</{name}>")
-
-
-def _attribute(key: str, value: object) -> str:
-    if value is None or value is False:
-        return ""
-    name = key.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{escape(value)}"'
+    start = f"<{name}"
+    for key, value in attributes.items():
+        attribute = key.rstrip("_").replace("_", "-")
+        if value is not None and value is not False:
+            start += f" {attribute}" if value is True else f' {attribute}="{escape(value)}"'
+    return Markup(f"{start}>") if name in _VOID else Markup(f"{start}>{join_markup(children)}</{name}>")
 
 
 _MAX_LINES = 24
@@ -92,7 +89,10 @@ class ExplainMixin:
     def _repr_html_(self: _HasExplanation) -> str:
         lines = self.explain().split("\n")
         head = "" if lines[0].startswith("1. ") else lines.pop(0)  # a numbered list has no heading
-        return card(type(self).__name__, head, _preformatted_lines(lines))
+        shown = [shorten_middle(line, _MAX_LINE_LENGTH) for line in lines[:_MAX_LINES]]
+        more = [f"… and {len(lines) - _MAX_LINES:,} more lines"] if len(lines) > _MAX_LINES else []
+        body = tag("pre", join_markup((*shown, *more), Markup("\n")), style=_BODY_STYLE) if lines else Markup()
+        return card(type(self).__name__, head, body)
 
 
 class SummaryMixin:
@@ -124,14 +124,6 @@ def pairs_table(values_by_name: Mapping[str, object]) -> Markup:
         head = tag("th", name, scope="row", style=_NAME_STYLE)
         rows.append(tag("tr", head, tag("td", text, style=_VALUE_STYLE)))
     return tag("table", tag("tbody", join_markup(rows)), style="border:0;margin:.3em 0 0;font-size:.9em")
-
-
-def _preformatted_lines(lines: list[str]) -> Markup:
-    if not lines:
-        return Markup()
-    shown = [shorten_middle(line, _MAX_LINE_LENGTH) for line in lines[:_MAX_LINES]]
-    more = [f"… and {len(lines) - _MAX_LINES:,} more lines"] if len(lines) > _MAX_LINES else []
-    return tag("pre", join_markup((*shown, *more), Markup("\n")), style=_BODY_STYLE)
 
 
 def _format_value(value: Any) -> str:

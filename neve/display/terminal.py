@@ -85,7 +85,13 @@ def _fits_width(columns: list[_Column], width: int) -> bool:
 
 
 def _grid(columns: list[_Column], width: int) -> Grid:
-    grid, widths = Grid(), _widths(columns, width)
+    # Give each column its smallest width, and the spare width to columns that need more, text before numbers.
+    widths = [c.min_width for c in columns]
+    spare = width - 1 - sum(size + _BORDERS for size in widths)
+    for i in sorted(range(len(columns)), key=lambda i: columns[i].is_number):
+        more = min(spare, columns[i].full_width - widths[i])
+        widths[i], spare = widths[i] + more, spare - more
+    grid = Grid()
     for column, size in zip(columns, widths, strict=True):
         name = column.name if len(column.name) <= size else "\n".join(_split_at_underscores(column.name))
         grid.add_column(Text(name), justify="right" if column.is_number else "left", width=size)
@@ -96,16 +102,6 @@ def _grid(columns: list[_Column], width: int) -> Grid:
             texts.append(Text(f"…{cell[1 - size :]}" if is_cut else cell))
         grid.add_row(*texts)
     return grid
-
-
-def _widths(columns: list[_Column], width: int) -> list[int]:
-    """Give each column its smallest width, and the spare width to columns that need more, text before numbers."""
-    widths = [c.min_width for c in columns]
-    spare = width - 1 - sum(size + _BORDERS for size in widths)
-    for i in sorted(range(len(columns)), key=lambda i: columns[i].is_number):
-        more = min(spare, columns[i].full_width - widths[i])
-        widths[i], spare = widths[i] + more, spare - more
-    return widths
 
 
 def _records(columns: list[_Column], rows: int, width: int) -> Grid:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -82,21 +82,16 @@ class PartitionTerm:
         match = _TERM.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise UserError(f"Cannot read the partition field {text!r}. Write a column or a transform: {_EXAMPLES}.")
+        alias = None if match["alias"] is None else _unquote_name(match["alias"])
         if match["column"]:
-            term = cls(transforms.IdentityTransform(), _unquote_name(match["column"]))
-        else:
-            term = cls._parse_transform(text, match["transform"].lower(), match["arguments"])
-        return term if match["alias"] is None else replace(term, alias=_unquote_name(match["alias"]))
-
-    @classmethod
-    def _parse_transform(cls, text: str, name: str, arguments: str) -> PartitionTerm:
-        parts = [p.strip() for p in arguments.split(",")]
+            return cls(transforms.IdentityTransform(), _unquote_name(match["column"]), alias)
+        name, parts = match["transform"].lower(), [p.strip() for p in match["arguments"].split(",")]
         if name in _PLAIN_TRANSFORMS and len(parts) == 1 and re.fullmatch(_NAME, parts[0]):
-            return cls(_PLAIN_TRANSFORMS[name], _unquote_name(parts[0]))
+            return cls(_PLAIN_TRANSFORMS[name], _unquote_name(parts[0]), alias)
         if name in _SIZED_TRANSFORMS and len(parts) == 2:
             size, column = parts if parts[0].isdecimal() else reversed(parts)
             if size.isdecimal() and 0 < int(size) < 2**31 and re.fullmatch(_NAME, column):
-                return cls(_SIZED_TRANSFORMS[name](int(size)), _unquote_name(column))
+                return cls(_SIZED_TRANSFORMS[name](int(size)), _unquote_name(column), alias)
         if name not in _PLAIN_TRANSFORMS | _SIZED_TRANSFORMS:
             raise UnknownName("partition transform", name, [*_PLAIN_TRANSFORMS, *_SIZED_TRANSFORMS])
         raise UserError(f"Cannot read the partition field {text!r}. Examples: {_EXAMPLES}.")
@@ -195,22 +190,17 @@ def sort_order_of_terms(terms: Sequence[str], schema: Schema, existing_orders: I
 
     It has the id of the existing order with the same fields, or 0 if there is none.
     """
-    fields = tuple(_sort_field(term, schema) for term in terms)
-    order_id = next((order.order_id for order in existing_orders if order.fields and tuple(order.fields) == fields), 0)
+    fields = []
+    for text in terms:
+        match = _SORT_TERM.fullmatch(text)
+        if match is None:
+            raise UserError(f"Cannot read the sort field {text!r}. Write a column or a transform, as in 'ts DESC'.")
+        term = PartitionTerm.parse(match["term"])
+        source_id = term.source_field(schema, "sort").field_id
+        is_descending = (match["direction"] or "").lower() == "desc"
+        nulls_last = match["nulls"].lower() == "last" if match["nulls"] else is_descending
+        direction = SortDirection.DESC if is_descending else SortDirection.ASC
+        null_order = NullOrder.NULLS_LAST if nulls_last else NullOrder.NULLS_FIRST
+        fields.append(SortField(source_id, term.transform, direction, null_order))
+    order_id = next((order.order_id for order in existing_orders if order.fields and list(order.fields) == fields), 0)
     return SortOrder(*fields, order_id=order_id)
-
-
-def _sort_field(text: str, schema: Schema) -> SortField:
-    match = _SORT_TERM.fullmatch(text)
-    if match is None:
-        raise UserError(f"Cannot read the sort field {text!r}. Write a column or a transform, as in 'ts DESC'.")
-    term = PartitionTerm.parse(match["term"])
-    source_id = term.source_field(schema, "sort").field_id
-    is_descending = (match["direction"] or "").lower() == "desc"
-    nulls_last = match["nulls"].lower() == "last" if match["nulls"] else is_descending
-    return SortField(
-        source_id=source_id,
-        transform=term.transform,
-        direction=SortDirection.DESC if is_descending else SortDirection.ASC,
-        null_order=NullOrder.NULLS_LAST if nulls_last else NullOrder.NULLS_FIRST,
-    )

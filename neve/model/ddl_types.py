@@ -68,7 +68,16 @@ def column_fields(definitions: list[exp.ColumnDef], ids: count[int]) -> list[ice
     for i, name in enumerate(names):
         refuse_duplicate_column(name, names[:i])
     field_ids = [next(ids) for _ in definitions]
-    return [_field(field_id, d, ids) for field_id, d in zip(field_ids, definitions, strict=True)]
+    fields = []
+    for field_id, definition in zip(field_ids, definitions, strict=True):
+        name, constraints = definition.name, {type(c.kind): c.kind for c in definition.constraints}
+        if unknown := set(constraints) - {exp.NotNullColumnConstraint, exp.CommentColumnConstraint}:
+            raise UserError(f"Cannot use {unknown.pop().__name__} on column {name!r}: use NOT NULL or COMMENT.")
+        comment, not_null = (constraints.get(c) for c in (exp.CommentColumnConstraint, exp.NotNullColumnConstraint))
+        required = not_null is not None and not not_null.args.get("allow_null")  # set for a plain NULL
+        doc = comment.this.name if comment else None
+        fields.append(ice.NestedField(field_id, name, column_type(definition.kind, ids), required=required, doc=doc))
+    return fields
 
 
 def refuse_duplicate_column(name: str, other_names: Iterable[str]) -> None:
@@ -77,48 +86,32 @@ def refuse_duplicate_column(name: str, other_names: Iterable[str]) -> None:
         raise UserError(f"Cannot name two columns {name!r}: Spark ignores upper and lower case.")
 
 
-def _field(field_id: int, definition: exp.ColumnDef, ids: count[int]) -> ice.NestedField:
-    constraints = {type(c.kind): c.kind for c in definition.constraints}
-    if unknown := set(constraints) - {exp.NotNullColumnConstraint, exp.CommentColumnConstraint}:
-        raise UserError(f"Cannot use {unknown.pop().__name__} on column {definition.name!r}: use NOT NULL or COMMENT.")
-    comment, required = (constraints.get(c) for c in (exp.CommentColumnConstraint, exp.NotNullColumnConstraint))
-    return ice.NestedField(
-        field_id,
-        definition.name,
-        column_type(definition.kind, ids),
-        required=required is not None and not required.args.get("allow_null"),  # set for a plain NULL
-        doc=comment.this.name if comment else None,
-    )
-
-
 def column_type(kind: Any, ids: count[int]) -> ice.IcebergType:
     """Return the Iceberg type of a parsed one; the fields nested in it take the next ids."""
-    is_nested = kind.args.get("nested")
-    result = _nested_type(kind, ids) if is_nested else _primitive_type(kind.this.name, kind.expressions)
-    if result is None:
-        text: str = kind.sql().lower()  # in sqlglot's names, which are not what the user wrote
-        for word, ours in {"text": "string", "fixedstring": "fixed", "timestamp_s": "timestamptz_ns"}.items():
-            text = re.sub(rf"\b{word}\b", ours, text)
-        raise UnknownName("column type", text, _TYPE_NAMES)
-    return result
-
-
-def _nested_type(kind: Any, ids: count[int]) -> ice.IcebergType | None:
-    match kind.this.name, kind.expressions:
-        case "STRUCT", [_, *_] as fields:
+    match bool(kind.args.get("nested")), kind.this.name, kind.expressions:
+        case True, "STRUCT", [_, *_] as fields:
             return ice.StructType(*column_fields(fields, ids))
-        case "ARRAY", [element]:
+        case True, "ARRAY", [element]:
             return ice.ListType(next(ids), column_type(element, ids), element_required=False)
-        case "MAP", [key, value]:
+        case True, "MAP", [key, value]:
             key_id, value_id = next(ids), next(ids)
             return ice.MapType(key_id, column_type(key, ids), value_id, column_type(value, ids), value_required=False)
-    return None
+        case False, name, sizes if (primitive := _primitive_type(name, sizes)) is not None:
+            return primitive
+    text: str = kind.sql().lower()  # in sqlglot's names, which are not what the user wrote
+    for word, ours in {"text": "string", "fixedstring": "fixed", "timestamp_s": "timestamptz_ns"}.items():
+        text = re.sub(rf"\b{word}\b", ours, text)
+    raise UnknownName("column type", text, _TYPE_NAMES)
 
 
 def _primitive_type(name: str, sizes: list[Any]) -> ice.IcebergType | None:
     match name, [int(size.name) if size.name.isdecimal() else -1 for size in sizes]:
         case "DECIMAL", [] | [_] | [_, _] as numbers:
-            return _decimal_type(*numbers)
+            precision, scale = numbers + [10, 0][len(numbers) :]
+            if not 0 <= scale <= precision or not 0 < precision <= 38:
+                reason = "a decimal has 1 to 38 digits, and no more after the point"
+                raise UserError(f"Cannot make decimal({precision}, {scale}): {reason}.")
+            return ice.DecimalType(precision, scale)
         case "FIXEDSTRING", [length] if 0 < length <= _MAX_FIXED_LENGTH:
             return ice.FixedType(length)
         case "CHAR" | "VARCHAR", [_]:
@@ -126,11 +119,3 @@ def _primitive_type(name: str, sizes: list[Any]) -> ice.IcebergType | None:
         case _, []:
             return _TYPES.get(name)
     return None
-
-
-def _decimal_type(precision: int = 10, scale: int = 0) -> ice.DecimalType:
-    if not 0 <= scale <= precision or not 0 < precision <= 38:
-        raise UserError(
-            f"Cannot make decimal({precision}, {scale}): a decimal has 1 to 38 digits, and no more after the point."
-        )
-    return ice.DecimalType(precision, scale)

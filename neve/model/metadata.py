@@ -173,9 +173,18 @@ def parse_metadata(raw: bytes, path: str, limit: int | None = None) -> TableMeta
     Raises CorruptFile with the path, LimitExceeded, or UnsupportedFeature for an unknown format version.
     """
     limit = MAX_METADATA_BYTES if limit is None else limit
-    text = _decompress(raw, path, limit) if raw[:2] == _GZIP_MAGIC else raw
+    text = raw
+    if raw[:2] == _GZIP_MAGIC:
+        limit = min(limit, max(_RATIO_FLOOR, _MAX_RATIO * len(raw)))
+        inflate = zlib.decompressobj(wbits=31)
+        try:
+            text = inflate.decompress(raw, limit + 1)
+        except zlib.error as e:
+            raise CorruptFile(path, "gzip data", str(e)) from e
+        if len(text) <= limit and not inflate.eof:
+            raise CorruptFile(path, "complete gzip data", f"a stream that ends after {len(raw)} bytes")
     if len(text) > limit:
-        raise _too_large_error(path, limit)
+        raise LimitExceeded(f"the size of {path}", limit, "Raise neve.model.metadata.MAX_METADATA_BYTES.")
     try:
         json_object = from_json(text, allow_inf_nan=False)
     except ValueError as e:
@@ -194,8 +203,7 @@ def metadata_from_json(json_object: Any, path: str) -> TableMetadata:
     version = json_object["format-version"]
     if version not in VERSIONS:
         raise UnsupportedFeature(f"Format version {version} of {path} is not supported; this engine supports 1 to 4.")
-    _check_field_count(json_object, path)
-    _check_spec_count(json_object, path)
+    _check_limits(json_object, path)
     try:
         return _validate_model(VERSIONS[version], complete_metadata(dict(json_object), version, path))
     except ValidationError as e:
@@ -212,8 +220,8 @@ def _invalid_metadata_error(path: str, why: str) -> CorruptFile | UnsupportedFea
     return CorruptFile(path, "valid table metadata", why)
 
 
-def _check_field_count(json_object: dict[str, Any], path: str) -> None:
-    schemas = json_object.get("schemas")
+def _check_limits(json_object: dict[str, Any], path: str) -> None:
+    schemas, specs = json_object.get("schemas"), json_object.get("partition-specs")
     for schema in (json_object.get("schema"), *(schemas if isinstance(schemas, list) else ())):
         count, pending = 0, [schema]
         while pending and count <= MAX_FIELDS:
@@ -228,16 +236,11 @@ def _check_field_count(json_object: dict[str, Any], path: str) -> None:
             raise LimitExceeded(
                 f"the number of fields of a schema in {path}", MAX_FIELDS, "Raise neve.model.metadata.MAX_FIELDS."
             )
-
-
-def _check_spec_count(json_object: dict[str, Any], path: str) -> None:
-    specs = json_object.get("partition-specs")
-    if not isinstance(specs, list):
-        return
-    field_lists = [s["fields"] for s in specs if isinstance(s, dict) and isinstance(s.get("fields"), list)]
-    if max(len(specs), *map(len, field_lists), 0) > MAX_SPECS:
-        hint = "Raise neve.model.metadata.MAX_SPECS."
-        raise LimitExceeded(f"the number of partition specs or fields in {path}", MAX_SPECS, hint)
+    if isinstance(specs, list):
+        field_lists = [s["fields"] for s in specs if isinstance(s, dict) and isinstance(s.get("fields"), list)]
+        if max(len(specs), *map(len, field_lists), 0) > MAX_SPECS:
+            hint = "Raise neve.model.metadata.MAX_SPECS."
+            raise LimitExceeded(f"the number of partition specs or fields in {path}", MAX_SPECS, hint)
 
 
 def to_neve_metadata(metadata: Any, path: str = "") -> TableMetadata:
@@ -293,15 +296,7 @@ def _validate_model(kind: type[TableMetadata], json_object: dict[str, Any]) -> T
     iceberg.check_schemas(metadata)
     iceberg.check_partition_specs(metadata)
     iceberg.check_sort_orders(metadata)
-    _check_refs(metadata)
-    if metadata.last_partition_id != last_partition_id:  # PyIceberg's version 1 sets it to the highest id in use
-        metadata = metadata.model_copy(update={"last_partition_id": last_partition_id})
-    return metadata
-
-
-def _check_refs(metadata: TableMetadata) -> None:
-    snapshot_ids = metadata.lazy_snapshots.positions
-    current = metadata.current_snapshot_id
+    snapshot_ids, current = metadata.lazy_snapshots.positions, metadata.current_snapshot_id
     if current is not None and current not in snapshot_ids:
         raise ValueError(f"current-snapshot-id {current} is not among the snapshots")
     for name, ref in metadata.refs.items():
@@ -310,21 +305,6 @@ def _check_refs(metadata: TableMetadata) -> None:
     main = metadata.refs["main"].snapshot_id if "main" in metadata.refs else None
     if main != current:
         raise ValueError(f"current-snapshot-id is {current}, but branch main is at {main}")
-
-
-def _decompress(raw: bytes, path: str, limit: int) -> bytes:
-    limit = min(limit, max(_RATIO_FLOOR, _MAX_RATIO * len(raw)))
-    inflate = zlib.decompressobj(wbits=31)
-    try:
-        text = inflate.decompress(raw, limit + 1)
-    except zlib.error as e:
-        raise CorruptFile(path, "gzip data", str(e)) from e
-    if len(text) > limit:
-        raise _too_large_error(path, limit)
-    if not inflate.eof:
-        raise CorruptFile(path, "complete gzip data", f"a stream that ends after {len(raw)} bytes")
-    return text
-
-
-def _too_large_error(path: str, limit: int) -> LimitExceeded:
-    return LimitExceeded(f"the size of {path}", limit, "Raise neve.model.metadata.MAX_METADATA_BYTES.")
+    if metadata.last_partition_id != last_partition_id:  # PyIceberg's version 1 sets it to the highest id in use
+        metadata = metadata.model_copy(update={"last_partition_id": last_partition_id})
+    return metadata

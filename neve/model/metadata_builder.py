@@ -55,9 +55,20 @@ class MetadataBuilder:
         updated_ms = self.changed.get("last_updated_ms") or self.now()
         self.changed["last_updated_ms"] = max(updated_ms, self.base.last_updated_ms)
         if "snapshot_log" in self.changed or self.removed_snapshots:
-            self["snapshot_log"] = self._snapshot_log()
+            # Leave out snapshots that readers never saw as current, and entries before a gap: the snapshot after a gap
+            # would seem to have been current during the time of the removed one.
+            current, snapshot_ids = self["current_snapshot_id"], self.snapshots.positions
+            log: list[SnapshotLogEntry] = []
+            for entry in self["snapshot_log"]:
+                if entry.snapshot_id not in snapshot_ids:
+                    log = [] if self.removed_snapshots else log
+                elif entry.snapshot_id == current or entry.snapshot_id not in self.added_snapshots:
+                    log.append(entry)
+            self["snapshot_log"] = log
         if previous_location is not None:
-            self["metadata_log"] = self._metadata_log(previous_location)
+            keep = max(1, properties_of(self["properties"]).metadata_previous_versions_max)
+            previous = {"metadata-file": previous_location, "timestamp-ms": self.base.last_updated_ms}
+            self["metadata_log"] = [*self["metadata_log"], MetadataLogEntry.model_validate(previous)][-keep:]
         kind = VERSIONS[self.version]
         if kind is type(self.base):
             built = self.base.model_copy(update=self.changed)
@@ -66,27 +77,6 @@ class MetadataBuilder:
             built = kind.model_construct(**{k: v for k, v in fields.items() if k not in ("schema_", "partition_spec")})
         checked_fields = {"schemas", "current_schema_id", "default_spec_id", "default_sort_order_id"}
         return built if checked_fields.isdisjoint(self.changed) else _check_fits_schema(built)
-
-    def _snapshot_log(self) -> list[SnapshotLogEntry]:
-        """Return the log without snapshots that readers never saw as current, and without entries before a gap.
-
-        With a gap, the snapshot after it would seem to have been current during the time of the removed one.
-        """
-        current, snapshot_ids = self["current_snapshot_id"], self.snapshots.positions
-        log: list[SnapshotLogEntry] = []
-        for entry in self["snapshot_log"]:
-            if entry.snapshot_id not in snapshot_ids:
-                log = [] if self.removed_snapshots else log
-            elif entry.snapshot_id == current or entry.snapshot_id not in self.added_snapshots:
-                log.append(entry)
-        return log
-
-    def _metadata_log(self, previous_location: str) -> list[MetadataLogEntry]:
-        keep = max(1, properties_of(self["properties"]).metadata_previous_versions_max)
-        entry = MetadataLogEntry.model_validate(
-            {"metadata-file": previous_location, "timestamp-ms": self.base.last_updated_ms}
-        )
-        return [*self["metadata_log"], entry][-keep:]
 
 
 def _check_fits_schema(built: Any) -> Any:

@@ -81,7 +81,11 @@ def complete_metadata(json_object: dict[str, Any], version: int, path: str) -> d
         _resolve_relative_paths(json_object)
     if missing := [key for key in _REQUIRED[version] if json_object.get(key) is None]:
         raise ValueError(f"{', '.join(missing)} missing")
-    _check_schemas(json_object)
+    if not isinstance(json_object["schemas"], list) or not isinstance(json_object["partition-specs"], list):
+        raise ValueError("schemas and partition-specs must be lists")
+    for schema in (*json_object["schemas"], json_object.get("schema")):
+        if schema is not None and schema.get("type") != "struct":
+            raise ValueError(f"schema {schema.get('schema-id', '')} has type {schema.get('type')!r}, not 'struct'")
     for key, value in json_object.items():
         if type(value) is int and not -(1 << 63) <= value < 1 << 63:
             raise ValueError(f"{key} {value} does not fit in 64 bits")
@@ -137,14 +141,6 @@ def _complete_v1(json_object: dict[str, Any]) -> None:
 def uuid_from_location(location: str) -> uuid.UUID:
     """Return the id of a table that was created without one."""
     return uuid.uuid5(uuid.NAMESPACE_URL, location)
-
-
-def _check_schemas(json_object: dict[str, Any]) -> None:
-    if not isinstance(json_object["schemas"], list) or not isinstance(json_object["partition-specs"], list):
-        raise ValueError("schemas and partition-specs must be lists")
-    for schema in (*json_object["schemas"], json_object.get("schema")):
-        if schema is not None and schema.get("type") != "struct":
-            raise ValueError(f"schema {schema.get('schema-id', '')} has type {schema.get('type')!r}, not 'struct'")
 
 
 def _with_field_ids(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:

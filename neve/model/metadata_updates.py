@@ -16,7 +16,6 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START
 from pyiceberg.table import update as iceberg
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID
 
@@ -199,40 +198,27 @@ def _set_current_part(kind: _MetadataPart, requested_id: int, builder: MetadataB
 
 @_apply.register
 def _add_snapshot(update: iceberg.AddSnapshotUpdate, builder: MetadataBuilder) -> None:
-    snapshot = update.snapshot
+    snapshot, problem = update.snapshot, f"Cannot add snapshot {update.snapshot.snapshot_id}"
     if snapshot.snapshot_id in builder.snapshots.positions:
-        raise OutdatedSnapshot(f"Cannot add snapshot {snapshot.snapshot_id}: the table has one with that id.")
+        raise OutdatedSnapshot(f"{problem}: the table has one with that id.")
     if builder.version >= 2:
-        _advance_sequence_number(snapshot, builder)
+        number, last = snapshot.sequence_number, builder["last_sequence_number"]
+        if number is None or number <= last:
+            raise OutdatedSnapshot(f"{problem}: its sequence number {number} is not above the table's {last}.")
+        builder["last_sequence_number"] = number
     if builder.version >= 3:
-        _advance_row_ids(snapshot, builder)
+        first, added, next_row_id = snapshot.first_row_id, snapshot.added_rows, builder["next_row_id"]
+        if first is None or added is None or added < 0:
+            needs = f"version {builder.version} needs first-row-id and added-rows"
+            raise UserError(f"{problem}: {needs}, not {first} and {added}.")
+        if first < next_row_id:
+            raise OutdatedSnapshot(
+                f"{problem}: its first-row-id {first} is below the table's next-row-id {next_row_id}."
+            )
+        builder["next_row_id"] = first + added
     builder["snapshots"] = builder.snapshots.with_snapshot(snapshot, builder.version)
     builder["last_updated_ms"] = snapshot.timestamp_ms
     builder.added_snapshots.add(snapshot.snapshot_id)
-
-
-def _advance_sequence_number(snapshot: IcebergSnapshot, builder: MetadataBuilder) -> None:
-    number, last = snapshot.sequence_number, builder["last_sequence_number"]
-    if number is None or number <= last:
-        raise OutdatedSnapshot(
-            f"Cannot add snapshot {snapshot.snapshot_id}: its sequence number {number} is not above the table's {last}."
-        )
-    builder["last_sequence_number"] = number
-
-
-def _advance_row_ids(snapshot: IcebergSnapshot, builder: MetadataBuilder) -> None:
-    first, added, next_row_id = snapshot.first_row_id, snapshot.added_rows, builder["next_row_id"]
-    if first is None or added is None or added < 0:
-        raise UserError(
-            f"Cannot add snapshot {snapshot.snapshot_id}: version {builder.version} needs first-row-id and added-rows, "
-            f"not {first} and {added}."
-        )
-    if first < next_row_id:
-        raise OutdatedSnapshot(
-            f"Cannot add snapshot {snapshot.snapshot_id}: its first-row-id {first} is below "
-            f"the table's next-row-id {next_row_id}."
-        )
-    builder["next_row_id"] = first + added
 
 
 @_apply.register
@@ -250,8 +236,12 @@ def _set_ref(update: iceberg.SetSnapshotRefUpdate, builder: MetadataBuilder) -> 
             f"Cannot make {update.ref_name!r} a {ref.snapshot_ref_type}: it is a {existing.snapshot_ref_type}."
         )
     builder["refs"] = {**builder["refs"], update.ref_name: ref}
-    if update.ref_name == MAIN_BRANCH:
-        _move_main(ref, builder)
+    if update.ref_name == MAIN_BRANCH and ref.snapshot_id != builder["current_snapshot_id"]:  # not only its retention
+        if ref.snapshot_id not in builder.added_snapshots:
+            builder["last_updated_ms"] = max(builder.now(), builder["last_updated_ms"])
+        builder["current_snapshot_id"] = ref.snapshot_id
+        entry = {"snapshot-id": ref.snapshot_id, "timestamp-ms": builder["last_updated_ms"]}
+        builder["snapshot_log"] = [*builder["snapshot_log"], SnapshotLogEntry.model_validate(entry)]
 
 
 def _ref(update: iceberg.SetSnapshotRefUpdate) -> Ref:
@@ -269,18 +259,6 @@ def _ref(update: iceberg.SetSnapshotRefUpdate) -> Ref:
         )
     except (ValueError, ValidationError) as e:
         raise UserError(f"Cannot set {update.ref_name!r}: {e}") from e
-
-
-def _move_main(ref: Ref, builder: MetadataBuilder) -> None:
-    if ref.snapshot_id == builder["current_snapshot_id"]:
-        return  # only the retention of main changed
-    if ref.snapshot_id not in builder.added_snapshots:
-        builder["last_updated_ms"] = max(builder.now(), builder["last_updated_ms"])
-    builder["current_snapshot_id"] = ref.snapshot_id
-    entry = SnapshotLogEntry.model_validate(
-        {"snapshot-id": ref.snapshot_id, "timestamp-ms": builder["last_updated_ms"]}
-    )
-    builder["snapshot_log"] = [*builder["snapshot_log"], entry]
 
 
 @_apply.register

@@ -170,14 +170,13 @@ class Specs:
                 if not all(_have_same_values(other, one) for other in holders.get(column, {}).values()):
                     column = f"{column}s{spec_id}"  # v1 writers gave one id to unrelated fields of different specs
                 holders.setdefault(column, {})[spec_id] = one
-        union = [self._union_field(column, fields) for column, fields in holders.items()]
+        union = []
+        for column, fields in holders.items():
+            newest = fields[max(fields)]
+            typed = next((f for f in fields.values() if not isinstance(f.transform, VoidTransform)), newest)
+            field = ice.NestedField(newest.field_id, newest.name, self.result_type(typed), required=False)
+            union.append(UnionField(column, field, frozenset(fields)))
         return tuple(sorted(union, key=lambda u: (u.field.field_id, u.column)))
-
-    def _union_field(self, column: str, holders: Mapping[int, PartitionField]) -> UnionField:
-        newest = holders[max(holders)]
-        typed = next((f for f in holders.values() if not isinstance(f.transform, VoidTransform)), newest)
-        field = ice.NestedField(newest.field_id, newest.name, self.result_type(typed), required=False)
-        return UnionField(column, field, frozenset(holders))
 
     @cached_property
     def _columns(self) -> dict[int, tuple[str, ...]]:

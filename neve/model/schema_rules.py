@@ -44,16 +44,13 @@ def refuse_default(value: Any, kind: ice.IcebergType) -> None:
         converted = literal(value).to(kind)
     except (TypeError, ValueError) as e:
         raise UserError(f"Cannot take {value!r} as a default value of type {kind}: {e}") from e
-    if isinstance(converted, AboveMax | BelowMin) or not _is_exact(value, converted.value, kind):
+    fits = not isinstance(converted, AboveMax | BelowMin)
+    if fits and isinstance(kind, ice.DecimalType):
+        fits = len(Decimal(converted.value).as_tuple().digits) <= kind.precision
+    elif fits and isinstance(kind, ice.IntegerType | ice.LongType) and isinstance(value, float | Decimal | str):
+        fits = Decimal(str(value)) == converted.value
+    if not fits:
         raise UserError(f"Cannot take {value!r} as a default value of type {kind}: it does not fit.")
-
-
-def _is_exact(value: Any, converted: Any, kind: ice.IcebergType) -> bool:
-    if isinstance(kind, ice.DecimalType):
-        return len(Decimal(converted).as_tuple().digits) <= kind.precision
-    if isinstance(kind, ice.IntegerType | ice.LongType) and isinstance(value, float | Decimal | str):
-        return Decimal(str(value)) == converted
-    return True
 
 
 def refuse_promotion(field: ice.NestedField, to_type: ice.IcebergType, metadata: TableMetadata) -> None:
@@ -83,7 +80,19 @@ def refuse_unfit_schema(schema: Schema, metadata: TableMetadata) -> None:
     check_schema_fits(schema, metadata.format_version)
     if not schema.fields:
         raise UserError("Cannot drop all columns: a table has at least one.")
-    _refuse_dropped_sources(schema, metadata)
+    dropped = fields_by_id(before).keys() - fields_by_id(schema).keys()
+    for part in metadata.spec().fields:
+        if part.source_id in dropped and not isinstance(part.transform, VoidTransform):
+            raise UserError(
+                f"Cannot drop the column {before.find_column_name(part.source_id)!r}: the table is partitioned by it. "
+                f"Drop the partition field first: evolve_partitions(drop=[{part.name!r}])."
+            )
+    for order in metadata.sort_order().fields:
+        if order.source_id in dropped:
+            raise UserError(
+                f"Cannot drop the column {before.find_column_name(order.source_id)!r}: "
+                "the table is sorted by it. Change the sort order first."
+            )
     for spec in metadata.specs().values():
         for field in spec.fields:
             is_in_use = spec.spec_id == metadata.default_spec_id or field.source_id in fields_by_id(schema)
@@ -93,20 +102,3 @@ def refuse_unfit_schema(schema: Schema, metadata: TableMetadata) -> None:
                     f"Cannot name a column {field.name!r}: partition spec {spec.spec_id} has a field of that name, "
                     "derived from another column. Choose another name."
                 )
-
-
-def _refuse_dropped_sources(schema: Schema, metadata: TableMetadata) -> None:
-    before = metadata.schema()
-    dropped = fields_by_id(before).keys() - fields_by_id(schema).keys()
-    for field in metadata.spec().fields:
-        if field.source_id in dropped and not isinstance(field.transform, VoidTransform):
-            raise UserError(
-                f"Cannot drop the column {before.find_column_name(field.source_id)!r}: the table is partitioned by it. "
-                f"Drop the partition field first: evolve_partitions(drop=[{field.name!r}])."
-            )
-    for order in metadata.sort_order().fields:
-        if order.source_id in dropped:
-            raise UserError(
-                f"Cannot drop the column {before.find_column_name(order.source_id)!r}: "
-                "the table is sorted by it. Change the sort order first."
-            )

@@ -98,11 +98,25 @@ class Snapshots(Sequence[Snapshot]):
 
     @classmethod
     def of(cls, value: Any, path: str = "") -> Snapshots:
-        """Convert JSON rows or snapshot objects, and check the keys that every reader relies on."""
+        """Convert JSON rows or snapshot objects, and check the keys that every reader relies on.
+
+        Other keys are checked when a snapshot is parsed.
+        """
         if isinstance(value, Snapshots):
             return value
         rows = [snapshot_row(item) if isinstance(item, IcebergSnapshot) else item for item in value]
-        _check_rows(rows)
+        if not {type(row) for row in rows} <= {dict}:
+            raise ValueError("snapshots must be a list of objects")
+        for key, kinds in _JSON_TYPES.items():  # one set of types per key: fast for thousands of rows
+            if not {type(row.get(key)) for row in rows} <= kinds:
+                wrong = next(row for row in rows if type(row.get(key)) not in kinds)
+                raise ValueError(f"snapshot {wrong.get('snapshot-id')} has {key} {wrong.get(key)!r}")
+            if int in kinds and not all(-(1 << 63) <= (row.get(key) or 0) < 1 << 63 for row in rows):
+                raise ValueError(f"{key} of a snapshot does not fit in 64 bits")
+        for row in rows:
+            if all(row.get(key) is None for key in ("manifest-list", "root-manifest", "manifests")):
+                names = "manifest-list, root-manifest nor manifests"
+                raise ValueError(f"snapshot {row['snapshot-id']} names neither {names}")
         snapshots = cls(rows, path)
         if len(snapshots.positions) != len(rows):
             raise ValueError(f"{len(rows) - len(snapshots.positions)} snapshots repeat the id of another")
@@ -120,7 +134,14 @@ class Snapshots(Sequence[Snapshot]):
             return [self[i] for i in range(*index.indices(len(self)))]
         position = range(len(self))[index]
         if position not in self._parsed:
-            self._parsed[position] = self._parse_row(self._rows[position])
+            row = self._rows[position]
+            summary = row.get("summary")
+            if summary is not None and "operation" not in summary:  # PyIceberg warns and assumes the same
+                row = {**row, "summary": {**summary, "operation": "overwrite"}}
+            try:
+                self._parsed[position] = Snapshot.model_validate(row)
+            except (ValidationError, TypeError) as e:
+                raise CorruptFile(self._path, f"a readable snapshot {row['snapshot-id']}", str(e)) from e
         return self._parsed[position]
 
     def __iter__(self) -> Iterator[Snapshot]:
@@ -142,15 +163,6 @@ class Snapshots(Sequence[Snapshot]):
     def __deepcopy__(self, memo: dict[int, Any]) -> Snapshots:
         return self  # rows are never changed in place
 
-    def _parse_row(self, row: SnapshotRow) -> Snapshot:
-        summary = row.get("summary")
-        if summary is not None and "operation" not in summary:  # PyIceberg warns and assumes the same
-            row = {**row, "summary": {**summary, "operation": "overwrite"}}
-        try:
-            return Snapshot.model_validate(row)
-        except (ValidationError, TypeError) as e:
-            raise CorruptFile(self._path, f"a readable snapshot {row['snapshot-id']}", str(e)) from e
-
 
 def snapshot_row(snapshot: IcebergSnapshot, version: int = 2) -> SnapshotRow:
     """Return the JSON object of a snapshot; version 1 has no sequence numbers."""
@@ -158,21 +170,6 @@ def snapshot_row(snapshot: IcebergSnapshot, version: int = 2) -> SnapshotRow:
     if version == 1:
         row.pop("sequence-number", None)
     return row
-
-
-def _check_rows(rows: Sequence[Any]) -> None:
-    """Reject rows without the keys that every reader relies on; other keys are checked when a snapshot is parsed."""
-    if not {type(row) for row in rows} <= {dict}:
-        raise ValueError("snapshots must be a list of objects")
-    for key, kinds in _JSON_TYPES.items():  # one set of types per key: fast for thousands of rows
-        if not {type(row.get(key)) for row in rows} <= kinds:
-            wrong = next(row for row in rows if type(row.get(key)) not in kinds)
-            raise ValueError(f"snapshot {wrong.get('snapshot-id')} has {key} {wrong.get(key)!r}")
-        if int in kinds and not all(-(1 << 63) <= (row.get(key) or 0) < 1 << 63 for row in rows):
-            raise ValueError(f"{key} of a snapshot does not fit in 64 bits")
-    for row in rows:
-        if row.get("manifest-list") is None and row.get("root-manifest") is None and row.get("manifests") is None:
-            raise ValueError(f"snapshot {row['snapshot-id']} names neither manifest-list, root-manifest nor manifests")
 
 
 _JSON_TYPES: dict[str, set[type]] = {

@@ -37,7 +37,10 @@ def evolved_spec(
     if twice := [n for n in names if names.count(n) > 1]:
         raise UserError(f"Cannot name two partition fields {twice[0]!r}. Rename one of them in the same call.")
     refuse_names_of_columns(fields, schema)
-    return _existing_or_new_spec(fields, metadata)
+    definition = [(f.source_id, f.transform, f.name) for f in fields]
+    specs = metadata.specs().values()
+    same = (s for s in specs if [(f.source_id, f.transform, f.name) for f in s.fields] == definition)
+    return next(same, None) or PartitionSpec(*fields, spec_id=max(s.spec_id for s in specs) + 1)
 
 
 def _find_field(spec: PartitionSpec, schema: Schema, text: str) -> PartitionField:
@@ -87,9 +90,12 @@ def _add_fields(
     next_id = max(metadata.last_partition_id or 0, 999)
     for term in terms:
         old = _field_of_earlier_spec(term, fields, metadata)
+        name = term.default_name(with_size=True)
         if old is None:
             next_id += 1
-        field = term.field(schema, old.field_id if old else next_id, _field_name(term, old, fields, schema))
+        elif not is_named_like_a_column(old, schema):  # it keeps its name, unless another field has it by now
+            name = name if old.name in {f.name for f in fields if f.field_id != old.field_id} else old.name
+        field = term.field(schema, old.field_id if old else next_id, name)
         if any(_is_made_by(term, f, schema) for f in fields):
             raise UserError(f"Cannot add the partition field {field.name!r}: the table is partitioned by it already.")
         if any(f.field_id == field.field_id for f in fields):  # kept as void by version 1: replace it
@@ -120,20 +126,3 @@ def _field_of_earlier_spec(
     taken = {f.field_id for f in fields if not (isinstance(f.transform, VoidTransform) and f.source_id == source_id)}
     earlier = (f for s in specs for f in s.fields if _is_added_again(term, f, schema))
     return next((f for f in earlier if f.field_id not in taken), None)
-
-
-def _field_name(term: PartitionTerm, old: PartitionField | None, fields: list[PartitionField], schema: Schema) -> str:
-    """Return the earlier name of the field, unless a column or another field has it by now."""
-    if old is None or is_named_like_a_column(old, schema):
-        return term.default_name(with_size=True)
-    others = {f.name for f in fields if f.field_id != old.field_id}
-    return term.default_name(with_size=True) if old.name in others else old.name
-
-
-def _existing_or_new_spec(fields: list[PartitionField], metadata: TableMetadata) -> PartitionSpec:
-    definition = [(f.source_id, f.transform, f.name) for f in fields]
-    specs = metadata.specs().values()
-    for spec in specs:
-        if [(f.source_id, f.transform, f.name) for f in spec.fields] == definition:
-            return spec
-    return PartitionSpec(*fields, spec_id=max(s.spec_id for s in specs) + 1)

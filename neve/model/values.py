@@ -69,7 +69,10 @@ def decode_values(values: Any, kind: ice.IcebergType) -> pa.Array:
     """Decode serialized values to a column of the type; null for bytes that cannot be a value of it."""
     comparable, target = decode_comparable(values, kind), value_arrow_type(kind)
     if isinstance(kind, ice.StringType):
-        return _decode_strings(comparable)
+        try:
+            return comparable.cast(pa.string())
+        except pa.ArrowInvalid:  # a bound that was truncated in the middle of a character, or is no text at all
+            return pa.array([_decode_utf8(v) for v in comparable.to_pylist()], pa.string())
     return comparable.cast(pa.int32()).cast(target) if pa.types.is_date32(target) else comparable.cast(target)
 
 
@@ -234,13 +237,6 @@ def _cast_to_int64(values: pa.Array) -> pa.Array:
     if pa.types.is_boolean(values.type):
         return values.cast(pa.int8()).cast(pa.int64())
     return values.cast(pa.int64())
-
-
-def _decode_strings(values: pa.Array) -> pa.Array:
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:  # a bound that was truncated in the middle of a character, or is no text at all
-        return pa.array([_decode_utf8(v) for v in values.to_pylist()], pa.string())
 
 
 def _decode_utf8(value: bytes | None) -> str | None:

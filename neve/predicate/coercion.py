@@ -96,8 +96,14 @@ def _scale(value: Decimal) -> int:
 
 
 def _position_in_integers(constant: Constant, kind: Any, zone: tzinfo) -> ValuePosition | None:
-    value = _number_for_integers(constant, kind)
-    if value is None:
+    value = constant.value
+    if constant.kind is ConstantKind.STRING:
+        is_whole = value.strip().lstrip("+-").isdecimal() and value.isascii()
+        value = int(value) if is_whole and kind.min <= int(value) <= kind.max else None
+    elif constant.kind in {ConstantKind.DOUBLE, ConstantKind.FLOAT}:
+        limit = EXACT_DOUBLE if constant.kind is ConstantKind.DOUBLE else EXACT_FLOAT
+        value = value if math.isinf(value) or abs(value) < limit else None
+    if value is None or constant.kind not in {ConstantKind.STRING, *NUMERIC_KINDS}:
         return None
     if value > kind.max:
         return ABOVE_ALL
@@ -105,19 +111,6 @@ def _position_in_integers(constant: Constant, kind: Any, zone: tzinfo) -> ValueP
         return BELOW_ALL
     floor = math.floor(value)
     return ValuePosition(literals.LongLiteral(floor), value == floor)
-
-
-def _number_for_integers(constant: Constant, kind: ice.IcebergType) -> Any:
-    value = constant.value
-    if constant.kind in {ConstantKind.INTEGER, ConstantKind.DECIMAL}:
-        return value
-    if constant.kind is ConstantKind.STRING:
-        is_whole = value.strip().lstrip("+-").isdecimal() and value.isascii()
-        return int(value) if is_whole and kind.min <= int(value) <= kind.max else None  # type: ignore[attr-defined]
-    limit = {ConstantKind.DOUBLE: EXACT_DOUBLE, ConstantKind.FLOAT: EXACT_FLOAT}.get(constant.kind)
-    if limit is None:
-        return None
-    return value if math.isinf(value) or abs(value) < limit else None
 
 
 def _position_in_doubles(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
@@ -194,7 +187,15 @@ def _position_in_timestamps(constant: Constant, kind: ice.IcebergType, zone: tzi
 
 
 def _position_in_timestamptzs(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
-    micros = _utc_micros(constant, zone)
+    micros: int | None = None
+    if constant.kind is ConstantKind.STRING:
+        instant = parse_instant(constant.value, zone)
+        micros = None if instant is None else int(instant.value)
+    elif constant.kind in {ConstantKind.DATE, ConstantKind.LOCAL}:
+        local_micros = constant.value * (DAY_MICROS if constant.kind is ConstantKind.DATE else 1)
+        micros = local_to_utc_micros(local_micros, zone)
+    elif constant.kind is ConstantKind.INSTANT:
+        micros = int(constant.value)
     return None if micros is None else ValuePosition(literals.TimestampLiteral(micros))
 
 
@@ -220,15 +221,6 @@ def _local_micros(constant: Constant, zone: tzinfo) -> int | None:
     if constant.kind is ConstantKind.DATE:
         return int(constant.value) * DAY_MICROS
     return int(constant.value) if constant.kind is ConstantKind.LOCAL else None
-
-
-def _utc_micros(constant: Constant, zone: tzinfo) -> int | None:
-    if constant.kind is ConstantKind.STRING:
-        instant = parse_instant(constant.value, zone)
-        return None if instant is None else int(instant.value)
-    if constant.kind in {ConstantKind.DATE, ConstantKind.LOCAL}:
-        return local_to_utc_micros(constant.value * (DAY_MICROS if constant.kind is ConstantKind.DATE else 1), zone)
-    return int(constant.value) if constant.kind is ConstantKind.INSTANT else None
 
 
 _POSITION_FUNCTIONS: dict[type[ice.IcebergType], PositionFunction] = {

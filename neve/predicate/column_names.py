@@ -79,9 +79,13 @@ def qualify_columns(text: str, columns: Collection[str], alias: str, other_alias
     """
     aliases = {name.lower() for name in (alias, *other_aliases)}
     column_names = {name.lower() for name in columns}
-    references = _columns_outside_subqueries(parse_fragment(text).root)
-    starts = (_qualifier_position(column, column_names, aliases) for column in references)
-    return apply_edits(text, ((start, start, f"{quote_name(alias)}.") for start in starts if start is not None))
+    starts = []
+    for column in _columns_outside_subqueries(parse_fragment(text).root):
+        first, start = str(column.parts[0].name).lower(), column.parts[0].meta.get("start")
+        is_qualified = len(column.parts) > 1 and first in aliases
+        if first in column_names and not is_qualified and start is not None:
+            starts.append(int(start))
+    return apply_edits(text, ((start, start, f"{quote_name(alias)}.") for start in starts))
 
 
 def shorten_table_qualifiers(text: str, table: Sequence[str]) -> str:
@@ -102,7 +106,17 @@ def shorten_table_qualifiers(text: str, table: Sequence[str]) -> str:
 
 def find_equalities(text: str, alias: str) -> tuple[Equality, ...]:
     """Find the columns of the table called `alias` that a condition requires to equal a column of another table."""
-    return tuple(e for part in _conjuncts(parse_fragment(text).root) if (e := _parse_equality(part, alias)) is not None)
+    equalities: list[Equality] = []
+    waiting = [parse_fragment(text).root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, exp.Paren):
+            waiting.append(node.this)
+        elif isinstance(node, exp.And):
+            waiting += [node.expression, node.this]
+        elif (equality := _parse_equality(node, alias)) is not None:
+            equalities.append(equality)
+    return tuple(equalities)
 
 
 def _columns_outside_subqueries(root: exp.Expression) -> Iterator[exp.Column]:
@@ -115,28 +129,6 @@ def _columns_outside_subqueries(root: exp.Expression) -> Iterator[exp.Column]:
         if isinstance(node, exp.Column):
             yield node
         waiting += [child for child in node.iter_expressions() if isinstance(child, exp.Expression)]
-
-
-def _qualifier_position(column: exp.Column, column_names: Collection[str], aliases: Collection[str]) -> int | None:
-    """Return where to insert the alias before a column, or None if the column is qualified or not in `column_names`."""
-    first = column.parts[0]
-    if len(column.parts) > 1 and str(first.name).lower() in aliases:
-        return None
-    if str(first.name).lower() not in column_names or first.meta.get("start") is None:
-        return None
-    return int(first.meta["start"])
-
-
-def _conjuncts(root: exp.Expression) -> Iterator[exp.Expression]:
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, exp.Paren):
-            waiting.append(node.this)
-        elif isinstance(node, exp.And):
-            waiting += [node.expression, node.this]
-        else:
-            yield node
 
 
 def _parse_equality(node: exp.Expression, alias: str) -> Equality | None:

@@ -173,8 +173,10 @@ class PredicateColumn:
             return self.compare(operator, constant)
         if constant.kind not in {ConstantKind.DATE, ConstantKind.STRING} or days is None:
             return NULL if constant.kind is ConstantKind.NULL else UNKNOWN
-        midnights = [self._midnight(d) for d in (days, days + 1)]
-        if None in midnights:
+        midnights = [days * DAY_MICROS, (days + 1) * DAY_MICROS]
+        if isinstance(self.kind, ice.TimestamptzType) and all(has_constant_offset(m, self.zone) for m in midnights):
+            midnights = [local_to_utc_micros(m, self.zone) for m in midnights]
+        elif not isinstance(self.kind, ice.TimestampType):
             return UNKNOWN
         kind = ConstantKind.LOCAL if isinstance(self.kind, ice.TimestampType) else ConstantKind.INSTANT
         start, end = (Constant(kind, micros) for micros in midnights)
@@ -183,12 +185,6 @@ class PredicateColumn:
             return self.compare(*comparisons[operator])
         inside = conjunction([self.compare(">=", start), self.compare("<", end)])
         return inside if operator == "=" else inside.negate()
-
-    def _midnight(self, days: int) -> int | None:
-        if isinstance(self.kind, ice.TimestampType):
-            return days * DAY_MICROS
-        is_regular = isinstance(self.kind, ice.TimestamptzType) and has_constant_offset(days * DAY_MICROS, self.zone)
-        return local_to_utc_micros(days * DAY_MICROS, self.zone) if is_regular else None
 
     def _compare_position(self, operator: str, position: ValuePosition) -> BooleanExpression:
         """Return the expression for the rows whose value is before, at or after a position."""

@@ -135,7 +135,10 @@ def parse_constant(node: exp.Expression, zone: tzinfo) -> Constant | None:
     if isinstance(node, exp.Paren):
         return parse_constant(node.this, zone)
     if isinstance(node, exp.Neg):
-        return _negate_constant(parse_constant(node.this, zone))
+        constant = parse_constant(node.this, zone)
+        if constant is None or constant.kind not in NUMERIC_KINDS:
+            return constant if constant is NULL_CONSTANT else None
+        return Constant(constant.kind, -constant.value)
     if isinstance(node, exp.Cast | exp.TryCast):
         inner = parse_constant(node.this, zone)
         return None if inner is None else _cast_constant(inner, node.to, zone)
@@ -166,12 +169,6 @@ def _parse_number_literal(text: str) -> Constant | None:
     if "." in text or int(text) >= 1 << 63:
         return Constant(ConstantKind.DECIMAL, Decimal(text))
     return Constant(ConstantKind.INTEGER, int(text))
-
-
-def _negate_constant(constant: Constant | None) -> Constant | None:
-    if constant is None or constant.kind not in NUMERIC_KINDS:
-        return constant if constant is NULL_CONSTANT else None
-    return Constant(constant.kind, -constant.value)
 
 
 def _cast_constant(constant: Constant, target: exp.DataType, zone: tzinfo) -> Constant | None:

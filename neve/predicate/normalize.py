@@ -12,7 +12,7 @@ deep. Expressions follow the rules of Spark, and the normal form spells them out
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -88,7 +88,16 @@ def _combine(
         operands += [p for p, _ in _operands(part, False)] if isinstance(part, operator) else [part]
     if any(part is absorbing for part in operands):
         return absorbing
-    operands = _merge_comparisons(_drop_duplicates([p for p in operands if p is not neutral]), one, many)
+    seen: set[tuple[type, str]] = set()
+    distinct = []
+    for part in operands:
+        if isinstance(part, ex.UnaryPredicate) and isinstance(part.term, ex.Reference):
+            if (key := (type(part), part.term.name)) in seen:
+                continue
+            seen.add(key)
+        if part is not neutral:
+            distinct.append(part)
+    operands = _merge_comparisons(distinct, one, many)
     if len(operands) > 1:
         return operator(*operands)
     return operands[0] if operands else neutral
@@ -150,7 +159,14 @@ class _Normalizer:
             return predicate
         field = predicate.term.ref().field
         name = ex.Reference(self.schema.find_column_name(field.field_id) or field.name)
-        unbound = _unbind(predicate, name)
+        make: Any = predicate.as_unbound
+        if isinstance(predicate, ex.BoundLiteralPredicate):
+            unbound = make(name, _round_literal(predicate.literal))
+        elif isinstance(predicate, ex.BoundSetPredicate):
+            in_range = [v for v in predicate.literals if not isinstance(v, literals.AboveMax | literals.BelowMin)]
+            unbound = make(name, set(map(_round_literal, in_range)))
+        else:
+            unbound = make(name)
         is_floating = isinstance(field.field_type, ice.FloatType | ice.DoubleType)
         if is_floating and isinstance(predicate, ex.BoundGreaterThan | ex.BoundGreaterThanOrEqual):
             return any_of((unbound, make_expression(ex.IsNaN, name)))
@@ -174,16 +190,6 @@ def _structs_around(struct: ice.StructType, field_id: int) -> list[ice.NestedFie
 def make_expression(expression_class: Any, *arguments: Any) -> BooleanExpression:
     """Create an expression; the base class hides the signatures of PyIceberg's classes from type checkers."""
     return expression_class(*arguments)
-
-
-def _unbind(predicate: ex.BoundPredicate, name: ex.Reference) -> BooleanExpression:
-    make: Any = predicate.as_unbound
-    if isinstance(predicate, ex.BoundLiteralPredicate):
-        return make(name, _round_literal(predicate.literal))
-    if isinstance(predicate, ex.BoundSetPredicate):
-        out_of_range = (literals.AboveMax, literals.BelowMin)
-        return make(name, {_round_literal(v) for v in predicate.literals if not isinstance(v, out_of_range)})
-    return make(name)
 
 
 def _round_literal(literal: literals.Literal[Any]) -> literals.Literal[Any]:
@@ -225,18 +231,6 @@ def _operands(root: BooleanExpression, negated: bool) -> list[Operand]:
         else:
             operands.append((expression, is_not))
     return operands
-
-
-def _drop_duplicates(parts: Sequence[BooleanExpression]) -> list[BooleanExpression]:
-    seen: set[tuple[type, str]] = set()
-    distinct = []
-    for part in parts:
-        if isinstance(part, ex.UnaryPredicate) and isinstance(part.term, ex.Reference):
-            if (key := (type(part), part.term.name)) in seen:
-                continue
-            seen.add(key)
-        distinct.append(part)
-    return distinct
 
 
 def _merge_comparisons(

@@ -198,7 +198,13 @@ class _Reader:
         return conjunction([self.comparison(node.this, low, ">="), self.comparison(node.this, high, "<=")])
 
     def function(self, node: exp.Expression) -> Ternary:
-        name, arguments = _function_call(node)
+        name, arguments = "", []
+        if isinstance(node, exp.Anonymous):
+            name, arguments = str(node.this).lower(), node.expressions
+        elif isinstance(node, exp.Like | exp.StartsWith):
+            name, arguments = type(node).__name__.lower(), [node.this, node.expression]
+        elif isinstance(node, exp.IsNan):
+            name, arguments = "isnan", [node.this]
         column = self.column(arguments[0]) if arguments else None
         if column is None:
             return UNKNOWN
@@ -289,11 +295,3 @@ def _operands(root: exp.Expression) -> list[exp.Expression]:
         else:
             operands.append(node)
     return operands
-
-
-def _function_call(node: exp.Expression) -> tuple[str, list[exp.Expression]]:
-    if isinstance(node, exp.Anonymous):
-        return str(node.this).lower(), node.expressions
-    if isinstance(node, exp.Like | exp.StartsWith):
-        return type(node).__name__.lower(), [node.this, node.expression]
-    return ("isnan", [node.this]) if isinstance(node, exp.IsNan) else ("", [])

@@ -107,7 +107,11 @@ def features_of(text: str) -> Features:
     root = fragment.root
     subqueries = [node for node in root.find_all(exp.Query) if id(node) != id(root)]
     tokens = list(_tokens_outside_subqueries(fragment.tokens)) if subqueries else fragment.tokens
-    calls = list(_function_calls(tokens))
+    calls = []  # functions, each with whether it is called over a window
+    for at in range(len(tokens) - 1):
+        is_qualified_or_like = at > 0 and tokens[at - 1].matches(".", *_LIKE_OPERATORS)
+        if tokens[at].is_name and tokens[at + 1].matches("(") and not is_qualified_or_like:
+            calls.append((tokens[at].name.lower(), _is_windowed(tokens, at + 1)))
     names = {name for name, _ in calls}
     children = root.iter_expressions() if isinstance(root, exp.Query) else [root]
     references = column_references(node for node in children if isinstance(node, exp.Expression))
@@ -130,16 +134,6 @@ def _tokens_outside_subqueries(tokens: Sequence[SqlToken]) -> Iterator[SqlToken]
         opens_query = tokens[at].matches("(") and at + 1 < len(tokens) and tokens[at + 1].matches(*_QUERY_KEYWORDS)
         end = end_of_parentheses(tokens, at) if opens_query else None
         at = at + 1 if end is None else end - 1
-
-
-def _function_calls(tokens: Sequence[SqlToken]) -> Iterator[tuple[str, bool]]:
-    """Yield the functions called, each with whether it is called over a window."""
-    for at in range(len(tokens) - 1):
-        if not tokens[at].is_name or not tokens[at + 1].matches("("):
-            continue
-        before = tokens[at - 1] if at else None
-        if before is None or not (before.matches(".") or before.matches(*_LIKE_OPERATORS)):
-            yield tokens[at].name.lower(), _is_windowed(tokens, at + 1)
 
 
 def _is_windowed(tokens: Sequence[SqlToken], at: int) -> bool:

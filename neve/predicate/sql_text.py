@@ -157,34 +157,28 @@ def _sqlglot_tokens(text: str) -> list[Any]:
     return [name, *others]
 
 
+_TOKEN_KINDS = {
+    "IDENTIFIER": TokenKind.QUOTED,
+    "NUMBER": TokenKind.NUMBER,
+    **dict.fromkeys(("STRING", "RAW_STRING", "HEREDOC_STRING", "UNICODE_STRING"), TokenKind.STRING),
+}
+
+
 def _convert_tokens(text: str, tokens: Iterable[Any]) -> Iterator[SqlToken]:
     end = 0
     for token in tokens:
         if token.start < end:  # 1L is three tokens at the same position
             continue
         end = token.end + 1
-        yield from _split_at_spaces(token, text[token.start : end])
-
-
-def _split_at_spaces(token: Any, written: str) -> Iterator[SqlToken]:
-    kind = _token_kind(token, written)
-    if kind in {TokenKind.QUOTED, TokenKind.STRING}:
-        yield SqlToken(kind, written, token.text, token.start, token.end + 1)
-        return
-    for word in re.finditer(r"\S+", written):  # some versions of sqlglot make one token of GROUP BY
-        start = token.start + word.start()
-        yield SqlToken(kind, word[0], word[0].upper(), start, start + len(word[0]))
-
-
-def _token_kind(token: Any, written: str) -> TokenKind:
-    name = token.token_type.name
-    if name == "IDENTIFIER":
-        return TokenKind.QUOTED
-    if name in {"STRING", "RAW_STRING", "HEREDOC_STRING", "UNICODE_STRING"}:
-        return TokenKind.STRING
-    if name == "NUMBER":
-        return TokenKind.NUMBER
-    return TokenKind.WORD if written[0].isalnum() or written[0] == "_" else TokenKind.SYMBOL
+        written = text[token.start : end]
+        is_word = written[:1].isalnum() or written[:1] == "_"
+        kind = _TOKEN_KINDS.get(token.token_type.name) or (TokenKind.WORD if is_word else TokenKind.SYMBOL)
+        if kind in {TokenKind.QUOTED, TokenKind.STRING}:
+            yield SqlToken(kind, written, token.text, token.start, end)
+            continue
+        for word in re.finditer(r"\S+", written):  # some versions of sqlglot make one token of GROUP BY
+            start = token.start + word.start()
+            yield SqlToken(kind, word[0], word[0].upper(), start, start + len(word[0]))
 
 
 def _parse_error(label: str, text: str, error: ParseError) -> UserError:
@@ -195,16 +189,14 @@ def _parse_error(label: str, text: str, error: ParseError) -> UserError:
     near = str(first.get("highlight") or "")
     lines = text.split("\n")[: first["line"] - 1]
     end = sum(len(line) + 1 for line in lines) + int(first["col"])
-    return syntax_error(label, text, end - max(len(near), 1), end, _describe_problem(problem, near))
-
-
-def _describe_problem(problem: str, near: str) -> str:
-    """Return sqlglot's description of a problem, without its class names."""
+    # sqlglot's description names its classes
     if problem.startswith("Invalid expression"):
-        return f"unexpected {near!r}"
-    if problem.startswith("Required keyword"):
-        return f"something is missing near {near!r}"
-    return re.sub(r" but got .*", "", problem, flags=re.DOTALL)
+        problem = f"unexpected {near!r}"
+    elif problem.startswith("Required keyword"):
+        problem = f"something is missing near {near!r}"
+    else:
+        problem = re.sub(r" but got .*", "", problem, flags=re.DOTALL)
+    return syntax_error(label, text, end - max(len(near), 1), end, problem)
 
 
 def _unterminated_error(label: str, text: str, error: TokenError) -> UserError:

@@ -15,7 +15,7 @@ Hidden columns can be excluded from `*`:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,7 @@ from sqlglot import exp
 from neve.errors import UserError
 from neve.predicate.column_names import quote_name
 from neve.predicate.sql_features import Edit, Fragment, apply_edits, parse_fragment
-from neve.predicate.sql_text import SqlToken, tokenize_sql
+from neve.predicate.sql_text import tokenize_sql
 from neve.predicate.time_travel import end_of_parentheses
 
 
@@ -94,8 +94,13 @@ class _FragmentWithTables(Fragment):
 
     @cached_property
     def tables(self) -> list[tuple[exp.Table, TableName]]:
-        nodes = [node for node in self.root.find_all(exp.Table) if _is_table(node)]
-        return sorted(((node, self._table_name(node)) for node in nodes), key=lambda table: table[1].start)
+        tables = []
+        for node in self.root.find_all(exp.Table):
+            is_named = all(isinstance(part, exp.Identifier) and "start" in part.meta for part in node.parts)
+            # functions, hints and common table expressions are no tables in a catalog
+            if is_named and node.find_ancestor(exp.Hint) is None and not (len(node.parts) == 1 and _is_cte(node)):
+                tables.append((node, self._table_name(node)))
+        return sorted(tables, key=lambda table: table[1].start)
 
     def alias_edits(self, node: exp.Table, name: TableName) -> Iterator[Edit]:
         """Yield the edits that keep the old name of a table valid for columns.
@@ -106,8 +111,12 @@ class _FragmentWithTables(Fragment):
         is_long = any(length > 1 for _, length in references)
         is_alone = self._source_names.count(name.parts[-1].lower()) == 1
         alias = quote_name(name.name if is_long and not is_alone else name.parts[-1])
-        at = self._alias_position(name.end)
-        yield at, at, f" AS {alias}"
+        end = name.end  # the alias goes after TABLESAMPLE (…) REPEATABLE (…)
+        at: int | None = next((i for i, token in enumerate(self.tokens) if token.start >= end), len(self.tokens))
+        while at is not None and at + 1 < len(self.tokens) and self.tokens[at].matches("TABLESAMPLE", "REPEATABLE"):
+            at = end_of_parentheses(self.tokens, at + 1)
+            end = end if at is None else self.tokens[at - 1].end
+        yield end, end, f" AS {alias}"
         for column, length in references:
             if length > 1 or (is_long and not is_alone):
                 yield column.parts[0].meta["start"], column.parts[length - 1].meta["end"] + 1, alias
@@ -139,12 +148,13 @@ class _FragmentWithTables(Fragment):
         start, end = node.parts[0].meta["start"], node.parts[-1].meta["end"] + 1
         select = _enclosing_select(node)
         joins = [] if select is None else select.args.get("joins") or []
+        is_piped = any(token.matches("|>") for token in self.tokens)  # the tree merges the conditions of all steps
         name = TableName(
             tuple(part.name for part in node.parts),
             start,
             end,
             alias=node.alias or None,
-            restriction=None if self._is_piped else _restriction(node),
+            restriction=None if is_piped else _restriction(node),
             underscore_columns=self._underscore_columns(node),
             joins_naturally=any((join.args.get("method") or "").upper() == "NATURAL" for join in joins),
         )
@@ -153,25 +163,6 @@ class _FragmentWithTables(Fragment):
             if travel.start == next_start:
                 return replace(name, end=travel.end, version=travel.version, timestamp=travel.timestamp)
         return name
-
-    @cached_property
-    def _is_piped(self) -> bool:
-        """True if a query continues after `|>`; its tree merges the conditions of all steps."""
-        return any(token.matches("|>") for token in self.tokens)
-
-    def _alias_position(self, end: int) -> int:
-        """Return where the alias of a table goes: after TABLESAMPLE (…) REPEATABLE (…)."""
-        at: int | None = next((i for i, token in enumerate(self.tokens) if token.start >= end), len(self.tokens))
-        while at is not None and at + 1 < len(self.tokens) and self.tokens[at].matches("TABLESAMPLE", "REPEATABLE"):
-            at = end_of_parentheses(self.tokens, at + 1)
-            end = end if at is None else self.tokens[at - 1].end
-        return end
-
-
-def _is_table(node: exp.Table) -> bool:
-    """Return whether a node is a table in a catalog, and not a function, hint or common table expression."""
-    is_named = all(isinstance(part, exp.Identifier) and "start" in part.meta for part in node.parts)
-    return is_named and node.find_ancestor(exp.Hint) is None and not (len(node.parts) == 1 and _is_cte(node))
 
 
 def _is_cte(node: exp.Table) -> bool:
@@ -196,21 +187,16 @@ def _restriction(node: exp.Table) -> Restriction | None:
     where = None if select is None else select.args.get("where")
     is_direct = isinstance(node.parent, exp.From | exp.Join) and node.parent.parent is select
     is_plain = not any(node.args.get(part) for part in ("joins", "pivots", "sample", "laterals"))
-    if where is None or not is_direct or not is_plain or node.alias_column_names:
+    if select is None or where is None or not is_direct or not is_plain or node.alias_column_names:
         return None
-    if not _can_filter_before_joins(node, select):
-        return None
-    return Restriction(where.this, len(_sources_of_select(select)) > 1)
-
-
-def _can_filter_before_joins(node: exp.Table, select: Any) -> bool:
-    """Return whether rows can be filtered before the joins: no join makes rows of nulls for the table."""
     joins = select.args.get("joins") or []
     sides = {(join.args.get("side") or "").upper() for join in joins}
     kinds = {(join.args.get("kind") or "").upper() for join in joins}
-    if isinstance(node.parent, exp.From):
-        return sides <= {"", "LEFT"}
-    return sides <= {""} and kinds <= {"", "INNER", "CROSS"}
+    is_first = isinstance(node.parent, exp.From)
+    makes_no_nulls = sides <= {"", "LEFT"} if is_first else sides <= {""} and kinds <= {"", "INNER", "CROSS"}
+    if not makes_no_nulls:  # rows of nulls that a join makes for the table would not be filtered
+        return None
+    return Restriction(where.this, len(_sources_of_select(select)) > 1)
 
 
 def _enclosing_select(node: exp.Expression) -> exp.Select | None:
@@ -271,7 +257,11 @@ def exclude_columns_from_star(text: str, hidden: Collection[str]) -> str:
     In a query that is too complex for that, the caller must name the columns.
     """
     tokens = tokenize_sql(text)
-    stars = list(_star_positions(tokens)) if hidden else []
+    stars = []  # those that stand for columns, and not for a product or for all rows
+    for at in range(1, len(tokens)) if hidden else ():
+        is_count = at > 1 and tokens[at - 1].matches("(") and tokens[at - 2].matches("COUNT")
+        if tokens[at].text == "*" and tokens[at - 1].matches(*_BEFORE_A_STAR) and not is_count:
+            stars.append(at)
     is_plain = sum(t.matches("SELECT") for t in tokens) == 1 and not any(t.matches("JOIN", "EXCEPT") for t in tokens)
     if stars and not (is_plain and all(tokens[at - 1].matches("SELECT", "DISTINCT", "ALL", ",", ".") for at in stars)):
         raise UserError(
@@ -279,11 +269,3 @@ def exclude_columns_from_star(text: str, hidden: Collection[str]) -> str:
         )
     exclusion = f" EXCEPT ({', '.join(quote_name(name) for name in hidden)})"
     return apply_edits(text, ((tokens[at].end, tokens[at].end, exclusion) for at in stars))
-
-
-def _star_positions(tokens: Sequence[SqlToken]) -> Iterator[int]:
-    """Yield the positions of stars that stand for columns, and not for a product or for all rows."""
-    for at in range(1, len(tokens)):
-        is_count = at > 1 and tokens[at - 1].matches("(") and tokens[at - 2].matches("COUNT")
-        if tokens[at].text == "*" and tokens[at - 1].matches(*_BEFORE_A_STAR) and not is_count:
-            yield at

@@ -50,19 +50,13 @@ def _time_travel_at(text: str, tokens: Sequence[SqlToken], at: int) -> TimeTrave
         if version.kind is TokenKind.NUMBER and version.text.isdecimal():
             return TimeTravel(start, version.end, version=int(version.text))
         return TimeTravel(start, version.end, version=version.value) if version.kind is TokenKind.STRING else None
-    end = _end_of_expression(tokens, at + 3)
+    end = _end_of_operand(tokens, at + 3)
+    while end is not None and end < len(tokens) and tokens[end].matches(*_OPERATORS):
+        end = _end_of_operand(tokens, end + 1)
     if end is None:
         return None
     stop = tokens[end - 1].end
     return TimeTravel(start, stop, timestamp=text[tokens[at + 3].start : stop])
-
-
-def _end_of_expression(tokens: Sequence[SqlToken], at: int) -> int | None:
-    """Return the index after a value expression: operands with operators between them."""
-    end = _end_of_operand(tokens, at)
-    while end is not None and end < len(tokens) and tokens[end].matches(*_OPERATORS):
-        end = _end_of_operand(tokens, end + 1)
-    return end
 
 
 def _end_of_operand(tokens: Sequence[SqlToken], at: int) -> int | None:
@@ -71,8 +65,16 @@ def _end_of_operand(tokens: Sequence[SqlToken], at: int) -> int | None:
         return None if token is None else at + 1
     if token.matches("+", "-"):
         return _end_of_operand(tokens, at + 1)
-    if token.matches("INTERVAL"):
-        return _end_of_interval(tokens, at + 1)
+    if token.matches("INTERVAL"):  # 1 DAY 2 HOURS, '1 day' or '1 2' DAY TO HOUR
+        end = _end_of_operand(tokens, at + 1)
+        while end is not None and end < len(tokens):
+            if _is_unit(tokens[end]) or tokens[end].matches("TO"):
+                end += 1
+            elif tokens[end].kind is TokenKind.NUMBER and end + 1 < len(tokens) and _is_unit(tokens[end + 1]):
+                end += 2
+            else:
+                break
+        return end
     return end_of_parentheses(tokens, at) if token.matches("(") else _end_of_name(tokens, at)
 
 
@@ -88,19 +90,6 @@ def _end_of_name(tokens: Sequence[SqlToken], at: int) -> int | None:
     if token.matches(*_CLOCKS):
         return at + 1
     return at + 2 if following is not None and following.kind is TokenKind.STRING else None
-
-
-def _end_of_interval(tokens: Sequence[SqlToken], at: int) -> int | None:
-    """Return the index after `1 DAY 2 HOURS`, `'1 day'` or `'1 2' DAY TO HOUR`."""
-    end = _end_of_operand(tokens, at)
-    while end is not None and end < len(tokens):
-        if _is_unit(tokens[end]) or tokens[end].matches("TO"):
-            end += 1
-        elif tokens[end].kind is TokenKind.NUMBER and end + 1 < len(tokens) and _is_unit(tokens[end + 1]):
-            end += 2
-        else:
-            break
-    return end
 
 
 def _is_unit(token: SqlToken) -> bool:
