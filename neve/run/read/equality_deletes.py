@@ -106,17 +106,15 @@ class EqualityIndex:
 
     def deleted_positions(self, data: DataFile, task: FileTask) -> PositionSet:
         """Return the positions in an open data file that its equality deletes delete."""
-        return PositionSet().union(*(self._matching_positions(data, task, group) for group in task.equality_deletes))
-
-    def _matching_positions(self, data: DataFile, task: FileTask, group: EqualityDeletes) -> PositionSet:
-        key_set = self._key_set(group)
-        projection = bind_projection(data, task, self._key_schema(group), self._exact_target)
-        batches = (
-            (rows, _flatten_columns(projection.apply(columns, rows)))
-            for rows, columns in data.batches(projection.leaves, task.part)
-        )
-        positions = (rows.start + np.flatnonzero(key_set.contains(keys)) for rows, keys in _join_small_batches(batches))
-        return PositionSet().union(*map(PositionSet.of, positions))
+        sets: list[PositionSet] = []
+        for group in task.equality_deletes:
+            key_set = self._key_set(group)
+            projection = bind_projection(data, task, self._key_schema(group), self._exact_target)
+            batches = data.batches(projection.leaves, task.part)
+            keys_of_batches = ((rows, _flatten_columns(projection.apply(columns, rows))) for rows, columns in batches)
+            for rows, keys in _join_small_batches(keys_of_batches):
+                sets.append(PositionSet.of(rows.start + np.flatnonzero(key_set.contains(keys))))
+        return PositionSet().union(*sets)
 
     def _key_set(self, group: EqualityDeletes) -> KeySet:
         if self.last_key_set is None or self.last_key_set[0] != group:
@@ -161,13 +159,14 @@ class EqualityIndex:
 
         One key column may have been dropped before another was promoted, so no single schema fits all of them.
         """
-        return Schema(*map(_as_optional, _merge_fields(self._key_field(key, group) for key in group.keys)))
-
-    def _key_field(self, key: int, group: EqualityDeletes) -> NestedField:
-        for schema in self.target.schemas or [self.target.schema]:
-            if key in fields_by_id(schema):
-                return prune_columns(schema, {key}, False).fields[0]
-        raise TableError(f"Unknown equality column {key} in {group.files[0].path}: no schema of the table has it.")
+        fields = []
+        for key in group.keys:
+            schema = next((s for s in self.target.schemas or [self.target.schema] if key in fields_by_id(s)), None)
+            if schema is None:
+                path = group.files[0].path
+                raise TableError(f"Unknown equality column {key} in {path}: no schema of the table has it.")
+            fields.append(prune_columns(schema, {key}, False).fields[0])
+        return Schema(*map(_as_optional, _merge_fields(fields)))
 
 
 def _merge_fields(fields: Iterable[NestedField]) -> list[NestedField]:
