@@ -46,7 +46,10 @@ class Patch:
         reader = TaskReader(self.facts.io(), ReadTarget(schema, self.facts.name_mapping, self.facts.schemas))
         stream = _ChangeStream(batches)
         while (task_bytes := stream.next_file_task()) is not None:
-            task = _decode_file_task(task_bytes, self.facts)
+            task_table = pa.ipc.open_stream(task_bytes).read_all()
+            [task] = file_tasks(task_table.drop_columns(["gone"]), self.facts.specs)
+            if (vector := task_table["gone"][0].as_py()) is not None:
+                task = replace(task, positions=decode_vector(vector, task.path))
             for batch in reader.batches(task):
                 yield from self._patch_batch(batch, stream, task)
             stream.refuse_unmatched_changes(task)
@@ -137,13 +140,6 @@ class _ChangeStream:
             if self._batch is None:
                 return None
         return self._batch
-
-
-def _decode_file_task(task_bytes: bytes, facts: TableFacts) -> FileTask:
-    table = pa.ipc.open_stream(task_bytes).read_all()
-    [task] = file_tasks(table.drop_columns(["gone"]), facts.specs)
-    vector = table["gone"][0].as_py()
-    return task if vector is None else replace(task, positions=decode_vector(vector, task.path))
 
 
 def _is_at_positions(positions: Positions, changes: pa.RecordBatch) -> NDArray[np.bool_]:
