@@ -51,7 +51,16 @@ def _sortable_bytes(values: Any, text_bytes: int) -> Bytes:
         bits = numbers.view(np.uint64)
         return _big_endian_bytes(np.where(bits & _SIGN, ~bits, bits | _SIGN), values)
     if any(is_kind(kind) for is_kind in _TEXT_TYPE_CHECKS):
-        return _text_prefix_bytes(values, text_bytes)
+        # The first bytes, padded with zeros.
+        data = values if pa.types.is_large_binary(kind) else values.cast(pa.binary()).cast(pa.large_binary())
+        first = pc.binary_slice(data.fill_null(b""), 0, text_bytes)
+        lengths = pc.binary_length(first).to_numpy()
+        _, offsets, data_buffer = first.buffers()
+        starts = np.frombuffer(offsets, np.int64)[first.offset : first.offset + len(first) + 1]
+        padded = np.zeros((len(first), text_bytes), np.uint8)
+        text = np.frombuffer(data_buffer or b"", np.uint8)[starts[0] : starts[-1]]
+        padded[np.arange(text_bytes) < lengths[:, None]] = text
+        return padded
     integers = values.cast(pa.int64()) if kind.bit_width == 64 else values.cast(pa.int32()).cast(pa.int64())
     bits = integers.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64) ^ _SIGN
     return _big_endian_bytes(bits, values)
@@ -69,15 +78,3 @@ _TEXT_TYPE_CHECKS = (
 def _big_endian_bytes(bits: NDArray[np.uint64], values: Any) -> Bytes:
     is_valid = values.is_valid().to_numpy(zero_copy_only=False)
     return np.where(is_valid, bits, np.uint64(0)).astype(">u8").view(np.uint8).reshape(-1, 8)
-
-
-def _text_prefix_bytes(values: Any, size: int) -> Bytes:
-    """Return the first bytes, padded with zeros."""
-    data = values if pa.types.is_large_binary(values.type) else values.cast(pa.binary()).cast(pa.large_binary())
-    first = pc.binary_slice(data.fill_null(b""), 0, size)
-    lengths = pc.binary_length(first).to_numpy()
-    _, offsets, data_buffer = first.buffers()
-    starts = np.frombuffer(offsets, np.int64)[first.offset : first.offset + len(first) + 1]
-    padded = np.zeros((len(first), size), np.uint8)
-    padded[np.arange(size) < lengths[:, None]] = np.frombuffer(data_buffer or b"", np.uint8)[starts[0] : starts[-1]]
-    return padded

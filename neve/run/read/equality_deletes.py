@@ -145,7 +145,7 @@ class EqualityIndex:
                 expected = f"the equality columns {sorted(group.keys)}"
                 raise CorruptFile(file.path, expected, f"no column {sorted(missing)}")
             projection = bind_projection(data, FileTask(file.path), self._key_schema(group), self._exact_target)
-            batches = [[pa.nulls(0, f.type) for f in _flatten_fields(projection.schema)]]
+            batches = [_flatten_columns(pa.RecordBatch.from_pylist([], projection.schema))]
             held_bytes = 0
             for rows, columns in data.batches(projection.leaves):
                 batches.append(_flatten_columns(projection.apply(columns, rows)))
@@ -199,14 +199,6 @@ def _nested_field_ids(fields: Iterable[FileField]) -> Iterator[int | None]:
         yield from _nested_field_ids(each.children)
 
 
-def _flatten_fields(schema: pa.Schema) -> list[pa.Field]:
-    return [
-        f
-        for field in schema
-        for f in (_flatten_fields(pa.schema(list(field.type))) if at.is_struct(field.type) else [field])
-    ]
-
-
 def _flatten_columns(batch: pa.RecordBatch) -> Columns:
     """Return the key columns, including those inside structs, which are null where the struct is null."""
     columns: Columns = []
@@ -219,18 +211,17 @@ def _join_small_batches(batches: Iterator[tuple[RowRange, Columns]]) -> Iterator
     """Join neighbouring batches, because every lookup indexes the keys again."""
     pending: list[tuple[RowRange, Columns]] = []
     for rows, columns in batches:
-        if pending and (pending[-1][0].start + pending[-1][0].count != rows.start or _row_count(pending) >= PROBE_ROWS):
-            yield _concat_batches(pending)
-            pending = []
+        if pending:
+            first, last = pending[0][0], pending[-1][0]
+            end = last.start + last.count
+            if end != rows.start or end - first.start >= PROBE_ROWS:
+                yield _concat_batches(pending)
+                pending = []
         pending.append((rows, columns))
     if pending:
         yield _concat_batches(pending)
 
 
-def _row_count(batches: Sequence[tuple[RowRange, Columns]]) -> int:
-    return sum(rows.count for rows, _ in batches)
-
-
 def _concat_batches(batches: Sequence[tuple[RowRange, Columns]]) -> tuple[RowRange, Columns]:
     columns = [pa.concat_arrays(parts) for parts in zip(*(columns for _, columns in batches), strict=True)]
-    return RowRange(batches[0][0].start, _row_count(batches)), columns
+    return RowRange(batches[0][0].start, sum(rows.count for rows, _ in batches)), columns

@@ -120,7 +120,7 @@ def _read_all_positions(io: FileIO, delete: DeleteFile) -> dict[str, PositionSet
 def _read_positions_by_number(io: FileIO, delete: DeleteFile, number_paths: PathNumbering) -> dict[int, PositionSet]:
     """Return the positions in a position delete file, by the number of the data file."""
     sets: defaultdict[int, list[PositionSet]] = defaultdict(list)
-    for numbers, positions in _join_batches(_read_matching_rows(io, delete, number_paths)):
+    for numbers, positions in _read_matching_rows(io, delete, number_paths):
         if not len(positions):
             continue
         lowest, highest = positions.min(), positions.max()
@@ -134,7 +134,8 @@ def _read_positions_by_number(io: FileIO, delete: DeleteFile, number_paths: Path
 
 
 def _read_matching_rows(io: FileIO, delete: DeleteFile, number_paths: PathNumbering) -> Iterator[tuple[Ints, Ints]]:
-    """Yield, per batch, the numbers of the data files and the positions in them; other data files are left out."""
+    """Yield the numbers of the requested data files and the positions in them, in batches worth compressing."""
+    pending: list[tuple[Ints, Ints]] = []
     with open_file(io, delete.path, delete.file_format, delete.file_size, delete.record_count) as data:
         fields = assign_field_ids(data.fields, delete.path, None, [_SCHEMA])
         source = ProjectionSource(delete.path, fields, {}, {}, {}, data.prunes_nested)
@@ -143,17 +144,10 @@ def _read_matching_rows(io: FileIO, delete: DeleteFile, number_paths: PathNumber
             batch = projection.apply(columns, rows)
             numbers = number_paths(batch.column(0))
             is_requested = numbers >= 0
-            yield numbers[is_requested], batch.column(1).to_numpy()[is_requested]
-
-
-def _join_batches(batches: Iterator[tuple[Ints, Ints]]) -> Iterator[tuple[Ints, Ints]]:
-    """Join batches until they are worth compressing."""
-    pending: list[tuple[Ints, Ints]] = []
-    for batch in batches:
-        pending.append(batch)
-        if sum(len(numbers) for numbers, _ in pending) >= _MAX_UNCOMPRESSED_ROWS:
-            yield _concatenate(pending)
-            pending = []
+            pending.append((numbers[is_requested], batch.column(1).to_numpy()[is_requested]))
+            if sum(len(numbers) for numbers, _ in pending) >= _MAX_UNCOMPRESSED_ROWS:
+                yield _concatenate(pending)
+                pending = []
     if pending:
         yield _concatenate(pending)
 

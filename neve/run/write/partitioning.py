@@ -147,7 +147,12 @@ class Partitioner:
             yield PartitionRows((), rows)
             return
         tuples = self.partition_tuples(rows)
-        codes, first_rows = _partition_codes(tuples)
+        codes = np.zeros(tuples.num_rows, np.int64)  # a number per row that is equal for rows of one partition
+        for column in tuples.columns:
+            if not pa.types.is_null(column.type):
+                encoded = np.asarray(column.dictionary_encode(null_encoding="encode").indices, np.int64)
+                codes = np.unique(codes * (int(encoded.max(initial=0)) + 1) + encoded, return_inverse=True)[1]
+        first_rows = np.unique(codes, return_index=True)[1]
         starts = np.flatnonzero(np.diff(codes, prepend=-1))
         parts: Iterator[pa.RecordBatch]
         if len(starts) == len(first_rows):
@@ -214,17 +219,6 @@ def field_path(schema: Schema, field_id: int) -> list[str]:
         names.insert(0, schema.find_field(current).name)
         current = parents_by_id(schema).get(current)
     return names
-
-
-def _partition_codes(tuples: pa.RecordBatch) -> tuple[Any, Any]:
-    """Return a number per row that is equal for rows of one partition, and the first row of each number."""
-    codes = np.zeros(tuples.num_rows, np.int64)
-    for column in tuples.columns:
-        if pa.types.is_null(column.type):
-            continue
-        encoded = np.asarray(column.dictionary_encode(null_encoding="encode").indices, np.int64)
-        codes = np.unique(codes * (int(encoded.max(initial=0)) + 1) + encoded, return_inverse=True)[1]
-    return codes, np.unique(codes, return_index=True)[1]
 
 
 def _as_key_values(values: pa.Array, kind: ice.IcebergType) -> list[object]:
