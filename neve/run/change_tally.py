@@ -159,16 +159,14 @@ class TallyBuilder:
         order = np.argsort(files, kind="stable")
         numbers, starts = np.unique(files[order], return_index=True)
         for file, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
-            matched = self._matched_rows(file, positions[rows], clauses[rows])
+            rows_by_clause = tuple(np.bincount(clauses[rows], minlength=len(self._effects)).tolist())
+            matched = _MatchedRows(rows_by_clause=rows_by_clause)
+            if file != _NEW_ROWS:
+                is_removed = self._removes[clauses[rows]]
+                removed, unchanged = positions[rows[is_removed]], positions[rows[~is_removed]]
+                matched = _MatchedRows(PositionSet.of(removed), PositionSet.of(unchanged), rows_by_clause)
             self._by_file[file] = self._by_file[file].union(matched)
         self._uncompressed, self._rows = [], 0
-
-    def _matched_rows(self, file: int, positions: Ints, clauses: Ints) -> _MatchedRows:
-        rows = tuple(np.bincount(clauses, minlength=len(self._effects)).tolist())
-        if file == _NEW_ROWS:
-            return _MatchedRows(rows_by_clause=rows)
-        is_removed = self._removes[clauses]
-        return _MatchedRows(PositionSet.of(positions[is_removed]), PositionSet.of(positions[~is_removed]), rows)
 
 
 def _encode_positions(positions: PositionSet) -> bytes | None:

@@ -75,25 +75,22 @@ def _mix_bits(bits: Hashes) -> Hashes:
 def _value_hashes(values: Any) -> Hashes:
     if isinstance(values.type, pa.BaseExtensionType):  # UUIDs
         values = values.storage
-    hashes = _hash_valid_values(values)
-    if not values.null_count:
-        return hashes
-    return np.where(values.is_valid().to_numpy(zero_copy_only=False), hashes, _NULL_HASH)
-
-
-def _hash_valid_values(values: Any) -> Hashes:
     kind = values.type
     if pa.types.is_struct(kind):
-        return _combine_hashes([_value_hashes(child) for child in values.flatten()], len(values))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        return _hash_lists(values)
-    if pa.types.is_decimal(kind):
-        return _hash_text(values.cast(pa.string()))
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return _hash_text(values.cast(pa.large_binary()))
-    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return _hash_text(values)
-    return _hash_fixed_width(values)
+        hashes = _combine_hashes([_value_hashes(child) for child in values.flatten()], len(values))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        hashes = _hash_lists(values)
+    elif pa.types.is_decimal(kind):
+        hashes = _hash_text(values.cast(pa.string()))
+    elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        hashes = _hash_text(values.cast(pa.large_binary()))
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        hashes = _hash_text(values)
+    else:
+        hashes = _hash_fixed_width(values)
+    return (
+        np.where(values.is_valid().to_numpy(zero_copy_only=False), hashes, _NULL_HASH) if values.null_count else hashes
+    )
 
 
 def _hash_fixed_width(values: Any) -> Hashes:

@@ -35,6 +35,9 @@ class TableFacts:
         kind = type(io)
         column_ids = {field_id for schema in metadata.schemas for field_id in fields_by_id(schema)}
         properties = {PY_IO_IMPL: f"{kind.__module__}.{kind.__qualname__}", **io.properties}
+        names = {(f.field_id, f.name) for schema in metadata.schemas for f in schema.fields}
+        was_renamed = len({field_id for field_id, _ in names}) < len(names)
+        snapshots = metadata.snapshots if was_renamed else []
         return cls(
             Specs.of(metadata),
             metadata.format_version,
@@ -42,7 +45,7 @@ class TableFacts:
             metadata.name_mapping(),
             properties,
             dict(schemes or {}),
-            _schema_id_by_snapshot(metadata),
+            {s.snapshot_id: s.schema_id for s in snapshots if s.schema_id is not None},
             # Schemas may be cleaned up, but files keep their columns, and the ids stay used.
             has_forgotten_columns=len(column_ids) < metadata.last_column_id,
         )
@@ -76,11 +79,3 @@ class TableFacts:
         identity = {f.source_id for f in fields if isinstance(f.transform, IdentityTransform)}
         defaulted = {i for i in fields_by_id(schema) if schema.find_field(i).initial_default is not None}
         return frozenset(defaulted | identity & fields_by_id(schema).keys())
-
-
-def _schema_id_by_snapshot(metadata: TableMetadata) -> dict[int, int]:
-    """Return the schema id of each snapshot; empty if no column was ever renamed."""
-    names = {(f.field_id, f.name) for schema in metadata.schemas for f in schema.fields}
-    if len({field_id for field_id, _ in names}) == len(names):
-        return {}
-    return {s.snapshot_id: s.schema_id for s in metadata.snapshots if s.schema_id is not None}

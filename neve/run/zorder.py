@@ -29,18 +29,15 @@ def z_keys(columns: Sequence[Any], text_bytes: int, max_key_bytes: int) -> pa.Ar
     """
     parts = [_sortable_bytes(combine_chunks(column), text_bytes) for column in columns]
     bits = np.concatenate([np.unpackbits(part, axis=1) for part in parts], axis=1)
-    bit_order = _interleaved_bit_order([part.shape[1] * 8 for part in parts])
-    keys = np.packbits(bits[:, bit_order], axis=1)[:, :max_key_bytes]
+    sizes = [part.shape[1] * 8 for part in parts]
+    starts = np.cumsum([0, *sizes[:-1]])
+    # The bits in alternating order; a column without further bits is skipped.
+    bit_order = [
+        start + bit for bit in range(max(sizes)) for start, size in zip(starts, sizes, strict=True) if bit < size
+    ]
+    keys = np.packbits(bits[:, np.array(bit_order)], axis=1)[:, :max_key_bytes]
     joined = pa.py_buffer(np.ascontiguousarray(keys).tobytes())
     return pa.Array.from_buffers(pa.binary(keys.shape[1]), len(keys), [None, joined]).cast(pa.binary())
-
-
-def _interleaved_bit_order(sizes: Sequence[int]) -> NDArray[np.int64]:
-    """Return the numbers of all bits in alternating order; a column without further bits is skipped."""
-    starts = np.cumsum([0, *sizes[:-1]])
-    return np.array(
-        [start + bit for bit in range(max(sizes)) for start, size in zip(starts, sizes, strict=True) if bit < size]
-    )
 
 
 def _sortable_bytes(values: Any, text_bytes: int) -> Bytes:
@@ -49,9 +46,21 @@ def _sortable_bytes(values: Any, text_bytes: int) -> Bytes:
         flags = values.fill_null(False).to_numpy(zero_copy_only=False)
         return np.where(flags, 0x81, 0).astype(np.uint8).reshape(-1, 1)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _float_bytes(values)
+        numbers = values.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
+        numbers[np.isnan(numbers)] = np.nan
+        bits = numbers.view(np.uint64)
+        return _big_endian_bytes(np.where(bits & _SIGN, ~bits, bits | _SIGN), values)
     if any(is_kind(kind) for is_kind in _TEXT_TYPE_CHECKS):
-        return _text_prefix_bytes(values, text_bytes)
+        # The first bytes, padded with zeros.
+        data = values if pa.types.is_large_binary(kind) else values.cast(pa.binary()).cast(pa.large_binary())
+        first = pc.binary_slice(data.fill_null(b""), 0, text_bytes)
+        lengths = pc.binary_length(first).to_numpy()
+        _, offsets, data_buffer = first.buffers()
+        starts = np.frombuffer(offsets, np.int64)[first.offset : first.offset + len(first) + 1]
+        padded = np.zeros((len(first), text_bytes), np.uint8)
+        text = np.frombuffer(data_buffer or b"", np.uint8)[starts[0] : starts[-1]]
+        padded[np.arange(text_bytes) < lengths[:, None]] = text
+        return padded
     integers = values.cast(pa.int64()) if kind.bit_width == 64 else values.cast(pa.int32()).cast(pa.int64())
     bits = integers.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64) ^ _SIGN
     return _big_endian_bytes(bits, values)
@@ -66,25 +75,6 @@ _TEXT_TYPE_CHECKS = (
 )
 
 
-def _float_bytes(values: Any) -> Bytes:
-    numbers = values.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
-    numbers[np.isnan(numbers)] = np.nan
-    bits = numbers.view(np.uint64)
-    return _big_endian_bytes(np.where(bits & _SIGN, ~bits, bits | _SIGN), values)
-
-
 def _big_endian_bytes(bits: NDArray[np.uint64], values: Any) -> Bytes:
     is_valid = values.is_valid().to_numpy(zero_copy_only=False)
     return np.where(is_valid, bits, np.uint64(0)).astype(">u8").view(np.uint8).reshape(-1, 8)
-
-
-def _text_prefix_bytes(values: Any, size: int) -> Bytes:
-    """Return the first bytes, padded with zeros."""
-    data = values if pa.types.is_large_binary(values.type) else values.cast(pa.binary()).cast(pa.large_binary())
-    first = pc.binary_slice(data.fill_null(b""), 0, size)
-    lengths = pc.binary_length(first).to_numpy()
-    _, offsets, data_buffer = first.buffers()
-    starts = np.frombuffer(offsets, np.int64)[first.offset : first.offset + len(first) + 1]
-    padded = np.zeros((len(first), size), np.uint8)
-    padded[np.arange(size) < lengths[:, None]] = np.frombuffer(data_buffer or b"", np.uint8)[starts[0] : starts[-1]]
-    return padded

@@ -124,20 +124,16 @@ class ListConverter:
 
     def __call__(self, array: pa.Array) -> pa.Array:
         """Return the same lists with the new elements."""
-        array = _lists_with_int32_offsets(array)
+        list_type = pa.list_(array.type.value_field)
+        if at.is_list_view(array.type) or at.is_large_list_view(array.type):
+            # Arrow's own cast drops the last offset of list views that were read from a file.
+            lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+            offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
+            array = pa.ListArray.from_arrays(offsets, array.flatten(), type=list_type, mask=array.is_null())
+        elif not at.is_list(array.type):
+            array = array.cast(list_type)
         buffers = array.buffers()[:2]
         return pa.Array.from_buffers(self.kind, len(array), buffers, -1, array.offset, [self.element(array.values)])
-
-
-def _lists_with_int32_offsets(array: pa.Array) -> pa.Array:
-    """Return lists of any Arrow list type as lists with 32-bit offsets."""
-    if not (at.is_list_view(array.type) or at.is_large_list_view(array.type)):
-        return array if at.is_list(array.type) else array.cast(pa.list_(array.type.value_field))
-    # Arrow's own cast drops the last offset of list views that were read from a file.
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
-    offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
-    kind = pa.list_(array.type.value_field)
-    return pa.ListArray.from_arrays(offsets, array.flatten(), type=kind, mask=array.is_null())
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,11 @@ def conversion(file_type: pa.DataType, iceberg_type: ice.IcebergType, flavor: Ar
     if at.is_dictionary(file_type):
         return _chain(lambda a: a.dictionary_decode(), conversion(file_type.value_type, iceberg_type, flavor))
     if isinstance(iceberg_type, ice.StringType):
-        return _text_conversion(flavor) if _is_bytes(file_type) else None
-    return _chain(
-        _conversion_to_exact(file_type, exact, iceberg_type), _conversion_to_flavor(exact, flavored, iceberg_type)
-    )
+        # Spark accepts bytes that are not UTF-8; users of Arrow fail on them, so there a cast checks them.
+        as_text = (lambda array: array.view(pa.string())) if flavor is ArrowFlavor.SPARK else _cast_to(pa.string())
+        return _chain(_cast_to(pa.binary()), as_text) if _is_bytes(file_type) else None
+    to_exact = _conversion_to_exact(file_type, exact, iceberg_type)
+    return _chain(to_exact, _conversion_to_flavor(exact, flavored, iceberg_type))
 
 
 def _chain(first: Converter | None, second: Converter | None) -> Converter | None:
@@ -82,12 +83,6 @@ def _is_castable(file_type: pa.DataType, exact: pa.DataType, iceberg_type: ice.I
             return at.is_binary(file_type) or at.is_large_binary(file_type) or at.is_binary_view(file_type)
         case _:
             return at.is_binary(exact) and _is_bytes(file_type)
-
-
-def _text_conversion(flavor: ArrowFlavor) -> Converter:
-    if flavor is ArrowFlavor.SPARK:  # Spark accepts bytes that are not UTF-8; users of Arrow fail on them
-        return lambda array: array.cast(pa.binary()).view(pa.string())
-    return lambda array: array.cast(pa.binary()).cast(pa.string())
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

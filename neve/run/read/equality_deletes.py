@@ -106,17 +106,15 @@ class EqualityIndex:
 
     def deleted_positions(self, data: DataFile, task: FileTask) -> PositionSet:
         """Return the positions in an open data file that its equality deletes delete."""
-        return PositionSet().union(*(self._matching_positions(data, task, group) for group in task.equality_deletes))
-
-    def _matching_positions(self, data: DataFile, task: FileTask, group: EqualityDeletes) -> PositionSet:
-        key_set = self._key_set(group)
-        projection = bind_projection(data, task, self._key_schema(group), self._exact_target)
-        batches = (
-            (rows, _flatten_columns(projection.apply(columns, rows)))
-            for rows, columns in data.batches(projection.leaves, task.part)
-        )
-        positions = (rows.start + np.flatnonzero(key_set.contains(keys)) for rows, keys in _join_small_batches(batches))
-        return PositionSet().union(*map(PositionSet.of, positions))
+        sets: list[PositionSet] = []
+        for group in task.equality_deletes:
+            key_set = self._key_set(group)
+            projection = bind_projection(data, task, self._key_schema(group), self._exact_target)
+            batches = data.batches(projection.leaves, task.part)
+            keys_of_batches = ((rows, _flatten_columns(projection.apply(columns, rows))) for rows, columns in batches)
+            for rows, keys in _join_small_batches(keys_of_batches):
+                sets.append(PositionSet.of(rows.start + np.flatnonzero(key_set.contains(keys))))
+        return PositionSet().union(*sets)
 
     def _key_set(self, group: EqualityDeletes) -> KeySet:
         if self.last_key_set is None or self.last_key_set[0] != group:
@@ -147,7 +145,7 @@ class EqualityIndex:
                 expected = f"the equality columns {sorted(group.keys)}"
                 raise CorruptFile(file.path, expected, f"no column {sorted(missing)}")
             projection = bind_projection(data, FileTask(file.path), self._key_schema(group), self._exact_target)
-            batches = [[pa.nulls(0, f.type) for f in _flatten_fields(projection.schema)]]
+            batches = [_flatten_columns(pa.RecordBatch.from_pylist([], projection.schema))]
             held_bytes = 0
             for rows, columns in data.batches(projection.leaves):
                 batches.append(_flatten_columns(projection.apply(columns, rows)))
@@ -161,13 +159,14 @@ class EqualityIndex:
 
         One key column may have been dropped before another was promoted, so no single schema fits all of them.
         """
-        return Schema(*map(_as_optional, _merge_fields(self._key_field(key, group) for key in group.keys)))
-
-    def _key_field(self, key: int, group: EqualityDeletes) -> NestedField:
-        for schema in self.target.schemas or [self.target.schema]:
-            if key in fields_by_id(schema):
-                return prune_columns(schema, {key}, False).fields[0]
-        raise TableError(f"Unknown equality column {key} in {group.files[0].path}: no schema of the table has it.")
+        fields = []
+        for key in group.keys:
+            schema = next((s for s in self.target.schemas or [self.target.schema] if key in fields_by_id(s)), None)
+            if schema is None:
+                path = group.files[0].path
+                raise TableError(f"Unknown equality column {key} in {path}: no schema of the table has it.")
+            fields.append(prune_columns(schema, {key}, False).fields[0])
+        return Schema(*map(_as_optional, _merge_fields(fields)))
 
 
 def _merge_fields(fields: Iterable[NestedField]) -> list[NestedField]:
@@ -200,14 +199,6 @@ def _nested_field_ids(fields: Iterable[FileField]) -> Iterator[int | None]:
         yield from _nested_field_ids(each.children)
 
 
-def _flatten_fields(schema: pa.Schema) -> list[pa.Field]:
-    return [
-        f
-        for field in schema
-        for f in (_flatten_fields(pa.schema(list(field.type))) if at.is_struct(field.type) else [field])
-    ]
-
-
 def _flatten_columns(batch: pa.RecordBatch) -> Columns:
     """Return the key columns, including those inside structs, which are null where the struct is null."""
     columns: Columns = []
@@ -220,18 +211,17 @@ def _join_small_batches(batches: Iterator[tuple[RowRange, Columns]]) -> Iterator
     """Join neighbouring batches, because every lookup indexes the keys again."""
     pending: list[tuple[RowRange, Columns]] = []
     for rows, columns in batches:
-        if pending and (pending[-1][0].start + pending[-1][0].count != rows.start or _row_count(pending) >= PROBE_ROWS):
-            yield _concat_batches(pending)
-            pending = []
+        if pending:
+            first, last = pending[0][0], pending[-1][0]
+            end = last.start + last.count
+            if end != rows.start or end - first.start >= PROBE_ROWS:
+                yield _concat_batches(pending)
+                pending = []
         pending.append((rows, columns))
     if pending:
         yield _concat_batches(pending)
 
 
-def _row_count(batches: Sequence[tuple[RowRange, Columns]]) -> int:
-    return sum(rows.count for rows, _ in batches)
-
-
 def _concat_batches(batches: Sequence[tuple[RowRange, Columns]]) -> tuple[RowRange, Columns]:
     columns = [pa.concat_arrays(parts) for parts in zip(*(columns for _, columns in batches), strict=True)]
-    return RowRange(batches[0][0].start, _row_count(batches)), columns
+    return RowRange(batches[0][0].start, sum(rows.count for rows, _ in batches)), columns

@@ -48,7 +48,14 @@ def _number_leaves(fields: Iterable[pa.Field], first_leaf: int, path: str) -> tu
     for field in fields:
         children = _number_leaves(_child_fields(field.type), first_leaf, path)
         end = children[-1].leaves.stop if children else first_leaf + 1
-        numbered.append(FileField(_field_id(field, path), field.name, field.type, range(first_leaf, end), children))
+        metadata = field.metadata or {}
+        id_text = next((metadata[key] for key in _ID_KEYS if key in metadata), b"-1")
+        try:
+            id_or_minus_one = int(id_text)  # Parquet readers report a missing id as -1
+        except ValueError:
+            raise CorruptFile(path, f"a field id for column {field.name!r}", repr(id_text[:40])) from None
+        field_id = None if id_or_minus_one < 0 else id_or_minus_one
+        numbered.append(FileField(field_id, field.name, field.type, range(first_leaf, end), children))
         first_leaf = end
     return tuple(numbered)
 
@@ -66,18 +73,6 @@ def _child_fields(kind: pa.DataType) -> list[pa.Field]:
 def _is_list(kind: pa.DataType) -> bool:
     tests = (at.is_list, at.is_large_list, at.is_fixed_size_list, at.is_list_view, at.is_large_list_view)
     return any(test(kind) for test in tests)
-
-
-def _field_id(field: pa.Field, path: str) -> int | None:
-    metadata = field.metadata or {}
-    text: bytes | None = next((metadata[key] for key in _ID_KEYS if key in metadata), None)
-    if text is None:
-        return None
-    try:
-        field_id = int(text)
-    except ValueError:
-        raise CorruptFile(path, f"a field id for column {field.name!r}", repr(text[:40])) from None
-    return None if field_id < 0 else field_id  # Parquet readers report a missing id as -1
 
 
 def assign_field_ids(
@@ -104,24 +99,20 @@ def _has_any_ids(fields: Iterable[FileField]) -> bool:
 
 def _apply_name_mapping(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tuple[FileField, ...]:
     by_name = {name: mapped for mapped in mapping for name in mapped.names}
-    return tuple(_with_mapping(field, by_name.get(field.name)) for field in fields)
-
-
-def _with_mapping(field: FileField, mapped: MappedField | None) -> FileField:
-    if mapped is None:
-        return field
-    return replace(
-        field, field_id=mapped.field_id, children=_apply_name_mapping(_with_spec_names(field), mapped.fields)
-    )
-
-
-def _with_spec_names(field: FileField) -> tuple[FileField, ...]:
-    """Return the children with the names of the spec: writers named the element of a list `item`, `array` or `bag`."""
-    if at.is_map(field.type):
-        return tuple(replace(c, name=n) for c, n in zip(field.children, ("key", "value"), strict=True))
-    if _is_list(field.type):
-        return tuple(replace(c, name="element") for c in field.children)
-    return field.children
+    with_ids = []
+    for field in fields:
+        mapped, children = by_name.get(field.name), field.children
+        if mapped is None:
+            with_ids.append(field)
+            continue
+        # The mapping uses the names of the spec; writers named the element of a list `item`, `array` or `bag`.
+        if at.is_map(field.type):
+            children = tuple(replace(c, name=n) for c, n in zip(children, ("key", "value"), strict=True))
+        elif _is_list(field.type):
+            children = tuple(replace(c, name="element") for c in children)
+        mapped_children = _apply_name_mapping(children, mapped.fields)
+        with_ids.append(replace(field, field_id=mapped.field_id, children=mapped_children))
+    return tuple(with_ids)
 
 
 def name_mapping_of_all_schemas(schemas: Sequence[Schema]) -> list[MappedField]:

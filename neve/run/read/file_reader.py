@@ -17,7 +17,7 @@ from pyroaring import FrozenBitMap64
 
 from neve.errors import CorruptFile
 from neve.io.deletion_vectors import PositionSet
-from neve.run.read.array_builders import BATCH_ROWS, RowRange
+from neve.run.read.array_builders import BATCH_ROWS
 from neve.run.read.equality_deletes import EqualityIndex
 from neve.run.read.formats import DataFile, open_file
 from neve.run.read.metadata_columns import POSITION
@@ -59,7 +59,10 @@ class TaskReader:
 def _read_file(task: FileTask, index: EqualityIndex) -> Iterator[pa.RecordBatch]:
     target = index.target
     with open_file(index.io, task.path, task.file_format, task.file_size, task.record_count) as opened:
-        data = _skip_row_groups(opened, task, target)
+        data: DataFile = opened
+        if target.predicate is not None and isinstance(opened, ParquetData):
+            fields = fields_with_ids(opened, task.path, target)
+            data = opened.with_row_groups(row_groups_that_may_match(opened, fields, target.predicate))
         deleted = task.positions
         if task.equality_deletes:
             by_equality = index.deleted_positions(data, task)
@@ -68,22 +71,18 @@ def _read_file(task: FileTask, index: EqualityIndex) -> Iterator[pa.RecordBatch]
             yield from _live_batches(data, task, bind_projection(data, task, target.schema, target), deleted)
 
 
-def _skip_row_groups(data: DataFile, task: FileTask, target: ReadTarget) -> DataFile:
-    if target.predicate is None or not isinstance(data, ParquetData):
-        return data
-    fields = fields_with_ids(data, task.path, target)
-    return data.with_row_groups(row_groups_that_may_match(data, fields, target.predicate))
-
-
 def _live_batches(
     data: DataFile, task: FileTask, projection: Projection, deleted: PositionSet | None
 ) -> Iterator[pa.RecordBatch]:
     end = 0
     for rows, columns in data.batches(projection.leaves, task.part):
         end = rows.start + rows.count
-        is_live = None if deleted is None else _live_mask(rows, deleted)
-        if is_live is not None and not is_live.any():
-            continue
+        is_live = None  # a mask, if some rows are deleted
+        if deleted is not None and (deleted_rows := deleted.bitmap & FrozenBitMap64(range(rows.start, end))):
+            is_live = np.ones(rows.count, np.bool_)
+            is_live[np.frombuffer(deleted_rows.to_array(), np.int64) - rows.start] = False
+            if not is_live.any():
+                continue
         batch = projection.apply(columns, rows)
         if is_live is not None:
             batch = batch.filter(pa.array(is_live))
@@ -92,13 +91,3 @@ def _live_batches(
     is_counted = task.record_count is not None and task.record_count >= 0  # old imports of Avro files did not count
     if data.record_count is None and is_counted and task.record_count != end:
         raise CorruptFile(task.path, f"{task.record_count} rows, as the metadata says", f"{end}")
-
-
-def _live_mask(rows: RowRange, deleted: PositionSet) -> np.ndarray | None:
-    """Return a mask of the rows that are not deleted; None when no row is deleted."""
-    deleted_rows = deleted.bitmap & FrozenBitMap64(range(rows.start, rows.start + rows.count))
-    if not deleted_rows:
-        return None
-    is_live = np.ones(rows.count, np.bool_)
-    is_live[np.frombuffer(deleted_rows.to_array(), np.int64) - rows.start] = False
-    return is_live

@@ -81,7 +81,14 @@ def computed_columns(task: FileTask, schema: Schema, flavor: ArrowFlavor) -> dic
         columns |= {ROW_ID.field_id: null_column, LAST_UPDATED.field_id: null_column}
     for field in schema.fields:
         if field.field_id == PARTITION_ID and isinstance(field.field_type, StructType):
-            columns[PARTITION_ID] = _partition_constant(task, field.field_type, flavor)
+            parts = field.field_type.fields
+            union = task.union_tuple or [None] * len(parts)
+            values = [constant_column(v, f.field_type, flavor).value for v, f in zip(union, parts, strict=True)]
+            arrow_fields = list(arrow_type(field.field_type, flavor))
+            tuple_row = (
+                pa.StructArray.from_arrays(values, fields=arrow_fields) if values else pa.array([{}], pa.struct([]))
+            )
+            columns[PARTITION_ID] = ConstantColumn(tuple_row)
     return columns
 
 
@@ -91,12 +98,3 @@ def lineage_columns(task: FileTask, flavor: ArrowFlavor) -> Mapping[int, ColumnB
         return {}
     last_updated = constant_column(task.sequence_number, LongType(), flavor)
     return {ROW_ID.field_id: CountingColumn(task.first_row_id), LAST_UPDATED.field_id: last_updated}
-
-
-def _partition_constant(task: FileTask, kind: StructType, flavor: ArrowFlavor) -> ConstantColumn:
-    union = task.union_tuple or [None] * len(kind.fields)
-    values = [constant_column(v, f.field_type, flavor).value for v, f in zip(union, kind.fields, strict=True)]
-    fields = list(arrow_type(kind, flavor))
-    return ConstantColumn(
-        pa.StructArray.from_arrays(values, fields=fields) if fields else pa.array([{}], pa.struct([]))
-    )

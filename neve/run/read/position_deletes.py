@@ -42,8 +42,15 @@ def with_deleted_positions(io: FileIO, tasks: Sequence[FileTask]) -> list[FileTa
     for ordinal, task in enumerate(tasks):
         for delete in task.deletes:
             users.setdefault(delete, []).append(ordinal)
-    for ordinal, positions in _read_vectors(io, users):
-        sets_by_task[ordinal].append(positions)
+    vectors_by_path: dict[str, list[DeleteFile]] = {}  # each Puffin file is opened once
+    for delete in users:
+        if delete.content_offset is not None:
+            vectors_by_path.setdefault(delete.path, []).append(delete)
+    for path, vectors in vectors_by_path.items():
+        blobs = [(v.content_offset or 0, v.content_size or 0, v.record_count or 0) for v in vectors]
+        for vector, positions in zip(vectors, read_vectors(io, path, blobs), strict=True):
+            for ordinal in users[vector]:
+                sets_by_task[ordinal].append(positions)
     for delete, ordinals in users.items():
         if delete.content_offset is None:
             by_path = read_position_deletes(io, delete, [tasks[ordinal].path for ordinal in ordinals])
@@ -66,32 +73,16 @@ class PositionDeleteCache:
     def with_deleted_positions(self, task: FileTask) -> FileTask:
         """Return the same task with all its deleted positions read."""
         path = canonical_path(task.path)
-        delete_files = [self._positions_by_path(d) for d in task.deletes if d.content_offset is None]
-        sets = [by_path[path] for by_path in delete_files if path in by_path]
+        delete_files = [d for d in task.deletes if d.content_offset is None]
+        for delete in delete_files:
+            if delete not in self.positions_by_file:
+                self.positions_by_file[delete] = _read_all_positions(self.io, delete)
+        sets = [self.positions_by_file[d][path] for d in delete_files if path in self.positions_by_file[d]]
         with_vectors = replace(task, deletes=tuple(d for d in task.deletes if d.content_offset is not None))
         [task] = with_deleted_positions(self.io, [with_vectors])
         if task.positions is not None:
             sets.append(task.positions)
         return replace(task, positions=PositionSet().union(*sets) if sets else None)
-
-    def _positions_by_path(self, delete: DeleteFile) -> dict[str, PositionSet]:
-        if delete not in self.positions_by_file:
-            numbers: dict[str, int] = {}
-            positions = _read_positions_by_number(self.io, delete, lambda paths: _number_paths(paths, numbers))
-            self.positions_by_file[delete] = {path: positions[number] for path, number in numbers.items()}
-        return self.positions_by_file[delete]
-
-
-def _read_vectors(io: FileIO, users: dict[DeleteFile, list[int]]) -> Iterator[tuple[int, PositionSet]]:
-    """Yield the vectors of tasks with the tasks' ordinals; each Puffin file is opened once."""
-    by_file: dict[str, list[DeleteFile]] = {}
-    for delete in users:
-        if delete.content_offset is not None:
-            by_file.setdefault(delete.path, []).append(delete)
-    for path, deletes in by_file.items():
-        blobs = [(d.content_offset or 0, d.content_size or 0, d.record_count or 0) for d in deletes]
-        for delete, positions in zip(deletes, read_vectors(io, path, blobs), strict=True):
-            yield from ((ordinal, positions) for ordinal in users[delete])
 
 
 def read_position_deletes(io: FileIO, delete: DeleteFile, data_paths: Collection[str]) -> dict[str, PositionSet]:
@@ -112,17 +103,39 @@ def read_position_deletes(io: FileIO, delete: DeleteFile, data_paths: Collection
     return {name: positions[number] for name, number in numbered_names if number in positions}
 
 
+def _read_all_positions(io: FileIO, delete: DeleteFile) -> dict[str, PositionSet]:
+    """Return the positions in a position delete file, by the canonical path of the data file."""
+    number_by_path: dict[str, int] = {}
+
+    def number_paths(paths: pa.Array) -> Ints:
+        encoded = paths.dictionary_encode()
+        names = canonical_path_all(encoded.dictionary).to_pylist()
+        numbers = np.array([number_by_path.setdefault(name, len(number_by_path)) for name in names], np.int64)
+        return numbers[encoded.indices.to_numpy()]
+
+    positions = _read_positions_by_number(io, delete, number_paths)
+    return {path: positions[number] for path, number in number_by_path.items()}
+
+
 def _read_positions_by_number(io: FileIO, delete: DeleteFile, number_paths: PathNumbering) -> dict[int, PositionSet]:
     """Return the positions in a position delete file, by the number of the data file."""
     sets: defaultdict[int, list[PositionSet]] = defaultdict(list)
-    for numbers, positions in _join_batches(_read_matching_rows(io, delete, number_paths)):
-        for number, position_set in _positions_by_file(numbers, positions, delete.path):
-            sets[number].append(position_set)
+    for numbers, positions in _read_matching_rows(io, delete, number_paths):
+        if not len(positions):
+            continue
+        lowest, highest = positions.min(), positions.max()
+        if lowest < 0 or highest > MAX_POSITION:
+            raise CorruptFile(delete.path, f"positions from 0 to {MAX_POSITION}", f"{lowest} to {highest}")
+        order = np.argsort(numbers, kind="stable")
+        files, starts = np.unique(numbers[order], return_index=True)
+        for number, rows in zip(files.tolist(), np.split(order, starts[1:]), strict=True):
+            sets[number].append(PositionSet.of(positions[rows]))
     return {number: PositionSet().union(*parts) for number, parts in sets.items()}
 
 
 def _read_matching_rows(io: FileIO, delete: DeleteFile, number_paths: PathNumbering) -> Iterator[tuple[Ints, Ints]]:
-    """Yield, per batch, the numbers of the data files and the positions in them; other data files are left out."""
+    """Yield the numbers of the requested data files and the positions in them, in batches worth compressing."""
+    pending: list[tuple[Ints, Ints]] = []
     with open_file(io, delete.path, delete.file_format, delete.file_size, delete.record_count) as data:
         fields = assign_field_ids(data.fields, delete.path, None, [_SCHEMA])
         source = ProjectionSource(delete.path, fields, {}, {}, {}, data.prunes_nested)
@@ -131,39 +144,13 @@ def _read_matching_rows(io: FileIO, delete: DeleteFile, number_paths: PathNumber
             batch = projection.apply(columns, rows)
             numbers = number_paths(batch.column(0))
             is_requested = numbers >= 0
-            yield numbers[is_requested], batch.column(1).to_numpy()[is_requested]
-
-
-def _number_paths(paths: pa.Array, numbers: dict[str, int]) -> Ints:
-    """Return the number of each path; paths that have none yet are added to `numbers`."""
-    encoded = paths.dictionary_encode()
-    names = canonical_path_all(encoded.dictionary).to_pylist()
-    numbers_of_distinct = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
-    return numbers_of_distinct[encoded.indices.to_numpy()]
-
-
-def _join_batches(batches: Iterator[tuple[Ints, Ints]]) -> Iterator[tuple[Ints, Ints]]:
-    """Join batches until they are worth compressing."""
-    pending: list[tuple[Ints, Ints]] = []
-    for batch in batches:
-        pending.append(batch)
-        if sum(len(numbers) for numbers, _ in pending) >= _MAX_UNCOMPRESSED_ROWS:
-            yield _concatenate(pending)
-            pending = []
+            pending.append((numbers[is_requested], batch.column(1).to_numpy()[is_requested]))
+            if sum(len(numbers) for numbers, _ in pending) >= _MAX_UNCOMPRESSED_ROWS:
+                yield _concatenate(pending)
+                pending = []
     if pending:
         yield _concatenate(pending)
 
 
 def _concatenate(batches: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     return np.concatenate([numbers for numbers, _ in batches]), np.concatenate([p for _, p in batches])
-
-
-def _positions_by_file(numbers: Ints, positions: Ints, path: str) -> Iterator[tuple[int, PositionSet]]:
-    if not len(positions):
-        return
-    if positions.min() < 0 or positions.max() > MAX_POSITION:
-        raise CorruptFile(path, f"positions from 0 to {MAX_POSITION}", f"{positions.min()} to {positions.max()}")
-    order = np.argsort(numbers, kind="stable")
-    files, starts = np.unique(numbers[order], return_index=True)
-    for number, start, end in zip(files, starts, [*starts[1:], len(order)], strict=True):
-        yield int(number), PositionSet.of(positions[order[start:end]])

@@ -83,7 +83,11 @@ class _Compiler:
     ) -> tuple[tuple[ColumnBuilder, ...], set[int]]:
         """Return the builders that make fields from the children of a struct, and the leaves that they need."""
         ordinals = self.ordinals_by_id(file_fields)
-        read_ordinals = [ordinals[f.field_id] if self.is_read(f, ordinals) else None for f in fields]
+        computed = self.source.computed_columns
+        read_ordinals = [
+            None if f.field_id in computed or isinstance(f.field_type, UnknownType) else ordinals.get(f.field_id)
+            for f in fields
+        ]
         conversions = [
             None if ordinal is None else self.compile_conversion(field, file_fields[ordinal])
             for field, ordinal in zip(fields, read_ordinals, strict=True)
@@ -99,10 +103,6 @@ class _Compiler:
             for field, ordinal, each in zip(fields, read_ordinals, conversions, strict=True)
         )
         return tuple(columns), leaves
-
-    def is_read(self, field: NestedField, ordinals: Mapping[int, int]) -> bool:
-        is_computed = field.field_id in self.source.computed_columns or isinstance(field.field_type, UnknownType)
-        return field.field_id in ordinals and not is_computed
 
     def ordinals_by_id(self, file_fields: Iterable[FileField]) -> dict[int, int]:
         ordinals: dict[int, int] = {}
@@ -133,15 +133,11 @@ class _Compiler:
                 value, value_leaves = self.compile_conversion(kind.value_field, key_and_value[1])
                 return MapConverter(result_type, key, value), key_leaves | value_leaves
             case _:
-                return self.leaf_conversion(field, file_field), set(file_field.leaves)
-
-    def leaf_conversion(self, field: NestedField, file_field: FileField) -> Converter:
-        kind = field.field_type
-        convert = conversion(file_field.type, kind, self.flavor) if kind.is_primitive else None
-        if convert is None or file_field.children:
-            expected = f"{kind} for column {field.name!r} (field id {field.field_id})"
-            raise CorruptFile(self.source.path, expected, f"{file_field.type}")
-        return convert
+                convert = conversion(file_field.type, kind, self.flavor) if kind.is_primitive else None
+                if convert is None or children:
+                    expected = f"{kind} for column {field.name!r} (field id {field.field_id})"
+                    raise CorruptFile(self.source.path, expected, f"{file_field.type}")
+                return convert, set(file_field.leaves)
 
     def with_fallback(self, field: NestedField, column: ColumnBuilder) -> ColumnBuilder:
         fallback = self.source.fallback_columns.get(field.field_id)

@@ -101,9 +101,14 @@ class _RowGroupRanges:
         chunks = [chunks[leaf.leaves.start] for chunks in self.groups]
         nulls = np.array([-1 if c.nulls is None else c.nulls for c in chunks], np.int64)
         values = np.array([-2 if c.values is None else c.values for c in chunks], np.int64)
-        lower, upper = _bound_arrays(chunks, leaf.type, field.field_type)
+        kind = field.field_type
+        bounds = [[_column_bound(raw, leaf.type, kind) for raw in (c.lower, c.upper)] for c in chunks]
+        complete = [pair if None not in pair else (None, None) for pair in bounds]
+        lower, upper = (pa.array([pair[end] for pair in complete], comparable_type(kind)) for end in (0, 1))
+        if isinstance(kind, ice.UUIDType):
+            lower, upper = safe_uuid_bounds(lower, upper)
         has_values = nulls != values
-        has_nan = has_values & isinstance(field.field_type, ice.FloatType | ice.DoubleType)  # footers do not count NaN
+        has_nan = has_values & isinstance(kind, ice.FloatType | ice.DoubleType)  # footers do not count NaN
         return FieldRange(lower, upper, nulls != 0, has_nan, has_values)
 
 
@@ -115,15 +120,6 @@ def _find_leaf(fields: Iterable[FileField], field_id: int) -> FileField | None:
         if pa.types.is_struct(field.type) and (inner := _find_leaf(field.children, field_id)) is not None:
             return inner
     return None
-
-
-def _bound_arrays(
-    chunks: Sequence[ChunkStatistics], stored: pa.DataType, kind: ice.IcebergType
-) -> tuple[pa.Array, pa.Array]:
-    pairs = [(_column_bound(c.lower, stored, kind), _column_bound(c.upper, stored, kind)) for c in chunks]
-    complete = [pair if None not in pair else (None, None) for pair in pairs]
-    lower, upper = (pa.array([pair[end] for pair in complete], comparable_type(kind)) for end in (0, 1))
-    return safe_uuid_bounds(lower, upper) if isinstance(kind, ice.UUIDType) else (lower, upper)
 
 
 def _column_bound(raw: Any, stored: pa.DataType, kind: ice.IcebergType) -> Any:

@@ -177,14 +177,11 @@ class ScanReader:
 
     def batches(self, tasks: pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of the data files in a task table (see `neve.run.read.tasks`)."""
-        batches = read_tasks(self.facts.io(), file_tasks(tasks, self.facts.specs), self.target)
-        return batches if self.condition is None else self._filter_batches(batches, self.condition)
-
-    def _filter_batches(
-        self, batches: Iterator[pa.RecordBatch], condition: BooleanExpression
-    ) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            matching = batch.filter(pa.array(matching_rows_mask(batch, self.target.schema, condition)))
+        for batch in read_tasks(self.facts.io(), file_tasks(tasks, self.facts.specs), self.target):
+            if self.condition is None:
+                yield batch
+                continue
+            matching = batch.filter(pa.array(matching_rows_mask(batch, self.target.schema, self.condition)))
             if matching.num_rows:
                 yield matching.select(range(self.column_count))
 
@@ -199,15 +196,14 @@ def read_table(
 ) -> pa.Table:
     """Return the live rows of a plan's files as one table; with `count`, read only the first rows and then stop."""
     batches = read_plan(plan, facts, where, flavor)
-    if count is not None:
-        batches = _first_rows(batches, count)
-    return pa.Table.from_batches(batches, ScanReader.of(plan, facts, None, flavor).schema)
-
-
-def _first_rows(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    schema = ScanReader.of(plan, facts, None, flavor).schema
+    if count is None:
+        return pa.Table.from_batches(batches, schema)
+    first_batches = []
     while count > 0 and (batch := next(batches, None)) is not None:
-        yield batch.slice(0, count)
+        first_batches.append(batch.slice(0, count))
         count -= batch.num_rows
+    return pa.Table.from_batches(first_batches, schema)
 
 
 def read_plan(

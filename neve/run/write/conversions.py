@@ -102,7 +102,11 @@ def _convert_exactly(values: pa.Array, target: ice.IcebergType, kind: pa.DataTyp
         case ice.DecimalType() if pa.types.is_integer(values.type):
             return values.cast(pa.decimal128(20, 0)).cast(kind)
         case ice.FloatType() if not pa.types.is_integer(values.type):
-            return _round_to_float(values.cast(pa.float64()), kind)
+            doubles = values.cast(pa.float64())
+            floats = doubles.cast(kind)
+            if pc.any(pc.xor(pc.is_inf(doubles), pc.is_inf(floats))).as_py():
+                raise ValueError("out of range")
+            return floats
         case ice.DecimalType() | ice.DateType() if not pa.types.is_decimal(values.type):
             converted = values.cast(kind)
             # Not every cast of Arrow checks what it cuts off, so the result is cast back and compared.
@@ -110,13 +114,6 @@ def _convert_exactly(values: pa.Array, target: ice.IcebergType, kind: pa.DataTyp
                 raise ValueError("values would change")
             return converted
     return values.cast(kind)
-
-
-def _round_to_float(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    rounded = values.cast(kind)
-    if pc.any(pc.xor(pc.is_inf(values), pc.is_inf(rounded))).as_py():
-        raise ValueError("out of range")
-    return rounded
 
 
 def _uuid_bytes(values: pa.Array) -> pa.Array:

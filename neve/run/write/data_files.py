@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 
 from neve.io.files import delete_files, fsync_paths, translate_storage_errors
 from neve.io.storage_paths import local_file_path
@@ -81,7 +81,17 @@ class DataFileWriter:
         rows = assign_rows(batch, self._target.file_schema, self._target.arrow_schema)
         for piece in self._partitioner.split_by_partition(rows):
             self._writer_for(piece).write(piece.rows)
-        self._make_room()
+        buffered = sum(w.waiting_bytes for w in self._open.values())
+        if buffered > self._max_buffered_bytes:  # memory is short: flush the fullest buffers
+            for writer in sorted(self._open.values(), key=lambda w: -w.waiting_bytes):
+                if buffered <= self._max_buffered_bytes:
+                    break
+                buffered -= writer.waiting_bytes
+                writer.flush()
+        with_open_file = [key for key, writer in self._open.items() if writer.has_file_open]
+        # The least recently used files are closed when too many are open.
+        for key in with_open_file[: max(len(with_open_file) - self._target.options.open_files, 0)]:
+            self._close(key)
 
     def close(self) -> list[WrittenFile]:
         """Finish every file; they have reached the disk when this returns."""
@@ -109,19 +119,6 @@ class DataFileWriter:
             self._open[piece.key] = RollingWriter(self._io, self._target, piece.tuple_row, next_path)
         self._open.move_to_end(piece.key)
         return self._open[piece.key]
-
-    def _make_room(self) -> None:
-        """Flush the fullest buffers when memory is short; close the least recently used files when many are open."""
-        buffered = sum(w.waiting_bytes for w in self._open.values())
-        if buffered > self._max_buffered_bytes:
-            for writer in sorted(self._open.values(), key=lambda w: -w.waiting_bytes):
-                if buffered <= self._max_buffered_bytes:
-                    break
-                buffered -= writer.waiting_bytes
-                writer.flush()
-        with_open_file = [key for key, writer in self._open.items() if writer.has_file_open]
-        for key in with_open_file[: max(len(with_open_file) - self._target.options.open_files, 0)]:
-            self._close(key)
 
     def _close_all(self) -> None:
         for key in list(self._open):
@@ -170,23 +167,19 @@ def sort_rows(rows: pa.RecordBatch, schema: Schema, order: SortOrder) -> pa.Reco
     """Return the rows sorted by a sort order."""
     if not order.fields or rows.num_rows < 2:
         return rows
-    keys = [key for field in order.fields for key in _sort_keys(rows, schema, field)]
+    keys: list[tuple[pa.Array, str]] = []  # nulls and NaNs have separate keys, because Arrow puts both at one end
+    for field in order.fields:
+        source = column_by_id(rows, schema, field.source_id)
+        values = apply_transform(field.transform, schema.find_type(field.source_id), source)
+        direction = "descending" if field.direction == SortDirection.DESC else "ascending"
+        keys.append((values.is_null(), "descending" if field.null_order == NullOrder.NULLS_FIRST else "ascending"))
+        if pa.types.is_floating(values.type):
+            keys.append((pc.fill_null(pc.is_nan(values), False), direction))
+        keys.append((values.cast(pa.binary()) if pa.types.is_fixed_size_binary(values.type) else values, direction))
     names = [str(i) for i in range(len(keys))]
     directions = [direction for _, direction in keys]
     table = pa.table([values for values, _ in keys], names=names)
     return rows.take(pc.sort_indices(table, sort_keys=list(zip(names, directions, strict=True))))
-
-
-def _sort_keys(rows: pa.RecordBatch, schema: Schema, field: SortField) -> list[tuple[pa.Array, str]]:
-    """Return a sort field as Arrow sort keys; nulls and NaNs have separate keys, because Arrow puts both at one end."""
-    source = column_by_id(rows, schema, field.source_id)
-    values = apply_transform(field.transform, schema.find_type(field.source_id), source)
-    direction = "descending" if field.direction == SortDirection.DESC else "ascending"
-    keys = [(values.is_null(), "descending" if field.null_order == NullOrder.NULLS_FIRST else "ascending")]
-    if pa.types.is_floating(values.type):
-        keys.append((pc.fill_null(pc.is_nan(values), False), direction))
-    sortable = values.cast(pa.binary()) if pa.types.is_fixed_size_binary(values.type) else values
-    return [*keys, (sortable, direction)]
 
 
 def write_arrow_table(rows: pa.Table, target: WriteTarget) -> pa.Table:

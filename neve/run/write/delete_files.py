@@ -105,7 +105,16 @@ class _PositionDeleteWriter:
         path = self.target.layout.path(f"{uuid4()}-deletes.parquet", "")
         self.started_paths.append(path)
         rows = sum(p.cardinality for p in deleted.positions)
-        size = self._write_parquet(path, join_small_batches(_position_batches(deleted), _BATCH_ROWS))
+        options = parquet_options(self.target.table_properties)
+        with (
+            translate_storage_errors(path, "write"),
+            output_file(self.io, local_file_path(self.io, path) or path).create() as stream,
+        ):
+            with pq.ParquetWriter(stream, _SCHEMA, **options) as writer:
+                writer.add_key_value_metadata({"delete-type": "position"})
+                for batch in join_small_batches(_position_batches(deleted), _BATCH_ROWS):
+                    writer.write_batch(batch)
+            size = int(stream.tell())
         make_durable(self.io, [path], self.target.layout.data_path)
         names = deleted.files["file_path"].to_pylist()
         lowest = min(int(p.bitmap.min()) for p in deleted.positions)
@@ -122,18 +131,6 @@ class _PositionDeleteWriter:
             lower_bounds=[_metric_pairs(names[0].encode(), struct.pack("<q", lowest))],
             upper_bounds=[_metric_pairs(names[-1].encode(), struct.pack("<q", highest))],
         )
-
-    def _write_parquet(self, path: str, batches: Iterator[pa.RecordBatch]) -> int:
-        options = parquet_options(self.target.table_properties)
-        with (
-            translate_storage_errors(path, "write"),
-            output_file(self.io, local_file_path(self.io, path) or path).create() as stream,
-        ):
-            with pq.ParquetWriter(stream, _SCHEMA, **options) as writer:
-                writer.add_key_value_metadata({"delete-type": "position"})
-                for batch in batches:
-                    writer.write_batch(batch)
-            return int(stream.tell())
 
 
 def _position_batches(deleted: DeletedPositions) -> Iterator[pa.RecordBatch]:

@@ -133,21 +133,29 @@ class RowObservations:
                 nan_count = pc.sum(pc.is_nan(_leaf_values(rows, leaf.path))).as_py() or 0
                 self.nan_counts[leaf.field_id] = self.nan_counts.get(leaf.field_id, 0) + nan_count
             elif isinstance(leaf.kind, _VARIABLE_LENGTH) and leaf.has_bounds:
-                self._observe_long_values(_leaf_values(rows, leaf.path), leaf.field_id, row_group)
-
-    def _observe_long_values(self, values: Any, field_id: int, row_group: int) -> None:
-        longest = pc.max(pc.binary_length(values)).as_py() or 0
-        if longest > _FOOTER_LIMIT:
-            ends = pc.min_max(values.cast(pa.binary())).as_py()
-            self.long_bounds[row_group, field_id] = ends["min"], ends["max"]
+                values = _leaf_values(rows, leaf.path)
+                if (pc.max(pc.binary_length(values)).as_py() or 0) > _FOOTER_LIMIT:
+                    ends = pc.min_max(values.cast(pa.binary())).as_py()
+                    self.long_bounds[row_group, leaf.field_id] = ends["min"], ends["max"]
 
 
 def leaf_columns(schema: Schema, properties: TableProperties, order: SortOrder) -> tuple[LeafColumn, ...]:
     """Return the primitive columns of a schema's data files in file order, with the metrics configured for each."""
     leaves = [leaf for f in stored_fields(schema.as_struct()) for leaf in _leaves_of_field(f, f.name, (), False)]
-    modes = _default_modes(leaves, properties)
+    # A default that the table sets holds for all columns, the built-in one for a limited number, outer columns first.
+    is_set = TableProperties.metrics_default.name in properties.values
+    limit = len(leaves) if is_set else properties.metrics_max_inferred_columns
+    outer_first = sorted(leaves, key=lambda leaf: len(leaf.path))
+    ids_with_default = {leaf.field_id for leaf in outer_first[: max(limit, 0)]}
     sorted_ids = {f.source_id for f in order.fields if isinstance(f.transform, _ORDER_PRESERVING)}
-    return tuple(_with_mode(leaf, modes[leaf.field_id], properties, leaf.field_id in sorted_ids) for leaf in leaves)
+    with_modes = []
+    for leaf in leaves:
+        mode = properties.metrics_mode_of(leaf.name) if leaf.is_table_column else _NO_METRICS
+        if mode is None:
+            mode = properties.metrics_default if leaf.field_id in ids_with_default else _NO_METRICS
+            mode = _SORTED_COLUMN_MODE if leaf.field_id in sorted_ids and not mode.bounds else mode
+        with_modes.append(replace(leaf, mode=mode))
+    return tuple(with_modes)
 
 
 def _leaves_of_field(
@@ -167,24 +175,6 @@ def _leaves_of_field(
             yield LeafColumn(field.field_id, name, kind, path, is_repeated)
 
 
-def _default_modes(leaves: Sequence[LeafColumn], properties: TableProperties) -> dict[int, MetricsMode]:
-    # A default that the table sets holds for all columns, the built-in one for a limited number, outer columns first.
-    default = properties.metrics_default
-    is_set = TableProperties.metrics_default.name in properties.values
-    limit = len(leaves) if is_set else properties.metrics_max_inferred_columns
-    outer_first = sorted(leaves, key=lambda leaf: len(leaf.path))
-    return {leaf.field_id: default if i < limit else _NO_METRICS for i, leaf in enumerate(outer_first)}
-
-
-def _with_mode(leaf: LeafColumn, default: MetricsMode, properties: TableProperties, is_sorted: bool) -> LeafColumn:
-    mode = properties.metrics_mode_of(leaf.name)
-    if not leaf.is_table_column:
-        mode = _NO_METRICS
-    elif mode is None:
-        mode = _SORTED_COLUMN_MODE if is_sorted and not default.bounds else default
-    return replace(leaf, mode=mode)
-
-
 def file_metrics(footer: Any, leaves: Sequence[LeafColumn], observed: RowObservations) -> Metrics:
     """Return the detail columns of one file, from its Parquet footer and the statistics collected from its rows."""
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
@@ -195,23 +185,21 @@ def file_metrics(footer: Any, leaves: Sequence[LeafColumn], observed: RowObserva
         data = first_chunk.data_page_offset
         metrics["split_offsets"].append(int(data if dictionary is None else min(dictionary, data)))
     for ordinal, leaf in enumerate(leaves):
-        if leaf.is_table_column:
-            _measure_column(leaf, [g.column(ordinal) for g in groups], observed, metrics)
+        if not leaf.is_table_column:
+            continue
+        chunks = [group.column(ordinal) for group in groups]
+        _add_metric(metrics, "column_sizes", leaf, sum(c.total_compressed_size for c in chunks))
+        if not leaf.mode.counts:
+            continue
+        _add_metric(metrics, "value_counts", leaf, sum(c.num_values for c in chunks))
+        if all(c.is_stats_set and c.statistics.has_null_count for c in chunks):
+            _add_metric(metrics, "null_value_counts", leaf, sum(c.statistics.null_count for c in chunks))
+        if leaf.is_floating:
+            _add_metric(metrics, "nan_value_counts", leaf, observed.nan_counts.get(leaf.field_id, 0))
+        if leaf.has_bounds and (ends := _min_max(leaf, chunks, observed.long_bounds)):
+            _add_metric(metrics, "lower_bounds", leaf, lower_bound(ends[0], leaf.kind, leaf.mode.length))
+            _add_metric(metrics, "upper_bounds", leaf, upper_bound(ends[1], leaf.kind, leaf.mode.length))
     return metrics
-
-
-def _measure_column(leaf: LeafColumn, chunks: Sequence[Any], observed: RowObservations, metrics: Metrics) -> None:
-    _add_metric(metrics, "column_sizes", leaf, sum(c.total_compressed_size for c in chunks))
-    if not leaf.mode.counts:
-        return
-    _add_metric(metrics, "value_counts", leaf, sum(c.num_values for c in chunks))
-    if all(c.is_stats_set and c.statistics.has_null_count for c in chunks):
-        _add_metric(metrics, "null_value_counts", leaf, sum(c.statistics.null_count for c in chunks))
-    if leaf.is_floating:
-        _add_metric(metrics, "nan_value_counts", leaf, observed.nan_counts.get(leaf.field_id, 0))
-    if leaf.has_bounds and (ends := _min_max(leaf, chunks, observed.long_bounds)):
-        _add_metric(metrics, "lower_bounds", leaf, lower_bound(ends[0], leaf.kind, leaf.mode.length))
-        _add_metric(metrics, "upper_bounds", leaf, upper_bound(ends[1], leaf.kind, leaf.mode.length))
 
 
 def _add_metric(metrics: Metrics, name: str, leaf: LeafColumn, value: Any) -> None:
@@ -223,25 +211,20 @@ def _min_max(leaf: LeafColumn, chunks: Sequence[Any], long_bounds: Mapping[tuple
     """Return the smallest and largest value of a column; None if there is none or a row group does not have them."""
     bounds: list[MinMax] = []
     for row_group, chunk in enumerate(chunks):
-        ends = long_bounds.get((row_group, leaf.field_id)) or _footer_min_max(chunk, leaf)
-        if ends is not None:
-            bounds.append(ends)
-            continue
-        # Missing bounds are fine if there is nothing to bound: only nulls, or only nulls and NaNs.
         statistics = chunk.statistics
-        if statistics is None or not (leaf.is_floating or statistics.null_count == chunk.num_values):
+        if (row_group, leaf.field_id) in long_bounds:
+            bounds.append(long_bounds[row_group, leaf.field_id])
+        elif statistics is not None and statistics.has_min_max:
+            low, high = statistics.min_raw, statistics.max_raw
+            if isinstance(leaf.kind, ice.DecimalType) and isinstance(
+                low, bytes
+            ):  # as bytes, negative numbers sort last
+                low, high = (int.from_bytes(end, "big", signed=True) for end in (low, high))
+            bounds.append((low, high))
+        # Missing bounds are fine if there is nothing to bound: only nulls, or only nulls and NaNs.
+        elif statistics is None or not (leaf.is_floating or statistics.null_count == chunk.num_values):
             return None
     return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
-
-
-def _footer_min_max(chunk: Any, leaf: LeafColumn) -> MinMax | None:
-    statistics = chunk.statistics
-    if statistics is None or not statistics.has_min_max:
-        return None
-    low, high = statistics.min_raw, statistics.max_raw
-    if isinstance(leaf.kind, ice.DecimalType) and isinstance(low, bytes):  # as bytes, negative numbers sort last
-        return int.from_bytes(low, "big", signed=True), int.from_bytes(high, "big", signed=True)
-    return low, high
 
 
 def _leaf_values(rows: pa.Table, path: Sequence[str]) -> Any:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count, pairwise
 from typing import Any
 from uuid import UUID
@@ -25,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import types as ice
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, Transform, UnknownTransform, VoidTransform
 
@@ -148,7 +147,12 @@ class Partitioner:
             yield PartitionRows((), rows)
             return
         tuples = self.partition_tuples(rows)
-        codes, first_rows = _partition_codes(tuples)
+        codes = np.zeros(tuples.num_rows, np.int64)  # a number per row that is equal for rows of one partition
+        for column in tuples.columns:
+            if not pa.types.is_null(column.type):
+                encoded = np.asarray(column.dictionary_encode(null_encoding="encode").indices, np.int64)
+                codes = np.unique(codes * (int(encoded.max(initial=0)) + 1) + encoded, return_inverse=True)[1]
+        first_rows = np.unique(codes, return_index=True)[1]
         starts = np.flatnonzero(np.diff(codes, prepend=-1))
         parts: Iterator[pa.RecordBatch]
         if len(starts) == len(first_rows):
@@ -159,37 +163,27 @@ class Partitioner:
             row_lists = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
             parts = (rows.take(pa.array(row_list)) for row_list in row_lists)
         tuple_rows = [tuples.slice(int(row), 1) for row in first_rows]
-        yield from map(PartitionRows, self._partition_keys(tuples, first_rows), parts, tuple_rows)
+        kinds = map(self.specs.result_type, self.spec.fields)
+        key_columns = map(_as_key_values, tuples.take(pa.array(first_rows)).columns, kinds)
+        yield from map(PartitionRows, zip(*key_columns, strict=True), parts, tuple_rows)
 
     def partition_tuples(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the partition tuple of every row, in the columns of the union tuple that belong to the spec."""
-        values = [self._partition_values(f, rows) for f in self.spec.fields]
-        return pa.RecordBatch.from_arrays(values, names=list(self.specs.columns(self.spec_id)))
+        kind_by_column = {u.column: u.arrow_type for u in self.specs.union}
+        values_by_column = {}
+        for field, column in zip(self.spec.fields, self.specs.columns(self.spec_id), strict=True):
+            kind = kind_by_column[column]
+            if isinstance(field.transform, VoidTransform):
+                values_by_column[column] = pa.nulls(rows.num_rows, kind)
+                continue
+            source = column_by_id(rows, self.schema, field.source_id)
+            values = apply_transform(field.transform, self.specs.source_type(field), source)
+            values_by_column[column] = values if values.type == kind else values.cast(kind)
+        return pa.RecordBatch.from_arrays(list(values_by_column.values()), names=list(values_by_column))
 
     def path(self, key: tuple[object, ...]) -> str:
         """Return the folders of a partition; empty if the spec does not separate rows."""
         return partition_path(self.specs, self.spec_id, key) if key else ""
-
-    def _partition_values(self, field: PartitionField, rows: pa.RecordBatch) -> pa.Array:
-        kind = next(u.arrow_type for u in self.specs.union if u.column == self._column_by_field_id[field.field_id])
-        if isinstance(field.transform, VoidTransform):
-            return pa.nulls(rows.num_rows, kind)
-        source = column_by_id(rows, self.schema, field.source_id)
-        values = apply_transform(field.transform, self.specs.source_type(field), source)
-        return values if values.type == kind else values.cast(kind)
-
-    @cached_property
-    def _column_by_field_id(self) -> dict[int, str]:
-        ids = (f.field_id for f in self.spec.fields)
-        return dict(zip(ids, self.specs.columns(self.spec_id), strict=True))
-
-    def _partition_keys(self, tuples: pa.RecordBatch, rows: Any) -> list[tuple[object, ...]]:
-        """Return the tuples of some rows as Python values; dates and times are integers, as the format stores them."""
-        columns = [
-            _as_key_values(tuples.column(i).take(pa.array(rows)), self.specs.result_type(f))
-            for i, f in enumerate(self.spec.fields)
-        ]
-        return list(zip(*columns, strict=True))
 
 
 def apply_transform(transform: Transform[Any, Any], source: ice.IcebergType, values: pa.Array) -> pa.Array:
@@ -199,7 +193,10 @@ def apply_transform(transform: Transform[Any, Any], source: ice.IcebergType, val
     if isinstance(transform, IdentityTransform):
         return values
     if type(source) in _MICROS_TYPE:
-        source, values = _MICROS_TYPE[type(source)], _floor_to_micros(values)
+        nanos = values.cast(pa.int64())
+        micros = pa.array(np.asarray(nanos.fill_null(0)) // 1000)
+        floored = pc.if_else(pc.is_valid(nanos), micros, pa.scalar(None, pa.int64()))
+        source, values = _MICROS_TYPE[type(source)], floored.cast(pa.timestamp("us", values.type.tz))
     compute: Callable[[pa.Array], pa.Array] = transform.pyarrow_transform(source)
     if isinstance(source, ice.DecimalType):
         # A copy is aligned to 16 bytes, which the transforms require and arrays from Spark need not be.
@@ -224,26 +221,8 @@ def field_path(schema: Schema, field_id: int) -> list[str]:
     return names
 
 
-def _floor_to_micros(values: pa.Array) -> pa.Array:
-    nanos = values.cast(pa.int64())
-    floored = pc.if_else(
-        pc.is_valid(nanos), pa.array(np.asarray(nanos.fill_null(0)) // 1000), pa.scalar(None, pa.int64())
-    )
-    return floored.cast(pa.timestamp("us", values.type.tz))
-
-
-def _partition_codes(tuples: pa.RecordBatch) -> tuple[Any, Any]:
-    """Return a number per row that is equal for rows of one partition, and the first row of each number."""
-    codes = np.zeros(tuples.num_rows, np.int64)
-    for column in tuples.columns:
-        if pa.types.is_null(column.type):
-            continue
-        encoded = np.asarray(column.dictionary_encode(null_encoding="encode").indices, np.int64)
-        codes = np.unique(codes * (int(encoded.max(initial=0)) + 1) + encoded, return_inverse=True)[1]
-    return codes, np.unique(codes, return_index=True)[1]
-
-
 def _as_key_values(values: pa.Array, kind: ice.IcebergType) -> list[object]:
+    """Return partition values as Python values; dates and times are integers, as the format stores them."""
     if isinstance(kind, ice.UUIDType):
         return [None if v is None else UUID(bytes=v) for v in values.to_pylist()]
     if pa.types.is_date32(values.type):

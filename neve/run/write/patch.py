@@ -46,7 +46,10 @@ class Patch:
         reader = TaskReader(self.facts.io(), ReadTarget(schema, self.facts.name_mapping, self.facts.schemas))
         stream = _ChangeStream(batches)
         while (task_bytes := stream.next_file_task()) is not None:
-            task = _decode_file_task(task_bytes, self.facts)
+            task_table = pa.ipc.open_stream(task_bytes).read_all()
+            [task] = file_tasks(task_table.drop_columns(["gone"]), self.facts.specs)
+            if (vector := task_table["gone"][0].as_py()) is not None:
+                task = replace(task, positions=decode_vector(vector, task.path))
             for batch in reader.batches(task):
                 yield from self._patch_batch(batch, stream, task)
             stream.refuse_unmatched_changes(task)
@@ -60,22 +63,19 @@ class Patch:
                 raise CorruptFile(task.path, "the rows that were read before", "others: it changed meanwhile")
             # A row may occur in two batches of changes: it is deleted once.
             applicable = changes.filter(pa.array(_is_at_positions(positions, changes)))
-            rows, positions = self._apply_changes(rows, positions, applicable)
+            indices = np.searchsorted(positions, applicable.column(POSITION_COLUMN).to_numpy())
+            is_written = np.array(self.effects.writes, bool)[applicable.column(CLAUSE_COLUMN).to_numpy()]
+            updates = applicable.filter(pa.array(is_written))
+            order, keep = np.arange(len(positions)), np.ones(len(positions), bool)
+            order[indices[is_written]] = len(positions) + np.arange(updates.num_rows)
+            keep[indices[~is_written]] = False
+            order = order[keep]
+            columns = [
+                self._patched_column(name, rows.column(name), updates, order, keep) for name in rows.schema.names
+            ]
+            rows, positions = pa.RecordBatch.from_arrays(columns, schema=rows.schema), positions[keep]
         if rows.num_rows:
             yield rows
-
-    def _apply_changes(
-        self, rows: pa.RecordBatch, positions: Positions, changes: pa.RecordBatch
-    ) -> tuple[pa.RecordBatch, Positions]:
-        indices = np.searchsorted(positions, changes.column(POSITION_COLUMN).to_numpy())
-        is_written = np.array(self.effects.writes, bool)[changes.column(CLAUSE_COLUMN).to_numpy()]
-        updates = changes.filter(pa.array(is_written))
-        order, keep = np.arange(len(positions)), np.ones(len(positions), bool)
-        order[indices[is_written]] = len(positions) + np.arange(updates.num_rows)
-        keep[indices[~is_written]] = False
-        order = order[keep]
-        columns = [self._patched_column(name, rows.column(name), updates, order, keep) for name in rows.schema.names]
-        return pa.RecordBatch.from_arrays(columns, schema=rows.schema), positions[keep]
 
     def _patched_column(
         self, name: str, values: pa.Array, updates: pa.RecordBatch, order: Positions, keep: NDArray[np.bool_]
@@ -137,13 +137,6 @@ class _ChangeStream:
             if self._batch is None:
                 return None
         return self._batch
-
-
-def _decode_file_task(task_bytes: bytes, facts: TableFacts) -> FileTask:
-    table = pa.ipc.open_stream(task_bytes).read_all()
-    [task] = file_tasks(table.drop_columns(["gone"]), facts.specs)
-    vector = table["gone"][0].as_py()
-    return task if vector is None else replace(task, positions=decode_vector(vector, task.path))
 
 
 def _is_at_positions(positions: Positions, changes: pa.RecordBatch) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ groups written so far, so a file is closed near its target size even if the targ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -45,18 +45,14 @@ class _OpenFile:
         with translate_storage_errors(path, "create"):
             self._stream: Any = output_file(io, local_file_path(io, path) or path).create(overwrite=True)
         try:
-            self._writer = self._open_writer(target)
+            options = parquet_options(target.table_properties)
+            with translate_storage_errors(path, "write"):  # the constructor writes the first bytes
+                self._writer = pq.ParquetWriter(self._stream, target.arrow_schema, **options)
+            self._writer.add_key_value_metadata({"iceberg.schema": target.schema.model_dump_json()})
         except BaseException:
             with suppress(Exception):
                 self._stream.close()
             raise
-
-    def _open_writer(self, target: WriteTarget) -> pq.ParquetWriter:
-        options = parquet_options(target.table_properties)
-        with translate_storage_errors(self.path, "write"):  # the constructor writes the first bytes
-            writer = pq.ParquetWriter(self._stream, target.arrow_schema, **options)
-        writer.add_key_value_metadata({"iceberg.schema": target.schema.model_dump_json()})
-        return writer
 
     @property
     def size(self) -> int:
@@ -110,8 +106,18 @@ class RollingWriter:
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Buffer rows; they are written when they fill a row group."""
-        for part in self._split_rows(rows):
-            self._buffer_rows(part)
+        start = 0
+        bytes_per_row = max(rows.nbytes / max(rows.num_rows, 1), 1e-9)
+        while start < rows.num_rows:  # in slices that do not overshoot a row group
+            room = (self._next_row_group_bytes() - self._row_bytes) / bytes_per_row
+            count = min(max(int(room) + 1, 1), rows.num_rows - start)
+            part = rows.slice(start, count)
+            start += count
+            self._pieces.append(part)
+            self._row_bytes += max(part.nbytes, 1)
+            if len(self._pieces) >= _MAX_WAITING_BATCHES:
+                self._joined.append(pa.concat_batches(self._pieces))
+                self._pieces = []
             if self._row_bytes >= self._next_row_group_bytes():
                 self.flush()
 
@@ -140,13 +146,6 @@ class RollingWriter:
         if self._file:
             self._file.abandon()
 
-    def _buffer_rows(self, rows: pa.RecordBatch) -> None:
-        self._pieces.append(rows)
-        self._row_bytes += max(rows.nbytes, 1)
-        if len(self._pieces) >= _MAX_WAITING_BATCHES:
-            self._joined.append(pa.concat_batches(self._pieces))
-            self._pieces = []
-
     def _finish_file(self) -> None:
         if self._file:
             self.finished.append(self._file.close(self._partition))
@@ -157,13 +156,3 @@ class RollingWriter:
         written = self._file.size if self._file else 0
         ratio = self._arrow_bytes / self._file_bytes
         return min(self._row_group_size, max(self._target.target_file_size - written, 1) * ratio)
-
-    def _split_rows(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield slices of a batch that do not overshoot a row group."""
-        start = 0
-        bytes_per_row = max(rows.nbytes / max(rows.num_rows, 1), 1e-9)
-        while start < rows.num_rows:
-            room = (self._next_row_group_bytes() - self._row_bytes) / bytes_per_row
-            count = min(max(int(room) + 1, 1), rows.num_rows - start)
-            yield rows.slice(start, count)
-            start += count

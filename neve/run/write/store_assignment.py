@@ -57,7 +57,13 @@ def _zero_value(kind: pa.DataType) -> pa.Array:
 
 def match_columns_by_name(names: list[str], fields: tuple[NestedField, ...], where: str = "") -> dict[int, int]:
     """Return the index of the column for each field id; a column that the table does not have is an error."""
-    ids = _match_field_ids(names, fields)
+    exact = {f.name: f.field_id for f in fields}
+    ids_by_folded_name: dict[str, list[int]] = {}
+    for f in fields:
+        ids_by_folded_name.setdefault(f.name.lower(), []).append(f.field_id)
+    # An exact match, or else the only field with that name in another case.
+    unambiguous = {name: same[0] for name, same in ids_by_folded_name.items() if len(same) == 1}
+    ids = [exact.get(name, unambiguous.get(name.lower())) for name in names]
     unknown = [_qualified_name(where, name) for name, field_id in zip(names, ids, strict=True) if field_id is None]
     if len(unknown) == 1:
         raise UnknownName("column", unknown[0], [_qualified_name(where, f.name) for f in fields])
@@ -70,16 +76,6 @@ def match_columns_by_name(names: list[str], fields: tuple[NestedField, ...], whe
         twice = next(name for index, name in enumerate(names) if index_by_id[ids[index] or 0] != index)
         raise UserError(f"Duplicate column {_qualified_name(where, twice)!r}: the rows have it twice. Give it once.")
     return index_by_id
-
-
-def _match_field_ids(names: list[str], fields: tuple[NestedField, ...]) -> list[int | None]:
-    """Return the field id for each name: an exact match, or else the only field with that name in another case."""
-    exact = {f.name: f.field_id for f in fields}
-    folded: dict[str, list[int]] = {}
-    for f in fields:
-        folded.setdefault(f.name.lower(), []).append(f.field_id)
-    unambiguous = {name: ids[0] for name, ids in folded.items() if len(ids) == 1}
-    return [exact.get(name, unambiguous.get(name.lower())) for name in names]
 
 
 def check_assignable(source: pa.Schema, schema: Schema) -> None:

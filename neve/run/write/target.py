@@ -115,6 +115,11 @@ class WriteTarget:
         The spec is the table's default spec, unless specified. `io_properties` are those of `TableFacts`, which also
         name the FileIO implementation.
         """
+        # The average size of a row is in the newest snapshot's summary; texts that are not plain numbers count as 0.
+        snapshot = metadata.current_snapshot()
+        summary = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
+        texts = [summary.get(name, "") for name in ("total-files-size", "total-records")]
+        size, rows = (int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else 0 for text in texts)
         return cls(
             schema=metadata.schema(),
             specs=Specs.of(metadata),
@@ -125,7 +130,7 @@ class WriteTarget:
             properties=dict(metadata.properties),
             io_properties=dict(io_properties),
             options=options or WriteOptions(),
-            average_row_bytes=_average_row_bytes(metadata),
+            average_row_bytes=size // rows if rows else 0,
         )
 
     def __getstate__(self) -> dict[str, object]:
@@ -204,12 +209,3 @@ class WriteTarget:
         configured = self.options.distribution or self.table_properties.distribution_mode
         suitable = "range" if self.write_order.fields else "hash" if self.partitioner.is_partitioned else "none"
         return configured or suitable  # type: ignore[return-value]
-
-
-def _average_row_bytes(metadata: TableMetadata) -> int:
-    """Return the average from the summary of the newest snapshot; values that are not plain numbers count as 0."""
-    snapshot = metadata.current_snapshot()
-    summary = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
-    texts = [summary.get(name, "") for name in ("total-files-size", "total-records")]
-    size, rows = (int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else 0 for text in texts)
-    return size // rows if rows else 0
