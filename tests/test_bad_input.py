@@ -71,7 +71,7 @@ WRONG: dict[str, tuple[Callable[[neve.Table], Any], type[NeveError], str]] = {
     "downgrade": (lambda t: t.upgrade(1), UserError, "version"),
     "property value": (lambda t: t.set_properties(**{"gc.enabled": "maybe"}), UserError, "gc.enabled.*true or false"),
     "tag of the same name": (lambda t: t.create_tag("a").create_tag("a"), UserError, "'a'"),
-    "branch without a name": (lambda t: t.create_branch(5), UserError, "branch needs a name, and 5 is none"),
+    "branch without a name": (lambda t: t.create_branch(5), UserError, "branch needs a name, not 5"),
     "partition field that is no text": (lambda t: t.evolve_partitions(add=[5]), UserError, "partition field 5"),
     "property without a value": (lambda t: t.set_properties(a=None), UserError, "'a' to None.*remove_properties"),
     "column to sort by": (lambda t: t.rewrite_data_files().sort("idd").plan(), UnknownName, "'idd'.*'id'"),

@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_told_with_its_place(text: str, says: str | None)
         ("CALL system.remove_orphan_files('db.t', equal_schemes => 's3')", "pairs such as map"),
         ("CALL system.rewrite_data_files('db.t', strategy => 'zip')", "'strategy' is 'zip'"),
         ("CALL system.rewrite_data_files('db.t', sort_order => 'id', strategy => 'binpack')", "needs the strategy"),
-        ("CALL system.set_current_snapshot('db.t')", "one of snapshot_id and ref"),
+        ("CALL system.set_current_snapshot('db.t')", "either snapshot_id or ref"),
     ],
 )
 def test_wrong_arguments_are_refused_and_nothing_happens(lake, text: str, says: str):

@@ -95,15 +95,15 @@ def with_wrong_sums(monkeypatch: pytest.MonkeyPatch, region: str, **wrong: Any) 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"after": Checksum(30, 1)},  # a value is another
-        {"before": Checksum(29, 1), "after": Checksum(29, 1)},  # a row was not read: both sums agree, the file does not
+        {"checksum_after": Checksum(30, 1)},  # a value is another
+        {"checksum_before": Checksum(29, 1), "checksum_after": Checksum(29, 1)},  # a row was not read: the sums agree
     ],
     ids=["changed", "unread"],
 )
 def test_a_difference_is_refused_and_leaves_the_table_as_it_was(place: Place, monkeypatch: Any, wrong: Any):
     table = by_region(place)
     with_wrong_sums(monkeypatch, "us", **wrong)
-    with unchanged(table), pytest.raises(TableError, match=r"not the same before .* and after"):
+    with unchanged(table), pytest.raises(TableError, match=r"differ before .* and after"):
         table.rewrite_data_files().options(ALL).verify_rows().execute()
 
 
@@ -113,6 +113,6 @@ def test_with_partial_progress_only_the_group_that_differs_is_left(place: Place,
     with_wrong_sums(monkeypatch, "us", checksum_after=Checksum(30, 1))
     result = table.rewrite_data_files().options({**ALL, **PARTIAL}).verify_rows().execute()
     assert [g.partition.values for g in result.failed_groups] == [("us",)]
-    assert "not the same" in result.failed_groups[0].failure
+    assert "differ" in result.failed_groups[0].failure
     assert per_partition(table) == {(0, ("asia",)): 1, (0, ("eu",)): 1, (0, ("us",)): 3}
     assert rows_of(table) == before and not place.left_behind(table)
