@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from neve.display.format import format_percent, format_size, format_time, join_with_and, plural
-from neve.display.html import Markup, join_markup, tag
+from neve.display.html import Markup, tag
 from neve.report.html import name_markup
 from neve.report.values import Report
 
@@ -213,8 +213,7 @@ def verdict_section(report: Report) -> Markup:
     """Render the verdict, its findings, and the key numbers."""
     verdict = verdict_of(report)
     headline = tag("h2", verdict.headline, id="verdict-title")
-    items = join_markup(map(_finding_item, verdict.findings))
-    findings = tag("ul", items, class_="findings") if verdict.findings else ""
+    findings = tag("ul", *map(_finding_item, verdict.findings), class_="findings") if verdict.findings else ""
     total, sizes, deletes, tree = report.total, report.sizes, report.deletes, report.tree
     tree_bytes = tree.metadata_bytes + tree.root_bytes + sum(node.bytes for node in tree.nodes)
     numbers = (
@@ -226,10 +225,8 @@ def verdict_section(report: Report) -> Markup:
         ("Metadata", format_size(tree_bytes), plural(tree.manifests, "manifest")),
         ("Snapshots", f"{report.history.snapshots:,}", plural(report.schemas, "schema")),
     )
-    key_numbers = tag(
-        "dl", *(tag("div", tag("dt", a), tag("dd", b), tag("dd", c, class_="aside")) for a, b, c in numbers)
-    )
-    body = (headline, findings, key_numbers)
+    items = (tag("div", tag("dt", a), tag("dd", b), tag("dd", c, class_="aside")) for a, b, c in numbers)
+    body = (headline, findings, tag("dl", *items))
     return tag("section", *body, id="verdict", class_=verdict.weight, aria_labelledby="verdict-title")
 
 
