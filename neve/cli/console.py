@@ -107,9 +107,17 @@ class Screen:
         """Print what a command did, for people: one sentence, then the facts that are not empty."""
         facts = facts_of(result)
         self.print_text(f"Done: {facts.get('summary') or 'committed'}.", "green")
-        shown = [(name, _short_text(value)) for name, value in facts.items() if name not in _HIDDEN_FACTS]
+        ids = [i for i in (facts.get("snapshot_id"), *(facts.get("snapshot_ids") or ())) if i is not None]
+        seconds = facts.get("seconds") or 0
+        total = sum(seconds.values()) if isinstance(seconds, Mapping) else seconds
+        shown = ((name, _short_text(value)) for name, value in facts.items() if name not in _HIDDEN_FACTS)
+        lines = [
+            ("snapshot" if len(ids) == 1 else "snapshots", ", ".join(map(str, ids))),
+            ("seconds", f"{total:.1f}" if seconds else ""),
+            *shown,
+        ]
         grid = Grid.grid(padding=(0, 2))
-        for name, text in {n: t for n, t in (*_snapshots_and_seconds(facts), *shown) if t}.items():
+        for name, text in {n: t for n, t in lines if t}.items():
             grid.add_row(Text(f"  {name.replace('_', ' ')}"), Text(replace_unprintable(text)))
         self.out.print(grid)
 
@@ -154,14 +162,6 @@ def _as_text(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime | date | time) else str(value)
 
 
-def _snapshots_and_seconds(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    ids = [i for i in (facts.get("snapshot_id"), *(facts.get("snapshot_ids") or ())) if i is not None]
-    seconds = facts.get("seconds") or 0
-    total = sum(seconds.values()) if isinstance(seconds, Mapping) else seconds
-    label = "snapshot" if len(ids) == 1 else "snapshots"
-    return [(label, ", ".join(map(str, ids))), ("seconds", f"{total:.1f}" if seconds else "")]
-
-
 def _short_text(value: Any) -> str:
     """Format a value on one line; zero and empty values are left out, and lists of objects are counted."""
     if not value or (not isinstance(value, str) and is_dataclass(value)):
@@ -204,7 +204,10 @@ _MAX_MESSAGE_LENGTH = 2000
 def print_error(error: Exception, screen: Screen, table: str | None, debug: bool) -> int:
     """Print an error and return the exit code."""
     code = exit_code_of(error)
-    message, hint = _message(error), _hint(error, table)
+    message, hint = str(error).strip(), _hint(error, table)
+    if not isinstance(error, NeveError):  # an error of another library: its class and its first line
+        first_line = message.splitlines()[0] if message else "no message"
+        message = f"{type(error).__name__}: {first_line}"[:_MAX_MESSAGE_LENGTH]
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     if screen.as_json:
@@ -221,15 +224,6 @@ def print_json_error(error: str, message: str, hint: str, code: int) -> None:
     """Print an error as JSON."""
     facts = {"error": error, "message": message, "hint": hint, "exit_code": int(code)}
     sys.stderr.write(json.dumps(facts, ensure_ascii=False) + "\n")
-
-
-def _message(error: Exception) -> str:
-    """Return the text of an error; of other libraries' errors, the class and the first line."""
-    text = str(error).strip()
-    if isinstance(error, NeveError):
-        return text
-    first_line = text.splitlines()[0] if text else "no message"
-    return f"{type(error).__name__}: {first_line}"[:_MAX_MESSAGE_LENGTH]
 
 
 def _hint(error: Exception, table: str | None) -> str:

@@ -61,7 +61,10 @@ class InterruptHandler:
 
     def _on_sigint(self, number: int, frame: FrameType | None) -> None:
         is_first, self.is_interrupted = not self.is_interrupted, True
-        if not is_first or not _is_calling_spark(frame):
+        while frame is not None and not str(frame.f_globals.get("__name__", "")).startswith("py4j."):
+            frame = frame.f_back
+        is_calling_spark = frame is not None
+        if not is_first or not is_calling_spark:
             raise KeyboardInterrupt
         threading.Thread(target=self._cancel_spark_jobs, daemon=True).start()
 
@@ -78,14 +81,6 @@ def active_spark_context() -> Any:
     """Return the Spark context of this process, or None if Spark was not started."""
     spark = sys.modules.get("pyspark")
     return None if spark is None else spark.SparkContext._active_spark_context
-
-
-def _is_calling_spark(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if str(frame.f_globals.get("__name__", "")).startswith("py4j."):
-            return True
-        frame = frame.f_back
-    return False
 
 
 @contextmanager

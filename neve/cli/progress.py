@@ -71,8 +71,14 @@ class ProgressDisplay:
 
     def render(self) -> Group:
         """Draw the two lines."""
+        share = self.fraction_done
+        if share is None:
+            bar: list[Any] = [ProgressBar(width=_BAR_WIDTH, pulse=True, animation_time=self.clock())]
+        else:
+            part = ProgressBar(total=1, completed=share, width=_BAR_WIDTH)
+            bar = [part, Text(f"{share:4.0%}"), Text(self._remaining_time(share))]
         head = Grid.grid(padding=(0, 1))
-        head.add_row(Text(replace_unprintable(self.activity)), Text(self.step.name, "cyan"), *self._bar())
+        head.add_row(Text(replace_unprintable(self.activity)), Text(self.step.name, "cyan"), *bar)
         return Group(head, Text("  " + "   ".join(self._counts()), "dim", no_wrap=True, overflow="ellipsis"))
 
     @property
@@ -81,13 +87,6 @@ class ProgressDisplay:
         if self.progress is not None and self.progress.bytes:
             return self.progress.bytes_done / self.progress.bytes
         return self.step.done / self.step.total if self.step.total and self.step.done else None
-
-    def _bar(self) -> list[Any]:
-        share = self.fraction_done
-        if share is None:
-            return [ProgressBar(width=_BAR_WIDTH, pulse=True, animation_time=self.clock())]
-        bar = ProgressBar(total=1, completed=share, width=_BAR_WIDTH)
-        return [bar, Text(f"{share:4.0%}"), Text(self._remaining_time(share))]
 
     def _remaining_time(self, share: float) -> str:
         elapsed = self.progress.seconds if self.progress is not None else self._elapsed()

@@ -41,10 +41,15 @@ def deletes_of(measures: FileMeasures, deletes: EntryTable, pairs: pa.Table) -> 
     """Return the delete files by kind, and how many of them apply to how many data files."""
     counts = measures["delete_files"]
     dangling = len(deletes) - len(np.unique(pairs["delete"].to_numpy()))
-    worst_files = _worst_files(measures, counts)
-    return DeleteFacts(
-        _delete_kinds(deletes), _delete_count_bins(counts), worst_files, int((counts > 0).sum()), dangling
-    )
+    bins = []
+    for low, high in _DELETE_COUNT_RANGES:
+        is_inside = counts >= low if high is None else (counts >= low) & (counts <= high)
+        label = f"{low}" if low == high else f"{low} or more" if high is None else f"{low}–{high}"
+        bins.append(DeleteCountBin(label, int(is_inside.sum())))
+    # The bins end with the last one that has files; without deletes there are none.
+    end = 1 + max(index for index, each in enumerate(bins) if each.files) if counts.any() else 0
+    worst_files, touched = _worst_files(measures, counts), int((counts > 0).sum())
+    return DeleteFacts(_delete_kinds(deletes), tuple(bins[:end]), worst_files, touched, dangling)
 
 
 def _delete_kinds(deletes: EntryTable) -> tuple[DeleteKind, ...]:
@@ -65,18 +70,6 @@ def _delete_kinds(deletes: EntryTable) -> tuple[DeleteKind, ...]:
             rows, size = (int(pc.sum(entries[column]).as_py() or 0) for column in ("record_count", size_column))
             kinds.append(DeleteKind(name, len(entries), rows, size))
     return tuple(kinds)
-
-
-def _delete_count_bins(delete_counts: NDArray[np.int64]) -> tuple[DeleteCountBin, ...]:
-    if not delete_counts.any():
-        return ()
-    bins = []
-    for low, high in _DELETE_COUNT_RANGES:
-        is_inside = delete_counts >= low if high is None else (delete_counts >= low) & (delete_counts <= high)
-        label = f"{low}" if low == high else f"{low} or more" if high is None else f"{low}–{high}"
-        bins.append(DeleteCountBin(label, int(is_inside.sum())))
-    last = max(index for index, each in enumerate(bins) if each.files)
-    return tuple(bins[: last + 1])
 
 
 def _worst_files(measures: FileMeasures, delete_counts: NDArray[np.int64]) -> tuple[FileRow, ...]:
@@ -105,9 +98,11 @@ def sizes_section(report: Report) -> Markup:
         f"{format_size(sizes.min_size)} and above {format_size(sizes.max_size)} if there are enough of them in one "
         "partition."
     )
-    bars = [
-        Bar(format_size(b.floor), (("left", b.files - b.taken), ("taken", b.taken)), _bin_title(b)) for b in sizes.bins
-    ]
+    bars = []
+    for b in sizes.bins:
+        size_range = f"{format_size(b.floor)} to {format_size(b.floor * 2)}"
+        title = f"{size_range}: {plural(b.files, 'file')}, {format_size(b.bytes)}, {b.taken:,} to rewrite"
+        bars.append(Bar(format_size(b.floor), (("left", b.files - b.taken), ("taken", b.taken)), title))
     # The target as a share of the width: every column is a power of two.
     target = (log2(sizes.target) - log2(sizes.bins[0].floor)) / len(sizes.bins)
     marks = [(min(max(target, 0.0), 1.0), f"target {format_size(sizes.target)}")]
@@ -125,12 +120,6 @@ def sizes_section(report: Report) -> Markup:
     )
     numbers = table("Files by size", ("Size", "Files", "To rewrite", "Bytes"), rows)
     return panel("sizes", "File sizes", lede, keys, chart, tag("details", tag("summary", "As a table"), numbers))
-
-
-def _bin_title(size_bin: SizeBin) -> str:
-    floor, files = size_bin.floor, plural(size_bin.files, "file")
-    size = format_size(size_bin.bytes)
-    return f"{format_size(floor)} to {format_size(floor * 2)}: {files}, {size}, {size_bin.taken:,} to rewrite"
 
 
 def deletes_section(report: Report) -> Markup:

@@ -23,19 +23,15 @@ def filter_matrix_of(specs: Specs, spec_ids: tuple[int, ...], filter_facts: Filt
         for field in specs[spec_id].fields:
             if isinstance(field.transform, VoidTransform):
                 continue
-            columns.setdefault(field.source_id, _source_column_name(specs, field.source_id))
+            source_id = field.source_id
+            schema = next((s for s in specs.schemas if source_id in fields_by_id(s)), None)  # the current one is first
+            name = f"column {source_id} (unknown)" if schema is None else str(schema.find_column_name(source_id))
+            is_dropped = schema is not None and schema is not specs.schemas[0]
+            columns.setdefault(source_id, f"{name} (dropped)" if is_dropped else name)
             text = "?" if isinstance(field.transform, UnknownTransform) else str(field.transform)
-            transforms.setdefault((field.source_id, spec_id), []).append(text)
+            transforms.setdefault((source_id, spec_id), []).append(text)
     cells = tuple(tuple(", ".join(transforms.get((source, spec), ())) for spec in spec_ids) for source in columns)
     return FilterMatrix(tuple(columns.values()), spec_ids, cells, filter_facts)
-
-
-def _source_column_name(specs: Specs, source_id: int) -> str:
-    current, *older = specs.schemas
-    if source_id in fields_by_id(current):
-        return str(current.find_column_name(source_id))
-    schema = next((s for s in older if source_id in fields_by_id(s)), None)
-    return f"column {source_id} (unknown)" if schema is None else f"{schema.find_column_name(source_id)} (dropped)"
 
 
 def filters_section(report: Report) -> Markup:

@@ -26,11 +26,7 @@ _MAX_TIME_MS = 1 << 62  # larger numbers are not valid
 
 def history_of(metadata: TableMetadata, first_seen: Mapping[int, int]) -> TableHistory:
     """Return the history from the existing snapshots; `first_seen` is the time of the oldest file of each spec."""
-    rows: Sequence[Mapping[str, Any]] = metadata.lazy_snapshots.rows
-    ancestors = _ancestors(rows, metadata.current_snapshot_id)
-    commits = sorted(
-        (_parse_commit(row, ancestors) for row in rows), key=lambda c: (c.at_ms, c.snapshot_id in ancestors)
-    )
+    commits = _commits(metadata.lazy_snapshots.rows, metadata.current_snapshot_id)
     times = {c.snapshot_id: c.at_ms for c in commits}
     refs = tuple(
         Ref(name, str(ref.snapshot_ref_type.value), ref.snapshot_id, times.get(ref.snapshot_id))
@@ -59,20 +55,30 @@ def describe_spec(spec: PartitionSpec) -> str:
     return ", ".join(fields) or "not partitioned"
 
 
-def _parse_commit(row: Mapping[str, Any], ancestors: set[int]) -> Commit:
-    summary: Mapping[str, Any] = row.get("summary") or {}
-    return Commit(
-        int(row["snapshot-id"]),
-        _parse_number(row.get("timestamp-ms")) or 0,
-        str(summary.get("operation") or "unknown"),
-        row.get("schema-id"),
-        row["snapshot-id"] in ancestors,
-        _parse_number(summary.get("added-data-files")),
-        _parse_number(summary.get("deleted-data-files")),
-        _parse_number(summary.get("added-records")),
-        _parse_number(summary.get("total-data-files")),
-        _parse_number(summary.get("total-delete-files")),
-    )
+def _commits(rows: Sequence[Mapping[str, Any]], current: int | None) -> list[Commit]:
+    """Return the commits in the order of time; of the same time, the ancestors of the current one last."""
+    parents = {row["snapshot-id"]: row.get("parent-snapshot-id") for row in rows}
+    ancestors: set[int] = set()
+    while current is not None and current in parents and current not in ancestors:
+        ancestors.add(current)
+        current = parents[current]
+    commits = []
+    for row in rows:
+        summary: Mapping[str, Any] = row.get("summary") or {}
+        commit = Commit(
+            int(row["snapshot-id"]),
+            _parse_number(row.get("timestamp-ms")) or 0,
+            str(summary.get("operation") or "unknown"),
+            row.get("schema-id"),
+            row["snapshot-id"] in ancestors,
+            _parse_number(summary.get("added-data-files")),
+            _parse_number(summary.get("deleted-data-files")),
+            _parse_number(summary.get("added-records")),
+            _parse_number(summary.get("total-data-files")),
+            _parse_number(summary.get("total-delete-files")),
+        )
+        commits.append(commit)
+    return sorted(commits, key=lambda c: (c.at_ms, c.snapshot_id in ancestors))
 
 
 def _parse_number(text: Any) -> int | None:
@@ -82,15 +88,6 @@ def _parse_number(text: Any) -> int | None:
     except (TypeError, ValueError):
         return None
     return number if abs(number) < _MAX_TIME_MS else None
-
-
-def _ancestors(rows: Iterable[Mapping[str, Any]], current: int | None) -> set[int]:
-    parents = {row["snapshot-id"]: row.get("parent-snapshot-id") for row in rows}
-    ancestors: set[int] = set()
-    while current is not None and current in parents and current not in ancestors:
-        ancestors.add(current)
-        current = parents[current]
-    return ancestors
 
 
 def _periods(commits: Sequence[Commit]) -> Iterator[Period]:
@@ -160,8 +157,22 @@ def _timeline_chart(history: TableHistory, first: int, last: int) -> Markup:
     height = top + _LANE_HEIGHT * len(lanes) + 20
     shapes = [*_commit_bars(history, 18), *_file_bars(history, _COMMITS_HEIGHT + 44)]
     for number, lane in enumerate(lanes):
-        shapes += _draw_lane(lane, history.changes, top + number * _LANE_HEIGHT, first, last)
-    shapes += _date_labels(first, last, height - 4)
+        middle = top + (number + 1) * _LANE_HEIGHT - 12
+        shapes.append(tag("line", x1="0", x2="100%", y1=middle, y2=middle, class_="lane"))
+        title = f"{lane}s" if lane != "branch" else "branches"
+        shapes.append(tag("text", title, x="0", y=middle - 11, class_="caption"))
+        for change in history.changes:
+            if change.kind == lane and change.at_ms is not None:
+                share = (change.at_ms - first) / (last - first) if last > first else 0.5
+                x = f"{1 + 98 * min(max(share, 0.0), 1.0):.2f}%"
+                tooltip = tag("title", f"{format_day(change.at_ms)}: {change.what}")
+                shapes.append(tag("circle", tooltip, cx=x, cy=middle, r="5", class_=f"dot {lane}"))
+    foot = height - 4
+    shapes.append(tag("text", format_day(first), x="0", y=foot))
+    if last > first:
+        day = format_day((first + last) // 2)
+        shapes.append(tag("text", day, x="50%", y=foot, text_anchor="middle", class_="wide"))
+        shapes.append(tag("text", format_day(last), x="100%", y=foot, text_anchor="end"))
     label = f"Timeline of {plural(history.snapshots, 'snapshot')}; the tables below contain the same data."
     return tag("svg", *shapes, width="100%", height=height, role="img", aria_label=label, class_="chart life")
 
@@ -196,25 +207,6 @@ def _file_bars(history: TableHistory, top: int) -> Iterator[Markup]:
 def _rect(left: float, slot: float, top: float, height: float, colour: str, title: str, gap: float = 0.12) -> Markup:
     x, width = f"{left + slot * gap:.2f}%", f"{slot * (1 - gap) + (0.05 if not gap else 0):.2f}%"
     return tag("rect", tag("title", title), y=f"{top:.1f}", height=f"{height:.1f}", class_=colour, x=x, width=width)
-
-
-def _draw_lane(lane: str, changes: Iterable[HistoryEvent], top: int, first: int, last: int) -> Iterator[Markup]:
-    middle = top + _LANE_HEIGHT - 12
-    yield tag("line", x1="0", x2="100%", y1=middle, y2=middle, class_="lane")
-    yield tag("text", f"{lane}s" if lane != "branch" else "branches", x="0", y=middle - 11, class_="caption")
-    for change in changes:
-        if change.kind == lane and change.at_ms is not None:
-            share = (change.at_ms - first) / (last - first) if last > first else 0.5
-            x = f"{1 + 98 * min(max(share, 0.0), 1.0):.2f}%"
-            title = tag("title", f"{format_day(change.at_ms)}: {change.what}")
-            yield tag("circle", title, cx=x, cy=middle, r="5", class_=f"dot {lane}")
-
-
-def _date_labels(first: int, last: int, foot: int) -> Iterator[Markup]:
-    yield tag("text", format_day(first), x="0", y=foot)
-    if last > first:
-        yield tag("text", format_day((first + last) // 2), x="50%", y=foot, text_anchor="middle", class_="wide")
-        yield tag("text", format_day(last), x="100%", y=foot, text_anchor="end")
 
 
 def _changes_table(changes: Iterable[HistoryEvent]) -> Markup:

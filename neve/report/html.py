@@ -123,31 +123,21 @@ def column_chart(bars: Sequence[Bar], label: str, height: int = 150, marks: Sequ
     shapes: list[Markup] = [tag("line", x1="0", x2="100%", y1=floor, y2=floor, class_="axis")]
     label_step = -(-len(bars) // 12)
     for index, each in enumerate(bars):
-        shapes.append(_chart_column(each, index * slot, slot, height, most, floor))
+        rects, y = [], float(floor)
+        x, width = f"{index * slot + slot * 0.08:.2f}%", f"{slot * 0.84:.2f}%"
+        for colour, value in each.parts:
+            if most and value:
+                part_height = max(height * value / most, 2.0)
+                y -= part_height
+                rects.append(tag("rect", y=f"{y:.1f}", height=f"{part_height:.1f}", class_=colour, x=x, width=width))
+        if rects:
+            shapes.append(tag("g", tag("title", each.title), *rects))
         if each.label and index % label_step == 0:
-            is_extra = bool((index // label_step) % 2)
-            shapes.append(_column_label(each.label, index, slot, floor + 15, is_extra=is_extra))
+            wide = "wide" if (index // label_step) % 2 else None  # every other label is hidden if the page is narrow
+            x, anchor = ("0", None) if index == 0 and slot < 12 else (f"{(index + 0.5) * slot:.2f}%", "middle")
+            shapes.append(tag("text", each.label, x=x, y=floor + 15, text_anchor=anchor, class_=wide))
     for share, text in marks:
         x, anchor = f"{share * 100:.2f}%", "end" if share > 0.6 else "start"
         shapes.append(tag("line", x1=x, x2=x, y1="14", y2=floor, class_="mark"))
         shapes.append(tag("text", text, x=x, y="10", text_anchor=anchor, class_="mark"))
     return tag("svg", *shapes, width="100%", height=floor + 22, role="img", aria_label=label, class_="chart")
-
-
-def _column_label(label: str, index: int, slot: float, y: int, is_extra: bool) -> Markup:
-    """Render the label of a column; every other label is hidden if the page is narrow."""
-    wide = "wide" if is_extra else None
-    if index == 0 and slot < 12:
-        return tag("text", label, x="0", y=y, class_=wide)
-    return tag("text", label, x=f"{(index + 0.5) * slot:.2f}%", y=y, text_anchor="middle", class_=wide)
-
-
-def _chart_column(column: Bar, left: float, slot: float, chart_height: int, most: int, floor: int) -> Markup:
-    rects, y = [], float(floor)
-    x, width = f"{left + slot * 0.08:.2f}%", f"{slot * 0.84:.2f}%"
-    for colour, value in column.parts:
-        height = max(chart_height * value / most, 2.0) if most and value else 0.0
-        y -= height
-        if height:
-            rects.append(tag("rect", y=f"{y:.1f}", height=f"{height:.1f}", class_=colour, x=x, width=width))
-    return tag("g", tag("title", column.title), *rects) if rects else Markup()

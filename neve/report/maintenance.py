@@ -80,16 +80,19 @@ def maintenance_section(report: Report) -> Markup:
             "independently: a step may make the next one smaller."
         )
         heads = ("#", "Step", "What", "Files saved", "Bytes to read", "In Python")
-        rows = (_step_row(number, step) for number, step in enumerate(outlook.steps, 1))
+        rows = []
+        for number, step in enumerate(outlook.steps, 1):
+            read = size_cell(step.bytes_read) if step.bytes_read > 1 else NumberCell(0, "–")
+            saved = number_cell(step.files_saved) if step.files_saved else NumberCell(0, "–")
+            title, _ = _STEPS.get(step.verb, (step.verb, ""))
+            rows.append((number_cell(number), title, step.why, saved, read, tag("code", step.command)))
         steps = table("Steps of maintain()", heads, rows)
-    return panel("upkeep", "What to do", lede, steps, _before_after(report), _reasons_table(report))
-
-
-def _step_row(number: int, step: MaintenanceStep) -> tuple[NumberCell | str, ...]:
-    read = size_cell(step.bytes_read) if step.bytes_read > 1 else NumberCell(0, "–")
-    saved = number_cell(step.files_saved) if step.files_saved else NumberCell(0, "–")
-    title, _ = _STEPS.get(step.verb, (step.verb, ""))
-    return number_cell(number), title, step.why, saved, read, tag("code", step.command)
+    reasons = [
+        ("rewritten" if is_taken else "left alone", why, number_cell(count)) for why, is_taken, count in outlook.reasons
+    ]
+    title = "Why a compaction rewrites files or leaves them alone"
+    why_files = table(title, ("Files are", "Because", "Files"), reasons) if reasons else ""
+    return panel("upkeep", "What to do", lede, steps, _before_after(report), why_files)
 
 
 def _before_after(report: Report) -> Markup:
@@ -112,13 +115,3 @@ def _comparison(what: str, before_text: str, after_text: str, before: float, aft
         for when, text, value, colour in (("now", before_text, before, "before"), ("after", after_text, after, "after"))
     )
     return tag("div", tag("h4", what), join_markup(lines), class_="compared")
-
-
-def _reasons_table(report: Report) -> Markup:
-    if not report.maintenance.reasons:
-        return Markup()
-    rows = (
-        ("rewritten" if is_taken else "left alone", why, number_cell(count))
-        for why, is_taken, count in report.maintenance.reasons
-    )
-    return table("Why a compaction rewrites files or leaves them alone", ("Files are", "Because", "Files"), rows)

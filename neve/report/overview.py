@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from neve.display.format import format_percent, format_size, format_time, join_with_and, plural
-from neve.display.html import Markup, join_markup, tag
+from neve.display.html import Markup, tag
 from neve.report.html import name_markup
 from neve.report.values import Report
 
@@ -43,19 +43,18 @@ def verdict_of(report: Report) -> Verdict:
     """Return the verdict on a table."""
     findings = [finding for rule in _RULES for finding in rule(report)]
     findings.sort(key=lambda finding: _ORDER.index(finding.weight))
-    return Verdict(_headline(report), tuple(findings))
+    return Verdict(_headline(report, findings), tuple(findings))
 
 
-def _headline(report: Report) -> str:
+def _headline(report: Report, findings: Iterable[VerdictFinding]) -> str:
     if report.snapshot_id is None:
         return "Nobody has written to this table yet."
     if not report.total.files:
         return "The table is empty: no live data file."
     if report.maintenance.files_to_rewrite:
-        in_specs = _in_specs(s.amounts.taken for s in report.specs)
-        return f"{_files_to_compact(report)}{in_specs}; {_compaction_effect(report)}."
+        return _compaction_headline(report)
     total, in_specs = report.total, _in_specs(s.amounts.files for s in report.specs)
-    if any(finding.weight == "act" for rule in _RULES for finding in rule(report)):
+    if any(finding.weight == "act" for finding in findings):
         return f"{plural(total.files, 'data file')}{in_specs}: none to compact, but there are other problems."
     if total.small_files == total.files:
         return f"{plural(total.files, 'small file')}{in_specs}, too few in each partition to be worth joining."
@@ -68,24 +67,23 @@ def _in_specs(file_counts: Iterable[int]) -> str:
     return f" in {plural(specs, 'spec')}" if specs > 1 else ""
 
 
-def _compaction_effect(report: Report) -> str:
+def _compaction_headline(report: Report) -> str:
+    """Return how many files a compaction rewrites, by reason, and its effect."""
     outlook = report.maintenance
-    if outlook.output_files < outlook.files_to_rewrite:
-        return f"a compaction would leave {outlook.output_files:,} in their place"
-    it, its = ("it", "its") if outlook.files_to_rewrite == 1 else ("them", "their")
-    return f"a compaction would rewrite {it}" + (f" without {its} deleted rows" if report.deletes.touched_files else "")
-
-
-def _files_to_compact(report: Report) -> str:
-    """Return the files that a compaction rewrites, by reason."""
     counts: dict[str, int] = {}
-    for why, is_taken, count in report.maintenance.reasons:
+    for why, is_taken, count in outlook.reasons:
         if is_taken:
             adjective = _ADJECTIVES.get(why, "delete-heavy")
             counts[adjective] = counts.get(adjective, 0) + count
     largest_first = sorted(counts.items(), key=lambda pair: -pair[1])
     counted = join_with_and([f"{count:,} {adjective}" for adjective, count in largest_first])
-    return f"{counted} {'file' if report.maintenance.files_to_rewrite == 1 else 'files'}"
+    files, it, its = ("file", "it", "its") if outlook.files_to_rewrite == 1 else ("files", "them", "their")
+    if outlook.output_files < outlook.files_to_rewrite:
+        effect = f"leave {outlook.output_files:,} in their place"
+    else:
+        effect = f"rewrite {it}" + (f" without {its} deleted rows" if report.deletes.touched_files else "")
+    in_specs = _in_specs(s.amounts.taken for s in report.specs)
+    return f"{counted} {files}{in_specs}; a compaction would {effect}."
 
 
 _ADJECTIVES = {"too small": "small", "too large": "oversized"}
@@ -215,19 +213,7 @@ def verdict_section(report: Report) -> Markup:
     """Render the verdict, its findings, and the key numbers."""
     verdict = verdict_of(report)
     headline = tag("h2", verdict.headline, id="verdict-title")
-    items = join_markup(map(_finding_item, verdict.findings))
-    findings = tag("ul", items, class_="findings") if verdict.findings else ""
-    body = (headline, findings, _key_numbers(report))
-    return tag("section", *body, id="verdict", class_=verdict.weight, aria_labelledby="verdict-title")
-
-
-def _finding_item(finding: VerdictFinding) -> Markup:
-    sign = tag("span", _SIGNS[finding.weight], class_="sign", aria_hidden="true")
-    weight = tag("span", _SCREEN_READER_TEXTS[finding.weight], class_="spoken")
-    return tag("li", sign, weight, tag("a", finding.text, href=f"#{finding.anchor}"), class_=finding.weight)
-
-
-def _key_numbers(report: Report) -> Markup:
+    findings = tag("ul", *map(_finding_item, verdict.findings), class_="findings") if verdict.findings else ""
     total, sizes, deletes, tree = report.total, report.sizes, report.deletes, report.tree
     tree_bytes = tree.metadata_bytes + tree.root_bytes + sum(node.bytes for node in tree.nodes)
     numbers = (
@@ -239,6 +225,12 @@ def _key_numbers(report: Report) -> Markup:
         ("Metadata", format_size(tree_bytes), plural(tree.manifests, "manifest")),
         ("Snapshots", f"{report.history.snapshots:,}", plural(report.schemas, "schema")),
     )
-    return tag(
-        "dl", join_markup(tag("div", tag("dt", a), tag("dd", b), tag("dd", c, class_="aside")) for a, b, c in numbers)
-    )
+    items = (tag("div", tag("dt", a), tag("dd", b), tag("dd", c, class_="aside")) for a, b, c in numbers)
+    body = (headline, findings, tag("dl", *items))
+    return tag("section", *body, id="verdict", class_=verdict.weight, aria_labelledby="verdict-title")
+
+
+def _finding_item(finding: VerdictFinding) -> Markup:
+    sign = tag("span", _SIGNS[finding.weight], class_="sign", aria_hidden="true")
+    weight = tag("span", _SCREEN_READER_TEXTS[finding.weight], class_="spoken")
+    return tag("li", sign, weight, tag("a", finding.text, href=f"#{finding.anchor}"), class_=finding.weight)

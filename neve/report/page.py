@@ -44,7 +44,19 @@ _SECTIONS = (
 
 def render_page(report: Report) -> str:
     """Return the whole page as text."""
-    return f"<!doctype html>\n{tag('html', _head(report), _body(report), lang='en')}\n"
+    links = join_markup(tag("a", title, href=f"#{anchor}") for anchor, title, _ in _SECTIONS)
+    version = replace_unprintable(report.neve_version)
+    body = tag(
+        "body",
+        tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
+        overview_header(report),
+        tag("nav", links, aria_label="Sections"),
+        tag("main", verdict_section(report), *(render(report) for _, _, render in _SECTIONS)),
+        tag("footer", f"Created by Névé {version} from metadata only; no data file was opened."),
+        tag("div", id="tip", hidden=True),
+        Markup(f"<script>{_page_asset('page.js')}</script>"),
+    )
+    return f"<!doctype html>\n{tag('html', _head(report), body, lang='en')}\n"
 
 
 def _head(report: Report) -> Markup:
@@ -63,21 +75,6 @@ def _head(report: Report) -> Markup:
         tag("link", rel="icon", href="data:,"),
         tag("title", f"{report.name}: table report"[:200]),
         Markup(f"<style>{style}</style>"),
-    )
-
-
-def _body(report: Report) -> Markup:
-    links = join_markup(tag("a", title, href=f"#{anchor}") for anchor, title, _ in _SECTIONS)
-    version = replace_unprintable(report.neve_version)
-    return tag(
-        "body",
-        tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
-        overview_header(report),
-        tag("nav", links, aria_label="Sections"),
-        tag("main", verdict_section(report), *(render(report) for _, _, render in _SECTIONS)),
-        tag("footer", f"Created by Névé {version} from metadata only; no data file was opened."),
-        tag("div", id="tip", hidden=True),
-        Markup(f"<script>{_page_asset('page.js')}</script>"),
     )
 
 
@@ -110,30 +107,22 @@ _TOTALS = (("total-records", "row"), ("total-data-files", "data file"), ("total-
 def table_card(context: TableContext) -> str:
     """Return the card of a table; no file is read for it."""
     metadata = context.metadata
-    facts = {
-        "contents": _contents_text(context),
-        "format": f"version {metadata.format_version}, {plural(len(metadata.partition_specs), 'spec')}",
-        "partitioned by": shorten_middle(describe_spec(metadata.spec()), 200),
-        "location": metadata.location,
-        "columns": _column_list(context),
-    }
-    return card("Table", context.name, pairs_table(facts))
-
-
-def _contents_text(context: TableContext) -> str:
-    snapshot = context.metadata.current_snapshot()
-    if snapshot is None:
-        return "nothing yet"
-    summary = snapshot.summary.additional_properties if snapshot.summary else {}
-    counts = [plural(int(n), name) for key, name in _TOTALS if (n := summary.get(key, "")).isdecimal() and n != "0"]
-    return ", ".join([*counts, f"last changed {format_time(snapshot.timestamp_ms)} UTC"])
-
-
-def _column_list(context: TableContext) -> Markup:
-    fields = context.metadata.schema().fields
-    shown = [
+    contents, snapshot = "nothing yet", metadata.current_snapshot()
+    if snapshot is not None:
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        counts = [plural(int(n), name) for key, name in _TOTALS if (n := summary.get(key, "")).isdecimal() and n != "0"]
+        contents = ", ".join([*counts, f"last changed {format_time(snapshot.timestamp_ms)} UTC"])
+    fields = metadata.schema().fields
+    columns = [
         tag("code", f"{shorten_middle(f.name, _MAX_LENGTH)} {shorten_middle(str(f.field_type), _MAX_LENGTH)}")
         for f in fields[:_MOST_COLUMNS]
     ]
     more = [f"and {len(fields) - _MOST_COLUMNS:,} more"] if len(fields) > _MOST_COLUMNS else []
-    return join_markup((*shown, *more), ", ")
+    facts = {
+        "contents": contents,
+        "format": f"version {metadata.format_version}, {plural(len(metadata.partition_specs), 'spec')}",
+        "partitioned by": shorten_middle(describe_spec(metadata.spec()), 200),
+        "location": metadata.location,
+        "columns": join_markup((*columns, *more), ", "),
+    }
+    return card("Table", context.name, pairs_table(facts))

@@ -6,8 +6,9 @@ square.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -79,24 +80,34 @@ def spec_facts(measures: FileMeasures, default_id: int, first_seen: Mapping[int,
     cells: dict[int, list[MapCell]] = {spec_id: [] for spec_id in specs.by_id}
     for spec_id, cell in _map_cells(measures, _Partitions.of(measures.files)):
         cells[spec_id].append(cell)
-    return tuple(
-        SpecFacts(
-            spec_id,
-            spec_id == default_id,
-            tuple((f.field_id, f.name, str(f.transform), _source_column(specs, f)) for f in spec.fields),
-            sum(cell.partitions for cell in cells[spec_id]),
-            _sum_totals(cell.amounts for cell in cells[spec_id]),
-            tuple(cells[spec_id]),
-            first_seen.get(spec_id),
-            tuple(f.name for f in spec.fields if isinstance(f.transform, UnknownTransform)),
+    facts = []
+    for spec_id, spec in sorted(specs.by_id.items()):
+        own = cells[spec_id]
+        sums: dict[str, Any] = {n: sum(getattr(cell.amounts, n) for cell in own) for n in FileTotals.__slots__}
+        facts.append(
+            SpecFacts(
+                spec_id,
+                spec_id == default_id,
+                tuple((f.field_id, f.name, str(f.transform), _source_column(specs, f)) for f in spec.fields),
+                sum(cell.partitions for cell in own),
+                FileTotals(**{**sums, "has_equality_deletes": bool(sums["has_equality_deletes"])}),
+                tuple(own),
+                first_seen.get(spec_id),
+                tuple(f.name for f in spec.fields if isinstance(f.transform, UnknownTransform)),
+            )
         )
-        for spec_id, spec in sorted(specs.by_id.items())
-    )
+    return tuple(facts)
 
 
 def _map_cells(measures: FileMeasures, partitions: _Partitions) -> Iterator[tuple[int, MapCell]]:
     """Yield the cells of all specs, in the order of spec and values."""
-    starts = _starts_of_cells(partitions.spec_ids)
+    _, first_of_spec, counts = np.unique(partitions.spec_ids, return_index=True, return_counts=True)
+    most = min(_MOST_CELLS_OF_SPEC, max(_FEWEST_CELLS_OF_SPEC, _MOST_CELLS // max(len(counts), 1)))
+    starts_by_spec = [  # partitions share a cell if a spec has more than its share of cells
+        first + np.arange(cells := min(count, most)) * count // cells
+        for first, count in zip(first_of_spec.tolist(), counts.tolist(), strict=True)
+    ]
+    starts = np.concatenate(starts_by_spec) if starts_by_spec else np.empty(0, np.int64)
     ends = np.append(starts[1:], len(partitions))[: len(starts)]
     cell_of_partition = np.repeat(np.arange(len(starts)), ends - starts)
     sums = measures.totals_by_group(cell_of_partition[partitions.partition_numbers], len(starts))
@@ -104,17 +115,6 @@ def _map_cells(measures: FileMeasures, partitions: _Partitions) -> Iterator[tupl
     for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         cell = MapCell(firsts[index], lasts[index], end - start, sums.totals_of(index))
         yield int(partitions.spec_ids[start]), cell
-
-
-def _starts_of_cells(spec_ids: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the first partition of each cell; partitions share a cell if a spec has more than its share of cells."""
-    _, firsts, counts = np.unique(spec_ids, return_index=True, return_counts=True)
-    most = min(_MOST_CELLS_OF_SPEC, max(_FEWEST_CELLS_OF_SPEC, _MOST_CELLS // max(len(firsts), 1)))
-    parts = [
-        first + np.arange(cells := min(count, most)) * count // cells
-        for first, count in zip(firsts.tolist(), counts.tolist(), strict=True)
-    ]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def worst_partitions(measures: FileMeasures, most: int) -> tuple[tuple[tuple[int, MapCell], ...], int]:
@@ -129,14 +129,6 @@ def worst_partitions(measures: FileMeasures, most: int) -> tuple[tuple[tuple[int
         for number, label in zip(worst, partitions.labels(worst), strict=True)
     )
     return rows, len(partitions)
-
-
-def _sum_totals(totals: Iterable[FileTotals]) -> FileTotals:
-    total = FileTotals()
-    for each in totals:
-        sums = {name: getattr(total, name) + getattr(each, name) for name in FileTotals.__slots__}
-        total = replace(total, **{**sums, "has_equality_deletes": bool(sums["has_equality_deletes"])})
-    return total
 
 
 def _source_column(specs: Specs, field: PartitionField) -> str:
@@ -167,24 +159,24 @@ def partitions_section(report: Report) -> Markup:
         f"partition, or several neighbouring ones if there are too many. {_HELP}"
     )
     specs = join_markup(_spec_map(spec, report) for spec in report.specs_in_use)
-    maps = tag("div", _colouring_choice(), _legends(report), specs, id="maps")
-    return panel(
-        "map", "Partitions", lede, maps if report.specs_in_use else "", _unused_specs(report), _worst_table(report)
+    colourings = (
+        tag("label", tag("input", type="radio", name="way", id=f"by-{way}", checked=way == "size"), text)
+        for way, text in _COLOURINGS
     )
+    choice = tag("fieldset", tag("legend", "Colour by"), join_markup(colourings), class_="choice")
+    maps = tag("div", choice, _legends(report), specs, id="maps") if report.specs_in_use else ""
+    unused: Markup | str = ""
+    if ids := [str(spec.spec_id) for spec in report.specs if not spec.amounts.files]:
+        shown = ids if len(ids) <= _MOST_UNUSED else [*ids[:_MOST_UNUSED], f"{len(ids) - _MOST_UNUSED:,} more"]
+        what = f"spec {ids[0]}" if len(ids) == 1 else f"specs {join_with_and(shown)}"
+        unused = tag("p", f"No live file is under {what}.", class_="note")
+    return panel("map", "Partitions", lede, maps, unused, _worst_table(report))
 
 
 def size_class(mean: float, sizes: FileSizes) -> str:
     """Return the CSS class of a mean file size, by its distance from the target size."""
     edges = ((sizes.target / 64, "s0"), (sizes.target / 8, "s1"), (sizes.min_size, "s2"), (sizes.max_size, "s3"))
     return next((colour for edge, colour in edges if mean < edge), "s4")
-
-
-def _colouring_choice() -> Markup:
-    options = (
-        tag("label", tag("input", type="radio", name="way", id=f"by-{way}", checked=way == "size"), text)
-        for way, text in _COLOURINGS
-    )
-    return tag("fieldset", tag("legend", "Colour by"), join_markup(options), class_="choice")
 
 
 def _legends(report: Report) -> Markup:
@@ -239,31 +231,19 @@ def _spec_map(spec: SpecFacts, report: Report) -> Markup:
     return tag("div", title, tag("p", " · ".join(facts), class_="note"), grid, ends, class_="spec")
 
 
-def _unused_specs(report: Report) -> Markup:
-    ids = [str(spec.spec_id) for spec in report.specs if not spec.amounts.files]
-    if not ids:
-        return Markup()
-    shown = ids if len(ids) <= _MOST_UNUSED else [*ids[:_MOST_UNUSED], f"{len(ids) - _MOST_UNUSED:,} more"]
-    what = f"spec {ids[0]}" if len(ids) == 1 else f"specs {join_with_and(shown)}"
-    return tag("p", f"No live file is under {what}.", class_="note")
-
-
 def _css_classes(amounts: FileTotals, sizes: FileSizes) -> Iterator[str]:
     yield size_class(amounts.mean_size, sizes)
-    yield _delete_class(amounts)
+    if not amounts.delete_files:
+        yield "d0"
+    elif amounts.has_equality_deletes:
+        yield "d4"
+    else:
+        yield next(colour for edge, colour in _DELETE_CLASSES if amounts.deleted_share >= edge)
     yield "c2" if amounts.taken == amounts.files else "c1" if amounts.taken else "c0"
     if amounts.undecided:
         yield "u"
     if amounts.outside == amounts.files:
         yield "o"
-
-
-def _delete_class(amounts: FileTotals) -> str:
-    if not amounts.delete_files:
-        return "d0"
-    if amounts.has_equality_deletes:
-        return "d4"
-    return next(colour for edge, colour in _DELETE_CLASSES if amounts.deleted_share >= edge)
 
 
 def _cell_texts(cell: MapCell) -> Iterator[str]:
@@ -288,23 +268,21 @@ def _worst_table(report: Report) -> Markup:
     has_filter = report.filter_matrix.filter_facts is not None
     width = 9 if has_filter else 8
     heads = ("Partition", "Spec", "Files", "To rewrite", "Bytes", "Mean size", "Deletes", "Rows deleted", "Filter")
-    rows = (_partition_row(spec_id, cell)[:width] for spec_id, cell in report.worst_partitions)
+    rows: list[tuple[NumberCell | str, ...]] = []
+    for spec_id, cell in report.worst_partitions:
+        totals = cell.amounts
+        row = (
+            cell.first,
+            number_cell(spec_id),
+            number_cell(totals.files),
+            number_cell(totals.taken),
+            size_cell(totals.bytes),
+            size_cell(totals.mean_size),
+            number_cell(totals.delete_files),
+            NumberCell(totals.deleted_share, format_percent(totals.deleted_share)),
+            "not evaluated" if totals.undecided else "outside" if totals.outside == totals.files else "inside",
+        )
+        rows.append(row[:width])
     shown, total = len(report.worst_partitions), report.partitions
     note = f"The {shown:,} of {total:,} that benefit most from a compaction." if shown < total else ""
     return table("Partitions", heads[:width], rows, note)
-
-
-def _partition_row(spec_id: int, cell: MapCell) -> tuple[NumberCell | str, ...]:
-    totals = cell.amounts
-    is_outside = totals.outside == totals.files
-    return (
-        cell.first,
-        number_cell(spec_id),
-        number_cell(totals.files),
-        number_cell(totals.taken),
-        size_cell(totals.bytes),
-        size_cell(totals.mean_size),
-        number_cell(totals.delete_files),
-        NumberCell(totals.deleted_share, format_percent(totals.deleted_share)),
-        "not evaluated" if totals.undecided else "outside" if is_outside else "inside",
-    )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyiceberg.table.snapshots import Snapshot
 
 from neve.display.format import format_size, plural
-from neve.display.html import Markup, join_markup, tag
+from neve.display.html import Markup, tag
 from neve.ops.context import TableContext
 from neve.report.html import NumberCell, bar, number_cell, panel, size_cell, table
 from neve.report.values import ManifestGroup, ManifestRow, MetadataTree, Report
@@ -33,34 +33,31 @@ def tree_of(
     groups: dict[tuple[str, int, bool], list[Manifest]] = {}
     for manifest in (m for m in manifests if live_counts.get(m.path) or not m.is_view):
         groups.setdefault((_manifest_kind(manifest), manifest.spec_id, manifest.is_inline), []).append(manifest)
+    nodes = []
+    for (kind, spec_id, is_inline), group in sorted(groups.items()):
+        sizes = {m.file: m.length for m in group if not (m.is_view or m.is_inline)}
+        files = sum(live_counts.get(m.path, 0) for m in group)
+        nodes.append(ManifestGroup(kind, _single_spec_id(spec_id), len(group), sum(sizes.values()), files, is_inline))
     largest = sorted((m for m in manifests if not (m.is_view or m.is_inline)), key=lambda m: -m.length)[:_MOST_ROWS]
+    largest_rows = (
+        ManifestRow(
+            manifest.file,
+            _manifest_kind(manifest),
+            _single_spec_id(manifest.spec_id),
+            manifest.length,
+            live_counts.get(manifest.path, 0),
+            (manifest.deleted_files or 0) + manifest.hidden_files,
+            manifest.sequence_number,
+        )
+        for manifest in largest
+    )
     return MetadataTree(
         _file_size(context, context.iceberg.metadata_location),
         "root of version 4" if snapshot is not None and has_parquet_root(snapshot) else "manifest list",
         root_bytes,
-        tuple(_manifest_group(*key, group, live_counts) for key, group in sorted(groups.items())),
-        tuple(_to_manifest_row(m, live_counts) for m in largest),
+        tuple(nodes),
+        tuple(largest_rows),
         len({m.file for m in manifests if not m.is_inline}),
-    )
-
-
-def _manifest_group(
-    kind: str, spec_id: int, is_inline: bool, manifests: Sequence[Manifest], live_counts: Mapping[str, int]
-) -> ManifestGroup:
-    sizes = {m.file: m.length for m in manifests if not (m.is_view or m.is_inline)}
-    files = sum(live_counts.get(m.path, 0) for m in manifests)
-    return ManifestGroup(kind, _single_spec_id(spec_id), len(manifests), sum(sizes.values()), files, is_inline)
-
-
-def _to_manifest_row(manifest: Manifest, live_counts: Mapping[str, int]) -> ManifestRow:
-    return ManifestRow(
-        manifest.file,
-        _manifest_kind(manifest),
-        _single_spec_id(manifest.spec_id),
-        manifest.length,
-        live_counts.get(manifest.path, 0),
-        (manifest.deleted_files or 0) + manifest.hidden_files,
-        manifest.sequence_number,
     )
 
 
@@ -93,38 +90,27 @@ def tree_section(report: Report) -> Markup:
         f"({format_size(tree.root_bytes)}), and from there to {plural(tree.manifests, 'manifest')} ({manifest_size}); "
         "filters on partitions skip some of them."
     )
-    return panel("tree", "Metadata tree", lede, _tree_markup(tree), _largest_table(tree))
-
-
-def _tree_markup(tree: MetadataTree) -> Markup:
     most = max(tree.metadata_bytes, tree.root_bytes, *(node.bytes for node in tree.nodes), 1)
-    leaves = tag("ul", join_markup(_node_item(node, most) for node in tree.nodes))
-    root = tag("li", _tree_line(tree.root_kind, "", tree.root_bytes, most, "root"), leaves)
+    leaves = []
+    for node in tree.nodes:
+        spec = "several specs" if node.spec_id is None else f"spec {node.spec_id}"
+        where = "in the root itself" if node.is_inline else plural(node.manifests, "manifest")
+        label = f"{_LABELS.get(node.kind, node.kind)} of {spec}"
+        entries = f"{node.files:,} {'entry' if node.files == 1 else 'entries'}"
+        leaves.append(tag("li", _tree_line(label, f"{where}, {entries}", node.bytes, most, node.kind)))
+    root = tag("li", _tree_line(tree.root_kind, "", tree.root_bytes, most, "root"), tag("ul", *leaves))
     top = tag("li", _tree_line("metadata file", "", tree.metadata_bytes, most, "top"), tag("ul", root))
-    return tag("ul", top, class_="tree")
-
-
-def _node_item(node: ManifestGroup, most: int) -> Markup:
-    spec = "several specs" if node.spec_id is None else f"spec {node.spec_id}"
-    where = "in the root itself" if node.is_inline else plural(node.manifests, "manifest")
-    label = f"{_LABELS.get(node.kind, node.kind)} of {spec}"
-    entries = f"{node.files:,} {'entry' if node.files == 1 else 'entries'}"
-    return tag("li", _tree_line(label, f"{where}, {entries}", node.bytes, most, node.kind))
+    heads = ("Manifest", "Kind", "Spec", "Bytes", "Live entries", "Entries not live", "Sequence number")
+    shown = len(tree.largest_manifests)
+    note = f"The {shown:,} largest of {tree.manifests:,}." if shown < tree.manifests else ""
+    largest = table("Manifests", heads, map(_manifest_row, tree.largest_manifests), note) if shown else ""
+    return panel("tree", "Metadata tree", lede, tag("ul", top, class_="tree"), largest)
 
 
 def _tree_line(label: str, aside: str, bytes_: int, most: int, colour: str) -> Markup:
     text = tag("span", label, tag("span", f" {aside}", class_="aside") if aside else "", class_="label")
     value = tag("span", format_size(bytes_) if bytes_ else "–", class_="value")
     return tag("div", text, bar([(f"t-{colour}", bytes_)], most), value, class_="line")
-
-
-def _largest_table(tree: MetadataTree) -> Markup:
-    if not tree.largest_manifests:
-        return Markup()
-    heads = ("Manifest", "Kind", "Spec", "Bytes", "Live entries", "Entries not live", "Sequence number")
-    shown = len(tree.largest_manifests)
-    note = f"The {shown:,} largest of {tree.manifests:,}." if shown < tree.manifests else ""
-    return table("Manifests", heads, map(_manifest_row, tree.largest_manifests), note)
 
 
 def _manifest_row(row: ManifestRow) -> tuple[NumberCell | str, ...]:

@@ -76,15 +76,6 @@ def render_overview(overview: dict[str, Any], console: Console) -> Group:
 
 
 def _overview_grid(overview: dict[str, Any]) -> Grid:
-    grid = Grid.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in _overview_lines(overview).items():
-        grid.add_row(Text(name, "dim"), Text(replace_unprintable(value)))
-    return grid
-
-
-def _overview_lines(overview: dict[str, Any]) -> dict[str, str]:
     data, by_position, by_value = (overview[k] for k in ("data", "position_deletes", "equality_deletes"))
     average = f", {decimal(data['bytes'] // data['files'])} each" if data["files"] else ""
     deletes = [f"{by_position['files']} by position ({by_position['rows']:,} rows)"] if by_position["files"] else []
@@ -103,7 +94,13 @@ def _overview_lines(overview: dict[str, Any]) -> dict[str, str]:
         "manifests": f"{overview['manifests']}, {decimal(overview['manifest_bytes'])}",
         "properties": ", ".join(f"{name}={value}" for name, value in overview["properties"].items()),
     }
-    return {name: value for name, value in lines.items() if value}
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in lines.items():
+        if value:
+            grid.add_row(Text(name, "dim"), Text(replace_unprintable(value)))
+    return grid
 
 
 def _file_totals(files: pa.Table, content: int) -> dict[str, int]:

@@ -85,18 +85,14 @@ def _run_query_or_ddl(command: Command, lake: LakeContext, parsed: Any, options:
         outcome = outcome.limit(limit).toArrow() if hasattr(outcome, "toArrow") else outcome
     if hasattr(outcome, "to_pylist"):
         command.screen.print_rows(outcome, "rows", limit)
-    else:
-        print_result(command, _statement_facts(command, outcome))
-
-
-def _statement_facts(command: Command, outcome: Any) -> dict[str, Any]:
-    """Return what a statement did: facts about its table, or its result."""
-    if outcome is None:
-        return {"summary": "the statement has run"}
-    if hasattr(outcome, "context"):
+    elif outcome is None:
+        print_result(command, {"summary": "the statement has run"})
+    elif hasattr(outcome, "context"):
         command.table_before = outcome.context
-        return {"format_version": outcome.context.metadata.format_version, "summary": f"{outcome!r}"}
-    return facts_of(outcome) if is_dataclass(outcome) else {"summary": str(outcome)}
+        facts = {"format_version": outcome.context.metadata.format_version, "summary": f"{outcome!r}"}
+        print_result(command, facts)
+    else:
+        print_result(command, outcome if is_dataclass(outcome) else {"summary": str(outcome)})
 
 
 @verb
