@@ -67,25 +67,23 @@ def decode_positions(data: bytes, path: str) -> Ints:
         chunks.append(chunk)
     groups = [np.zeros(0, np.int64)]
     for number, descriptor in enumerate(np.concatenate(chunks).tolist()):
-        offsets, at = _read_container(data, at, descriptor, path)
+        is_dense = descriptor >> 5 == 1
+        if not is_dense and descriptor >= _DENSE:
+            raise CorruptFile(path, "a container of a known kind in a manifest vector", f"descriptor {descriptor}")
+        size = _DENSE if is_dense else descriptor
+        container = np.frombuffer(_checked_slice(data, at, size, path), np.uint8)
+        offsets = (np.flatnonzero(np.unpackbits(container)) if is_dense else container).astype(np.int64)
+        if (is_dense and len(offsets) < _DENSE) or (np.diff(offsets) <= 0).any():
+            raise CorruptFile(
+                path, "ascending positions in a manifest vector", f"container {container.tobytes().hex()}"
+            )
         groups.append(offsets + number * _GROUP_SIZE)
+        at += size
     positions = np.concatenate(groups)
     if at != len(data) or len(positions) != cardinality:
         expected = f"a manifest vector of {cardinality} positions and {len(data)} bytes"
         raise CorruptFile(path, expected, f"{len(positions)} positions in {at} bytes")
     return positions
-
-
-def _read_container(data: bytes, at: int, descriptor: int, path: str) -> tuple[Ints, int]:
-    is_dense = descriptor >> 5 == 1
-    if not is_dense and descriptor >= _DENSE:
-        raise CorruptFile(path, "a container of a known kind in a manifest vector", f"descriptor {descriptor}")
-    size = _DENSE if is_dense else descriptor
-    raw = np.frombuffer(_checked_slice(data, at, size, path), np.uint8)
-    offsets = np.flatnonzero(np.unpackbits(raw)) if is_dense else raw.astype(np.int64)
-    if (is_dense and len(offsets) < _DENSE) or (np.diff(offsets) <= 0).any():
-        raise CorruptFile(path, "ascending positions in a manifest vector", f"container {raw.tobytes().hex()}")
-    return offsets.astype(np.int64), at + size
 
 
 def _read_chunk(data: bytes, at: int, length: int, path: str) -> tuple[Ints, int]:

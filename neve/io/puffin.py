@@ -170,9 +170,24 @@ def _decompress(data: bytes, codec: str, path: str, limit: int) -> bytes:
 
 
 def _parse_footer(payload: bytes, path: str, footer_at: int) -> PuffinFile:
+    blobs = []
     try:
         footer = json.loads(payload)
-        blobs = tuple(_parse_blob(raw) for raw in _value_of_type(footer, "blobs", list))
+        for raw in _value_of_type(footer, "blobs", list):
+            ids, codec = _value_of_type(raw, "fields", list), raw.get("compression-codec")
+            if not all(type(i) is int for i in ids):
+                raise ValueError("field ids that are not integers")
+            blob = Blob(
+                type=_value_of_type(raw, "type", str),
+                fields=tuple(ids),
+                snapshot_id=_value_of_type(raw, "snapshot-id", int),
+                sequence_number=_value_of_type(raw, "sequence-number", int),
+                offset=_value_of_type(raw, "offset", int),
+                length=_value_of_type(raw, "length", int),
+                compression_codec=None if codec is None else _value_of_type(raw, "compression-codec", str),
+                properties=_parse_properties(raw),
+            )
+            blobs.append(blob)
         properties = _parse_properties(footer)
     except (ValueError, RecursionError) as e:
         raise CorruptFile(path, "a Puffin footer", f"{e} at byte {footer_at + len(MAGIC)}") from e
@@ -180,23 +195,7 @@ def _parse_footer(payload: bytes, path: str, footer_at: int) -> PuffinFile:
         if blob.offset < len(MAGIC) or blob.length < 0 or blob.offset + blob.length > footer_at:
             blob_range = f"{blob.length} bytes from byte {blob.offset} on"
             raise CorruptFile(path, f"blobs between bytes {len(MAGIC)} and {footer_at}", blob_range)
-    return PuffinFile(path, blobs, properties)
-
-
-def _parse_blob(raw: Any) -> Blob:
-    ids, codec = _value_of_type(raw, "fields", list), raw.get("compression-codec")
-    if not all(type(i) is int for i in ids):
-        raise ValueError("field ids that are not integers")
-    return Blob(
-        type=_value_of_type(raw, "type", str),
-        fields=tuple(ids),
-        snapshot_id=_value_of_type(raw, "snapshot-id", int),
-        sequence_number=_value_of_type(raw, "sequence-number", int),
-        offset=_value_of_type(raw, "offset", int),
-        length=_value_of_type(raw, "length", int),
-        compression_codec=None if codec is None else _value_of_type(raw, "compression-codec", str),
-        properties=_parse_properties(raw),
-    )
+    return PuffinFile(path, tuple(blobs), properties)
 
 
 def _parse_properties(raw: dict[str, Any]) -> dict[str, str]:

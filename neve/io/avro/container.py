@@ -21,6 +21,7 @@ ENCRYPTED = b"AGS1"
 SYNC_BYTES = 16
 MAX_VARINT = 10
 PADDING = 16  # zero bytes after the last block, so that the kernel can read a whole varint before it checks the end
+_load_json_cached = lru_cache(maxsize=64)(json.loads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +90,6 @@ def _read_metadata(data: bytes, path: str, limits: Limits) -> tuple[dict[str, by
                 raise LimitExceeded(f"the header of {path}", limits.max_header_bytes, hint)
         count, at = _read_long(data, at, path)
     return metadata, at
-
-
-@lru_cache(maxsize=64)
-def _load_json_cached(text: bytes) -> Any:
-    return json.loads(text)
 
 
 def inflate_blocks(data: bytes, at: int, header: AvroHeader, path: str, limits: Limits) -> Blocks:
