@@ -38,15 +38,23 @@ def next_metadata_location(metadata: TableMetadata, previous: str | None = None)
     Raises TableError if the location in the metadata cannot be that of the table: files written there would count as
     files of this table.
     """
-    if previous is not None and not _is_plausible(metadata, previous):
+    location, properties = metadata.location, properties_of(metadata.properties)
+    folder = location_from_property(location, properties.metadata_path or "metadata")
+    if previous is not None and not (
+        may_be_table_location(location, previous)
+        # Properties may move the metadata files elsewhere.
+        or canonical_path(previous.rsplit("/", 1)[0])
+        == canonical_path(folder)
+        != canonical_path(f"{location.rstrip('/')}/metadata")
+    ):
         raise TableError(
-            f"Cannot commit to {previous}: its table location {metadata.location!r} is above it, or no folder. Correct "
+            f"Cannot commit to {previous}: its table location {location!r} is above it, or no folder. Correct "
             "the location of the table."
         )
     match = _VERSION.match(previous.rsplit("/", 1)[-1]) if previous else None
     version = int(match[1]) + 1 if match else 0
-    suffix = ".gz.metadata.json" if properties_of(metadata.properties).metadata_codec == "gzip" else ".metadata.json"
-    return f"{_metadata_folder(metadata)}/{version:05d}-{uuid.uuid4()}{suffix}"
+    suffix = ".gz.metadata.json" if properties.metadata_codec == "gzip" else ".metadata.json"
+    return f"{folder}/{version:05d}-{uuid.uuid4()}{suffix}"
 
 
 def read_metadata(io: FileIO, location: str) -> TableMetadata:
@@ -86,19 +94,6 @@ def _is_leftover_of_creation(io: FileIO, path: str) -> bool:
         return is_part_file(path) or (".metadata.json" in path and not read_metadata(io, path).snapshots)
     except NeveError:
         return False
-
-
-def _is_plausible(metadata: TableMetadata, previous: str) -> bool:
-    """Check the location of a table against that of its metadata file, which properties may move elsewhere."""
-    return may_be_table_location(metadata.location, previous) or (
-        canonical_path(previous.rsplit("/", 1)[0])
-        == canonical_path(_metadata_folder(metadata))
-        != canonical_path(f"{metadata.location.rstrip('/')}/metadata")
-    )
-
-
-def _metadata_folder(metadata: TableMetadata) -> str:
-    return location_from_property(metadata.location, properties_of(metadata.properties).metadata_path or "metadata")
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,13 @@ def open_catalog(spec: str | Path | Catalog, **properties: str) -> NeveCatalog:
     if isinstance(spec, Path) or (
         not properties and ("/" in spec or spec.startswith(".") or Path(spec).is_dir())  # text that is a path
     ):
-        return _open_embedded(_lake_folder(spec), properties)
+        folder = _lake_folder(spec)
+        try:
+            return EmbeddedCatalog(folder, **properties)
+        except SQLAlchemyError as e:
+            raise TableError(f"Cannot open the catalog of lake {str(folder)!r}: {cause_of(e)}.") from e
+        except OSError as e:
+            raise TableError(f"Cannot open lake {str(folder)!r}: {e.strerror}.") from e
     if not properties and spec not in list_catalogs():
         raise UnknownName("catalog", spec, list_catalogs(), "PyIceberg's configuration")
     try:
@@ -64,15 +70,6 @@ def open_catalog(spec: str | Path | Catalog, **properties: str) -> NeveCatalog:
         raise TableError(f"Cannot open catalog {spec!r}: {cause_of(e)}.") from e
     except RequestException as e:  # its text contains the whole address, and maybe secrets
         raise TableError(f"Cannot reach catalog {spec!r}: {type(e).__name__}.") from e
-
-
-def _open_embedded(folder: Path, properties: dict[str, str]) -> NeveCatalog:
-    try:
-        return EmbeddedCatalog(folder, **properties)
-    except SQLAlchemyError as e:
-        raise TableError(f"Cannot open the catalog of lake {str(folder)!r}: {cause_of(e)}.") from e
-    except OSError as e:
-        raise TableError(f"Cannot open lake {str(folder)!r}: {e.strerror}.") from e
 
 
 def adopt_catalog(catalog: Catalog) -> NeveCatalog:
@@ -123,7 +120,7 @@ class MetastoreCatalogMixin(NeveCatalog, MetastoreCatalog):
 
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
         """Let the metastore compare and swap, and report the outcome."""
-        attempt = _Attempt()
+        attempt, identifier, shown = _Attempt(), table.name(), ".".join(table.name())
         token = _ATTEMPT.set(attempt)
         try:
             response = _pyiceberg_methods(self).commit_table(table, tuple(requirements), tuple(updates))
@@ -131,12 +128,19 @@ class MetastoreCatalogMixin(NeveCatalog, MetastoreCatalog):
             raise
         except NotImplementedError as e:
             raise UnsupportedFeature(f"Catalog {self.name!r} ({type(self).__name__}) cannot commit.") from e
+        except CommitFailedException as e:
+            location = attempt.staged.location if attempt.staged else None
+            raise LostRace(f"Table {shown} was not changed: {e}", location) from e
         except Exception as e:
-            raise self._commit_error(e, table.name(), attempt.staged, updates) from e
+            if (staged := attempt.staged) is None:
+                raise CatalogUnavailable(f"Catalog {self.name!r} failed before committing {shown}: {e}") from e
+            message = f"The answer to the commit of {shown} was lost: {e}. It may have landed at {staged.location}."
+            base, base_location = staged.base, staged.base_location
+            raise MaybeSwapped(message, identifier, base, base_location, staged.location, updates) from e
         finally:
             _ATTEMPT.reset(token)
-        base = attempt.staged.base if attempt.staged else None
-        return Swapped(base, to_neve_metadata(response.metadata), response.metadata_location)
+        old_metadata = attempt.staged.base if attempt.staged else None
+        return Swapped(old_metadata, to_neve_metadata(response.metadata), response.metadata_location)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load a table with metadata of `neve.model.metadata`."""
@@ -191,17 +195,6 @@ class MetastoreCatalogMixin(NeveCatalog, MetastoreCatalog):
             raise CatalogUnavailable(f"{e}. Nothing landed.", metadata_path) from e
 
     _write_metadata_no_exist_check = _write_metadata  # Glue's name for the same on S3 Tables
-
-    def _commit_error(
-        self, error: Exception, identifier: Identifier, staged: StagedMetadata | None, updates: Sequence[Any]
-    ) -> CatalogUnavailable | LostRace | MaybeSwapped:
-        shown = ".".join(identifier)
-        if isinstance(error, CommitFailedException):
-            return LostRace(f"Table {shown} was not changed: {error}", staged.location if staged else None)
-        if staged is None:
-            return CatalogUnavailable(f"Catalog {self.name!r} failed before committing {shown}: {error}")
-        message = f"The answer to the commit of {shown} was lost: {error}. It may have landed at {staged.location}."
-        return MaybeSwapped(message, identifier, staged.base, staged.base_location, staged.location, updates)
 
 
 def _pyiceberg_methods(catalog: NeveCatalog) -> Any:

@@ -38,7 +38,14 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
         identifier = table.name()
         token = table.config.get("token")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        body = _commit_request(identifier, requirements, updates)
+        # One by one: inside PyIceberg's request model an update loses the keys its declared type does not have.
+        body = to_json(
+            {
+                "identifier": {"namespace": identifier[:-1], "name": identifier[-1]},
+                "requirements": [from_json(requirement.model_dump_json()) for requirement in requirements],
+                "updates": [from_json(update.model_dump_json()) for update in updates],
+            }
+        )
         try:
             answer = self._send_request("POST", Endpoints.update_table, identifier, data=body, headers=headers)
             if answer.status_code >= 400:
@@ -145,17 +152,6 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
 
 class RestCatalog(RestCatalogMixin):
     """A REST catalog to name in PyIceberg's configuration: `py-catalog-impl: neve.catalog.RestCatalog`."""
-
-
-def _commit_request(identifier: Identifier, requirements: Sequence[Any], updates: Sequence[Any]) -> bytes:
-    # One by one: inside PyIceberg's request model an update loses the keys its declared type does not have.
-    return to_json(
-        {
-            "identifier": {"namespace": identifier[:-1], "name": identifier[-1]},
-            "requirements": [from_json(requirement.model_dump_json()) for requirement in requirements],
-            "updates": [from_json(update.model_dump_json()) for update in updates],
-        }
-    )
 
 
 class TableWasDropped(RequirementFailed, NoSuchTableError):

@@ -50,7 +50,15 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
     def swap(self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Swapped:
         """Write new metadata and point the row to it, if the row still points to the base."""
         identifier = table.name()
-        base, base_location = self._current_metadata(identifier, table)
+        try:
+            base_location = _read_with_reconnect(lambda: self._current_location(identifier))
+        except SQLAlchemyError as e:
+            raise CatalogUnavailable(f"Cannot ask catalog {self.name!r}: {cause_of(e)}. Nothing landed.") from e
+        base: TableMetadata | None = None  # of a table that does not exist yet
+        if base_location is not None and base_location == table.metadata_location:
+            base = table.metadata if isinstance(table.metadata, TableMetadata) else None
+        if base_location is not None and base is None:
+            base = read_metadata(self._load_file_io(EMPTY_DICT, base_location), base_location)
         check_requirements(requirements, base, identifier)
         staged = stage_updates(base, base_location, updates)
         if staged.is_unchanged:
@@ -184,18 +192,6 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
     def _make_table(self, identifier: Identifier, metadata: TableMetadata, location: str) -> Table:
         # Only properties of the catalog: those of the table come from storage and must not choose code or endpoints.
         return Table(identifier, metadata, location, self._load_file_io(EMPTY_DICT, location), self)
-
-    def _current_metadata(self, identifier: Identifier, table: Table) -> tuple[TableMetadata | None, str | None]:
-        """Return the current metadata and its location; None for a table that does not exist yet."""
-        try:
-            location = _read_with_reconnect(lambda: self._current_location(identifier))
-        except SQLAlchemyError as e:
-            raise CatalogUnavailable(f"Cannot ask catalog {self.name!r}: {cause_of(e)}. Nothing landed.") from e
-        if location is None:
-            return None, None
-        if location == table.metadata_location and isinstance(table.metadata, TableMetadata):
-            return table.metadata, location
-        return read_metadata(self._load_file_io(EMPTY_DICT, location), location), location
 
     def _current_location(self, identifier: Identifier, locked: bool = False) -> str | None:
         query = select(IcebergTables.metadata_location).where(*self._row_conditions(identifier))

@@ -149,39 +149,31 @@ def _read_bitmap_header(source: UntrustedBytes, at: int) -> tuple[int, Flags, bo
 
 
 def _locate_containers(containers: _Containers, offsets: Ints | None) -> tuple[_Containers, int]:
-    """Return the containers with their starts, and the end of the last. Gaps between containers are rejected."""
-    starts, sizes = _locate_by_walking(containers) if offsets is None else _locate_by_offsets(containers, offsets)
+    """Return the containers with their starts, and the end of the last. Gaps between containers are rejected.
+
+    `offsets` are in bytes from the start of the body; without them there are at most three containers.
+    """
+    body, is_run = containers.body, containers.is_run
+    sizes = np.where(containers.cardinalities > _ARRAY_MAX, _BITS_UNITS, containers.cardinalities)
+    if offsets is None:
+        starts = np.zeros_like(sizes)
+        for i in range(len(starts)):
+            starts[i] = starts[i - 1] + sizes[i - 1] if i else 0
+            if is_run[i] and starts[i] >= len(body):
+                raise containers.corruption("a run container", "the end of the bytes")
+            if is_run[i]:
+                sizes[i] = 1 + 2 * int(body[starts[i]])
+    else:
+        if np.any((offsets & 1 != 0) | (offsets < 0) | (offsets >> 1 >= len(body))):
+            raise containers.corruption(f"container offsets within {2 * len(body)} bytes", "one outside")
+        starts = offsets >> 1
+        sizes = np.where(is_run, 1 + 2 * body[starts].astype(np.int64), sizes)
     ends = starts + sizes
     if starts[0] != 0 or np.any(ends[:-1] != starts[1:]):
         raise containers.corruption("containers that follow one another", "a gap or an overlap between them")
-    if ends[-1] > len(containers.body):
-        raise containers.corruption(f"{2 * int(ends[-1])} bytes of containers", f"{2 * len(containers.body)}")
+    if ends[-1] > len(body):
+        raise containers.corruption(f"{2 * int(ends[-1])} bytes of containers", f"{2 * len(body)}")
     return replace(containers, starts=starts), int(ends[-1])
-
-
-def _locate_by_offsets(containers: _Containers, offsets: Ints) -> tuple[Ints, Ints]:
-    """Return starts and sizes from the offsets stored in the bitmap, in bytes from the start of the body."""
-    if np.any((offsets & 1 != 0) | (offsets < 0) | (offsets >> 1 >= len(containers.body))):
-        raise containers.corruption(f"container offsets within {2 * len(containers.body)} bytes", "one outside")
-    starts = offsets >> 1
-    run_sizes = 1 + 2 * containers.body[starts].astype(np.int64)
-    return starts, np.where(containers.is_run, run_sizes, _sizes_without_runs(containers))
-
-
-def _locate_by_walking(containers: _Containers) -> tuple[Ints, Ints]:
-    """Return starts and sizes of at most three containers: a bitmap with more containers stores offsets."""
-    starts, sizes = containers.starts.copy(), _sizes_without_runs(containers)
-    for i in range(len(starts)):
-        starts[i] = starts[i - 1] + sizes[i - 1] if i else 0
-        if containers.is_run[i]:
-            if starts[i] >= len(containers.body):
-                raise containers.corruption("a run container", "the end of the bytes")
-            sizes[i] = 1 + 2 * int(containers.body[starts[i]])
-    return starts, sizes
-
-
-def _sizes_without_runs(containers: _Containers) -> Ints:
-    return np.where(containers.cardinalities > _ARRAY_MAX, _BITS_UNITS, containers.cardinalities)
 
 
 def _check_arrays(containers: _Containers) -> None:
@@ -237,7 +229,14 @@ class PositionSet:
     @classmethod
     def of(cls, positions: NDArray[np.integer] | pa.Array | pa.ChunkedArray | Iterable[int]) -> PositionSet:
         """Build the set from positions in any order, with or without duplicates."""
-        values = _as_int64(positions)
+        if isinstance(positions, (pa.Array, pa.ChunkedArray)):
+            if positions.null_count:
+                raise UserError(f"Row positions must not be null, got {positions.null_count} nulls.")
+            positions = positions.to_numpy(zero_copy_only=False)
+        raw = positions if isinstance(positions, np.ndarray) else np.asarray(list(positions))
+        if len(raw) and not np.issubdtype(raw.dtype, np.integer):
+            raise UserError(f"Row positions must be 64-bit integers, got {raw.dtype}.")
+        values = np.ascontiguousarray(raw, dtype=np.int64)
         if len(values) and not 0 <= values.min() <= values.max() <= MAX_POSITION:
             span = f"{values.min()} to {values.max()}"
             raise UserError(f"Row positions must be between 0 and {MAX_POSITION}, got {span}.")
@@ -280,7 +279,11 @@ class PositionSet:
         Position p is bit `p & 63` of word `(p >> 6) & 1023`. A row takes 8 KiB for a file of any size. The limit counts
         expanded positions and, separately, words.
         """
-        at_word, words = _pack_into_words(self.positions(limit))
+        positions = self.positions(limit)
+        word_numbers = positions >> _WORD_BITS
+        firsts = np.flatnonzero(np.diff(word_numbers, prepend=-1))  # the first position in each word
+        bits = np.left_shift(np.uint64(1), (positions & 63).astype(np.uint64))
+        at_word, words = word_numbers[firsts], np.bitwise_or.reduceat(bits, firsts).view(np.int64)
         chunks, row = np.unique(at_word >> (_CHUNK_BITS - _WORD_BITS), return_inverse=True)
         if len(chunks) * WORDS_PER_CHUNK > limit:
             what = f"A deletion vector spread over {len(chunks)} chunks of rows"
@@ -300,43 +303,18 @@ class PositionSet:
 
 def decode_vector(blob: bytes, path: str, expected_cardinality: int | None = None, offset: int = 0) -> PositionSet:
     """Decode and check a `deletion-vector-v1` blob that was read at `offset` of the file `path`."""
-    bitmap = _unwrap_bitmap(UntrustedBytes(blob, path, offset))
+    source = UntrustedBytes(blob, path, offset)
+    length, rest = source.number(">I", 0, "a vector length"), len(blob) - 8
+    if length != rest or length < len(MAGIC):
+        raise source.corruption(0, f"a vector length of {rest}, for a blob of {len(blob)} bytes,", f"{length}")
+    body = blob[4:-4]
+    if not body.startswith(MAGIC):
+        raise source.corruption(4, f"the magic {MAGIC.hex()}", body[:4].hex())
+    stored = source.number(">I", len(blob) - 4, "a CRC-32")
+    if (crc := zlib.crc32(body)) != stored:
+        raise source.corruption(len(blob) - 4, f"the CRC-32 {crc:08x} of the bytes before it", f"{stored:08x}")
+    bitmap = UntrustedBytes(body[4:], path, offset + 8)
     cardinality = checked_cardinality(bitmap)
     if expected_cardinality is not None and cardinality != expected_cardinality:
         raise bitmap.corruption(0, f"{expected_cardinality} deleted positions, as the metadata says", f"{cardinality}")
     return PositionSet(FrozenBitMap64.deserialize(bitmap.data))
-
-
-def _unwrap_bitmap(blob: UntrustedBytes) -> UntrustedBytes:
-    """Check length, magic and CRC of a blob, and return the bitmap inside."""
-    data, length = blob.data, blob.number(">I", 0, "a vector length")
-    if length != len(data) - 8 or length < len(MAGIC):
-        raise blob.corruption(0, f"a vector length of {len(data) - 8}, for a blob of {len(data)} bytes,", f"{length}")
-    body = data[4:-4]
-    if not body.startswith(MAGIC):
-        raise blob.corruption(4, f"the magic {MAGIC.hex()}", body[:4].hex())
-    stored = blob.number(">I", len(data) - 4, "a CRC-32")
-    if (crc := zlib.crc32(body)) != stored:
-        raise blob.corruption(len(data) - 4, f"the CRC-32 {crc:08x} of the bytes before it", f"{stored:08x}")
-    return UntrustedBytes(body[4:], blob.path, blob.offset + 8)
-
-
-def _as_int64(positions: NDArray[np.integer] | pa.Array | pa.ChunkedArray | Iterable[int]) -> Ints:
-    if isinstance(positions, (pa.Array, pa.ChunkedArray)):
-        if positions.null_count:
-            raise UserError(f"Row positions must not be null, got {positions.null_count} nulls.")
-        positions = positions.to_numpy(zero_copy_only=False)
-    values = positions if isinstance(positions, np.ndarray) else np.asarray(list(positions))
-    if len(values) and not np.issubdtype(values.dtype, np.integer):
-        raise UserError(f"Row positions must be 64-bit integers, got {values.dtype}.")
-    return np.ascontiguousarray(values, dtype=np.int64)
-
-
-def _pack_into_words(positions: Ints) -> tuple[Ints, Ints]:
-    """Pack ascending positions into 64-bit words; return the numbers of the words and their bits."""
-    if not len(positions):
-        return positions, positions
-    at_word = positions >> _WORD_BITS
-    firsts = np.flatnonzero(np.diff(at_word, prepend=-1))
-    bits = np.left_shift(np.uint64(1), (positions & 63).astype(np.uint64))
-    return at_word[firsts], np.bitwise_or.reduceat(bits, firsts).view(np.int64)

@@ -89,10 +89,17 @@ def write_new_file(io: FileIO, path: str, data: bytes) -> None:
     """
     target = local_file_path(io, path)
     with translate_storage_errors(path, "create"):
-        if target is None:
-            _write_remote(io, path, data)
-        else:
+        if target is not None:
             _write_local(target, data)
+            return
+        stream = output_file(io, path).create(overwrite=False)
+        try:
+            with stream:
+                stream.write(data)
+        except BaseException:
+            with suppress(Exception):
+                delete_remote_file(io, path)
+            raise
 
 
 def is_part_file(path: str) -> bool:
@@ -168,17 +175,6 @@ def _group_nearby_ranges(ranges: Sequence[tuple[int, int]]) -> Iterator[list[tup
         group.append((offset, length))
     if group:
         yield group
-
-
-def _write_remote(io: FileIO, path: str, data: bytes) -> None:
-    stream = output_file(io, path).create(overwrite=False)
-    try:
-        with stream:
-            stream.write(data)
-    except BaseException:
-        with suppress(Exception):
-            delete_remote_file(io, path)
-        raise
 
 
 def _write_local(target: str, data: bytes) -> None:

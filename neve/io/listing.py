@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
-from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -50,12 +49,20 @@ def list_some_paths(io: FileIO, prefix: str, limit: int) -> list[str]:
 def _rows(io: FileIO, prefix: str) -> Iterator[Row]:
     folder = local_file_path(io, prefix)
     if folder is not None:
-        return _local_rows(folder, prefix)
-    if isinstance(io, PyArrowFileIO):
-        return _arrow_rows(io, prefix)
-    if isinstance(io, FsspecFileIO):
-        return _fsspec_rows(io, prefix)
-    raise UnsupportedFeature(f"Cannot list {prefix} through {type(io).__name__}. Use PyArrowFileIO or FsspecFileIO.")
+        yield from _local_rows(folder, prefix)
+    elif isinstance(io, PyArrowFileIO):
+        arrow_files, below = arrow_filesystem_path(io, prefix)
+        selector = pyarrow.fs.FileSelector(below, allow_not_found=True, recursive=True)
+        for info in arrow_files.get_file_info(selector):
+            if info.type == pyarrow.fs.FileType.File:
+                modified_ms = None if info.mtime_ns is None else info.mtime_ns // 1_000_000
+                yield prefix + info.path[len(below) :], info.size, modified_ms
+    elif isinstance(io, FsspecFileIO):
+        yield from _fsspec_rows(io, prefix)
+    else:
+        raise UnsupportedFeature(
+            f"Cannot list {prefix} through {type(io).__name__}. Use PyArrowFileIO or FsspecFileIO."
+        )
 
 
 def _local_rows(folder: str, prefix: str) -> Iterator[Row]:
@@ -72,28 +79,16 @@ def _local_rows(folder: str, prefix: str) -> Iterator[Row]:
                         yield prefix + entry.path[len(folder) :], status.st_size, status.st_mtime_ns // 1_000_000
 
 
-def _arrow_rows(io: PyArrowFileIO, prefix: str) -> Iterator[Row]:
-    files, below = arrow_filesystem_path(io, prefix)
-    selector = pyarrow.fs.FileSelector(below, allow_not_found=True, recursive=True)
-    for info in files.get_file_info(selector):
-        if info.type == pyarrow.fs.FileType.File:
-            modified = None if info.mtime_ns is None else info.mtime_ns // 1_000_000
-            yield prefix + info.path[len(below) :], info.size, modified
-
-
 def _fsspec_rows(io: FsspecFileIO, prefix: str) -> Iterator[Row]:
     files = io.get_fs(scheme_of(prefix) or "file", urlsplit(prefix).hostname)
     below = files._strip_protocol(prefix)
     files.invalidate_cache()  # a cached listing would miss what others wrote
     for name, info in files.find(below, detail=True).items():
-        if not name.endswith("/"):  # some tools leave folder markers
-            yield prefix + name[len(below) :], info["size"], _modified_ms(info)
-
-
-def _modified_ms(info: dict[str, Any]) -> int | None:
-    value = next((info[key] for key in _MODIFIED_KEYS if info.get(key) is not None), None)
-    if isinstance(value, str):
-        value = datetime.fromisoformat(value)
-    if isinstance(value, datetime):
-        value = value.timestamp()
-    return None if value is None else int(value * 1_000)
+        if name.endswith("/"):  # some tools leave folder markers
+            continue
+        modified = next((info[key] for key in _MODIFIED_KEYS if info.get(key) is not None), None)
+        if isinstance(modified, str):
+            modified = datetime.fromisoformat(modified)
+        if isinstance(modified, datetime):
+            modified = modified.timestamp()
+        yield prefix + name[len(below) :], info["size"], None if modified is None else int(modified * 1_000)

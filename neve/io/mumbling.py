@@ -34,11 +34,24 @@ def encode_positions(positions: Iterable[int]) -> bytes:
     if len(values) and (values[0] < 0 or values[-1] >= _MAX_POSITIONS):
         raise UserError(f"A manifest vector holds positions below {_MAX_POSITIONS}, not {values[0]} to {values[-1]}.")
     count = int(values[-1]) // _GROUP_SIZE + 1 if len(values) else 0
-    header = bytes([_VERSION]) + len(values).to_bytes(3, "little") + count.to_bytes(2, "little")
+    parts = [bytes([_VERSION]) + len(values).to_bytes(3, "little") + count.to_bytes(2, "little")]
     descriptors = np.minimum(np.bincount(values // _GROUP_SIZE, minlength=count), _DENSE)
-    chunks = [_encode_chunk(descriptors[at : at + _GROUP_SIZE]) for at in range(0, count, _GROUP_SIZE)]
-    containers = [_encode_container(values[values // _GROUP_SIZE == i] % _GROUP_SIZE) for i in range(count)]
-    return b"".join([header, *chunks, *containers])
+    for at in range(0, count, _GROUP_SIZE):
+        chunk = descriptors[at : at + _GROUP_SIZE]
+        least = int(chunk.min())
+        width = int(chunk.max() - least).bit_length()
+        bits = (chunk[:, None] - least) >> np.arange(width - 1, -1, -1) & 1
+        # The zero is the number of exceptions.
+        parts.append(bytes([width, 0, least]) + np.packbits(bits.astype(np.uint8).ravel()).tobytes())
+    for number in range(count):
+        offsets = values[values // _GROUP_SIZE == number] % _GROUP_SIZE
+        container = offsets.astype(np.uint8)
+        if len(offsets) >= _DENSE:
+            is_present = np.zeros(_GROUP_SIZE, np.uint8)
+            is_present[offsets] = 1
+            container = np.packbits(is_present)
+        parts.append(container.tobytes())
+    return b"".join(parts)
 
 
 def decode_positions(data: bytes, path: str) -> Ints:
@@ -48,52 +61,29 @@ def decode_positions(data: bytes, path: str) -> Ints:
     cardinality, count = int.from_bytes(data[1:4], "little"), int.from_bytes(data[4:6], "little")
     if count > _MAX_CONTAINERS:
         raise CorruptFile(path, f"a manifest vector of at most {_MAX_CONTAINERS} containers", str(count))
-    descriptors, at = _read_descriptors(data, _HEADER, count, path)
+    chunks, at = [np.zeros(0, np.int64)], _HEADER
+    for start in range(0, count, _GROUP_SIZE):
+        chunk, at = _read_chunk(data, at, min(count - start, _GROUP_SIZE), path)
+        chunks.append(chunk)
     groups = [np.zeros(0, np.int64)]
-    for number, descriptor in enumerate(descriptors.tolist()):
-        offsets, at = _read_container(data, at, descriptor, path)
+    for number, descriptor in enumerate(np.concatenate(chunks).tolist()):
+        is_dense = descriptor >> 5 == 1
+        if not is_dense and descriptor >= _DENSE:
+            raise CorruptFile(path, "a container of a known kind in a manifest vector", f"descriptor {descriptor}")
+        size = _DENSE if is_dense else descriptor
+        container = np.frombuffer(_checked_slice(data, at, size, path), np.uint8)
+        offsets = (np.flatnonzero(np.unpackbits(container)) if is_dense else container).astype(np.int64)
+        if (is_dense and len(offsets) < _DENSE) or (np.diff(offsets) <= 0).any():
+            raise CorruptFile(
+                path, "ascending positions in a manifest vector", f"container {container.tobytes().hex()}"
+            )
         groups.append(offsets + number * _GROUP_SIZE)
+        at += size
     positions = np.concatenate(groups)
     if at != len(data) or len(positions) != cardinality:
         expected = f"a manifest vector of {cardinality} positions and {len(data)} bytes"
         raise CorruptFile(path, expected, f"{len(positions)} positions in {at} bytes")
     return positions
-
-
-def _encode_container(offsets: Ints) -> bytes:
-    if len(offsets) < _DENSE:
-        return offsets.astype(np.uint8).tobytes()
-    bits = np.zeros(_GROUP_SIZE, np.uint8)
-    bits[offsets] = 1
-    return np.packbits(bits).tobytes()
-
-
-def _read_container(data: bytes, at: int, descriptor: int, path: str) -> tuple[Ints, int]:
-    is_dense = descriptor >> 5 == 1
-    if not is_dense and descriptor >= _DENSE:
-        raise CorruptFile(path, "a container of a known kind in a manifest vector", f"descriptor {descriptor}")
-    size = _DENSE if is_dense else descriptor
-    raw = np.frombuffer(_checked_slice(data, at, size, path), np.uint8)
-    offsets = np.flatnonzero(np.unpackbits(raw)) if is_dense else raw.astype(np.int64)
-    if (is_dense and len(offsets) < _DENSE) or (np.diff(offsets) <= 0).any():
-        raise CorruptFile(path, "ascending positions in a manifest vector", f"container {raw.tobytes().hex()}")
-    return offsets.astype(np.int64), at + size
-
-
-def _encode_chunk(values: np.ndarray[Any, Any]) -> bytes:
-    """Pack values below 256 into a chunk without exceptions."""
-    least = int(values.min())
-    width = int(values.max() - least).bit_length()
-    bits = (values[:, None] - least) >> np.arange(width - 1, -1, -1) & 1
-    return bytes([width, 0, least]) + np.packbits(bits.astype(np.uint8).ravel()).tobytes()
-
-
-def _read_descriptors(data: bytes, at: int, count: int, path: str) -> tuple[Ints, int]:
-    chunks = [np.zeros(0, np.int64)]
-    for start in range(0, count, _GROUP_SIZE):
-        values, at = _read_chunk(data, at, min(count - start, _GROUP_SIZE), path)
-        chunks.append(values)
-    return np.concatenate(chunks), at
 
 
 def _read_chunk(data: bytes, at: int, length: int, path: str) -> tuple[Ints, int]:

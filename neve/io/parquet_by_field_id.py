@@ -185,22 +185,22 @@ class IdTable:
             selection, columns = self.layout.select_all(present), self._avro_batch.columns
         else:
             selection = self.layout.select(present)
-            columns = self._read_columns(selection.columns)
-        columns = [combine_chunks(column) for column in columns]
-        values = {path: _nested_field(columns[at[0]], at[1:]) for path, at in selection.positions.items()}
+            try:
+                columns = self.source.reader.read_all(selection.columns, use_threads=False).columns
+            except MemoryError as e:
+                raise out_of_memory_error(self.path) from e
+            except (pa.ArrowException, OSError, ValueError, OverflowError) as e:
+                raise CorruptFile(self.path, "a readable Parquet file", str(e)) from e
+        columns, values = [combine_chunks(column) for column in columns], {}
+        for path, positions in selection.positions.items():
+            value = columns[positions[0]]
+            for at in positions[1:]:  # `struct_field` applies the nulls of the struct, `field` is faster without them
+                value = pc.struct_field(value, [at]) if value.null_count else value.field(at)
+            values[path] = value
         if rows is None:
             return values
         indices = pa.array(rows, pa.int64())
         return {path: column.take(indices) for path, column in values.items()}
-
-    def _read_columns(self, indices: list[int]) -> list[pa.ChunkedArray]:
-        try:
-            table: pa.Table = cast(pq.ParquetFile, self.source).reader.read_all(indices, use_threads=False)
-        except MemoryError as e:
-            raise out_of_memory_error(self.path) from e
-        except (pa.ArrowException, OSError, ValueError, OverflowError) as e:
-            raise CorruptFile(self.path, "a readable Parquet file", str(e)) from e
-        return table.columns
 
     @cached_property
     def _avro_batch(self) -> pa.RecordBatch:
@@ -222,7 +222,11 @@ def open_id_table(data: bytes | pa.NativeFile, path: str) -> IdTable:
 
 def _open_parquet(data: bytes | pa.NativeFile, path: str) -> pq.ParquetFile:
     try:
-        opened = _open_with_dictionaries(pa.BufferReader(data) if isinstance(data, bytes) else data)
+        source = pa.BufferReader(data) if isinstance(data, bytes) else data
+        try:
+            opened = _ColumnIndexedFile(source, read_dictionary=_DICTIONARY_COLUMNS, **_READ_OPTIONS)
+        except KeyError:  # the columns with few values have other names
+            opened = _ColumnIndexedFile(source, **_READ_OPTIONS)
         groups = [opened.metadata.row_group(i) for i in range(opened.metadata.num_row_groups)]
         size, rows = sum(g.total_byte_size for g in groups), sum(g.num_rows for g in groups)
     except MemoryError as e:
@@ -243,14 +247,6 @@ class _ColumnIndexedFile(pq.ParquetFile):
 
     def _build_nested_paths(self) -> dict[str, list[int]]:
         return {}
-
-
-def _open_with_dictionaries(source: pa.NativeFile) -> pq.ParquetFile:
-    """Open a file; columns with few values are read as dictionaries if they have the usual names."""
-    try:
-        return _ColumnIndexedFile(source, read_dictionary=_DICTIONARY_COLUMNS, **_READ_OPTIONS)
-    except KeyError:
-        return _ColumnIndexedFile(source, **_READ_OPTIONS)
 
 
 def encode_parquet(table: pa.Table, key_value_metadata: Mapping[str, str]) -> bytes:
@@ -289,34 +285,22 @@ def _leaf_arrays(name: str, values: pa.Array) -> Iterable[tuple[str, pa.Array]]:
 
 def _encoding(values: pa.Array) -> str:
     """Choose an encoding that is small and fast to read: a dictionary if values repeat, else by type."""
-    sample, kind = _sample(values), values.type
+    kind = values.type
+    if len(values) > _SAMPLE_SIZE:  # both ends: in a root, rows for leaves come first and rows for files last
+        half = _SAMPLE_SIZE // 2
+        values = pa.concat_arrays([values.slice(0, half), values.slice(len(values) - half)])
+    sample = values.drop_null()
     if len(sample) < _MIN_SAMPLE_SIZE:
         return "PLAIN"
-    if pa.types.is_boolean(kind) or _values_repeat(sample):
+    distinct, runs = pc.count_distinct(sample).as_py(), len(sample)
+    if distinct > 1 and pa.types.is_primitive(kind):
+        # Values that only repeat in a row make small deltas, but for text a dictionary is still worth it.
+        runs = 1 + pc.sum(pc.not_equal(sample.slice(1), sample.slice(0, len(sample) - 1))).as_py()
+    if pa.types.is_boolean(kind) or distinct <= runs // 2:
         return _DICTIONARY
     if pa.types.is_floating(kind):
         return "BYTE_STREAM_SPLIT"
     return "DELTA_BINARY_PACKED" if pa.types.is_integer(kind) or pa.types.is_temporal(kind) else "PLAIN"
-
-
-def _sample(values: pa.Array) -> pa.Array:
-    """Take values from both ends: in a root, rows for leaves come first and rows for files last."""
-    if len(values) > _SAMPLE_SIZE:
-        half = _SAMPLE_SIZE // 2
-        values = pa.concat_arrays([values.slice(0, half), values.slice(len(values) - half)])
-    return values.drop_null()
-
-
-def _values_repeat(sample: pa.Array) -> bool:
-    """Return whether values recur after other values.
-
-    Values that only repeat in a row make small deltas, but for text a dictionary is still worth it.
-    """
-    distinct = pc.count_distinct(sample).as_py()
-    if distinct == 1 or not pa.types.is_primitive(sample.type):
-        return bool(distinct <= len(sample) // 2)
-    changes = pc.sum(pc.not_equal(sample.slice(1), sample.slice(0, len(sample) - 1))).as_py()
-    return bool(distinct <= (changes + 1) // 2)
 
 
 def _field_id(field: pa.Field) -> int | None:
@@ -345,9 +329,3 @@ def _leaf_column_count(kind: pa.DataType) -> int:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _leaf_column_count(kind.value_type)
     return 1
-
-
-def _nested_field(values: pa.Array, positions: Iterable[int]) -> pa.Array:
-    for position in positions:  # `struct_field` applies the nulls of the struct, `field` is faster without them
-        values = pc.struct_field(values, [position]) if values.null_count else values.field(position)
-    return values

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -86,7 +86,11 @@ def read_footer(io: FileIO, path: str) -> PuffinFile:
         tail_at, tail = footer_at, files.read_range(io, path, footer_at, size - footer_at, _FOOTER_LIMIT)
     _check_magic(path, tail[footer_at - tail_at :][: len(MAGIC)], footer_at)
     payload = tail[footer_at - tail_at + len(MAGIC) : -_TRAILER.size]
-    return _parse_footer(_decompress_payload(payload, flags, path), path, footer_at)
+    if flags == b"\x01\x00\x00\x00":
+        payload = _decompress(payload, "lz4", path, _FOOTER_LIMIT)
+    elif flags != bytes(4):
+        raise CorruptFile(path, "Puffin flags 00000000 or 01000000", flags.hex())
+    return _parse_footer(payload, path, footer_at)
 
 
 def read_vectors(io: FileIO, path: str, vector_ranges: Sequence[tuple[int, int, int]]) -> list[PositionSet]:
@@ -102,10 +106,19 @@ def encode_puffin(blobs: Iterable[tuple[Blob, bytes]], properties: Mapping[str, 
     """Encode a Puffin file with these blobs, in this order and without compressing them."""
     heads, payloads, offset = [], [MAGIC], len(MAGIC)
     for blob, payload in blobs:
-        heads.append(replace(blob, offset=offset, length=len(payload)))
+        optional = {"compression-codec": blob.compression_codec, "properties": dict(blob.properties)}
+        head = {
+            "type": blob.type,
+            "fields": blob.fields,
+            "snapshot-id": blob.snapshot_id,
+            "sequence-number": blob.sequence_number,
+            "offset": offset,
+            "length": len(payload),
+        }
+        heads.append(head | {key: value for key, value in optional.items() if value})
         payloads.append(payload)
         offset += len(payload)
-    footer: dict[str, Any] = {"blobs": [_blob_json(head) for head in heads]}
+    footer: dict[str, Any] = {"blobs": heads}
     if properties:
         footer["properties"] = dict(properties)
     text = json.dumps(footer, separators=(",", ":"), ensure_ascii=False).encode()
@@ -133,30 +146,9 @@ def pack_vectors(
     return encode_puffin(blobs, properties), rows
 
 
-def _blob_json(blob: Blob) -> dict[str, Any]:
-    optional = {"compression-codec": blob.compression_codec, "properties": dict(blob.properties)}
-    return {
-        "type": blob.type,
-        "fields": blob.fields,
-        "snapshot-id": blob.snapshot_id,
-        "sequence-number": blob.sequence_number,
-        "offset": blob.offset,
-        "length": blob.length,
-        **{key: value for key, value in optional.items() if value},
-    }
-
-
 def _check_magic(path: str, found: bytes, at: int) -> None:
     if found != MAGIC:
         raise CorruptFile(path, f"the Puffin magic {MAGIC.hex()}", f"{found.hex()} at byte {at}")
-
-
-def _decompress_payload(payload: bytes, flags: bytes, path: str) -> bytes:
-    if flags == bytes(4):
-        return payload
-    if flags != b"\x01\x00\x00\x00":
-        raise CorruptFile(path, "Puffin flags 00000000 or 01000000", flags.hex())
-    return _decompress(payload, "lz4", path, _FOOTER_LIMIT)
 
 
 def _decompress(data: bytes, codec: str, path: str, limit: int) -> bytes:
@@ -178,9 +170,24 @@ def _decompress(data: bytes, codec: str, path: str, limit: int) -> bytes:
 
 
 def _parse_footer(payload: bytes, path: str, footer_at: int) -> PuffinFile:
+    blobs = []
     try:
         footer = json.loads(payload)
-        blobs = tuple(_parse_blob(raw) for raw in _value_of_type(footer, "blobs", list))
+        for raw in _value_of_type(footer, "blobs", list):
+            ids, codec = _value_of_type(raw, "fields", list), raw.get("compression-codec")
+            if not all(type(i) is int for i in ids):
+                raise ValueError("field ids that are not integers")
+            blob = Blob(
+                type=_value_of_type(raw, "type", str),
+                fields=tuple(ids),
+                snapshot_id=_value_of_type(raw, "snapshot-id", int),
+                sequence_number=_value_of_type(raw, "sequence-number", int),
+                offset=_value_of_type(raw, "offset", int),
+                length=_value_of_type(raw, "length", int),
+                compression_codec=None if codec is None else _value_of_type(raw, "compression-codec", str),
+                properties=_parse_properties(raw),
+            )
+            blobs.append(blob)
         properties = _parse_properties(footer)
     except (ValueError, RecursionError) as e:
         raise CorruptFile(path, "a Puffin footer", f"{e} at byte {footer_at + len(MAGIC)}") from e
@@ -188,23 +195,7 @@ def _parse_footer(payload: bytes, path: str, footer_at: int) -> PuffinFile:
         if blob.offset < len(MAGIC) or blob.length < 0 or blob.offset + blob.length > footer_at:
             blob_range = f"{blob.length} bytes from byte {blob.offset} on"
             raise CorruptFile(path, f"blobs between bytes {len(MAGIC)} and {footer_at}", blob_range)
-    return PuffinFile(path, blobs, properties)
-
-
-def _parse_blob(raw: Any) -> Blob:
-    ids, codec = _value_of_type(raw, "fields", list), raw.get("compression-codec")
-    if not all(type(i) is int for i in ids):
-        raise ValueError("field ids that are not integers")
-    return Blob(
-        type=_value_of_type(raw, "type", str),
-        fields=tuple(ids),
-        snapshot_id=_value_of_type(raw, "snapshot-id", int),
-        sequence_number=_value_of_type(raw, "sequence-number", int),
-        offset=_value_of_type(raw, "offset", int),
-        length=_value_of_type(raw, "length", int),
-        compression_codec=None if codec is None else _value_of_type(raw, "compression-codec", str),
-        properties=_parse_properties(raw),
-    )
+    return PuffinFile(path, tuple(blobs), properties)
 
 
 def _parse_properties(raw: dict[str, Any]) -> dict[str, str]:

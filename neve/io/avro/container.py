@@ -21,6 +21,7 @@ ENCRYPTED = b"AGS1"
 SYNC_BYTES = 16
 MAX_VARINT = 10
 PADDING = 16  # zero bytes after the last block, so that the kernel can read a whole varint before it checks the end
+_load_json_cached = lru_cache(maxsize=64)(json.loads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,14 @@ def read_header_and_end(data: bytes, path: str, limits: Limits) -> tuple[AvroHea
     codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
     if codec not in DECOMPRESSORS:
         raise UnsupportedFeature(f"Unsupported Avro codec {codec!r} in {path}. Known: {', '.join(DECOMPRESSORS)}.")
-    schema = _parse_header_schema(metadata, path)
+    if "avro.schema" not in metadata:
+        raise CorruptFile(path, "an 'avro.schema' in the header", f"only {sorted(metadata)[:8]}")
+    try:
+        schema = _load_json_cached(metadata["avro.schema"])
+    except (ValueError, RecursionError) as e:
+        raise CorruptFile(path, "a JSON schema in the header", f"{type(e).__name__} while parsing it") from e
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise CorruptFile(path, "a record as the schema of the file", f"a schema of {type(schema).__name__}")
     return AvroHeader(schema, MappingProxyType(metadata), codec, data[at : at + SYNC_BYTES]), at + SYNC_BYTES
 
 
@@ -82,23 +90,6 @@ def _read_metadata(data: bytes, path: str, limits: Limits) -> tuple[dict[str, by
                 raise LimitExceeded(f"the header of {path}", limits.max_header_bytes, hint)
         count, at = _read_long(data, at, path)
     return metadata, at
-
-
-def _parse_header_schema(metadata: Mapping[str, bytes], path: str) -> dict[str, Any]:
-    if "avro.schema" not in metadata:
-        raise CorruptFile(path, "an 'avro.schema' in the header", f"only {sorted(metadata)[:8]}")
-    try:
-        schema = _load_json_cached(metadata["avro.schema"])
-    except (ValueError, RecursionError) as e:
-        raise CorruptFile(path, "a JSON schema in the header", f"{type(e).__name__} while parsing it") from e
-    if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise CorruptFile(path, "a record as the schema of the file", f"a schema of {type(schema).__name__}")
-    return schema
-
-
-@lru_cache(maxsize=64)
-def _load_json_cached(text: bytes) -> Any:
-    return json.loads(text)
 
 
 def inflate_blocks(data: bytes, at: int, header: AvroHeader, path: str, limits: Limits) -> Blocks:

@@ -94,25 +94,18 @@ class AvroFile:
         except UnsupportedSchema as e:
             raise UnsupportedFeature(f"Cannot read {self.path}: its schema has {e}.") from e
         records = _record_count(program, self.blocks, self.path, self.limits)
-        record_flags = _record_flags(rows, records, self.path)
-        count = records if rows is None else len(rows)
+        count, record_flags = records, np.zeros(0, np.uint8)  # no flags: all records are decoded
+        if rows is not None:
+            if len(rows) and (rows[-1] >= records or rows[0] < 0 or (np.diff(rows) <= 0).any()):
+                raise CorruptFile(self.path, f"ascending record numbers below {records}", f"record {rows[-1]}")
+            count, record_flags = len(rows), np.zeros(records, np.uint8)
+            record_flags[rows] = 1
         scratch = Scratch(program, count, self.path, self.limits.max_decoded_bytes)
         backend = backend or backend_for(len(self.blocks.raw))
         if count:
             _run_kernel(program, self.blocks, scratch, self.path, self.limits, backend, record_flags)
         root = ArrowAssembler(scratch, self.blocks.raw, self.path, backend).struct(program.root, count)
         return pa.RecordBatch.from_struct_array(root)
-
-
-def _record_flags(rows: Array | None, records: int, path: str) -> Array:
-    """Return a flag for each record, 1 if it is to be decoded; empty if all are."""
-    if rows is None:
-        return np.zeros(0, np.uint8)
-    if len(rows) and (rows[-1] >= records or rows[0] < 0 or (np.diff(rows) <= 0).any()):
-        raise CorruptFile(path, f"ascending record numbers below {records}", f"record {rows[-1]}")
-    flags = np.zeros(records, np.uint8)
-    flags[rows] = 1
-    return flags
 
 
 @lru_cache(maxsize=128)
@@ -160,17 +153,13 @@ def _run_kernel(
         if status == k.GROW:
             scratch.grow(int(state[k.CONTEXT]), int(state[k.ROWS_NEEDED]), float(state[k.POSITION]) / len(blocks.raw))
     if status != k.DONE:
-        raise _corruption(program, blocks, path, status, [int(each) for each in state])
-
-
-def _corruption(program: DecodeProgram, blocks: Blocks, path: str, status: int, state: list[int]) -> CorruptFile:
-    block = state[k.IN_BLOCK]
-    offset = state[k.POSITION] - (int(blocks.ends[block - 1]) if block else 0)
-    expected, problem = FAULTS[status]
-    if field := program.field_at(state[k.PC]):
-        expected = f"{expected} in field {field!r}"
-    position = f"record {state[k.RECORD]}, block {block}, byte {offset} uncompressed"
-    return CorruptFile(path, expected, f"{problem} ({position})")
+        block = int(state[k.IN_BLOCK])
+        offset = state[k.POSITION] - (blocks.ends[block - 1] if block else 0)
+        expected, problem = FAULTS[status]
+        if field := program.field_at(int(state[k.PC])):
+            expected = f"{expected} in field {field!r}"
+        position = f"record {state[k.RECORD]}, block {block}, byte {offset} uncompressed"
+        raise CorruptFile(path, expected, f"{problem} ({position})")
 
 
 class Scratch:

@@ -121,22 +121,18 @@ class _Emitter:
 
     def emit_value(self, node: Node, context: int, valid: int) -> Column:
         """Decode a node that is not null."""
-        if node.kind == "record":
-            return self.emit_record(node, context, valid)
-        if node.kind in ("array", "map"):
-            return self.emit_list(node, context, valid)
-        if node.kind in TEXT and not _is_decimal(node):
-            start, length = self.add_slot(context, 4, 4), self.add_slot(context, 4, 4)
-            self.emit(node, k.BYTES, start, length)
-            return Column(node, node.arrow_type, valid, (start, length))
-        return Column(node, node.arrow_type, valid, self.emit_leaf(node, context))
-
-    def emit_leaf(self, node: Node, context: int) -> tuple[int, ...]:
-        """Decode a value that has a fixed width in scratch memory."""
         words: tuple[int, ...]
         match node.kind:
+            case "record":
+                return self.emit_record(node, context, valid)
+            case "array" | "map":
+                return self.emit_list(node, context, valid)
             case "null":
-                return ()
+                return Column(node, node.arrow_type, valid)
+            case "bytes" | "string" if not _is_decimal(node):
+                start, length = self.add_slot(context, 4, 4), self.add_slot(context, 4, 4)
+                self.emit(node, k.BYTES, start, length)
+                return Column(node, node.arrow_type, valid, (start, length))
             case "int" | "long":
                 width, op = (4, k.INT) if node.kind == "int" else (8, k.LONG)
                 words = (op, slot := self.add_slot(context, width, width))
@@ -151,7 +147,7 @@ class _Emitter:
                 size = FIXED_WIDTH.get(node.kind, node.size)
                 words = (k.FIXED, slot := self.add_slot(context, size, 1), size)
         self.emit(node, *words)
-        return (slot,)
+        return Column(node, node.arrow_type, valid, (slot,))
 
     def emit_record(self, node: Node, context: int, valid: int = -1) -> Column:
         """Decode the fields in order; a record has no bytes of its own."""
@@ -191,15 +187,7 @@ class _Emitter:
 
     def skip(self, node: Node) -> None:
         """Skip a node that may be null."""
-        if node.is_optional:
-            at = self.emit(node, k.OPTION, 1 - node.null_branch, -1, 0)
-            self.emit_skip_value(node)
-            self.words[at + 3] = self.mark_label()
-        else:
-            self.emit_skip_value(node)
-
-    def emit_skip_value(self, node: Node) -> None:
-        """Skip a node that is not null."""
+        option_at = self.emit(node, k.OPTION, 1 - node.null_branch, -1, 0) if node.is_optional else None
         if node.kind == "record":
             for child in node.children:
                 self.skip(child.node)
@@ -211,6 +199,8 @@ class _Emitter:
             self.extend_or_emit(node, k.SKIP_VARINTS, 1)
         elif node.kind != "null":
             self.extend_or_emit(node, k.SKIP_FIXED, FIXED_WIDTH.get(node.kind, node.size or 1))
+        if option_at is not None:
+            self.words[option_at + 3] = self.mark_label()
 
     def extend_or_emit(self, node: Node, op: int, amount: int) -> None:
         """Extend the previous instruction if it is of the same kind and no jump leads in between."""

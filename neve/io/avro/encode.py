@@ -51,27 +51,19 @@ def encode(
     """
     if codec not in COMPRESSORS:
         raise UnsupportedFeature(f"Cannot write Avro with codec {codec!r}. Known: {', '.join(COMPRESSORS)}.")
-    program = compile_encode_program(_parse_root(schema, encoded_fields), _combine_into_batch(batch))
-    out, bounds = _run_kernel(program, batch.num_rows, backend or backend_for(program.most_bytes))
-    return write_container(schema, metadata, codec, _split_into_blocks(out, bounds, block_bytes))
-
-
-def _parse_root(schema: dict[str, Any], encoded_fields: frozenset[str]) -> Node:
     try:
         root = parse_schema(schema, DEFAULT_LIMITS)
     except (BadSchema, UnsupportedSchema) as e:
         raise UserError(f"Cannot write Avro: the schema is not supported ({e}).") from e
     if root.kind != "record" or root.is_optional:
         raise UserError(f"Cannot write Avro: the schema of a file is a record, not {root.kind}.")
-    return apply_projection(root, Projection(None, encoded_fields))
-
-
-def _combine_into_batch(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
     if isinstance(batch, pa.Table):
         batches = batch.combine_chunks().to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], batch.schema)
     batch.validate()
-    return batch
+    program = compile_encode_program(apply_projection(root, Projection(None, encoded_fields)), batch)
+    out, bounds = _run_kernel(program, batch.num_rows, backend or backend_for(program.most_bytes))
+    return write_container(schema, metadata, codec, _split_into_blocks(out, bounds, block_bytes))
 
 
 def _run_kernel(program: EncodeProgram, records: int, backend: Backend) -> tuple[memoryview, Array]:
@@ -146,7 +138,10 @@ def _emit_record(
 
 def _emit_field(out: EncodeProgram, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
     """Emit the value of each row. Rows that are not `alive` are inside a null and are not read."""
-    array = _cast_to_node_type(node, _null_dead_rows(array, alive))
+    if alive is not None and pa.types.is_dictionary(array.type):  # Arrow leaves indices without an entry inside a null
+        numbers = pc.if_else(pa.array(alive != 0), array.indices, pa.scalar(None, array.type.index_type))
+        array = pa.DictionaryArray.from_arrays(numbers, array.dictionary)
+    array = _cast_to_node_type(node, array)
     valid = _booleans_as_bytes(array.is_valid()) if array.null_count else np.ones(len(array), np.uint8)
     if node.is_optional and node.role is Role.KEEP:
         at = len(out.words)
@@ -163,33 +158,20 @@ def _emit_field(out: EncodeProgram, node: Node, array: pa.Array, alive: Array | 
         _emit_value(out, node, array, alive, depth)
 
 
-def _null_dead_rows(array: pa.Array, alive: Array | None) -> pa.Array:
-    """Set rows inside a null to null in a dictionary array: Arrow leaves indices without an entry there."""
-    if alive is None or not pa.types.is_dictionary(array.type):
-        return array
-    numbers = pc.if_else(pa.array(alive != 0), array.indices, pa.scalar(None, array.type.index_type))
-    return pa.DictionaryArray.from_arrays(numbers, array.dictionary)
-
-
 def _cast_to_node_type(node: Node, array: pa.Array) -> pa.Array:
     """Cast the array to the type of the schema; fields of lists and structs are cast later, one by one."""
-    if array.type == node.arrow_type or (node.role is Role.KEEP and _is_same_kind(node, array.type)):
+    is_same_kind = (
+        node.kind == "enum"  # its symbols are looked up by name in any representation
+        or (node.kind == "record" and pa.types.is_struct(array.type))
+        or (node.kind in ("array", "map") and (pa.types.is_list(array.type) or pa.types.is_map(array.type)))
+    )
+    if array.type == node.arrow_type or (node.role is Role.KEEP and is_same_kind):
         return array
     try:
         return array.cast(node.arrow_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowIndexError) as e:
         problem = f"its column of {array.type} does not fit {node.arrow_type}"
         raise UserError(f"Cannot write Avro: field {node.path!r}: {problem} ({e}).") from e
-
-
-def _is_same_kind(node: Node, type_: pa.DataType) -> bool:
-    match node.kind:
-        case "record":
-            return bool(pa.types.is_struct(type_))
-        case "array" | "map":
-            return bool(pa.types.is_list(type_) or pa.types.is_map(type_))
-        case _:  # enum symbols are looked up by name in any representation
-            return node.kind == "enum"
 
 
 def _emit_value(out: EncodeProgram, node: Node, array: pa.Array, alive: Array | None, depth: int) -> None:
@@ -217,7 +199,11 @@ def _emit_leaf(out: EncodeProgram, node: Node, array: pa.Array) -> None:
         case "long":
             words, width = (k.PUT_LONG, out.add_slot(_buffer_values(array, np.int64))), LONG_VARINT
         case "enum":
-            words, width = (k.PUT_INT, out.add_slot(_symbol_numbers(node, array))), VARINT
+            texts = array.cast(pa.string())
+            numbers = pc.index_in(texts, value_set=pa.array(node.symbols, pa.string()))
+            if numbers.null_count != texts.null_count:
+                raise UserError(f"Cannot write Avro: field {node.path!r} has values that are not among its symbols.")
+            words, width = (k.PUT_INT, out.add_slot(np.asarray(numbers.fill_null(0)))), VARINT
         case "boolean":
             words, width = (k.PUT_FIXED, out.add_slot(_booleans_as_bytes(array)), 1), 1
         case "bytes":
@@ -276,14 +262,6 @@ def _buffer_values(array: pa.Array, dtype: Any, width: int = 1) -> Array:
 def _booleans_as_bytes(array: pa.Array) -> Array:
     """Return one byte per boolean; null becomes 0."""
     return np.asarray(array.fill_null(False).cast(pa.uint8()))
-
-
-def _symbol_numbers(node: Node, array: pa.Array) -> Array:
-    texts = array.cast(pa.string())
-    numbers = pc.index_in(texts, value_set=pa.array(node.symbols, pa.string()))
-    if numbers.null_count != texts.null_count:
-        raise UserError(f"Cannot write Avro: field {node.path!r} has values that are not among its symbols.")
-    return np.asarray(numbers.fill_null(0))
 
 
 def _decimal_bytes(node: Node, array: pa.Array) -> Array:

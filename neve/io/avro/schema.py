@@ -202,11 +202,22 @@ class _Parser:
             raise BadSchema(f"a schema of at most {max_nodes} types, {max_depth} deep", "a larger one")
         match schema:
             case list():
-                return self._parse_union(schema, path, space, depth)
+                others = [branch for branch in schema if branch != "null"]
+                if len(schema) != 2 or len(others) != 1:
+                    raise UnsupportedSchema(f"a union{_of_field(path)} that is not null and one other type")
+                node = self.parse(others[0], path, space, depth + 1)
+                if node.is_optional or node.kind == "null":
+                    raise BadSchema(f"a union{_of_field(path)} of null and one type", "a union inside a union")
+                return replace(node, null_branch=schema.index("null"))
             case str() if schema in PRIMITIVE_TYPES:
                 return Node(schema, path, PRIMITIVE_TYPES[schema])
             case str():
-                return self._resolve_name(schema, path, space, depth)
+                full = _full_name(schema, space)
+                if full not in self.named:  # a name without a namespace, used inside one
+                    full = schema
+                if full not in self.named:
+                    raise BadSchema(f"a known type{_of_field(path)}", repr(schema))
+                return self._build_named_type(self.named[full], full, path, depth)
             case dict():
                 return self._parse_object(schema, path, space, depth)
             case _:
@@ -215,7 +226,12 @@ class _Parser:
     def _parse_object(self, schema: Mapping[str, Any], path: str, space: str, depth: int) -> Node:
         match schema:
             case {"type": "record" | "fixed" | "enum"}:
-                return self._parse_definition(schema, path, space, depth)
+                name, space = schema.get("name"), schema.get("namespace", space)
+                if not isinstance(name, str) or not isinstance(space, str):
+                    raise BadSchema(f"a name for the {schema['type']}{_of_field(path)}", repr(name))
+                full = _full_name(name, space)
+                self.named[full] = schema
+                return self._build_named_type(schema, full, path, depth)
             case {"type": "array", "items": items}:
                 item = Child("element", self.parse(items, path, space, depth + 1), _field_id(schema, "element-id"))
                 return Node("array", path, children=(item,))
@@ -229,31 +245,6 @@ class _Parser:
                 return self.parse(inner, path, space, depth + 1)
             case _:
                 raise BadSchema(f"a complete Avro type{_of_field(path)}", repr(schema))
-
-    def _parse_union(self, branches: list[object], path: str, space: str, depth: int) -> Node:
-        others = [branch for branch in branches if branch != "null"]
-        if len(branches) != 2 or len(others) != 1:
-            raise UnsupportedSchema(f"a union{_of_field(path)} that is not null and one other type")
-        node = self.parse(others[0], path, space, depth + 1)
-        if node.is_optional or node.kind == "null":
-            raise BadSchema(f"a union{_of_field(path)} of null and one type", "a union inside a union")
-        return replace(node, null_branch=branches.index("null"))
-
-    def _resolve_name(self, name: str, path: str, space: str, depth: int) -> Node:
-        full = _full_name(name, space)
-        if full not in self.named and name in self.named:  # a name without a namespace, used inside one
-            full = name
-        if full not in self.named:
-            raise BadSchema(f"a known type{_of_field(path)}", repr(name))
-        return self._build_named_type(self.named[full], full, path, depth)
-
-    def _parse_definition(self, schema: Mapping[str, Any], path: str, space: str, depth: int) -> Node:
-        name, space = schema.get("name"), schema.get("namespace", space)
-        if not isinstance(name, str) or not isinstance(space, str):
-            raise BadSchema(f"a name for the {schema['type']}{_of_field(path)}", repr(name))
-        full = _full_name(name, space)
-        self.named[full] = schema
-        return self._build_named_type(schema, full, path, depth)
 
     def _build_named_type(self, schema: Mapping[str, Any], full: str, path: str, depth: int) -> Node:
         match schema:
