@@ -37,7 +37,7 @@ from neve.tree.entries import (
     Manifest,
     Status,
 )
-from neve.tree.parquet_entries import ParquetEntries
+from neve.tree.entry_schemas import ParquetEntries
 from neve.tree.partition_types import infer_partition_types, manifest_reader_count
 from neve.tree.v4 import leaf
 from neve.tree.v4.checks import refuse_files_tracked_twice

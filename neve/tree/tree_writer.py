@@ -20,7 +20,6 @@ from neve.io.files import write_new_file
 from neve.io.mumbling import encode_positions
 from neve.io.paths import canonical_path_all
 from neve.model.partition import Specs
-from neve.tree.copy_entries import copy_entries
 from neve.tree.entries import DETAIL, LIVE_STATUSES, Content, EntryTable, Leaf, Manifest, Status
 from neve.tree.group_by_spec import deletion_vector_mask
 from neve.tree.read import read_manifest
@@ -37,7 +36,14 @@ from neve.tree.v4.leaf import hidden_rows, leaf_of, read_complete_rows
 from neve.tree.v4.root import inline_manifests
 from neve.tree.v4.rows import concat_rows, set_where
 from neve.tree.v4.write import encode_root, write_leaves
-from neve.tree.write import UNASSIGNED, ManifestContext, assign_row_ids, write_manifest_list, write_manifests
+from neve.tree.write import (
+    UNASSIGNED,
+    ManifestContext,
+    assign_row_ids,
+    copy_entries,
+    write_manifest_list,
+    write_manifests,
+)
 
 _NO_ROW_ID_YET = -(1 << 62)
 
