@@ -398,10 +398,9 @@ def _partition(tuples: pa.StructArray | None, manifest: Manifest, specs: Specs) 
         by_id = {f.field_id: tuples.field(i) for i, f in enumerate(spec.fields[: tuples.type.num_fields])}
     types = {u.column: u.arrow_type for u in specs.union}
     columns: dict[str, pa.Array] = {}
-    for name, values in (
-        (n, by_id[f.field_id]) for n, f in zip(names, spec.fields, strict=True) if f.field_id in by_id
-    ):
-        kind = types[name]
+    present = [(name, f.field_id) for name, f in zip(names, spec.fields, strict=True) if f.field_id in by_id]
+    for name, field_id in present:
+        kind, values = types[name], by_id[field_id]
         if pa.types.is_null(kind) or values.null_count == len(values):
             columns[name] = pa.nulls(len(values), kind)  # the nulls of a dropped field have the type of its source
             continue

@@ -109,10 +109,10 @@ def write_manifests(io: FileIO, entries: EntryTable, context: ManifestContext) -
     kinds = [files for contents in (data, deletes) if len(files := entries.of_content(*contents))]
     manifests: list[Manifest] = []
     for group in (group for files in kinds for _, group in files.by_spec()):
-        data = encode_manifest(group, context)
-        pieces = min(len(group), -(-len(data) // max(context.target_bytes, 1)))
-        if pieces <= 1 or len(data) < context.target_bytes * 5 // 4:
-            manifests.append(store_manifest(io, data, group, context))
+        encoded = encode_manifest(group, context)
+        pieces = min(len(group), -(-len(encoded) // max(context.target_bytes, 1)))
+        if pieces <= 1 or len(encoded) < context.target_bytes * 5 // 4:
+            manifests.append(store_manifest(io, encoded, group, context))
             continue
         for rows in np.array_split(np.arange(len(group)), pieces):
             piece = group.take(rows)
@@ -245,7 +245,8 @@ def _copy_encoded_files(
 ) -> bytes | None:
     """Return the bytes of the new manifest, or None if the old ones are encoded in another way."""
     ordinals, row_numbers = entries.numpy("manifest"), entries.numpy("row")
-    schemas, pieces, order = [], [], []
+    schemas: list[dict[str, Any]] = []
+    pieces, order = [], []
     for ordinal in np.unique(ordinals):
         rows = np.flatnonzero(ordinals == ordinal)
         source = _read_encoded_files(io, sources[int(ordinal)], context, entries, rows)
