@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import pyarrow_to_schema
-from pyiceberg.partitioning import PartitionField
 from pyiceberg.types import IcebergType, PrimitiveType, UnknownType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
@@ -47,7 +46,12 @@ def infer_partition_types(io: FileIO, specs: Specs, manifests: Iterable[Manifest
     learned: dict[SourceAndTransform, IcebergType] = {}
     for manifest, types in zip(sources, types_by_source, strict=True):
         for key, kind in types.items():
-            learned[key] = _wider_type(learned.get(key, kind), kind, manifest)
+            current = learned.setdefault(key, kind)
+            if can_promote(current, kind, _NEWEST_VERSION):
+                learned[key] = kind
+            elif not can_promote(kind, current, _NEWEST_VERSION):
+                expected = f"partition values of type {current}, as in other manifests of the spec"
+                raise CorruptFile(manifest.path, expected, str(kind))
     return specs.with_learned_types(learned)
 
 
@@ -67,7 +71,11 @@ def _partition_types_of_manifest(io: FileIO, manifest: Manifest, specs: Specs) -
     if is_parquet(data):
         return partition_types_in(open_id_table(data, manifest.file), specs)
     tuple_fields = _record_fields(read_header(data, manifest.file).schema, "data_file", "partition")
-    by_id = _fields_by_id(tuple_fields, specs[manifest.spec_id].fields)
+    spec_fields, ids = specs[manifest.spec_id].fields, [f.get("field-id") for f in tuple_fields]
+    if tuple_fields and None not in ids and {f.field_id for f in spec_fields} & set(ids):
+        by_id = {f["field-id"]: f for f in tuple_fields}
+    else:  # early writers wrote no ids: their fields are matched by position
+        by_id = {field.field_id: f for field, f in zip(spec_fields, tuple_fields, strict=False)}
     types = {f: _iceberg_type(by_id.get(f.field_id)) for f in specs.untyped_fields[manifest.spec_id]}
     if manifest.may_hold_live_files and None in types.values():
         field = next(f for f, kind in types.items() if kind is None)
@@ -87,16 +95,6 @@ def _record_fields(schema: Any, *path: str) -> list[Mapping[str, Any]]:
     return _record_fields(inner, *path[1:])
 
 
-def _fields_by_id(
-    tuple_fields: list[Mapping[str, Any]], spec_fields: Iterable[PartitionField]
-) -> dict[int, Mapping[str, Any]]:
-    """Return the fields of a tuple by id; early writers wrote no ids, their fields are matched by position."""
-    ids = [f.get("field-id") for f in tuple_fields]
-    if tuple_fields and None not in ids and {f.field_id for f in spec_fields} & set(ids):
-        return {f["field-id"]: f for f in tuple_fields}
-    return {field.field_id: f for field, f in zip(spec_fields, tuple_fields, strict=False)}
-
-
 def _iceberg_type(field: Mapping[str, Any] | None) -> IcebergType | None:
     """Return the type of one field: unknown if every value is null, None if it is not in the schema or invalid."""
     if field is None:
@@ -109,14 +107,3 @@ def _iceberg_type(field: Mapping[str, Any] | None) -> IcebergType | None:
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return kind if isinstance(kind, PrimitiveType) else None
-
-
-def _wider_type(current: IcebergType, kind: IcebergType, manifest: Manifest) -> IcebergType:
-    """Return the later of two types that a column had at different times."""
-    if can_promote(current, kind, _NEWEST_VERSION):
-        return kind
-    if can_promote(kind, current, _NEWEST_VERSION):
-        return current
-    raise CorruptFile(
-        manifest.path, f"partition values of type {current}, as in other manifests of the spec", str(kind)
-    )

@@ -18,7 +18,7 @@ _NOT_OF_FILE = {"manifest", "row", "status", "snapshot_id", "sequence_number", "
 def entries_from_pyiceberg(files: Iterable[DataFile], specs: Specs) -> EntryTable:
     """Return new files as ADDED entries; a v1 file that names no spec counts as spec 0."""
     files = list(files)
-    spec_ids = [_spec_id(f) for f in files]
+    spec_ids = [int(getattr(f, "spec_id", 0)) for f in files]
     for file, spec_id in zip(files, spec_ids, strict=True):
         specs.refuse_unknown_specs([spec_id], f"file {file.file_path}")
     names = [f.name for f in CORE if f.name not in _NOT_OF_FILE] + DETAIL.names
@@ -35,10 +35,3 @@ def entries_from_pyiceberg(files: Iterable[DataFile], specs: Specs) -> EntryTabl
             columns[column][at] = value.bytes if isinstance(value, UUID) else value
     columns |= {"manifest": -1, "row": -1, "status": int(Status.ADDED)}
     return EntryTable.from_columns(columns, specs, len(files), DETAIL.names)
-
-
-def _spec_id(file: DataFile) -> int:
-    try:
-        return int(file.spec_id)
-    except AttributeError:
-        return 0

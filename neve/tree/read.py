@@ -37,7 +37,7 @@ from neve.tree.entries import (
     Manifest,
     Status,
 )
-from neve.tree.parquet_entries import ParquetEntries
+from neve.tree.entry_schemas import ParquetEntries
 from neve.tree.partition_types import infer_partition_types, manifest_reader_count
 from neve.tree.v4 import leaf
 from neve.tree.v4.checks import refuse_files_tracked_twice
@@ -397,20 +397,18 @@ def _partition(tuples: pa.StructArray | None, manifest: Manifest, specs: Specs) 
     if None in by_id or not {f.field_id for f in spec.fields} & set(by_id):
         by_id = {f.field_id: tuples.field(i) for i, f in enumerate(spec.fields[: tuples.type.num_fields])}
     types = {u.column: u.arrow_type for u in specs.union}
-    return {
-        name: _cast_partition_values(by_id[field.field_id], types[name], manifest)
-        for name, field in zip(names, spec.fields, strict=True)
-        if field.field_id in by_id
-    }
-
-
-def _cast_partition_values(values: pa.Array, kind: pa.DataType, manifest: Manifest) -> pa.Array:
-    if pa.types.is_null(kind) or values.null_count == len(values):
-        return pa.nulls(len(values), kind)  # the nulls of a dropped field have the type of its source
-    try:
-        return values if values.type == kind else values.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise CorruptFile(manifest.path, f"partition values of type {kind}", f"{values.type} ({e})") from e
+    columns: dict[str, pa.Array] = {}
+    present = [(name, f.field_id) for name, f in zip(names, spec.fields, strict=True) if f.field_id in by_id]
+    for name, field_id in present:
+        kind, values = types[name], by_id[field_id]
+        if pa.types.is_null(kind) or values.null_count == len(values):
+            columns[name] = pa.nulls(len(values), kind)  # the nulls of a dropped field have the type of its source
+            continue
+        try:
+            columns[name] = values if values.type == kind else values.cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+            raise CorruptFile(manifest.path, f"partition values of type {kind}", f"{values.type} ({e})") from e
+    return columns
 
 
 def _inherited_values(columns: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
@@ -426,19 +424,16 @@ def _inherited_values(columns: dict[str, Any], manifest: Manifest) -> dict[str, 
     snapshot_ids = columns.get("snapshot_id", pa.nulls(len(status), pa.int64()))
     if manifest.added_snapshot_id is not None:
         snapshot_ids = pc.fill_null(snapshot_ids, manifest.added_snapshot_id)
-    return numbers | {"snapshot_id": snapshot_ids, "first_row_id": _first_row_ids(columns, status, manifest)}
-
-
-def _first_row_ids(columns: dict[str, Any], status: np.ndarray[Any, Any], manifest: Manifest) -> pa.Array | None:
-    """Assign row ids in file order to the entries that have none, except tombstones."""
-    if manifest.is_deletes or manifest.first_row_id is None:
-        return None
-    stated = columns.get("first_row_id")
-    unset = np.full(len(status), True) if stated is None else stated.is_null().to_numpy(zero_copy_only=False)
-    waiting = unset & (status != Status.DELETED)
-    taken = np.where(waiting, columns["record_count"].to_numpy(), 0)
-    assigned = pa.array(manifest.first_row_id + np.cumsum(taken) - taken, pa.int64(), mask=~waiting)
-    return assigned if stated is None else pc.coalesce(stated, assigned)
+    inherited = numbers | {"snapshot_id": snapshot_ids, "first_row_id": None}
+    if not manifest.is_deletes and manifest.first_row_id is not None:
+        # Entries without row ids, except tombstones, get them in file order.
+        stated = columns.get("first_row_id")
+        unset = np.full(len(status), True) if stated is None else stated.is_null().to_numpy(zero_copy_only=False)
+        waiting = unset & (status != Status.DELETED)
+        taken = np.where(waiting, columns["record_count"].to_numpy(), 0)
+        assigned = pa.array(manifest.first_row_id + np.cumsum(taken) - taken, pa.int64(), mask=~waiting)
+        inherited["first_row_id"] = assigned if stated is None else pc.coalesce(stated, assigned)
+    return inherited
 
 
 def _parse_summaries(rows: list[dict[str, Any]] | None) -> tuple[FieldSummary, ...] | None:

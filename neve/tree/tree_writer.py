@@ -20,7 +20,6 @@ from neve.io.files import write_new_file
 from neve.io.mumbling import encode_positions
 from neve.io.paths import canonical_path_all
 from neve.model.partition import Specs
-from neve.tree.copy_entries import copy_entries
 from neve.tree.entries import DETAIL, LIVE_STATUSES, Content, EntryTable, Leaf, Manifest, Status
 from neve.tree.group_by_spec import deletion_vector_mask
 from neve.tree.read import read_manifest
@@ -37,7 +36,14 @@ from neve.tree.v4.leaf import hidden_rows, leaf_of, read_complete_rows
 from neve.tree.v4.root import inline_manifests
 from neve.tree.v4.rows import concat_rows, set_where
 from neve.tree.v4.write import encode_root, write_leaves
-from neve.tree.write import UNASSIGNED, ManifestContext, assign_row_ids, write_manifest_list, write_manifests
+from neve.tree.write import (
+    UNASSIGNED,
+    ManifestContext,
+    assign_row_ids,
+    copy_entries,
+    write_manifest_list,
+    write_manifests,
+)
 
 _NO_ROW_ID_YET = -(1 << 62)
 
@@ -306,7 +312,7 @@ class V4TreeWriter:
         targets = entries.take(numbers)
         rows = rows_from_entries(targets, context.specs, location)
         if edit.removed_vectors is not None:
-            rows = _join_existing_vectors(rows, targets, edit.removed_vectors, location)
+            rows = join_new_vectors(rows, targets, edit.removed_vectors, location)
         new_rows = _replace_all_vectors(rows, vector_column_values(edit.vectors, location), context)
         return [*write_leaves(io, new_rows, context), *manifests]
 
@@ -337,7 +343,7 @@ class V4TreeWriter:
             return []
         location = context.metadata.location
         new_rows = rows_from_entries(files.with_columns(status=int(Status.EXISTING)), context.specs, location)
-        new_rows = _join_existing_vectors(new_rows, files, vectors, location)
+        new_rows = join_new_vectors(new_rows, files, vectors, location)
         if old_rows is None:
             return write_leaves(io, new_rows, context)
         numbers = pc.index_in(new_rows["location"], value_set=old_rows["location"].combine_chunks())
@@ -367,12 +373,22 @@ class V4TreeWriter:
         assigned = list(manifests)
         for at, manifest in enumerate(manifests):
             if manifest.is_inline:
-                assigned[at], next_row_id = _assign_explicit_row_ids(manifest, next_row_id)
+                # Each row of the root gets its ids: there is no list above it to inherit them from.
+                leaf = leaf_of(manifest)
+                rows: pa.Table = leaf.rows
+                live = np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
+                is_data = rows["content_type"].to_numpy() == ContentType.DATA
+                waiting = rows["first_row_id"].is_null().to_numpy() & is_data & live
+                taken = np.where(waiting, rows["record_count"].to_numpy(), 0)
+                first = next_row_id + np.cumsum(taken) - taken
+                rows = set_where(rows, waiting, first_row_id=first[waiting])
+                assigned[at] = replace(manifest, leaf=replace(leaf, rows=rows))
+                next_row_id += int(taken.sum())
             elif not manifest.is_deletes and manifest.first_row_id is None:
                 assigned[at] = replace(manifest, first_row_id=next_row_id)
-                waiting = manifest.leaf.rows_without_ids if manifest.leaf is not None else None
-                live = (manifest.added_rows or 0) + (manifest.existing_rows or 0)
-                next_row_id += live if waiting is None else waiting
+                without_ids = manifest.leaf.rows_without_ids if manifest.leaf is not None else None
+                live_rows = (manifest.added_rows or 0) + (manifest.existing_rows or 0)
+                next_row_id += live_rows if without_ids is None else without_ids
         return assigned, next_row_id
 
     def write_list_or_root(
@@ -392,30 +408,6 @@ def _merged_rows(io: FileIO, manifest: Manifest, context: ManifestContext) -> pa
     """Return the rows of a leaf for a merged one: those of this commit unchanged, older live ones as existing."""
     rows = read_complete_rows(io, manifest, context.specs)
     return rows if manifest.sequence_number == UNASSIGNED else live_rows_as_existing(rows, hidden_rows(manifest))
-
-
-def _assign_explicit_row_ids(manifest: Manifest, next_row_id: int) -> tuple[Manifest, int]:
-    """Assign row ids to each row of the root: there is no list above it to inherit them from."""
-    leaf = leaf_of(manifest)
-    rows: pa.Table = leaf.rows
-    is_data = rows["content_type"].to_numpy() == ContentType.DATA
-    waiting = rows["first_row_id"].is_null().to_numpy() & is_data & np.isin(rows["status"].to_numpy(), LIVE_STATUSES)
-    taken = np.where(waiting, rows["record_count"].to_numpy(), 0)
-    first = next_row_id + np.cumsum(taken) - taken
-    rows = set_where(rows, waiting, first_row_id=first[waiting])
-    return replace(manifest, leaf=replace(leaf, rows=rows)), next_row_id + int(taken.sum())
-
-
-def _join_existing_vectors(rows: pa.Table, files: EntryTable, vectors: EntryTable, location: str) -> pa.Table:
-    """Add to rows of existing files their vectors, which had entries of their own; a vector keeps its snapshot."""
-    if not len(vectors):
-        return rows
-    numbers = pc.index_in(
-        canonical_path_all(files["file_path"]), value_set=canonical_path_all(vectors["referenced_data_file"])
-    )
-    has_vector = numbers.is_valid().to_numpy(zero_copy_only=False)
-    own = vectors.take(numbers.drop_null())
-    return set_where(rows, has_vector, dv_snapshot_id=own["snapshot_id"], **vector_column_values(own, location))
 
 
 def _deletes_without_data_file(groups: Sequence[EntryTable], data_file_paths: pa.Array, specs: Specs) -> EntryTable:

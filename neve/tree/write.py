@@ -2,12 +2,17 @@
 
 A manifest has files of one kind (data or deletes) and one partition spec; mixed entries are split. The order is fixed:
 data before deletes, specs ascending, so two runs over the same files write the same manifests.
+
+Entries of old manifests are copied to new ones: only the status, the snapshot id and the sequence numbers in front of
+each file change. If the old manifests are encoded as the new one would be, the bytes of each file are copied verbatim.
+This is many times cheaper than decoding them, and keeps fields that this engine does not know. Otherwise they are
+decoded and encoded again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -23,18 +28,23 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
 from neve.errors import TableError, UserError
-from neve.io.avro import encode
-from neve.io.files import write_new_file
+from neve.io.avro import Projection, decode, encode
+from neve.io.files import read_file, write_new_file
+from neve.io.parquet_by_field_id import is_parquet
 from neve.model.partition import Specs, value_arrow_type
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.values import combine_chunks
-from neve.tree.avro_schemas import V3, manifest_entry_schema, manifest_list_schema
 from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
+from neve.tree.entry_schemas import V3, manifest_entry_schema, manifest_list_schema
+from neve.tree.read import with_detail
 
 UNASSIGNED = -1
 """A sequence number that the commit assigns when it writes the manifest list."""
 
 _V1_BLOCK_SIZE = 64 << 20  # v1 requires the field; readers ignore it
+_ENCODED_FIELDS = frozenset({"data_file"})
+_ENCODED_PROJECTION = Projection(fields=frozenset({"data_file"}), encoded_fields=_ENCODED_FIELDS)
+_ROW_ID_PROJECTION = Projection(fields=frozenset({"data_file.first_row_id"}))
 
 
 @dataclass(frozen=True)
@@ -97,18 +107,17 @@ def write_manifests(io: FileIO, entries: EntryTable, context: ManifestContext) -
     context.specs.refuse_unknown_specs(entries.spec_ids(), "the files to write")
     data, deletes = (Content.DATA,), (Content.POSITION_DELETES, Content.EQUALITY_DELETES)
     kinds = [files for contents in (data, deletes) if len(files := entries.of_content(*contents))]
-    return [m for files in kinds for _, group in files.by_spec() for m in _write_group(io, group, context)]
-
-
-def _write_group(io: FileIO, group: EntryTable, context: ManifestContext) -> Iterator[Manifest]:
-    data = encode_manifest(group, context)
-    pieces = min(len(group), -(-len(data) // max(context.target_bytes, 1)))
-    if pieces <= 1 or len(data) < context.target_bytes * 5 // 4:
-        yield store_manifest(io, data, group, context)
-        return
-    for rows in np.array_split(np.arange(len(group)), pieces):
-        piece = group.take(rows)
-        yield store_manifest(io, encode_manifest(piece, context), piece, context)
+    manifests: list[Manifest] = []
+    for group in (group for files in kinds for _, group in files.by_spec()):
+        encoded = encode_manifest(group, context)
+        pieces = min(len(group), -(-len(encoded) // max(context.target_bytes, 1)))
+        if pieces <= 1 or len(encoded) < context.target_bytes * 5 // 4:
+            manifests.append(store_manifest(io, encoded, group, context))
+            continue
+        for rows in np.array_split(np.arange(len(group)), pieces):
+            piece = group.take(rows)
+            manifests.append(store_manifest(io, encode_manifest(piece, context), piece, context))
+    return manifests
 
 
 def store_manifest(io: FileIO, data: bytes, entries: EntryTable, context: ManifestContext) -> Manifest:
@@ -123,7 +132,13 @@ def encode_manifest(entries: EntryTable, context: ManifestContext) -> bytes:
     spec_id, is_deletes = _only_spec(entries), bool(entries["content"][0].as_py())
     schema = context.schemas[spec_id]
     entries = entries.with_columns(snapshot_id=pc.fill_null(entries["snapshot_id"], context.snapshot_id))
-    return encode(_record_batch(entries, schema, spec_id), schema, context.header(spec_id, is_deletes), context.codec)
+    file_fields = next(f for f in schema["fields"] if f["name"] == "data_file")["type"]["fields"]
+    arrays = [_file_column(field, entries, spec_id) for field in file_fields]
+    files = pa.StructArray.from_arrays(arrays, names=[f["name"] for f in file_fields])
+    outer = [f["name"] for f in schema["fields"] if f["name"] != "data_file"]
+    columns = [combine_chunks(entries[name].cast(pa.int32()) if name == "status" else entries[name]) for name in outer]
+    batch = pa.RecordBatch.from_arrays([*columns, files], names=[*outer, "data_file"])
+    return encode(batch, schema, context.header(spec_id, is_deletes), context.codec)
 
 
 def _only_spec(entries: EntryTable) -> int:
@@ -133,20 +148,19 @@ def _only_spec(entries: EntryTable) -> int:
     return ids[0]
 
 
-def _record_batch(entries: EntryTable, schema: dict[str, Any], spec_id: int) -> pa.RecordBatch:
-    rows = len(entries)
-    file_fields = next(f for f in schema["fields"] if f["name"] == "data_file")["type"]["fields"]
-    arrays = [_file_column(field, entries, spec_id, rows) for field in file_fields]
-    files = pa.StructArray.from_arrays(arrays, names=[f["name"] for f in file_fields])
-    outer = [f["name"] for f in schema["fields"] if f["name"] != "data_file"]
-    columns = [combine_chunks(entries[name].cast(pa.int32()) if name == "status" else entries[name]) for name in outer]
-    return pa.RecordBatch.from_arrays([*columns, files], names=[*outer, "data_file"])
-
-
-def _file_column(field: dict[str, Any], entries: EntryTable, spec_id: int, rows: int) -> pa.Array:
-    name = field["name"]
+def _file_column(field: dict[str, Any], entries: EntryTable, spec_id: int) -> pa.Array:
+    name, rows, specs = field["name"], len(entries), entries.specs
     if name == "partition":
-        return _partition_struct(entries, spec_id, [f["name"] for f in field["type"]["fields"]], rows)
+        if not (names := [f["name"] for f in field["type"]["fields"]]):
+            return pa.StructArray.from_buffers(pa.struct([]), rows, [None])
+        columns = [
+            # A dropped field has nulls, of the type that its spec has now.
+            pa.nulls(rows, value_arrow_type(specs.result_type(part)))
+            if isinstance(part.transform, VoidTransform)
+            else combine_chunks(entries[column])
+            for part, column in zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
+        ]
+        return pa.StructArray.from_arrays(columns, names=names)
     if name == "block_size_in_bytes":
         return pa.repeat(pa.scalar(_V1_BLOCK_SIZE, pa.int64()), rows)
     if name in DETAIL.names and not entries.has(name):
@@ -155,20 +169,6 @@ def _file_column(field: dict[str, Any], entries: EntryTable, spec_id: int, rows:
     if name == "file_format":
         return column.cast(pa.string())
     return column.cast(pa.int32()) if name == "content" else column
-
-
-def _partition_struct(entries: EntryTable, spec_id: int, names: list[str], rows: int) -> pa.StructArray:
-    if not names:
-        return pa.StructArray.from_buffers(pa.struct([]), rows, [None])
-    specs = entries.specs
-    columns = [
-        # A dropped field has nulls, of the type that its spec has now.
-        pa.nulls(rows, value_arrow_type(specs.result_type(field)))
-        if isinstance(field.transform, VoidTransform)
-        else combine_chunks(entries[column])
-        for field, column in zip(specs[spec_id].fields, specs.columns(spec_id), strict=True)
-    ]
-    return pa.StructArray.from_arrays(columns, names=names)
 
 
 def _build_manifest(path: str, length: int, entries: EntryTable, context: ManifestContext) -> Manifest:
@@ -223,6 +223,71 @@ def _single_value(value: pa.Scalar, field: NestedField) -> bytes | None:
         ) from e
 
 
+def copy_entries(
+    io: FileIO, entries: EntryTable, sources: Sequence[Manifest], context: ManifestContext
+) -> list[Manifest]:
+    """Write entries that were read from `sources` to a new manifest, with their present status and numbers.
+
+    `entries["manifest"]` is the ordinal in `sources` and `entries["row"]` the position there. All entries are of one
+    kind and one spec. Without entries no manifest is written.
+    """
+    if not len(entries):
+        return []
+    data = _copy_encoded_files(io, entries, sources, context)
+    if data is None:
+        entries = with_detail(io, entries, sources, DETAIL.names)
+        data = encode_manifest(entries, context)
+    return [store_manifest(io, data, entries, context)]
+
+
+def _copy_encoded_files(
+    io: FileIO, entries: EntryTable, sources: Sequence[Manifest], context: ManifestContext
+) -> bytes | None:
+    """Return the bytes of the new manifest, or None if the old ones are encoded in another way."""
+    ordinals, row_numbers = entries.numpy("manifest"), entries.numpy("row")
+    schemas: list[dict[str, Any]] = []
+    pieces, order = [], []
+    for ordinal in np.unique(ordinals):
+        rows = np.flatnonzero(ordinals == ordinal)
+        source = _read_encoded_files(io, sources[int(ordinal)], context, entries, rows)
+        if source is None or (schemas and source[0] != schemas[0]):
+            return None
+        schemas.append(source[0])
+        pieces.append(source[1].take(pa.array(row_numbers[rows])))
+        order.append(rows)
+    files = pa.concat_arrays(pieces).take(pa.array(np.argsort(np.concatenate(order))))
+    schema = schemas[0]
+    outer = [f["name"] for f in schema["fields"] if f["name"] != "data_file"]
+    columns = [entries[name].cast(pa.int32()) if name == "status" else entries[name] for name in outer]
+    batch = pa.Table.from_arrays([*columns, pa.chunked_array([files])], names=[*outer, "data_file"])
+    spec_id, is_deletes = sources[0].spec_id, sources[0].is_deletes
+    return encode(batch, schema, context.header(spec_id, is_deletes), context.codec, encoded_fields=_ENCODED_FIELDS)
+
+
+def _read_encoded_files(
+    io: FileIO, manifest: Manifest, context: ManifestContext, entries: EntryTable, rows: np.ndarray[Any, Any]
+) -> tuple[dict[str, Any], pa.Array] | None:
+    """Return the encoded files of a manifest and the schema they are encoded by; None if they cannot be copied."""
+    data = read_file(io, manifest.path)
+    if is_parquet(data):
+        return None
+    batch, header = decode(data, manifest.path, _ENCODED_PROJECTION)
+    if header.metadata.get("format-version", b"1") != str(context.format_version).encode():
+        return None
+    if context.format_version >= 3 and not manifest.is_deletes:
+        # Each entry must have its first row id in the file: an inherited one must be written out when copied.
+        files = decode(data, manifest.path, _ROW_ID_PROJECTION)[0].column("data_file")
+        if files.type.num_fields == 0:
+            return None
+        stated = files.field(0).take(pa.array(entries.numpy("row")[rows]))
+        assigned = entries.take(rows)["first_row_id"].combine_chunks()
+        if not pc.all(pc.or_(pc.is_null(assigned), pc.is_valid(stated))).as_py():
+            return None
+    old_names = [f["name"] for f in header.schema["fields"]]
+    new_names = [f["name"] for f in context.schemas[manifest.spec_id]["fields"]]
+    return (header.schema, batch.column("data_file")) if old_names == new_names else None
+
+
 def assign_row_ids(manifests: Sequence[Manifest], next_row_id: int) -> tuple[list[Manifest], int]:
     """Assign a range of row ids to every data manifest without one, and return the next free id.
 
@@ -257,16 +322,13 @@ def write_manifest_list(
         **({"sequence-number": str(sequence_number)} if format_version > 1 else {}),
         **({"first-row-id": str(first_row_id)} if first_row_id is not None else {}),
     }
-    numbered = [_with_sequence_number(m, sequence_number) for m in manifests]
+    numbered = list(manifests)
+    for at, manifest in enumerate(manifests):
+        if manifest.sequence_number == UNASSIGNED:
+            oldest = sequence_number if manifest.min_sequence_number == UNASSIGNED else manifest.min_sequence_number
+            numbered[at] = replace(manifest, sequence_number=sequence_number, min_sequence_number=oldest)
     batch = _manifest_list_batch(numbered, [f["name"] for f in schema["fields"]])
     write_new_file(io, path, encode(batch, schema, {k: v.encode() for k, v in pairs.items()}, codec))
-
-
-def _with_sequence_number(manifest: Manifest, sequence_number: int) -> Manifest:
-    if manifest.sequence_number != UNASSIGNED:
-        return manifest
-    oldest = sequence_number if manifest.min_sequence_number == UNASSIGNED else manifest.min_sequence_number
-    return replace(manifest, sequence_number=sequence_number, min_sequence_number=oldest)
 
 
 _SUMMARY_TYPE = pa.struct(

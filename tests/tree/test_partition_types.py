@@ -34,7 +34,7 @@ from neve.commit.actions import Append, DeleteFiles, RowDelta
 from neve.errors import CorruptFile
 from neve.model.partition import Specs
 from neve.tree import partition_types as typing
-from neve.tree.avro_schemas import manifest_entry_schema
+from neve.tree.entry_schemas import manifest_entry_schema
 from neve.tree.partition_types import infer_partition_types
 from tests.support.metadata_tables import SCHEMA, Kit, removed
 

@@ -21,11 +21,10 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 from neve.errors import CorruptFile, TableError
 from neve.model.metadata import parse_metadata
 from neve.model.partition import PartitionKey, Specs
-from neve.tree.copy_entries import copy_entries
 from neve.tree.entries import DETAIL, EntryTable, Manifest, Status
 from neve.tree.pyiceberg_files import entries_from_pyiceberg
 from neve.tree.read import manifests_in_list, read_entries, read_manifest, with_detail
-from neve.tree.write import ManifestContext, assign_row_ids, write_manifest_list, write_manifests
+from neve.tree.write import ManifestContext, assign_row_ids, copy_entries, write_manifest_list, write_manifests
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),

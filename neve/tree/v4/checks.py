@@ -24,7 +24,6 @@ _REQUIRED = (
     "record_count",
     "file_size_in_bytes",
 )
-_FILES = (ContentType.DATA, ContentType.EQUALITY_DELETES)
 _MANIFESTS = (ContentType.DATA_MANIFEST, ContentType.DELETE_MANIFEST)
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]

@@ -57,9 +57,12 @@ def vector_column_values(vectors: EntryTable, location: str) -> dict[str, Any]:
 
 
 def join_new_vectors(
-    rows: pa.Table, files: EntryTable, vectors: EntryTable, location: str, snapshot_id: int
+    rows: pa.Table, files: EntryTable, vectors: EntryTable, location: str, snapshot_id: int | None = None
 ) -> pa.Table:
-    """Add to new rows the vectors that name their files: the row stays one, ADDED."""
+    """Add to rows made of entries the vectors that name their files: each row stays one.
+
+    Without `snapshot_id` the vectors are those of existing files, and each keeps its snapshot.
+    """
     if not len(vectors):
         return rows
     numbers = pc.index_in(
@@ -67,7 +70,8 @@ def join_new_vectors(
     )
     has_vector = numbers.is_valid().to_numpy(zero_copy_only=False)
     own = vectors.take(numbers.drop_null())
-    return set_where(rows, has_vector, dv_snapshot_id=snapshot_id, **vector_column_values(own, location))
+    changed_by = own["snapshot_id"] if snapshot_id is None else snapshot_id
+    return set_where(rows, has_vector, dv_snapshot_id=changed_by, **vector_column_values(own, location))
 
 
 def live_rows_as_existing(rows: pa.Table, hidden: np.ndarray[Any, Any]) -> pa.Table:

@@ -261,7 +261,13 @@ def entries_from_leaves(
     matching: Sequence[MatchingRows], manifests: Sequence[Manifest], specs: Specs, detail: Collection[str]
 ) -> EntryTable:
     """Return the matching rows of some leaves as entries."""
-    tables = _sort_by_manifest([m.rows for m in matching if m.rows.num_rows])
+    parts: list[tuple[int, pa.Table]] = []
+    for table in (m.rows for m in matching if m.rows.num_rows):
+        # The rows of one leaf are together already; the leaves are put in order.
+        ordinals = table["manifest"].to_numpy()
+        starts = [0, *(np.flatnonzero(np.diff(ordinals)) + 1).tolist(), len(ordinals)]
+        parts += [(int(ordinals[first]), table.slice(first, end - first)) for first, end in pairwise(starts)]
+    tables = [part for _, part in sorted(parts, key=lambda numbered: numbered[0])]
     names = [name for name in DETAIL.names if name in set(detail)]
     if not tables:
         return EntryTable.empty(specs, names)
@@ -275,13 +281,3 @@ def entries_from_leaves(
             resolve_manifest_paths(location, own["location"], manifests[at].file)
         raise
     return entries_from_file_rows(rows, paths, specs, names)
-
-
-def _sort_by_manifest(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """Return the rows leaf by leaf, in the order of the leaves; those of one leaf are together already."""
-    parts: list[tuple[int, pa.Table]] = []
-    for table in tables:
-        ordinals = table["manifest"].to_numpy()
-        starts = [0, *(np.flatnonzero(np.diff(ordinals)) + 1).tolist(), len(ordinals)]
-        parts += [(int(ordinals[first]), table.slice(first, end - first)) for first, end in pairwise(starts)]
-    return [part for _, part in sorted(parts, key=lambda numbered: numbered[0])]

@@ -157,7 +157,11 @@ def _leaf_manifests(rows: RootRows, path: str, shared: Leaf, snapshot: Snapshot)
     if not len(row_numbers):
         return
     own = all_rows.take(pa.array(row_numbers))
-    _refuse_older_without_spec(own, row_numbers, path)
+    lacking = own["spec_id"].is_null().to_numpy() & (own["format_version"].to_numpy() < _FIRST_DRAFT_VERSION)
+    if lacking.any():
+        at = int(np.flatnonzero(lacking)[0])
+        found = f"none in row {row_numbers[at]} ({own['location'][at].as_py()})"
+        raise CorruptFile(path, "the spec of a leaf of an older version", found)
     files = resolve_manifest_paths(shared.location, own["location"], path).to_pylist()
     shared_facts = (repeat(rows), repeat(shared), repeat(path))
     leaves = map(_make_leaf, row_numbers.tolist(), files, *_column_lists(own, _LEAF_COLUMNS), *shared_facts)
@@ -173,14 +177,6 @@ def _leaf_manifests(rows: RootRows, path: str, shared: Leaf, snapshot: Snapshot)
 
 def _column_lists(own: pa.Table, names: Sequence[str]) -> list[list[Any]]:
     return [own[name].to_pylist() for name in names]
-
-
-def _refuse_older_without_spec(own: pa.Table, row_numbers: Any, path: str) -> None:
-    lacking = own["spec_id"].is_null().to_numpy() & (own["format_version"].to_numpy() < _FIRST_DRAFT_VERSION)
-    if lacking.any():
-        at = int(np.flatnonzero(lacking)[0])
-        found = f"none in row {row_numbers[at]} ({own['location'][at].as_py()})"
-        raise CorruptFile(path, "the spec of a leaf of an older version", found)
 
 
 _LEAF_COLUMNS = ("format_version", "hidden", "deleted_positions", "replaced_positions", "dv_snapshot_id", "vectors")

@@ -173,16 +173,11 @@ def _build_map(columns: Columns, fields: Mapping[int, ice.NestedField], rows: in
         return pa.nulls(rows, kind)
     if metric in (LOWER, UPPER):
         own = [(i, encode_values(values, fields[i].field_type)) for i, values in own]
-    return _combine_into_lists(own, rows, kind)
-
-
-def _combine_into_lists(columns: list[tuple[int, pa.Array]], rows: int, kind: pa.DataType) -> pa.Array:
-    """Combine columns to one list per row of (column id, value), without nulls."""
-    stacked = pa.concat_arrays([combine_chunks(values) for _, values in columns])
-    valid = stacked.is_valid().to_numpy(zero_copy_only=False).reshape(len(columns), rows)
-    in_row_order = np.arange(len(stacked)).reshape(len(columns), rows).T[valid.T]
-    ids = np.array([i for i, _ in columns], np.int32)
-    keys = np.broadcast_to(ids, (rows, len(columns)))[valid.T]
+    # Combine the columns to one list per row of (column id, value), without nulls.
+    stacked = pa.concat_arrays([combine_chunks(values) for _, values in own])
+    valid = stacked.is_valid().to_numpy(zero_copy_only=False).reshape(len(own), rows)
+    in_row_order = np.arange(len(stacked)).reshape(len(own), rows).T[valid.T]
+    keys = np.broadcast_to(np.array([i for i, _ in own], np.int32), (rows, len(own)))[valid.T]
     counts = valid.sum(axis=0)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     values = stacked.take(pa.array(in_row_order))

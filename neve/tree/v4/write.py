@@ -46,19 +46,14 @@ def _write_group(io: FileIO, rows: pa.Table, context: ManifestContext) -> Iterat
     if pieces <= 1 or len(data) < context.target_bytes * 5 // 4:
         yield _store_leaf(io, data, rows, context)
         return
-    for row_numbers in _split_rows(rows, pieces):
-        piece = rows.take(pa.array(row_numbers))
-        yield _store_leaf(io, _encode_leaf(piece, context), piece, context)
-
-
-def _split_rows(rows: pa.Table, pieces: int) -> Iterator[np.ndarray[Any, Any]]:
-    """Split row numbers into pieces of about the same size; the two states of a changed row stay together."""
     is_second = rows["status"].to_numpy() == Status.MODIFIED
     for part in np.array_split(np.flatnonzero(~is_second), pieces):
+        # The two states of a changed row stay together.
         following = part[part + 1 < len(is_second)] + 1
         row_numbers = np.union1d(part, following[is_second[following]])
         if len(row_numbers):
-            yield row_numbers
+            piece = rows.take(pa.array(row_numbers))
+            yield _store_leaf(io, _encode_leaf(piece, context), piece, context)
 
 
 def _encode_leaf(rows: pa.Table, context: ManifestContext) -> bytes:
@@ -235,22 +230,18 @@ def _collect_leaf_rows(leaves: Sequence[Manifest], specs: Specs, location: str) 
             _, row_numbers, positions = sources.setdefault(id(source), (source, [], []))
             row_numbers.append(row)
             positions.append(at)
-    tables = [
-        _add_missing_fields(s.rows_with_statistics, specs).take(pa.array(rows, pa.int64()))
-        for s, rows, _ in sources.values()
-    ]
-    order = [at for _, _, own in sources.values() for at in own]
+    tables: list[pa.Table] = []
+    order: list[int] = []
+    for source, row_numbers, positions in sources.values():
+        rows = source.rows_with_statistics
+        for u in (u for u in specs.union if u.column not in rows.schema.names):  # of specs added since it was read
+            rows = rows.append_column(u.column, pa.nulls(rows.num_rows, u.arrow_type))
+        tables.append(rows.take(pa.array(row_numbers, pa.int64())))
+        order += positions
     if older:
         tables.append(_rows_of_older_manifests([leaves[at] for at in older], specs, location))
         order += older
     return concat_rows(tables).take(pa.array(np.argsort(order)))
-
-
-def _add_missing_fields(rows: pa.Table, specs: Specs) -> pa.Table:
-    """Add null columns for the fields of specs that were added to the table since the rows were read."""
-    for u in (u for u in specs.union if u.column not in rows.schema.names):
-        rows = rows.append_column(u.column, pa.nulls(rows.num_rows, u.arrow_type))
-    return rows
 
 
 def _rows_of_older_manifests(leaves: Sequence[Manifest], specs: Specs, location: str) -> pa.Table:

@@ -1,6 +1,8 @@
-"""The Avro schemas of manifests and manifest lists, format versions 1 to 3.
+"""The schemas of manifests and manifest lists, format versions 1 to 3.
 
-One table of fields serves all versions: each field names the versions that have it and those that require it.
+One table of fields serves all versions: each field names the versions that have it and those that require it. Some
+writers of version 4 tables write such entries to Parquet, with the same field ids: `ParquetEntries` gives them their
+Avro names back, so that the reader of Avro manifests can read them.
 """
 
 from __future__ import annotations
@@ -9,12 +11,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from neve.io.avro import ALL_FIELDS, Projection
+from neve.io.parquet_by_field_id import IdTable
+
 V1, V2, V3 = 1, 2, 3
 ALL_VERSIONS, SINCE_V2, ONLY_V3 = (V1, V2, V3), (V2, V3), (V3,)
+_FILE, _PARTITION = 2, 102  # field ids of the file in an entry, and of its partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +141,39 @@ def manifest_list_schema(version: int) -> dict[str, Any]:
     return _record_type("manifest_file", _LIST_FIELDS, version)
 
 
-def entry_field_names() -> dict[int, str]:
-    """Return the names of the fields of an entry by id, without the file."""
-    return {f.id: f.name for f in _entry_fields({}) if f.name != "data_file"}
+@dataclass(frozen=True, slots=True)
+class ParquetEntries:
+    """A Parquet manifest with the interface of an Avro file."""
+
+    table: IdTable
+
+    def decode(self, projection: Projection = ALL_FIELDS, backend: Any = None, rows: Any = None) -> pa.RecordBatch:
+        """Return the projected fields of all entries, or of the given rows, by their Avro names."""
+        entry_names = {f.id: f.name for f in _entry_fields({}) if f.id != _FILE}
+        outer = {i: name for i, name in entry_names.items() if _is_projected(projection, name)}
+        file_names = {f.id: f.name for f in _file_fields({})}
+        inner = {i: name for i, name in file_names.items() if _is_projected(projection, f"data_file.{name}")}
+        by_path = self.table.read([*((i,) for i in outer), *((_FILE, i) for i in inner)], rows)
+        columns = {name: by_path[(i,)] for i, name in outer.items() if (i,) in by_path}
+        files = {name: _as_avro(by_path[_FILE, i], i) for i, name in inner.items() if (_FILE, i) in by_path}
+        if files:
+            columns["data_file"] = pa.StructArray.from_arrays(list(files.values()), names=list(files))
+        elif self.table.has((_FILE,)):
+            columns["data_file"] = pa.StructArray.from_buffers(pa.struct([]), self.table.rows, [None])
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def data_file_field_names() -> dict[int, str]:
-    """Return the names of the fields of a file by id."""
-    return {f.id: f.name for f in _file_fields({})}
+def _is_projected(projection: Projection, name: str) -> bool:
+    return projection.fields is None or not projection.fields.isdisjoint({name, name.split(".", maxsplit=1)[0]})
+
+
+def _as_avro(values: pa.Array, field_id: int) -> pa.Array:
+    """Return a column as the Avro decoder would: maps as lists of pairs, field ids of tuples under the Avro key."""
+    if pa.types.is_map(values.type):
+        pairs = pa.StructArray.from_arrays([values.keys, values.items], names=["key", "value"])
+        return pa.ListArray.from_arrays(values.offsets, pairs, mask=values.is_null() if values.null_count else None)
+    if field_id == _PARTITION and pa.types.is_struct(values.type):
+        ids = [(f.metadata or {}).get(b"PARQUET:field_id") for f in values.type]
+        fields = [f.with_metadata({b"field-id": i}) if i else f for f, i in zip(values.type, ids, strict=True)]
+        return pa.StructArray.from_arrays([values.field(i) for i in range(len(fields))], fields=fields)
+    return values
