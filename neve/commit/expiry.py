@@ -9,7 +9,7 @@ spec uses as a source or that equality deletes compare.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,7 +32,6 @@ from neve.commit.reachable_files import distinct_manifests
 from neve.model.metadata import TableMetadata
 from neve.model.partition import Specs
 from neve.model.pyiceberg_private import fields_by_id
-from neve.tree.entries import Manifest
 from neve.tree.read import read_entries
 
 
@@ -110,26 +109,13 @@ def unused_specs_and_schemas(
     schemas = {metadata.current_schema_id, *(s.schema_id for s in snapshots)}
     if None in schemas:  # the first writers did not record which schema they used: it may be any
         return unused_specs, ()
-    columns = _required_columns(io, metadata, used_specs, manifests)
-    schemas |= _schemas_with_columns(metadata, schemas, columns)
-    return unused_specs, tuple(s.schema_id for s in metadata.schemas if s.schema_id not in schemas)
-
-
-def _required_columns(
-    io: FileIO, metadata: TableMetadata, spec_ids: set[int], manifests: Iterable[Manifest]
-) -> set[int]:
-    """Return the columns that partition specs and equality deletes refer to."""
-    sources = {f.source_id for s in metadata.partition_specs if s.spec_id in spec_ids for f in s.fields}
+    # partition specs and equality deletes need a schema for each of their columns: the newest, if no used one has it
+    sources = {f.source_id for s in metadata.partition_specs if s.spec_id in used_specs for f in s.fields}
     deletes = read_entries(io, [m for m in manifests if m.is_deletes], Specs.of(metadata), live_only=True)
     compared = pc.unique(pc.list_flatten(deletes["equality_ids"])).drop_null().to_pylist()
-    return sources | set(compared)
-
-
-def _schemas_with_columns(
-    metadata: TableMetadata, used: Collection[int | None], columns: Iterable[int]
-) -> set[int | None]:
-    """Return the newest schema for each column that no used schema contains."""
     newest_first = sorted(metadata.schemas, key=lambda s: -s.schema_id)
-    in_use = {i for s in newest_first if s.schema_id in used for i in fields_by_id(s)}
-    with_column = (next((s for s in newest_first if c in fields_by_id(s)), None) for c in set(columns) - in_use)
-    return {schema.schema_id for schema in with_column if schema is not None}
+    in_use = {i for s in newest_first if s.schema_id in schemas for i in fields_by_id(s)}
+    missing = (sources | set(compared)) - in_use
+    with_column = (next((s for s in newest_first if c in fields_by_id(s)), None) for c in missing)
+    schemas |= {schema.schema_id for schema in with_column if schema is not None}
+    return unused_specs, tuple(s.schema_id for s in metadata.schemas if s.schema_id not in schemas)

@@ -99,7 +99,15 @@ def apply_edits(
     edited: list[Manifest] = []
     for manifest in manifests:
         edit = edits.get(manifest.file)
-        edited += [manifest] if edit is None else _write_edited_manifest(base, manifest, edit, written_files)
+        if edit is None:
+            edited.append(manifest)
+            continue
+        key = (manifest.path, edit.identity_key)
+        if key not in written_files.edited_manifests:
+            written_files.edited_manifests[key] = base.tree_writer.write_edited(
+                base.io, manifest, edit, written_files.manifest_context(base)
+            )
+        edited += written_files.edited_manifests[key]
     return edited
 
 
@@ -114,17 +122,6 @@ def _refuse_partial(entries: EntryTable, selection: FileSelection) -> None:
                 spec_ids=tuple(partial.spec_ids()),
             )
         )
-
-
-def _write_edited_manifest(
-    base: CommitBase, manifest: Manifest, edit: ManifestEdit, written_files: WrittenFiles
-) -> list[Manifest]:
-    key = (manifest.path, edit.identity_key)
-    if key not in written_files.edited_manifests:
-        written_files.edited_manifests[key] = base.tree_writer.write_edited(
-            base.io, manifest, edit, written_files.manifest_context(base)
-        )
-    return written_files.edited_manifests[key]
 
 
 def distinct_files(files: EntryTable) -> EntryTable:
@@ -142,7 +139,10 @@ def replace_manifests(
     """Return the manifests after the rewrite, new before old, and the number of entries in the replaced ones."""
     replaced = [m for m in base.manifests if m.path in action.removed]
     counted = [with_counts(base, m) for m in replaced]
-    _refuse_absent(base, action)
+    if missing := action.removed - {m.path for m in base.manifests}:
+        message = "Manifests to be replaced are no longer in the table: another commit rewrote or merged them."
+        head = base.parent.snapshot_id if base.parent else None
+        raise CommitRefused(Conflict(Check.MANIFESTS, message, head, tuple(sorted(missing))))
     _refuse_new_entries(action)
     _refuse_other_count(action, counted)
     writer, context = base.tree_writer, written_files.manifest_context(base)
@@ -153,13 +153,6 @@ def replace_manifests(
     added = [replace(m, added_snapshot_id=written_files.snapshot_id, sequence_number=UNASSIGNED) for m in action.added]
     unchanged = [m for m in base.manifests if m.file not in replaced_files]
     return (*groups, *added, *unchanged), sum(_live_file_count(m) for m in counted)
-
-
-def _refuse_absent(base: CommitBase, action: RewriteManifests) -> None:
-    if missing := action.removed - {m.path for m in base.manifests}:
-        message = "Manifests to be replaced are no longer in the table: another commit rewrote or merged them."
-        head = base.parent.snapshot_id if base.parent else None
-        raise CommitRefused(Conflict(Check.MANIFESTS, message, head, tuple(sorted(missing))))
 
 
 def _refuse_new_entries(action: RewriteManifests) -> None:

@@ -42,17 +42,13 @@ class PartitionSet:
         spec_ids = np.array([m.spec_id for m in manifests], np.int64)
         for spec_id, members in self.members.by_spec():
             of_spec = np.flatnonzero(spec_ids == spec_id)
-            may_match[of_spec] = self._may_match_in_spec(members, spec_id, [manifests[int(i)] for i in of_spec])
+            may_match[of_spec] = True
+            fields = self.specs.partition_type(spec_id).fields
+            summarised = [i for i in of_spec.tolist() if len(manifests[i].partitions or ()) == len(fields)]
+            for at, (column, field) in enumerate(zip(self.specs.columns(spec_id), fields, strict=True)):
+                summaries = [(manifests[i].partitions or ())[at] for i in summarised]
+                may_match[summarised] &= _may_include_any(members[column], field, summaries)
         return may_match | (spec_ids == MIXED_SPECS)
-
-    def _may_match_in_spec(self, members: EntryTable, spec_id: int, manifests: Sequence[Manifest]) -> Mask:
-        may_match = np.ones(len(manifests), bool)
-        fields = self.specs.partition_type(spec_id).fields
-        summarised = [i for i, m in enumerate(manifests) if len(m.partitions or ()) == len(fields)]
-        for at, (column, field) in enumerate(zip(self.specs.columns(spec_id), fields, strict=True)):
-            summaries = [(manifests[i].partitions or ())[at] for i in summarised]
-            may_match[summarised] &= _may_include_any(members[column], field, summaries)
-        return may_match
 
 
 def _may_include_any(values: pa.ChunkedArray, field: NestedField, summaries: Sequence[FieldSummary]) -> Mask:

@@ -192,11 +192,15 @@ class _Commit:
             first_row_id=first_row_id,
             added_rows=row_count,
         )
+        ref = base.metadata.refs.get(base.branch)
+        names = ("max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep")
+        retention = {} if ref is None else {name: getattr(ref, name) for name in names}
+        move = SetSnapshotRefUpdate(ref_name=base.branch, type="branch", snapshot_id=snapshot.snapshot_id, **retention)
         requirements = (
             AssertTableUUID(uuid=base.metadata.table_uuid),
             AssertRefSnapshotId(ref=base.branch, snapshot_id=parent_id),
         )
-        return PreparedSnapshot(snapshot, tuple(manifests), requirements, _updates(base, snapshot))
+        return PreparedSnapshot(snapshot, tuple(manifests), requirements, (AddSnapshot(snapshot=snapshot), move))
 
     def swap(self, prepared: PreparedSnapshot) -> Outcome | NotSwapped:
         """Ask the catalog to make the snapshot current."""
@@ -333,11 +337,3 @@ def _summary(
     if isinstance(action, ReplacePartitions):
         counts["replace-partitions"] = "true"
     return Summary(operation=Operation(operation_of(action)), **{**properties, **counts})
-
-
-def _updates(base: CommitBase, snapshot: Snapshot) -> tuple[Any, ...]:
-    ref = base.metadata.refs.get(base.branch)
-    names = ("max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep")
-    retention = {} if ref is None else {name: getattr(ref, name) for name in names}
-    move = SetSnapshotRefUpdate(ref_name=base.branch, type="branch", snapshot_id=snapshot.snapshot_id, **retention)
-    return (AddSnapshot(snapshot=snapshot), move)

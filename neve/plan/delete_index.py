@@ -253,13 +253,14 @@ class _DeleteMatcher:
         """Return the pairs whose ranges overlap in every column that the equality delete file compares."""
         if not (self.data.has("lower_bounds") and self.deletes.has("lower_bounds")):
             return runs.pairs()
-        return concat_pairs([self._filter_block_by_column_ranges(pairs) for pairs in runs.blocks()])
-
-    def _filter_block_by_column_ranges(self, pairs: Pairs) -> Pairs:
-        for comparing, data, deletes in self.compared_column_ranges:
-            overlaps = data.take(pairs[0]).overlaps(deletes.take(pairs[1]))
-            pairs = filter_pairs(pairs, overlaps | ~comparing[pairs[1]])
-        return pairs
+        overlapping: list[Pairs] = []
+        for block in runs.blocks():
+            pairs = block
+            for comparing, data, deletes in self.compared_column_ranges:
+                overlaps = data.take(pairs[0]).overlaps(deletes.take(pairs[1]))
+                pairs = filter_pairs(pairs, overlaps | ~comparing[pairs[1]])
+            overlapping.append(pairs)
+        return concat_pairs(overlapping)
 
     @cached_property
     def compared_column_ranges(self) -> list[tuple[Mask, FieldRange, FieldRange]]:

@@ -7,7 +7,7 @@ different specs, are never mixed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,15 +65,15 @@ class ManifestPlan(ExplainMixin):
         """Describe the plan."""
         if not self.groups:
             return f"nothing to rewrite: {plural(self.manifests_kept, 'manifest')}, all in good shape"
-        return "\n".join([*map(_describe_group, self.groups), f"keep {plural(self.manifests_kept, 'manifest')}"])
-
-
-def _describe_group(group: ManifestGroup) -> str:
-    kind = "delete" if group.is_deletes else "data"
-    if not group.pieces:
-        return f"drop {plural(len(group.manifests), f'{kind} manifest')} of spec {group.spec_id}: {group.reason}"
-    files = f"{plural(len(group.entries), f'{kind} file')} of spec {group.spec_id}"
-    return f"rewrite {plural(len(group.manifests), 'manifest')} with {files} to {group.pieces}: {group.reason}"
+        lines = []
+        for g in self.groups:
+            kind = "delete" if g.is_deletes else "data"
+            if g.pieces:
+                files = f"{plural(len(g.entries), f'{kind} file')} of spec {g.spec_id}"
+                lines.append(f"rewrite {plural(len(g.manifests), 'manifest')} with {files} to {g.pieces}: {g.reason}")
+            else:
+                lines.append(f"drop {plural(len(g.manifests), f'{kind} manifest')} of spec {g.spec_id}: {g.reason}")
+        return "\n".join([*lines, f"keep {plural(self.manifests_kept, 'manifest')}"])
 
 
 def plan_manifests(
@@ -92,20 +92,14 @@ def plan_manifests(
     has, and by all its own fields if it has none of them.
     """
     _refuse_unknown(entries.specs, spec_id, sort_by)
+    keys = [(m.is_deletes, m.spec_id) for m in manifests]
     candidates = [
-        _build_group(manifests, rows, entries, target, sort_by)
-        for rows in _ordinals_by_kind_and_spec(manifests, spec_id)
+        _build_group(manifests, [at for at, other in enumerate(keys) if other == key], entries, target, sort_by)
+        for key in sorted(set(keys))  # data before deletes
+        if spec_id is None or key[1] == spec_id
     ]
     groups = tuple(g for g in map(_part_worth_rewriting, candidates) if g is not None)
     return ManifestPlan(snapshot_id, groups, len(manifests) - sum(len(g.manifests) for g in groups))
-
-
-def _ordinals_by_kind_and_spec(manifests: Sequence[Manifest], spec_id: int | None) -> Iterator[list[int]]:
-    """Yield the indexes of the manifests of each spec and kind, data before deletes."""
-    keys = [(m.is_deletes, m.spec_id) for m in manifests]
-    for key in sorted(set(keys)):
-        if spec_id is None or key[1] == spec_id:
-            yield [at for at, other in enumerate(keys) if other == key]
 
 
 def _build_group(

@@ -5,7 +5,6 @@ All steps work on whole columns; the only loop is over the resulting groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -81,12 +80,7 @@ def sort_by_partition_and_size(files: EntryTable, rows: Rows) -> tuple[Rows, Row
 
 def pack_files(sizes: Rows, partitions: Rows, max_bytes: int, max_files: int | None) -> GroupSlices:
     """Cut sorted files into groups; a group is closed when the next file would exceed a limit."""
-    cuts = list(_group_slices(sizes, partitions, max_bytes, max_files))
-    starts, ends = np.array(cuts, np.int64).reshape(-1, 2).T
-    return GroupSlices(starts, ends, partitions[starts])
-
-
-def _group_slices(sizes: Rows, partitions: Rows, max_bytes: int, max_files: int | None) -> Iterator[tuple[int, int]]:
+    cuts: list[tuple[int, int]] = []
     before = np.concatenate([[0], np.cumsum(sizes)])
     max_bytes = min(max_bytes, int(before[-1]))  # "no limit" is often the largest integer, which would overflow below
     firsts = np.flatnonzero(np.diff(partitions, prepend=-1)).tolist()
@@ -95,8 +89,10 @@ def _group_slices(sizes: Rows, partitions: Rows, max_bytes: int, max_files: int 
         while at < end:
             fits = int(np.searchsorted(before, before[at] + max_bytes, side="right")) - 1
             stop = min(max(fits, at + 1), end, at + (max_files or end))
-            yield at, stop
+            cuts.append((at, stop))
             at = stop
+    starts, ends = np.array(cuts, np.int64).reshape(-1, 2).T
+    return GroupSlices(starts, ends, partitions[starts])
 
 
 def _partition_ranks(keys: EntryTable) -> Rows:

@@ -208,7 +208,11 @@ class PartitionFilter:
             undecided.append((UndecidedPartition(spec_id, None, why, len(rows), 0), rows))
         for spec_id, rows in _rows_by_spec(keys):
             keep[rows], failures = self._evaluator_for(spec_id).judge(keys.take(rows))
-            undecided += [self._undecided_partition(keys, int(rows[at]), why) for at, why in failures.items()]
+            for at, why in failures.items():
+                key = keys.partition_key(int(rows[at]))
+                if self.is_strict:
+                    raise self._refusal(f"partition {key.values} of spec {key.spec_id}", "partition", why)
+                undecided.append((UndecidedPartition(key.spec_id, key, why, 1, 0), rows[[at]]))
         fail_open = np.zeros(len(keys), bool)
         for _, numbers in undecided:
             fail_open[numbers] = True
@@ -230,12 +234,6 @@ class PartitionFilter:
 
     def _keeps_all_specs_of(self, entries: EntryTable) -> bool:
         return all(self._evaluator_for(s).predicate is AlwaysTrue() for s in entries.spec_ids())
-
-    def _undecided_partition(self, keys: EntryTable, row: int, why: str) -> tuple[UndecidedPartition, Codes]:
-        key = keys.partition_key(row)
-        if self.is_strict:
-            raise self._refusal(f"partition {key.values} of spec {key.spec_id}", "partition", why)
-        return UndecidedPartition(key.spec_id, key, why, 1, 0), np.array([row])
 
     def covers(self, entries: EntryTable) -> Mask:
         """Return the files whose partition alone proves that every row matches."""

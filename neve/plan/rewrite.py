@@ -79,24 +79,19 @@ class _RewritePlanner:
         verdict = self.partitions.judge(self.data)
         codes = np.full(len(self.data), Reason.NOT_MATCHING_PARTITION, np.int8)
         rows = np.flatnonzero(verdict.keep)
-        codes[rows], groups = self._plan_matching_files(self.data.take(rows))
+        files, predicate = self.data.take(rows), self.partitions.predicate
+        if predicate is not AlwaysTrue():
+            codes[rows] = Reason.NOT_MATCHING_STATISTICS
+            matching = np.flatnonzero(metrics_filter.may_match(files, predicate))
+            rows, files = rows[matching], files.take(matching)
+        groups, codes[rows] = _Candidates.of(self, files).build_groups()
         candidates = (codes == Reason.GROUP_TOO_SMALL) | (codes == Reason.OVER_MAX_FILES) | is_chosen(codes)
         diagnostics = verdict.diagnostics(candidates, judged_in_part)
         plan = RewritePlan(
             self.snapshot_id, groups, self.options, self.spec_mode, diagnostics, self.data, codes, unopened
         )
-        has_filter = self.partitions.predicate is not AlwaysTrue() or judged_in_part is not None
+        has_filter = predicate is not AlwaysTrue() or judged_in_part is not None
         return RewritePlanningResult(plan, verdict.stats_for(candidates), has_filter)
-
-    def _plan_matching_files(self, files: EntryTable) -> tuple[NDArray[np.int8], tuple[FileGroup, ...]]:
-        """Return the reason for each file of a matching partition, and the groups of the chosen files."""
-        codes = np.full(len(files), Reason.NOT_MATCHING_STATISTICS, np.int8)
-        predicate = self.partitions.predicate
-        rows = np.arange(len(files))
-        if predicate is not AlwaysTrue():
-            rows = np.flatnonzero(metrics_filter.may_match(files, predicate))
-        groups, codes[rows] = _Candidates.of(self, files.take(rows)).build_groups()
-        return codes, groups
 
     @property
     def target_spec_id(self) -> int:
@@ -190,7 +185,10 @@ class _GroupScans:
         planner, chosen = candidates.planner, rows[groups.rows()]
         group = np.repeat(np.arange(len(groups)), groups.file_counts)
         starts = np.concatenate([[0], np.cumsum(groups.file_counts)])
-        file, delete = _pairs_of_files(chosen, candidates.pairs)
+        files_of_pairs, deletes_of_pairs = (candidates.pairs[name].to_numpy() for name in ("file", "delete"))
+        first, end = np.searchsorted(files_of_pairs, chosen, "left"), np.searchsorted(files_of_pairs, chosen, "right")
+        pairs = GroupSlices(first, end, chosen)
+        file, delete = np.repeat(np.arange(len(chosen)), pairs.file_counts), deletes_of_pairs[pairs.rows()]
         of_pair, count = group[file], max(len(planner.deletes), 1)
         used, index = np.unique(of_pair * count + delete, return_inverse=True)  # a delete file once for each group
         delete_starts = np.searchsorted(used, np.arange(len(groups) + 1) * count)
@@ -213,13 +211,6 @@ class _GroupScans:
 def _slice_of_group(entries: EntryTable, starts: Rows, group: int) -> EntryTable:
     start, end = starts[group : group + 2].tolist()
     return EntryTable(entries.columns.slice(start, end - start), entries.specs)
-
-
-def _pairs_of_files(files: Rows, pairs: pa.Table) -> tuple[Rows, Rows]:
-    """Return the pairs of some files; a file is numbered by its position in `files`."""
-    file, delete = pairs["file"].to_numpy(), pairs["delete"].to_numpy()
-    slices = GroupSlices(np.searchsorted(file, files, "left"), np.searchsorted(file, files, "right"), files)
-    return np.repeat(np.arange(len(files)), slices.file_counts), delete[slices.rows()]
 
 
 def _delete_counts_and_shares(

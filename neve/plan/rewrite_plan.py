@@ -131,7 +131,15 @@ class RewritePlan(ExplainMixin):
         return self.explain()
 
     def _lines(self) -> Iterator[str]:
-        yield "Nothing to rewrite" if self.is_empty else self._headline()
+        if self.is_empty:
+            yield "Nothing to rewrite"
+        else:
+            partitions, new_files = {g.partition for g in self.groups}, sum(g.output_files for g in self.groups)
+            yield (
+                f"Rewrite {plural(self.files, 'file')}, {plural(self.bytes, 'byte')}, in "
+                f"{plural(len(self.groups), 'group')} of {plural(len(partitions), 'partition')} into about "
+                f"{plural(new_files, 'file')}"
+            )
         yield f"  on       snapshot {self.snapshot_id}"
         yield f"  target   {plural(self.options.target_file_size, 'byte')} a file"
         codes, counts = np.unique(self.reason_codes, return_counts=True)
@@ -142,14 +150,6 @@ class RewritePlan(ExplainMixin):
             files = "the files" if self.unopened.files is None else plural(self.unopened.files, "file")
             yield f"  leaves   {files} of {plural(self.unopened.manifests, 'manifest')} that need not be opened"
         yield from (f"  unclear  {line}" for line in self.diagnostics.lines())
-
-    def _headline(self) -> str:
-        partitions, new_files = {g.partition for g in self.groups}, sum(g.output_files for g in self.groups)
-        return (
-            f"Rewrite {plural(self.files, 'file')}, {plural(self.bytes, 'byte')}, in "
-            f"{plural(len(self.groups), 'group')} of {plural(len(partitions), 'partition')} into about "
-            f"{plural(new_files, 'file')}"
-        )
 
 
 @dataclass(frozen=True)

@@ -132,22 +132,14 @@ def stays_in_partition_and_order(
     Every row is written under the default spec and in the sort order of the table. If a file has both already, and no
     column of them changes, it is rewritten in place.
     """
-    return _stays_in_partition(files, metadata, changed_field_ids) & _stays_in_order(files, metadata, changed_field_ids)
-
-
-def _stays_in_partition(files: EntryTable, metadata: TableMetadata, changed_field_ids: Collection[int]) -> Mask:
-    spec = metadata.spec()
-    if files.specs.is_unpartitioned(spec.spec_id):
-        return np.ones(len(files), bool)
-    if any(field.source_id in changed_field_ids for field in spec.fields):
-        return np.zeros(len(files), bool)
-    return np.asarray(files.numpy("spec_id") == spec.spec_id)
-
-
-def _stays_in_order(files: EntryTable, metadata: TableMetadata, changed_field_ids: Collection[int]) -> Mask:
-    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
-    if order is None or not order.fields:
-        return np.ones(len(files), bool)
-    if any(field.source_id in changed_field_ids for field in order.fields):
-        return np.zeros(len(files), bool)
-    return np.asarray(pc.fill_null(files["sort_order_id"], 0).to_numpy() == order.order_id)
+    stays = np.ones(len(files), bool)
+    spec, order = metadata.spec(), metadata.sort_order_by_id(metadata.default_sort_order_id)
+    if not files.specs.is_unpartitioned(spec.spec_id):
+        if any(field.source_id in changed_field_ids for field in spec.fields):
+            return np.zeros(len(files), bool)
+        stays &= files.numpy("spec_id") == spec.spec_id
+    if order is not None and order.fields:
+        if any(field.source_id in changed_field_ids for field in order.fields):
+            return np.zeros(len(files), bool)
+        stays &= pc.fill_null(files["sort_order_id"], 0).to_numpy() == order.order_id
+    return stays

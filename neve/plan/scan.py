@@ -158,9 +158,9 @@ class ScanPlan(ExplainMixin):
 
     def explain(self, where: str | None = None) -> str:
         """Describe what is read and what is excluded; `where` is the condition as the user wrote it."""
-        return "\n".join((*self._summary_lines(where or str(self.predicate)), *self._spec_lines()))
+        return "\n".join(self._lines(where or str(self.predicate)))
 
-    def _summary_lines(self, where: str) -> Iterable[str]:
+    def _lines(self, where: str) -> Iterable[str]:
         s = self.stats
         yield f"Scan of snapshot {self.snapshot_id}: {', '.join((*self.schema.column_names, *self.metadata_columns))}"
         yield f"  where      {where}"
@@ -176,8 +176,6 @@ class ScanPlan(ExplainMixin):
         if s.filter.unevaluable_specs or s.filter.fail_open_partitions:
             partitions = plural(s.filter.fail_open_partitions, "partition")
             yield f"  undecided  {plural(s.filter.fail_open_files, 'file')} of {partitions}, kept"
-
-    def _spec_lines(self) -> Iterable[str]:
         for spec_id, files in self.files.by_spec():
             names = ", ".join(f"{f.name} ({f.transform})" for f in self.files.specs[spec_id].fields)
             yield f"  spec {spec_id:<5} {plural(len(files), 'file')}{f' by {names}' if names else ''}"
