@@ -5,10 +5,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-TESTERS ?= 2  # test processes side by side; each has a Spark of its own
-TESTS   ?=    # folders or files for `make test` and `make soak`; all of them unless told
+TESTERS ?= 2  # parallel test processes; each starts its own Spark
+TESTS   ?=    # folders or files for `make test` and `make soak`; by default all
 
-# Hundreds of processes start in the tests: each would compile all it imports where this is set, three times as slow.
+# The tests start hundreds of processes. If this is set, each compiles everything it imports and takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test docs lint check soak proof bench bench-limits bench-metadata bench-scan bench-dml bench-compaction lock lowest clean
@@ -19,8 +19,8 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
-# The site in site/. Fails on a broken link or anchor, a name that is not in the reference, or an example that prints
-# something else than the page says.
+# Build the site in site/. Fails on a broken link or anchor, a public name that is missing in the reference, or an example
+# that prints something else than the page shows.
 docs: $(READY)
 	PYTHONPATH=. $(BIN)/python docs/_build/tables.py
 	NEVE_PROOF=all $(BIN)/pytest -q tests/docs
@@ -33,13 +33,13 @@ lint: $(READY)
 
 check: lint test
 
-# The same tests with examples nobody has tried yet, every DML case in both modes on every version, and many rounds of
-# compactions beside other writers.
+# The same tests with new random examples, every DML case in both modes on every version, and many rounds of compactions
+# with concurrent writers.
 soak: $(READY)
 	HYPOTHESIS_PROFILE=search NEVE_CASES=all NEVE_ROUNDS=100 $(BIN)/pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
-# Every promise of docs/guarantees.md: crashes, power cuts, failing disks, lost answers, interleavings, crowds of
-# processes, random lives. Ends with a table of what was tried. One that was stopped goes on where it was.
+# Every guarantee of docs/guarantees.md: crashes, power cuts, failing disks, lost answers, interleavings, concurrent
+# processes, random histories. Ends with a table of what was tried. An interrupted run continues where it stopped.
 proof: export NEVE_PROOF := all
 proof: export NEVE_LEDGER := $(CURDIR)/.cache/proof.jsonl
 proof: $(READY)
@@ -48,13 +48,13 @@ proof: $(READY)
 		tests/report tests/run/spark/test_write_attempts.py; \
 	$(BIN)/python -m tests.proof.resumable_runs $(NEVE_LEDGER) $$?
 
-# Névé beside other engines; SCALE=1 is six million rows. Writes docs/benchmarks.md with its picture and data.
+# Compare Névé with other engines; SCALE=1 is six million rows. Writes docs/benchmarks.md with its chart and data.
 SCALE ?= 1
 bench: $(READY)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-bench.lock
 	$(BIN)/python -m bench.comparison --scale $(SCALE)
 
-# What was promised of each part, as ratios to PyIceberg and to bare Spark. Fails when one is missed.
+# Check the limits of each part, as ratios to PyIceberg and to bare Spark. Fails if one is missed.
 bench-limits: bench-metadata bench-scan bench-dml bench-compaction
 
 bench-metadata: $(READY)
@@ -80,13 +80,13 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	touch $(READY)
 
-# Pin everything anew for all platforms and Python versions.
+# Pin all dependencies again, for all platforms and Python versions.
 lock:
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --extra dev pyproject.toml -o requirements.lock
 	echo 'pysail>=0.7.2,<0.8' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate - -o requirements-bench.lock
 	echo 'uv' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate - -o requirements-uv.lock
 
-# The tests on the lowest versions pyproject.toml claims, in an environment of their own.
+# Run the tests on the lowest versions that pyproject.toml allows, in a separate environment.
 lowest: $(READY)
 	$(BIN)/uv venv --quiet --clear --python $(PYTHON) .venv-lowest
 	$(BIN)/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct -e '.[dev]'
