@@ -99,7 +99,7 @@ class TestPower:
         here = ground(3)
         before, after = here.states("append")
         here.restore("append")
-        monkeypatch.setattr(module, "sync", lambda *paths: None)
+        monkeypatch.setattr(module, "fsync_paths", lambda *paths: None)
 
         def run() -> None:
             acknowledged, _ = cut(here, "append", 10_000, tmp_path / "journal", None)
@@ -141,7 +141,7 @@ class TestAnswers:
 
         def hasty(job: Any) -> Any:
             outcome = run(job)
-            return Rejected((), job.scratch.written) if isinstance(outcome, Unknown) else outcome
+            return Rejected((), job.written_files.all_paths) if isinstance(outcome, Unknown) else outcome
 
         monkeypatch.setattr(protocol._Commit, "run", hasty)
         monkeypatch.setattr(protocol._Commit, "landed_snapshot", lambda job, base: None)

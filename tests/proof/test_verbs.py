@@ -7,7 +7,7 @@ from tests.proof.operations import BY_OTHER_NAMES, VERBS
 
 READERS = {
     *("refresh", "name", "iceberg", "schema", "scan", "to_spark", "to_arrow", "inspect", "verify", "report"),
-    *("spark", "time_zone", "table", "tables"),
+    *("spark", "time_zone", "table", "tables", "context"),
 }
 FRONTS = {"sql"}  # what it runs is in the list by its own name
 

@@ -61,7 +61,7 @@ def test_overwrite_by_no_rows_empties_the_table(table: neve.Table, lake_dir: Pat
 
 
 def test_rows_outside_the_condition_are_refused_and_leave_no_file(table: neve.Table, lake_dir: Path):
-    with pytest.raises(UserError, match="refused"):
+    with pytest.raises(UserError, match="rejected"):
         write(lake_dir, rows((3, "us")), overwrite=True, overwrite_where="region = 'eu'")
     assert found(table) == [(1, "eu"), (2, "us")]
     assert files_on_disk(table) == files_in_table(table)
