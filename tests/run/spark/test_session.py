@@ -65,9 +65,18 @@ def test_a_given_session_keeps_its_other_options(spark: SparkSession) -> None:
     assert {k: v for k, v in after.items() if before.get(k) != v} in ({}, {FIELD_ID_OPTION: "true"})
 
 
-def test_options_for_java_come_beside_those_that_keep_it_quiet(spark: SparkSession) -> None:
-    said = spark.sparkContext.getConf().get("spark.driver.extraJavaOptions")
-    assert "-Dlog4j2.configurationFile=" in said and "-XX:TieredStopAtLevel=1" in said
+def test_options_for_java_come_beside_those_that_keep_it_quiet() -> None:
+    """In a process of its own: whichever test starts Spark first decides the options of a shared session."""
+    program = """
+from neve.run.spark.session import local_session
+spark = local_session("local[1]", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+print(spark.sparkContext.getConf().get("spark.driver.extraJavaOptions"))
+spark.stop()
+"""
+    root = str(Path(neve.__file__).parents[1])
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": root})
+    assert "-Dlog4j2.configurationFile=" in run.stdout and "-XX:TieredStopAtLevel=1" in run.stdout
 
 
 def test_a_column_of_a_scan_takes_few_messages_to_the_jvm(
