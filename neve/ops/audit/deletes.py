@@ -23,8 +23,8 @@ from neve.io.puffin import VECTOR_TYPE, Blob, read_footer
 from neve.model.partition import Specs
 from neve.model.pyiceberg_private import fields_by_id
 from neve.ops.audit.findings import Finding, error_finding, findings_for_rows
-from neve.ops.audit.snapshot_index import Ints, Mask, SnapshotIndex
-from neve.tree.entries import Content, EntryTable
+from neve.ops.audit.snapshot_index import Ints, SnapshotIndex
+from neve.tree.entries import Content
 
 
 def delete_findings(index: SnapshotIndex, pairs: Ints, specs: Specs) -> Iterator[Finding]:
@@ -72,11 +72,17 @@ def covered_files_are_live(index: SnapshotIndex, pairs: Ints) -> Iterator[Findin
 def partitions_agree(index: SnapshotIndex, pairs: Ints) -> Iterator[Finding]:
     """Check that a delete has the spec and partition of its data file, and no lower sequence number.
 
-    Readers do not apply it otherwise.
+    Readers do not apply it otherwise. Two NaN values are equal.
     """
     deletes, data = pairs[pairs[:, 1] >= 0].T
+    elsewhere = np.zeros(len(deletes), bool)
+    for name in ("spec_id", *(u.column for u in index.entries.specs.union)):
+        left, right = (index.entries[name].take(pa.array(rows)) for rows in (deletes, data))
+        equal = pc.fill_null(pc.equal(left, right), False)
+        alike = pc.or_(equal, pc.and_(*(pc.is_null(side, nan_is_null=True) for side in (left, right))))
+        elsewhere |= ~pc.and_(alike, pc.equal(pc.is_null(left), pc.is_null(right))).to_numpy()
     numbers = index.entries["sequence_number"].fill_null(0).to_numpy()
-    elsewhere, older = ~_same_partition_mask(index.entries, deletes, data), numbers[deletes] < numbers[data]
+    older = numbers[deletes] < numbers[data]
     for row, covered in zip(deletes[elsewhere], data[elsewhere], strict=True):
         own_spec, file_spec = (index.entries.partition_key(int(r)).spec_id for r in (row, covered))
         where = f"spec {own_spec}, its data file under spec {file_spec}"
@@ -85,18 +91,6 @@ def partitions_agree(index: SnapshotIndex, pairs: Ints) -> Iterator[Finding]:
     for row, covered in zip(deletes[older], data[older], strict=True):
         message = f"Is numbered {numbers[row]}, before its data file ({numbers[covered]})"
         yield _pair_finding(index, row, "delete-sequence-number", message, covered)
-
-
-def _same_partition_mask(entries: EntryTable, one: Ints, other: Ints) -> Mask:
-    """Compare the specs and partitions of the entries at two lists of rows; two NaN values are equal."""
-    same = np.ones(len(one), bool)
-    for name in ("spec_id", *(u.column for u in entries.specs.union)):
-        left, right = (entries[name].take(pa.array(rows)) for rows in (one, other))
-        equal = pc.fill_null(pc.equal(left, right), False)
-        alike = pc.or_(equal, pc.and_(*(pc.is_null(side, nan_is_null=True) for side in (left, right))))
-        alike = pc.and_(alike, pc.equal(pc.is_null(left), pc.is_null(right)))
-        same &= alike.to_numpy()
-    return same
 
 
 def equality_ids_are_known(index: SnapshotIndex, specs: Specs) -> Iterator[Finding]:

@@ -107,20 +107,25 @@ def audit_files(io: FileIO, index: SnapshotIndex, facts: TableFacts) -> FilesAud
             entries = index.entries.take(batch)
             paths, formats = (entries[name].to_pylist() for name in ("file_path", "file_format"))
             results = pool.map(partial(_probe, io, facts), paths, formats, index.is_encrypted[batch].tolist())
-            probes = list(_report_progress(results, start, len(rows)))
+            probes: list[Probe] = []
+            for number, probe in enumerate(results, start):
+                if number % _PROGRESS_INTERVAL == 0:
+                    emit(Step("look at the files", number, len(rows), "files"))
+                probes.append(probe)
             sizes[index.file_numbers[batch]] = [-1 if p.size is None else p.size for p in probes]
             counts[index.file_numbers[batch]] = [-1 if p.rows is None else p.rows for p in probes]
             findings += [f for p in probes for f in p.findings]
             findings += _statistics_findings(io, index, batch, [p.columns for p in probes], facts)
-    findings += _size_and_count_findings(index, sizes, counts)
+    # Several entries may name one file: compare each with it.
+    for kind, name, unit, by_file in (
+        ("file-size", "file_size_in_bytes", "bytes", sizes),
+        ("row-count", "record_count", "rows", counts),
+    ):
+        stated, actual = index.entries.numpy(name), by_file[index.file_numbers]
+        for row in np.flatnonzero(index.is_live & index.has_size & (actual >= 0) & (stated != actual)):
+            message = f"Has {actual[row]} {unit}; the manifest says {stated[row]}."
+            findings.append(Finding(kind, index.entries["file_path"][int(row)].as_py(), message))
     return FilesAudit(tuple(findings), int(np.maximum(sizes, 0).sum()))
-
-
-def _report_progress(probes: Iterator[Probe], start: int, total: int) -> Iterator[Probe]:
-    for number, probe in enumerate(probes, start):
-        if number % _PROGRESS_INTERVAL == 0:
-            emit(Step("look at the files", number, total, "files"))
-        yield probe
 
 
 def _probe(io: FileIO, facts: TableFacts, path: str, file_format: str, is_encrypted: bool) -> Probe:
@@ -137,19 +142,6 @@ def _probe(io: FileIO, facts: TableFacts, path: str, file_format: str, is_encryp
             return Probe(size, data.record_count, columns)
     except Exception as e:  # whatever the bytes do to a reader, the audit goes on
         return Probe(size, findings=(error_finding(path, e),))
-
-
-def _size_and_count_findings(index: SnapshotIndex, sizes: Ints, counts: Ints) -> Iterator[Finding]:
-    """Compare the size and row count in every entry with its file; several entries may name one file."""
-    for kind, name, unit, by_file in (
-        ("file-size", "file_size_in_bytes", "bytes", sizes),
-        ("row-count", "record_count", "rows", counts),
-    ):
-        stated, actual = index.entries.numpy(name), by_file[index.file_numbers]
-        wrong = index.is_live & index.has_size & (actual >= 0) & (stated != actual)
-        for row in np.flatnonzero(wrong):
-            message = f"Has {actual[row]} {unit}; the manifest says {stated[row]}."
-            yield Finding(kind, index.entries["file_path"][int(row)].as_py(), message)
 
 
 # -- column ranges in footers ----------------------------------------------------------------------------------------

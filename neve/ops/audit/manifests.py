@@ -121,23 +121,18 @@ def tuple_fits_spec(opened: OpenedManifest) -> Iterator[Finding]:
 
     Manifests of early writers have no field ids; their partition fields are read by position.
     """
-    fields = _partition_fields(opened.header.schema)
-    if fields is None:
+    record: Any = opened.header.schema
+    for step in ("data_file", "partition"):
+        fields = record.get("fields", []) if isinstance(record, dict) else []
+        record = next((f.get("type") for f in fields if f.get("name") == step), None)
+    if not isinstance(record, dict) or record.get("fields") is None:
         return
     spec_ids = [f.field_id for f in opened.entries.specs[opened.manifest.spec_id].fields]
-    field_ids = [f.get("field-id") for f in fields]
+    field_ids = [f.get("field-id") for f in record["fields"]]
     fits = len(field_ids) == len(spec_ids) and (None in field_ids or set(field_ids) == set(spec_ids))
     if not fits:
         message = f"Partitions have the fields {field_ids}; spec {opened.manifest.spec_id} has {spec_ids}."
         yield Finding("partition-tuple", opened.manifest.file, message)
-
-
-def _partition_fields(schema: dict[str, Any]) -> list[dict[str, Any]] | None:
-    kind: Any = schema
-    for step in ("data_file", "partition"):
-        fields = kind.get("fields", []) if isinstance(kind, dict) else []
-        kind = next((f.get("type") for f in fields if f.get("name") == step), None)
-    return kind.get("fields") if isinstance(kind, dict) else None
 
 
 def content_fits(opened: OpenedManifest) -> Iterator[Finding]:

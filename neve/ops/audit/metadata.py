@@ -205,16 +205,11 @@ def row_ids_are_unique(index: SnapshotIndex, next_row_id: int | None) -> Iterato
     end = first + index.entries.numpy("record_count")
     in_order = np.argsort(first, kind="stable")
     tracked = in_order[(index.is_live & index.is_data & (first >= 0) & (end > first))[in_order]]
+    paths, manifests = index.entries["file_path"], index.entries.numpy("manifest")
     for row in tracked[end[tracked] > next_row_id]:
         message = f"Has row ids up to {end[row]}; the table's next row id is {next_row_id}."
-        yield Finding("row-ids", index.entries["file_path"][int(row)].as_py(), message)
-    yield from _row_id_overlaps(index, tracked, first, end)
-
-
-def _row_id_overlaps(index: SnapshotIndex, tracked: Ints, first: Ints, end: Ints) -> Iterator[Finding]:
-    """Report files of one snapshot with overlapping row ids; `tracked` is in the order of the first row id."""
+        yield Finding("row-ids", paths[int(row)].as_py(), message)
     seen: set[tuple[int, int]] = set()
-    paths, manifests = index.entries["file_path"], index.entries.numpy("manifest")
     for tree in index.snapshots:
         rows = tracked[np.isin(manifests[tracked], tree.manifest_ordinals)]
         reached = np.maximum.accumulate(end[rows]) if len(rows) else rows

@@ -220,10 +220,13 @@ def build_snapshot_index(
     tables = [a.entries for a in audited if a.entries is not None]
     entries = EntryTable.concat(tables, specs) if tables else EntryTable.empty(specs, AUDIT_DETAIL)
     readable = {a.manifest for a in audited if a.entries is not None}
-    snapshots = tuple(_snapshot_files(root, distinct, readable) for root in roots)
+    snapshots = tuple(
+        SnapshotFiles(
+            root.snapshot,
+            root.path,
+            np.array([distinct[m] for m in dict.fromkeys(root.manifests) if m in readable], np.int64),
+            root.is_readable and readable.issuperset(root.manifests),
+        )
+        for root in roots
+    )
     return SnapshotIndex(snapshots, tuple(distinct), entries), tuple(audited)
-
-
-def _snapshot_files(root: SnapshotRoot, ordinals: dict[Manifest, int], readable: set[Manifest]) -> SnapshotFiles:
-    own = np.array([ordinals[m] for m in dict.fromkeys(root.manifests) if m in readable], np.int64)
-    return SnapshotFiles(root.snapshot, root.path, own, root.is_readable and readable.issuperset(root.manifests))

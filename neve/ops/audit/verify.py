@@ -49,9 +49,12 @@ def _audit_table(context: TableContext, data: bool) -> Audit:
         return Audit((error_finding(path, e),))
     if any(f.kind in ("unknown-schema", "unknown-spec") for f in findings):
         return Audit(tuple(findings))  # without them no entry has a type
-    emit(Step("read the snapshots", total=len(metadata.snapshots), unit="snapshots"))
-    roots, findings_in_roots = _read_all_roots(context)
-    findings += findings_in_roots
+    snapshots: list[Any] = list(metadata.snapshots)
+    emit(Step("read the snapshots", total=len(snapshots), unit="snapshots"))
+    numbers = {s.snapshot_id: s.sequence_number or 0 for s in snapshots}
+    results = map_in_threads(lambda s: _read_root(context, s), snapshots, _THREADS)
+    findings += [f for root, errors in results for f in (errors or root_findings(root, numbers, context.specs))]
+    roots = [root for root, _ in results]
     emit(Step("read the manifests", total=len({m.file for r in roots for m in r.manifests}), unit="manifests"))
     index, manifests = build_snapshot_index(io, roots, context.specs, metadata)
     findings += [f for m in manifests for f in m.findings]
@@ -67,16 +70,8 @@ def _audit_table(context: TableContext, data: bool) -> Audit:
     return _audit_result(findings, index, len(roots), bytes_read)
 
 
-def _read_all_roots(context: TableContext) -> tuple[list[SnapshotRoot], list[Finding]]:
-    """Read and check the root of every snapshot; an unreadable one lists no manifests."""
-    numbers = {s.snapshot_id: s.sequence_number or 0 for s in context.metadata.snapshots}
-    snapshots: list[Any] = list(context.metadata.snapshots)
-    results = map_in_threads(lambda s: _read_root(context, s), snapshots, _THREADS)
-    findings = [f for root, errors in results for f in (errors or root_findings(root, numbers, context.specs))]
-    return [root for root, _ in results], findings
-
-
 def _read_root(context: TableContext, snapshot: Snapshot) -> tuple[SnapshotRoot, list[Finding]]:
+    """Read the root of a snapshot; an unreadable one lists no manifests."""
     path = tree_root_location(snapshot) or context.iceberg.metadata_location
     try:
         root = SnapshotRoot(snapshot, path, *read_manifests_with_header(context.io, context.metadata, snapshot))

@@ -190,7 +190,7 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
         if self.level == "none":
             return UnreachableFiles()
         unreachable = find_unreachable_files(context.io, before, after, metadata_only=self.level == "metadata")
-        return unreachable.restrict_to(_deletable_locations(context, before))
+        return unreachable.restrict_to(roots_of(before, context.iceberg.metadata_location))
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -216,7 +216,8 @@ class ExpireSnapshots(Verb[ExpirePlan, ExpireResult]):
         ):  # concurrent snapshots may reference some of the files
             unreachable = self._unreachable_files(context, before, after)
         emit(Step("delete files", total=len(unreachable), unit="files"))
-        kept = delete_reachable_files(context.io, unreachable.in_deletion_order, _deletable_locations(context, before))
+        roots = roots_of(before, context.iceberg.metadata_location)
+        kept = delete_reachable_files(context.io, unreachable.in_deletion_order, roots)
         outside = dict.fromkeys(unreachable.outside, "it lies outside the table")
         return _Expired(landed, unreachable.without(kept), outside | kept, len(attempts))
 
@@ -244,8 +245,3 @@ class _Expired(PendingCommit):
     deleted: UnreachableFiles
     files_kept: Mapping[str, str]
     attempts: int
-
-
-def _deletable_locations(context: TableContext, metadata: TableMetadata) -> tuple[str, ...]:
-    """The locations in which files may be deleted."""
-    return roots_of(metadata, context.iceberg.metadata_location)

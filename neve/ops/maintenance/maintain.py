@@ -192,7 +192,16 @@ def _proposals(context: TableContext) -> Iterator[Proposal]:
     """Find every step that would change something."""
     if context.metadata.current_snapshot() is None:
         return
-    yield from _delete_file_proposals(context)
+    deletes = _VERBS["rewrite_position_deletes"](context).plan()
+    if not deletes.is_empty:
+        read = deletes.scan.files if len(deletes.equality_deletes) else deletes.scan.files.take([])
+        needed = int(pc.sum(read["file_size_in_bytes"]).as_py() or 0)
+        why = f"{plural(len(deletes.replaced), 'delete file')} about {plural(len(deletes.scan.files), 'data file')}"
+        yield Proposal("rewrite_position_deletes", why, len(deletes.replaced), deletes.bytes + needed)
+    dangling = RemoveDanglingDeletes(context).plan()
+    if len(dangling.deletes):
+        why = f"{plural(len(dangling.deletes), 'delete file')} without effect"
+        yield Proposal("remove_dangling_deletes", why, len(dangling.deletes), 1)
     yield from _data_file_proposals(context)
     manifests = RewriteManifests(context).plan()
     if any(g.pieces for g in manifests.groups):  # manifests without live files cost little, and go with the others
@@ -206,19 +215,6 @@ def _proposals(context: TableContext) -> Iterator[Proposal]:
             files = plural(len(expiry.files), "file")
             why = f"{refs}{plural(len(expiry.snapshot_ids), 'old snapshot')}, {files} that only they reference"
             yield Proposal("expire_snapshots", why, 0, 1)
-
-
-def _delete_file_proposals(context: TableContext) -> Iterator[Proposal]:
-    deletes = _VERBS["rewrite_position_deletes"](context).plan()
-    if not deletes.is_empty:
-        read = deletes.scan.files if len(deletes.equality_deletes) else deletes.scan.files.take([])
-        needed = int(pc.sum(read["file_size_in_bytes"]).as_py() or 0)
-        why = f"{plural(len(deletes.replaced), 'delete file')} about {plural(len(deletes.scan.files), 'data file')}"
-        yield Proposal("rewrite_position_deletes", why, len(deletes.replaced), deletes.bytes + needed)
-    dangling = RemoveDanglingDeletes(context).plan()
-    if len(dangling.deletes):
-        why = f"{plural(len(dangling.deletes), 'delete file')} without effect"
-        yield Proposal("remove_dangling_deletes", why, len(dangling.deletes), 1)
 
 
 def _data_file_proposals(context: TableContext) -> Iterator[Proposal]:

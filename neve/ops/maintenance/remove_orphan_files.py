@@ -25,7 +25,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self, cast, get_args
-from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -185,8 +184,11 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
         emit(Step("read the metadata", total=len(stored), unit="files"))
         context = context.refreshed()  # after the listing: listed files that were committed since are in use
         reachable_paths = _reachable_paths(context)
-        _refuse_elsewhere(context, location, reachable_paths)
         write_folders = {canonical_path(root).rstrip("/") for root in _write_locations(context)}
+        is_own = canonical_path(location) in write_folders or is_inside(location, *write_folders)
+        if not is_own and pc.any(is_inside_all(reachable_paths, [location])).as_py() is not True:
+            # Everything in it would be an orphan.
+            raise UserError(f"Cannot remove orphan files in {location}: table {context.name} has no file there.")
         own_folders = _table_folders_in(reachable_paths) | write_folders
         _refuse_inside_others(context, location, own_folders)
         self._refuse_shared(context, stored, location, reachable_paths)
@@ -222,7 +224,13 @@ class RemoveOrphanFiles(Verb[OrphanPlan, OrphanResult]):
         folders = pc.replace_substring_regex(canonical_path_all(files["path"]), _METADATA_NAME_PATTERN, "")
         files = files.filter(pc.equal(folders, canonical_path(folder)))
         unknown = files.filter(find_orphans(files["path"], reachable_paths, self._prefixes).orphans)
-        if path := find_metadata_of_other_table(context.io, unknown, context.metadata.table_uuid):
+        metadata_files = unknown.sort_by("path").select(["path", "size"]).to_pylist()
+        # Every metadata file has the id of its table near its beginning, so only a few bytes of each are read.
+        io, ids_of_table = context.io, (None, str(context.metadata.table_uuid))
+        threads = reader_count(io, (f["path"] for f in metadata_files), len(metadata_files) * _HEAD_BYTES)
+        table_ids = map_in_threads(lambda f: _read_table_uuid(io, f["path"], f["size"]), metadata_files, threads)
+        others = (f["path"] for f, i in zip(metadata_files, table_ids, strict=True) if i not in ids_of_table)
+        if path := next((path for path in others if _has_snapshots(io, path)), None):
             raise UserError(
                 f"Cannot remove orphan files of table {context.name}: {path} is the metadata of another table, whose "
                 "files would be taken for orphans. If that table is gone, delete its metadata files first."
@@ -298,15 +306,6 @@ def _write_locations(context: TableContext) -> tuple[str, ...]:
     return roots_of(context.metadata, context.iceberg.metadata_location)
 
 
-def _refuse_elsewhere(context: TableContext, location: str, reachable_paths: pa.Array) -> None:
-    """Reject a location without files of the table: everything in it would be an orphan."""
-    own = [canonical_path(root).rstrip("/") for root in _write_locations(context)]
-    if canonical_path(location) in own or is_inside(location, *own):
-        return
-    if pc.any(is_inside_all(reachable_paths, [location])).as_py() is not True:
-        raise UserError(f"Cannot remove orphan files in {location}: table {context.name} has no file there.")
-
-
 def _protected_mask(paths: Any, location: str, others: Iterable[str], context: TableContext) -> Any:
     names = {f.name for spec in context.metadata.partition_specs for f in spec.fields}
     mask = pc.or_(is_hidden_file(paths, location, names), pc.ends_with(paths, _VERSION_HINT))
@@ -337,18 +336,6 @@ def _table_folders_in(paths: Any, as_is: bool = False) -> set[str]:
     metadata_paths = paths.filter(pc.match_substring_regex(paths, _METADATA_PATH_PATTERN))
     metadata_paths = metadata_paths if as_is else canonical_path_all(metadata_paths)
     return {path.rsplit("/", 2)[0] for path in metadata_paths.to_pylist()}
-
-
-def find_metadata_of_other_table(io: FileIO, stored: pa.Table, own: UUID) -> str | None:
-    """Return the first of some metadata files that belongs to another table with snapshots, or None.
-
-    Every metadata file has the id of its table near its beginning, so only a few bytes of each are read.
-    """
-    files = stored.sort_by("path").select(["path", "size"]).to_pylist()
-    threads = reader_count(io, (f["path"] for f in files), len(files) * _HEAD_BYTES)
-    ids = map_in_threads(lambda f: _read_table_uuid(io, f["path"], f["size"]), files, threads)
-    others = (f["path"] for f, table_id in zip(files, ids, strict=True) if table_id not in (None, str(own)))
-    return next((path for path in others if _has_snapshots(io, path)), None)
 
 
 def _read_table_uuid(io: FileIO, path: str, size: int) -> str | None:

@@ -201,8 +201,12 @@ class _DeleteRewrite:
             old, new = self._replace_position_deletes(others, self.plan.replaced.take(rows))
             removed.append(old)
             added.append(new)
-        specs = self.context.specs
-        return _distinct_deletes(EntryTable.concat(removed, specs)), EntryTable.concat(added, specs)
+        deletes = EntryTable.concat(removed, self.context.specs)
+        # Each delete file once; vectors in a shared file differ by their offset.
+        first_rows: dict[tuple[str, int | None], int] = {}
+        for row, key in enumerate(zip(*(deletes[n].to_pylist() for n in ("file_path", "content_offset")), strict=True)):
+            first_rows.setdefault(key, row)
+        return deletes.take(list(first_rows.values())), EntryTable.concat(added, self.context.specs)
 
     def _replace_equality_deletes(self, scan: ScanPlan) -> tuple[EntryTable, EntryTable]:
         """Write the positions of dead rows in files with equality deletes; one job finds the live rows."""
@@ -282,12 +286,3 @@ def _total_bytes(deletes: EntryTable) -> int:
     files = pc.sum(deletes.filter(pc.invert(is_vector))["file_size_in_bytes"]).as_py()
     vectors = pc.sum(deletes.filter(is_vector)["content_size_in_bytes"]).as_py()
     return int(files or 0) + int(vectors or 0)
-
-
-def _distinct_deletes(deletes: EntryTable) -> EntryTable:
-    """Return each delete file once; vectors in a shared file differ by their offset."""
-    keys = zip(deletes["file_path"].to_pylist(), deletes["content_offset"].to_pylist(), strict=True)
-    first_rows: dict[tuple[str, int | None], int] = {}
-    for row, key in enumerate(keys):
-        first_rows.setdefault(key, row)
-    return deletes.take(list(first_rows.values()))

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from neve.commit.actions import RemovedFiles, RewriteFiles
-from neve.commit.outcome import Committed, Conflict, Outcome, Rejected, require_committed
+from neve.commit.outcome import Committed, Conflict, Rejected, require_committed
 from neve.errors import CommitConflict, NeveError, TableError, UserError
 from neve.io.files import delete_files
 from neve.ops.context import TableContext
@@ -66,21 +66,16 @@ class _PlannedRewrite:
         groups = [group for w in written for group in w.groups]
         # Deletion vectors leave together with the rewritten files.
         vectors = [g.scan.deletes.filter(pc.equal(g.scan.deletes["file_format"], "PUFFIN")) for g in groups]
+        start = None
+        if self.plan.snapshot_id is not None and self.plan.options.use_starting_sequence_number:
+            start = self.context.metadata.snapshot_by_id(self.plan.snapshot_id)
         return RewriteFiles(
             removed_data=RemovedFiles(EntryTable.concat([g.files for g in groups], specs)),
             added_data=EntryTable.concat([EntryTable(w.files, specs) for w in written], specs) or None,
             removed_deletes=RemovedFiles(EntryTable.concat(vectors, specs)),
-            data_sequence_number=self._starting_sequence_number,
+            data_sequence_number=None if start is None else start.sequence_number,
             start_snapshot_id=self.plan.snapshot_id,
         )
-
-    @property
-    def _starting_sequence_number(self) -> int | None:
-        start = self.plan.snapshot_id
-        if start is None or not self.plan.options.use_starting_sequence_number:
-            return None
-        snapshot = self.context.metadata.snapshot_by_id(start)
-        return None if snapshot is None else snapshot.sequence_number
 
 
 @dataclass(frozen=True)
@@ -131,7 +126,10 @@ class RewriteRun:
             return
         self.result = replace(self.result, races=self.result.races + 1)
         if not races:
-            self._give_up(planned.plan, lost, conflicts)
+            if not planned.plan.options.partial_progress:
+                raise CommitConflict(f"The compaction did not land: {conflicts[0]} Run it again later.", conflicts)
+            self._record_failed_groups(lost, str(conflicts[0]))
+            self._count_failure(planned.plan, str(conflicts[0]), conflicts)
             return
         context = planned.context.refreshed()
         paths = {path for g in lost for path in g.files["file_path"].to_pylist()}
@@ -254,32 +252,31 @@ class RewriteRun:
         return [g for w in lost for g in w.groups], conflicts
 
     def _try_commit(self, planned: _PlannedRewrite, written: Sequence[RewrittenGroups]) -> Committed | Rejected | None:
-        """Commit; returns None after a failure, or if it may have landed, when the other batches may go on."""
+        """Commit; returns None after a failure, or if it may have landed, when the other batches may go on.
+
+        Once it is tried, files are deleted only with proof that nothing landed, by the commit or here.
+        """
         try:
-            outcome = self._commit_keeping_files(planned.action(written), written)
-            return outcome if isinstance(outcome, Rejected) else require_committed(outcome, "compaction")
+            action, uncommitted = planned.action(written), self.uncommitted_rewrites
+            self.uncommitted_rewrites = [w for w in uncommitted if w not in written]
+            emit(Step("commit"))
+            outcome = self.context.commit(
+                action,
+                branch=self.branch,
+                properties=self.properties,
+                written_files=_written_paths(written),
+                keep_files_if_rejected=True,
+            )
+            if not isinstance(outcome, Rejected):
+                return require_committed(outcome, "compaction")
+            self.uncommitted_rewrites = uncommitted
+            return outcome
         except NeveError as e:
             if not planned.plan.options.partial_progress:
                 raise
             self._record_failed_groups([g for w in written for g in w.groups], str(e))
             self._count_failure(planned.plan, str(e))
             return None
-
-    def _commit_keeping_files(self, action: RewriteFiles, written: Sequence[RewrittenGroups]) -> Outcome:
-        """Commit; once it is tried, files are deleted only with proof that nothing landed, by the commit or here."""
-        uncommitted = self.uncommitted_rewrites
-        self.uncommitted_rewrites = [w for w in uncommitted if w not in written]
-        emit(Step("commit"))
-        outcome = self.context.commit(
-            action,
-            branch=self.branch,
-            properties=self.properties,
-            written_files=_written_paths(written),
-            keep_files_if_rejected=True,
-        )
-        if isinstance(outcome, Rejected):
-            self.uncommitted_rewrites = uncommitted
-        return outcome
 
     def _record_commit(self, written: Sequence[RewrittenGroups], snapshot_id: int | None) -> None:
         result = self.result
@@ -290,13 +287,6 @@ class RewriteRun:
             files_added=result.files_added + sum(w.files.num_rows for w in written),
             bytes_added=result.bytes_added + sum(pc.sum(w.files["file_size_in_bytes"]).as_py() or 0 for w in written),
         )
-
-    def _give_up(self, plan: RewritePlan, lost: Sequence[FileGroup], conflicts: tuple[Conflict, ...]) -> None:
-        """Report groups that lost every race."""
-        if not plan.options.partial_progress:
-            raise CommitConflict(f"The compaction did not land: {conflicts[0]} Run it again later.", conflicts)
-        self._record_failed_groups(lost, str(conflicts[0]))
-        self._count_failure(plan, str(conflicts[0]), conflicts)
 
     def _count_failure(self, plan: RewritePlan, reason: str, conflicts: tuple[Conflict, ...] = ()) -> None:
         """Count a batch that was not committed; too many end the run."""

@@ -8,7 +8,6 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.transforms import IdentityTransform
-from pyspark.sql import Column
 
 from neve.errors import UnknownName, UserError
 from neve.model.ddl import sort_order_of_terms
@@ -32,33 +31,26 @@ class RequestedOrder:
 
     def resolve(self, context: TableContext, options: RewriteOptions) -> RowOrder:
         """Resolve the order in a table; reject unknown columns."""
+        metadata, schema = context.metadata, context.metadata.schema()
         if self.is_zorder:
-            return RowOrder(options, zorder=self._resolve_zorder(context, options))
-        return RowOrder(options, sort=self._sort_order(context))
-
-    def _sort_order(self, context: TableContext) -> SortOrder:
-        metadata = context.metadata
+            names = [n for n in schema.column_names if schema.find_type(n).is_primitive]
+            if unknown := [n for n in self.terms if n not in names]:
+                raise UnknownName("column to order by", unknown[0], names)
+            ids = tuple(schema.find_field(n).field_id for n in dict.fromkeys(self.terms))
+            zorder = ZOrder(ids, options.var_length_contribution, options.max_output_size)
+            # Groups may keep the specs of their files: it is enough that one spec leaves something to order by.
+            specs = context.specs.by_id if options.output_spec_id is None else [options.output_spec_id]
+            if all(not _varying_field_ids(zorder, context.specs[s]) for s in specs):
+                raise _zorder_error(zorder, schema)
+            return RowOrder(options, zorder=zorder)
         if self.terms:
-            return sort_order_of_terms(self.terms, metadata.schema(), metadata.sort_orders)
+            return RowOrder(options, sort=sort_order_of_terms(self.terms, schema, metadata.sort_orders))
         own = metadata.sort_order_by_id(metadata.default_sort_order_id)
         if own is None or not own.fields:
             raise UserError(
                 f"Table {context.name} has no sort order. Name what to sort by, as in .sort('ts', 'id DESC')."
             )
-        return own
-
-    def _resolve_zorder(self, context: TableContext, options: RewriteOptions) -> ZOrder:
-        schema = context.metadata.schema()
-        names = [n for n in schema.column_names if schema.find_type(n).is_primitive]
-        if unknown := [n for n in self.terms if n not in names]:
-            raise UnknownName("column to order by", unknown[0], names)
-        ids = tuple(schema.find_field(n).field_id for n in dict.fromkeys(self.terms))
-        zorder = ZOrder(ids, options.var_length_contribution, options.max_output_size)
-        # Groups may keep the specs of their files: it is enough that one spec leaves something to order by.
-        specs = context.specs.by_id if options.output_spec_id is None else [options.output_spec_id]
-        if all(not _varying_field_ids(zorder, context.specs[s]) for s in specs):
-            raise _zorder_error(zorder, schema)
-        return zorder
+        return RowOrder(options, sort=own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +67,13 @@ class RowOrder:
 
     def spread(self, group: FileGroup, target: WriteTarget) -> TotalOrder:
         """Return how the rows of a group are spread."""
-        size = int(group.bytes * self.options.compression_factor)
-        return TotalOrder(
-            self.options.output_files(size), None if self.zorder is None else _zorder_key(self.zorder, target)
-        )
-
-
-def _zorder_key(zorder: ZOrder, target: WriteTarget) -> Column:
-    ids = _varying_field_ids(zorder, target.specs[target.spec_id])
-    if not ids:
-        raise _zorder_error(zorder, target.schema)
-    return replace(zorder, field_ids=ids).key_column(target)
+        files = self.options.output_files(int(group.bytes * self.options.compression_factor))
+        if self.zorder is None:
+            return TotalOrder(files, None)
+        ids = _varying_field_ids(self.zorder, target.specs[target.spec_id])
+        if not ids:
+            raise _zorder_error(self.zorder, target.schema)
+        return TotalOrder(files, replace(self.zorder, field_ids=ids).key_column(target))
 
 
 def _varying_field_ids(zorder: ZOrder, spec: PartitionSpec) -> tuple[int, ...]:
