@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import Catalog
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """The properties of a table to create; the catalog chooses the location if it is None."""
+
+    schema: Schema
+    spec: PartitionSpec
+    sort_order: SortOrder
+    location: str | None
+    properties: dict[str, str]
+    format_version: int
+
+
 class NeveCatalog(Catalog):
     """A PyIceberg catalog that loads and commits format versions 1 to 4.
 
@@ -40,16 +53,7 @@ class NeveCatalog(Catalog):
         """
 
     @abstractmethod
-    def create(
-        self,
-        identifier: Identifier,
-        schema: Schema,
-        spec: PartitionSpec,
-        sort_order: SortOrder,
-        location: str | None,
-        properties: dict[str, str],
-        format_version: int,
-    ) -> Table:
+    def create(self, identifier: Identifier, table: NewTable) -> Table:
         """Create a table in an existing namespace."""
 
     def create_table(
@@ -65,8 +69,8 @@ class NeveCatalog(Catalog):
         texts = {key: str(value) for key, value in properties.items()}
         version = int(texts.pop("format-version", "2"))
         converted = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]
-        parts = self.identifier_to_tuple(identifier)
-        return self.create(parts, converted, partition_spec, sort_order, location, texts, version)
+        table = NewTable(converted, partition_spec, sort_order, location, texts, version)
+        return self.create(self.identifier_to_tuple(identifier), table)
 
     def swap_status(self, lost_swap: MaybeSwapped) -> SwapStatus:
         """Find out how a swap with a lost answer ended. LANDED and NEVER are proofs."""

@@ -1,6 +1,6 @@
 """Metadata files: choose the location of the next one, write it durably, and read it without trusting it.
 
-`stage_updates` and `stage_new_table` prepare a swap: new metadata with a location, not yet written.
+`stage_updates` prepares a swap: new metadata with a location, not yet written.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableUpdate
 
 from neve.catalog.swap import RequirementFailed
@@ -25,7 +22,7 @@ from neve.io.paths import canonical_path, location_from_property, may_be_table_l
 from neve.model import metadata as model
 from neve.model.metadata import TableMetadata, parse_metadata, serialise_metadata
 from neve.model.metadata_updates import OutdatedSnapshot, apply_updates
-from neve.model.new_table import empty_metadata, new_metadata, validate_metadata
+from neve.model.new_table import empty_metadata, validate_metadata
 from neve.model.properties import properties_of
 
 _VERSION = re.compile(r"v?([0-9]{1,18})[-.]")
@@ -128,17 +125,3 @@ def stage_updates(
     if metadata is base and base_location is not None:
         return StagedMetadata(base, base_location, base, base_location)
     return StagedMetadata(base, base_location, metadata, next_metadata_location(metadata, base_location))
-
-
-def stage_new_table(
-    schema: Schema,
-    spec: PartitionSpec,
-    sort_order: SortOrder,
-    location: str,
-    properties: dict[str, str],
-    format_version: int,
-) -> StagedMetadata:
-    """Check the properties of a new table and return its metadata."""
-    properties_of(properties).check()
-    metadata = new_metadata(schema, spec, sort_order, location, properties, format_version)
-    return StagedMetadata(None, None, metadata, next_metadata_location(metadata))

@@ -21,16 +21,13 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NotInstalledError
 from pyiceberg.io import FileIO
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import StagedTable, Table
-from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
-from neve.catalog.base import NeveCatalog, check_requirements
+from neve.catalog.base import NeveCatalog, NewTable, check_requirements
 from neve.catalog.metadata_files import StagedMetadata, read_metadata, stage_updates, write_metadata
 from neve.catalog.rest import RestCatalogMixin
 from neve.catalog.sql import EmbeddedCatalog, SqlCatalogMixin, cause_of
@@ -146,20 +143,12 @@ class MetastoreCatalogMixin(NeveCatalog, MetastoreCatalog):
         """Load a table with metadata of `neve.model.metadata`."""
         return self._with_our_metadata(_pyiceberg_methods(self).load_table(identifier))
 
-    def create(
-        self,
-        identifier: Identifier,
-        schema: Schema,
-        spec: PartitionSpec,
-        sort_order: SortOrder,
-        location: str | None,
-        properties: dict[str, str],
-        format_version: int,
-    ) -> Table:
+    def create(self, identifier: Identifier, table: NewTable) -> Table:
         """Create a table in an existing namespace."""
-        _check_version(format_version, self)
-        properties = {**properties, "format-version": str(format_version)}
-        _pyiceberg_methods(self).create_table(identifier, schema, location, spec, sort_order, properties)
+        _check_version(table.format_version, self)
+        properties = {**table.properties, "format-version": str(table.format_version)}
+        arguments = (table.schema, table.location, table.spec, table.sort_order, properties)
+        _pyiceberg_methods(self).create_table(identifier, *arguments)
         return self.load_table(identifier)
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:

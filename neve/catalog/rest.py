@@ -10,16 +10,15 @@ from pyiceberg.catalog.rest import Capability, CreateTableRequest, Endpoints, Re
 from pyiceberg.catalog.rest import RestCatalog as IcebergRestCatalog
 from pyiceberg.catalog.rest.scan_planning import StorageCredential
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.partitioning import PartitionSpec, assign_fresh_partition_spec_ids
-from pyiceberg.schema import Schema
+from pyiceberg.partitioning import assign_fresh_partition_spec_ids
 from pyiceberg.table import Table
-from pyiceberg.table.sorting import SortOrder, assign_fresh_sort_order_ids
+from pyiceberg.table.sorting import assign_fresh_sort_order_ids
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from requests import ConnectTimeout, RequestException, Response
 from urllib3.exceptions import MaxRetryError, NewConnectionError
 
-from neve.catalog.base import NeveCatalog
+from neve.catalog.base import NeveCatalog, NewTable
 from neve.catalog.swap import CatalogUnavailable, LostRace, MaybeSwapped, NotSwapped, RequirementFailed, Swapped
 from neve.errors import CommitError, NeveError, TableError
 from neve.model.metadata import metadata_from_json, to_neve_metadata
@@ -71,27 +70,18 @@ class RestCatalogMixin(NeveCatalog, IcebergRestCatalog):
         params = {"snapshots": mode} if mode else {}
         return self._request_table("GET", Endpoints.load_table, parts, {404: NoSuchTableError}, params=params)
 
-    def create(
-        self,
-        identifier: Identifier,
-        schema: Schema,
-        spec: PartitionSpec,
-        sort_order: SortOrder,
-        location: str | None,
-        properties: dict[str, str],
-        format_version: int,
-    ) -> Table:
+    def create(self, identifier: Identifier, table: NewTable) -> Table:
         """Create a table in an existing namespace."""
         self._check_endpoint(Capability.V1_CREATE_TABLE)
-        fresh = with_fresh_ids(schema)
+        fresh = with_fresh_ids(table.schema)
         request = CreateTableRequest.model_validate(
             {
                 "name": identifier[-1],
-                "location": location.rstrip("/") if location else None,
+                "location": table.location.rstrip("/") if table.location else None,
                 "schema": fresh,
-                "partition-spec": assign_fresh_partition_spec_ids(spec, schema, fresh),
-                "write-order": assign_fresh_sort_order_ids(sort_order, schema, fresh),
-                "properties": {**properties, "format-version": str(format_version)},
+                "partition-spec": assign_fresh_partition_spec_ids(table.spec, table.schema, fresh),
+                "write-order": assign_fresh_sort_order_ids(table.sort_order, table.schema, fresh),
+                "properties": {**table.properties, "format-version": str(table.format_version)},
             }
         )
         body = request.model_dump_json().encode()

@@ -15,10 +15,7 @@ from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.sql import IcebergTables
 from pyiceberg.catalog.sql import SqlCatalog as IcebergSqlCatalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import URL, ColumnElement, Executable, create_engine, insert, select, text, update
@@ -26,12 +23,12 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlch
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from neve.catalog.base import NeveCatalog, check_requirements
+from neve.catalog.base import NeveCatalog, NewTable, check_requirements
 from neve.catalog.metadata_files import (
     StagedMetadata,
     free_location,
+    next_metadata_location,
     read_metadata,
-    stage_new_table,
     stage_updates,
     write_metadata,
 )
@@ -39,6 +36,8 @@ from neve.catalog.swap import CatalogUnavailable, LostRace, MaybeSwapped, NotSwa
 from neve.errors import CommitUnknown, NeveError, TableError, UserError
 from neve.io.files import delete_files
 from neve.model.metadata import TableMetadata
+from neve.model.new_table import new_metadata
+from neve.model.properties import properties_of
 
 T = TypeVar("T")
 _LOCK_WAIT_SECONDS = 60
@@ -106,22 +105,15 @@ class SqlCatalogMixin(NeveCatalog, IcebergSqlCatalog):
             return SwapStatus.OPEN
         return lost_swap.swap_status_in(metadata, location, is_final=True)
 
-    def create(
-        self,
-        identifier: Identifier,
-        schema: Schema,
-        spec: PartitionSpec,
-        sort_order: SortOrder,
-        location: str | None,
-        properties: dict[str, str],
-        format_version: int,
-    ) -> Table:
+    def create(self, identifier: Identifier, table: NewTable) -> Table:
         """Create a table in an existing namespace."""
         namespace, name = _row_key(identifier)
         if self._read_database(lambda: self._current_location(identifier), "a table") is not None:
             raise TableAlreadyExistsError(f"Table {namespace}.{name} already exists")
-        location = self._resolve_table_location(location, namespace, name)
-        staged = stage_new_table(schema, spec, sort_order, location, properties, format_version)
+        location, properties = self._resolve_table_location(table.location, namespace, name), table.properties
+        properties_of(properties).check()
+        metadata = new_metadata(table.schema, table.spec, table.sort_order, location, properties, table.format_version)
+        staged = StagedMetadata(None, None, metadata, next_metadata_location(metadata))
         io = self._load_file_io(EMPTY_DICT, staged.location)
         write_metadata(io, staged.location, staged.metadata)
         try:

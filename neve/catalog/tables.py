@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
-from neve.catalog.base import NeveCatalog
+from neve.catalog.base import NeveCatalog, NewTable
 from neve.catalog.metadata_files import free_location, read_metadata
 from neve.catalog.rest import RestCatalogMixin
 from neve.errors import UnknownName, UserError
@@ -40,7 +40,7 @@ def create_table(
     _ensure_namespace(catalog, parts[:-1])
     location = _absolute_location(location) if location else _default_location(catalog, parts)
     try:
-        return catalog.create(parts, schema, spec, sort_order, location, texts, version)
+        return catalog.create(parts, NewTable(schema, spec, sort_order, location, texts, version))
     except TableAlreadyExistsError as e:
         raise UserError(f"Table {_dotted_name(parts)} already exists. Load it, or choose another name.") from e
 

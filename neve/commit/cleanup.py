@@ -75,10 +75,7 @@ def delete_retired_metadata(io: FileIO, retired: Collection[str], metadata_locat
 
     The log comes from storage and is not trusted: only files beside the metadata file of the table are deleted.
     """
-    paths = pa.array(sorted(retired), pa.string())
-    folder = metadata_location.rsplit("/", 1)[0]
-    if own := paths.filter(is_inside_all(paths, (folder,))).to_pylist():
-        delete_files(io, own, (folder,))
+    _delete_inside(io, sorted(retired), (metadata_location.rsplit("/", 1)[0],), "it is in another folder")
 
 
 def delete_reachable_files(io: FileIO, reachable_files: ReachableFiles, roots: Sequence[str]) -> dict[str, str]:
@@ -88,19 +85,20 @@ def delete_reachable_files(io: FileIO, reachable_files: ReachableFiles, roots: S
     """
     undeleted: dict[str, str] = {}
     for paths in reachable_files:
-        column = pa.array(paths, pa.string())
-        is_inside = is_inside_all(column, roots)
-        undeleted |= dict.fromkeys(column.filter(pc.invert(is_inside)).to_pylist(), "it is outside the table")
-        undeleted |= delete_files(io, column.filter(is_inside).to_pylist(), roots)
+        undeleted |= _delete_inside(io, paths, roots, "it is outside the table")
     return undeleted
 
 
 def delete_orphans(io: FileIO, paths: Iterable[str], location: str) -> dict[str, str]:
     """Delete unreachable files below a location; returns the files that stay, with the reason."""
+    return _delete_inside(io, paths, (location,), "its name could mean another file")
+
+
+def _delete_inside(io: FileIO, paths: Iterable[str], roots: Sequence[str], reason: str) -> dict[str, str]:
     column = pa.array(list(paths), pa.string())
-    is_inside = is_inside_all(column, (location,))
-    undeleted = dict.fromkeys(column.filter(pc.invert(is_inside)).to_pylist(), "its name could mean another file")
-    return undeleted | delete_files(io, column.filter(is_inside).to_pylist(), (location,))
+    is_inside = is_inside_all(column, roots)
+    undeleted = dict.fromkeys(column.filter(pc.invert(is_inside)).to_pylist(), reason)
+    return undeleted | delete_files(io, column.filter(is_inside).to_pylist(), roots)
 
 
 _URI = r"(?s)^(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*):)?(?://(?P<authority>[^/]*))?(?P<path>.*)$"

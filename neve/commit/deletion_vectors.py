@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import compress
 from typing import Any
@@ -34,7 +34,7 @@ from neve.io.paths import canonical_path_all
 from neve.io.puffin import pack_vectors, read_vectors
 from neve.plan.delete_index import PATH_FIELD_ID, match_deletes
 from neve.plan.ranges import Mask
-from neve.tree.entries import DETAIL, Content, EntryTable, Manifest, Status
+from neve.tree.entries import DETAIL, Content, EntryTable, Status
 from neve.tree.group_by_spec import deletion_vector_mask
 from neve.tree.read import read_entries
 
@@ -42,8 +42,8 @@ from neve.tree.read import read_entries
 def merge_vectors_per_file(base: CommitBase, deletes: EntryTable, written_files: WrittenFiles) -> EntryTable:
     """Merge the vectors of each data file; if there were several, the result is in a new Puffin file."""
     is_vector = deletion_vector_mask(deletes)
-    names = deletes["referenced_data_file"].combine_chunks().dictionary_encode(null_encoding="encode")
-    codes = names.indices.to_numpy(zero_copy_only=False)
+    encoded = deletes["referenced_data_file"].combine_chunks().dictionary_encode(null_encoding="encode")
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
     counts = np.bincount(codes[is_vector], minlength=int(codes.max(initial=0)) + 1)
     has_several = is_vector & (counts[codes] > 1)
     if not has_several.any():
@@ -51,8 +51,14 @@ def merge_vectors_per_file(base: CommitBase, deletes: EntryTable, written_files:
         written_files.merged_vectors_key, written_files.superseded_files = (), frozenset()
         return deletes
     vectors, others = deletes.filter(pa.array(has_several)), deletes.filter(pa.array(~has_several))
-    _refuse_mixed(vectors)
-    paths, other_paths = (frozenset(files["file_path"].to_pylist()) for files in (vectors, others))
+    files, (partitions, _) = _data_file_codes(vectors), vectors.partition_codes()
+    numbers = pc.fill_null(vectors["sequence_number"], -1).to_numpy()
+    for values, what in ((partitions, "specs or partitions"), (numbers, "sequence numbers")):
+        if len(np.unique(np.stack([files, values]), axis=1)[0]) > len(np.unique(files)):
+            names = tuple(sorted(set(vectors["referenced_data_file"].to_pylist())))
+            message = f"Cannot merge deletion vectors of one data file that have different {what}."
+            raise CommitRefused(Conflict(Check.ARGUMENTS, message, files=names, spec_ids=tuple(vectors.spec_ids())))
+    paths, other_paths = (frozenset(table["file_path"].to_pylist()) for table in (vectors, others))
     written_files.superseded_files = paths - other_paths
     merged = written_files.write_merged_vectors_once(
         vectors, lambda: _write_merged_vectors(base, vectors, written_files)
@@ -65,32 +71,21 @@ def _data_file_codes(vectors: EntryTable) -> np.ndarray[Any, Any]:
     return np.asarray(names.indices.to_numpy(zero_copy_only=False))
 
 
-def _refuse_mixed(vectors: EntryTable) -> None:
-    """Reject vectors of one data file that differ in spec, partition or sequence number."""
-    files = _data_file_codes(vectors)
-    partitions, _ = vectors.partition_codes()
-    numbers = pc.fill_null(vectors["sequence_number"], -1).to_numpy()
-    for values, what in ((partitions, "specs or partitions"), (numbers, "sequence numbers")):
-        if len(np.unique(np.stack([files, values]), axis=1)[0]) > len(np.unique(files)):
-            paths = tuple(sorted(set(vectors["referenced_data_file"].to_pylist())))
-            message = f"Cannot merge deletion vectors of one data file that have different {what}."
-            raise CommitRefused(Conflict(Check.ARGUMENTS, message, files=paths, spec_ids=tuple(vectors.spec_ids())))
-
-
 def _write_merged_vectors(base: CommitBase, vectors: EntryTable, written_files: WrittenFiles) -> EntryTable:
     first = vectors.take(np.unique(_data_file_codes(vectors), return_index=True)[1])  # one entry per data file
-    names = first["referenced_data_file"].to_pylist()
     positions = positions_by_data_file(base, vectors)
+    pairs = ((name, positions[name]) for name in first["referenced_data_file"].to_pylist())
+    return first.with_columns(**_write_puffin_file(base, pairs, written_files))
+
+
+def _write_puffin_file(
+    base: CommitBase, vectors: Iterable[tuple[str, PositionSet]], written_files: WrittenFiles
+) -> dict[str, Any]:
+    """Write vectors to a new Puffin file; returns the columns of their entries that locate them."""
     path = written_files.new_vector_path(base)
-    data, rows = pack_vectors((name, positions[name]) for name in names)
+    data, rows = pack_vectors(vectors)
     write_new_file(base.io, path, data)
-    return first.with_columns(
-        file_path=path,
-        file_size_in_bytes=len(data),
-        content_offset=rows["content_offset"],
-        content_size_in_bytes=rows["content_size_in_bytes"],
-        record_count=rows["record_count"],
-    )
+    return {name: rows[name] for name in rows.column_names} | {"file_path": path, "file_size_in_bytes": len(data)}
 
 
 def positions_by_data_file(base: CommitBase, vectors: EntryTable) -> dict[str, PositionSet]:
@@ -125,7 +120,9 @@ def convert_position_deletes(base: CommitBase, action: Action, written_files: Wr
     files, others = added.filter(pa.array(is_file)), added.filter(pa.array(~is_file))
     positions = _read_position_deletes(base, files["file_path"].to_pylist())
     data_files = _data_files_losing_rows(base, action, files, positions)
-    existing = _existing_position_deletes(base, data_files, files)
+    live_deletes = _live_entries_in_partitions(base, files, is_deletes=True, detail=DETAIL.names)
+    live_deletes = live_deletes.of_content(Content.POSITION_DELETES)
+    existing = live_deletes.take(np.unique(match_deletes(data_files, live_deletes)["delete"].to_numpy()))
     vectors = written_files.write_converted_vectors_once(
         files, existing, lambda: _write_vectors(base, data_files, positions, existing, written_files)
     )
@@ -140,35 +137,29 @@ def convert_position_deletes(base: CommitBase, action: Action, written_files: Wr
 
 
 def _read_position_deletes(base: CommitBase, paths: Iterable[str]) -> PositionsByPath:
+    columns = ((PATH_FIELD_ID,), (_POSITION_FIELD_ID,))
     by_path: PositionsByPath = {}
     for path in paths:
-        for name, positions in _positions_in_delete_file(base, path):
-            by_path[name] = by_path[name].union(positions) if name in by_path else positions
+        table = open_id_table(read_file(base.io, path), path)
+        if not table.has(*columns):
+            fields = f"{PATH_FIELD_ID} and {_POSITION_FIELD_ID}"
+            raise CorruptFile(path, f"a position delete file with the fields {fields}", "others")
+        names, positions = (table.read(columns)[column] for column in columns)
+        if names.null_count or positions.null_count or (len(positions) and pc.min(positions).as_py() < 0):
+            raise CorruptFile(path, "a path and a position from 0 on in every row", "a row without")
+        encoded = canonical_path_all(names.cast(pa.string())).dictionary_encode()
+        codes, numbers = encoded.indices.to_numpy(), positions.to_numpy()
+        for code, name in enumerate(encoded.dictionary.to_pylist()):
+            own = PositionSet.of(numbers[codes == code])
+            by_path[name] = by_path[name].union(own) if name in by_path else own
     return by_path
-
-
-def _positions_in_delete_file(base: CommitBase, path: str) -> Iterator[tuple[str, PositionSet]]:
-    table = open_id_table(read_file(base.io, path), path)
-    columns = ((PATH_FIELD_ID,), (_POSITION_FIELD_ID,))
-    if not table.has(*columns):
-        fields = f"{PATH_FIELD_ID} and {_POSITION_FIELD_ID}"
-        raise CorruptFile(path, f"a position delete file with the fields {fields}", "others")
-    names, positions = (table.read(columns)[column] for column in columns)
-    if names.null_count or positions.null_count or (len(positions) and pc.min(positions).as_py() < 0):
-        raise CorruptFile(path, "a path and a position from 0 on in every row", "a row without")
-    encoded = canonical_path_all(names.cast(pa.string())).dictionary_encode()
-    codes, numbers = encoded.indices.to_numpy(), positions.to_numpy()
-    for code, name in enumerate(encoded.dictionary.to_pylist()):
-        yield name, PositionSet.of(numbers[codes == code])
 
 
 def _data_files_losing_rows(
     base: CommitBase, action: RowDelta | RewriteFiles, files: EntryTable, positions: PositionsByPath
 ) -> EntryTable:
     """Return the data files that lose rows; a file that is neither live nor new is rejected."""
-    within = PartitionSet.of(files, base.specs)
-    data = [m for m in base.manifests if not m.is_deletes and m.may_hold_live_files]
-    live = read_entries(base.io, list(compress(data, within.may_match_manifests(data))), base.specs, live_only=True)
+    live = _live_entries_in_partitions(base, files, is_deletes=False)
     data_files = EntryTable.concat([live, *([action.added_data] if action.added_data else [])], base.specs)
     paths = canonical_path_all(data_files["file_path"])
     if missing := sorted(set(positions) - set(paths.to_pylist())):
@@ -177,13 +168,13 @@ def _data_files_losing_rows(
     return data_files.filter(pc.is_in(paths, value_set=pa.array(sorted(positions), pa.string())))
 
 
-def _existing_position_deletes(base: CommitBase, data_files: EntryTable, files: EntryTable) -> EntryTable:
-    within = PartitionSet.of(files, base.specs)
-    manifests: list[Manifest] = [m for m in base.manifests if m.is_deletes]
-    chosen = list(compress(manifests, within.may_match_manifests(manifests)))
-    live = read_entries(base.io, chosen, base.specs, detail=DETAIL.names, live_only=True)
-    live = live.of_content(Content.POSITION_DELETES)
-    return live.take(np.unique(match_deletes(data_files, live)["delete"].to_numpy()))
+def _live_entries_in_partitions(
+    base: CommitBase, files: EntryTable, *, is_deletes: bool, detail: Collection[str] = ()
+) -> EntryTable:
+    """Return the live entries of all manifests of one kind that may list files in the partitions of `files`."""
+    manifests = [m for m in base.manifests if m.is_deletes == is_deletes and m.may_hold_live_files]
+    within = compress(manifests, PartitionSet.of(files, base.specs).may_match_manifests(manifests))
+    return read_entries(base.io, list(within), base.specs, detail=detail, live_only=True)
 
 
 def _existing_positions(base: CommitBase, existing: EntryTable) -> PositionsByPath:
@@ -208,22 +199,10 @@ def _write_vectors(
     earlier = _existing_positions(base, existing)
     keys = canonical_path_all(data_files["file_path"]).to_pylist()
     merged = [positions[key].union(earlier[key]) if key in earlier else positions[key] for key in keys]
-    path = written_files.new_vector_path(base)
-    data, rows = pack_vectors(zip(data_files["file_path"].to_pylist(), merged, strict=True))
-    write_new_file(base.io, path, data)
+    vectors = zip(data_files["file_path"].to_pylist(), merged, strict=True)
     partition: dict[str, Any] = {name: data_files[name] for name in ("spec_id", *(u.column for u in base.specs.union))}
-    columns = partition | {
-        "manifest": -1,
-        "row": -1,
-        "content": int(Content.POSITION_DELETES),
-        "file_path": path,
-        "file_format": "PUFFIN",
-        "file_size_in_bytes": len(data),
-        "referenced_data_file": data_files["file_path"],
-        "content_offset": rows["content_offset"],
-        "content_size_in_bytes": rows["content_size_in_bytes"],
-        "record_count": rows["record_count"],
-    }
+    columns = partition | _write_puffin_file(base, vectors, written_files)
+    columns |= {"manifest": -1, "row": -1, "content": int(Content.POSITION_DELETES), "file_format": "PUFFIN"}
     return EntryTable.from_columns(columns, base.specs, len(data_files), DETAIL.names)
 
 
@@ -259,21 +238,14 @@ def merge_concurrent_vectors(base: CommitBase, action: Action) -> Action:
     new = concurrent_vectors(Window(base, action.start_snapshot_id), action)
     if not len(new):
         return action
-    theirs = _live_vectors(base, new)
+    live = _live_entries_in_partitions(base, new, is_deletes=True)
+    theirs = _vectors_referencing(live, pc.unique(new["referenced_data_file"]))
     removed = [action.removed_deletes.entries] if action.removed_deletes.entries else []
     return replace(
         action,
         added_deletes=EntryTable.concat([action.added_deletes, theirs.with_columns(sequence_number=None)], base.specs),
         removed_deletes=RemovedFiles(EntryTable.concat([*removed, theirs], base.specs), action.removed_deletes.paths),
     )
-
-
-def _live_vectors(base: CommitBase, vectors: EntryTable) -> EntryTable:
-    """Return the live vectors of the data files that `vectors` reference."""
-    deletes = [m for m in base.manifests if m.is_deletes]
-    manifests = list(compress(deletes, PartitionSet.of(vectors, base.specs).may_match_manifests(deletes)))
-    live = read_entries(base.io, manifests, base.specs, live_only=True)
-    return _vectors_referencing(live, pc.unique(vectors["referenced_data_file"]))
 
 
 def _vectors_referencing(deletes: EntryTable, data_files: pa.Array) -> EntryTable:

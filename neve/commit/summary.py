@@ -7,7 +7,8 @@ parent does not have stays unknown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,16 @@ from neve.model.partition import partition_folders
 from neve.tree.entries import Content, EntryTable
 from neve.tree.group_by_spec import deletion_vector_mask
 
-_TOTALS = {
-    "total-data-files": ("added-data-files", "deleted-data-files"),
-    "total-delete-files": ("added-delete-files", "removed-delete-files"),
-    "total-records": ("added-records", "deleted-records"),
-    "total-files-size": ("added-files-size", "removed-files-size"),
-    "total-position-deletes": ("added-position-deletes", "removed-position-deletes"),
-    "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes"),
+_KEYS = {  # for each count of files: the keys of what is added and removed, and of the total if there is one
+    "data_files": ("added-data-files", "deleted-data-files", "total-data-files"),
+    "delete_files": ("added-delete-files", "removed-delete-files", "total-delete-files"),
+    "position_delete_files": ("added-position-delete-files", "removed-position-delete-files", None),
+    "vectors": ("added-dvs", "removed-dvs", None),
+    "equality_delete_files": ("added-equality-delete-files", "removed-equality-delete-files", None),
+    "records": ("added-records", "deleted-records", "total-records"),
+    "bytes": ("added-files-size", "removed-files-size", "total-files-size"),
+    "position_deletes": ("added-position-deletes", "removed-position-deletes", "total-position-deletes"),
+    "equality_deletes": ("added-equality-deletes", "removed-equality-deletes", "total-equality-deletes"),
 }
 
 
@@ -72,9 +76,6 @@ class FileCounts:
         """The number of delete files of all kinds."""
         return self.position_delete_files + self.vectors + self.equality_delete_files
 
-    def __bool__(self) -> bool:
-        return any(getattr(self, f.name) for f in fields(self))
-
 
 def build_summary(
     added: EntryTable,
@@ -94,45 +95,22 @@ def build_summary(
 
 def totals(counts: Mapping[str, int], parent: Mapping[str, str] | None) -> dict[str, str]:
     """Return the totals after a commit: the totals of the parent with the counts applied."""
-    before = dict.fromkeys(_TOTALS, "0") if parent is None else parent
     new_totals = {}
-    for name, (added, removed) in _TOTALS.items():
-        if (total := _parse_int(before.get(name))) is not None:
-            total += counts.get(added, 0) - counts.get(removed, 0)
+    for added, removed, name in _KEYS.values():
+        if name is None:
+            continue
+        with suppress(KeyError, ValueError):  # a total that the parent does not have, or that is no number
+            total = (0 if parent is None else int(parent[name])) + counts.get(added, 0) - counts.get(removed, 0)
             if total >= 0:  # a wrong count in the parent makes the total unknown, not negative
                 new_totals[name] = str(total)
     return new_totals
 
 
 def _change_counts(added: FileCounts, removed: FileCounts) -> dict[str, int]:
-    counts = {
-        "added-data-files": added.data_files,
-        "deleted-data-files": removed.data_files,
-        "added-delete-files": added.delete_files,
-        "removed-delete-files": removed.delete_files,
-        "added-position-delete-files": added.position_delete_files,
-        "removed-position-delete-files": removed.position_delete_files,
-        "added-dvs": added.vectors,
-        "removed-dvs": removed.vectors,
-        "added-equality-delete-files": added.equality_delete_files,
-        "removed-equality-delete-files": removed.equality_delete_files,
-        "added-records": added.records,
-        "deleted-records": removed.records,
-        "added-files-size": added.bytes,
-        "removed-files-size": removed.bytes,
-        "added-position-deletes": added.position_deletes,
-        "removed-position-deletes": removed.position_deletes,
-        "added-equality-deletes": added.equality_deletes,
-        "removed-equality-deletes": removed.equality_deletes,
-    }
+    counts: dict[str, int] = {}
+    for name, (added_key, removed_key, _) in _KEYS.items():
+        counts |= {added_key: getattr(added, name), removed_key: getattr(removed, name)}
     return {key: value for key, value in counts.items() if value > 0}
-
-
-def _parse_int(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        return None
 
 
 def _partition_counts(added: EntryTable, removed: EntryTable, limit: int) -> dict[str, str]:
