@@ -303,7 +303,7 @@ class Table:
         >>> t.scan("id = 30", ref="audit").count(), t.scan("id = 30").count()
         (1, 0)
         """
-        refs.create_branch(self.refresh().context, name, snapshot_id)
+        refs.create_ref(self.refresh().context, name, snapshot_id, "branch")
         return self.refresh()
 
     def create_tag(self, name: str, snapshot_id: int | None = None) -> Table:
@@ -312,7 +312,7 @@ class Table:
         >>> t.create_tag("v1").scan("id = 2", ref="v1").count()
         1
         """
-        refs.create_tag(self.refresh().context, name, snapshot_id)
+        refs.create_ref(self.refresh().context, name, snapshot_id, "tag")
         return self.refresh()
 
     def drop_branch(self, name: str) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -169,22 +169,30 @@ class TableContext:
             return snapshot
         if ref is not None:
             return self.snapshot_of_ref(ref)
-        return self._snapshot_as_of(as_of) if as_of is not None else self.metadata.current_snapshot()
-
-    def snapshot_summary(self, snapshot_id: int | None) -> Mapping[str, str]:
-        """Return the properties in the summary of a snapshot; empty if the table does not have the snapshot."""
-        snapshot = None if snapshot_id is None else self.metadata.snapshot_by_id(snapshot_id)
-        return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
-
-    def _snapshot_as_of(self, milliseconds: int) -> Snapshot:
-        log = [e for e in self.metadata.snapshot_log if e.timestamp_ms <= milliseconds]
+        if as_of is None:
+            return self.metadata.current_snapshot()
+        log = [e for e in self.metadata.snapshot_log if e.timestamp_ms <= as_of]
         if not log:
-            raise UserError(f"Table {self.name} has no snapshot as old as {milliseconds} ms since 1970.")
+            raise UserError(f"Table {self.name} has no snapshot as old as {as_of} ms since 1970.")
         newest = max(reversed(log), key=lambda e: e.timestamp_ms).snapshot_id  # the later of two in one millisecond
         snapshot = self.metadata.snapshot_by_id(newest)
         if snapshot is None:
             raise UserError(f"Snapshot {newest} of table {self.name} was current then, but has been expired.")
         return snapshot
+
+    def ancestors(self, snapshot: Snapshot | None) -> Iterator[Snapshot]:
+        """Yield a snapshot and its ancestors, newest first; an expired one ends the walk."""
+        visited: set[int] = set()
+        while snapshot is not None and snapshot.snapshot_id not in visited:
+            visited.add(snapshot.snapshot_id)
+            yield snapshot
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self.metadata.snapshot_by_id(parent)
+
+    def snapshot_summary(self, snapshot_id: int | None) -> Mapping[str, str]:
+        """Return the properties in the summary of a snapshot; empty if the table does not have the snapshot."""
+        snapshot = None if snapshot_id is None else self.metadata.snapshot_by_id(snapshot_id)
+        return snapshot.summary.additional_properties if snapshot is not None and snapshot.summary else {}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
-from pyiceberg.table.snapshots import Snapshot
 
 from neve.io.untrusted import translate_parse_errors
 from neve.model.partition import Specs, partition_text
@@ -138,11 +137,7 @@ class Inspect:
     def history(self) -> pa.Table:
         """Return when each snapshot became current, and whether it is an ancestor of the current one."""
         metadata = self.context.metadata
-        ancestors, at = set(), metadata.current_snapshot()
-        while at is not None:
-            ancestors.add(at.snapshot_id)
-            parent = at.parent_snapshot_id
-            at = metadata.snapshot_by_id(parent) if parent is not None else None
+        ancestors = {s.snapshot_id for s in self.context.ancestors(metadata.current_snapshot())}
         rows = [
             {
                 "made_current_at": e.timestamp_ms,
@@ -200,8 +195,7 @@ class Inspect:
         return pa.Table.from_pylist([root, *leaves] if snapshot else [], _TREE)
 
     def _manifests(self, snapshot_id: int | None) -> tuple[Manifest, ...]:
-        snapshot: Snapshot | None = self.context.snapshot(snapshot_id)
-        return manifests_of(self.context.io, self.context.metadata, snapshot)
+        return manifests_of(self.context.io, self.context.metadata, self.context.snapshot(snapshot_id))
 
     def _entries(self, snapshot_id: int | None, detail: tuple[str, ...] = tuple(DETAIL.names)) -> EntryTable:
         return read_entries(self.context.io, self._manifests(snapshot_id), self.context.specs, detail=detail)

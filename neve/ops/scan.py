@@ -81,7 +81,11 @@ class Scan:
             raise UserError(f"Give columns as a list, such as [{columns!r}].")
         time = None if as_of is None else milliseconds(as_of, "as_of")
         snapshot = context.snapshot(snapshot_id, ref, time)
-        schema = _schema_to_read(context, snapshot, ref, is_past=snapshot_id is not None or as_of is not None)
+        # A past snapshot or a tag is read with its own columns, a branch with the current ones.
+        schema, named = context.metadata.schema(), context.metadata.refs.get(ref) if ref is not None else None
+        is_tag = named is not None and named.snapshot_ref_type == SnapshotRefType.TAG
+        if snapshot is not None and (snapshot_id is not None or as_of is not None or is_tag):
+            schema = next((s for s in context.metadata.schemas if s.schema_id == snapshot.schema_id), schema)
         names = None if columns is None else tuple(columns)
         scan = cls(context, snapshot, schema, where, names, case_sensitive)
         scan._result_schema, scan._predicate  # noqa: B018 - an unknown column or a wrong condition is an error at once
@@ -106,7 +110,12 @@ class Scan:
             rows = read_dataframe(self.context.spark(), self._plan, self._facts, self._plan.metadata_columns)
             if self._condition is not None:
                 rows = rows.where(self._condition)
-            return rows if self.columns is None else rows.select(*self._result_columns())
+            if self.columns is None:
+                return rows
+            read, result = ({f.name: f.field_type for f in s.fields} for s in (self._plan.schema, self._result_schema))
+            columns = {name: column_by_name(name) for name in self._result_names}
+            pruned = {n: prune_nested_fields(columns[n], read[n], kind).alias(n) for n, kind in result.items()}
+            return rows.select(*(columns | pruned).values())
 
     def to_arrow(self, engine: Engine = "auto") -> pa.Table:
         """Return the rows as an Arrow table in this process.
@@ -153,16 +162,22 @@ class Scan:
 
     @cached_property
     def _plan(self) -> ScanPlan:
-        context = self.context
-        where = self._predicate.expression if self._predicate else None
+        context, predicate = self.context, self._predicate
+        columns = self.columns
+        if columns is not None and predicate is not None:  # read those that the condition needs, too
+            compared: Iterable[str] = predicate.columns
+            if not isinstance(self.where, str):
+                ids = extract_field_ids(normalize_and_bind(predicate.expression, self.schema))
+                compared = (name for i in sorted(ids) if (name := self.schema.find_column_name(i)) is not None)
+            columns = tuple(dict.fromkeys((*columns, *compared)))
         with translate_parse_errors(context.iceberg.metadata_location, "a table whose scan can be planned"):
             always = ("value_counts",) if context.facts.columns_that_may_be_missing(self.schema) else ()
             return plan_snapshot_scan(
                 context.io,
                 context.metadata,
                 self.snapshot,
-                where=where,
-                columns=self._columns_read,
+                where=predicate.expression if predicate else None,
+                columns=columns,
                 schema=self.schema,
                 case_sensitive=self.case_sensitive,
                 always_read=always,
@@ -172,17 +187,6 @@ class Scan:
     def _facts(self) -> TableFacts:
         """The facts for this snapshot: only its own manifests may have some partition types."""
         return replace(self.context.facts, specs=self._plan.files.specs)
-
-    @cached_property
-    def _columns_read(self) -> tuple[str, ...] | None:
-        """The requested columns, and those that the condition needs; None for all."""
-        if self.columns is None:
-            return None
-        compared: Iterable[str] = self._predicate.columns if self._predicate else ()
-        if self._predicate is not None and not isinstance(self.where, str):
-            ids = extract_field_ids(normalize_and_bind(self._predicate.expression, self.schema))
-            compared = (name for i in sorted(ids) if (name := self.schema.find_column_name(i)) is not None)
-        return tuple(dict.fromkeys((*self.columns, *compared)))
 
     @cached_property
     def _result_names(self) -> tuple[str, ...]:
@@ -196,16 +200,6 @@ class Scan:
     def _result_schema(self) -> Schema:
         """The columns of the result, without fields of structs that only the condition needs."""
         return project_schema(self.schema, self.columns, case_sensitive=self.case_sensitive)[0]
-
-    def _result_columns(self) -> list[Column]:
-        """Build the columns of the result from those that were read."""
-        read_types, types = ({f.name: f.field_type for f in s.fields} for s in (self._plan.schema, self._result_schema))
-        return [
-            prune_nested_fields(column_by_name(n), read_types[n], types[n]).alias(n)
-            if n in types
-            else column_by_name(n)
-            for n in self._result_names
-        ]
 
     @cached_property
     def _condition(self) -> str | Column | None:
@@ -245,14 +239,6 @@ class Scan:
             if self.where is not None:
                 raise UserError(f"Cannot read table {self.context.name} where {self.where}: {reason}") from e
             raise TableError(f"Cannot read table {self.context.name}: {reason}") from e
-
-
-def _schema_to_read(context: TableContext, snapshot: Snapshot | None, ref: str | None, *, is_past: bool) -> Schema:
-    """Choose the schema: a past snapshot or a tag is read with its own columns, a branch with the current ones."""
-    is_tag = ref in context.metadata.refs and context.metadata.refs[ref].snapshot_ref_type == SnapshotRefType.TAG
-    if snapshot is None or snapshot.schema_id is None or not (is_past or is_tag):
-        return context.metadata.schema()
-    return next((s for s in context.metadata.schemas if s.schema_id == snapshot.schema_id), context.metadata.schema())
 
 
 def is_exact_in_spark(schema: Schema) -> bool:

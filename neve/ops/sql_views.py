@@ -145,19 +145,12 @@ def catalog_table_lookup(
     def find(parts: tuple[str, ...]) -> TableContext | None:
         if parts in states:
             return states[parts]
-        loaded = _load_or_none(catalog, parts)
-        if loaded is not None:
-            return context_of(loaded)
-        return find(parts[1:]) if len(parts) > 2 and parts[0] == catalog.name else None
+        try:
+            return context_of(catalog.load_table(identifier_of(parts)))
+        except (UserError, NoSuchTableError, NoSuchNamespaceError):  # no table of the lake has this name
+            return find(parts[1:]) if len(parts) > 2 and parts[0] == catalog.name else None
 
     return find
-
-
-def _load_or_none(catalog: NeveCatalog, parts: tuple[str, ...]) -> IcebergTable | None:
-    try:
-        return catalog.load_table(identifier_of(parts))
-    except (UserError, NoSuchTableError, NoSuchNamespaceError):  # no table of the lake has this name
-        return None
 
 
 def _resolve_name(
@@ -170,7 +163,12 @@ def _resolve_name(
     if context is None:
         return None
     if last in METADATA_TABLES:
-        return _read_metadata_table(context, spark, name, last)
+        snapshot = context.snapshot(*_requested_state(context, spark, name))
+        arguments = {}
+        if snapshot is not None and last in _SNAPSHOT_METADATA_TABLES:
+            arguments["snapshot_id"] = snapshot.snapshot_id
+        rows = getattr(Inspect(context), last)(**arguments)
+        return TableRead(name, context, snapshot, last), as_dataframe(spark(), rows, context.metadata.schema())
     kind, _, ref = last.partition("_")
     if kind not in {"branch", "tag"} or not ref:
         raise UnknownName("metadata table", last, METADATA_TABLES, f"table {context.name}")
@@ -210,34 +208,18 @@ def _pruning_filter(scan: Scan, name: TableName) -> BooleanExpression | None:
     return None if isinstance(condition, AlwaysTrue) else condition
 
 
-def _read_metadata_table(
-    context: TableContext, spark: Callable[[], SparkSession], name: TableName, metadata_table: str
-) -> tuple[TableRead, DataFrame]:
-    snapshot = context.snapshot(*_requested_state(context, spark, name))
-    arguments = {}
-    if snapshot is not None and metadata_table in _SNAPSHOT_METADATA_TABLES:
-        arguments["snapshot_id"] = snapshot.snapshot_id
-    rows = getattr(Inspect(context), metadata_table)(**arguments)
-    return TableRead(name, context, snapshot, metadata_table), as_dataframe(spark(), rows, context.metadata.schema())
-
-
 def _requested_state(
     context: TableContext, spark: Callable[[], SparkSession], name: TableName
 ) -> tuple[int | None, str | None, int | None]:
     """Return snapshot id, reference and time in milliseconds, of which at most one is set."""
     if name.timestamp is not None:
-        return None, None, _evaluate_timestamp(spark(), name.timestamp)
+        try:  # in the time zone of the session
+            row = spark().sql(f"SELECT unix_millis(CAST({name.timestamp} AS TIMESTAMP))").first()
+        except PySparkException as e:
+            raise UserError(f"Cannot read TIMESTAMP AS OF {name.timestamp}: it is not a time.") from e
+        if row is None or row[0] is None:
+            raise UserError(f"Cannot read TIMESTAMP AS OF {name.timestamp}: it is null.")
+        return None, None, int(row[0])
     if isinstance(name.version, str) and name.version not in context.metadata.refs and name.version.isdecimal():
         return int(name.version), None, None
     return (None, name.version, None) if isinstance(name.version, str) else (name.version, None, None)
-
-
-def _evaluate_timestamp(spark: SparkSession, expression: str) -> int:
-    """Evaluate the time of an expression, in the time zone of the session."""
-    try:
-        row = spark.sql(f"SELECT unix_millis(CAST({expression} AS TIMESTAMP))").first()
-    except PySparkException as e:
-        raise UserError(f"Cannot read TIMESTAMP AS OF {expression}: it is not a time.") from e
-    if row is None or row[0] is None:
-        raise UserError(f"Cannot read TIMESTAMP AS OF {expression}: it is null.")
-    return int(row[0])

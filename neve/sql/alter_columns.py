@@ -63,10 +63,6 @@ class TableColumns:
         self._refuse_alike(path[:-1], new_name, except_name=path[-1])
         return path
 
-    def has_column(self, path: Name) -> bool:
-        """Return whether the table has such a column."""
-        return ".".join(self.path(path)) in self.table.schema.column_names
-
     def _refuse_alike(self, outer: Name, name: str, except_name: str | None = None) -> None:
         if not self.is_case_sensitive:
             siblings = [f.name for f in self._fields_inside(outer)] + [p[-1] for p in self.new_paths if p[:-1] == outer]
@@ -168,8 +164,9 @@ class DropColumns(ColumnChange):
 
     def _apply(self, columns: TableColumns) -> None:
         for path in self.columns:
-            if not self.if_exists or columns.has_column(path):
-                columns.change.delete_column(columns.path(path))
+            actual_path = columns.path(path)
+            if not self.if_exists or ".".join(actual_path) in columns.table.schema.column_names:
+                columns.change.delete_column(actual_path)
 
 
 @dataclass(frozen=True)
@@ -197,7 +194,13 @@ class AlterColumn(ColumnChange):
     def _apply(self, columns: TableColumns) -> None:
         change, path = columns.change, columns.path(self.column)
         if self.type is not None:
-            change.update_column(path, self._new_type(self.type))
+            field = _parse_field(self.column[-1], self.type)
+            if field.required or field.doc is not None:
+                raise UserError(
+                    f"Cannot change column {'.'.join(self.column)!r} to {self.type!r}: TYPE takes a type alone. Change "
+                    "NOT NULL and COMMENT in separate statements."
+                )
+            change.update_column(path, field.field_type)
         if self.comment is not None:
             change.update_column(path, doc=self.comment)
         if self.is_required:
@@ -208,15 +211,6 @@ class AlterColumn(ColumnChange):
             change.set_default_value(path, _default_value(self.default, change.find(path).field_type, columns.zone))
         if self.position is not None:
             self.position.move(columns, path)
-
-    def _new_type(self, text: str) -> ice.IcebergType:
-        field = _parse_field(self.column[-1], text)
-        if field.required or field.doc is not None:
-            raise UserError(
-                f"Cannot change column {'.'.join(self.column)!r} to {text!r}: TYPE takes a type alone. Change NOT NULL "
-                "and COMMENT in separate statements."
-            )
-        return field.field_type
 
 
 @dataclass(frozen=True)

@@ -95,24 +95,19 @@ def parse_properties(reader: Reader) -> dict[str, str]:
     properties: dict[str, str] = {}
 
     def parse_property() -> None:
-        at, (name, value) = reader.word, _parse_name_and_value(reader)
+        at, name = reader.word, _parse_property_name(reader)
+        reader.take_if_next("=")
+        sign = "-" if reader.take_if_next("-") else ""
+        word = reader.word
+        if word is None or word.kind is TokenKind.SYMBOL:
+            raise reader.syntax_error(f"expected the value of {name!r}")
+        reader.position += 1
         if name in properties:
             raise reader.syntax_error(f"property {name!r} is given twice", at)
-        properties[name] = value
+        properties[name] = f"{sign}{word.value if word.kind is TokenKind.STRING else word.text}"
 
     reader.bracketed_list(parse_property)
     return properties
-
-
-def _parse_name_and_value(reader: Reader) -> tuple[str, str]:
-    name = _parse_property_name(reader)
-    reader.take_if_next("=")
-    sign = "-" if reader.take_if_next("-") else ""
-    word = reader.word
-    if word is None or word.kind is TokenKind.SYMBOL:
-        raise reader.syntax_error(f"expected the value of {name!r}")
-    reader.position += 1
-    return name, f"{sign}{word.value if word.kind is TokenKind.STRING else word.text}"
 
 
 def _parse_property_name(reader: Reader) -> str:

@@ -18,7 +18,6 @@ from sqlglot import exp
 
 from neve.errors import UserError
 from neve.ops.context import LakeContext
-from neve.ops.maintenance.rewrite_data_files import RewriteDataFiles
 from neve.predicate.constants import ConstantKind, parse_constant, parse_instant, parse_time_zone
 from neve.predicate.sql_text import SqlToken, parse_sql, syntax_error
 from neve.run.spark.session import is_case_sensitive
@@ -69,12 +68,6 @@ class CatalogName:
     statement: str
     word: SqlToken
 
-    def refuse_unless(self, name: str) -> None:
-        """Reject any other catalog name: its tables are not in this lake."""
-        if self.word.name != name:
-            problem = f"unknown catalog {self.word.name!r}: the catalog of this lake is {name!r}, and may be left out"
-            raise syntax_error("SQL", self.statement, self.word.start, self.word.end, problem, verb="run")
-
 
 @dataclass(frozen=True)
 class Call:
@@ -96,7 +89,10 @@ class Call:
     def _invoke(self, lake: LakeContext, options: StatementOptions) -> Any:
         options.require_only("CALL")
         if self.catalog is not None:
-            self.catalog.refuse_unless(lake.catalog.name)
+            word, name = self.catalog.word, lake.catalog.name
+            if word.name != name:  # its tables are not in this lake
+                problem = f"unknown catalog {word.name!r}: the catalog of this lake is {name!r}, and may be left out"
+                raise syntax_error("SQL", self.catalog.statement, word.start, word.end, problem, verb="run")
         procedure, zone = PROCEDURES[self.procedure], parse_time_zone(lake.time_zone())
         values = {n: procedure.all_arguments[n].value(n, node, zone) for n, node in self.arguments.items()}
         values = {name: value for name, value in values.items() if value is not None}
@@ -239,6 +235,7 @@ _STRING_MAP = Argument(_read_string_map, "pairs such as map('name', 'value')")
 
 
 def _rewrite_data_files(table: Table, values: ArgumentValues) -> Any:
+    """Compact, or sort by columns, along a Z-order curve through columns, or in the sort order of the table."""
     rewrite = _configure(table.rewrite_data_files().options(values.get("options", {})), values, "where", "branch")
     if "where" in values:
         rewrite = rewrite.case_sensitive(is_case_sensitive(table.context.spark()))
@@ -247,11 +244,8 @@ def _rewrite_data_files(table: Table, values: ArgumentValues) -> Any:
         raise UserError(f"Argument 'strategy' is {strategy!r}; it must be 'binpack' or 'sort'.")
     if strategy == "binpack" and order is not None:
         raise UserError("Argument 'sort_order' needs the strategy 'sort'.")
-    return rewrite if strategy == "binpack" else _apply_sort_order(rewrite, order)
-
-
-def _apply_sort_order(rewrite: RewriteDataFiles, order: str | None) -> RewriteDataFiles:
-    """Sort by columns, along a Z-order curve through columns, or in the sort order of the table."""
+    if strategy == "binpack":
+        return rewrite
     if order is None:
         return rewrite.sort()
     reader = Reader.of(order)
@@ -262,19 +256,9 @@ def _apply_sort_order(rewrite: RewriteDataFiles, order: str | None) -> RewriteDa
     return rewrite.sort(*reader.comma_list(lambda: reader.text_until(",", what="a column")))
 
 
-def _rewrite_position_delete_files(table: Table, values: ArgumentValues) -> Any:
-    rewrite = table.rewrite_position_deletes().options(values.get("options", {}))
-    return _configure(rewrite, values, "where", "branch")
-
-
 def _rewrite_manifests(table: Table, values: ArgumentValues) -> Any:
     rewrite = _configure(table.rewrite_manifests(), values, "branch", spec_id="spec")
     return rewrite.cluster_by(*values["sort_by"]) if "sort_by" in values else rewrite
-
-
-def _expire_snapshots(table: Table, values: ArgumentValues) -> Any:
-    expire = _configure(table.expire_snapshots(), values, "older_than", "retain_last", "clean_expired_metadata")
-    return expire.snapshot_ids(*values.get("snapshot_ids", ()))
 
 
 def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
@@ -284,7 +268,9 @@ def _remove_orphan_files(table: Table, values: ArgumentValues) -> Any:
 
 def _rollback_to_timestamp(table: Table, values: ArgumentValues) -> Table:
     """Roll back to the last ancestor of the current snapshot before a time."""
-    before = [snapshot_id for snapshot_id, time in _lineage(table, None) if time < values["timestamp"]]
+    context = table.refresh().context
+    lineage = context.ancestors(context.metadata.current_snapshot())
+    before = [s.snapshot_id for s in lineage if s.timestamp_ms < values["timestamp"]]
     if not before:
         raise UserError(f"Table {table.name} had no snapshot before that time. {table.name}.history lists them.")
     return table.rollback(before[0])
@@ -292,21 +278,11 @@ def _rollback_to_timestamp(table: Table, values: ArgumentValues) -> Table:
 
 def _ancestors_of(table: Table, values: ArgumentValues) -> pa.Table:
     """List a snapshot, by default the current one, and its ancestors, newest first."""
-    rows = _lineage(table, values.get("snapshot_id"))
-    ids, times = ([row[i] for row in rows] for i in range(2))
-    columns = [pa.array(ids, pa.int64()), pa.array(times, pa.timestamp("ms", "UTC"))]
-    return pa.table(columns, names=["snapshot_id", "timestamp"])
-
-
-def _lineage(table: Table, snapshot_id: int | None) -> list[tuple[int, int]]:
-    """Return the ids and times, in milliseconds, of a snapshot and its ancestors, newest first."""
     context = table.refresh().context
-    snapshot, rows = context.snapshot(snapshot_id), []
-    while snapshot is not None and (snapshot.snapshot_id, snapshot.timestamp_ms) not in rows:
-        rows.append((snapshot.snapshot_id, snapshot.timestamp_ms))
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else context.metadata.snapshot_by_id(parent)
-    return rows
+    lineage = context.ancestors(context.snapshot(values.get("snapshot_id")))
+    rows = [{"snapshot_id": s.snapshot_id, "timestamp": s.timestamp_ms} for s in lineage]
+    schema = pa.schema({"snapshot_id": pa.int64(), "timestamp": pa.timestamp("ms", "UTC")})
+    return pa.Table.from_pylist(rows, schema)
 
 
 def _configure(builder: Any, values: ArgumentValues, *names: str, **renamed: str) -> Any:
@@ -332,7 +308,9 @@ PROCEDURES: dict[str, Procedure] = {
     ),
     "rewrite_position_delete_files": Procedure(
         {"options": _STRING_MAP, "where": _STRING, "branch": _STRING},
-        _rewrite_position_delete_files,
+        lambda table, values: _configure(
+            table.rewrite_position_deletes().options(values.get("options", {})), values, "where", "branch"
+        ),
     ),
     "rewrite_manifests": Procedure(
         {
@@ -351,7 +329,9 @@ PROCEDURES: dict[str, Procedure] = {
             "snapshot_ids": _INTEGER_ARRAY,
             "clean_expired_metadata": _BOOLEAN,
         },
-        _expire_snapshots,
+        lambda table, values: _configure(
+            table.expire_snapshots(), values, "older_than", "retain_last", "clean_expired_metadata"
+        ).snapshot_ids(*values.get("snapshot_ids", ())),
     ),
     "remove_orphan_files": Procedure(
         {

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame
 
 from neve.errors import UnknownName, UserError
@@ -151,17 +150,7 @@ class Insert:
         return replace(self, query=f"{text} {self.query}")
 
     def _cast_to_table(self, frame: DataFrame, schema: Schema, table: str) -> DataFrame:
-        """Give the rows the column names and types of the table."""
-        renamed = self._rename_columns(frame, schema, table)
-        values = []
-        for field in renamed.schema.fields:
-            column = _find_column(schema, field.name, table)
-            value = assign_expression(column_by_name(field.name), field.dataType, column, column.name)
-            values.append(value.alias(column.name))
-        return renamed.select(*values)
-
-    def _rename_columns(self, frame: DataFrame, schema: Schema, table: str) -> DataFrame:
-        """Rename the columns of the rows to those of the table: by position, unless they are matched by name."""
+        """Give the rows the column names, by position unless they are matched by name, and types of the table."""
         table_columns = list(self.columns) or [f.name for f in schema.fields]
         names = frame.columns if self.matches_by_name else table_columns
         if len(names) != len(frame.columns):
@@ -169,7 +158,16 @@ class Insert:
             raise UserError(f"{what} {len(names)} columns, but the query gives {len(frame.columns)}.")
         if twice := [n for n in names if [m.lower() for m in names].count(n.lower()) > 1]:
             raise UserError(f"INSERT into table {table} names the column {twice[0]!r} twice.")
-        return frame.toDF(*names)
+        renamed, values = frame.toDF(*names), []
+        exact, folded = {f.name: f for f in schema.fields}, {f.name.lower(): f for f in reversed(schema.fields)}
+        for field in renamed.schema.fields:
+            # An exact match wins over one that differs in case.
+            column = exact.get(field.name) or folded.get(field.name.lower())
+            if column is None:
+                raise UnknownName("column", field.name, exact, f"table {table}")
+            value = assign_expression(column_by_name(field.name), field.dataType, column, column.name)
+            values.append(value.alias(column.name))
+        return renamed.select(*values)
 
 
 def parse_insert(reader: Reader) -> Insert:
@@ -199,12 +197,3 @@ def parse_insert(reader: Reader) -> Insert:
     if not reader.sees_one_of(*QUERY_KEYWORDS):
         raise reader.syntax_error("expected VALUES or a query")
     return Insert(table, query_text(reader), columns, by_name, overwrites, where)
-
-
-def _find_column(schema: Schema, name: str, table: str) -> NestedField:
-    """Find a column of the table; an exact match wins over one that differs in case."""
-    columns = {f.name: f for f in schema.fields}
-    column = columns.get(name) or next((f for f in schema.fields if f.name.lower() == name.lower()), None)
-    if column is None:
-        raise UnknownName("column", name, columns, f"table {table}")
-    return column

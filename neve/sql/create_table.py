@@ -31,11 +31,23 @@ class CreateTable:
     if_not_exists: bool = False
 
     def run(self, lake: LakeContext, options: StatementOptions) -> Table:
-        """Create the table; with a query, fill it."""
+        """Create the table; with a query, fill it, and drop it again if the rows cannot be written."""
         options.require_only("CREATE TABLE")
         if self.if_not_exists and table_finder(lake)(self.table) is not None:
             return find_table(lake, self.table)
-        return self._create(lake, self.columns) if self.query is None else self._create_and_fill(lake, self.query)
+        if self.query is None:
+            return self._create(lake, self.columns)
+        with open_query(lake, self.query) as rows:
+            nullable = StructType([StructField(f.name, f.dataType, True) for f in rows.schema.fields])
+            table = self._create(lake, nullable)
+            try:
+                table.append(rows)
+            except CommitUnknown:
+                raise  # the rows may have been committed
+            except BaseException:
+                drop_iceberg_table(lake.catalog, identifier(lake, self.table))
+                raise
+            return table.refresh()
 
     def _create(self, lake: LakeContext, schema: str | StructType | None) -> Table:
         created = create_iceberg_table(
@@ -47,20 +59,6 @@ class CreateTable:
             properties=self.properties,
         )
         return Table(created)
-
-    def _create_and_fill(self, lake: LakeContext, query: str) -> Table:
-        """Create the table with the rows of a query; drop it again if they cannot be written."""
-        with open_query(lake, query) as rows:
-            nullable = StructType([StructField(f.name, f.dataType, True) for f in rows.schema.fields])
-            table = self._create(lake, nullable)
-            try:
-                table.append(rows)
-            except CommitUnknown:
-                raise  # the rows may have been committed
-            except BaseException:
-                drop_iceberg_table(lake.catalog, identifier(lake, self.table))
-                raise
-            return table.refresh()
 
 
 def parse_create_table(reader: Reader) -> CreateTable:

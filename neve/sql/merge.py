@@ -104,22 +104,17 @@ def _parse_source(reader: Reader) -> tuple[str, str, list[Name]]:
         query = reader.bracketed_text("a query")
         relation = f"({query})"
     else:
-        name, relation, query = _parse_source_table(reader)
-        names.append(name)
+        start = reader.position
+        names.append(reader.table_name())
+        travels = reader.skip_time_travel()
+        relation = reader.text[reader.words[start].start : reader.words[reader.position - 1].end]
+        query = f"SELECT * FROM {relation}" if travels else relation  # noqa: S608
     own_alias = reader.alias()
     alias = own_alias or (default_alias(names[0]) if names else "source")
     if reader.sees("("):
         columns = ", ".join(quote_name(c) for c in reader.bracketed_list(lambda: reader.name("a column")))
         query = f"SELECT * FROM {relation} AS {quote_name(alias)}({columns})"  # noqa: S608
     return query, alias, [] if own_alias else names
-
-
-def _parse_source_table(reader: Reader) -> tuple[Name, str, str]:
-    """Parse a source table; return its name, its text with time travel, and the text to use as a source."""
-    start, name = reader.position, reader.table_name()
-    travel = reader.skip_time_travel()
-    relation = reader.text[reader.words[start].start : reader.words[reader.position - 1].end]
-    return name, relation, f"SELECT * FROM {relation}" if travel else relation  # noqa: S608
 
 
 def _parse_when(reader: Reader) -> WhenClause:
@@ -156,11 +151,6 @@ def _parse_action(reader: Reader) -> tuple[MergeAction, tuple[Assignment, ...]]:
         return "insert all", ()
     if not reader.take_if_next("INSERT"):
         raise reader.syntax_error("expected UPDATE SET, DELETE or INSERT")
-    return "insert", _parse_insert_values(reader)
-
-
-def _parse_insert_values(reader: Reader) -> tuple[Assignment, ...]:
-    """Parse `(columns) VALUES (expressions)`."""
     columns = reader.bracketed_list(lambda: join_name(reader.dotted_name("a column")))
     at = reader.word
     if len({c.lower() for c in columns}) < len(columns):
@@ -169,4 +159,4 @@ def _parse_insert_values(reader: Reader) -> tuple[Assignment, ...]:
     values = reader.bracketed_list(lambda: reader.expression(",", ")", what="an expression"))
     if len(columns) != len(values):
         raise reader.syntax_error(f"{len(columns)} columns, but {len(values)} values", at)
-    return tuple(Assignment(column, value) for column, value in zip(columns, values, strict=True))
+    return "insert", tuple(Assignment(column, value) for column, value in zip(columns, values, strict=True))

@@ -106,7 +106,14 @@ class Describe:
         rows: list[DescribeRow] = [(field.name, _spark_type_name(field), field.doc) for field in table.schema.fields]
         rows += _partition_rows(table)
         if self.is_extended:
-            rows += _detail_rows(table)
+            metadata = table.context.metadata
+            rows += [
+                ("# Detailed Table Information", "", None),
+                ("Name", table.name, None),
+                ("Location", metadata.location, None),
+                ("Format version", str(metadata.format_version), None),
+                *((name, value, None) for name, value in sorted(metadata.properties.items())),
+            ]
         names = _DESCRIBE_SCHEMA.names
         return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], _DESCRIBE_SCHEMA)
 
@@ -127,16 +134,6 @@ def _partition_rows(table: Table) -> Iterator[DescribeRow]:
             yield "# Partitioning", "", None
         source = metadata.schema().find_column_name(field.source_id) or field.name
         yield f"Part {at}", source if str(field.transform) == "identity" else f"{field.transform}({source})", None
-
-
-def _detail_rows(table: Table) -> Iterator[DescribeRow]:
-    metadata = table.context.metadata
-    yield "# Detailed Table Information", "", None
-    yield "Name", table.name, None
-    yield "Location", metadata.location, None
-    yield "Format version", str(metadata.format_version), None
-    for name, value in sorted(metadata.properties.items()):
-        yield name, value, None
 
 
 def parse_query(reader: Reader) -> Query:

@@ -136,13 +136,19 @@ class Reader:
 
     def text_until(self, *stops: str, what: str) -> str:
         """Read the text up to one of these keywords, outside of brackets and CASE … END; it must not be empty."""
-        start, open_ = self.position, [""]
-        while self.word is not None and not (len(open_) == 1 and self._is_keyword(*stops)):
-            self._advance(open_)
+        start, closing = self.position, [""]  # the closing token of each open bracket
+        while (word := self.word) is not None and not (len(closing) == 1 and self._is_keyword(*stops)):
+            if self._is_keyword(*_OPENING):
+                closing.append(_CLOSING[_OPENING.index(word.value)])
+            elif self._is_keyword(closing[-1]):
+                closing.pop()
+            elif word.matches(")", "]", "}"):
+                raise self.syntax_error(f"unexpected {word.text!r}")
+            self.position += 1
         if self.position == start:
             raise self.syntax_error(f"expected {what}")
-        if len(open_) > 1:
-            raise self.syntax_error(f"the closing {open_[-1]} is missing")
+        if len(closing) > 1:
+            raise self.syntax_error(f"the closing {closing[-1]} is missing")
         return self.text[self.words[start].start : self.words[self.position - 1].end]
 
     def expression(self, *stops: str, what: str) -> str:
@@ -194,17 +200,6 @@ class Reader:
             return syntax_error("SQL", self.text, word.start, word.end, problem)
         end = self.words[-1].end if self.words else 0
         return syntax_error("SQL", self.text, end, end + 1, problem)
-
-    def _advance(self, open_: list[str]) -> None:
-        """Move on by one token; `open_` holds the closing token of each open bracket."""
-        word = self.words[self.position]
-        if self._is_keyword(*_OPENING):
-            open_.append(_CLOSING[_OPENING.index(word.value)])
-        elif self._is_keyword(open_[-1]):
-            open_.pop()
-        elif word.matches(")", "]", "}"):
-            raise self.syntax_error(f"unexpected {word.text!r}")
-        self.position += 1
 
     def _is_keyword(self, *words: str) -> bool:
         """Return whether the next token is one of these; after a dot, any word is the name of a column."""

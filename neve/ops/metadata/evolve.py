@@ -95,22 +95,16 @@ def _upgrade_updates(state: TableContext, format_version: int) -> tuple[TableUpd
         return ()
     if type(format_version) is not int or format_version < version or format_version not in (1, 2, 3, 4):
         raise UserError(f"Cannot move table {state.name} from format version {version} to {format_version!r}.")
-    if format_version == 4:
-        _refuse_shared_ids(state)
-    return (UpgradeFormatVersionUpdate(format_version=format_version),)
-
-
-def _refuse_shared_ids(state: TableContext) -> None:
-    """Reject a table in which partition fields share an id: version 4 identifies a partition field by its id alone."""
     by_id: dict[int, list[str]] = {}
-    for union in state.specs.union:
+    for union in state.specs.union if format_version == 4 else ():
         by_id.setdefault(union.field.field_id, []).append(f"{union.field.name!r} in spec {min(union.spec_ids)}")
     for field_id, uses in by_id.items():
-        if len(uses) > 1:
+        if len(uses) > 1:  # version 4 identifies a partition field by its id alone
             raise UnsupportedFeature(
                 f"Cannot move table {state.name} to format version 4: partition field {field_id} is "
                 f"{' and '.join(uses)}, as writers of version 1 numbered them. Stay at version 3."
             )
+    return (UpgradeFormatVersionUpdate(format_version=format_version),)
 
 
 def commit_updates(

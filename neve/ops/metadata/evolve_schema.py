@@ -167,8 +167,12 @@ class SchemaChange(UpdateSchema):
         if field_type is not None and field_type != field.field_type:
             if not self._allow_incompatible_changes:
                 refuse_promotion(field, field_type, self.context.metadata)
-            with self._allow_any_type_change():
+            # Our rules have checked the type change: let PyIceberg make it.
+            before, self._allow_incompatible_changes = self._allow_incompatible_changes, True
+            try:
                 self._update_column(path, field_type)
+            finally:
+                self._allow_incompatible_changes = before
         return self._update_column(path, None, required, doc)
 
     def union_by_name(self, new_schema: Schema | pa.Schema, format_version: TableVersion | None = None) -> UpdateSchema:
@@ -255,15 +259,6 @@ class SchemaChange(UpdateSchema):
     def _find_for_move(self, name: str) -> int | None:
         """Prefer an added column over the old one of the same name that it replaces."""
         return self._added_name_to_id.get(name) or super()._find_for_move(name)
-
-    @contextmanager
-    def _allow_any_type_change(self) -> Iterator[None]:
-        """Let PyIceberg make a type change that was checked by our rules."""
-        before, self._allow_incompatible_changes = self._allow_incompatible_changes, True
-        try:
-            yield
-        finally:
-            self._allow_incompatible_changes = before
 
 
 @contextmanager

@@ -51,24 +51,20 @@ def export_metadata(context: TableContext, format_version: int = _EXPORT_VERSION
         )
     folder = f"{metadata_folder(CommitBase(context.io, metadata))}/v{format_version}-{uuid4()}"
     heads = {ref.snapshot_id for ref in metadata.refs.values()}
-    target = _metadata_without_snapshots(metadata, format_version, heads)
-    export = _Export(context.io, metadata, target, folder, count())
-    rows = [export.snapshot_row(s) for s in metadata.lazy_snapshots if s.snapshot_id in heads]
-    path = f"{folder}/00000.metadata.json"
-    document = {**json.loads(target.model_dump_json()), "snapshots": rows}
-    write_new_file(context.io, path, serialise_metadata(metadata_from_json(document, path), path))
-    return path
-
-
-def _metadata_without_snapshots(metadata: TableMetadata, format_version: int, heads: set[int]) -> TableMetadata:
-    """Return the metadata without snapshots, and without facts about snapshots that are left out."""
+    # Without snapshots at first, and without facts about snapshots that are left out.
     document = json.loads(metadata.model_dump_json())
     document |= {"format-version": format_version, "snapshots": [], "refs": {}, "metadata-log": []}
     document.pop("current-snapshot-id", None)
     for name in ("snapshot-log", "statistics", "partition-statistics"):
         document[name] = [row for row in document.get(name) or () if row["snapshot-id"] in heads]
     target = metadata_from_json(document, metadata.location)
-    return target.model_copy(update={"refs": metadata.refs, "current_snapshot_id": metadata.current_snapshot_id})
+    target = target.model_copy(update={"refs": metadata.refs, "current_snapshot_id": metadata.current_snapshot_id})
+    export = _Export(context.io, metadata, target, folder, count())
+    rows = [export.snapshot_row(s) for s in metadata.lazy_snapshots if s.snapshot_id in heads]
+    path = f"{folder}/00000.metadata.json"
+    document = {**json.loads(target.model_dump_json()), "snapshots": rows}
+    write_new_file(context.io, path, serialise_metadata(metadata_from_json(document, path), path))
+    return path
 
 
 @dataclass(frozen=True)
@@ -87,9 +83,6 @@ class _Export:
         if snapshot.root_manifest is None:
             return document
         document.pop("root-manifest")
-        return document | {"manifest-list": self._write_manifest_list(snapshot)}
-
-    def _write_manifest_list(self, snapshot: Snapshot) -> str:
         manifests, _ = assign_row_ids(
             list(self._export_manifests(snapshot)), getattr(self.source, "next_row_id", None) or 0
         )
@@ -104,7 +97,7 @@ class _Export:
             sequence_number=snapshot.sequence_number or 0,
             first_row_id=snapshot.first_row_id,
         )
-        return path
+        return document | {"manifest-list": path}
 
     def _export_manifests(self, snapshot: Snapshot) -> Iterator[Manifest]:
         """Return manifests that version 3 can read, unchanged, and write the entries of the others to new ones."""
@@ -122,8 +115,13 @@ class _Export:
             lambda: f"{self.folder}/m{next(self.file_numbers)}.avro",
         )
         yield from write_manifests(self.io, self._existing_entries(entries.of_content(Content.DATA)), context)
-        for deletes in _deletes_by_spec(entries):
-            yield from write_manifests(self.io, self._existing_entries(deletes), context)
+        deletes = entries.of_content(Content.POSITION_DELETES, Content.EQUALITY_DELETES)
+        # Vectors in the order of their offsets: DuckDB would mix them up otherwise.
+        sort_keys = [(name, "ascending") for name in ("file_path", "content_offset")]
+        in_order = deletes.take(pc.sort_indices(deletes.columns, sort_keys=sort_keys))
+        for spec_id in pc.unique(in_order["spec_id"]).to_pylist():
+            of_spec = in_order.filter(pc.equal(in_order["spec_id"], spec_id))
+            yield from write_manifests(self.io, self._existing_entries(of_spec), context)
 
     def _existing_entries(self, entries: EntryTable) -> EntryTable:
         """Mark entries as existing; a vector gets the size of its file."""
@@ -133,12 +131,3 @@ class _Export:
         of_vectors = sizes.take(pc.index_in(entries["file_path"], value_set=paths))
         file_sizes = pc.if_else(is_vector, of_vectors, entries["file_size_in_bytes"])
         return entries.with_columns(status=int(Status.EXISTING), file_size_in_bytes=file_sizes)
-
-
-def _deletes_by_spec(entries: EntryTable) -> Iterator[EntryTable]:
-    """Split delete files by spec, vectors in the order of their offsets: DuckDB would mix them up otherwise."""
-    deletes = entries.of_content(Content.POSITION_DELETES, Content.EQUALITY_DELETES)
-    sort_keys = [(name, "ascending") for name in ("file_path", "content_offset")]
-    in_order = deletes.take(pc.sort_indices(deletes.columns, sort_keys=sort_keys))
-    for spec_id in pc.unique(in_order["spec_id"]).to_pylist():
-        yield in_order.filter(pc.equal(in_order["spec_id"], spec_id))

@@ -11,7 +11,6 @@ Writes: table metadata only.
 from __future__ import annotations
 
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetSnapshotRefUpdate, TableUpdate
 
 from neve.errors import CommitConflict, UnknownName, UserError
@@ -19,25 +18,16 @@ from neve.ops.context import TableContext
 from neve.ops.metadata.evolve import RequirementsAndUpdates, commit_updates
 
 
-def create_branch(context: TableContext, name: str, snapshot_id: int | None = None) -> None:
-    """Create a branch at a snapshot."""
-    _create_ref(context, name, snapshot_id, SnapshotRefType.BRANCH)
-
-
-def create_tag(context: TableContext, name: str, snapshot_id: int | None = None) -> None:
-    """Create a tag at a snapshot."""
-    _create_ref(context, name, snapshot_id, SnapshotRefType.TAG)
-
-
-def _create_ref(context: TableContext, name: str, snapshot_id: int | None, kind: SnapshotRefType) -> None:
+def create_ref(context: TableContext, name: str, snapshot_id: int | None, kind: str) -> None:
+    """Create a branch or tag at a snapshot."""
     if not isinstance(name, str) or not name.strip():
-        raise UserError(f"A {kind.value} needs a name, not {name!r}.")
+        raise UserError(f"A {kind} needs a name, not {name!r}.")
     if name in context.metadata.refs:
         raise UserError(f"Table {context.name} already has a {_ref_kind(context, name)} {name!r}. Drop it first.")
     snapshot = context.snapshot(snapshot_id)
     if snapshot is None:
-        raise UserError(f"Cannot create the {kind.value} {name!r}: table {context.name} has no snapshot yet.")
-    _point_ref(context, name, snapshot.snapshot_id, kind, expected_snapshot_id=None)
+        raise UserError(f"Cannot create the {kind} {name!r}: table {context.name} has no snapshot yet.")
+    _point_ref(context, name, snapshot.snapshot_id, SnapshotRefType(kind), expected_snapshot_id=None)
 
 
 def drop_ref(context: TableContext, name: str, kind: str) -> None:
@@ -53,13 +43,12 @@ def drop_ref(context: TableContext, name: str, kind: str) -> None:
 def rollback_to_snapshot(context: TableContext, snapshot_id: int) -> None:
     """Make an ancestor of the current snapshot current again."""
     current = context.metadata.current_snapshot()
-    snapshot = context.snapshot(snapshot_id)
-    if snapshot is None or current is None or not _has_ancestor(context, current, snapshot_id):
+    context.snapshot(snapshot_id)  # an unknown snapshot is an error of its own
+    if current is None or all(s.snapshot_id != snapshot_id for s in context.ancestors(current)):
         raise UserError(
             f"Cannot roll table {context.name} back to snapshot {snapshot_id}: it is no ancestor of the current one."
         )
-    if current.snapshot_id != snapshot_id:
-        _point_ref(context, "main", snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=current.snapshot_id)
+    _point_ref(context, "main", snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=current.snapshot_id)
 
 
 def set_current_snapshot(context: TableContext, snapshot_id: int | None = None, ref: str | None = None) -> None:
@@ -71,8 +60,7 @@ def set_current_snapshot(context: TableContext, snapshot_id: int | None = None, 
         raise UserError(f"Table {context.name} has no snapshot yet to make current.")
     current = context.metadata.current_snapshot()
     before = None if current is None else current.snapshot_id
-    if before != snapshot.snapshot_id:
-        _point_ref(context, "main", snapshot.snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=before)
+    _point_ref(context, "main", snapshot.snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=before)
 
 
 def fast_forward(context: TableContext, branch: str, to: str) -> None:
@@ -81,27 +69,20 @@ def fast_forward(context: TableContext, branch: str, to: str) -> None:
     if snapshot is None:
         raise UserError(f"Table {context.name} has no snapshot yet to fast-forward {branch!r} to.")
     old = None if branch not in context.metadata.refs else context.head(branch)
-    if old is not None and not _has_ancestor(context, snapshot, old.snapshot_id):
+    if old is not None and all(s.snapshot_id != old.snapshot_id for s in context.ancestors(snapshot)):
         raise UserError(
             f"Cannot fast-forward {branch!r} of table {context.name}: it has snapshots that {to!r} does not have."
         )
     before = None if old is None else old.snapshot_id
-    if before != snapshot.snapshot_id:
-        _point_ref(context, branch, snapshot.snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=before)
-
-
-def _has_ancestor(context: TableContext, snapshot: Snapshot, ancestor_id: int) -> bool:
-    """Check whether a snapshot is another one, or descends from it."""
-    at: Snapshot | None = snapshot
-    while at is not None and at.snapshot_id != ancestor_id:
-        parent = at.parent_snapshot_id
-        at = context.metadata.snapshot_by_id(parent) if parent is not None else None
-    return at is not None
+    _point_ref(context, branch, snapshot.snapshot_id, SnapshotRefType.BRANCH, expected_snapshot_id=before)
 
 
 def _point_ref(
     context: TableContext, name: str, snapshot_id: int, kind: SnapshotRefType, expected_snapshot_id: int | None
 ) -> None:
+    """Create or move a reference, unless it points at the snapshot already."""
+    if snapshot_id == expected_snapshot_id:
+        return
     old = context.metadata.refs.get(name)
     update = SetSnapshotRefUpdate(
         ref_name=name,
