@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
-from pyiceberg.expressions import And, BooleanExpression, Or
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table.metadata import TableMetadata
 
 from neve.model.partition import Specs
 from neve.plan import metrics_filter
 from neve.plan.partition_filter import PartitionFilter
-from neve.plan.ranges import Mask
+from neve.plan.ranges import Mask, evaluate_expression
 from neve.tree.entries import Content, EntryTable, Manifest
 
 
@@ -61,19 +61,13 @@ class RowFilter:
         proven = keep & self._is_proven(files, self._partitions.predicate)
         undecided = np.flatnonzero(keep & ~proven)
         if len(undecided):
-            proven[undecided] = self._is_proven_in_parts(files.take(undecided), self._partitions.predicate)
+            rest = files.take(undecided)
+            proven[undecided] = evaluate_expression(
+                self._partitions.predicate, partial(self._is_proven, rest), lambda value: np.full(len(rest), value)
+            )
         return proven
 
     def _is_proven(self, files: EntryTable, predicate: BooleanExpression) -> Mask:
         # the statistics of a delete file say nothing about the rows that it deletes
         by_statistics = metrics_filter.must_match(files, predicate) & (files.numpy("content") == Content.DATA)
         return replace(self._partitions, predicate=predicate).covers(files) | by_statistics
-
-    def _is_proven_in_parts(self, files: EntryTable, predicate: BooleanExpression) -> Mask:
-        match predicate:
-            case And(left=left, right=right):
-                return self._is_proven_in_parts(files, left) & self._is_proven_in_parts(files, right)
-            case Or(left=left, right=right):
-                return self._is_proven_in_parts(files, left) | self._is_proven_in_parts(files, right)
-            case _:
-                return self._is_proven(files, predicate)

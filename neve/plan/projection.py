@@ -7,14 +7,12 @@ newest schema that contains the source column, so a spec whose source column was
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
 from pyiceberg.expressions import (
     AlwaysFalse,
     AlwaysTrue,
-    And,
     BooleanExpression,
     BoundPredicate,
     EqualTo,
@@ -23,17 +21,17 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
     NotEqualTo,
     NotIn,
-    Or,
     SetPredicate,
     UnboundPredicate,
 )
-from pyiceberg.expressions.visitors import BooleanExpressionVisitor, bind, visit
+from pyiceberg.expressions.visitors import bind
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, TimeTransform, TruncateTransform, UnknownTransform
 from pyiceberg.types import DateType, IntegerType, LongType, NestedField
 
 from neve.model.partition import Specs
+from neve.plan.ranges import evaluate_expression
 from neve.predicate.normalize import all_of, any_of, make_expression
 
 _MAX_INT, _MAX_LONG = (1 << 31) - 1, (1 << 63) - 1
@@ -41,12 +39,12 @@ _MAX_INT, _MAX_LONG = (1 << 31) - 1, (1 << 63) - 1
 
 def inclusive_projection(bound: BooleanExpression, specs: Specs, spec_id: int) -> BooleanExpression:
     """Project a bound predicate to the tuples of a spec; true for every tuple that may hold a matching row."""
-    return bind(tuple_schema(specs, spec_id), visit(bound, _InclusiveProjection(specs, spec_id)), True)
+    return _project(bound, specs, spec_id, is_strict=False)
 
 
 def strict_projection(bound: BooleanExpression, specs: Specs, spec_id: int) -> BooleanExpression:
     """Project a bound predicate to the tuples of a spec; true only for tuples in which every row matches."""
-    return bind(tuple_schema(specs, spec_id), visit(bound, _StrictProjection(specs, spec_id)), True)
+    return _project(bound, specs, spec_id, is_strict=True)
 
 
 def tuple_schema(specs: Specs, spec_id: int) -> Schema:
@@ -55,50 +53,47 @@ def tuple_schema(specs: Specs, spec_id: int) -> Schema:
     return Schema(*(NestedField(f.field_id, column, f.field_type, required=False) for column, f in named))
 
 
-class _Projection(BooleanExpressionVisitor[BooleanExpression], ABC):
-    combine: ClassVar[Callable[[Iterable[BooleanExpression]], BooleanExpression]]  # joins the projections of all fields
+def _project(bound: BooleanExpression, specs: Specs, spec_id: int, *, is_strict: bool) -> BooleanExpression:
+    fields = tuple(zip(specs.columns(spec_id), specs[spec_id].fields, strict=True))
 
-    def __init__(self, specs: Specs, spec_id: int) -> None:
-        self.specs = specs
-        self.fields = tuple(zip(specs.columns(spec_id), specs[spec_id].fields, strict=True))
-
-    def visit_bound_predicate(self, predicate: BoundPredicate) -> BooleanExpression:
+    def project_leaf(predicate: BoundPredicate) -> BooleanExpression:
         """Project through every partition field whose source is the column of the predicate."""
         source = predicate.term.ref().field.field_id
-        fields = [(field, column) for column, field in self.fields if field.source_id == source]
-        for field, _ in fields:
-            if isinstance(field.transform, UnknownTransform):
-                raise ValueError(f"unknown transform {field.transform!r} of partition field {field.name}")
-        projected = (self.project_field(predicate, field, column) for field, column in fields)
-        return type(self).combine([part for part in projected if part is not None])
+        parts = []
+        for column, field in fields:
+            if field.source_id == source:
+                if isinstance(field.transform, UnknownTransform):
+                    raise ValueError(f"unknown transform {field.transform!r} of partition field {field.name}")
+                parts.append(_project_field(predicate, field, column, specs, is_strict))
+        return (any_of if is_strict else all_of)(part for part in parts if part is not None)
 
-    @abstractmethod
-    def project_field(
-        self, predicate: BoundPredicate, field: PartitionField, column: str
-    ) -> BooleanExpression | None: ...
+    projected = evaluate_expression(bound, project_leaf, lambda value: AlwaysTrue() if value else AlwaysFalse())
+    return bind(tuple_schema(specs, spec_id), projected, True)
 
-    def follows_old_rounding(self, field: PartitionField) -> bool:
-        """Return whether old writers rounded times before 1970 towards 1970, one unit too high."""
-        is_date = isinstance(field.transform, DayTransform) and isinstance(self.specs.source_type(field), DateType)
-        return isinstance(field.transform, TimeTransform) and not is_date
 
-    def visit_true(self) -> BooleanExpression:
-        return AlwaysTrue()
-
-    def visit_false(self) -> BooleanExpression:
-        return AlwaysFalse()
-
-    def visit_not(self, child_result: BooleanExpression) -> BooleanExpression:
-        raise ValueError("NOT is rewritten before a predicate is projected")
-
-    def visit_and(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
-        return And(left_result, right_result)
-
-    def visit_or(self, left_result: BooleanExpression, right_result: BooleanExpression) -> BooleanExpression:
-        return Or(left_result, right_result)
-
-    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
-        raise ValueError(f"{predicate} is not bound")
+def _project_field(
+    predicate: BoundPredicate, field: PartitionField, column: str, specs: Specs, is_strict: bool
+) -> BooleanExpression | None:
+    transform = field.transform
+    projected = (transform.strict_project if is_strict else transform.project)(column, predicate)
+    if projected is None:
+        return None
+    is_date = isinstance(transform, DayTransform) and isinstance(specs.source_type(field), DateType)
+    if isinstance(transform, TimeTransform) and not is_date:
+        # Old writers rounded times before 1970 towards 1970, one unit too high: include or exclude the next units.
+        kinds = (GreaterThan, NotEqualTo, NotIn) if is_strict else (LessThanOrEqual, EqualTo, In)
+        return _with_next_units(projected, *kinds)
+    if is_strict:
+        no_overflows = (
+            any_of((make_expression(LessThanOrEqual, column, low), make_expression(GreaterThan, column, high)))
+            for low, high in _overflow_ranges(predicate, field)
+        )
+        return all_of((projected, *no_overflows))
+    overflows = (
+        all_of((make_expression(GreaterThan, column, low), make_expression(LessThanOrEqual, column, high)))
+        for low, high in _overflow_ranges(predicate, field)
+    )
+    return any_of((projected, *overflows))
 
 
 def _overflow_ranges(predicate: BoundPredicate, field: PartitionField) -> Iterator[tuple[int, int]]:
@@ -111,38 +106,6 @@ def _overflow_ranges(predicate: BoundPredicate, field: PartitionField) -> Iterat
     if isinstance(transform, TruncateTransform) and isinstance(kind, IntegerType | LongType):
         for largest in (_MAX_INT, _MAX_LONG) if isinstance(kind, LongType) else (_MAX_INT,):
             yield largest - transform.width, largest
-
-
-class _InclusiveProjection(_Projection):
-    combine = all_of
-
-    def project_field(self, predicate: BoundPredicate, field: PartitionField, column: str) -> BooleanExpression | None:
-        projected = field.transform.project(column, predicate)
-        if projected is None:
-            return None
-        if self.follows_old_rounding(field):
-            return _with_next_units(projected, LessThanOrEqual, EqualTo, In)  # includes the next units
-        overflows = (
-            all_of((make_expression(GreaterThan, column, low), make_expression(LessThanOrEqual, column, high)))
-            for low, high in _overflow_ranges(predicate, field)
-        )
-        return any_of((projected, *overflows))
-
-
-class _StrictProjection(_Projection):
-    combine = any_of
-
-    def project_field(self, predicate: BoundPredicate, field: PartitionField, column: str) -> BooleanExpression | None:
-        projected = field.transform.strict_project(column, predicate)
-        if projected is None:
-            return None
-        if self.follows_old_rounding(field):
-            return _with_next_units(projected, GreaterThan, NotEqualTo, NotIn)  # excludes the next units
-        no_overflows = (
-            any_of((make_expression(LessThanOrEqual, column, low), make_expression(GreaterThan, column, high)))
-            for low, high in _overflow_ranges(predicate, field)
-        )
-        return all_of((projected, *no_overflows))
 
 
 def _with_next_units(predicate: UnboundPredicate, comparison: Any, single: Any, several: Any) -> UnboundPredicate:

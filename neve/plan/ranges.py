@@ -10,19 +10,22 @@ value is outside of them, and the rules rely on nothing else.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import BooleanExpression, BoundTerm
-from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
+from pyiceberg import expressions as ex
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.types import NestedField
 
 from neve.model.values import comparable_scalar, comparable_type
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +63,32 @@ class Ranges(Protocol):
         """Return the range of one column."""
 
 
+Rules = Mapping[type[ex.BoundPredicate], Callable[[FieldRange, Any], Mask]]
+
+
+def evaluate_expression(
+    expression: BooleanExpression, evaluate_leaf: Callable[[ex.BoundPredicate], T], constant: Callable[[bool], T]
+) -> T:
+    """Evaluate a bound expression without NOT: combine the results of its leaves with the operators `&` and `|`."""
+    if isinstance(expression, ex.And | ex.Or):
+        combine: Callable[[T, T], T] = operator.and_ if isinstance(expression, ex.And) else operator.or_
+        left, right = (evaluate_expression(e, evaluate_leaf, constant) for e in (expression.left, expression.right))
+        return combine(left, right)
+    if isinstance(expression, ex.AlwaysTrue | ex.AlwaysFalse):
+        return constant(isinstance(expression, ex.AlwaysTrue))
+    if not isinstance(expression, ex.BoundPredicate):
+        raise TypeError(f"Cannot evaluate {expression}: it must be bound, and NOT must be rewritten before.")
+    return evaluate_leaf(expression)
+
+
 def may_match(ranges: Ranges, expression: BooleanExpression) -> Mask:
     """Return where some row may satisfy a bound expression without NOT."""
-    return visit(expression, _MayMatchVisitor(ranges))
+    return _evaluate(ranges, expression, _MAY_MATCH)
 
 
 def must_match(ranges: Ranges, expression: BooleanExpression) -> Mask:
     """Return where every row satisfies a bound expression without NOT."""
-    return visit(expression, _MustMatchVisitor(ranges))
+    return _evaluate(ranges, expression, _MUST_MATCH)
 
 
 def safe_uuid_bounds(lower: pa.Array, upper: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -83,151 +104,60 @@ def safe_uuid_bounds(lower: pa.Array, upper: pa.Array) -> tuple[pa.Array, pa.Arr
     return pc.if_else(usable, low, unknown), pc.if_else(usable, high, unknown)
 
 
-class _MaskVisitor(BoundBooleanExpressionVisitor[Mask]):
-    def __init__(self, ranges: Ranges) -> None:
-        self.ranges = ranges
-        self.seen: dict[int, FieldRange] = {}
+def _evaluate(ranges: Ranges, expression: BooleanExpression, rules: Rules) -> Mask:
+    seen: dict[int, FieldRange] = {}
 
-    def field_range(self, term: BoundTerm) -> FieldRange:
-        field = term.ref().field
-        if field.field_id not in self.seen:
-            self.seen[field.field_id] = self.ranges.of(field)
-        return self.seen[field.field_id]
+    def evaluate_leaf(predicate: ex.BoundPredicate) -> Mask:
+        field = predicate.term.ref().field
+        if field.field_id not in seen:
+            seen[field.field_id] = ranges.of(field)
+        return rules[type(predicate)](seen[field.field_id], predicate)
 
-    def visit_true(self) -> Mask:
-        return np.ones(len(self.ranges), bool)
-
-    def visit_false(self) -> Mask:
-        return np.zeros(len(self.ranges), bool)
-
-    def visit_not(self, child_result: Mask) -> Mask:
-        raise ValueError("NOT must be rewritten before files are evaluated")
-
-    def visit_and(self, left_result: Mask, right_result: Mask) -> Mask:
-        return left_result & right_result
-
-    def visit_or(self, left_result: Mask, right_result: Mask) -> Mask:
-        return left_result | right_result
+    return evaluate_expression(expression, evaluate_leaf, lambda value: np.full(len(ranges), value))
 
 
-class _MayMatchVisitor(_MaskVisitor):
-    """Where some row may match; unknown counts as a match."""
+# Where some row may match; unknown counts as a match.
+_MAY_MATCH: Rules = {
+    ex.BoundIsNull: lambda at, _: at.may_hold_null,
+    ex.BoundNotNull: lambda at, _: at.may_hold_nan | at.may_hold_value,
+    ex.BoundIsNaN: lambda at, _: at.may_hold_nan,
+    ex.BoundNotNaN: lambda at, _: at.may_hold_null | at.may_hold_value,
+    ex.BoundLessThan: lambda at, p: at.may_hold_value & ~_true_mask(pc.greater_equal(at.lower, _scalar(p))),
+    ex.BoundLessThanOrEqual: lambda at, p: at.may_hold_value & ~_true_mask(pc.greater(at.lower, _scalar(p))),
+    ex.BoundGreaterThan: lambda at, p: at.may_hold_value & ~_true_mask(pc.less_equal(at.upper, _scalar(p))),
+    ex.BoundGreaterThanOrEqual: lambda at, p: at.may_hold_value & ~_true_mask(pc.less(at.upper, _scalar(p))),
+    ex.BoundEqualTo: lambda at, p: at.may_hold_value & ~_excludes_value(at, _scalar(p)),
+    ex.BoundNotEqualTo: lambda at, p: _some_value_differs(at, _is_only_value(at, _scalar(p))),
+    ex.BoundIn: lambda at, p: at.may_hold_value & _includes_any_literal(at, _sorted_literals(p)),
+    ex.BoundNotIn: lambda at, p: _some_value_differs(at, _is_one_literal(at, _sorted_literals(p))),
+    ex.BoundStartsWith: lambda at, p: at.may_hold_value & ~_excludes_prefix(at, _scalar(p)),
+    ex.BoundNotStartsWith: lambda at, p: at.may_hold_null | (at.may_hold_value & ~_all_start_with(at, _scalar(p))),
+}
 
-    def visit_is_null(self, term: BoundTerm) -> Mask:
-        return self.field_range(term).may_hold_null
-
-    def visit_not_null(self, term: BoundTerm) -> Mask:
-        at = self.field_range(term)
-        return at.may_hold_nan | at.may_hold_value
-
-    def visit_is_nan(self, term: BoundTerm) -> Mask:
-        return self.field_range(term).may_hold_nan
-
-    def visit_not_nan(self, term: BoundTerm) -> Mask:
-        at = self.field_range(term)
-        return at.may_hold_null | at.may_hold_value
-
-    def visit_less_than(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return at.may_hold_value & ~_true_mask(pc.greater_equal(at.lower, _scalar(term, literal)))
-
-    def visit_less_than_or_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return at.may_hold_value & ~_true_mask(pc.greater(at.lower, _scalar(term, literal)))
-
-    def visit_greater_than(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return at.may_hold_value & ~_true_mask(pc.less_equal(at.upper, _scalar(term, literal)))
-
-    def visit_greater_than_or_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return at.may_hold_value & ~_true_mask(pc.less(at.upper, _scalar(term, literal)))
-
-    def visit_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return at.may_hold_value & ~_excludes_value(at, _scalar(term, literal))
-
-    def visit_not_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return at.may_hold_null | at.may_hold_nan | (at.may_hold_value & ~_is_only_value(at, _scalar(term, literal)))
-
-    def visit_in(self, term: BoundTerm, literals: Any) -> Mask:
-        at = self.field_range(term)
-        return at.may_hold_value & _includes_any_literal(at, _sorted_literals(term, literals))
-
-    def visit_not_in(self, term: BoundTerm, literals: Any) -> Mask:
-        at = self.field_range(term)
-        return (
-            at.may_hold_null
-            | at.may_hold_nan
-            | (at.may_hold_value & ~_is_one_literal(at, _sorted_literals(term, literals)))
-        )
-
-    def visit_starts_with(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return at.may_hold_value & ~_excludes_prefix(at, _scalar(term, literal))
-
-    def visit_not_starts_with(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return at.may_hold_null | (at.may_hold_value & ~_all_start_with(at, _scalar(term, literal)))
+# Where every row matches; unknown counts as no match.
+_MUST_MATCH: Rules = {
+    ex.BoundIsNull: lambda at, _: ~at.may_hold_nan & ~at.may_hold_value,
+    ex.BoundNotNull: lambda at, _: ~at.may_hold_null,
+    ex.BoundIsNaN: lambda at, _: ~at.may_hold_null & ~at.may_hold_value,
+    ex.BoundNotNaN: lambda at, _: ~at.may_hold_nan,
+    ex.BoundLessThan: lambda at, p: _every_value_matches(at, _true_mask(pc.less(at.upper, _scalar(p)))),
+    ex.BoundLessThanOrEqual: lambda at, p: _every_value_matches(at, _true_mask(pc.less_equal(at.upper, _scalar(p)))),
+    ex.BoundGreaterThan: lambda at, p: _every_value_matches(at, _true_mask(pc.greater(at.lower, _scalar(p)))),
+    ex.BoundGreaterThanOrEqual: lambda at, p: _every_value_matches(
+        at, _true_mask(pc.greater_equal(at.lower, _scalar(p)))
+    ),
+    ex.BoundEqualTo: lambda at, p: _every_value_matches(at, _is_only_value(at, _scalar(p))),
+    ex.BoundNotEqualTo: lambda at, p: ~at.may_hold_value | _excludes_value(at, _scalar(p)),
+    ex.BoundIn: lambda at, p: _every_value_matches(at, _is_one_literal(at, _sorted_literals(p))),
+    ex.BoundNotIn: lambda at, p: ~at.may_hold_value | ~_includes_any_literal(at, _sorted_literals(p)),
+    ex.BoundStartsWith: lambda at, p: _every_value_matches(at, _all_start_with(at, _scalar(p))),
+    ex.BoundNotStartsWith: lambda at, p: ~at.may_hold_value | _excludes_prefix(at, _scalar(p)),
+}
 
 
-class _MustMatchVisitor(_MaskVisitor):
-    """Where every row matches; unknown counts as no match."""
-
-    def visit_is_null(self, term: BoundTerm) -> Mask:
-        at = self.field_range(term)
-        return ~at.may_hold_nan & ~at.may_hold_value
-
-    def visit_not_null(self, term: BoundTerm) -> Mask:
-        return ~self.field_range(term).may_hold_null
-
-    def visit_is_nan(self, term: BoundTerm) -> Mask:
-        at = self.field_range(term)
-        return ~at.may_hold_null & ~at.may_hold_value
-
-    def visit_not_nan(self, term: BoundTerm) -> Mask:
-        return ~self.field_range(term).may_hold_nan
-
-    def visit_less_than(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return _every_value_matches(at, _true_mask(pc.less(at.upper, _scalar(term, literal))))
-
-    def visit_less_than_or_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return _every_value_matches(at, _true_mask(pc.less_equal(at.upper, _scalar(term, literal))))
-
-    def visit_greater_than(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return _every_value_matches(at, _true_mask(pc.greater(at.lower, _scalar(term, literal))))
-
-    def visit_greater_than_or_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return _every_value_matches(at, _true_mask(pc.greater_equal(at.lower, _scalar(term, literal))))
-
-    def visit_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return _every_value_matches(at, _is_only_value(at, _scalar(term, literal)))
-
-    def visit_not_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return ~at.may_hold_value | _excludes_value(at, _scalar(term, literal))
-
-    def visit_in(self, term: BoundTerm, literals: Any) -> Mask:
-        at = self.field_range(term)
-        return _every_value_matches(at, _is_one_literal(at, _sorted_literals(term, literals)))
-
-    def visit_not_in(self, term: BoundTerm, literals: Any) -> Mask:
-        at = self.field_range(term)
-        return ~at.may_hold_value | ~_includes_any_literal(at, _sorted_literals(term, literals))
-
-    def visit_starts_with(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return _every_value_matches(at, _all_start_with(at, _scalar(term, literal)))
-
-    def visit_not_starts_with(self, term: BoundTerm, literal: Any) -> Mask:
-        at = self.field_range(term)
-        return ~at.may_hold_value | _excludes_prefix(at, _scalar(term, literal))
+def _some_value_differs(at: FieldRange, values_are_equal: Mask) -> Mask:
+    """Return where there may be a null, a NaN, or an ordinary value other than the ones compared with."""
+    return at.may_hold_null | at.may_hold_nan | (at.may_hold_value & ~values_are_equal)
 
 
 def _every_value_matches(at: FieldRange, values_match: Mask) -> Mask:
@@ -239,13 +169,13 @@ def _true_mask(result: pa.Array) -> Mask:
     return np.asarray(result.fill_null(False).to_numpy(zero_copy_only=False), bool)
 
 
-def _scalar(term: BoundTerm, literal: Any) -> pa.Scalar:
-    return comparable_scalar(literal.value, term.ref().field.field_type)
+def _scalar(predicate: ex.BoundLiteralPredicate) -> pa.Scalar:
+    return comparable_scalar(predicate.literal.value, predicate.term.ref().field.field_type)
 
 
-def _sorted_literals(term: BoundTerm, literals: Any) -> pa.Array:
-    kind = term.ref().field.field_type
-    values = pa.array([comparable_scalar(v, kind).as_py() for v in literals], comparable_type(kind))
+def _sorted_literals(predicate: ex.BoundSetPredicate) -> pa.Array:
+    kind = predicate.term.ref().field.field_type
+    values = pa.array([comparable_scalar(v, kind).as_py() for v in predicate.value_set], comparable_type(kind))
     return values.take(pc.sort_indices(values))
 
 

@@ -19,14 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types as at
-from pyiceberg.expressions import BooleanExpression, BoundTerm
-from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, bind, extract_field_ids, rewrite_not, visit
+from pyiceberg import expressions as ex
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import NestedField, StructType
 
 from neve.io.paths import refuse_unreadable
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.values import comparable_scalar, to_comparable
+from neve.plan.ranges import evaluate_expression
 from neve.plan.scan import ScanPlan
 from neve.predicate.normalize import normalize_and_bind
 from neve.run.read.file_reader import read_tasks
@@ -40,81 +42,43 @@ Mask = NDArray[np.bool_]
 
 def matching_rows_mask(batch: pa.RecordBatch, schema: Schema, predicate: BooleanExpression) -> Mask:
     """Return a mask of the rows of a batch that match a bound predicate without NOT; the schema is the batch's."""
-    return visit(predicate, _RowPredicate(batch, schema))
+
+    def leaf_mask(leaf: ex.BoundPredicate) -> Mask:
+        path = _field_path(schema.fields, leaf.term.ref().field.field_id)
+        column = reduce(lambda array, i: pc.struct_field(array, [i]), path[1:], batch.column(path[0]))
+        return _LEAF_RULES[type(leaf)](column, leaf)
+
+    return evaluate_expression(predicate, leaf_mask, lambda value: np.full(batch.num_rows, value))
 
 
-class _RowPredicate(BoundBooleanExpressionVisitor[Mask]):
-    def __init__(self, batch: pa.RecordBatch, schema: Schema) -> None:
-        self.batch, self.schema = batch, schema
+def _compare(column: pa.Array, leaf: ex.BoundLiteralPredicate, compare: Callable[..., pa.Array]) -> Mask:
+    kind = leaf.term.ref().field.field_type
+    return _as_mask(compare(to_comparable(column, kind), comparable_scalar(leaf.literal.value, kind)))
 
-    def column(self, term: BoundTerm) -> pa.Array:
-        path = _field_path(self.schema.fields, term.ref().field.field_id)
-        return reduce(lambda array, i: pc.struct_field(array, [i]), path[1:], self.batch.column(path[0]))
 
-    def comparison_mask(self, term: BoundTerm, literal: Any, compare: Callable[..., pa.Array], nan: bool) -> Mask:
-        column, kind = self.column(term), term.ref().field.field_type
-        is_match = _as_mask(compare(to_comparable(column, kind), comparable_scalar(literal.value, kind)))
-        return is_match | _is_nan(column) if nan else is_match
+def _is_in(column: pa.Array, leaf: ex.BoundSetPredicate) -> Mask:
+    kind = leaf.term.ref().field.field_type
+    scalars = [comparable_scalar(value, kind) for value in leaf.value_set]
+    values = pa.array([scalar.as_py() for scalar in scalars], scalars[0].type)
+    return _as_mask(pc.is_in(to_comparable(column, kind), value_set=values, skip_nulls=True))
 
-    def visit_true(self) -> Mask:
-        return np.ones(self.batch.num_rows, np.bool_)
 
-    def visit_false(self) -> Mask:
-        return np.zeros(self.batch.num_rows, np.bool_)
-
-    def visit_not(self, child_result: Mask) -> Mask:
-        raise ValueError("NOT is rewritten before rows are evaluated")
-
-    def visit_and(self, left_result: Mask, right_result: Mask) -> Mask:
-        return left_result & right_result
-
-    def visit_or(self, left_result: Mask, right_result: Mask) -> Mask:
-        return left_result | right_result
-
-    def visit_is_null(self, term: BoundTerm) -> Mask:
-        return _as_mask(self.column(term).is_null())
-
-    def visit_not_null(self, term: BoundTerm) -> Mask:
-        return _as_mask(self.column(term).is_valid())
-
-    def visit_is_nan(self, term: BoundTerm) -> Mask:
-        return _is_nan(self.column(term))
-
-    def visit_not_nan(self, term: BoundTerm) -> Mask:
-        return ~_is_nan(self.column(term))
-
-    def visit_less_than(self, term: BoundTerm, literal: Any) -> Mask:
-        return self.comparison_mask(term, literal, pc.less, nan=False)
-
-    def visit_less_than_or_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        return self.comparison_mask(term, literal, pc.less_equal, nan=False)
-
-    def visit_greater_than(self, term: BoundTerm, literal: Any) -> Mask:
-        return self.comparison_mask(term, literal, pc.greater, nan=True)
-
-    def visit_greater_than_or_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        return self.comparison_mask(term, literal, pc.greater_equal, nan=True)
-
-    def visit_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        return self.comparison_mask(term, literal, pc.equal, nan=False)
-
-    def visit_not_equal(self, term: BoundTerm, literal: Any) -> Mask:
-        return self.comparison_mask(term, literal, pc.not_equal, nan=True)
-
-    def visit_in(self, term: BoundTerm, literals: Any) -> Mask:
-        column, kind = self.column(term), term.ref().field.field_type
-        scalars = [comparable_scalar(value, kind) for value in literals]
-        values = pa.array([scalar.as_py() for scalar in scalars], scalars[0].type)
-        return _as_mask(pc.is_in(to_comparable(column, kind), value_set=values, skip_nulls=True))
-
-    def visit_not_in(self, term: BoundTerm, literals: Any) -> Mask:
-        return _as_mask(self.column(term).is_valid()) & ~self.visit_in(term, literals)
-
-    def visit_starts_with(self, term: BoundTerm, literal: Any) -> Mask:
-        return _as_mask(pc.starts_with(self.column(term), literal.value))
-
-    def visit_not_starts_with(self, term: BoundTerm, literal: Any) -> Mask:
-        return _as_mask(pc.invert(pc.starts_with(self.column(term), literal.value)))
+_LEAF_RULES: dict[type[ex.BoundPredicate], Callable[[pa.Array, Any], Mask]] = {
+    ex.BoundIsNull: lambda column, _: _as_mask(column.is_null()),
+    ex.BoundNotNull: lambda column, _: _as_mask(column.is_valid()),
+    ex.BoundIsNaN: lambda column, _: _is_nan(column),
+    ex.BoundNotNaN: lambda column, _: ~_is_nan(column),
+    ex.BoundLessThan: lambda column, leaf: _compare(column, leaf, pc.less),
+    ex.BoundLessThanOrEqual: lambda column, leaf: _compare(column, leaf, pc.less_equal),
+    ex.BoundGreaterThan: lambda column, leaf: _compare(column, leaf, pc.greater) | _is_nan(column),
+    ex.BoundGreaterThanOrEqual: lambda column, leaf: _compare(column, leaf, pc.greater_equal) | _is_nan(column),
+    ex.BoundEqualTo: lambda column, leaf: _compare(column, leaf, pc.equal),
+    ex.BoundNotEqualTo: lambda column, leaf: _compare(column, leaf, pc.not_equal) | _is_nan(column),
+    ex.BoundIn: _is_in,
+    ex.BoundNotIn: lambda column, leaf: _as_mask(column.is_valid()) & ~_is_in(column, leaf),
+    ex.BoundStartsWith: lambda column, leaf: _as_mask(pc.starts_with(column, leaf.literal.value)),
+    ex.BoundNotStartsWith: lambda column, leaf: _as_mask(pc.invert(pc.starts_with(column, leaf.literal.value))),
+}
 
 
 def _field_path(fields: Iterable[NestedField], field_id: int) -> list[int]:

@@ -10,13 +10,12 @@ A converted Iceberg expression has the meaning of SQL: a comparison with null is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from pyiceberg.expressions import BooleanExpression, BoundTerm
-from pyiceberg.expressions.literals import Literal
-from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
+from pyiceberg import expressions as ex
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyspark.errors import AnalysisException, ParseException, PySparkException, QueryContextType
 from pyspark.sql import Column, DataFrame
@@ -24,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
 from neve.errors import UserError
+from neve.plan.ranges import evaluate_expression
 from neve.predicate.normalize import normalize_and_bind
 from neve.predicate.sql_features import features_of
 from neve.run.spark.read_columns import column_by_name, literal
@@ -181,77 +181,40 @@ def _nondeterministic_error(clause: str, value: SqlOrColumn, what: str) -> UserE
 
 def condition_column(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool = True) -> Column:
     """Return an expression as a condition on the columns of a schema, in the normal form that also selects files."""
-    return visit(normalize_and_bind(expression, schema, case_sensitive=case_sensitive), _ConditionVisitor(schema))
 
-
-class _ConditionVisitor(BoundBooleanExpressionVisitor[Column]):
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-
-    def column(self, term: BoundTerm) -> Column:
-        name = self.schema.find_column_name(term.ref().field.field_id) or ""
-        top = max((f.name for f in self.schema.fields if (name + ".").startswith(f.name + ".")), key=len)
+    def leaf_condition(leaf: ex.BoundPredicate) -> Column:
+        name = schema.find_column_name(leaf.term.ref().field.field_id) or ""
+        top = max((f.name for f in schema.fields if (name + ".").startswith(f.name + ".")), key=len)
         column = column_by_name(top)
         for part in filter(None, name.removeprefix(top).split(".")):
             column = column.getField(part)
-        return column
+        return _LEAF_RULES[type(leaf)](column, leaf)
 
-    def literal_column(self, term: BoundTerm, value: Any) -> Column:
-        return literal(value.value if isinstance(value, Literal) else value, term.ref().field)
+    bound = normalize_and_bind(expression, schema, case_sensitive=case_sensitive)
+    return evaluate_expression(bound, leaf_condition, F.lit)
 
-    def visit_true(self) -> Column:
-        return F.lit(True)
 
-    def visit_false(self) -> Column:
-        return F.lit(False)
+_LEAF_RULES: dict[type[ex.BoundPredicate], Callable[[Column, Any], Column]] = {
+    ex.BoundIsNull: lambda column, _: column.isNull(),
+    ex.BoundNotNull: lambda column, _: column.isNotNull(),
+    ex.BoundIsNaN: lambda column, _: F.isnan(column),
+    ex.BoundNotNaN: lambda column, _: ~F.isnan(column),
+    ex.BoundLessThan: lambda column, leaf: column < _literal_of(leaf),
+    ex.BoundLessThanOrEqual: lambda column, leaf: column <= _literal_of(leaf),
+    ex.BoundGreaterThan: lambda column, leaf: column > _literal_of(leaf),
+    ex.BoundGreaterThanOrEqual: lambda column, leaf: column >= _literal_of(leaf),
+    ex.BoundEqualTo: lambda column, leaf: column == _literal_of(leaf),
+    ex.BoundNotEqualTo: lambda column, leaf: column != _literal_of(leaf),
+    ex.BoundIn: lambda column, leaf: column.isin(*_literals_of(leaf)),
+    ex.BoundNotIn: lambda column, leaf: ~column.isin(*_literals_of(leaf)),
+    ex.BoundStartsWith: lambda column, leaf: column.startswith(_literal_of(leaf)),
+    ex.BoundNotStartsWith: lambda column, leaf: ~column.startswith(_literal_of(leaf)),
+}
 
-    def visit_not(self, child_result: Column) -> Column:
-        return ~child_result
 
-    def visit_and(self, left_result: Column, right_result: Column) -> Column:
-        return left_result & right_result
+def _literal_of(leaf: ex.BoundLiteralPredicate) -> Column:
+    return literal(leaf.literal.value, leaf.term.ref().field)
 
-    def visit_or(self, left_result: Column, right_result: Column) -> Column:
-        return left_result | right_result
 
-    def visit_in(self, term: BoundTerm, literals: Set[Any]) -> Column:
-        return self.column(term).isin(*(self.literal_column(term, v) for v in literals))
-
-    def visit_not_in(self, term: BoundTerm, literals: Set[Any]) -> Column:
-        return ~self.visit_in(term, literals)
-
-    def visit_is_nan(self, term: BoundTerm) -> Column:
-        return F.isnan(self.column(term))
-
-    def visit_not_nan(self, term: BoundTerm) -> Column:
-        return ~F.isnan(self.column(term))
-
-    def visit_is_null(self, term: BoundTerm) -> Column:
-        return self.column(term).isNull()
-
-    def visit_not_null(self, term: BoundTerm) -> Column:
-        return self.column(term).isNotNull()
-
-    def visit_equal(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term) == self.literal_column(term, literal)
-
-    def visit_not_equal(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term) != self.literal_column(term, literal)
-
-    def visit_greater_than_or_equal(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term) >= self.literal_column(term, literal)
-
-    def visit_greater_than(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term) > self.literal_column(term, literal)
-
-    def visit_less_than(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term) < self.literal_column(term, literal)
-
-    def visit_less_than_or_equal(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term) <= self.literal_column(term, literal)
-
-    def visit_starts_with(self, term: BoundTerm, literal: Any) -> Column:
-        return self.column(term).startswith(self.literal_column(term, literal))
-
-    def visit_not_starts_with(self, term: BoundTerm, literal: Any) -> Column:
-        return ~self.visit_starts_with(term, literal)
+def _literals_of(leaf: ex.BoundSetPredicate) -> list[Column]:
+    return [literal(value, leaf.term.ref().field) for value in leaf.value_set]
