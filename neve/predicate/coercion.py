@@ -26,11 +26,10 @@ from neve.predicate.constants import (
     Constant,
     ConstantKind,
     has_constant_offset,
-    local_to_utc_micros,
     parse_date,
-    parse_instant,
-    parse_number,
-    parse_timestamp,
+    to_floating,
+    to_timestamp,
+    to_timestamp_ntz,
     utc_to_local_micros,
 )
 from neve.predicate.normalize import MAX_NANOS, NanosLiteral
@@ -114,10 +113,8 @@ def _position_in_integers(constant: Constant, kind: Any, zone: tzinfo) -> ValueP
 
 
 def _position_in_doubles(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
-    value = parse_number(constant.value) if constant.kind is ConstantKind.STRING else constant.value
-    if value is None or constant.kind not in {ConstantKind.STRING, *NUMERIC_KINDS}:
-        return None
-    return ValuePosition(literals.DoubleLiteral(float(value)))
+    double = to_floating(constant, "DOUBLE")
+    return None if double is None else ValuePosition(literals.DoubleLiteral(double.value))
 
 
 def _position_in_floats(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
@@ -187,16 +184,8 @@ def _position_in_timestamps(constant: Constant, kind: ice.IcebergType, zone: tzi
 
 
 def _position_in_timestamptzs(constant: Constant, kind: ice.IcebergType, zone: tzinfo) -> ValuePosition | None:
-    micros: int | None = None
-    if constant.kind is ConstantKind.STRING:
-        instant = parse_instant(constant.value, zone)
-        micros = None if instant is None else int(instant.value)
-    elif constant.kind in {ConstantKind.DATE, ConstantKind.LOCAL}:
-        local_micros = constant.value * (DAY_MICROS if constant.kind is ConstantKind.DATE else 1)
-        micros = local_to_utc_micros(local_micros, zone)
-    elif constant.kind is ConstantKind.INSTANT:
-        micros = int(constant.value)
-    return None if micros is None else ValuePosition(literals.TimestampLiteral(micros))
+    instant = to_timestamp(constant, zone)
+    return None if instant is None else ValuePosition(literals.TimestampLiteral(instant.value))
 
 
 def _position_in_nanos(position_in_micros: PositionFunction) -> PositionFunction:
@@ -212,15 +201,11 @@ def _position_in_nanos(position_in_micros: PositionFunction) -> PositionFunction
 
 def _local_micros(constant: Constant, zone: tzinfo) -> int | None:
     """Return the local time without zone; for an instant only if the zone's offset is constant around it."""
-    if constant.kind is ConstantKind.STRING:
-        parsed = parse_timestamp(constant.value)
-        return parsed[0] if parsed is not None and parsed[1] is None else None
     if constant.kind is ConstantKind.INSTANT:
         micros = utc_to_local_micros(constant.value, zone)
         return micros if has_constant_offset(micros, zone) else None
-    if constant.kind is ConstantKind.DATE:
-        return int(constant.value) * DAY_MICROS
-    return int(constant.value) if constant.kind is ConstantKind.LOCAL else None
+    local = to_timestamp_ntz(constant)
+    return None if local is None else int(local.value)
 
 
 _POSITION_FUNCTIONS: dict[type[ice.IcebergType], PositionFunction] = {

@@ -181,7 +181,7 @@ def _cast_constant(constant: Constant, target: exp.DataType, zone: tzinfo) -> Co
         if name in INTEGER_BITS:
             result = _to_integer(constant, INTEGER_BITS[name])
         elif name in {"FLOAT", "DOUBLE"}:
-            result = _to_floating(constant, name)
+            result = to_floating(constant, name)
         elif name == "DECIMAL":
             result = _to_decimal(constant, *(parameters or [10, 0]))
         elif name in STRING_TYPES:
@@ -191,9 +191,9 @@ def _cast_constant(constant: Constant, target: exp.DataType, zone: tzinfo) -> Co
         elif name == "DATE":
             result = _to_date(constant, zone)
         elif name in {"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ"}:
-            result = _to_timestamp(constant, zone)
+            result = to_timestamp(constant, zone)
         elif name == "TIMESTAMPNTZ":
-            result = _to_timestamp_ntz(constant)
+            result = to_timestamp_ntz(constant)
     except (ValueError, ArithmeticError, TypeError):
         return None
     return result
@@ -207,7 +207,8 @@ def _to_integer(constant: Constant, bits: int) -> Constant | None:
     return Constant(ConstantKind.INTEGER, value) if -(1 << bits - 1) <= value < 1 << bits - 1 else None
 
 
-def _to_floating(constant: Constant, name: str) -> Constant | None:
+def to_floating(constant: Constant, name: str) -> Constant | None:
+    """Cast a constant to FLOAT or DOUBLE; None if Spark does not."""
     value = parse_number(constant.value) if constant.kind is ConstantKind.STRING else constant.value
     if value is None or constant.kind not in {ConstantKind.STRING, *NUMERIC_KINDS}:
         return None
@@ -255,7 +256,8 @@ def parse_instant(text: str, zone: tzinfo) -> Constant | None:
     return None if parsed is None else Constant(ConstantKind.INSTANT, local_to_utc_micros(parsed[0], parsed[1] or zone))
 
 
-def _to_timestamp(constant: Constant, zone: tzinfo) -> Constant | None:
+def to_timestamp(constant: Constant, zone: tzinfo) -> Constant | None:
+    """Cast a constant to TIMESTAMP; None if Spark does not."""
     if constant.kind is ConstantKind.STRING:
         return parse_instant(constant.value, zone)
     if constant.kind in {ConstantKind.DATE, ConstantKind.LOCAL}:
@@ -264,7 +266,8 @@ def _to_timestamp(constant: Constant, zone: tzinfo) -> Constant | None:
     return constant if constant.kind is ConstantKind.INSTANT else None
 
 
-def _to_timestamp_ntz(constant: Constant) -> Constant | None:
+def to_timestamp_ntz(constant: Constant) -> Constant | None:
+    """Cast a constant without zone to TIMESTAMP_NTZ; None if Spark does not, or if it depends on the zone."""
     if constant.kind is ConstantKind.STRING:
         parsed = parse_timestamp(constant.value)
         return None if parsed is None or parsed[1] is not None else Constant(ConstantKind.LOCAL, parsed[0])

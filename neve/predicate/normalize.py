@@ -60,7 +60,7 @@ def compared_columns(expression: BooleanExpression, schema: Schema) -> Iterator[
     while waiting:
         match waiting.pop():
             case ex.And() | ex.Or() as both:
-                waiting += [both.left, both.right]
+                waiting += [both.right, both.left]
             case ex.LiteralPredicate() | ex.SetPredicate() as leaf if isinstance(leaf.term, ex.Reference):
                 yield schema.find_field(leaf.term.name)
 

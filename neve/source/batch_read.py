@@ -10,7 +10,7 @@ Spark (a uuid is text, nanoseconds are microseconds): it would compare other val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -27,7 +27,7 @@ from neve.ops.context import TableContext
 from neve.ops.scan import Scan
 from neve.plan.scan import METADATA_COLUMNS, ScanPlan
 from neve.predicate import parse
-from neve.predicate.normalize import all_of, normalize_expression
+from neve.predicate.normalize import all_of, compared_columns, normalize_expression
 from neve.run.read.metadata_columns import metadata_columns
 from neve.run.read.scan import ScanReader
 from neve.run.read.tasks import build_task_table, group_tasks, split_large_files
@@ -134,21 +134,12 @@ class ReadPlan:
 
 def _refuse_converted_columns(where: ice.BooleanExpression, schema: Schema) -> None:
     """Reject comparisons with columns whose values are different in Spark: rows are compared as Spark sees them."""
-    for name in _compared_columns(where):
-        field = schema.find_field(name)
+    for field in compared_columns(where, schema):
         if not _is_same_in_spark(field):
             raise UnsupportedFeature(
                 f"Option 'where': column {field.name!r} of type {field.field_type} has another type in Spark. "
                 "Filter the DataFrame instead, with .where(…)."
             )
-
-
-def _compared_columns(expression: ice.BooleanExpression) -> Iterator[str]:
-    if isinstance(expression, ice.And | ice.Or):
-        yield from _compared_columns(expression.left)
-        yield from _compared_columns(expression.right)
-    elif isinstance(expression, ice.LiteralPredicate | ice.SetPredicate):
-        yield expression.term.name  # type: ignore[attr-defined]
 
 
 class TableReader(ExecutorReader):

@@ -13,10 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import types as sp
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from neve.commit.actions import Append
 from neve.commit.outcome import require_committed
@@ -26,7 +23,7 @@ from neve.model.metadata import are_different_tables, table_identity
 from neve.ops.context import TableContext
 from neve.ops.write.append import WriteAction, with_added_files
 from neve.ops.write.overwrite import overwrite_of, partition_overwrite_of
-from neve.run.write.store_assignment import check_assignable
+from neve.run.spark.store_assignment import check_spark_schema
 from neve.run.write.target import WriteOptions as FileOptions
 from neve.run.write.target import WriteTarget
 from neve.source.options import TableOptions, WriteOptions
@@ -53,7 +50,7 @@ class TableWrite:
         file_options = FileOptions(target_file_size=options.target_file_size, is_sorted=False)
         target = WriteTarget.of(context.metadata, context.facts.io_properties, options=file_options)
         target.check()
-        check_assignable(_arrow_schema(schema), target.file_schema)
+        check_spark_schema(schema, target.file_schema)
         files = FileWriter(target, str(uuid4()), table_identity(context.metadata))
         return cls(table, options, files, _change_without_files(context, options, overwrite))
 
@@ -109,10 +106,3 @@ def _change_without_files(context: TableContext, options: WriteOptions, overwrit
     if options.overwrite_mode == "dynamic":
         return partition_overwrite_of(context, options.isolation, options.branch)
     return overwrite_of(context, options.overwrite_where, options.isolation, options.branch)
-
-
-def _arrow_schema(schema: sp.StructType) -> pa.Schema:
-    try:
-        return to_arrow_schema(schema)
-    except PySparkException as e:
-        raise UserError(f"Cannot store columns of type {schema.simpleString()}: {e}") from e

@@ -22,7 +22,7 @@ from neve.errors import CorruptFile, LimitExceeded, TableError
 from neve.io.deletion_vectors import PositionSet
 from neve.model.pyiceberg_private import fields_by_id
 from neve.run.read.array_builders import RowRange
-from neve.run.read.field_ids import FileField
+from neve.run.read.field_ids import nested_field_ids
 from neve.run.read.formats import DataFile, open_file
 from neve.run.read.projection import bind_projection, fields_with_ids
 from neve.run.read.tasks import DeleteFile, EqualityDeletes, FileTask, ReadTarget
@@ -141,7 +141,7 @@ class EqualityIndex:
     def _load_key_columns(self, file: DeleteFile, group: EqualityDeletes) -> Columns:
         with open_file(self.io, file.path, file.file_format, file.file_size, file.record_count) as data:
             # Without this check a delete file without a key column would delete every row where that column is null.
-            if missing := set(group.keys) - set(_nested_field_ids(fields_with_ids(data, file.path, self.target))):
+            if missing := set(group.keys) - set(nested_field_ids(fields_with_ids(data, file.path, self.target))):
                 expected = f"the equality columns {sorted(group.keys)}"
                 raise CorruptFile(file.path, expected, f"no column {sorted(missing)}")
             projection = bind_projection(data, FileTask(file.path), self._key_schema(group), self._exact_target)
@@ -191,12 +191,6 @@ def _as_optional(field: NestedField) -> NestedField:
     if isinstance(kind, StructType):
         kind = StructType(*map(_as_optional, kind.fields))
     return field.model_copy(update={"required": False, "field_type": kind})
-
-
-def _nested_field_ids(fields: Iterable[FileField]) -> Iterator[int | None]:
-    for each in fields:
-        yield each.field_id
-        yield from _nested_field_ids(each.children)
 
 
 def _flatten_columns(batch: pa.RecordBatch) -> Columns:

@@ -7,7 +7,7 @@ maintained if it had been switched on from the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -79,7 +79,7 @@ def assign_field_ids(
     fields: tuple[FileField, ...], path: str, mapping: NameMapping | None, schemas: Sequence[Schema]
 ) -> tuple[FileField, ...]:
     """Return the same columns, each with the id of its table field, or None if no field matches."""
-    if _has_any_ids(fields):
+    if next(nested_field_ids(fields), None) is not None:
         return fields
     if mapping is not None:
         return _apply_name_mapping(fields, mapping.root)
@@ -93,8 +93,12 @@ def assign_field_ids(
     return with_ids
 
 
-def _has_any_ids(fields: Iterable[FileField]) -> bool:
-    return any(f.field_id is not None or _has_any_ids(f.children) for f in fields)
+def nested_field_ids(fields: Iterable[FileField]) -> Iterator[int]:
+    """Yield the field ids of columns and everything inside them."""
+    for field in fields:
+        if field.field_id is not None:
+            yield field.field_id
+        yield from nested_field_ids(field.children)
 
 
 def _apply_name_mapping(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tuple[FileField, ...]:

@@ -83,7 +83,8 @@ _MAX_PARTS = 10_000
 
 _COMMON_COLUMNS = ("file_path", "file_format", "file_size_in_bytes", "record_count")
 _FILE_COLUMNS = (*_COMMON_COLUMNS, "spec_id", "first_row_id", "sequence_number")
-_DELETE_COLUMNS = ("content", *_COMMON_COLUMNS, "content_offset", "content_size_in_bytes", "equality_ids")
+DELETE_FILE_COLUMNS = (*_COMMON_COLUMNS, "content_offset", "content_size_in_bytes")  # the fields of a `DeleteFile`
+_DELETE_COLUMNS = ("content", *DELETE_FILE_COLUMNS, "equality_ids")
 
 
 def build_task_table(files: EntryTable, deletes: EntryTable, attached: pa.Table) -> pa.Table:
@@ -192,4 +193,4 @@ def _task_from_row(row: Mapping[str, Any], union: Mapping[str, pa.Scalar], specs
 
 
 def _delete_file_from_row(row: Mapping[str, Any]) -> DeleteFile:
-    return DeleteFile(*(row[name] for name in _DELETE_COLUMNS[1:-1]))
+    return DeleteFile(*(row[name] for name in DELETE_FILE_COLUMNS))

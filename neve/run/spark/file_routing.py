@@ -38,7 +38,7 @@ from pyspark.sql import SparkSession
 from neve.io.parallel import map_in_threads
 from neve.io.paths import scheme_of, spark_path_all
 from neve.model.values import combine_chunks
-from neve.run.read.field_ids import FileField
+from neve.run.read.field_ids import nested_field_ids
 from neve.run.read.formats import open_file
 from neve.run.read.metadata_columns import METADATA_IDS
 from neve.run.spark.arrow_exchange import map_in_arrow
@@ -63,19 +63,12 @@ def read_field_ids(io: FileIO, files: Sequence[tuple[str, int]]) -> list[FieldId
 def read_field_ids_of_file(io: FileIO, path: str, size: int) -> FieldIds:
     """Read the field ids of a Parquet file."""
     with open_file(io, path, "PARQUET", size, None) as data:
-        return _intern_field_ids(frozenset(_nested_field_ids(data.fields)))
+        return _intern_field_ids(frozenset(nested_field_ids(data.fields)))
 
 
 @lru_cache(1024)  # most files of a table have the same ids: keep one copy of each set
 def _intern_field_ids(ids: FieldIds) -> FieldIds:
     return ids
-
-
-def _nested_field_ids(fields: Iterable[FileField]) -> Iterator[int]:
-    for field in fields:
-        if field.field_id is not None:
-            yield field.field_id
-        yield from _nested_field_ids(field.children)
 
 
 _MAX_FILES_ON_DRIVER = 64

@@ -32,7 +32,7 @@ from neve.io.parallel import map_in_threads
 from neve.io.paths import spark_uri_all
 from neve.io.puffin import read_vectors
 from neve.run.read.position_deletes import read_position_deletes
-from neve.run.read.tasks import DeleteFile
+from neve.run.read.tasks import DELETE_FILE_COLUMNS, DeleteFile
 from neve.run.spark.arrow_exchange import map_in_arrow
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable
@@ -115,25 +115,13 @@ def deleted_positions(
     return [PositionSet().union(*sets[path]) for path in paths]
 
 
-def delete_files(deletes: EntryTable) -> list[DeleteFile]:
-    """Convert entries of position delete files and vectors to descriptions for the reader."""
-    names = (
-        "file_path",
-        "file_format",
-        "file_size_in_bytes",
-        "record_count",
-        "content_offset",
-        "content_size_in_bytes",
-    )
-    return [DeleteFile(*values) for values in zip(*(deletes[name].to_pylist() for name in names), strict=True)]
-
-
 def _data_files_by_delete(paths: Sequence[str], deletes: EntryTable, attached: DeletePairs) -> DeletesWithDataFiles:
     needed = np.unique(attached.delete)
     users: list[list[str]] = [[] for _ in needed]
     for file, index in zip(attached.file.tolist(), np.searchsorted(needed, attached.delete).tolist(), strict=True):
         users[index].append(paths[file])
-    return list(zip(delete_files(deletes.take(needed)), users, strict=True))
+    columns = (deletes.take(needed)[name].to_pylist() for name in DELETE_FILE_COLUMNS)
+    return list(zip(map(DeleteFile, *columns), users, strict=True))
 
 
 def _read_vectors(facts: TableFacts, pairs: DeletesWithDataFiles) -> PositionsByPath:

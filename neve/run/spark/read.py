@@ -34,15 +34,7 @@ from neve.errors import UnknownName, UserError
 from neve.io.paths import refuse_unreadable
 from neve.plan.scan import ScanPlan
 from neve.run.read.file_reader import read_tasks
-from neve.run.read.metadata_columns import (
-    DATA_SEQUENCE_NUMBER,
-    FILE,
-    LAST_UPDATED,
-    POSITION,
-    ROW_ID,
-    SPEC_ID,
-    partition_column,
-)
+from neve.run.read.metadata_columns import metadata_columns as all_metadata_columns
 from neve.run.read.tasks import (
     SPLIT_BYTES,
     ReadTarget,
@@ -182,14 +174,8 @@ def read_dataframe(
     return reduce(DataFrame.union, parts).toDF(*(f.name for f in fields))
 
 
-def metadata_columns_of(facts: TableFacts) -> dict[str, NestedField]:
-    """Return the metadata columns by name: every table has them, though no file stores them."""
-    columns = (FILE, POSITION, SPEC_ID, partition_column(facts.specs), ROW_ID, LAST_UPDATED, DATA_SEQUENCE_NUMBER)
-    return {f.name: f for f in columns}
-
-
 def _requested_metadata_columns(names: Iterable[str], schema: Schema, facts: TableFacts) -> list[NestedField]:
-    available, table_columns = metadata_columns_of(facts), {f.name for f in schema.fields}
+    available, table_columns = all_metadata_columns(facts.specs), {f.name for f in schema.fields}
     for name in names:
         if name not in available:
             raise UnknownName("metadata column", name, available)

@@ -185,13 +185,17 @@ def assign_dataframe(df: DataFrame, schema: Schema, extra_columns: Sequence[str]
         column = column_by_name(source.name)
         kind = _assigned_type(source.dataType, field.field_type)
         columns.append((column if kind == source.dataType else column.cast(kind)).alias(field.name))
-    selected = df.select(*columns).schema
-    try:
-        arrow_schema = to_arrow_schema(selected)
-    except PySparkException as e:
-        raise UserError(f"Cannot store columns of type {selected.simpleString()}: {e}") from e
-    check_assignable(arrow_schema, schema)
+    check_spark_schema(df.select(*columns).schema, schema)
     return df.select(*columns, *extra_columns)
+
+
+def check_spark_schema(source: sp.StructType, schema: Schema) -> None:
+    """Reject rows whose columns or types cannot be stored in a table of this schema."""
+    try:
+        arrow_schema = to_arrow_schema(source)
+    except PySparkException as e:
+        raise UserError(f"Cannot store columns of type {source.simpleString()}: {e}") from e
+    check_assignable(arrow_schema, schema)
 
 
 def _assigned_type(source: sp.DataType, target: ice.IcebergType) -> sp.DataType:
