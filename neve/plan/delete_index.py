@@ -156,7 +156,8 @@ class _DeleteMatcher:
     def equality_delete_pairs(self) -> Iterator[Pairs]:
         equality = self.deletes.numpy("content") == Content.EQUALITY_DELETES
         self.refuse_without_columns(equality)
-        everywhere = equality & np.isin(self.deletes.numpy("spec_id"), self.unpartitioned_spec_ids)
+        unpartitioned = [s for s in self.deletes.spec_ids() if self.specs.is_unpartitioned(s)]
+        everywhere = equality & np.isin(self.deletes.numpy("spec_id"), unpartitioned)
         yield self.filter_by_column_ranges(self.runs_over_all_data_files(everywhere))
         yield self.filter_by_column_ranges(self.runs_by_partition(equality & ~everywhere, "left"))
 
@@ -187,10 +188,6 @@ class _DeleteMatcher:
     @cached_property
     def names_one_data_file(self) -> Mask:
         return self.referenced_data_files.is_valid().to_numpy(zero_copy_only=False)
-
-    @cached_property
-    def unpartitioned_spec_ids(self) -> list[int]:
-        return [s for s in self.deletes.spec_ids() if self.specs.is_unpartitioned(s)]
 
     @cached_property
     def data_sequence_numbers(self) -> Rows:

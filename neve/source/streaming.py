@@ -33,7 +33,7 @@ from pyspark.sql import types as sp
 from pyspark.sql.datasource import InputPartition
 
 from neve.commit.actions import Append
-from neve.commit.outcome import Check, Conflict, Outcome, Rejected, require_committed
+from neve.commit.outcome import Check, Conflict, Rejected, require_committed
 from neve.commit.window import CommitBase, Window
 from neve.errors import TableError
 from neve.model.pyiceberg_private import fields_by_id
@@ -213,11 +213,6 @@ class Epoch:
         return None
 
 
-def is_repeated(outcome: Outcome) -> bool:
-    """Return whether a commit was rejected because the table already has its epoch."""
-    return isinstance(outcome, Rejected) and any(c.rule is Check.REPEATED for c in outcome.conflicts)
-
-
 class TableSink(ExecutorStreamWriter):
     """Commits the epochs of a streaming query to a table."""
 
@@ -243,7 +238,8 @@ class TableSink(ExecutorStreamWriter):
             written_files=files["file_path"].to_pylist(),
             extra_check=epoch.conflict_with,
         )
-        if not is_repeated(outcome):
+        is_repeated = isinstance(outcome, Rejected) and any(c.rule is Check.REPEATED for c in outcome.conflicts)
+        if not is_repeated:
             require_committed(outcome, f"{write.operation_name} of epoch {epoch.number}")
 
     def abort(self, messages: CommitMessages, batchId: int) -> None:  # type: ignore[override]  # noqa: N803

@@ -12,6 +12,7 @@ All other types are the same in both. Variant, geometry and geography are not su
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 
 import pyarrow as pa
@@ -73,15 +74,22 @@ def first_column_rounded_by_spark(schema: Schema) -> ice.NestedField | None:
 
 def is_rounded_by_spark(kind: ice.IcebergType) -> bool:
     """Check whether a type is, or contains, a type of finer precision than Spark has."""
+    return any(isinstance(leaf, ice.TimestampNanoType | ice.TimestamptzNanoType) for leaf in leaf_types(kind))
+
+
+def leaf_types(kind: ice.IcebergType) -> Iterator[ice.IcebergType]:
+    """Yield the primitive types in a type, at any depth."""
     match kind:
         case ice.StructType():
-            return any(is_rounded_by_spark(f.field_type) for f in kind.fields)
+            for field in kind.fields:
+                yield from leaf_types(field.field_type)
         case ice.ListType():
-            return is_rounded_by_spark(kind.element_type)
+            yield from leaf_types(kind.element_type)
         case ice.MapType():
-            return is_rounded_by_spark(kind.key_type) or is_rounded_by_spark(kind.value_type)
+            yield from leaf_types(kind.key_type)
+            yield from leaf_types(kind.value_type)
         case _:
-            return isinstance(kind, ice.TimestampNanoType | ice.TimestamptzNanoType)
+            yield kind
 
 
 def arrow_type(iceberg_type: ice.IcebergType, flavor: ArrowFlavor = ArrowFlavor.EXACT) -> pa.DataType:

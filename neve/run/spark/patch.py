@@ -91,8 +91,11 @@ class PatchJob:
         vectors = [removed[o].encode() if o in removed else None for o in ordinals]
         table = self.tasks.append_column("gone", pa.array(vectors, pa.binary()))
         sizes = table["file_size_in_bytes"].to_numpy()
-        # Sorted files get a task of their own, because rows of other files would break their order.
-        groups = np.arange(len(sizes)) if self.patch.target.write_order.fields else _balanced_groups(sizes)
+        # Sorted files get a task of their own, because rows of other files would break their order. Other files are
+        # assigned to groups of about the same size: in turn, the largest file first.
+        groups = np.arange(len(sizes))
+        if not self.patch.target.write_order.fields:
+            groups[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes)) % group_count(sizes)
         return pa.table(
             {
                 FILE_COLUMN: pa.array(ordinals, pa.int32()),
@@ -102,10 +105,3 @@ class PatchJob:
                 _GROUP: pa.array(groups, pa.int32()),
             }
         )
-
-
-def _balanced_groups(sizes: np.ndarray) -> np.ndarray:
-    """Assign files to groups of about the same size: in turn, the largest file first."""
-    groups = np.zeros(len(sizes), np.int32)
-    groups[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes)) % group_count(sizes)
-    return groups

@@ -31,7 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
 from neve.run.read.array_builders import constant_column
-from neve.run.read.types import ArrowFlavor
+from neve.run.read.types import ArrowFlavor, leaf_types
 from neve.run.spark.types import FIELD_ID, spark_type
 from neve.run.table_facts import TableFacts
 from neve.tree.entries import EntryTable
@@ -150,19 +150,8 @@ EXACT_IN_SPARK: frozenset[type[ice.IcebergType]] = frozenset(
 
 def is_read_exactly_by_spark(field: ice.NestedField) -> bool:
     """Return whether Spark's own Parquet reader returns exactly the values of a column."""
-    return isinstance(field.field_type, ice.UUIDType | ice.UnknownType) or _is_exact(field.field_type)
-
-
-def _is_exact(kind: ice.IcebergType) -> bool:
-    match kind:
-        case ice.StructType():
-            return all(_is_exact(f.field_type) for f in kind.fields)
-        case ice.ListType():
-            return _is_exact(kind.element_type)
-        case ice.MapType():
-            return _is_exact(kind.key_type) and _is_exact(kind.value_type)
-        case _:
-            return type(kind) in EXACT_IN_SPARK
+    kind = field.field_type
+    return isinstance(kind, ice.UUIDType | ice.UnknownType) or {*map(type, leaf_types(kind))} <= EXACT_IN_SPARK
 
 
 def read_field(field: ice.NestedField, names: ReadNames) -> sp.StructField:

@@ -128,13 +128,9 @@ def _checked_cast(value: Column, source: sp.DataType, target: sp.DataType, where
 
 
 def _is_assignable(source: sp.DataType, target: sp.DataType) -> bool:
-    if isinstance(source, _NUMBER_TYPES) and isinstance(target, _NUMBER_TYPES):
-        return True
-    if isinstance(source, _TIME_TYPES) and isinstance(target, _TIME_TYPES):
-        return True
     if isinstance(target, sp.StringType):
         return isinstance(source, sp.AtomicType) and not isinstance(source, sp.BinaryType)
-    return isinstance(source, sp.StringType) and isinstance(target, sp.StringType)
+    return any(isinstance(source, kinds) and isinstance(target, kinds) for kinds in (_NUMBER_TYPES, _TIME_TYPES))
 
 
 def _is_widening(source: sp.DataType, target: sp.DataType) -> bool:
