@@ -167,7 +167,12 @@ class _Demo:
         """Print a step before it runs, and the state of the table after it."""
         self.console.print(Text(f"> {replace_unprintable(what)}", "cyan"), soft_wrap=True)
         yield
-        self._text(f"  {_state(self.table)}")
+        files, version = self.table.inspect.files(), self.table.context.metadata.format_version
+        data = files.filter(pc.equal(files["content"], 0))
+        specs, deletes = len(pc.unique(data["spec_id"])), files.num_rows - data.num_rows
+        size = pc.sum(data["file_size_in_bytes"]).as_py() or 0
+        data_text = f"{plural(data.num_rows, 'data file')} of {size:,} bytes in {plural(specs, 'spec')}"
+        self._text(f"  version {version}: {data_text}{f', {deletes} of deletes' if deletes else ''}")
 
     def _check_rows(self) -> None:
         rows = {row["id"]: row for row in self.table.to_arrow().to_pylist()}
@@ -196,15 +201,3 @@ def _row(generation: int, number: int, column: str) -> Row:
         "region": _REGIONS[number // 3 % 3],
         column: float(number % 60),
     }
-
-
-def _state(table: Table) -> str:
-    """Describe the table in one line, read from its metadata."""
-    files, metadata = table.inspect.files(), table.context.metadata
-    data = files.filter(pc.equal(files["content"], 0))
-    specs = len(pc.unique(data["spec_id"]))
-    deletes = files.num_rows - data.num_rows
-    size = pc.sum(data["file_size_in_bytes"]).as_py() or 0
-    data_text = f"{plural(data.num_rows, 'data file')} of {size:,} bytes in {plural(specs, 'spec')}"
-    deletes_text = f", {deletes} of deletes" if deletes else ""
-    return f"version {metadata.format_version}: {data_text}{deletes_text}"

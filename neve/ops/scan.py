@@ -82,8 +82,8 @@ class Scan:
         time = None if as_of is None else milliseconds(as_of, "as_of")
         snapshot = context.snapshot(snapshot_id, ref, time)
         # A past snapshot or a tag is read with its own columns, a branch with the current ones.
-        schema, named = context.metadata.schema(), context.metadata.refs.get(ref) if ref is not None else None
-        is_tag = named is not None and named.snapshot_ref_type == SnapshotRefType.TAG
+        schema, refs = context.metadata.schema(), context.metadata.refs
+        is_tag = ref in refs and refs[ref].snapshot_ref_type == SnapshotRefType.TAG
         if snapshot is not None and (snapshot_id is not None or as_of is not None or is_tag):
             schema = next((s for s in context.metadata.schemas if s.schema_id == snapshot.schema_id), schema)
         names = None if columns is None else tuple(columns)

@@ -7,7 +7,6 @@ from math import log2
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from neve.display.format import format_percent, format_size, plural
 from neve.display.html import Markup, tag
@@ -38,7 +37,7 @@ def sizes_of(measures: FileMeasures, options: RewriteOptions) -> FileSizes:
 
 
 def deletes_of(measures: FileMeasures, deletes: EntryTable, pairs: pa.Table) -> DeleteFacts:
-    """Return the delete files by kind, and how many of them apply to how many data files."""
+    """Return delete files by kind, how many apply to how many data files, and the data files with the most deletes."""
     counts = measures["delete_files"]
     dangling = len(deletes) - len(np.unique(pairs["delete"].to_numpy()))
     bins = []
@@ -48,8 +47,16 @@ def deletes_of(measures: FileMeasures, deletes: EntryTable, pairs: pa.Table) -> 
         bins.append(DeleteCountBin(label, int(is_inside.sum())))
     # The bins end with the last one that has files; without deletes there are none.
     end = 1 + max(index for index, each in enumerate(bins) if each.files) if counts.any() else 0
-    worst_files, touched = _worst_files(measures, counts), int((counts > 0).sum())
-    return DeleteFacts(_delete_kinds(deletes), tuple(bins[:end]), worst_files, touched, dangling)
+    sizes, rows, specs = measures["bytes"], measures["rows"], measures.files.numpy("spec_id")
+    deleted = np.divide(measures["deleted_rows"], rows, out=np.zeros(len(rows)), where=rows > 0)
+    share = np.minimum(deleted, 1.0)
+    order = np.lexsort((-share, -counts))[:_MAX_WORST_FILES]
+    worst = order[counts[order] > 0]
+    worst_files = tuple(
+        FileRow(path, int(specs[i]), int(sizes[i]), int(rows[i]), int(counts[i]), float(share[i]))
+        for path, i in zip(measures.files.take(worst)["file_path"].to_pylist(), worst.tolist(), strict=True)
+    )
+    return DeleteFacts(_delete_kinds(deletes), tuple(bins[:end]), worst_files, int((counts > 0).sum()), dangling)
 
 
 def _delete_kinds(deletes: EntryTable) -> tuple[DeleteKind, ...]:
@@ -70,21 +77,6 @@ def _delete_kinds(deletes: EntryTable) -> tuple[DeleteKind, ...]:
             rows, size = (int(pc.sum(entries[column]).as_py() or 0) for column in ("record_count", size_column))
             kinds.append(DeleteKind(name, len(entries), rows, size))
     return tuple(kinds)
-
-
-def _worst_files(measures: FileMeasures, delete_counts: NDArray[np.int64]) -> tuple[FileRow, ...]:
-    """Return the files with the most deletes."""
-    sizes, rows = measures["bytes"], measures["rows"]
-    deleted = np.divide(measures["deleted_rows"], rows, out=np.zeros(len(rows)), where=rows > 0)
-    share = np.minimum(deleted, 1.0)
-    order = np.lexsort((-share, -delete_counts))[:_MAX_WORST_FILES]
-    worst = order[delete_counts[order] > 0]
-    paths = measures.files.take(worst)["file_path"].to_pylist()
-    specs = measures.files.numpy("spec_id")
-    return tuple(
-        FileRow(path, int(specs[i]), int(sizes[i]), int(rows[i]), int(delete_counts[i]), float(share[i]))
-        for path, i in zip(paths, worst.tolist(), strict=True)
-    )
 
 
 def sizes_section(report: Report) -> Markup:

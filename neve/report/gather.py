@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +33,6 @@ from neve.report.partitions import spec_facts, worst_partitions
 from neve.report.tree import read_manifests, tree_of
 from neve.report.values import FilterFacts, Report
 from neve.tree.entries import DETAIL, EntryTable, Manifest
-from neve.tree.read import read_entries
 
 _MOST_PARTITIONS = 200
 
@@ -44,7 +43,7 @@ def gather_report(context: TableContext, where: str | BooleanExpression | None =
     metadata, measures = context.metadata, table.file_measures()
     first_seen = _first_seen_by_spec(context, measures)
     worst, partitions = worst_partitions(measures, _MOST_PARTITIONS)
-    specs = spec_facts(measures, metadata.default_spec_id, first_seen)
+    specs = spec_facts(measures, metadata.default_spec_id)
     specs_in_use = tuple(s.spec_id for s in specs if s.amounts.files or s.is_default)
     return Report(
         name=context.name,
@@ -98,8 +97,8 @@ class _ReportInput:
         filter_ = PartitionFilter.of(condition.expression, context.specs, schema)
         live = [m for m in manifests if m.may_hold_live_files]
         delete_manifests, data_manifests = ([m for m in live if m.is_deletes is kind] for kind in (True, False))
-        deletes = _read_live_entries(context, delete_manifests, DETAIL.names)
-        data = _read_live_entries(context, data_manifests, STATISTICS if needs_statistics(filter_, deletes) else ())
+        deletes = context.live_entries(delete_manifests, DETAIL.names)
+        data = context.live_entries(data_manifests, STATISTICS if needs_statistics(filter_, deletes) else ())
         live_counts = {**_live_entry_counts(data, data_manifests), **_live_entry_counts(deletes, delete_manifests)}
         compaction = plan_rewrite(
             data,
@@ -133,10 +132,6 @@ class _ReportInput:
         matching = int((plan.reason_codes > Reason.NOT_MATCHING_STATISTICS).sum())
         text = self.condition.text or str(self.condition.expression)
         return FilterFacts(text, self.compaction.filter_stats, matching, tuple(plan.diagnostics.lines()))
-
-
-def _read_live_entries(context: TableContext, manifests: Sequence[Manifest], detail: Iterable[str]) -> EntryTable:
-    return read_entries(context.io, manifests, context.specs, detail=tuple(detail), live_only=True)
 
 
 def _live_entry_counts(entries: EntryTable, manifests: Sequence[Manifest]) -> dict[str, int]:

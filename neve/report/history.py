@@ -33,11 +33,16 @@ def history_of(metadata: TableMetadata, first_seen: Mapping[int, int]) -> TableH
         for name, ref in sorted(metadata.refs.items())
     )
     specs = {spec.spec_id: describe_spec(spec) for spec in sorted(metadata.partition_specs, key=lambda s: s.spec_id)}
-    changes = [
-        *_schema_events(metadata, commits),
-        *(HistoryEvent("spec", first_seen.get(spec_id), f"spec {spec_id}: {text}") for spec_id, text in specs.items()),
-        *(HistoryEvent(ref.kind, ref.at_ms, f"{ref.kind} {ref.name}") for ref in refs if ref.name != "main"),
-    ]
+    first_used: dict[int | None, int] = {}
+    for commit in commits:
+        first_used.setdefault(commit.schema_id, commit.at_ms)
+    schemas = schemas_in_order(metadata)
+    changes = []
+    for schema, (has_previous, change) in zip(schemas, schema_changes(schemas), strict=True):
+        what = f"schema {schema.schema_id}{':' if has_previous else ','} {change}"
+        changes.append(HistoryEvent("schema", first_used.get(schema.schema_id), what))
+    changes += [HistoryEvent("spec", first_seen.get(i), f"spec {i}: {text}") for i, text in specs.items()]
+    changes += [HistoryEvent(ref.kind, ref.at_ms, f"{ref.kind} {ref.name}") for ref in refs if ref.name != "main"]
     return TableHistory(
         len(commits),
         tuple(reversed(commits[-_MOST_COMMITS:])),
@@ -75,7 +80,6 @@ def _commits(rows: Sequence[Mapping[str, Any]], current: int | None) -> list[Com
             _parse_number(summary.get("deleted-data-files")),
             _parse_number(summary.get("added-records")),
             _parse_number(summary.get("total-data-files")),
-            _parse_number(summary.get("total-delete-files")),
         )
         commits.append(commit)
     return sorted(commits, key=lambda c: (c.at_ms, c.snapshot_id in ancestors))
@@ -100,23 +104,13 @@ def _periods(commits: Sequence[Commit]) -> Iterator[Period]:
     by_period: dict[int, list[Commit]] = {}
     for commit in commits:
         by_period.setdefault(min(int((commit.at_ms - first) / width), count - 1), []).append(commit)
-    files = deletes = None
+    files = None
     for number in range(count):
         period_commits = by_period.get(number, [])
         for commit in period_commits:
             if commit.is_ancestor and commit.total_files is not None:
-                files, deletes = commit.total_files, commit.total_deletes
-        yield Period(int(first + number * width), Counter(c.operation for c in period_commits), files, deletes)
-
-
-def _schema_events(metadata: TableMetadata, commits: Sequence[Commit]) -> Iterator[HistoryEvent]:
-    first_used: dict[int | None, int] = {}
-    for commit in commits:
-        first_used.setdefault(commit.schema_id, commit.at_ms)
-    schemas = schemas_in_order(metadata)
-    for schema, (has_previous, change) in zip(schemas, schema_changes(schemas), strict=True):
-        what = f"schema {schema.schema_id}{':' if has_previous else ','} {change}"
-        yield HistoryEvent("schema", first_used.get(schema.schema_id), what)
+                files = commit.total_files
+        yield Period(int(first + number * width), Counter(c.operation for c in period_commits), files)
 
 
 _OPERATIONS = ("append", "overwrite", "delete", "replace")

@@ -39,7 +39,6 @@ def maintenance_of(context: TableContext, compaction: RewritePlan) -> Maintenanc
         compaction.bytes,
         sum(g.output_files for g in compaction.groups),
         tuple((_REASON_TEXTS[reason], reason.is_chosen, count) for reason, count in reversed(reasons)),
-        len(compaction.groups),
         failure,
     )
 

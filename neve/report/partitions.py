@@ -6,7 +6,7 @@ square.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -20,8 +20,9 @@ from pyiceberg.types import IcebergType, UUIDType
 
 from neve.display.format import format_percent, format_size, join_with_and, plural, readable_values
 from neve.display.html import Markup, join_markup, shorten_middle, tag
-from neve.model.partition import Specs, partition_text
+from neve.model.partition import partition_text
 from neve.report.counting import FileMeasures, GroupTotals
+from neve.report.history import describe_spec
 from neve.report.html import NumberCell, legend, name_markup, number_cell, panel, size_cell, table
 from neve.report.values import FileSizes, FileTotals, MapCell, Report, SpecFacts
 from neve.tree.entries import EntryTable
@@ -74,8 +75,8 @@ class _Partitions:
         return labels
 
 
-def spec_facts(measures: FileMeasures, default_id: int, first_seen: Mapping[int, int]) -> tuple[SpecFacts, ...]:
-    """Return every spec with the cells of its map; `first_seen` is the time of the oldest file of each."""
+def spec_facts(measures: FileMeasures, default_id: int) -> tuple[SpecFacts, ...]:
+    """Return every spec with the cells of its map."""
     specs = measures.files.specs
     cells: dict[int, list[MapCell]] = {spec_id: [] for spec_id in specs.by_id}
     for spec_id, cell in _map_cells(measures, _Partitions.of(measures.files)):
@@ -88,11 +89,10 @@ def spec_facts(measures: FileMeasures, default_id: int, first_seen: Mapping[int,
             SpecFacts(
                 spec_id,
                 spec_id == default_id,
-                tuple((f.field_id, f.name, str(f.transform), _source_column(specs, f)) for f in spec.fields),
+                describe_spec(spec),
                 sum(cell.partitions for cell in own),
                 FileTotals(**{**sums, "has_equality_deletes": bool(sums["has_equality_deletes"])}),
                 tuple(own),
-                first_seen.get(spec_id),
                 tuple(f.name for f in spec.fields if isinstance(f.transform, UnknownTransform)),
             )
         )
@@ -129,11 +129,6 @@ def worst_partitions(measures: FileMeasures, most: int) -> tuple[tuple[tuple[int
         for number, label in zip(worst, partitions.labels(worst), strict=True)
     )
     return rows, len(partitions)
-
-
-def _source_column(specs: Specs, field: PartitionField) -> str:
-    schema = specs.schema_of(field)
-    return (schema.find_column_name(field.source_id) or "") if schema is not None else ""
 
 
 def _value_text(field: PartitionField, kind: IcebergType, value: object) -> str:
@@ -173,12 +168,6 @@ def partitions_section(report: Report) -> Markup:
     return panel("map", "Partitions", lede, maps, unused, _worst_table(report))
 
 
-def size_class(mean: float, sizes: FileSizes) -> str:
-    """Return the CSS class of a mean file size, by its distance from the target size."""
-    edges = ((sizes.target / 64, "s0"), (sizes.target / 8, "s1"), (sizes.min_size, "s2"), (sizes.max_size, "s3"))
-    return next((colour for edge, colour in edges if mean < edge), "s4")
-
-
 def _legends(report: Report) -> Markup:
     sizes = report.sizes
     edges = [format_size(edge) for edge in (sizes.target / 64, sizes.target / 8, sizes.min_size, sizes.max_size)]
@@ -204,11 +193,8 @@ def _legends(report: Report) -> Markup:
 
 
 def _spec_map(spec: SpecFacts, report: Report) -> Markup:
-    fields = ", ".join(f"{field} ({transform})" for _, field, transform, _ in spec.fields if transform != "void")
     current = tag("span", "current", class_="badge") if spec.is_default else ""
-    title = tag(
-        "h3", f"Spec {spec.spec_id} ", current, " ", tag("span", name_markup(fields or "not partitioned"), class_="by")
-    )
+    title = tag("h3", f"Spec {spec.spec_id} ", current, " ", tag("span", name_markup(spec.description), class_="by"))
     amounts = spec.amounts
     facts = [plural(spec.partitions, "partition"), plural(amounts.files, "file"), format_size(amounts.bytes)]
     if len(spec.cells) < spec.partitions:
@@ -232,7 +218,8 @@ def _spec_map(spec: SpecFacts, report: Report) -> Markup:
 
 
 def _css_classes(amounts: FileTotals, sizes: FileSizes) -> Iterator[str]:
-    yield size_class(amounts.mean_size, sizes)
+    edges = ((sizes.target / 64, "s0"), (sizes.target / 8, "s1"), (sizes.min_size, "s2"), (sizes.max_size, "s3"))
+    yield next((colour for edge, colour in edges if amounts.mean_size < edge), "s4")
     if not amounts.delete_files:
         yield "d0"
     elif amounts.has_equality_deletes:

@@ -54,11 +54,10 @@ class SpecFacts:
 
     spec_id: int
     is_default: bool
-    fields: tuple[tuple[int, str, str, str], ...]  # field id, name, transform, source column
+    description: str  # its fields, in words
     partitions: int
     amounts: FileTotals
     cells: tuple[MapCell, ...]
-    first_seen_ms: int | None  # when the oldest live file under it was added
     unknown_transforms: tuple[str, ...] = ()  # fields with a transform that this engine does not support
 
 
@@ -144,7 +143,6 @@ class Commit:
     removed_files: int | None
     added_rows: int | None
     total_files: int | None
-    total_deletes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +152,6 @@ class Period:
     start_ms: int
     commits: Mapping[str, int]
     total_files: int | None
-    total_deletes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +243,6 @@ class MaintenanceOutlook:
     bytes_to_rewrite: int
     output_files: int
     reasons: tuple[tuple[str, bool, int], ...]  # why files are rewritten or left alone, and how many
-    groups: int
     failure: str = ""  # why the steps could not be planned
 
 

@@ -98,19 +98,20 @@ def deletes(
     rewrite = command.table_to_change(table).rewrite_position_deletes().branch(branch)
     rewrite = rewrite.options(parse_pairs(options, "--option"))
     rewrite = with_options(rewrite, where=where, equality_deletes=equality)
-    run_command(command, CommandPlan.of(f"Rewriting delete files of {table}", rewrite, facts=_delete_facts))
-
-
-def _delete_facts(plan: Any) -> dict[str, Any]:
-    return {
-        "snapshot_id": plan.snapshot_id,
-        "delete_files": plan.considered,
-        "delete_files_replaced": len(plan.replaced),
-        "equality_delete_files_replaced": len(plan.equality_deletes),
-        "data_files": len(plan.scan.files),
-        "bytes": plan.bytes,
-        "groups": len(plan.groups),
-    }
+    plan = CommandPlan.of(
+        f"Rewriting delete files of {table}",
+        rewrite,
+        facts=lambda plan: {
+            "snapshot_id": plan.snapshot_id,
+            "delete_files": plan.considered,
+            "delete_files_replaced": len(plan.replaced),
+            "equality_delete_files_replaced": len(plan.equality_deletes),
+            "data_files": len(plan.scan.files),
+            "bytes": plan.bytes,
+            "groups": len(plan.groups),
+        },
+    )
+    run_command(command, plan)
 
 
 @writing_verb
@@ -127,28 +128,27 @@ def manifests(
     rewrite = command.table_to_change(table).rewrite_manifests().branch(branch)
     rewrite = with_options(rewrite, spec=spec, cluster_by=split_names(cluster_by))
     plan = CommandPlan.of(
-        f"Rewriting manifests of {table}", rewrite, facts=_manifest_facts, is_empty=lambda plan: not plan.groups
+        f"Rewriting manifests of {table}",
+        rewrite,
+        facts=lambda plan: {
+            "snapshot_id": plan.snapshot_id,
+            "manifests": plan.manifests,
+            "manifests_kept": plan.manifests_kept,
+            "files": plan.files,
+            "groups": [
+                {
+                    "spec_id": group.spec_id,
+                    "is_deletes": group.is_deletes,
+                    "manifests": len(group.manifests),
+                    "output_manifests": group.pieces,
+                    "reason": group.reason,
+                }
+                for group in plan.groups
+            ],
+        },
+        is_empty=lambda plan: not plan.groups,
     )
     run_command(command, plan)
-
-
-def _manifest_facts(plan: Any) -> dict[str, Any]:
-    return {
-        "snapshot_id": plan.snapshot_id,
-        "manifests": plan.manifests,
-        "manifests_kept": plan.manifests_kept,
-        "files": plan.files,
-        "groups": [
-            {
-                "spec_id": group.spec_id,
-                "is_deletes": group.is_deletes,
-                "manifests": len(group.manifests),
-                "output_manifests": group.pieces,
-                "reason": group.reason,
-            }
-            for group in plan.groups
-        ],
-    }
 
 
 @writing_verb
@@ -183,10 +183,16 @@ def maintain(
     verb = command.table_to_change(table).maintain()
     if most_bytes is not None or most_seconds is not None:
         verb = verb.budget(bytes=parse_size(most_bytes, "--budget-bytes"), seconds=most_seconds)
+
+    def execute() -> dict[str, Any]:
+        result = verb.execute()
+        results = [{"verb": step, **facts_of(each)} for step, each in result.results]
+        return {**facts_of(result), "results": results, "not_done": [facts_of(step) for step in result.not_done]}
+
     plan = CommandPlan(
         f"Maintaining {table}",
         verb.plan,
-        lambda: _maintenance_facts(verb.execute()),
+        execute,
         facts=lambda plan: {
             "steps": [facts_of(step) for step in plan.steps],
             "left_out": [facts_of(step) for step in plan.left_out],
@@ -195,8 +201,3 @@ def maintain(
         question=f"Run this on {table}?",
     )
     exit_if_groups_failed(command, *run_command(command, plan)["results"])
-
-
-def _maintenance_facts(result: Any) -> dict[str, Any]:
-    results = [{"verb": verb, **facts_of(each)} for verb, each in result.results]
-    return {**facts_of(result), "results": results, "not_done": [facts_of(step) for step in result.not_done]}

@@ -111,7 +111,12 @@ class ChangeExecution:
         """Rewrite the files that hold a match, and write the rows that belong to no file yet."""
         self._refuse_ambiguous(tally)
         specs, touched = self.context.specs, TouchedFiles.of(self.change.plan.read, tally)
-        patched = [*self._patch_files(touched, tally, changes), *self._write_new_rows(tally, changes)]
+        patched = list(self._patch_files(touched, tally, changes))
+        if changes is not None and tally.has_new_rows:  # inserted rows, and those of files that change as a whole
+            with self.execution.phase("write"):
+                rows = changes.where(F.col(FILE_COLUMN).isNull())
+                patched.append(write_changes(rows, self._write_target(), self.change.effects)[0])
+            self.written_paths += patched[-1]["file_path"].to_pylist()
         inserted, tally = self._write_remaining_inserts(tally)
         removed = EntryTable.concat([self.change.plan.whole.files, touched.files], specs)
         added = self._entry_table([*patched, *inserted])
@@ -154,16 +159,6 @@ class ChangeExecution:
         changed = changes.where(F.col(FILE_COLUMN).isNotNull()).join(F.broadcast(chosen), FILE_COLUMN, "left_semi")
         removes = [number for number, is_removed in enumerate(self.change.effects.removes) if is_removed]
         return PatchJob(spark, patch, tasks, changes=changed.where(F.col(CLAUSE_COLUMN).isin(removes)))
-
-    def _write_new_rows(self, tally: Tally, changes: DataFrame | None) -> Iterator[pa.Table]:
-        """Write rows that come from no patched file: inserted ones, and those of files that change as a whole."""
-        if changes is None or not tally.has_new_rows:
-            return
-        with self.execution.phase("write"):
-            rows = changes.where(F.col(FILE_COLUMN).isNull())
-            files, _ = write_changes(rows, self._write_target(), self.change.effects)
-        self.written_paths += files["file_path"].to_pylist()
-        yield files
 
     def _write_remaining_inserts(self, tally: Tally) -> tuple[list[pa.Table], Tally]:
         """Write the new rows that depend on the matches; returns their files and the tally of all rows."""

@@ -75,7 +75,12 @@ class Assignments:
             path, target = _resolve_target(schema, name, alias, context.name)
             is_default = isinstance(value, str) and value.strip().upper() == "DEFAULT"
             resolved.append(_Assignment(path, target, where, _default_value(target, where) if is_default else value))
-        _refuse_clashes(resolved)
+        for later, earlier in ((later, earlier) for at, later in enumerate(resolved) for earlier in resolved[:at]):
+            short = min(len(earlier.path), len(later.path))
+            if earlier.path[:short] == later.path[:short]:
+                one, other = ".".join(earlier.path), ".".join(later.path)
+                what = f"{one!r} is assigned twice" if one == other else f"{one!r} and {other!r} overlap"
+                raise UserError(f"{later.clause}: {what}. Assign each column once.")
         return cls(schema, tuple(resolved), alias)
 
     @property
@@ -185,16 +190,6 @@ def _find_path_within(parent: NestedField, field_id: int) -> FieldPath | None:
         if (path := _find_path_within(child, field_id)) is not None:
             return (parent.name, *path)
     return None
-
-
-def _refuse_clashes(assignments: list[_Assignment]) -> None:
-    for at, later in enumerate(assignments):
-        for earlier in assignments[:at]:
-            short = min(len(earlier.path), len(later.path))
-            if earlier.path[:short] == later.path[:short]:
-                one, other = ".".join(earlier.path), ".".join(later.path)
-                what = f"{one!r} is assigned twice" if one == other else f"{one!r} and {other!r} overlap"
-                raise UserError(f"{later.clause}: {what}. Assign each column once.")
 
 
 def _references_any(value: SqlOrColumn, names: set[str], alias: str | None) -> bool:

@@ -183,7 +183,11 @@ class MergeJob:
 
     def _select_changes(self, part: _MergePart, columns: tuple[str, ...]) -> DataFrame:
         rows = part.rows.withColumn(CLAUSE_COLUMN, self._clause_number(part)).where(F.col(CLAUSE_COLUMN).isNotNull())
-        lineage = self._lineage_columns(part) if columns else []
+        lineage: list[Column] = []
+        if columns and part.has_target:
+            lineage = self._target_rows.lineage_columns()  # changed rows keep their ids
+        elif columns and self.context.metadata.format_version >= 3:
+            lineage = [F.lit(None).cast("bigint").alias(f.name) for f in (ROW_ID, LAST_UPDATED)]
         number = [F.col(SOURCE_ROW).alias(SOURCE_COLUMN)] if self._inserts_after_matches and part.has_target else []
         return rows.select(*CHANGE_COLUMNS, *number, *(self._new_value(n, part).alias(n) for n in columns), *lineage)
 
@@ -230,11 +234,3 @@ class MergeJob:
             applies = F.col(CLAUSE_COLUMN) == n
             case = F.when(applies, new) if case is None else case.when(applies, new)
         return F.lit(None).cast(kind) if case is None else case
-
-    def _lineage_columns(self, part: _MergePart) -> list[Column]:
-        """The row id columns: changed rows keep their ids, new rows get one."""
-        if self.context.metadata.format_version < 3:
-            return []
-        if part.has_target:
-            return self._target_rows.lineage_columns()
-        return [F.lit(None).cast("bigint").alias(f.name) for f in (ROW_ID, LAST_UPDATED)]

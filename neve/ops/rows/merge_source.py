@@ -151,21 +151,16 @@ class MergeSource:
         ]
         ranges = self.numbered_frame.agg(*parts).toArrow()
         row = {name: _literal_values(ranges[name])[0] for name in ranges.column_names}
-        return [self._range_from_row(row, at, c) for at, c in enumerate(columns)]
-
-    def _range_from_row(self, row: dict[str, Any], at: int, column: Column) -> _KeyRange:
-        low, high, nulls, distinct = (row[f"{part}{at}"] for part in ("low", "high", "nulls", "distinct"))
-        values: tuple[Any, ...] = ()
-        if low is not None and distinct <= _MAX_LISTED_KEYS:
-            few = (
-                self.numbered_frame.select(column.alias("key"))
-                .where(column.isNotNull())
-                .distinct()
-                .limit(2 * _MAX_LISTED_KEYS + 1)
-            )
-            keys = _literal_values(few.toArrow()["key"])
-            values = tuple(keys) if len(keys) <= 2 * _MAX_LISTED_KEYS else ()
-        return _KeyRange(low, high, nulls > 0, distinct, values)
+        key_ranges = []
+        for at, column in enumerate(columns):
+            low, high, nulls, distinct = (row[f"{part}{at}"] for part in ("low", "high", "nulls", "distinct"))
+            values: tuple[Any, ...] = ()
+            if low is not None and distinct <= _MAX_LISTED_KEYS:
+                present = self.numbered_frame.select(column.alias("key")).where(column.isNotNull())
+                keys = _literal_values(present.distinct().limit(2 * _MAX_LISTED_KEYS + 1).toArrow()["key"])
+                values = tuple(keys) if len(keys) <= 2 * _MAX_LISTED_KEYS else ()
+            key_ranges.append(_KeyRange(low, high, nulls > 0, distinct, values))
+        return key_ranges
 
 
 @dataclass(frozen=True)
@@ -240,54 +235,43 @@ def _are_comparable(source: sp.DataType, kind: ice.IcebergType) -> bool:
 
 @contextmanager
 def open_merge_source(context: TableContext, source_input: Any) -> Iterator[MergeSource]:
-    """Open a source of any kind while the block lasts."""
+    """Open a source of any kind while the block lasts; text is a query, or the name of a table of the lake or Spark."""
+    if not isinstance(source_input, str | DataFrame):
+        table = _to_spark_types(as_arrow(source_input, context.metadata.schema()), context.metadata.schema())
+        rows = table.append_column(SOURCE_ROW, pa.array(np.arange(len(table))))
+        frame = as_dataframe(context.spark(), rows, context.metadata.schema())
+        yield MergeSource(frame.drop(SOURCE_ROW), frame, table.nbytes)
+        return
     with ExitStack() as resources:
+        reads_target = False
         if isinstance(source_input, str):
-            source = _query_source(context, source_input, resources)
-        elif isinstance(source_input, DataFrame):
-            source = MergeSource(source_input, _number_rows(source_input))
+            is_query = any(word.matches(*_QUERY_KEYWORDS) for word in tokenize_sql(source_input)[:1])
+            query = source_input if is_query else f"SELECT * FROM {source_input}"  # noqa: S608 - the caller's own text
+            views = resources.enter_context(register_views(sibling_table_lookup(context), context.spark, query))
+            reads_target = any(read.is_of(context) for read in views.tables)
+            with translate_spark_errors("MERGE USING"):
+                frame = context.spark().sql(views.single_text)
         else:
-            table = _to_spark_types(as_arrow(source_input, context.metadata.schema()), context.metadata.schema())
-            rows = table.append_column(SOURCE_ROW, pa.array(np.arange(len(table))))
-            frame = as_dataframe(context.spark(), rows, context.metadata.schema())
-            yield MergeSource(frame.drop(SOURCE_ROW), frame, table.nbytes)
-            return
+            frame = source_input
+        numbered = frame.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
         if not (isinstance(source_input, DataFrame) and is_persisted(source_input)):  # the caller caches it
-            resources.enter_context(persisted(source.numbered_frame))
-        yield source
+            resources.enter_context(persisted(numbered))
+        yield MergeSource(frame, numbered, reads_target=reads_target)
 
 
 def _to_spark_types(table: pa.Table, schema: Schema) -> pa.Table:
     """Convert rows to Spark's types; reject nanoseconds that a column of the target would store."""
-    for name in table.column_names:
+    for name, column in zip(table.column_names, table.columns, strict=True):
         target = find_column(schema, name, case_sensitive=False)
-        if target is not None and is_rounded_by_spark(target.field_type) and _has_nanoseconds(table[name]):
+        if target is None or not is_rounded_by_spark(target.field_type):
+            continue
+        has_fine_unit = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
+        if has_fine_unit and pc.any(pc.not_equal(column, pc.floor_temporal(column, unit="microsecond"))).as_py():
             raise UnsupportedFeature(
                 f"MERGE USING: column {name!r} has nanoseconds, which Spark would cut on the way to the column of type "
                 f"{target.field_type}. Cut them yourself, or write the rows by append or overwrite."
             )
     return with_spark_types(table, schema)
-
-
-def _has_nanoseconds(column: pa.ChunkedArray) -> bool:
-    """Check whether a value lies between two microseconds."""
-    if not pa.types.is_timestamp(column.type) or column.type.unit != "ns":
-        return False
-    return bool(pc.any(pc.not_equal(column, pc.floor_temporal(column, unit="microsecond"))).as_py())
-
-
-def _number_rows(frame: DataFrame) -> DataFrame:
-    return frame.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
-
-
-def _query_source(context: TableContext, text: str, resources: ExitStack) -> MergeSource:
-    """Open a query, or a table of the lake or of Spark by its name."""
-    is_query = any(word.matches(*_QUERY_KEYWORDS) for word in tokenize_sql(text)[:1])
-    query = text if is_query else f"SELECT * FROM {text}"  # noqa: S608 - the caller's own text
-    views = resources.enter_context(register_views(sibling_table_lookup(context), context.spark, query))
-    with translate_spark_errors("MERGE USING"):
-        frame = context.spark().sql(views.single_text)
-    return MergeSource(frame, _number_rows(frame), reads_target=any(read.is_of(context) for read in views.tables))
 
 
 def refuse_duplicate_names(frame: DataFrame) -> None:

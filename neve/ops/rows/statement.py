@@ -124,10 +124,17 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
         return super()._publish(state, change, written, execution)
 
     def _require(self, outcome: Outcome, execution: Execution) -> Committed:
-        is_conflict = isinstance(outcome, Rejected) and not all(c.rule.is_about_input for c in outcome.conflicts)
-        if isinstance(outcome, Rejected) and is_conflict:
-            raise _conflict_error(self.command, outcome, execution)
-        return super()._require(outcome, execution)
+        if not isinstance(outcome, Rejected) or all(c.rule.is_about_input for c in outcome.conflicts):
+            return super()._require(outcome, execution)
+        reasons = " ".join(str(c) for c in outcome.conflicts)
+        again = f" It was run again {execution.reruns} times." if execution.reruns else ""
+        added_columns = "The columns of the source were added, and no row was changed"
+        effect = added_columns if execution.has_changed_schema else "Nothing was changed"
+        raise CommitConflict(
+            f"The {self.title} did not land: {reasons}{again} {effect}; run it again when the other writers have "
+            "finished.",
+            outcome.conflicts,
+        )
 
     def _result(self, context: TableContext, change: RowChange, written: WrittenChange, execution: Execution) -> R:
         result = change_result(change.evolved_context or context, change, written, execution.committed)
@@ -219,15 +226,3 @@ class RowStatement(SnapshotVerb[ChangePlan, R]):
         always = ("value_counts",) if facts.columns_that_may_be_missing(facts.schema) else ()
         head = context.head(self.target_branch)
         return plan_snapshot_scan(context.io, context.metadata, head, where=predicate, always_read=always)
-
-
-def _conflict_error(command: RowCommand, rejected: Rejected, execution: Execution) -> CommitConflict:
-    reasons = " ".join(str(c) for c in rejected.conflicts)
-    again = f" It was run again {execution.reruns} times." if execution.reruns else ""
-    added_columns = "The columns of the source were added, and no row was changed"
-    effect = added_columns if execution.has_changed_schema else "Nothing was changed"
-    return CommitConflict(
-        f"The {command.value} did not land: {reasons}{again} {effect}; run it again when the other writers have "
-        "finished.",
-        rejected.conflicts,
-    )

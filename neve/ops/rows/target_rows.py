@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.schema import Schema
 from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
@@ -114,19 +113,14 @@ def predicate_of(context: TableContext, where: RowCondition, alias: str | None, 
     case = is_case_sensitive(context.spark())
     schema = context.metadata.schema()
     predicate = parse(where, schema, case_sensitive=case, time_zone=context.time_zone(), alias=alias)
-    if isinstance(where, BooleanExpression):
-        _refuse_nanoseconds(predicate.expression, schema, clause)
-    return predicate
-
-
-def _refuse_nanoseconds(where: BooleanExpression, schema: Schema, clause: str) -> None:
-    """Reject an expression on nanoseconds: files would be evaluated by them, and rows by Spark's microseconds."""
-    for field in compared_columns(where, schema):
+    for field in compared_columns(predicate.expression, schema) if isinstance(where, BooleanExpression) else ():
+        # Files would be evaluated by nanoseconds, and rows by Spark's microseconds.
         if isinstance(field.field_type, TimestampNanoType | TimestamptzNanoType):
             raise UnsupportedFeature(
                 f"{clause}: column {field.name!r} of type {field.field_type} is finer than Spark's timestamps, and "
                 "rows would be compared in microseconds. Write the condition as SQL text."
             )
+    return predicate
 
 
 def row_condition(context: TableContext, where: RowCondition) -> Column:
