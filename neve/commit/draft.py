@@ -90,15 +90,14 @@ def _find_removed_files(
     base: CommitBase, action: Action, written_files: WrittenFiles
 ) -> tuple[SelectedFiles, SelectedFiles]:
     """Find the data files and delete files to remove, and run the checks that need them."""
-    data = find_selected_files(
-        base, [m for m in base.manifests if not m.is_deletes], data_selection(base, action), written_files
-    )
+    data = find_selected_files(base, data_selection(base, action), written_files, is_deletes=False)
     _refuse_missing(action, data, actions.removed_data(action), base)
-    _refuse_existing(action, data)
+    if isinstance(action, ReplacePartitions) and action.append_only and len(data.removed):
+        message = "Cannot append to partitions that already hold files: the commit may fill empty partitions only."
+        files = tuple(sorted(data.removed["file_path"].to_pylist()))
+        raise CommitRefused(Conflict(Check.NEW_DATA, message, files=files, spec_ids=tuple(data.removed.spec_ids())))
     _refuse_growth(action, data)
-    deletes = find_selected_files(
-        base, [m for m in base.manifests if m.is_deletes], delete_selection(base, action, data), written_files
-    )
+    deletes = find_selected_files(base, delete_selection(base, action, data), written_files, is_deletes=True)
     _refuse_missing(action, deletes, actions.removed_deletes(action), base)
     return data, deletes
 
@@ -135,14 +134,9 @@ def _refuse_missing(action: Action, selected: SelectedFiles, named: actions.Remo
     if not named or not _must_exist(action):
         return
     if missing := FileSelection(base.specs, named).missing_files(selected.removed):
-        raise CommitRefused(
-            Conflict(
-                Check.MISSING_FILES,
-                "Files to be removed are no longer in the table: another commit removed or replaced them.",
-                base.parent.snapshot_id if base.parent else None,
-                tuple(missing),
-            )
-        )
+        message = "Files to be removed are no longer in the table: another commit removed or replaced them."
+        head = base.parent.snapshot_id if base.parent else None
+        raise CommitRefused(Conflict(Check.MISSING_FILES, message, head, tuple(missing)))
 
 
 def _must_exist(action: Action) -> bool:
@@ -157,13 +151,6 @@ def _must_exist(action: Action) -> bool:
             return False
 
 
-def _refuse_existing(action: Action, data: SelectedFiles) -> None:
-    if isinstance(action, ReplacePartitions) and action.append_only and len(data.removed):
-        message = "Cannot append to partitions that already hold files: the commit may fill empty partitions only."
-        files = tuple(sorted(data.removed["file_path"].to_pylist()))
-        raise CommitRefused(Conflict(Check.NEW_DATA, message, files=files, spec_ids=tuple(data.removed.spec_ids())))
-
-
 def _refuse_growth(action: Action, data: SelectedFiles) -> None:
     if not isinstance(action, RewriteFiles) or not action.added_data:
         return
@@ -171,9 +158,8 @@ def _refuse_growth(action: Action, data: SelectedFiles) -> None:
     # old imports did not count rows
     is_counted = not len(data.removed) or pc.min(data.removed["record_count"]).as_py() >= 0
     if is_counted and new > old:
-        raise CommitRefused(
-            Conflict(Check.ROW_GROWTH, f"Cannot replace {old} rows by {new}: a rewrite never adds rows.")
-        )
+        message = f"Cannot replace {old} rows by {new}: a rewrite never adds rows."
+        raise CommitRefused(Conflict(Check.ROW_GROWTH, message))
 
 
 def _added_entries(base: CommitBase, action: Action, written_files: WrittenFiles) -> EntryTable:
@@ -236,7 +222,7 @@ def _find_vector_targets(
         named_manifests=_manifests_of_planned_targets(paths, planned_targets),
         purpose="vector targets",
     )
-    targets = find_selected_files(base, [m for m in base.manifests if not m.is_deletes], selection, written_files)
+    targets = find_selected_files(base, selection, written_files, is_deletes=False)
     if missing := selection.missing_files(targets.removed):
         message = "Data files that new deletion vectors name are not in the table."
         raise CommitRefused(Conflict(Check.REQUIRED_FILES, message, files=tuple(missing)))
@@ -257,34 +243,24 @@ def _edits_by_file(
     added: EntryTable, selections: Iterable[SelectedFiles], vector_targets: SelectedFiles, specs: Specs
 ) -> dict[str, ManifestEdit]:
     """Return what happens to the entries of each file of the tree."""
-    files = {m.path: m.file for selected in (*selections, vector_targets) for m in selected.manifests}
+    file_of = {m.path: m.file for selected in (*selections, vector_targets) for m in selected.manifests}
     removed_by_file: dict[str, list[EntryTable]] = {}
     for selected in selections:
         for path in selected.manifests_to_rewrite:
-            removed_by_file.setdefault(files[path], []).append(selected.matches_by_manifest[path].leaving_files)
+            removed_by_file.setdefault(file_of[path], []).append(selected.matches_by_manifest[path].leaving_files)
     targets_by_file = {
-        files[path]: vector_targets.matches_by_manifest[path].leaving_files
+        file_of[path]: vector_targets.matches_by_manifest[path].leaving_files
         for path in vector_targets.manifests_to_rewrite
     }
     removed = EntryTable.concat([selected.removed for selected in selections], specs)
-    removed_vectors = removed.filter(pa.array(deletion_vector_mask(removed)))
-    return {
-        file: _build_edit(
-            EntryTable.concat(removed_by_file.get(file, []), specs), targets_by_file.get(file), added, removed_vectors
-        )
-        for file in {*removed_by_file, *targets_by_file}
-    }
-
-
-def _build_edit(
-    removed: EntryTable, vector_targets: EntryTable | None, added: EntryTable, removed_vectors: EntryTable
-) -> ManifestEdit:
-    if vector_targets is None:
-        return ManifestEdit(removed)
-    vectors = added.filter(pa.array(deletion_vector_mask(added)))
+    removed_vectors, vectors = (files.filter(pa.array(deletion_vector_mask(files))) for files in (removed, added))
     named = canonical_path_all(vectors["referenced_data_file"])
-    own = vectors.take(pc.index_in(canonical_path_all(vector_targets["file_path"]), value_set=named))
-    return ManifestEdit(removed, vector_targets, own, removed_vectors)
+    edits = {file: ManifestEdit(EntryTable.concat(tables, specs)) for file, tables in removed_by_file.items()}
+    for file, targets in targets_by_file.items():
+        leaving = edits[file].removed_entries if file in edits else EntryTable.empty(specs)
+        own = vectors.take(pc.index_in(canonical_path_all(targets["file_path"]), value_set=named))
+        edits[file] = ManifestEdit(leaving, targets, own, removed_vectors)
+    return edits
 
 
 def _next_manifests(

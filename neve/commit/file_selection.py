@@ -102,13 +102,27 @@ class FileSelection:
     def selects(self, entries: EntryTable) -> Mask:
         """Return which live entries are selected."""
         mask = np.full(len(entries), self.selects_all)
-        if self.named_files:
-            mask |= self._is_named(entries)
+        if self.named_files.entries:
+            identities = file_identities(self.named_files.entries)
+            mask |= pc.is_in(file_identities(entries), value_set=identities).to_numpy()
+        if self.named_files.paths:
+            paths = canonical_path_all(pa.array(sorted(self.named_files.paths), pa.string()))
+            mask |= pc.is_in(canonical_path_all(entries["file_path"]), value_set=paths).to_numpy(zero_copy_only=False)
         if self.partitions is not None:
             mask |= self.partitions.holds(entries)
         if self.row_filter is not None:
             mask |= self.row_filter.must_match(entries)
-        return mask | self._is_unneeded_delete(entries)
+        is_delete = entries.numpy("content") != Content.DATA
+        if is_delete.any():
+            # delete files that are older than all live data files, or name a removed one
+            numbers = pc.fill_null(entries["sequence_number"], 0).to_numpy()
+            unneeded = (numbers > 0) & (numbers < self.older_than)
+            if self.removed_data_files:
+                removed = canonical_path_all(pa.array(sorted(self.removed_data_files)))
+                named = canonical_path_all(referenced_paths(entries))
+                unneeded |= pc.is_in(named, value_set=removed).to_numpy(zero_copy_only=False)
+            mask |= is_delete & unneeded
+        return mask
 
     def selects_in_part(self, entries: EntryTable) -> Mask:
         """Return which data files the row filter selects in part; these can be neither kept nor dropped."""
@@ -116,29 +130,6 @@ class FileSelection:
             return np.full(len(entries), False)
         is_data = entries.numpy("content") == Content.DATA
         return is_data & self.row_filter.may_match(entries) & ~self.selects(entries)
-
-    def _is_named(self, entries: EntryTable) -> Mask:
-        mask = np.full(len(entries), False)
-        if self.named_files.entries:
-            identities = file_identities(self.named_files.entries)
-            mask |= pc.is_in(file_identities(entries), value_set=identities).to_numpy()
-        if self.named_files.paths:
-            paths = canonical_path_all(pa.array(sorted(self.named_files.paths), pa.string()))
-            mask |= pc.is_in(canonical_path_all(entries["file_path"]), value_set=paths).to_numpy(zero_copy_only=False)
-        return mask
-
-    def _is_unneeded_delete(self, entries: EntryTable) -> Mask:
-        """Return the delete files that are older than all live data files, or name a removed one."""
-        is_delete = entries.numpy("content") != Content.DATA
-        if not is_delete.any():
-            return is_delete
-        numbers = pc.fill_null(entries["sequence_number"], 0).to_numpy()
-        unneeded = (numbers > 0) & (numbers < self.older_than)
-        if self.removed_data_files:
-            removed = canonical_path_all(pa.array(sorted(self.removed_data_files)))
-            named = canonical_path_all(referenced_paths(entries))
-            unneeded |= pc.is_in(named, value_set=removed).to_numpy(zero_copy_only=False)
-        return is_delete & unneeded
 
     def missing_files(self, live: EntryTable) -> list[str]:
         """Return the named files that are not among the live files."""

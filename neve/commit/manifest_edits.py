@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from neve.commit.file_selection import FileSelection, file_identities
 from neve.commit.outcome import Check, Conflict
 from neve.commit.window import CommitBase, CommitRefused
 from neve.commit.written_files import WrittenFiles
-from neve.tree.entries import EntryTable, Manifest, Status
+from neve.tree.entries import EntryTable, Manifest, count_by_status
 from neve.tree.read import read_entries, read_manifest
 from neve.tree.tree_writer import ManifestEdit
 from neve.tree.write import UNASSIGNED
@@ -62,25 +63,30 @@ class SelectedFiles:
 
 
 def find_selected_files(
-    base: CommitBase, manifests: Sequence[Manifest], selection: FileSelection, written_files: WrittenFiles
+    base: CommitBase, selection: FileSelection, written_files: WrittenFiles, *, is_deletes: bool
 ) -> SelectedFiles:
-    """Find the selected files in manifests of one kind; nothing is written."""
+    """Find the selected files in the manifests of one kind; nothing is written."""
+    manifests = tuple(m for m in base.manifests if m.is_deletes == is_deletes)
     if selection.is_empty:
-        return SelectedFiles(tuple(manifests), {}, EntryTable.empty(base.specs), 0)
+        return SelectedFiles(manifests, {}, EntryTable.empty(base.specs), 0)
     candidates = selection.candidate_manifests(manifests)
     unsearched = [m for m in candidates if (m.path, selection.cache_key) not in written_files.matches]
     _search_manifests(base, unsearched, selection, written_files)
     matches = {m.path: written_files.matches[m.path, selection.cache_key] for m in candidates}
     selected = EntryTable.concat([m.leaving_files for m in matches.values() if len(m.leaving_files)], base.specs)
     removed = distinct_files(selected)
-    return SelectedFiles(tuple(manifests), matches, removed, len(selected) - len(removed))
+    return SelectedFiles(manifests, matches, removed, len(selected) - len(removed))
 
 
 def _search_manifests(
     base: CommitBase, manifests: Sequence[Manifest], selection: FileSelection, written_files: WrittenFiles
 ) -> None:
     entries = read_entries(base.io, manifests, base.specs, detail=selection.detail, live_only=True)
-    _refuse_partial(entries, selection)
+    in_part = entries.filter(pa.array(selection.selects_in_part(entries)))
+    if len(in_part):
+        message = "Cannot drop files by filter: some of their rows match, others may not. Delete the rows instead."
+        paths, spec_ids = tuple(sorted(in_part["file_path"].to_pylist())), tuple(in_part.spec_ids())
+        raise CommitRefused(Conflict(Check.PARTIAL_MATCH, message, files=paths, spec_ids=spec_ids))
     selected, ordinals = selection.selects(entries), entries.numpy("manifest")
     no_match = ManifestMatch(EntryTable.empty(base.specs), None)
     written_files.matches |= {(m.path, selection.cache_key): no_match for m in manifests}
@@ -96,32 +102,16 @@ def apply_edits(
     base: CommitBase, manifests: Sequence[Manifest], edits: Mapping[str, ManifestEdit], written_files: WrittenFiles
 ) -> list[Manifest]:
     """Apply edits, by file, to manifests; other manifests stay unchanged."""
+    context = written_files.manifest_context(base)
     edited: list[Manifest] = []
     for manifest in manifests:
         edit = edits.get(manifest.file)
         if edit is None:
             edited.append(manifest)
-            continue
-        key = (manifest.path, edit.identity_key)
-        if key not in written_files.edited_manifests:
-            written_files.edited_manifests[key] = base.tree_writer.write_edited(
-                base.io, manifest, edit, written_files.manifest_context(base)
-            )
-        edited += written_files.edited_manifests[key]
+        else:
+            write = partial(base.tree_writer.write_edited, base.io, manifest, edit, context)
+            edited += written_files.write_manifests_once((manifest.path, edit.identity_key), base, write)
     return edited
-
-
-def _refuse_partial(entries: EntryTable, selection: FileSelection) -> None:
-    partial = entries.filter(pa.array(selection.selects_in_part(entries)))
-    if len(partial):
-        raise CommitRefused(
-            Conflict(
-                Check.PARTIAL_MATCH,
-                "Cannot drop files by filter: some of their rows match, others may not. Delete the rows instead.",
-                files=tuple(sorted(partial["file_path"].to_pylist())),
-                spec_ids=tuple(partial.spec_ids()),
-            )
-        )
 
 
 def distinct_files(files: EntryTable) -> EntryTable:
@@ -143,8 +133,7 @@ def replace_manifests(
         message = "Manifests to be replaced are no longer in the table: another commit rewrote or merged them."
         head = base.parent.snapshot_id if base.parent else None
         raise CommitRefused(Conflict(Check.MANIFESTS, message, head, tuple(sorted(missing))))
-    _refuse_new_entries(action)
-    _refuse_other_count(action, counted)
+    _refuse_other_content(action, counted)
     writer, context = base.tree_writer, written_files.manifest_context(base)
     groups = written_files.write_manifests_once(
         "groups", base, lambda: writer.write_groups(base.io, action.groups, replaced, context)
@@ -155,18 +144,14 @@ def replace_manifests(
     return (*groups, *added, *unchanged), sum(_live_file_count(m) for m in counted)
 
 
-def _refuse_new_entries(action: RewriteManifests) -> None:
+def _refuse_other_content(action: RewriteManifests, replaced: list[Manifest]) -> None:
     for manifest in action.added:
         if manifest.added_files != 0 or manifest.deleted_files != 0 or manifest.existing_files is None:
             message = "Cannot add a manifest with added or deleted entries: a rewrite carries existing files only."
-            raise CommitRefused(
-                Conflict(Check.ARGUMENTS, message, files=(manifest.path,), spec_ids=(manifest.spec_id,))
-            )
+            paths, spec_ids = (manifest.path,), (manifest.spec_id,)
+            raise CommitRefused(Conflict(Check.ARGUMENTS, message, files=paths, spec_ids=spec_ids))
     if any(not len(group) == len(group.live()) for group in action.groups):
         raise CommitRefused(Conflict(Check.ARGUMENTS, "Cannot carry entries that are not live into new manifests."))
-
-
-def _refuse_other_count(action: RewriteManifests, replaced: list[Manifest]) -> None:
     # per kind: a lost data file and a gained delete file would cancel out in the total
     for is_deletes in (False, True):
         before = sum(_live_file_count(m) for m in replaced if m.is_deletes == is_deletes)
@@ -186,19 +171,7 @@ def with_counts(base: CommitBase, manifest: Manifest) -> Manifest:
     """Return a manifest with its counts; v1 writers left them out, but later versions and row ids need them."""
     if manifest.added_files is not None and manifest.existing_rows is not None and manifest.added_rows is not None:
         return manifest
-    entries = read_manifest(base.io, manifest, base.specs)
-    status, rows = entries.numpy("status"), entries.numpy("record_count")
-    count = {s: int((status == s).sum()) for s in Status}
-    sums = {s: int(rows[status == s].sum()) for s in Status}
-    return replace(
-        manifest,
-        added_files=count[Status.ADDED],
-        existing_files=count[Status.EXISTING],
-        deleted_files=count[Status.DELETED],
-        added_rows=sums[Status.ADDED],
-        existing_rows=sums[Status.EXISTING],
-        deleted_rows=sums[Status.DELETED],
-    )
+    return replace(manifest, **count_by_status(read_manifest(base.io, manifest, base.specs).columns))
 
 
 def merge_manifests(base: CommitBase, manifests: Sequence[Manifest], written_files: WrittenFiles) -> list[Manifest]:
@@ -225,12 +198,8 @@ def _merge_bin(
     is_too_small = newest in manifests and len(manifests) < base.properties.manifest_min_count
     if len(manifests) == 1 or is_too_small:
         return manifests
-    key = tuple(m.path for m in manifests)
-    if key not in written_files.merged_manifests:
-        written_files.merged_manifests[key] = base.tree_writer.write_merged(
-            base.io, manifests, written_files.manifest_context(base)
-        )
-    return written_files.merged_manifests[key]
+    write = partial(base.tree_writer.write_merged, base.io, manifests, written_files.manifest_context(base))
+    return written_files.write_manifests_once(("merged", *(m.path for m in manifests)), base, write)
 
 
 def pack_from_end(manifests: Sequence[Manifest], target: int) -> list[list[Manifest]]:

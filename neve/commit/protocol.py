@@ -129,10 +129,12 @@ class _Commit:
                 return Rejected((e.conflict,), self.written_files.all_paths, self.attempts)
             if not isinstance(outcome, NotSwapped):
                 return outcome
-            if rejected := self.rejection_when_exhausted(base, outcome, started):
-                return rejected
+            elapsed, properties = self.environment.now_ms() - started, base.properties
+            if self.attempts > properties.commit_retries or elapsed >= properties.commit_timeout_ms:
+                message = f"Gave up after {self.attempts} attempts in {elapsed} ms: {outcome}"
+                return Rejected((Conflict(Check.ATTEMPTS, message),), self.written_files.all_paths, self.attempts)
             attempt_ms, jitter = self.environment.now_ms() - attempt_started, self.environment.jitter()
-            self.environment.sleep(retry_wait_seconds(self.attempts, base.properties, attempt_ms, jitter))
+            self.environment.sleep(retry_wait_seconds(self.attempts, properties, attempt_ms, jitter))
 
     def refresh(self) -> CommitBase:
         """Load the newest state of the table."""
@@ -265,14 +267,6 @@ class _Commit:
             self.table.io, self.written_files, snapshot, metadata, logged, used, self.files_of_this_commit
         )
         return Committed(snapshot.snapshot_id, location, self.attempts)
-
-    def rejection_when_exhausted(self, base: CommitBase, lost: NotSwapped, started: int) -> Rejected | None:
-        """Return the rejection if no further attempt is allowed."""
-        elapsed = self.environment.now_ms() - started
-        if self.attempts <= base.properties.commit_retries and elapsed < base.properties.commit_timeout_ms:
-            return None
-        message = f"Gave up after {self.attempts} attempts in {elapsed} ms: {lost}"
-        return Rejected((Conflict(Check.ATTEMPTS, message),), self.written_files.all_paths, self.attempts)
 
     def confirm_rejection(self, rejected: Rejected) -> Outcome:
         """Look once more before files are deleted: a swap that was reported as lost may have landed."""

@@ -25,6 +25,7 @@ from neve.tree.entries import Content, EntryTable, Manifest
 from neve.tree.partition_types import manifest_reader_count
 from neve.tree.read import manifests_of, read_entries
 
+S = TypeVar("S")
 T = TypeVar("T")
 Paths = tuple[str, ...]
 ManifestsByPath = dict[str, Manifest]
@@ -70,14 +71,13 @@ def find_reachable_files(
 
 def distinct_manifests(io: FileIO, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> ManifestsByPath:
     """Return the manifests of some snapshots, each once."""
-    lists = _read_each_list(io, metadata, list(snapshots), lambda s: manifests_of(io, metadata, s))
+    listed = list(snapshots)
+    lists = map_in_threads(lambda s: manifests_of(io, metadata, s), listed, _threads(io, metadata, listed))
     return {m.path: m for manifests in lists for m in manifests}
 
 
-def _read_each_list(
-    io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot], read: Callable[[Snapshot], T]
-) -> list[T]:
-    return map_in_threads(read, snapshots, reader_count(io, [metadata.location], len(snapshots) * _LIST_BYTES))
+def _threads(io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> int:
+    return reader_count(io, [metadata.location], len(snapshots) * _LIST_BYTES)
 
 
 def _read_entries_one_by_one(
@@ -172,8 +172,8 @@ def find_unreachable_files(
     removed_ids = before.lazy_snapshots.positions.keys() - after.lazy_snapshots.positions.keys()
     removed = [s for s in before.lazy_snapshots if s.snapshot_id in removed_ids]
     remaining = distinct_manifests(io, after, after.lazy_snapshots)
-    manifests, missing_lists = _manifests_and_missing_lists(io, before, removed)
-    manifests = {path: manifest for path, manifest in manifests.items() if path not in remaining}
+    lists, missing_lists = _read_existing(lambda s: manifests_of(io, before, s), removed, _threads(io, before, removed))
+    manifests = {m.path: m for listed in lists for m in listed if m.path not in remaining}
     files, missing_manifests = EntryTable.empty(Specs.of(before)), Paths()
     if not metadata_only:
         files, missing_manifests = _unreachable_entries(io, before, manifests, after, remaining)
@@ -195,37 +195,29 @@ def find_unreachable_files(
     )
 
 
-def _manifests_and_missing_lists(
-    io: FileIO, metadata: TableMetadata, snapshots: Sequence[Snapshot]
-) -> tuple[ManifestsByPath, Paths]:
-    """Return the manifests of removed snapshots, and the manifest lists that are missing already."""
+def _read_existing(read: Callable[[S], T], sources: Sequence[S], threads: int) -> tuple[list[T], Paths]:
+    """Read from each source; returns what was read, and the paths of the files that are missing already."""
 
-    def read(snapshot: Snapshot) -> tuple[Manifest, ...] | str:
+    def read_one(source: S) -> T | MissingFile:
         try:
-            return manifests_of(io, metadata, snapshot)
+            return read(source)
         except MissingFile as e:
-            return e.path
+            return e
 
-    lists = _read_each_list(io, metadata, snapshots, read)
-    manifests = {m.path: m for listed in lists if not isinstance(listed, str) for m in listed}
-    return manifests, tuple(path for path in lists if isinstance(path, str))
+    results = map_in_threads(read_one, sources, threads)
+    missing = tuple(result.path for result in results if isinstance(result, MissingFile))
+    return [result for result in results if not isinstance(result, MissingFile)], missing
 
 
 def _unreachable_entries(
     io: FileIO, before: TableMetadata, manifests: ManifestsByPath, after: TableMetadata, remaining: ManifestsByPath
 ) -> tuple[EntryTable, Paths]:
     """Return the live files of manifests that are live in no remaining manifest, and the missing manifests."""
-    specs = Specs.of(before)
-
-    def read(manifest: Manifest) -> EntryTable | str:
-        try:
-            return read_entries(io, [manifest], specs, live_only=True)
-        except MissingFile as e:
-            return e.path
-
-    tables = map_in_threads(read, list(manifests.values()), manifest_reader_count(io, manifests.values()))
-    entries = EntryTable.concat([t for t in tables if not isinstance(t, str)], specs)
-    missing = tuple(path for path in tables if isinstance(path, str))
+    specs, old = Specs.of(before), list(manifests.values())
+    tables, missing = _read_existing(
+        lambda m: read_entries(io, [m], specs, live_only=True), old, manifest_reader_count(io, old)
+    )
+    entries = EntryTable.concat(tables, specs)
     if not len(entries):
         return entries, missing
     live = _read_entries_one_by_one(io, [m for m in remaining.values() if m.may_hold_live_files], Specs.of(after))

@@ -105,23 +105,37 @@ def check_conflicts(base: CommitBase, action: Action) -> None:
 
 def rules_of(action: Action, has_parent: bool = True) -> tuple[Rule, ...]:
     """Return the checks of an action, in order; without a parent snapshot there is no history to check."""
+    rules: list[tuple[bool, Rule]] = []  # with whether the action requires them
     match action:
         case RowDelta():
-            return (*INPUT_RULES, *(_row_delta_rules(action) if has_parent else ()), no_self_reference)
+            rules = [*(_row_delta_rules(action) if has_parent else ()), (True, no_self_reference)]
         case Overwrite():
-            return (*INPUT_RULES, *_overwrite_rules(action, has_parent))
+            by_filter = has_parent and action.no_conflicting_deletes and action.row_filter is not None
+            by_reads = by_filter or (has_parent and action.no_conflicting_removals)
+            by_name = has_parent and action.no_conflicting_deletes and bool(action.removed)
+            rules = [
+                (action.added_match_filter, added_files_match_the_filter),
+                (has_parent and action.no_conflicting_data, no_new_data),
+                (by_reads, no_new_deletes),
+                (by_reads, no_removed_data),
+                (by_name, no_new_deletes_for_removed_files),
+            ]
         case ReplacePartitions():
-            return (*INPUT_RULES, added_files_have_one_spec, *(_replace_partitions_rules(action) if has_parent else ()))
+            rules = [
+                (True, added_files_have_one_spec),
+                (has_parent and action.no_conflicting_data, no_new_data),
+                (has_parent and action.no_conflicting_deletes, no_removed_data),
+                (has_parent and action.no_conflicting_deletes, no_new_deletes),
+            ]
         case RewriteFiles():
-            return (*INPUT_RULES, rewrite_arguments_fit, *(_REWRITE_RULES if has_parent else ()))
-        case _:
-            return INPUT_RULES
+            rules = [(True, rewrite_arguments_fit), *((has_parent, rule) for rule in _REWRITE_RULES)]
+    return (*INPUT_RULES, *(rule for is_required, rule in rules if is_required))
 
 
-def _row_delta_rules(action: RowDelta) -> Iterable[Rule]:
+def _row_delta_rules(action: RowDelta) -> list[tuple[bool, Rule]]:
     has_start = action.start_snapshot_id is not None
     points_at_files = bool(action.referenced_data_files) or (has_start and bool(referenced_data_files(action)))
-    rules: list[tuple[bool, Rule]] = [
+    return [
         (has_start, start_is_an_ancestor),
         (points_at_files, referenced_files_still_exist),
         (action.no_conflicting_data, no_new_data),
@@ -133,30 +147,6 @@ def _row_delta_rules(action: RowDelta) -> Iterable[Rule]:
         (action.no_conflicting_updates, no_updates_of_the_same_files),
         (bool(action.added_deletes), no_new_vectors),
     ]
-    return (rule for is_required, rule in rules if is_required)
-
-
-def _overwrite_rules(action: Overwrite, has_parent: bool) -> Iterable[Rule]:
-    by_filter = has_parent and action.no_conflicting_deletes and action.row_filter is not None
-    by_name = has_parent and action.no_conflicting_deletes and bool(action.removed)
-    by_reads = by_filter or (has_parent and action.no_conflicting_removals)
-    rules: list[tuple[bool, Rule]] = [
-        (action.added_match_filter, added_files_match_the_filter),
-        (has_parent and action.no_conflicting_data, no_new_data),
-        (by_reads, no_new_deletes),
-        (by_reads, no_removed_data),
-        (by_name, no_new_deletes_for_removed_files),
-    ]
-    return (rule for is_required, rule in rules if is_required)
-
-
-def _replace_partitions_rules(action: ReplacePartitions) -> Iterable[Rule]:
-    rules: list[tuple[bool, Rule]] = [
-        (action.no_conflicting_data, no_new_data),
-        (action.no_conflicting_deletes, no_removed_data),
-        (action.no_conflicting_deletes, no_new_deletes),
-    ]
-    return (rule for is_required, rule in rules if is_required)
 
 
 def no_new_data(window: Window, action: Overwrite | ReplacePartitions | RowDelta) -> Conflict | None:
@@ -165,9 +155,8 @@ def no_new_data(window: Window, action: Overwrite | ReplacePartitions | RowDelta
     new = window.entries(
         OPERATIONS_ADDING_DATA, is_deletes=False, statuses=[Status.ADDED], may_hold=scope.may_match_manifests
     )
-    return conflict_over(
-        Check.NEW_DATA, "Data files that may match were added since the table was read.", new, scope.may_match(new)
-    )
+    message = "Data files that may match were added since the table was read."
+    return conflict_over(Check.NEW_DATA, message, new, scope.may_match(new))
 
 
 def no_new_deletes(window: Window, action: Overwrite | ReplacePartitions | RowDelta) -> Conflict | None:
@@ -177,9 +166,8 @@ def no_new_deletes(window: Window, action: Overwrite | ReplacePartitions | RowDe
     mask = scope.may_match(new)
     if scope.partitions is not None:
         mask |= _is_global(new)
-    return conflict_over(
-        Check.NEW_DELETES, "Delete files that may match were added since the table was read.", new, mask
-    )
+    message = "Delete files that may match were added since the table was read."
+    return conflict_over(Check.NEW_DELETES, message, new, mask)
 
 
 def no_new_deletes_for_removed_files(window: Window, action: Overwrite | RowDelta) -> Conflict | None:
@@ -193,14 +181,20 @@ def no_new_deletes_for_removed_files(window: Window, action: Overwrite | RowDelt
 
 def no_new_deletes_for_rewritten_files(window: Window, action: RewriteFiles) -> Conflict | None:
     """C. The same for compaction. Equality deletes still apply to copies that keep sequence number and partition."""
-    new = _new_deletes(window)
-    if action.data_sequence_number is None or not len(new):
+    new, number = _new_deletes(window), action.data_sequence_number
+    if number is None or not len(new):
         return _conflict_over_gained_deletes(window, action.removed_data, new, np.full(len(new), True))
     is_equality = new.numpy("content") == Content.EQUALITY_DELETES
     # equality deletes of a partition miss rows that move to another partition
     is_missed = is_equality & ~_is_global(new) & _rows_may_move(window, action)
     gained = _conflict_over_gained_deletes(window, action.removed_data, new, is_missed | ~is_equality)
-    return gained or _conflict_over_moved_rows(action, new.filter(pa.array(is_missed)))
+    if gained or not action.added_data or not is_missed.any():
+        return gained
+    # deletes of the partitions that rows move to would apply to the copies, but not to the originals
+    copies, deletes = action.added_data.with_columns(sequence_number=number), new.filter(pa.array(is_missed))
+    applying = deletes.take(pc.unique(match_deletes(copies, deletes)["delete"]))
+    message = "Rows would move to partitions that gained equality deletes since the table was read."
+    return conflict_over(Check.NEW_DELETES_FOR_FILES, message, applying)
 
 
 def _rows_may_move(window: Window, action: RewriteFiles) -> bool:
@@ -216,16 +210,6 @@ def _rows_may_move(window: Window, action: RewriteFiles) -> bool:
         return True
     old_specs, new_specs = (set(pc.unique(files["spec_id"]).to_pylist()) for files in (before, after))
     return old_specs != new_specs
-
-
-def _conflict_over_moved_rows(action: RewriteFiles, deletes: EntryTable) -> Conflict | None:
-    # deletes of the partitions that rows move to would apply to the copies, but not to the originals
-    if not action.added_data or not len(deletes):
-        return None
-    copies = action.added_data.with_columns(sequence_number=action.data_sequence_number)
-    applying = deletes.take(pc.unique(match_deletes(copies, deletes)["delete"]))
-    message = "Rows would move to partitions that gained equality deletes since the table was read."
-    return conflict_over(Check.NEW_DELETES_FOR_FILES, message, applying)
 
 
 def _conflict_over_gained_deletes(
@@ -252,12 +236,8 @@ def no_removed_data(window: Window, action: Overwrite | ReplacePartitions | RowD
     removed = window.entries(
         OPERATIONS_REMOVING_DATA, is_deletes=False, statuses=[Status.DELETED], may_hold=scope.may_match_manifests
     )
-    return conflict_over(
-        Check.REMOVED_DATA,
-        "Data files that may match were removed since the table was read.",
-        removed,
-        scope.may_match(removed),
-    )
+    message = "Data files that may match were removed since the table was read."
+    return conflict_over(Check.REMOVED_DATA, message, removed, scope.may_match(removed))
 
 
 def referenced_files_still_exist(window: Window, action: RowDelta) -> Conflict | None:

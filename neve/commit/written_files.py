@@ -30,7 +30,6 @@ class WrittenFiles:
     """Metadata files that the catalog wrote for attempts that it reported as lost."""
     manifests_by_key: dict[Hashable, list[Manifest]] = field(default_factory=dict)
     matches: dict[Hashable, Any] = field(default_factory=dict)
-    edited_manifests: dict[Hashable, list[Manifest]] = field(default_factory=dict)
     vectors_by_key: dict[Hashable, EntryTable] = field(default_factory=dict)
     merged_vectors_key: Hashable = ()
     """The vectors that the current attempt merges."""
@@ -40,7 +39,6 @@ class WrittenFiles:
     """The paths of these delete files; no table lists them."""
     superseded_files: frozenset[str] = frozenset()
     """Vector files that the current attempt does not list, because all their vectors were merged."""
-    merged_manifests: dict[tuple[str, ...], list[Manifest]] = field(default_factory=dict)
 
     def manifest_context(self, base: CommitBase) -> ManifestContext:
         """Return the settings with which manifests of this commit are written."""
@@ -66,7 +64,7 @@ class WrittenFiles:
     def write_manifests_once(
         self, key: Hashable, base: CommitBase, write: Callable[[], list[Manifest]]
     ) -> list[Manifest]:
-        """Write manifests that depend only on the action and the format version; later attempts reuse them."""
+        """Write manifests that depend only on the key and the format version; later attempts reuse them."""
         versioned_key = (key, base.format_version)
         if versioned_key not in self.manifests_by_key:
             self.manifests_by_key[versioned_key] = write()

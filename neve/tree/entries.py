@@ -409,6 +409,18 @@ def _renumber_codes(codes: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], 
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64), len(encoded.dictionary)
 
 
+def count_by_status(rows: pa.Table) -> dict[str, Any]:
+    """Return the counts in the row of a manifest: its files and their table rows, by status."""
+    status = rows["status"].to_numpy()
+    # The format has no count of MODIFIED rows yet; counted as existing ones, they show that the leaf is live.
+    status = np.where(status == Status.MODIFIED, Status.EXISTING, status)
+    files = np.bincount(status, minlength=4)
+    sums = np.bincount(status, weights=rows["record_count"].to_numpy(), minlength=4).astype(np.int64)
+    names = {s: s.name.lower() for s in (Status.ADDED, Status.EXISTING, Status.DELETED, Status.REPLACED)}
+    counts = {f"{name}_files": int(files[s]) for s, name in names.items()}
+    return counts | {f"{name}_rows": int(sums[s]) for s, name in names.items()}
+
+
 @lru_cache(maxsize=64)
 def _cached_nulls(kind: pa.DataType, capacity: int) -> pa.Array:
     return pa.nulls(capacity, kind)

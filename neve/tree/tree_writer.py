@@ -240,7 +240,7 @@ class V4TreeWriter:
         live[hidden_rows(manifest)] = False
         deleted, replaced, vectors = self._mark_changed_rows(rows, edit, context)
         if context.hides_rows and not manifest.is_inline:
-            return self._hide_rows(io, manifest, rows, deleted, replaced, vectors, context)
+            return self._hide_rows(manifest, rows, deleted, replaced, vectors, context)
         live_rows = rows.filter(pa.array(live))
         new_rows = apply_row_changes(
             live_rows, context.snapshot_id, deleted=deleted[live], replaced=replaced[live], vectors=vectors
@@ -273,7 +273,6 @@ class V4TreeWriter:
 
     def _hide_rows(
         self,
-        io: FileIO,
         manifest: Manifest,
         rows: pa.Table,
         deleted: np.ndarray[Any, Any],

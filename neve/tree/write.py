@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO
-from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
@@ -34,7 +33,7 @@ from neve.io.parquet_by_field_id import is_parquet
 from neve.model.partition import Specs, value_arrow_type
 from neve.model.pyiceberg_private import fields_by_id
 from neve.model.values import combine_chunks
-from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status
+from neve.tree.entries import DETAIL, Content, EntryTable, FieldSummary, Manifest, Status, count_by_status
 from neve.tree.entry_schemas import V3, manifest_entry_schema, manifest_list_schema
 from neve.tree.read import with_detail
 
@@ -78,7 +77,9 @@ class ManifestContext:
 
     def header(self, spec_id: int, is_deletes: bool) -> dict[str, bytes]:
         """Return the key-value pairs in the header of a manifest."""
-        schema = schema_for_spec(self.specs, spec_id)
+        # Readers get the partition types from the schema with the most source columns of the spec: the newest of them.
+        sources = [f.source_id for f in self.specs[spec_id].fields]
+        schema = max(self.specs.schemas, key=lambda s: sum(i in fields_by_id(s) for i in sources))
         fields = [f.model_dump(by_alias=True, mode="json") for f in self.specs[spec_id].fields]
         pairs = {
             "schema": schema.model_dump_json(),
@@ -89,15 +90,6 @@ class ManifestContext:
             **({"content": "deletes" if is_deletes else "data"} if self.format_version > 1 else {}),
         }
         return {key: value.encode() for key, value in pairs.items()}
-
-
-def schema_for_spec(specs: Specs, spec_id: int) -> Schema:
-    """Return the schema with the most source columns of a spec, which gives readers the partition types.
-
-    Of several the first in `specs.schemas`, the newest.
-    """
-    sources = [f.source_id for f in specs[spec_id].fields]
-    return max(specs.schemas, key=lambda s: sum(i in fields_by_id(s) for i in sources))
 
 
 def write_manifests(io: FileIO, entries: EntryTable, context: ManifestContext) -> list[Manifest]:
@@ -172,10 +164,7 @@ def _file_column(field: dict[str, Any], entries: EntryTable, spec_id: int) -> pa
 
 
 def _build_manifest(path: str, length: int, entries: EntryTable, context: ManifestContext) -> Manifest:
-    status, counts = entries.numpy("status"), entries.numpy("record_count")
-    files = np.bincount(status, minlength=5)
-    rows = np.bincount(status, weights=counts, minlength=5).astype(np.int64)
-    live_numbers = entries["sequence_number"].filter(pa.array(status != Status.DELETED))
+    live_numbers = entries["sequence_number"].filter(pa.array(entries.numpy("status") != Status.DELETED))
     oldest = pc.min(live_numbers).as_py()
     spec_id = _only_spec(entries)
     fields = zip(entries.specs.columns(spec_id), entries.specs.partition_type(spec_id).fields, strict=True)
@@ -187,12 +176,7 @@ def _build_manifest(path: str, length: int, entries: EntryTable, context: Manife
         sequence_number=UNASSIGNED,
         min_sequence_number=UNASSIGNED if oldest is None else oldest,
         added_snapshot_id=context.snapshot_id,
-        added_files=int(files[Status.ADDED]),
-        existing_files=int(files[Status.EXISTING]),
-        deleted_files=int(files[Status.DELETED]),
-        added_rows=int(rows[Status.ADDED]),
-        existing_rows=int(rows[Status.EXISTING]),
-        deleted_rows=int(rows[Status.DELETED]),
+        **count_by_status(entries.columns),
         partitions=tuple(_field_summary(entries[column], field) for column, field in fields),
     )
 

@@ -36,6 +36,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.event import listen
 
 import neve
+from neve.catalog.base import NewTable
 from neve.catalog.sql import EmbeddedCatalog
 from neve.commit.actions import Action, RemovedFiles
 from neve.commit.environment import Environment
@@ -91,7 +92,7 @@ class Kit:
         listen(catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
         catalog.create_namespace("db")
         named = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
-        catalog.create(NAME, SCHEMA, specs[0], UNSORTED_SORT_ORDER, None, named, version)
+        catalog.create(NAME, NewTable(SCHEMA, specs[0], UNSORTED_SORT_ORDER, None, named, version))
         kit = cls(catalog, folder)
         kit.update(*(AddPartitionSpecUpdate(spec=s) for s in specs[1:]), SetDefaultSpecUpdate(spec_id=default_spec))
         return kit

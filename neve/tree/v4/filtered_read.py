@@ -206,7 +206,15 @@ class _LeafBatch:
         of_leaf = np.searchsorted(self.starts, positions, side="right") - 1
         ordinals = np.array([leaf.ordinal for leaf in self.leaves], np.int32)[of_leaf]
         rows = self._fill_inherited(rows.append_column("manifest", pa.array(ordinals)), of_leaf)
-        self._check_matching_rows(rows, of_leaf)
+        try:
+            check_rows(rows, "")
+            check_sequence_numbers(rows, "")
+        except NeveError:  # check again leaf by leaf, so that the error names the file
+            for at in np.unique(of_leaf):
+                own, path = rows.filter(pa.array(of_leaf == at)), self.leaves[at].manifest.file
+                check_rows(own, path)
+                check_sequence_numbers(own, path)
+            raise
         return rows
 
     def _fill_inherited(self, rows: pa.Table, of_leaf: Positions) -> pa.Table:
@@ -222,17 +230,6 @@ class _LeafBatch:
         if rows["snapshot_id"].null_count:
             rows = set_column(rows, "snapshot_id", pc.coalesce(rows["snapshot_id"], ids))
         return rows
-
-    def _check_matching_rows(self, rows: pa.Table, of_leaf: Positions) -> None:
-        try:
-            check_rows(rows, "")
-            check_sequence_numbers(rows, "")
-        except NeveError:
-            for at in np.unique(of_leaf):
-                own, path = rows.filter(pa.array(of_leaf == at)), self.leaves[at].manifest.file
-                check_rows(own, path)
-                check_sequence_numbers(own, path)
-            raise
 
 
 def _check_filter_columns(filter_columns: pa.Table, specs: Specs, path: str) -> pa.Table:

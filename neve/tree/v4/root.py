@@ -6,7 +6,7 @@ same goes for the files in the root itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import repeat
@@ -34,13 +34,14 @@ from neve.tree.entries import (
     Leaf,
     LeafStatistics,
     Manifest,
+    count_by_status,
 )
 from neve.tree.partition_types import partition_types_in
 from neve.tree.v4 import statistics
 from neve.tree.v4.checks import check_root, refuse_column_files, resolve_manifest_paths
 from neve.tree.v4.fields import FIXED_FIELDS, ContentType, is_tracked_schema
 from neve.tree.v4.leaf import fill_spec_ids
-from neve.tree.v4.rows import count_by_status, range_column, read_rows
+from neve.tree.v4.rows import range_column, read_rows
 
 _MANIFESTS = (ContentType.DATA_MANIFEST, ContentType.DELETE_MANIFEST)
 _METRICS = tuple(statistics.METRIC_BY_DETAIL.values())
@@ -163,8 +164,7 @@ def _leaf_manifests(rows: RootRows, path: str, shared: Leaf, snapshot: Snapshot)
         found = f"none in row {row_numbers[at]} ({own['location'][at].as_py()})"
         raise CorruptFile(path, "the spec of a leaf of an older version", found)
     files = resolve_manifest_paths(shared.location, own["location"], path).to_pylist()
-    shared_facts = (repeat(rows), repeat(shared), repeat(path))
-    leaves = map(_make_leaf, row_numbers.tolist(), files, *_column_lists(own, _LEAF_COLUMNS), *shared_facts)
+    leaves = _leaves(own, zip(row_numbers.tolist(), files, strict=True), rows, shared, path)
     partitions = _partition_summaries(own, rows.specs, path)
     sources = zip(repeat(rows.statistics), row_numbers.tolist(), strict=False)
     facts_of_manifests = zip(leaves, *_column_lists(own, _MANIFEST_COLUMNS), partitions, sources, strict=False)
@@ -182,31 +182,21 @@ def _column_lists(own: pa.Table, names: Sequence[str]) -> list[list[Any]]:
 _LEAF_COLUMNS = ("format_version", "hidden", "deleted_positions", "replaced_positions", "dv_snapshot_id", "vectors")
 
 
-def _make_leaf(
-    at: int,
-    file: str,
-    version: int,
-    hidden: bytes | None,
-    deleted: bytes | None,
-    replaced: bytes | None,
-    hidden_by: int | None,
-    vectors: int | None,
-    rows: RootRows,
-    shared: Leaf,
-    path: str,
-) -> Leaf:
-    return Leaf(
-        file,
-        is_tracked=version >= _FIRST_DRAFT_VERSION,
-        location=shared.location,
-        numbers=shared.numbers,
-        hidden_bitmap=hidden,
-        hidden_count=0 if hidden is None else len(decode_positions(hidden, path)),
-        removed_bitmaps=(deleted, replaced),
-        hidden_by=hidden_by,
-        vectors=vectors,
-        root_row=(rows, at),
-    )
+def _leaves(own: pa.Table, files: Iterable[tuple[int, str]], rows: RootRows, shared: Leaf, path: str) -> Iterator[Leaf]:
+    for (at, file), *facts in zip(files, *_column_lists(own, _LEAF_COLUMNS), strict=True):
+        version, hidden, deleted, replaced, hidden_by, vectors = facts
+        yield Leaf(
+            file,
+            is_tracked=version >= _FIRST_DRAFT_VERSION,
+            location=shared.location,
+            numbers=shared.numbers,
+            hidden_bitmap=hidden,
+            hidden_count=0 if hidden is None else len(decode_positions(hidden, path)),
+            removed_bitmaps=(deleted, replaced),
+            hidden_by=hidden_by,
+            vectors=vectors,
+            root_row=(rows, at),
+        )
 
 
 _MANIFEST_COLUMNS = (

@@ -19,7 +19,6 @@ from neve.errors import CorruptFile, UnsupportedFeature
 from neve.io.parquet_by_field_id import IdPath, IdTable, encode_parquet
 from neve.model.partition import Specs
 from neve.model.values import combine_chunks
-from neve.tree.entries import Status
 from neve.tree.v4 import statistics
 from neve.tree.v4.fields import (
     FIXED_FIELDS,
@@ -155,18 +154,6 @@ def _fill_column(values: Any, kind: pa.DataType, rows: int) -> Any:
 def concat_rows(tables: Iterable[pa.Table]) -> pa.Table:
     """Concatenate tables of rows; a column that only some have is null for the others."""
     return pa.concat_tables(list(tables), promote_options="permissive").combine_chunks()
-
-
-def count_by_status(rows: pa.Table) -> dict[str, Any]:
-    """Return the counts in the row of a manifest: its files and their table rows, by status."""
-    status = rows["status"].to_numpy()
-    # The format has no count of MODIFIED rows yet; counted as existing ones, they show that the leaf is live.
-    status = np.where(status == Status.MODIFIED, Status.EXISTING, status)
-    files = np.bincount(status, minlength=4)
-    sums = np.bincount(status, weights=rows["record_count"].to_numpy(), minlength=4).astype(np.int64)
-    names = {s: s.name.lower() for s in (Status.ADDED, Status.EXISTING, Status.DELETED, Status.REPLACED)}
-    counts = {f"{name}_files": int(files[s]) for s, name in names.items()}
-    return counts | {f"{name}_rows": int(sums[s]) for s, name in names.items()}
 
 
 def set_column(rows: pa.Table, name: str, values: Any) -> pa.Table:

@@ -15,12 +15,12 @@ from neve.io.files import write_new_file
 from neve.io.paths import with_scheme_all
 from neve.model.partition import Specs
 from neve.model.values import decode_values_exactly
-from neve.tree.entries import LIVE_STATUSES, MIXED_SPECS, Leaf, Manifest, Status
+from neve.tree.entries import LIVE_STATUSES, MIXED_SPECS, Leaf, Manifest, Status, count_by_status
 from neve.tree.v4 import statistics
 from neve.tree.v4.commit_rows import live_rows_as_existing, stored_paths
 from neve.tree.v4.fields import FORMAT_VERSION, LEGACY_VERSION, ContentType
 from neve.tree.v4.leaf import leaf_of
-from neve.tree.v4.rows import concat_rows, count_by_status, encode_rows, make_rows, range_column, set_where
+from neve.tree.v4.rows import concat_rows, encode_rows, make_rows, range_column, set_where
 from neve.tree.write import UNASSIGNED, ManifestContext
 
 _NO_HIDDEN = np.zeros(0, np.int64)
