@@ -177,17 +177,6 @@ def _live_entries_in_partitions(
     return read_entries(base.io, list(within), base.specs, detail=detail, live_only=True)
 
 
-def _existing_positions(base: CommitBase, existing: EntryTable) -> PositionsByPath:
-    is_vector = deletion_vector_mask(existing)
-    vectors, files = existing.filter(pa.array(is_vector)), existing.filter(pa.array(~is_vector))
-    positions = _read_position_deletes(base, files["file_path"].to_pylist())
-    if len(vectors):  # a data file with a vector has no other position deletes
-        by_name = positions_by_data_file(base, vectors)
-        paths = canonical_path_all(pa.array(list(by_name), pa.string())).to_pylist()
-        positions |= dict(zip(paths, by_name.values(), strict=True))
-    return positions
-
-
 def _write_vectors(
     base: CommitBase,
     data_files: EntryTable,
@@ -196,7 +185,13 @@ def _write_vectors(
     written_files: WrittenFiles,
 ) -> EntryTable:
     """Write the vectors of data files to a new Puffin file; a vector has the partition of its data file."""
-    earlier = _existing_positions(base, existing)
+    is_vector = deletion_vector_mask(existing)
+    old_vectors, files = existing.filter(pa.array(is_vector)), existing.filter(pa.array(~is_vector))
+    earlier = _read_position_deletes(base, files["file_path"].to_pylist())
+    if len(old_vectors):  # a data file with a vector has no other position deletes
+        by_name = positions_by_data_file(base, old_vectors)
+        paths = canonical_path_all(pa.array(list(by_name), pa.string())).to_pylist()
+        earlier |= dict(zip(paths, by_name.values(), strict=True))
     keys = canonical_path_all(data_files["file_path"]).to_pylist()
     merged = [positions[key].union(earlier[key]) if key in earlier else positions[key] for key in keys]
     vectors = zip(data_files["file_path"].to_pylist(), merged, strict=True)

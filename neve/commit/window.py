@@ -175,7 +175,11 @@ class Window:
         manifests = [m for m in written if _may_hold_status(m, statuses)]
         if may_hold is not None:
             manifests = list(compress(manifests, may_hold(manifests)))
-        entries = self._entries_of(manifests)
+        unread = [m for m in manifests if m.path not in self._entries_by_manifest]  # each is read once for all checks
+        new_entries = read_entries(self.base.io, unread, self.base.specs, detail=STATISTICS)
+        for manifest, own in zip(unread, entries_by_manifest(new_entries, len(unread)), strict=True):
+            self._entries_by_manifest[manifest.path] = own
+        entries = EntryTable.concat([self._entries_by_manifest[m.path] for m in manifests], self.base.specs)
         ids = pa.array([s.snapshot_id for s in snapshots], pa.int64())
         is_own = pc.is_in(entries["snapshot_id"], value_set=ids)
         return entries.filter(pc.and_(is_own, pc.is_in(entries["status"], value_set=pa.array(statuses, pa.int8()))))
@@ -188,14 +192,6 @@ class Window:
             manifests = self.base.manifests if is_head else manifests_of(self.base.io, self.base.metadata, snapshot)
             self._manifests_by_snapshot[snapshot_id] = manifests
         return (m for m in self._manifests_by_snapshot[snapshot_id] if m.added_snapshot_id == snapshot_id)
-
-    def _entries_of(self, manifests: list[Manifest]) -> EntryTable:
-        """Return the entries of some manifests; each manifest is read once for all checks."""
-        unread = [m for m in manifests if m.path not in self._entries_by_manifest]
-        entries = read_entries(self.base.io, unread, self.base.specs, detail=STATISTICS)
-        for manifest, own in zip(unread, entries_by_manifest(entries, len(unread)), strict=True):
-            self._entries_by_manifest[manifest.path] = own
-        return EntryTable.concat([self._entries_by_manifest[m.path] for m in manifests], self.base.specs)
 
 
 def _may_hold_status(manifest: Manifest, statuses: Iterable[Status]) -> bool:

@@ -45,15 +45,13 @@ def evolved_spec(
 
 def _find_field(spec: PartitionSpec, schema: Schema, text: str) -> PartitionField:
     live = [f for f in spec.fields if not isinstance(f.transform, VoidTransform)]
-    for field in live:
-        if field.name == text:
-            return field
-    if "(" in text or "`" in text or text in schema.column_names:
+    matching = [f for f in live if f.name == text]
+    if not matching and ("(" in text or "`" in text or text in schema.column_names):
         term = PartitionTerm.parse(text)
-        for field in live:
-            if _is_made_by(term, field, schema):
-                return field
-    raise UnknownName("partition field", text, [f.name for f in live], f"partition spec {spec.spec_id}")
+        matching = [f for f in live if _is_made_by(term, f, schema)]
+    if not matching:
+        raise UnknownName("partition field", text, [f.name for f in live], f"partition spec {spec.spec_id}")
+    return matching[0]
 
 
 def _is_made_by(term: PartitionTerm, field: PartitionField, schema: Schema) -> bool:
