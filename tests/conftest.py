@@ -14,7 +14,7 @@ from neve.run.spark.session import local_session
 from tests.peers import agreement_counts as tally
 from tests.peers.jars import NotToBeHad
 from tests.peers.spark import Spark, running
-from tests.proof.resumable_runs import Sitting
+from tests.proof.resumable_runs import ResumableRun
 from tests.support import servers
 from tests.support.coverage import IS_LONG
 from tests.support.duckdb_reader import DuckDB
@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if IS_LONG and not hasattr(config, "workerinput"):
         config.pluginmanager.register(AtOnce(config))
     if "NEVE_LEDGER" in os.environ:
-        config.pluginmanager.register(Sitting(Path(os.environ["NEVE_LEDGER"])))
+        config.pluginmanager.register(ResumableRun(Path(os.environ["NEVE_LEDGER"])))
 
 
 class AtOnce:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from neve import Table
-from tests.proof.audit import on_disk, reachable
-from tests.proof.results_ledger import tallied
+from tests.proof.audit import files_on_disk, reachable_files
+from tests.proof.results_ledger import new_tally
 from tests.support.coverage import IS_LONG
 from tests.support.writer_processes import ROWS, connected
 
@@ -36,7 +36,7 @@ def test_eight_writers_get_all_their_appends_in(settings: dict[str, Any], kind: 
     if "db.events" in lake.tables():
         lake.drop_table("db.events")
     lake.create_table("db.events", "id bigint, writer bigint", partition_by=["writer"], format_version=version)
-    with tallied(f"{WRITERS} processes append to one table: nothing lost, doubled or left behind") as tally:
+    with new_tally(f"{WRITERS} processes append to one table: nothing lost, doubled or left behind") as tally:
         command = [
             sys.executable,
             "-m",
@@ -58,7 +58,7 @@ def judge(table: Table, folder: Path) -> None:
     """Every row is there once, from a snapshot of its own, and no file is left."""
     assert sorted(table.scan().to_arrow(engine="arrow")["id"].to_pylist()) == EVERYTHING
     assert len(table.context.metadata.snapshots) == WRITERS * APPENDS
-    assert on_disk(folder) - reachable(table) == set(), "an orphan is left"
+    assert files_on_disk(folder) - reachable_files(table) == set(), "an orphan is left"
     if table.context.metadata.format_version > 2:
         ids = table.scan(columns=["_row_id"]).to_arrow(engine="arrow")["_row_id"].to_pylist()
         assert sorted(ids) == EVERYTHING, "every row has an id of its own"
@@ -71,7 +71,7 @@ def test_a_row_that_came_twice_and_a_file_that_was_left_are_found(tmp_path: Path
     for number in range(WRITERS * APPENDS):
         table.append([{"id": number * ROWS + i, "writer": 0} for i in range(ROWS)])
     judge(table, tmp_path)
-    with tallied("planted faults are found by their harness") as tally:
+    with new_tally("planted faults are found by their harness") as tally:
         tally.cases += 2
         stray = tmp_path / "db" / "events" / "data" / "stray.parquet"
         stray.write_bytes(b"")

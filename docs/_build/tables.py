@@ -94,7 +94,7 @@ def errors_tree() -> str:
 
 def faults_table() -> str:
     """Return the table of bugs in other engines that the comparison tests allow for."""
-    rows = ((fault.witness, _sentence(fault.reason)) for fault in (*SPARK_FAULTS, *FAULTS, *SHARED_FAULTS))
+    rows = ((fault.engine, _sentence(fault.reason)) for fault in (*SPARK_FAULTS, *FAULTS, *SHARED_FAULTS))
     return _table(("engine", "what it does"), sorted(rows))
 
 

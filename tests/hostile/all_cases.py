@@ -1,4 +1,4 @@
-"""Every hostile case there is, in one order."""
+"""All hostile cases in a fixed order."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.hostile.case import Case
 from tests.hostile.families import avro, bombs, metadata, parquet, paths, raw, values, vectors
 
 QUICK = 66
-FULL = 4_800  # about a quarter of an hour; some 3,600 of them are one of each kind
-PINNED = (  # each was met badly once, or is a bomb that is quickly made
+FULL = 4_800  # about a quarter of an hour; some 3,600 of them are one case of each kind
+PINNED = (  # each failed once, or is a bomb that is quick to create
     "avro: v2: list: every field a string",
     "bomb: v1: list: lists of a billion nothings",
     "bomb: v1: manifest: a million empty records",
@@ -33,50 +33,50 @@ PINNED = (  # each was met badly once, or is a bomb that is quickly made
     "value: v2: a manifest listed 2000 times",
     "value: v3: list: field 29, 2",
 )
-_SLOW = ("bomb",)  # most of their time is spent on making them
+_SLOW = ("bomb",)  # most of their time is spent on creating the files
 
 
 @cache
 def corpus() -> tuple[Case, ...]:
-    """All of them."""
+    """Return all cases."""
     families = (raw, avro, parquet, vectors, metadata, values, paths, bombs)
     return tuple(chain.from_iterable(family.cases() for family in families))
 
 
-def chosen(everything: bool, part: str = "") -> list[Case]:
-    """One of each kind and a spread of the others, or a quick spread; `part` plays every one whose label has it."""
+def select_cases(everything: bool, part: str = "") -> list[Case]:
+    """Return one case of each kind and a sample of the others, or a quick sample; `part` selects by label instead."""
     if part:
         return [case for case in corpus() if part in case.label]
-    first = pinned() + (one_of_each(corpus()) if everything else [])
+    first = pinned_cases() + (one_of_each(corpus()) if everything else [])
     taken = {case.label for case in first}
     others = [case for case in corpus() if case.label not in taken and (everything or case.family not in _SLOW)]
-    return first + spread(others, FULL - len(first) if everything else QUICK)
+    return first + sample(others, FULL - len(first) if everything else QUICK)
 
 
-def pinned() -> list[Case]:
-    """Those that are always played."""
+def pinned_cases() -> list[Case]:
+    """Return the cases that always run."""
     return [case for case in corpus() if case.label in PINNED]
 
 
 def one_of_each(cases: Sequence[Case]) -> list[Case]:
-    """A case of each kind that is not pinned: the same damage on several versions is one kind.
+    """Return a case of each kind that is not pinned: the same damage on several versions is one kind.
 
-    The version falls to the kind by its name, so that it does not go in step with the lists kinds are made of.
+    A hash of its name selects the version of a kind, so that the choice is independent of the order of the kinds.
     """
     kinds: dict[tuple[str, str], list[Case]] = defaultdict(list)
     for case in cases:
         kinds[case.kind].append(case)
-    alike = [of_kind for of_kind in kinds.values() if not any(case.label in PINNED for case in of_kind)]
-    return [of_kind[crc32(repr(of_kind[0].kind).encode()) % len(of_kind)] for of_kind in alike]
+    unpinned_kinds = [of_kind for of_kind in kinds.values() if not any(case.label in PINNED for case in of_kind)]
+    return [of_kind[crc32(repr(of_kind[0].kind).encode()) % len(of_kind)] for of_kind in unpinned_kinds]
 
 
-def spread(cases: Sequence[Case], count: int) -> list[Case]:
-    """So many cases, as evenly over families and versions as it goes; what small families lack, large ones give."""
-    shelves: dict[str, list[Case]] = defaultdict(list)
+def sample(cases: Sequence[Case], count: int) -> list[Case]:
+    """Return `count` cases, evenly spread over families and versions; large families fill up for small ones."""
+    by_family: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
-        shelves[case.family].append(case)
+        by_family[case.family].append(case)
     picked: list[Case] = []
-    for done, shelf in enumerate(sorted(shelves.values(), key=len)):
-        wanted = min(len(shelf), (count - len(picked)) // (len(shelves) - done))
-        picked += [shelf[(2 * i + 1) * len(shelf) // (2 * wanted)] for i in range(wanted)]
+    for done, family_cases in enumerate(sorted(by_family.values(), key=len)):
+        wanted = min(len(family_cases), (count - len(picked)) // (len(by_family) - done))
+        picked += [family_cases[(2 * i + 1) * len(family_cases) // (2 * wanted)] for i in range(wanted)]
     return picked

@@ -1,4 +1,4 @@
-"""Avro files spelled by hand, so that every number in them can lie, and what manifests and lists state about files."""
+"""Hand-written Avro files, in which every number can be wrong, and edits of what manifests and lists state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.hostile.honest_tables import Place
+from tests.hostile.honest_tables import DamagedLake
 from tests.support.evolved_tables import edit_avro
 
 SYNC = bytes(range(16))
@@ -32,15 +32,15 @@ class Container:
         with path.open("rb") as stream:
             reader = fastavro.reader(stream)
             rows = list(reader)
-            kept = {k: v.encode() for k, v in reader.metadata.items() if not k.startswith("avro.")}
-            return cls(json.loads(reader.metadata["avro.schema"]), rows, kept)
+            extra = {k: v.encode() for k, v in reader.metadata.items() if not k.startswith("avro.")}
+            return cls(json.loads(reader.metadata["avro.schema"]), rows, extra)
 
     def with_schema(self, schema: Any) -> Container:
         return replace(self, schema=schema)
 
     @property
     def encoded(self) -> bytes:
-        """All records one after the other."""
+        """All records, concatenated."""
         out = io.BytesIO()
         schema = fastavro.parse_schema(self.schema)
         for row in self.records:
@@ -54,7 +54,7 @@ class Container:
         parts = [text(k.encode()) + text(v) for k, v in entries.items()]
         return b"Obj\x01" + varint(len(entries)) + b"".join(parts) + b"\0" + SYNC
 
-    def whole(self, *blocks: bytes, **header: Any) -> bytes:
+    def file(self, *blocks: bytes, **header: Any) -> bytes:
         return self.header(**header) + b"".join(blocks)
 
 
@@ -63,7 +63,7 @@ def block(body: bytes, count: int, size: int | None = None, sync: bytes = SYNC) 
 
 
 def varint(value: int) -> bytes:
-    """A number as Avro spells it, of any size."""
+    """Encode a number of any size as an Avro varint."""
     rest, out = (value << 1) ^ (value >> 63) if -(1 << 63) <= value < 1 << 63 else value << 1, bytearray()
     while rest > 127:
         out.append(rest & 127 | 128)
@@ -78,9 +78,9 @@ def text(data: bytes) -> bytes:
 # --- what metadata states about files -----------------------------------------------------------------------------
 
 
-def avro_files(place: Place) -> Iterable[tuple[Path, bool]]:
-    """The Avro files of the metadata that can still be read, and whether each is a list."""
-    for path in sorted((place.folder / "db/t/metadata").glob("*.avro")):
+def avro_files(lake: DamagedLake) -> Iterable[tuple[Path, bool]]:
+    """Yield the readable Avro metadata files, and whether each is a manifest list."""
+    for path in sorted((lake.folder / "db/t/metadata").glob("*.avro")):
         with path.open("rb") as stream:
             try:
                 names = {f["name"] for f in fastavro.reader(stream).writer_schema["fields"]}
@@ -89,37 +89,37 @@ def avro_files(place: Place) -> Iterable[tuple[Path, bool]]:
         yield path, "manifest_path" in names
 
 
-def any_length(place: Place) -> None:
-    """Let lists and roots state lengths that every file has, so that damage is met inside the files."""
-    for path, is_list in avro_files(place):
+def drop_stated_lengths(lake: DamagedLake) -> None:
+    """State a length of 1 in lists and roots, so that readers detect the damage inside the files and not by length."""
+    for path, is_list in avro_files(lake):
         if is_list:
             edit_avro(str(path), lambda row: row.update(manifest_length=1))
-    if place.version == 4:
-        edit_rows(place.path("list"), lambda rows: [row.update(file_size_in_bytes=1) for row in rows])
+    if lake.version == 4:
+        edit_rows(lake.path("list"), lambda rows: [row.update(file_size_in_bytes=1) for row in rows])
 
 
-def restate(place: Place, role: str, **values: Any) -> None:
-    """Let the manifests state the size of a file as it is, and other values about it."""
-    path = place.path(role)
+def update_stated_values(lake: DamagedLake, role: str, **values: Any) -> None:
+    """Set the actual size of a file in the manifests, and other values about it."""
+    path = lake.path(role)
     stated = {"file_size_in_bytes": path.stat().st_size, **values}
-    edit_entries(place, path.name, lambda file: file.update(stated))
+    edit_entries(lake, path.name, lambda file: file.update(stated))
 
 
-def edit_entries(place: Place, name: str, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change what the manifests say about the files of a name; their lengths are no longer stated."""
+def edit_entries(lake: DamagedLake, name: str, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the manifest entries of the files with a name; lists then state no valid manifest lengths."""
 
     def changed(row: dict[str, Any]) -> None:
         if row["data_file"]["file_path"].endswith(name):
             change(row["data_file"])
 
-    for path, is_list in avro_files(place):
+    for path, is_list in avro_files(lake):
         if not is_list:
             edit_avro(str(path), changed)
-    any_length(place)
+    drop_stated_lengths(lake)
 
 
 def edit_rows(path: Path, change: Callable[[list[dict[str, Any]]], Any]) -> None:
-    """Write a Parquet manifest again with its rows changed."""
+    """Rewrite a Parquet manifest with changed rows."""
     table = pq.ParquetFile(path).read(use_threads=False)
     rows = table.to_pylist()
     change(rows)

@@ -1,6 +1,6 @@
-"""The honest tables that hostile ones are made of: one for each format version, small, with every kind of file.
+"""The valid tables that hostile ones are derived from: one small table per format version, with every kind of file.
 
-A place is a lake whose files are known by what they are for. Damage is done in place, since tables name their files by
+`DamagedLake` maps the role of each file to its path. Damage is done in place, because tables refer to their files by
 absolute paths, and `restore` brings every byte back.
 """
 
@@ -40,18 +40,18 @@ AVRO_ROW = {
 
 
 @dataclass
-class Place:
-    """A lake with one table `db.t`, the roles its files have, and the bytes of all of them."""
+class DamagedLake:
+    """A lake with one table `db.t`, the roles of its files, and the original bytes of all files."""
 
     folder: Path
     version: int
     roles: dict[str, Path]
     rows: dict[str, list[Any]] = field(default_factory=dict)
-    whole: dict[Path, bytes] = field(default_factory=dict)
+    contents: dict[Path, bytes] = field(default_factory=dict)
 
     @property
     def outside(self) -> Path:
-        """A folder beside the lake: nothing in it may ever change."""
+        """A folder next to the lake; nothing in it may change."""
         return self.folder.parent / "outside"
 
     @property
@@ -59,8 +59,8 @@ class Place:
         return f"file://{self.folder}/db/t"
 
     @property
-    def behind(self) -> Path:
-        """Where folders of the table are moved to when a link takes their place."""
+    def link_target(self) -> Path:
+        """The folder to which folders of the table are moved when a link replaces them."""
         return self.folder.parent / "behind"
 
     def path(self, role: str) -> Path:
@@ -71,37 +71,37 @@ class Place:
 
     # --- the bytes ---
 
-    def keep(self) -> None:
-        """Remember every file as it is."""
+    def record_contents(self) -> None:
+        """Record the content of every file."""
         for root in (self.folder, self.outside):
-            self.whole |= {p: p.read_bytes() for p in files_below(root)}
+            self.contents |= {p: p.read_bytes() for p in files_below(root)}
 
     def restore(self) -> None:
-        """Bring everything back: what was changed, removed or added."""
+        """Undo every change: modified, removed and added files."""
         for root in (self.folder, self.outside):
             for path in files_below(root):
-                if path not in self.whole or path.is_symlink():
+                if path not in self.contents or path.is_symlink():
                     path.unlink()
-        shutil.rmtree(self.behind, ignore_errors=True)
-        for path, data in self.whole.items():
+        shutil.rmtree(self.link_target, ignore_errors=True)
+        for path, data in self.contents.items():
             if not path.parent.is_dir():
                 path.parent.mkdir(parents=True)
             if content(path) != data:
                 _remove(path)
                 path.write_bytes(data)
 
-    def touched_outside(self) -> list[str]:
-        """Files outside the lake that are not what they were."""
+    def changed_outside(self) -> list[str]:
+        """Return the files outside the lake that have changed."""
         found = {p: content(p) for p in files_below(self.outside) if not p.is_symlink()}
-        kept = {p: d for p, d in self.whole.items() if p.is_relative_to(self.outside)}
-        wrong = [p for p in found.keys() | kept.keys() if found.get(p) != kept.get(p)]
-        return [str(p) for p in (*wrong, *self._gone_behind_links())]
+        original = {p: d for p, d in self.contents.items() if p.is_relative_to(self.outside)}
+        wrong = [p for p in found.keys() | original.keys() if found.get(p) != original.get(p)]
+        return [str(p) for p in (*wrong, *self._missing_behind_links())]
 
-    def _gone_behind_links(self) -> Iterator[Path]:
-        """Files of folders that were moved behind a link, and are there no more."""
-        for folder in self.behind.iterdir() if self.behind.is_dir() else ():
+    def _missing_behind_links(self) -> Iterator[Path]:
+        """Yield the files of folders behind a link that are changed or missing."""
+        for folder in self.link_target.iterdir() if self.link_target.is_dir() else ():
             own = self.folder / "db/t" / folder.name
-            moved = {folder / p.relative_to(own): d for p, d in self.whole.items() if p.is_relative_to(own)}
+            moved = {folder / p.relative_to(own): d for p, d in self.contents.items() if p.is_relative_to(own)}
             yield from (path for path, data in moved.items() if content(path) != data)
 
     # --- the table metadata ---
@@ -110,18 +110,18 @@ class Place:
         """Change the parsed table metadata in place; a returned value replaces it."""
         path = self.path("metadata")
         parsed = json.loads(path.read_bytes())
-        made = change(parsed)
-        path.write_text(json.dumps(parsed if made is None else made))
+        result = change(parsed)
+        path.write_text(json.dumps(parsed if result is None else result))
 
     def changed_files(self) -> list[str]:
-        """The names of the files of the lake that are not what they were."""
+        """Return the names of the files of the lake that have changed."""
         found = {p: content(p) for p in files_below(self.folder)}
-        kept = {p: d for p, d in self.whole.items() if p.is_relative_to(self.folder)}
-        return sorted({p.name for p in found.keys() | kept.keys() if found.get(p) != kept.get(p)})
+        original = {p: d for p, d in self.contents.items() if p.is_relative_to(self.folder)}
+        return sorted({p.name for p in found.keys() | original.keys() if found.get(p) != original.get(p)})
 
 
 def content(path: Path) -> bytes | None:
-    """The bytes of a file; nothing for what is none, or too large to be one of ours."""
+    """Return the bytes of a file; None if it is no regular file or too large to be one of ours."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
         return None
     return path.read_bytes()
@@ -135,40 +135,40 @@ def _remove(path: Path) -> None:
 
 
 def files_below(root: Path) -> Iterator[Path]:
-    """Every file and every link; links are not followed."""
+    """Yield every file and every link; links are not followed."""
     for folder, folders, names in os.walk(root):
         yield from (Path(folder) / name for name in names)
         yield from (Path(folder) / name for name in folders if (Path(folder) / name).is_symlink())
 
 
-def build(folder: Path, version: int) -> Place:
-    """A table that has lived, in a folder of its own, with its baseline rows."""
+def build(folder: Path, version: int) -> DamagedLake:
+    """Build an evolved table in its own folder."""
     shutil.rmtree(folder, ignore_errors=True)
-    lived = Lived.create(folder / "lake", version)
+    evolved = Lived.create(folder / "lake", version)
     roles = {}
     if version == 2:
-        roles |= _foreign_formats(lived)
+        roles |= _foreign_formats(evolved)
     if version == 3:
-        lived.delete_equal([20, 99])
-    place = Place(folder / "lake", version, roles | _roles(lived))
-    place.outside.mkdir()
-    (place.outside / "precious.parquet").write_bytes(place.path("data").read_bytes())
-    (place.outside / "keys.txt").write_text("do not touch")
-    _settle(lived.kit)
-    place.keep()
-    return place
+        evolved.delete_equal([20, 99])
+    lake = DamagedLake(folder / "lake", version, roles | _roles(evolved))
+    lake.outside.mkdir()
+    (lake.outside / "precious.parquet").write_bytes(lake.path("data").read_bytes())
+    (lake.outside / "keys.txt").write_text("do not touch")
+    _close_catalog(evolved.kit)
+    lake.record_contents()
+    return lake
 
 
-def _settle(kit: Kit) -> None:
-    """Close the catalog, and let all of it be in one file."""
+def _close_catalog(kit: Kit) -> None:
+    """Close the catalog, with all its content in one file."""
     with kit.catalog.engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     kit.catalog.engine.dispose()
 
 
-def _foreign_formats(lived: Lived) -> dict[str, Path]:
-    """Data files of the other two formats."""
-    kit, made = lived.kit, {}
+def _foreign_formats(evolved: Lived) -> dict[str, Path]:
+    """Write data files in ORC and Avro and append them to the table."""
+    kit, result = evolved.kit, {}
     for suffix, write in (("orc", _write_orc), ("avro", _write_avro)):
         path = local(kit.path(f"more-{suffix}", suffix))
         write(path)
@@ -177,8 +177,8 @@ def _foreign_formats(lived: Lived) -> dict[str, Path]:
             file_path=[kit.path(f"more-{suffix}", suffix)], file_size_in_bytes=[path.stat().st_size]
         )
         kit.ok(Append(stated, fast=True))
-        made[suffix] = path
-    return made
+        result[suffix] = path
+    return result
 
 
 def _write_orc(path: Path) -> None:
@@ -196,16 +196,16 @@ def _write_avro(path: Path) -> None:
         fastavro.writer(out, AVRO_ROW, rows, codec="deflate")
 
 
-def _roles(lived: Lived) -> dict[str, Path]:
-    """What each file of the table is for; a version has only some of them."""
-    kit = lived.kit
+def _roles(evolved: Lived) -> dict[str, Path]:
+    """Return the file of each role; a format version has only some of the roles."""
+    kit = evolved.kit
     head, manifests, live = kit.head(), kit.manifests(), kit.live()
     roles = {
         "metadata": local(kit.table.metadata_location),
         "list": local(head.tree_root_location),
         "old list": local(kit.metadata.snapshots[0].tree_root_location),
-        "data": local(lived.files(0)[0]),
-        "data of another spec": local(lived.files(1)[0]),
+        "data": local(evolved.files(0)[0]),
+        "data of another spec": local(evolved.files(1)[0]),
     }
     stored = [m for m in manifests if not m.is_inline]
     roles |= {"manifest": local(next(m.file for m in stored if not m.is_deletes))} if stored else {}
@@ -219,10 +219,10 @@ def _roles(lived: Lived) -> dict[str, Path]:
     return roles
 
 
-def save(place: Place, path: Path) -> None:
-    path.write_bytes(pickle.dumps(place))
+def save(lake: DamagedLake, path: Path) -> None:
+    path.write_bytes(pickle.dumps(lake))
 
 
-def load(path: Path) -> Place:
-    found: Place = pickle.loads(path.read_bytes())
+def load(path: Path) -> DamagedLake:
+    found: DamagedLake = pickle.loads(path.read_bytes())
     return found

@@ -1,4 +1,4 @@
-"""What is done with a hostile table: reading, looking, auditing, planning, and, where it is to be tried, deleting."""
+"""The operations on a hostile table: scans, inspection, audits, plans and, for some cases, deletions."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pyarrow as pa
 
 import neve
 from neve.ops.audit.verify import Audit
-from tests.hostile.honest_tables import Place
+from tests.hostile.honest_tables import DamagedLake
 
 CONDITION = "id >= 2 AND (region = 'eu' OR amount > 0)"
-FAR = 1 << 42  # a time in milliseconds that is later than every snapshot and file
+FAR_FUTURE_MS = 1 << 42  # a time in milliseconds that is later than every snapshot and file
 VIEWS = ("files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree")
 
 
 def rows_of(table: pa.Table) -> list[str]:
-    """Rows in an order of their own, so that they can be compared; NaN and -0.0 are told apart."""
+    """Return rows in a fixed order for comparison; NaN and -0.0 are distinct values."""
     return sorted(repr(tuple(row.values())) for row in table.to_pylist())
 
 
-def _scan(**asked: Any) -> Callable[[neve.Table], Any]:
-    return lambda t: rows_of(t.scan(**asked).to_arrow(engine="arrow"))
+def _scan(**options: Any) -> Callable[[neve.Table], Any]:
+    return lambda t: rows_of(t.scan(**options).to_arrow(engine="arrow"))
 
 
 def _inspect(t: neve.Table) -> None:
@@ -31,11 +31,11 @@ def _inspect(t: neve.Table) -> None:
 
 
 def _expire(t: neve.Table) -> Any:
-    return t.expire_snapshots().older_than(FAR).retain_last(1)
+    return t.expire_snapshots().older_than(FAR_FUTURE_MS).retain_last(1)
 
 
 def _orphans(t: neve.Table) -> Any:
-    return t.remove_orphan_files().older_than(FAR).allow_young()
+    return t.remove_orphan_files().older_than(FAR_FUTURE_MS).allow_young()
 
 
 ROWS: dict[str, Callable[[neve.Table], list[str]]] = {
@@ -44,7 +44,7 @@ ROWS: dict[str, Callable[[neve.Table], list[str]]] = {
     "scan of a tag": _scan(ref="kept"),
 }
 ALWAYS: dict[str, Callable[[neve.Table], Any]] = {"verify": lambda t: t.verify()}
-IN_TURN: dict[str, Callable[[neve.Table], Any]] = {
+TAKING_TURNS: dict[str, Callable[[neve.Table], Any]] = {
     "inspect": _inspect,
     "rewrite_manifests": lambda t: t.rewrite_manifests().plan(),
     "expire_snapshots": lambda t: _expire(t).plan(),
@@ -64,22 +64,22 @@ DELETING: dict[str, Callable[[neve.Table], Any]] = {
 
 
 def verbs_for(turn: int, *, deletes: bool) -> dict[str, Callable[[neve.Table], Any]]:
-    """The verbs of one case: reading and auditing always, then one of the others in turn, or those that delete."""
-    names = list(IN_TURN)
-    others = DELETING if deletes else {names[turn % len(names)]: IN_TURN[names[turn % len(names)]]}
+    """Return the verbs of one case: scans and audit, then one of the others in turn, or those that delete."""
+    names = list(TAKING_TURNS)
+    others = DELETING if deletes else {names[turn % len(names)]: TAKING_TURNS[names[turn % len(names)]]}
     return {**ROWS, **ALWAYS, **others}
 
 
-def baseline(place: Place) -> dict[str, list[str]]:
-    """The rows of the honest table."""
-    table = place.table()
+def baseline(lake: DamagedLake) -> dict[str, list[str]]:
+    """Return the rows of the valid table."""
+    table = lake.table()
     return {name: verb(table) for name, verb in ROWS.items()}
 
 
-def told(result: Any) -> dict[str, Any]:
-    """What a verb returned, as far as it is judged."""
+def summarize_result(result: Any) -> dict[str, Any]:
+    """Return the part of a result that is checked."""
     if isinstance(result, list):
         return {"rows": result}
     if isinstance(result, Audit):
-        return {"findings": len(result.findings), "said": str(result)}
+        return {"findings": len(result.findings), "message": str(result)}
     return {}

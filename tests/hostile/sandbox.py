@@ -1,7 +1,7 @@
 """A process that runs hostile cases, each in a child process with limits on memory and time.
 
-It loads everything once and opens nothing, so that forking is cheap and safe. What a case does to its process ends
-with that process. `python -m tests.hostile.sandbox FOLDER LANE LANES ALL|QUICK [PART]` runs every LANES-th case and
+It imports all modules once and opens nothing, so that forking is cheap and safe. The effects of a case on its process
+end with that process. `python -m tests.hostile.sandbox FOLDER LANE LANES ALL|QUICK [PART]` runs every LANES-th case and
 prints one line of JSON for each.
 """
 
@@ -28,35 +28,35 @@ import pyarrow as pa
 import neve
 from neve.errors import NeveError
 from neve.predicate import parse
-from tests.hostile.all_cases import chosen
+from tests.hostile.all_cases import select_cases
 from tests.hostile.case import Case
-from tests.hostile.honest_tables import VERSIONS, Place, build, load, save
-from tests.hostile.operations import CONDITION, baseline, told, verbs_for
+from tests.hostile.honest_tables import VERSIONS, DamagedLake, build, load, save
+from tests.hostile.operations import CONDITION, baseline, summarize_result, verbs_for
 from tests.hostile.seeded_bugs import plant
 from tests.support.metadata_tables import SCHEMA
 
 MEMORY = 1280 << 20  # address space beyond what the process has when the case begins
 CPU_SECONDS = 20
-DEEPEST = 10_000  # levels of what is damaged; JSON is written level by level
-WALL_SECONDS = 90  # the machine may be busy; a hang is noticed all the same
+DEEPEST = 10_000  # recursion limit; the JSON encoder recurses once per level
+WALL_SECONDS = 90  # long enough for a busy machine; a hang is still detected
 
 
 @dataclass
-class Played:
+class CaseResult:
     """How a case ended."""
 
     label: str
     changed: list[str] = field(default_factory=list)
     known: list[str] = field(default_factory=list)  # the names of all files of the lake
     verbs: list[dict[str, Any]] = field(default_factory=list)
-    ending: str = "whole"  # or: a signal, a time-out, an exit code
+    ending: str = "complete"  # or: a signal, a time-out, an exit code
     touched: list[str] = field(default_factory=list)  # files outside the lake
     cpu: float = 0.0
     grown: int = 0  # bytes of memory beyond those of the parent
 
 
-def in_child(work: Callable[[Callable[[dict[str, Any]], None]], None], wall: float) -> tuple[list[dict], str, Any]:
-    """Work in a forked child that reports lines; how it ended, and what it used."""
+def run_in_child(work: Callable[[Callable[[dict[str, Any]], None]], None], wall: float) -> tuple[list[dict], str, Any]:
+    """Run a function in a forked child; return the lines it reports, how it ended, and the resources it used."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -70,7 +70,7 @@ def in_child(work: Callable[[Callable[[dict[str, Any]], None]], None], wall: flo
                 out.flush()
         os._exit(0)
     os.close(write)
-    lines, timed_out = _collected(read, wall)
+    lines, timed_out = _read_lines(read, wall)
     if timed_out:
         os.kill(child, signal.SIGKILL)
     _, status, used = os.wait4(child, 0)
@@ -78,11 +78,11 @@ def in_child(work: Callable[[Callable[[dict[str, Any]], None]], None], wall: flo
         return lines, f"no end after {wall:.0f} s", used
     if os.WIFSIGNALED(status):
         return lines, f"ended by {signal.Signals(os.WTERMSIG(status)).name}", used
-    return lines, "whole" if status == 0 else f"exit code {os.WEXITSTATUS(status)}", used
+    return lines, "complete" if status == 0 else f"exit code {os.WEXITSTATUS(status)}", used
 
 
-def _collected(read: int, wall: float) -> tuple[list[dict], bool]:
-    """All lines until the other end closes, or until the time is up."""
+def _read_lines(read: int, wall: float) -> tuple[list[dict], bool]:
+    """Read lines until the other end closes or the time is up; return them and whether the time is up."""
     until, data = time.monotonic() + wall, b""
     with selectors.DefaultSelector() as waiting, os.fdopen(read, "rb", buffering=0) as stream:
         waiting.register(stream, selectors.EVENT_READ)
@@ -99,62 +99,62 @@ def _lines(data: bytes) -> list[dict]:
     return [json.loads(line) for line in data.splitlines() if line.endswith(b"}")]
 
 
-def play(case: Case, place: Place, turn: int) -> Played:
-    """Damage the table, try everything with it, and bring it back."""
+def run_case(case: Case, lake: DamagedLake, turn: int) -> CaseResult:
+    """Damage the table, run all verbs of the case, and restore the table."""
 
     load_all()
 
-    def damage(say: Callable[[dict[str, Any]], None]) -> None:
+    def damage(report: Callable[[dict[str, Any]], None]) -> None:
         sys.setrecursionlimit(DEEPEST)
-        case.apply(place)
-        say({"changed": place.changed_files()})
+        case.apply(lake)
+        report({"changed": lake.changed_files()})
 
     verbs = verbs_for(turn, deletes=case.deletes)
-    played = Played(case.label, known=sorted(path.name for path in place.whole))
+    result = CaseResult(case.label, known=sorted(path.name for path in lake.contents))
     try:
-        done, trouble, _ = in_child(damage, WALL_SECONDS)
-        if trouble != "whole" or "changed" not in done[-1]:
-            played.ending = f"the case itself broke: {trouble} {done}"
-            return played
-        played.changed = done[-1]["changed"]
-        for some in [{name: verb} for name, verb in verbs.items()] if case.apart else [verbs]:
-            _try(some, place, played)
-        played.touched = place.touched_outside()
+        done, ending, _ = run_in_child(damage, WALL_SECONDS)
+        if ending != "complete" or "changed" not in done[-1]:
+            result.ending = f"the case itself broke: {ending} {done}"
+            return result
+        result.changed = done[-1]["changed"]
+        for some in [{name: verb} for name, verb in verbs.items()] if case.separate_processes else [verbs]:
+            _run_verbs(some, lake, result)
+        result.touched = lake.changed_outside()
     finally:
-        place.restore()
-    return played
+        lake.restore()
+    return result
 
 
-def _try(verbs: dict[str, Callable[[Any], Any]], place: Place, played: Played) -> None:
-    """Try verbs one after the other in a child, and note how it went."""
+def _run_verbs(verbs: dict[str, Callable[[Any], Any]], lake: DamagedLake, result: CaseResult) -> None:
+    """Run verbs one after the other in a child, and record the results."""
 
-    def work(say: Callable[[dict[str, Any]], None]) -> None:
-        os.environ["NEVE_TRAP"] = str(place.outside / "mark")
-        os.chdir(place.outside)  # a relative path would be looked for here, and a file written here is noticed
+    def work(report: Callable[[dict[str, Any]], None]) -> None:
+        os.environ["NEVE_TRAP"] = str(lake.outside / "mark")
+        os.chdir(lake.outside)  # a relative path resolves here, and a file written here is detected
         _limit()
-        lake = neve.connect(place.folder)
+        opened = neve.connect(lake.folder)
         for name, verb in verbs.items():
-            say({"verb": name})
-            say({"verb": name, **_tried(verb, lake)})
+            report({"verb": name})
+            report({"verb": name, **_run_verb(verb, opened)})
 
-    _, before = _taken()
-    lines, ending, used = in_child(work, WALL_SECONDS)
-    if played.ending == "whole":
-        played.ending = next((f"broken: {line['broken']}" for line in lines if "broken" in line), ending)
-    played.cpu += used.ru_utime + used.ru_stime
-    played.grown = max(played.grown, (used.ru_maxrss << 10) - before)
-    played.verbs += {line["verb"]: line for line in lines if "verb" in line}.values()
+    _, before = _memory_of_process()
+    lines, ending, used = run_in_child(work, WALL_SECONDS)
+    if result.ending == "complete":
+        result.ending = next((f"broken: {line['broken']}" for line in lines if "broken" in line), ending)
+    result.cpu += used.ru_utime + used.ru_stime
+    result.grown = max(result.grown, (used.ru_maxrss << 10) - before)
+    result.verbs += {line["verb"]: line for line in lines if "verb" in line}.values()
 
 
-def _taken() -> tuple[int, int]:
-    """The address space and the memory that a process has now; what it has had at most may be a lot more."""
+def _memory_of_process() -> tuple[int, int]:
+    """Return the address space and resident memory of the process now; its peak may be much higher."""
     space, resident, *_ = (int(pages) for pages in Path("/proc/self/statm").read_text().split())
     return space * resource.getpagesize(), resident * resource.getpagesize()
 
 
 @cache
 def load_all() -> None:
-    """Have in memory what the children would load one by one: modules, and the parser of conditions."""
+    """Load modules and the condition parser before forking, so that the children share them."""
     for name in (
         "neve.lake",
         "neve.table",
@@ -166,55 +166,55 @@ def load_all() -> None:
         importlib.import_module(name)
     parse(CONDITION, SCHEMA)
     gc.collect()
-    gc.freeze()  # what is not looked at by the collector is not copied into every child
+    gc.freeze()  # memory that the collector does not touch is not copied into every child
 
 
 def _limit() -> None:
-    size = _taken()[0] + MEMORY
+    size = _memory_of_process()[0] + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (size, size))
     spent = time.process_time()
     resource.setrlimit(resource.RLIMIT_CPU, (int(spent) + CPU_SECONDS, int(spent) + CPU_SECONDS + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _tried(verb: Callable[[Any], Any], lake: neve.Lake) -> dict[str, Any]:
-    """What came of a verb: rows, an audit, nothing to speak of, an error of ours, or one that is not."""
+def _run_verb(verb: Callable[[Any], Any], lake: neve.Lake) -> dict[str, Any]:
+    """Run a verb; return its rows, its audit, nothing, a `NeveError`, or any other error."""
     try:
-        return {"done": True, **told(verb(lake.table("db.t")))}
+        return {"done": True, **summarize_result(verb(lake.table("db.t")))}
     except NeveError as e:
-        return {"error": type(e).__name__, "said": str(e)}
+        return {"error": type(e).__name__, "message": str(e)}
     except BaseException as e:
         where = traceback.format_exc(limit=-3)
-        return {"raw": type(e).__name__, "said": f"{e}"[:300], "where": where[-900:]}
+        return {"raw": type(e).__name__, "message": f"{e}"[:300], "where": where[-900:]}
 
 
-def prepared(folder: Path) -> dict[int, Place]:
-    """The honest tables, made in a child so that nothing is open here."""
+def build_honest_tables(folder: Path) -> dict[int, DamagedLake]:
+    """Build the valid tables in a child, so that nothing is open in this process."""
 
-    def work(say: Callable[[dict[str, Any]], None]) -> None:
+    def work(report: Callable[[dict[str, Any]], None]) -> None:
         os.fsync = lambda descriptor: None  # type: ignore[assignment]
         for version in VERSIONS:
-            place = build(folder / f"v{version}", version)
-            place.rows = baseline(place)
-            place.restore()
-            save(place, folder / f"v{version}.pickle")
+            lake = build(folder / f"v{version}", version)
+            lake.rows = baseline(lake)
+            lake.restore()
+            save(lake, folder / f"v{version}.pickle")
 
-    lines, ending, _ = in_child(work, 300)
-    if ending != "whole" or lines:
-        raise RuntimeError(f"The honest tables could not be made: {ending} {lines}")
+    lines, ending, _ = run_in_child(work, 300)
+    if ending != "complete" or lines:
+        raise RuntimeError(f"The valid tables could not be built: {ending} {lines}")
     return {version: load(folder / f"v{version}.pickle") for version in VERSIONS}
 
 
 def main(folder: str, lane: str, lanes: str, amount: str, part: str = "") -> None:
     pa.set_cpu_count(1)
     plant(os.environ.get("NEVE_PLANTED", ""))
-    places = prepared(Path(folder))
-    for turn, case in enumerate(chosen(amount == "ALL", part)):
+    lakes = build_honest_tables(Path(folder))
+    for turn, case in enumerate(select_cases(amount == "ALL", part)):
         if turn % int(lanes) == int(lane):
-            played = play(case, places[case.version], turn)
-            sys.stdout.write(json.dumps({"turn": turn, **vars(played)}) + "\n")
+            result = run_case(case, lakes[case.version], turn)
+            sys.stdout.write(json.dumps({"turn": turn, **vars(result)}) + "\n")
             sys.stdout.flush()
-    rows = {str(v): places[v].rows for v in VERSIONS}
+    rows = {str(v): lakes[v].rows for v in VERSIONS}
     sys.stdout.write(json.dumps({"honest": rows}) + "\n")
 
 

@@ -1,6 +1,6 @@
-"""Plays hostile cases in lanes side by side, and judges them.
+"""Run hostile cases in parallel processes, and check the results.
 
-`python -m tests.hostile.sandbox_runner [PART]` plays those whose name has the part in it.
+`python -m tests.hostile.sandbox_runner [PART]` runs the cases whose name contains PART.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.hostile.all_cases import chosen
+from tests.hostile.all_cases import select_cases
 from tests.hostile.verdicts import faults, outcome
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ LANES = 2
 
 @dataclass
 class Report:
-    """How many cases were played, how they ended, and what is wrong."""
+    """The number of cases, their outcomes, and the faults."""
 
     cases: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -36,28 +36,28 @@ class Report:
 
     @property
     def line(self) -> str:
-        """For the summary of all proofs."""
+        """One line for the summary."""
         ends = ", ".join(f"{count} {what}" for what, count in sorted(self.outcomes.items()))
         return f"hostile input: {self.cases} cases run, {len(self.faults)} failures ({ends})"
 
 
 def run(amount: str, part: str = "", *, lanes: int = LANES, planted: str = "") -> Report:
-    """Play and judge; `planted` names a fault to put into the product first, to see whether it is caught."""
-    cases = chosen(amount == "ALL", part)
-    report, played, honest = Report(), {}, {}
+    """Run and check cases; `planted` names a bug to plant in the product first, which the checks must find."""
+    cases = select_cases(amount == "ALL", part)
+    report, results, honest = Report(), {}, {}
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
         for line in _lines(Path(folder), amount, part, lanes, planted):
             if "honest" in line:
                 honest = {int(version): rows for version, rows in line["honest"].items()}
             else:
-                played[line["turn"]] = line
+                results[line["turn"]] = line
     for turn, case in enumerate(cases):
-        ended = played.get(turn)
-        found = ["never played"] if ended is None else faults(case, ended, honest[case.version])
+        result = results.get(turn)
+        found = ["never ran"] if result is None else faults(case, result, honest[case.version])
         report.cases += 1
-        if ended:
-            report.outcomes[outcome(ended, honest[case.version])] += 1
-            report.cpu, report.memory = report.cpu + ended["cpu"], max(report.memory, ended["grown"])
+        if result:
+            report.outcomes[outcome(result, honest[case.version])] += 1
+            report.cpu, report.memory = report.cpu + result["cpu"], max(report.memory, result["grown"])
         if found:
             report.faults[case.label] = found
     return report
@@ -65,7 +65,7 @@ def run(amount: str, part: str = "", *, lanes: int = LANES, planted: str = "") -
 
 def _lines(folder: Path, amount: str, part: str, lanes: int, planted: str) -> Iterator[dict[str, Any]]:
     environment = {**os.environ, "NEVE_PLANTED": planted, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    environment["MALLOC_ARENA_MAX"] = "2"  # address space is limited, and every arena takes some
+    environment["MALLOC_ARENA_MAX"] = "2"  # address space is limited, and every malloc arena uses some
     with ExitStack() as open_files:
         running = []
         for lane in range(lanes):
@@ -90,8 +90,8 @@ def _lines(folder: Path, amount: str, part: str, lanes: int, planted: str) -> It
 
 
 if __name__ == "__main__":
-    told = run(os.environ.get("AMOUNT", "ALL"), *sys.argv[1:2])
+    report = run(os.environ.get("AMOUNT", "ALL"), *sys.argv[1:2])
     kinds: Counter[str] = Counter()
-    for label, found in told.faults.items():
+    for label, found in report.faults.items():
         sys.stdout.write(f"{label}\n" + "".join(f"    {fault}\n" for fault in found))
-    sys.stdout.write(f"{told.line}; {told.cpu:.0f} s of CPU, at most {told.memory >> 20} MB\n")
+    sys.stdout.write(f"{report.line}; {report.cpu:.0f} s of CPU, at most {report.memory >> 20} MB\n")

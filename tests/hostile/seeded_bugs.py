@@ -1,4 +1,4 @@
-"""Faults put into the product on purpose, to see that the harness catches them."""
+"""Bugs that are planted in the product to check that the harness finds them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neve.io.avro.schema import Limits
 
 
 def no_path_check() -> None:
-    """Every path counts as one of the table's."""
+    """Treat every path as inside the table."""
     for module in (neve.commit.reachable_files, neve.commit.cleanup):
         module.is_inside_all = lambda paths, roots: pa.array([True] * len(paths), pa.bool_())
     neve.io.files.refuse_outside = lambda paths, roots, doing: None
@@ -24,7 +24,7 @@ def no_path_check() -> None:
 
 
 def no_checksum() -> None:
-    """Vectors are believed whatever their checksum says."""
+    """Accept vectors with any checksum."""
     neve.io.deletion_vectors.zlib = type("Same", (), {"crc32": staticmethod(lambda body: _Any())})
 
 
@@ -39,14 +39,14 @@ class _Any(int):
 
 
 def no_limit() -> None:
-    """Blocks inflate as far as they like."""
+    """Inflate blocks without a limit."""
     Limits.inflated_budget = lambda self, stored: 1 << 40  # type: ignore[method-assign]
-    # In one piece: a buffer that grows would meet the limit of the process before that of the case.
+    # In one piece: a growing buffer would hit the limit of the process before that of the case.
     container.DECOMPRESSORS["deflate"] = lambda data, budget: __import__("zlib").decompress(data, -15, (1 << 30) + 1)
 
 
 def no_naming() -> None:
-    """What a library raises comes through as it is."""
+    """Let errors of libraries through unchanged."""
     neve.model.metadata.ValidationError = type("Never", (Exception,), {})
     neve.model.metadata.CorruptFile = lambda path, expected, found: KeyError(found)
 

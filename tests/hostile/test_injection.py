@@ -1,6 +1,6 @@
-"""Names and values are never taken for SQL, for commands of a terminal, for paths or for markup.
+"""Names and values are never interpreted as SQL, terminal commands, paths or markup.
 
-Each judge is tried on a product that escapes nothing (`PLANTS`): what it is there for, it has to find.
+Each check also runs on a product that escapes nothing (`PLANTS`) and must fail there.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from neve.display.html import escape, replace_unprintable
 from neve.display.terminal import render_arrow_table
 from neve.errors import CorruptFile, NeveError, UserError
 from neve.ops.audit.verify import Finding
-from tests.proof.results_ledger import tallied
+from tests.proof.results_ledger import new_tally
 from tests.support.spark_sessions import names_in
 
 GUARANTEE = "hostile names and values: nothing is injected"
-CAUGHT = "planted faults are caught: names and values that act"
+PLANTED = "planted faults are caught: names and values that act"
 NAMES = (
     "it's",
     'say "hi"',
@@ -42,9 +42,9 @@ NAMES = (
     "/* comment */",
     "-- comment",
 )
-ACTING = ("\x1b[2J", "\x1b]0;owned\x07", "\x9b31m", "\r\nfake line", "\u202edesrever", "a\x00b", "\x08\x08")
+CONTROL_TEXTS = ("\x1b[2J", "\x1b]0;owned\x07", "\x9b31m", "\r\nfake line", "\u202edesrever", "a\x00b", "\x08\x08")
 MARKUP = ("<script>alert(1)</script>", "</td><img src=x onerror=alert(1)>", "'\"><svg/onload=x>", "&lt;")
-CLIMBING = ("..", ".", "../../x", "a/b", "a=b", "%2e%2e", "#", "?x=1", "", " ")
+PATH_VALUES = ("..", ".", "../../x", "a/b", "a=b", "%2e%2e", "#", "?x=1", "", " ")
 
 Row = dict[str, Any]
 
@@ -60,7 +60,7 @@ def lake(tmp_path: Path) -> neve.Lake:
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_values_to_the_catalog(lake: neve.Lake, name: str):
     lake.create_table("db.other", "id bigint")
-    with tallied(GUARANTEE) as tally, tally.case(f"{name} in the catalog"):
+    with new_tally(GUARANTEE) as tally, tally.case(f"{name} in the catalog"):
         try:
             table = lake.create_table(("db", name), "id bigint", properties={name: name})
         except UserError:
@@ -78,8 +78,8 @@ def test_names_are_values_to_the_catalog(lake: neve.Lake, name: str):
 # --- Spark ---
 
 
-def named(lake: neve.Lake, names: Iterable[str]) -> tuple[neve.Table, list[Row]]:
-    """A table with a column of every name, whose values are the names in turn."""
+def table_with_columns(lake: neve.Lake, names: Iterable[str]) -> tuple[neve.Table, list[Row]]:
+    """Create a table with a column of every name, whose values are the names in turn."""
     names = list(names)
     schema = pa.schema([("id", pa.int64()), *((n, pa.string()) for n in names)])
     table = lake.create_table("db.t", schema, properties={"write.delete.mode": "merge-on-read"})
@@ -88,8 +88,8 @@ def named(lake: neve.Lake, names: Iterable[str]) -> tuple[neve.Table, list[Row]]
     return table, rows
 
 
-def misread(table: neve.Table, rows: list[Row], name: str, engine: str) -> str:
-    """How a condition on a column was taken for something else than its name and a value; nothing, when it was not."""
+def condition_fault(table: neve.Table, rows: list[Row], name: str, engine: str) -> str:
+    """Return how a condition on a column was misinterpreted; an empty text if it was not."""
     value = rows[1][name]
     text = value.replace("\\", "\\\\").replace("'", "\\'")
     try:
@@ -102,20 +102,20 @@ def misread(table: neve.Table, rows: list[Row], name: str, engine: str) -> str:
 
 def test_names_and_values_are_values_to_spark(spark: SparkSession, tmp_path: Path):
     spark = spark.newSession()  # without the views of other tests
-    table, rows = named(neve.connect(tmp_path / "lake", spark=spark), [n for n in NAMES if n != "select"])
+    table, rows = table_with_columns(neve.connect(tmp_path / "lake", spark=spark), [n for n in NAMES if n != "select"])
     names = [name for name in rows[0] if name != "id"]
-    with tallied(GUARANTEE) as tally:
+    with new_tally(GUARANTEE) as tally:
         for at, name in enumerate(names):
             for engine in ("arrow", "spark") if at < 4 else ("arrow",):
                 with tally.case(f"{name} in a condition, {engine}"):
-                    assert misread(table, rows, name, engine) == ""
+                    assert condition_fault(table, rows, name, engine) == ""
         with tally.case("names in statements"):
             change_and_compare(table, rows)
             assert names_in(spark) == set()
 
 
 def change_and_compare(table: neve.Table, rows: list[Row]) -> None:
-    """Statements change the rows they name, and no others."""
+    """Check that statements change only the rows that match."""
     done = table.update().set("it's", "concat(`it's`, '!')").where("`back``tick` = 'back`tick' OR id = 3").execute()
     changed = {r["id"] for r in rows if r["back`tick"] == "back`tick" or r["id"] == 3}
     assert done.rows_updated == len(changed)
@@ -127,51 +127,51 @@ def change_and_compare(table: neve.Table, rows: list[Row]) -> None:
 def test_a_name_that_is_not_quoted_for_spark_is_noticed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    table, rows = named(neve.connect(tmp_path / "lake", spark=spark.newSession()), ["it's", "back`tick"])
+    table, rows = table_with_columns(neve.connect(tmp_path / "lake", spark=spark.newSession()), ["it's", "back`tick"])
     monkeypatch.setattr("neve.run.spark.read_columns.column_by_name", lambda name, qualifier=None: F.col(f"`{name}`"))
-    with tallied(CAUGHT) as tally, tally.case("a name that ends the quotes around it"):
-        assert "[INVALID_ATTRIBUTE_NAME_SYNTAX]" in misread(table, rows, "back`tick", "spark")
+    with new_tally(PLANTED) as tally, tally.case("a name that ends the quotes around it"):
+        assert "[INVALID_ATTRIBUTE_NAME_SYNTAX]" in condition_fault(table, rows, "back`tick", "spark")
         tally.figure("found")
 
 
 # --- paths ---
 
 
-def partitioned(lake: neve.Lake) -> neve.Table:
-    """A table with a partition for each value that could lead a path elsewhere."""
+def partitioned_table(lake: neve.Lake) -> neve.Table:
+    """Create a table with a partition for each value that could change a path."""
     table = lake.create_table("db.t", "id bigint, region string", ["region"])
-    table.append([{"id": i, "region": value} for i, value in enumerate((*NAMES, *CLIMBING))])
+    table.append([{"id": i, "region": value} for i, value in enumerate((*NAMES, *PATH_VALUES))])
     return table
 
 
-def astray(table: neve.Table) -> list[str]:
-    """The data files whose path does not say plainly that they are in the table."""
+def paths_outside_table(table: neve.Table) -> list[str]:
+    """Return the data files whose path is not plainly inside the table."""
     below = f"{table.context.metadata.location}/data/"
     paths = table.inspect.files()["file_path"].to_pylist()
     return [p for p in paths if not p.startswith(below) or "/../" in p or "/./" in p or p[len(below) :].count("/") != 1]
 
 
 def test_partition_values_are_values_in_paths_and_conditions(lake: neve.Lake):
-    table = partitioned(lake)
-    with tallied(GUARANTEE) as tally:
+    table = partitioned_table(lake)
+    with new_tally(GUARANTEE) as tally:
         with tally.case("values of partitions"):
             found = table.scan().to_arrow(engine="arrow").to_pylist()
-            assert sorted((r["id"], r["region"]) for r in found) == list(enumerate((*NAMES, *CLIMBING)))
+            assert sorted((r["id"], r["region"]) for r in found) == list(enumerate((*NAMES, *PATH_VALUES)))
         with tally.case("paths of partitions"):
-            assert astray(table) == []
+            assert paths_outside_table(table) == []
             assert table.verify().is_sound
 
 
 # --- terminals and errors ---
 
 
-def acting(text: str) -> list[str]:
-    """The characters that do something instead of being shown; lines may end."""
+def control_characters(text: str) -> list[str]:
+    """Return the unprintable characters of a text, except line breaks."""
     return [c for c in text if not c.isprintable() and c != "\n"]
 
 
-def on_a_terminal(text: str) -> str:
-    """All that a terminal is sent to show a text as a value, a name, a title, in a list and in a struct."""
+def rendered_on_terminal(text: str) -> str:
+    """Return the terminal output for a text as a value, a column name, a title, in a list and in a struct."""
     table = pa.table({"name": [text], f"c{text}": ["x"], "paths": [[text]], "pairs": [{"k": text}]})
     out = io.StringIO()
     console = Console(file=out, width=200, force_terminal=True, color_system=None)
@@ -179,56 +179,56 @@ def on_a_terminal(text: str) -> str:
     return out.getvalue()
 
 
-def in_errors(text: str) -> str:
-    """Errors about a text."""
+def error_texts(text: str) -> str:
+    """Return error messages that contain a text."""
     return "\n".join(map(str, (CorruptFile(f"/x/{text}", text, text), UserError(text), NeveError(f"a {text} b"))))
 
 
-@pytest.mark.parametrize("text", ACTING)
-def test_a_terminal_shows_text_and_obeys_none_of_it(text: str):
-    with tallied(GUARANTEE) as tally, tally.case(f"{text!r} on a terminal"):
-        assert acting(on_a_terminal(text)) == []
+@pytest.mark.parametrize("text", CONTROL_TEXTS)
+def test_a_terminal_shows_text_and_executes_none_of_it(text: str):
+    with new_tally(GUARANTEE) as tally, tally.case(f"{text!r} on a terminal"):
+        assert control_characters(rendered_on_terminal(text)) == []
         assert replace_unprintable(text).isprintable()
         assert str(Finding("kind", text, text)).isprintable()
 
 
-@pytest.mark.parametrize("text", ACTING)
-def test_errors_show_text_and_let_none_of_it_act(text: str, lake: neve.Lake):
-    with tallied(GUARANTEE) as tally, tally.case(f"{text!r} in errors"):
-        assert acting(in_errors(text)) == []
+@pytest.mark.parametrize("text", CONTROL_TEXTS)
+def test_errors_contain_no_control_characters(text: str, lake: neve.Lake):
+    with new_tally(GUARANTEE) as tally, tally.case(f"{text!r} in errors"):
+        assert control_characters(error_texts(text)) == []
         assert "\n" not in str(CorruptFile(f"/x/{text}", text, text)), "a path is on one line"
         with pytest.raises(NeveError) as raised:
             lake.table(("db", f"t{text}"))
-        assert acting(str(raised.value)) == []
+        assert control_characters(str(raised.value)) == []
 
 
 # --- pages ---
 
 
 def pages(lake: neve.Lake) -> Iterator[tuple[str, str]]:
-    """What a notebook shows of a table whose properties, summaries and values are markup; tests/report has reports."""
-    named = {text: text for text in (*NAMES, *ACTING, *MARKUP)}
-    table = lake.create_table("db.t", pa.schema([("id", pa.int64()), ("x", pa.string())]), properties=named)
-    table.append([{"id": i, "x": text} for i, text in enumerate(named)], snapshot_properties=named)
-    for said in (table.scan("x = '<script>alert(1)</script>'").plan(), table.rewrite_manifests().plan(), table):
-        yield type(said).__name__, getattr(said, "_repr_html_", str)()
+    """Yield notebook pages of a table whose properties, summaries and values are markup; reports: tests/report."""
+    texts = {text: text for text in (*NAMES, *CONTROL_TEXTS, *MARKUP)}
+    table = lake.create_table("db.t", pa.schema([("id", pa.int64()), ("x", pa.string())]), properties=texts)
+    table.append([{"id": i, "x": text} for i, text in enumerate(texts)], snapshot_properties=texts)
+    for value in (table.scan("x = '<script>alert(1)</script>'").plan(), table.rewrite_manifests().plan(), table):
+        yield type(value).__name__, getattr(value, "_repr_html_", str)()
 
 
 def elements_of(page: str) -> list[str]:
-    """The elements that only a value could have brought."""
+    """Return the elements that only a value can have added."""
     return [each for each in ("<script", "<img", "<svg") if each in page]
 
 
 def test_markup_has_no_effect_on_a_page(lake: neve.Lake):
-    with tallied(GUARANTEE) as tally:
+    with new_tally(GUARANTEE) as tally:
         with tally.case("values escaped"):
-            assert not [text for text in (*NAMES, *ACTING, *MARKUP) if set(escape(text)) & set("<>\"'`")]
+            assert not [text for text in (*NAMES, *CONTROL_TEXTS, *MARKUP) if set(escape(text)) & set("<>\"'`")]
         for what, page in pages(lake):
             with tally.case(f"markup in {what}"):
                 assert elements_of(page) == []
 
 
-# --- the judges ---
+# --- the checks ---
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -240,17 +240,19 @@ PLANTS: dict[str, tuple[Plant, Callable[[neve.Lake], Iterable[str]], str]] = {
     ),
     "escapes as they are": (
         lambda patch: patch.setattr("neve.display.html.category", lambda character: "Zs"),
-        lambda lake: acting(on_a_terminal("\x1b[2J")),
+        lambda lake: control_characters(rendered_on_terminal("\x1b[2J")),
         "\x1b",
     ),
     "escapes in errors": (
         lambda patch: patch.setattr("neve.errors._sanitize_message", lambda text: text),
-        lambda lake: acting(in_errors("\x1b[2J")),
+        lambda lake: control_characters(error_texts("\x1b[2J")),
         "\x1b",
     ),
     "partition values as folders": (
         lambda patch: patch.setattr("neve.model.partition.quote_plus", lambda text: text),
-        lambda lake: (path.split("/data/")[1].rsplit("/", 1)[0] for path in astray(partitioned(lake))),
+        lambda lake: (
+            path.split("/data/")[1].rsplit("/", 1)[0] for path in paths_outside_table(partitioned_table(lake))
+        ),
         "region=../../x",
     ),
 }
@@ -258,8 +260,8 @@ PLANTS: dict[str, tuple[Plant, Callable[[neve.Lake], Iterable[str]], str]] = {
 
 @pytest.mark.parametrize("planted", PLANTS)
 def test_what_is_not_escaped_is_noticed(planted: str, lake: neve.Lake, monkeypatch: pytest.MonkeyPatch):
-    plant, judged, told = PLANTS[planted]
+    plant, check, expected = PLANTS[planted]
     plant(monkeypatch)
-    with tallied(CAUGHT) as tally, tally.case(planted):
-        assert told in judged(lake)
+    with new_tally(PLANTED) as tally, tally.case(planted):
+        assert expected in check(lake)
         tally.figure("found")

@@ -1,7 +1,7 @@
 """Secrets stay in the configuration: they are in no log, no error, no repr, no file and no report.
 
-A secret that nobody could mistake is configured, and looked for in all that is said and stored (`PLACES`). The search
-itself is tried with secrets that are there (`PLANTS`).
+A unique secret is configured and searched for in everything that is printed and stored (`OUTPUTS`). The search itself
+is tested with secrets that are present (`PLANTS`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from neve.cli import app
 from neve.cli.console import ExitCode, exit_code_of
 from neve.errors import CorruptFile, MissingFile, NeveError, TableError
 from tests.hostile.honest_tables import CANARY, files_below
-from tests.proof.results_ledger import tallied
+from tests.proof.results_ledger import new_tally
 from tests.support.evolved_tables import edit_avro
 
 GUARANTEE = "secrets appear in no log, error, repr, summary or report"
-CAUGHT = "planted faults are caught: secrets that are said"
+PLANTED = "planted faults are caught: secrets that are printed"
 SECRETS = {
     "s3.access-key-id": f"id-{CANARY}",
     "s3.secret-access-key": CANARY,
@@ -50,17 +50,17 @@ COMMANDS: dict[tuple[str, ...], ExitCode] = {
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A table of somebody whose configuration has secrets, and where they could come to light."""
+class SecretSetup:
+    """A table whose configuration has secrets, and the outputs that must not contain them."""
 
     lake: neve.Lake
     table: neve.Table
     folder: Path
-    logged: pytest.LogCaptureFixture
+    captured_log: pytest.LogCaptureFixture
 
 
 @pytest.fixture
-def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def captured_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.DEBUG)
     for name in ("sqlalchemy.engine", "pyiceberg", "neve", "fsspec", "urllib3"):
         caplog.set_level(logging.DEBUG, name)
@@ -68,35 +68,35 @@ def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 @pytest.fixture
-def here(tmp_path: Path, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def setup(tmp_path: Path, captured_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> SecretSetup:
     uri, warehouse = f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/lake"
     properties = {"type": "sql", "uri": uri, "warehouse": warehouse, **SECRETS}
     configure(monkeypatch, properties)
     lake = neve.connect(catalog="prod", **properties)
-    return Stage(lake, lake.create_table("db.t", "id bigint, region string", ["region"]), tmp_path, logged)
+    return SecretSetup(lake, lake.create_table("db.t", "id bigint, region string", ["region"]), tmp_path, captured_log)
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]) -> None:
-    """Let the configuration of PyIceberg have a catalog `prod`, for the command line."""
+    """Add a catalog `prod` to the configuration of PyIceberg, for the command line."""
     for name, value in properties.items():
-        spelled = name.replace(".", "__").replace("-", "_").upper()
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__PROD__{spelled}", value)
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # which is read once
+        variable = name.replace(".", "__").replace("-", "_").upper()
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__PROD__{variable}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read once
 
 
-# --- where secrets are looked for ---
+# --- outputs that are searched for secrets ---
 
-Said = Iterator[tuple[str, str]]
-
-
-def shown(said: Any) -> str:
-    """A value as it would be printed, and as a notebook shows it."""
-    return f"{said!r} {said} {said._repr_html_() if hasattr(said, '_repr_html_') else ''}"
+NamedTexts = Iterator[tuple[str, str]]
 
 
-def returned(here: Stage) -> Said:
-    """What verbs return."""
-    yield from ((type(said).__name__, shown(said)) for said in everything_returned(here.table, here.lake))
+def printed_forms(value: Any) -> str:
+    """Return a value as it is printed, and as a notebook shows it."""
+    return f"{value!r} {value} {value._repr_html_() if hasattr(value, '_repr_html_') else ''}"
+
+
+def returned_values(setup: SecretSetup) -> NamedTexts:
+    """Yield the values that verbs return."""
+    yield from ((type(value).__name__, printed_forms(value)) for value in everything_returned(setup.table, setup.lake))
 
 
 def everything_returned(table: neve.Table, lake: neve.Lake) -> Iterator[Any]:
@@ -109,26 +109,26 @@ def everything_returned(table: neve.Table, lake: neve.Lake) -> Iterator[Any]:
     yield table.set_properties(a="b")
 
 
-def reported(here: Stage) -> Said:
-    """The page about the table."""
-    yield "page", here.table.report(here.folder / "report.html").read_text()
+def report_page(setup: SecretSetup) -> NamedTexts:
+    """Yield the report page of the table."""
+    yield "page", setup.table.report(setup.folder / "report.html").read_text()
 
 
-def commanded(here: Stage) -> Said:
-    """What commands print, traces among it."""
+def command_outputs(setup: SecretSetup) -> NamedTexts:
+    """Yield the output of commands, including traces."""
     for arguments, code in COMMANDS.items():
-        yield f"neve {' '.join(arguments)}", printed(*arguments, code=code)
+        yield f"neve {' '.join(arguments)}", command_output(*arguments, code=code)
 
 
-def printed(*arguments: str, code: ExitCode) -> str:
+def command_output(*arguments: str, code: ExitCode) -> str:
     done = CliRunner().invoke(app, [*arguments, "--catalog", "prod"], catch_exceptions=False)
     assert done.exit_code == code, done.output
     return f"{done.stdout}\n{done.stderr}"
 
 
-def stored(here: Stage) -> Said:
-    """The bytes of every file; Avro also as it reads, since its blocks are compressed."""
-    for path in files_below(here.folder):
+def stored_files(setup: SecretSetup) -> NamedTexts:
+    """Yield the bytes of every file, and the records of Avro files, whose blocks are compressed."""
+    for path in files_below(setup.folder):
         yield path.suffix, path.read_bytes().decode("latin-1") + (_records(path) if path.suffix == ".avro" else "")
 
 
@@ -137,44 +137,48 @@ def _records(path: Path) -> str:
         return repr(list(fastavro.reader(stream)))
 
 
-def noted(here: Stage) -> Said:
-    """What was logged until now."""
-    yield "text", here.logged.text
+def log_text(setup: SecretSetup) -> NamedTexts:
+    """Yield the log so far."""
+    yield "text", setup.captured_log.text
 
 
-PLACES: dict[str, Callable[[Stage], Said]] = {  # the last two have what the others left there
-    "returned": returned,
-    "report": reported,
-    "command line": commanded,
-    "file": stored,
-    "log": noted,
+OUTPUTS: dict[str, Callable[[SecretSetup], NamedTexts]] = {  # the last two contain what the others wrote
+    "returned": returned_values,
+    "report": report_page,
+    "command line": command_outputs,
+    "file": stored_files,
+    "log": log_text,
 }
 
 
-def test_nothing_that_is_printed_or_stored_has_a_secret(here: Stage):
-    with tallied(GUARANTEE) as tally:
-        for where, look in PLACES.items():
-            for what, text in look(here):
+def test_nothing_that_is_printed_or_stored_has_a_secret(setup: SecretSetup):
+    with new_tally(GUARANTEE) as tally:
+        for where, collect in OUTPUTS.items():
+            for what, text in collect(setup):
                 with tally.case(f"{where}: {what}"):
-                    assert CANARY not in text, "a secret is there"
+                    assert CANARY not in text, "a secret is in the output"
 
 
-def test_a_statement_on_spark_says_no_secret(here: Stage, spark: SparkSession):
-    table = replace(here.lake, given_spark=spark.newSession()).table("db.t")
-    with tallied(GUARANTEE) as tally:
-        for what, text in of_a_statement(table):
+def test_a_statement_on_spark_prints_no_secret(setup: SecretSetup, spark: SparkSession):
+    table = replace(setup.lake, given_spark=spark.newSession()).table("db.t")
+    with new_tally(GUARANTEE) as tally:
+        for what, text in statement_texts(table):
             with tally.case(f"Spark: {what}"):
-                assert CANARY not in text, "a secret is there"
+                assert CANARY not in text, "a secret is in the output"
         with tally.case("Spark: log and files"):
-            assert not [what for look in (stored, noted) for what, text in look(here) if CANARY in text]
+            assert not [what for collect in (stored_files, log_text) for what, text in collect(setup) if CANARY in text]
 
 
-def of_a_statement(table: neve.Table) -> Said:
-    """A statement before and after it was run, and a read as Spark plans it."""
+def statement_texts(table: neve.Table) -> NamedTexts:
+    """Yield a statement before and after it runs, and a read as Spark plans it."""
     table.append(ROWS)
     statement = table.update().set("region", "upper(region)").where("id = 1")
-    yield from (("statement", shown(statement)), ("plan", shown(statement.plan())), ("told", statement.explain()))
-    yield "result", shown(statement.execute())
+    yield from (
+        ("statement", printed_forms(statement)),
+        ("plan", printed_forms(statement.plan())),
+        ("explain", statement.explain()),
+    )
+    yield "result", printed_forms(statement.execute())
     rows = table.scan("id > 1").to_spark()
     yield "rows", f"{rows!r} {rows._jdf.queryExecution().toString()}"
 
@@ -182,20 +186,20 @@ def of_a_statement(table: neve.Table) -> Said:
 # --- errors ---
 
 
-def told(error: BaseException) -> str:
-    """The error as a log or `--debug` would have it, with all that caused it."""
+def error_text(error: BaseException) -> str:
+    """Return the error as a log or `--debug` prints it, with its causes."""
     return f"{error!r} {error} {error.args} {''.join(traceback.format_exception(error))}"
 
 
-def test_errors_of_a_damaged_table_have_no_secret(here: Stage):
-    here.table.append(ROWS)
-    for path in here.table.inspect.files()["file_path"].to_pylist():
+def test_errors_of_a_damaged_table_have_no_secret(setup: SecretSetup):
+    setup.table.append(ROWS)
+    for path in setup.table.inspect.files()["file_path"].to_pylist():
         Path(path.removeprefix("file://")).unlink()
-    with tallied(GUARANTEE) as tally, tally.case("a missing file"):
+    with new_tally(GUARANTEE) as tally, tally.case("a missing file"):
         with pytest.raises(MissingFile) as raised:
-            here.table.scan().to_arrow(engine="arrow")
-        assert CANARY not in told(raised.value) + here.logged.text
-        assert CANARY not in printed("verify", "db.t", "--debug", code=ExitCode.FAILED)
+            setup.table.scan().to_arrow(engine="arrow")
+        assert CANARY not in error_text(raised.value) + setup.captured_log.text
+        assert CANARY not in command_output("verify", "db.t", "--debug", code=ExitCode.FAILED)
 
 
 UNREACHABLE: dict[str, dict[str, str]] = {
@@ -214,15 +218,15 @@ UNREACHABLE: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("what", UNREACHABLE)
 def test_a_catalog_that_cannot_be_reached_is_one_error_without_its_secret(
-    what: str, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    what: str, captured_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     configure(monkeypatch, UNREACHABLE[what])
-    with tallied(GUARANTEE) as tally, tally.case(what):
+    with new_tally(GUARANTEE) as tally, tally.case(what):
         with pytest.raises(NeveError) as raised:
             neve.connect(catalog="prod", **UNREACHABLE[what]).tables()
-        assert CANARY not in told(raised.value)
-        assert CANARY not in printed("tables", "--debug", code=exit_code_of(raised.value))
-        assert CANARY not in logged.text
+        assert CANARY not in error_text(raised.value)
+        assert CANARY not in command_output("tables", "--debug", code=exit_code_of(raised.value))
+        assert CANARY not in captured_log.text
 
 
 MESSAGES: dict[str, Callable[[], NeveError]] = {
@@ -235,34 +239,34 @@ MESSAGES: dict[str, Callable[[], NeveError]] = {
 
 @pytest.mark.parametrize("what", MESSAGES)
 def test_secrets_in_addresses_are_left_out_of_messages(what: str):
-    with tallied(GUARANTEE) as tally, tally.case(f"{what} in a message"):
+    with new_tally(GUARANTEE) as tally, tally.case(f"{what} in a message"):
         error = MESSAGES[what]()
-        assert CANARY not in told(error)
+        assert CANARY not in error_text(error)
         assert "…" in str(error)
 
 
 # --- the search itself ---
 
-Plant = Callable[[Stage, pytest.MonkeyPatch], object]
+Plant = Callable[[SecretSetup, pytest.MonkeyPatch], object]
 
 PLANTS: dict[str, tuple[Plant, str, str]] = {
     "a repr": (lambda _, patch: patch.setattr(neve.Table, "__repr__", lambda t: f"{SECRETS}"), "returned", "Table"),
     "a card": (lambda _, patch: patch.setattr(neve.Table, "_repr_html_", lambda t: CANARY), "returned", "Table"),
-    "a page": (lambda _, patch: patch.setattr("neve.report.page.render_page", lambda said: CANARY), "report", "page"),
+    "a page": (lambda _, patch: patch.setattr("neve.report.page.render_page", lambda value: CANARY), "report", "page"),
     "a command": (
         lambda _, patch: patch.setattr("neve.cli.console.without_control_characters", lambda t: CANARY),
         "command line",
         "neve",
     ),
-    "a property": (lambda here, _: here.table.set_properties(token=CANARY), "file", ".json"),
-    "a summary": (lambda here, _: here.table.append(ROWS, snapshot_properties=SECRETS), "file", ".json"),
-    "a manifest": (lambda here, _: into_a_manifest(here.table), "file", ".avro"),
+    "a property": (lambda setup, _: setup.table.set_properties(token=CANARY), "file", ".json"),
+    "a summary": (lambda setup, _: setup.table.append(ROWS, snapshot_properties=SECRETS), "file", ".json"),
+    "a manifest": (lambda setup, _: write_secret_to_manifest(setup.table), "file", ".avro"),
     "a line": (lambda *_: logging.getLogger("neve.catalog").debug("Opened with %s", SECRETS), "log", "text"),
 }
 
 
-def into_a_manifest(table: neve.Table) -> None:
-    """Where only somebody who decompresses the records sees it."""
+def write_secret_to_manifest(table: neve.Table) -> None:
+    """Write the secret to a manifest, where it is visible only in decompressed records."""
     table.append(ROWS)
     path = table.inspect.manifests()["path"][0].as_py()
     edit_avro(path, lambda row: row["data_file"].update(file_path=CANARY))
@@ -270,22 +274,22 @@ def into_a_manifest(table: neve.Table) -> None:
 
 
 @pytest.mark.parametrize("planted", PLANTS)
-def test_a_secret_that_is_there_is_found(planted: str, here: Stage, monkeypatch: pytest.MonkeyPatch):
+def test_a_planted_secret_is_found(planted: str, setup: SecretSetup, monkeypatch: pytest.MonkeyPatch):
     plant, where, what = PLANTS[planted]
-    with tallied(CAUGHT) as tally, tally.case(planted):
-        plant(here, monkeypatch)
-        assert [said for said, text in PLACES[where](here) if CANARY in text and what in said]
+    with new_tally(PLANTED) as tally, tally.case(planted):
+        plant(setup, monkeypatch)
+        assert [value for value, text in OUTPUTS[where](setup) if CANARY in text and what in value]
         tally.figure("found")
 
 
 def test_a_secret_in_an_error_is_found(monkeypatch: pytest.MonkeyPatch):
     error = TableError("Cannot open the catalog")
     error.__cause__ = OSError(f"Cannot log in with {CANARY}")
-    with tallied(CAUGHT) as tally:
+    with new_tally(PLANTED) as tally:
         with tally.case("the cause of an error"):
-            assert CANARY in told(error) and CANARY not in str(error)
+            assert CANARY in error_text(error) and CANARY not in str(error)
             tally.figure("found")
         with tally.case("an address in an error"):
             monkeypatch.setattr("neve.errors._URI_PASSWORD", re.compile("(?!)"))
-            assert CANARY in told(MESSAGES["a path"]())
+            assert CANARY in error_text(MESSAGES["a path"]())
             tally.figure("found")

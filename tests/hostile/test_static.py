@@ -1,4 +1,4 @@
-"""What the package never does, whatever a file says: run code that data chose."""
+"""The package never runs code that is selected by data."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.results_ledger import tallied
+from tests.proof.results_ledger import new_tally
 
 GUARANTEE = "data chooses no code and no text of a query"
-CAUGHT = "planted faults are caught: code and queries that data chooses"
+PLANTED = "planted faults are caught: code and queries that data chooses"
 PACKAGE = Path(__file__).parents[2] / "neve"
 BANNED_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "xml.etree", "yaml", "telnetlib"}
-BETWEEN_OUR_PROCESSES = {("source/workers.py", "pickle")}  # as Spark sends it; it never comes out of a file
+BETWEEN_OUR_PROCESSES = {("source/workers.py", "pickle")}  # from Spark, never from a file
 BANNED_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "subprocess.call"}
 
 
@@ -23,7 +23,7 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
         yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text())
 
 
-def banned(name: str, tree: ast.Module) -> Iterator[str]:
+def banned_uses(name: str, tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -41,29 +41,29 @@ def banned(name: str, tree: ast.Module) -> Iterator[str]:
                 yield f"{name}:{node.lineno} imports {found}"
 
 
-def composed(name: str, tree: ast.Module) -> Iterator[str]:
-    """Texts for a database that are more than a constant; the one of our own has a number of ours in it."""
+def composed_queries(name: str, tree: ast.Module) -> Iterator[str]:
+    """Yield database queries that are not constants, except our own with a constant number in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("text", "exec_driver_sql"):
-            said = ast.unparse(node.args[0])
-            if not isinstance(node.args[0], ast.Constant) and "{_LOCK_WAIT_SECONDS}" not in said:
-                yield f"{name}:{node.lineno} composes {said}"
+            query = ast.unparse(node.args[0])
+            if not isinstance(node.args[0], ast.Constant) and "{_LOCK_WAIT_SECONDS}" not in query:
+                yield f"{name}:{node.lineno} composes {query}"
 
 
 def test_no_file_can_choose_code():
-    with tallied(GUARANTEE) as tally:
+    with new_tally(GUARANTEE) as tally:
         for name, tree in sources():
             with tally.case(name):
-                assert list(banned(name, tree)) == []
+                assert list(banned_uses(name, tree)) == []
 
 
 def test_queries_to_catalogs_have_no_values_in_their_text():
     """SQL for catalogs is built by SQLAlchemy, which binds values."""
-    with tallied(GUARANTEE) as tally:
+    with new_tally(GUARANTEE) as tally:
         for name, tree in sources():
             if name.startswith("catalog/"):
                 with tally.case(f"queries of {name}"):
-                    assert list(composed(name, tree)) == []
+                    assert list(composed_queries(name, tree)) == []
 
 
 PLANTS = {
@@ -81,6 +81,6 @@ PLANTS = {
 @pytest.mark.parametrize("text", PLANTS)
 def test_the_ban_notices(text: str):
     tree = ast.parse(text)
-    with tallied(CAUGHT) as tally, tally.case(text):
-        assert [*banned("io/x.py", tree), *composed("io/x.py", tree)] == [f"io/x.py:1 {PLANTS[text]}"]
+    with new_tally(PLANTED) as tally, tally.case(text):
+        assert [*banned_uses("io/x.py", tree), *composed_queries("io/x.py", tree)] == [f"io/x.py:1 {PLANTS[text]}"]
         tally.figure("found")

@@ -1,4 +1,4 @@
-"""Code that no table may choose to run: it leaves a mark where the lake is not."""
+"""Code that no table may cause to run: it writes a marker file outside the lake."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Trap:
-    """A `FileIO` in name; being loaded at all is the fault."""
+    """A `FileIO` by its name only; creating it is the fault."""
 
     def __init__(self, properties: Any) -> None:
         Path(os.environ["NEVE_TRAP"]).write_text("loaded")

@@ -1,4 +1,4 @@
-"""The rows a history must leave, as a database says that has neither files nor partitions: DuckDB in memory."""
+"""The expected rows of a history, from a database without files and partitions: DuckDB in memory."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sqlglot import exp
 _NO_ROWS = ("CALL ", "PARTITION FIELD", "TBLPROPERTIES ('format-version'")
 
 
-def _opened() -> duckdb.DuckDBPyConnection:
+def _connect() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     connection.execute("CREATE SCHEMA db; SET TimeZone = 'UTC'")
     return connection
 
 
 @dataclass
-class Plain:
+class PlainDatabase:
     """Tables by their names in the catalog."""
 
-    connection: duckdb.DuckDBPyConnection = field(default_factory=_opened)
+    connection: duckdb.DuckDBPyConnection = field(default_factory=_connect)
 
     def run(self, text: str) -> None:
-        """Run a statement of Spark's SQL, unless it is about files only."""
+        """Run a Spark SQL statement, unless it only concerns files."""
         if any(words in text for words in _NO_ROWS) and not text.startswith("CREATE"):
             return
         statement = sqlglot.parse_one(text, read="spark")
@@ -33,8 +33,8 @@ class Plain:
             statement.set("properties", None)
         self.connection.execute(statement.sql("duckdb"))
 
-    def hold(self, table: str, rows: pa.Table) -> None:
-        """Make a table of rows that are there."""
+    def create_table(self, table: str, rows: pa.Table) -> None:
+        """Create a table from existing rows."""
         self.connection.execute(f"CREATE TABLE {table} AS FROM rows")
 
     def rows(self, table: str) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Plays statements on a table by several engines, and asks all of them what is in it."""
+"""Run statements on a table with several engines, and compare the rows that all of them read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyiceberg.table import Table as IcebergTable
 
 from neve import Lake, Table
 from tests.peers.agreement_counts import Tally
-from tests.peers.duckdb_oracle import Plain
+from tests.peers.duckdb_oracle import PlainDatabase
 from tests.peers.known_bugs import READ, Fault, faults_in, faults_of
-from tests.peers.metadata_structure import CLAIMS, PARTS, Look, by_neve, by_spark, unlike
+from tests.peers.metadata_structure import CLAIMS, PARTS, StructureView, by_neve, by_spark, describe_difference
 from tests.peers.readers import CACHING_DUCKDB, READERS, duckdb_rows, for_peers
 from tests.peers.spark import NAME as SPARK
 from tests.peers.spark import Spark, SparkSaid
@@ -29,112 +29,112 @@ NAMES = {"neve": OURS, "spark": SPARK}
 Lineage = dict[Any, tuple[int | None, int | None]]
 
 
-def answer(name: str, table: IcebergTable, duckdb: DuckDB, rows: pa.Table) -> str:
-    """What a reader says of a table: an error, or how its rows are not those expected."""
-    asked: dict[str, Callable[[], pa.Table]] = {
-        "DuckDB": lambda: duckdb.rows(table.metadata_location),  # which may end its process
+def read_and_compare(name: str, table: IcebergTable, duckdb: DuckDB, rows: pa.Table) -> str:
+    """Read a table with an engine; return the error, or the difference from the expected rows."""
+    special_readers: dict[str, Callable[[], pa.Table]] = {
+        "DuckDB": lambda: duckdb.rows(table.metadata_location),  # which may crash its process
         CACHING_DUCKDB: lambda: duckdb_rows(table, caches=True),
     }
-    return told(asked.get(name) or (lambda: READERS[name](table)), rows)
+    return error_or_difference(special_readers.get(name) or (lambda: READERS[name](table)), rows)
 
 
-def told(read: Callable[[], pa.Table], rows: pa.Table) -> str:
-    """What comes of reading: an error, or how the rows are not those expected."""
+def error_or_difference(read: Callable[[], pa.Table], rows: pa.Table) -> str:
+    """Read rows; return the error, or the difference from the expected rows."""
     try:
         found = read()
     except KeyboardInterrupt:
         raise
-    except BaseException as e:  # whatever it is, it is what this engine says; a panic of Rust is no Exception
+    except BaseException as e:  # any error is the result of this engine; a panic of Rust is no Exception
         return f"{type(e).__name__}: {e}"
     return difference(found, rows)
 
 
 @dataclass
-class Ground:
-    """One lake that Névé and Spark with Iceberg both work in, and a plain database that knows the answers."""
+class SharedLake:
+    """One lake that Névé and Spark with Iceberg both write to, and a plain database with the expected rows."""
 
     lake: Lake
     spark: Spark
     duckdb: DuckDB
-    plain: Plain = field(default_factory=Plain)
+    plain: PlainDatabase = field(default_factory=PlainDatabase)
     names: Iterator[int] = field(default_factory=count)
 
-    def table(self, tally: Tally, rows: Callable[[], pa.Table] | None = None) -> Played:
-        """A table that is not there yet, with the rows it will hold; the plain database knows them unless said."""
+    def table(self, tally: Tally, rows: Callable[[], pa.Table] | None = None) -> ComparedTable:
+        """Return a new table and its expected rows, by default those of the plain database."""
         name = f"db.t{next(self.names)}"
-        return Played(self, name, tally, rows or (lambda: self.plain.rows(name)))
+        return ComparedTable(self, name, tally, rows or (lambda: self.plain.rows(name)))
 
 
 @dataclass
-class Played:
-    """A table, what was done to it, and what others say of it."""
+class ComparedTable:
+    """A table, the statements that ran on it, and comparisons with other engines."""
 
-    ground: Ground
+    shared_lake: SharedLake
     name: str
     tally: Tally
-    rows: Callable[[], pa.Table]  # it must hold
-    said: list[str] = field(default_factory=list)
-    lineage: Lineage = field(default_factory=dict)  # by the rows' own ids
+    rows: Callable[[], pa.Table]  # the expected rows
+    log: list[str] = field(default_factory=list)
+    lineage: Lineage = field(default_factory=dict)  # by the id column
 
     @property
     def table(self) -> Table:
-        return self.ground.lake.table(self.name)
+        return self.shared_lake.lake.table(self.name)
 
-    def exported(self, when: str = "finally") -> Played:
-        """The export of a table of version 4, known to the catalog under a name of its own."""
+    def exported(self, when: str = "finally") -> ComparedTable:
+        """Export a table of version 4 and register the export under its own name."""
         name, location = f"{self.name}_{when}", self.table.export_metadata()
-        self.ground.spark.sql(f"CALL system.register_table(table => '{name}', metadata_file => '{location}')")
-        self.said.append(f"neve: exported as {name}")
+        self.shared_lake.spark.sql(f"CALL system.register_table(table => '{name}', metadata_file => '{location}')")
+        self.log.append(f"neve: exported as {name}")
         return replace(self, name=name)
 
-    def play(self, statements: Iterable[tuple[str, str]], *, watched: bool = False) -> None:
-        """Have statements run, each by the engine it is for, and by the plain database."""
+    def run(self, statements: Iterable[tuple[str, str]], *, watched: bool = False) -> None:
+        """Run statements, each with its engine and in the plain database."""
         for engine, text in statements:
-            self.said.append(f"{engine}: {text}")
-            self.ground.plain.run(text)
+            self.log.append(f"{engine}: {text}")
+            self.shared_lake.plain.run(text)
             try:
-                (self.ground.spark if engine == "spark" else self.ground.lake).sql(text)
-                self.took(engine)
+                (self.shared_lake.spark if engine == "spark" else self.shared_lake.lake).sql(text)
+                self.count_step(engine)
             except Exception as e:
-                if not self._is_listed(text, e):
+                if not self._is_known_bug(text, e):
                     raise AssertionError(f"{self.past}{type(e).__name__}: {e}") from e
             if watched:
-                self.check(self.rows_by("neve" if engine == "spark" else "spark"), self.lineage_kept())
+                self.check(self.rows_by("neve" if engine == "spark" else "spark"), self.changed_row_ids())
 
-    def took(self, engine: str) -> None:
-        """Note that an engine has written to the table."""
-        self.tally.told[f"steps by {NAMES[engine]}"] += 1
+    def count_step(self, engine: str) -> None:
+        """Count a write by an engine."""
+        self.tally.other_figures[f"steps by {NAMES[engine]}"] += 1
 
-    def refuse(self, statement: str, fault: Fault) -> None:
-        """Have Spark refuse a statement as it is known to: what would follow is left out."""
-        with pytest.raises(SparkSaid, match=re.escape(fault.says)):
-            self.ground.spark.sql(statement)
-        self.is_left_out([fault])
+    def expect_error(self, statement: str, fault: Fault) -> None:
+        """Check that a statement fails in Spark with its known bug; the following statements are skipped."""
+        with pytest.raises(SparkSaid, match=re.escape(fault.message)):
+            self.shared_lake.spark.sql(statement)
+        self.skips_for([fault])
 
-    def _is_listed(self, statement: str, said: Exception) -> bool:
-        """Whether Spark with Iceberg said what it is known to say."""
-        if not isinstance(said, SparkSaid):
+    def _is_known_bug(self, statement: str, error: Exception) -> bool:
+        """Return whether the error is a known bug of Spark with Iceberg."""
+        if not isinstance(error, SparkSaid):
             return False
-        return self.is_left_out(faults_in(statement, self.name, self.table.context.iceberg, str(said)))
+        return self.skips_for(faults_in(statement, self.name, self.table.context.iceberg, str(error)))
 
-    def is_left_out(self, faults: Iterable[Fault]) -> bool:
-        """Whether there is a fault for which an engine is not asked; it is tallied."""
-        reasons = [f"{fault.witness} {fault.reason}" for fault in faults]
-        self.tally.left_out.update(reasons)
+    def skips_for(self, faults: Iterable[Fault]) -> bool:
+        """Return whether a comparison is skipped for a known bug, and count it."""
+        reasons = [f"{fault.engine} {fault.reason}" for fault in faults]
+        self.tally.skipped.update(reasons)
         return bool(reasons)
 
     def check(self, *found: list[str]) -> None:
-        """Fail with everything that was found."""
+        """Fail with all differences."""
         wrong = [line for lines in found for line in lines]
         assert not wrong, self.past + "\n".join(wrong)
 
     def check_all(self) -> None:
-        """Everything, by everybody."""
+        """Run all checks with all engines."""
         self.check(
             self.rows_by("neve", "spark"),
             self.rows_by_readers(),
             self.structure(),
-            self.lineage_kept(),
+            self.changed_row_ids(),
             self.lineage_by_spark(),
             self.audit(),
         )
@@ -142,65 +142,69 @@ class Played:
     # --- rows ---
 
     def rows_by(self, *engines: str) -> list[str]:
-        """How the engines named read other rows than the plain database has."""
+        """Return how the engines read rows other than those of the plain database."""
         return [line for engine in engines for line in (self._by_neve() if engine == "neve" else self._by_spark())]
 
     def _by_neve(self) -> list[str]:
-        """Névé's own reading; no other engine is asked."""
+        """Return how Névé reads other rows."""
         wrong = difference(self.table.scan().to_arrow(engine="arrow"), self.rows())
         return [f"{OURS}: {wrong}"] if wrong else []
 
     def _by_spark(self) -> list[str]:
-        if self.is_left_out(self._faults_in_reading()):
+        if self.skips_for(self._faults_in_reading()):
             return []
         rows = self.rows()
-        wrong = told(lambda: self.ground.spark.sql(f"SELECT * FROM {self.name}"), rows)
-        return self._counted(SPARK, wrong, rows)
+        wrong = error_or_difference(lambda: self.shared_lake.spark.sql(f"SELECT * FROM {self.name}"), rows)
+        return self._count_comparison(SPARK, wrong, rows)
 
     def _faults_in_reading(self) -> list[Fault]:
         return [f for f in faults_of(SPARK, self.table.context.iceberg) if f.statement == READ]
 
     def rows_by_readers(self) -> list[str]:
-        """How those who only read do so otherwise; one whose fault is listed is not asked."""
+        """Return how the other readers read other rows; a reader with a known bug is skipped."""
         table, rows, wrong = for_peers(self.table), self.rows(), []
         for name in READERS:
-            if not self.is_left_out(faults_of(name, table)):
-                wrong += self._counted(name, answer(name, table, self.ground.duckdb, rows), rows)
+            if not self.skips_for(faults_of(name, table)):
+                wrong += self._count_comparison(
+                    name, read_and_compare(name, table, self.shared_lake.duckdb, rows), rows
+                )
         return wrong
 
-    def _counted(self, name: str, wrong: str, looked_at: Sized) -> list[str]:
-        """A comparison with another engine: counted when it had something to look at, told when something is wrong."""
+    def _count_comparison(self, name: str, wrong: str, compared: Sized) -> list[str]:
+        """Count a comparison with another engine if there was something to compare; return the difference."""
         if wrong:
             self.tally.wrong[name] += 1
             return [f"{name}: {wrong}"]
-        if len(looked_at):
+        if len(compared):
             self.tally.agreed[name] += 1
         return []
 
-    # --- what lies below ---
+    # --- metadata ---
 
     def structure(self) -> list[str]:
-        """How the engines see other snapshots, manifests and entries, and how those are not as they must be."""
+        """Return how the engines show different snapshots, manifests and entries, and which claims do not hold."""
         table, found = self.table, []
-        theirs, ours = by_spark(self.ground.spark, self.name), by_neve(table)
-        hidden = self.is_left_out(f for f in faults_of(SPARK, table.context.iceberg) if not f.statement)
-        for part in ("snapshots",) if hidden else PARTS:
-            seen, known = getattr(theirs, part), getattr(ours, part)
-            found += self._counted(f"{SPARK}, {part}", unlike(seen, known), known)
-        return found + self._claims(Look(ours if hidden else theirs, table.context.metadata), OURS if hidden else SPARK)
+        theirs, ours = by_spark(self.shared_lake.spark, self.name), by_neve(table)
+        is_hidden = self.skips_for(f for f in faults_of(SPARK, table.context.iceberg) if not f.statement)
+        for part in ("snapshots",) if is_hidden else PARTS:
+            theirs_part, ours_part = getattr(theirs, part), getattr(ours, part)
+            found += self._count_comparison(f"{SPARK}, {part}", describe_difference(theirs_part, ours_part), ours_part)
+        return found + self._claims(
+            StructureView(ours if is_hidden else theirs, table.context.metadata), OURS if is_hidden else SPARK
+        )
 
-    def _claims(self, look: Look, shown_by: str) -> list[str]:
-        """What must hold in what an engine shows, and does not; no comparison, as there is one engine in it."""
+    def _claims(self, view: StructureView, shown_by: str) -> list[str]:
+        """Return the claims that do not hold in the metadata an engine shows; only one engine is involved."""
         found = []
         for claim in CLAIMS:
-            said = claim(look)
-            found += [f"{shown_by}: not {claim.__name__}: {wrong}" for wrong in said if wrong]
-            if said:
-                self.tally.told[f"claims on what {shown_by} shows"] += 1
+            results = claim(view)
+            found += [f"{shown_by}: not {claim.__name__}: {wrong}" for wrong in results if wrong]
+            if results:
+                self.tally.other_figures[f"claims on what {shown_by} shows"] += 1
         return found
 
-    def lineage_kept(self) -> list[str]:
-        """How rows changed their ids since the last look, which they may not from version 3 on."""
+    def changed_row_ids(self) -> list[str]:
+        """Return rows whose row ids changed since the last check, which is an error from version 3 on."""
         if self.table.context.metadata.format_version < 3:
             return []
         before, now = self.lineage, self._lineage_by_neve()
@@ -209,26 +213,28 @@ class Played:
         return [f"row {i} had id {was}, has {has}" for i, (was, has) in changed.items() if was != has]
 
     def lineage_by_spark(self) -> list[str]:
-        """How Spark sees other row ids and numbers."""
-        if self.table.context.metadata.format_version < 3 or self.is_left_out(self._faults_in_reading()):
+        """Return how Spark reads other row ids and sequence numbers."""
+        if self.table.context.metadata.format_version < 3 or self.skips_for(self._faults_in_reading()):
             return []
         columns = [*(field.name for field in self.table.schema.fields), ROW_ID, LAST_UPDATED]
         ours = self.table.scan(columns=columns).to_arrow(engine="arrow")
         query = f"SELECT *, {ROW_ID}, {LAST_UPDATED} FROM {self.name}"
-        return self._counted(f"{SPARK}, row lineage", told(lambda: self.ground.spark.sql(query), ours), ours)
+        return self._count_comparison(
+            f"{SPARK}, row lineage", error_or_difference(lambda: self.shared_lake.spark.sql(query), ours), ours
+        )
 
     def _lineage_by_neve(self) -> Lineage:
         return _lineage(self.table.scan(columns=["id", ROW_ID, LAST_UPDATED]).to_arrow(engine="arrow"))
 
     def audit(self) -> list[str]:
-        """What the audit finds."""
+        """Return the findings of the audit."""
         audit = self.table.verify()
         return [] if audit.is_sound else [str(audit)]
 
     @property
     def past(self) -> str:
-        """What was done so far."""
-        return "".join(f"\n  {line}" for line in self.said) + "\n"
+        """The statements so far."""
+        return "".join(f"\n  {line}" for line in self.log) + "\n"
 
 
 def _lineage(rows: pa.Table) -> Lineage:

@@ -1,4 +1,4 @@
-"""Histories of tables, one text for every engine: read from `histories.toml`, with rows where it names them."""
+"""Histories of tables as statements for all engines, read from `histories.toml`, with generated rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.peers.known_bugs import Fault, listed
+from tests.peers.known_bugs import Fault, fault_by_reason
 from tests.support.coverage import IS_FULL
 
 MODES = {"cow": "copy-on-write", "mor": "merge-on-read"}
@@ -41,18 +41,20 @@ VALUES |= {"land": VALUES["region"], "total": VALUES["amount"]}
 
 @dataclass(frozen=True)
 class History:
-    """What happens to a table: its past, then its present."""
+    """The statements on a table: its past, then its present."""
 
     name: str
     past: tuple[str, ...]
     present: tuple[str, ...]
     versions: tuple[int, ...] = (1, 2, 3)
-    not_by_spark: Mapping[str, str] = field(default_factory=dict)  # a mode in which it refuses the present: the fault
+    not_by_spark: Mapping[str, str] = field(
+        default_factory=dict
+    )  # a mode in which it rejects the present: the known bug
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A history on a version, in a mode of row-level changes; one engine plays its past and another its present."""
+    """A history on a format version in a write mode; one engine runs its past and another its present."""
 
     history: History
     version: int
@@ -65,19 +67,19 @@ class Scenario:
 
     @property
     def fault(self) -> Fault | None:
-        """The fault for which Spark with Iceberg refuses the present; it must be one that is listed."""
+        """The known bug for which Spark with Iceberg rejects the present, if any."""
         reason = self.history.not_by_spark.get(self.mode) if self.second == "spark" else None
-        return None if reason is None else listed(reason)
+        return None if reason is None else fault_by_reason(reason)
 
     def past(self, table: str) -> Iterator[tuple[str, str]]:
-        """Who runs which statement first."""
-        return ((self.first, self._filled(text, table)) for text in self.history.past)
+        """Yield the engine and statement pairs of the past."""
+        return ((self.first, self._fill_template(text, table)) for text in self.history.past)
 
     def present(self, table: str) -> Iterator[tuple[str, str]]:
-        """Who runs which statement then."""
-        return ((self.second, self._filled(text, table)) for text in self.history.present)
+        """Yield the engine and statement pairs of the present."""
+        return ((self.second, self._fill_template(text, table)) for text in self.history.present)
 
-    def _filled(self, text: str, table: str) -> str:
+    def _fill_template(self, text: str, table: str) -> str:
         named = _COLUMNS.match(text)
         columns = [name.strip() for name in named[1].split(",")] if named else []
         text = _ROWS.sub(lambda ends: _rows(columns, int(ends[1]), int(ends[2])), text)
@@ -97,7 +99,7 @@ def _rows(columns: list[str], first: int, last: int) -> str:
 
 @cache
 def histories() -> dict[str, History]:
-    """All histories by their names."""
+    """Return all histories by name."""
     found: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
     return {name: _history(name, **parts) for name, parts in found.items()}
 
@@ -107,7 +109,7 @@ def _history(name: str, **parts: Any) -> History:
 
 
 def scenarios() -> list[Scenario]:
-    """Every history on every version it is for, in both modes and both directions; version 1 has one mode."""
+    """Return every history on its versions, in both modes and both directions; version 1 has one mode."""
     return [
         Scenario(history, version, mode, *engines)
         for history in histories().values()
@@ -117,8 +119,8 @@ def scenarios() -> list[Scenario]:
     ]
 
 
-def exports() -> list[Scenario]:
-    """Every history that fits version 4, in both modes, by Névé alone."""
+def export_scenarios() -> list[Scenario]:
+    """Return every history that applies to version 4, in both modes, run by Névé alone."""
     return [
         Scenario(history, 4, mode, "neve", "neve")
         for history in histories().values()
@@ -135,15 +137,15 @@ QUICK = (
 )
 
 
-def _chosen(some: list[Scenario]) -> list[Scenario]:
+def _selected(some: list[Scenario]) -> list[Scenario]:
     return [s for s in some if IS_FULL or str(s) in QUICK]
 
 
-def chosen() -> list[Scenario]:
-    """All scenarios, or the few that every run of the tests has time for."""
-    return _chosen(scenarios())
+def selected_scenarios() -> list[Scenario]:
+    """Return all scenarios, or the few of a quick run."""
+    return _selected(scenarios())
 
 
-def chosen_exports() -> list[Scenario]:
-    """All exports, or the few that every run of the tests has time for."""
-    return _chosen(exports())
+def selected_exports() -> list[Scenario]:
+    """Return all exports, or the few of a quick run."""
+    return _selected(export_scenarios())

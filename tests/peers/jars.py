@@ -1,4 +1,4 @@
-"""Jars of other engines, by their Maven coordinates: fetched once and kept."""
+"""Jars of other engines by Maven coordinates: downloaded once and cached."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pyspark
 from neve.run.spark.java import find_java, launcher_home
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "neve" / "jars"
-MAVENS_OWN = Path.home() / ".m2" / "repository"
+MAVEN_REPOSITORY = Path.home() / ".m2" / "repository"
 
 
 class NotToBeHad(Exception):
-    """A jar is neither kept here nor to be had from Maven."""
+    """A jar is neither cached nor available from Maven."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Jar:
         return f"{self.artifact}-{self.version}.jar"
 
     @property
-    def place(self) -> str:
-        """Where the jar lies below the root of a repository."""
+    def repository_path(self) -> str:
+        """The path of the jar below the root of a repository."""
         return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.name}"
 
 
@@ -55,41 +55,41 @@ SQLITE = Jar(
 
 
 def path_of(jar: Jar) -> Path:
-    """The file of a jar: kept from an earlier run, in Maven's own folder, or fetched now."""
-    kept = CACHE / jar.name
-    for found in (kept, MAVENS_OWN / jar.place):
-        if found.exists() and _is_whole(jar, found.read_bytes()):
+    """Return the file of a jar: from the cache, from the local Maven repository, or downloaded."""
+    cached = CACHE / jar.name
+    for found in (cached, MAVEN_REPOSITORY / jar.repository_path):
+        if found.exists() and _has_checksum(jar, found.read_bytes()):
             return found
-    data = _fetched(jar)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    mine = kept.with_suffix(f".{os.getpid()}")  # two test processes may fetch it at once
-    mine.write_bytes(data)
-    mine.replace(kept)
-    return kept
+    data = _fetch(jar)
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    temporary = cached.with_suffix(f".{os.getpid()}")  # two test processes may fetch it at once
+    temporary.write_bytes(data)
+    temporary.replace(cached)
+    return cached
 
 
-def _fetched(jar: Jar) -> bytes:
-    """The jar as Ivy finds it, which Spark brings along for its own packages."""
+def _fetch(jar: Jar) -> bytes:
+    """Download a jar with Ivy, which is part of Spark."""
     with tempfile.TemporaryDirectory() as folder:
-        asked = ["-dependency", jar.group, jar.artifact, jar.version, "-notransitive", "-types", "jar"]
-        places = ["-cache", f"{folder}/cache", "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
+        dependency = ["-dependency", jar.group, jar.artifact, jar.version, "-notransitive", "-types", "jar"]
+        output = ["-cache", f"{folder}/cache", "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
         ivy = [
             str(launcher_home(find_java()) / "bin" / "java"),
             "-cp",
             f"{Path(pyspark.__file__).parent}/jars/*",
             "org.apache.ivy.Main",
-            *asked,
-            *places,
+            *dependency,
+            *output,
         ]
         done = subprocess.run(ivy, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
         found = Path(folder, jar.name)
         if not found.exists():
-            raise NotToBeHad(f"{jar} is neither cached nor to be had from Maven ({done.stdout.strip()[-300:]})")
+            raise NotToBeHad(f"{jar} is neither cached nor available from Maven ({done.stdout.strip()[-300:]})")
         data = found.read_bytes()
-    if not _is_whole(jar, data):
-        raise NotToBeHad(f"{jar} did not arrive whole")
+    if not _has_checksum(jar, data):
+        raise NotToBeHad(f"{jar} has a wrong checksum")
     return data
 
 
-def _is_whole(jar: Jar, data: bytes) -> bool:
+def _has_checksum(jar: Jar, data: bytes) -> bool:
     return hashlib.sha256(data).hexdigest() == jar.sha256

@@ -1,7 +1,7 @@
-"""What other engines are known to do wrong: each with the tables it concerns and a table that shows it.
+"""Known bugs of other engines: each with the tables that it affects and a table that reproduces it.
 
-A comparison with an engine is left out only for a fault listed here. `test_faults.py` and `test_spark.py` show each on
-its table, so that one which is gone from a newer release does not stay in the list.
+A comparison with an engine is skipped only for a bug in this list. `test_faults.py` and `test_spark.py` reproduce each
+bug, so that a bug that a newer release fixes does not stay in the list.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyiceberg.types import DoubleType, FloatType, IntegerType, StringType, Time
 
 from neve import Lake, Table
 from neve.model.metadata import to_neve_metadata
-from tests.peers.readers import CACHING_DUCKDB, WITNESSES, Reader
+from tests.peers.readers import BASIC_READERS, CACHING_DUCKDB, Reader
 from tests.peers.spark import NAME as SPARK
 from tests.support.compaction_tables import delete_equal, delete_rows
 
@@ -30,18 +30,18 @@ _ROWS: list[Row] = [{"id": i, "region": ("eu", "us")[i % 2], "day": date(2024, 1
 
 @dataclass(frozen=True)
 class Fault:
-    """What a witness is known to do wrong: which tables it concerns, what happens, and how to see it."""
+    """A known bug of an engine: the affected tables, the error, and how to reproduce it."""
 
-    witness: str
+    engine: str
     reason: str
     concerns: Callable[[IcebergTable], bool]
-    says: str  # how its answer begins; empty: it reads other rows, or leaves others than it was told to
-    table: Callable[[Lake, str], Table]  # that shows it
-    statement: str = ""  # that fails on it; otherwise it is wrong in reading
-    by_spark: str = ""  # what Spark with Iceberg writes to the table first; otherwise Névé alone wrote it
+    message: str  # start of the error message; empty: it reads or leaves wrong rows
+    table: Callable[[Lake, str], Table]  # a table that reproduces it
+    statement: str = ""  # the statement that fails; empty: reading is wrong
+    by_spark: str = ""  # what Spark with Iceberg writes to the table first; empty: only Névé wrote it
 
 
-# --- which tables ---
+# --- affected tables ---
 
 
 def _has_equality_deletes(table: IcebergTable) -> bool:
@@ -147,7 +147,7 @@ def _summary(snapshot: Any) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
-# --- tables that show it ---
+# --- tables that reproduce a bug ---
 
 
 def _table(lake: Lake, name: str, version: int = 2, by: tuple[str, ...] = ()) -> Table:
@@ -169,7 +169,7 @@ def _with_a_vector(lake: Lake, name: str) -> Table:
 
 
 def _with_vectors_in_another_order(lake: Lake, name: str) -> Table:
-    """Three vectors of one Puffin file: the manifest names the third before the first and the second."""
+    """Create three vectors in one Puffin file; the manifest lists the third before the first and the second."""
     modes = {"write.delete.mode": "merge-on-read"}
     table = lake.create_table(name, "id bigint, part int", ["part"], format_version=3, properties=modes)
     for part in (3, 0, 2, 1):
@@ -241,7 +241,9 @@ def _by_a_name_with_a_space(lake: Lake, name: str) -> Table:
 
 def _with_a_null_among_its_partitions(lake: Lake, name: str) -> Table:
     table = lake.create_table(name, "id bigint, day date", ["day"], format_version=2)
-    table.append([{"id": 1, "day": date(2024, 1, 1)}, {"id": 2, "day": None}])  # of one manifest: others are left alone
+    table.append(
+        [{"id": 1, "day": date(2024, 1, 1)}, {"id": 2, "day": None}]
+    )  # one manifest: Spark does not touch others
     return table
 
 
@@ -389,7 +391,7 @@ FAULTS: tuple[Fault, ...] = (
         _renamed,
     ),
 )
-"""What others do wrong over what Névé writes."""
+"""Bugs of other engines on tables that Névé wrote."""
 
 
 SHARED_FAULTS: tuple[Fault, ...] = (
@@ -410,7 +412,7 @@ SHARED_FAULTS: tuple[Fault, ...] = (
         by_spark="ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')",
     ),
 )
-"""What others do wrong over what Spark with Iceberg writes."""
+"""Bugs of other engines on tables that Spark with Iceberg wrote."""
 
 
 WRITES_NULL = Fault(
@@ -504,31 +506,31 @@ SPARK_FAULTS: tuple[Fault, ...] = (
         "CALL system.rewrite_position_delete_files(table => '{t}', options => map('rewrite-all', 'true'))",
     ),
 )
-"""What Spark with Iceberg does wrong."""
+"""Bugs of Spark with Iceberg."""
 
 
-def faults_in(statement: str, name: str, table: IcebergTable, said: str) -> list[Fault]:
-    """Why Spark with Iceberg refuses maintenance of a table; a statement that changes rows has to work."""
+def faults_in(statement: str, name: str, table: IcebergTable, message: str) -> list[Fault]:
+    """Return the known bugs for which a maintenance call of Spark with Iceberg fails; row changes must work."""
     known = [f for f in faults_of(SPARK, table) if f.statement.startswith("CALL")]
-    return [f for f in known if f.statement.format(t=name) == statement and f.says in said]
+    return [f for f in known if f.statement.format(t=name) == statement and f.message in message]
 
 
-def listed(reason: str) -> Fault:
-    """The fault of Spark with Iceberg that is listed with a reason."""
+def fault_by_reason(reason: str) -> Fault:
+    """Return the known bug of Spark with Iceberg with a reason."""
     return {fault.reason: fault for fault in SPARK_FAULTS}[reason]
 
 
 def is_read_by_spark(table: IcebergTable) -> bool:
-    """Whether Spark with Iceberg reads the rows of a table."""
+    """Return whether Spark with Iceberg reads the rows of a table without a known bug."""
     return not any(fault.statement == READ for fault in faults_of(SPARK, table))
 
 
-def faults_of(witness: str, table: IcebergTable) -> list[Fault]:
-    """Why a witness is not asked about a table."""
+def faults_of(engine: str, table: IcebergTable) -> list[Fault]:
+    """Return the known bugs of an engine that affect a table."""
     known = (*FAULTS, *SHARED_FAULTS, *SPARK_FAULTS)
-    return [fault for fault in known if fault.witness == witness and fault.concerns(table)]
+    return [fault for fault in known if fault.engine == engine and fault.concerns(table)]
 
 
 def witnesses(table: IcebergTable) -> dict[str, Reader]:
-    """The witnesses that can read a table, by their names; `FAULTS` says why one is not among them."""
-    return {name: read for name, read in WITNESSES.items() if not faults_of(name, table)}
+    """Return the readers without a known bug on a table, by name; `FAULTS` lists the bugs."""
+    return {name: read for name, read in BASIC_READERS.items() if not faults_of(name, table)}

@@ -1,7 +1,7 @@
-"""The metadata of a table as two engines see it, and what must hold in it whoever wrote it.
+"""The metadata of a table as two engines show it, and the claims that must hold in it.
 
-Spark with Iceberg shows its metadata tables, Névé its `inspect`; both are brought into one form. The claims are then
-looked for in what Spark shows, and in the manifests themselves, read record by record.
+Spark with Iceberg has metadata tables, Névé has `inspect`; both are converted to one form. The claims are then checked
+on the output of Spark, and on the manifests themselves, read record by record.
 """
 
 from __future__ import annotations
@@ -56,32 +56,32 @@ class Structure:
 
 
 def by_spark(spark: Spark, name: str) -> Structure:
-    """What Spark with Iceberg shows."""
+    """Return the structure that Spark with Iceberg shows."""
     manifests = spark.sql(f"SELECT {_MANIFESTS} FROM {name}.manifests").to_pylist()
     entries = spark.sql(f"SELECT * FROM {name}.entries").to_pylist()
     snapshots = spark.sql(f"SELECT {_SNAPSHOTS} FROM {name}.snapshots").to_pylist()
     return Structure(
-        _ordered(map(_manifest, manifests), "path"),
-        _ordered((_entry({**e, **e["data_file"]}) for e in entries), "file_path"),
-        _ordered(
+        _sorted_rows(map(_manifest, manifests), "path"),
+        _sorted_rows((_entry({**e, **e["data_file"]}) for e in entries), "file_path"),
+        _sorted_rows(
             (_snapshot(s, {pair["key"]: pair["value"] for pair in s["summary"]}) for s in snapshots), "snapshot_id"
         ),
     )
 
 
 def by_neve(table: Table) -> Structure:
-    """What Névé shows."""
+    """Return the structure that Névé shows."""
     inspect = table.inspect
     manifests = [_with_kind(m) for m in inspect.manifests().to_pylist()]
     return Structure(
-        _ordered(map(_manifest, manifests), "path"),
-        _ordered(map(_entry, inspect.entries().to_pylist()), "file_path"),
-        _ordered((_snapshot(s, dict(s["summary"])) for s in inspect.snapshots().to_pylist()), "snapshot_id"),
+        _sorted_rows(map(_manifest, manifests), "path"),
+        _sorted_rows(map(_entry, inspect.entries().to_pylist()), "file_path"),
+        _sorted_rows((_snapshot(s, dict(s["summary"])) for s in inspect.snapshots().to_pylist()), "snapshot_id"),
     )
 
 
 def _with_kind(manifest: Row) -> Row:
-    """The counts of a manifest by the kind of its files, as Spark shows them."""
+    """Return the manifest with counts by the kind of its files, as Spark shows them."""
     kinds = ("delete", "data") if manifest["content"] else ("data", "delete")
     counts = {
         (s, kind): manifest[f"{s}_files_count"] if kind == kinds[0] else 0
@@ -98,7 +98,7 @@ def _manifest(row: Row) -> Row:
 
 
 def _bound(text: str | None) -> str | float | None:
-    """A bound in the one form both write: no bound is `null` to Spark, and numbers have several spellings."""
+    """Return a bound in a common form: Spark shows no bound as `null`, and numbers have several text forms."""
     try:
         return None if text is None or text == "null" else float(text)
     except ValueError:
@@ -114,12 +114,12 @@ def _snapshot(row: Row, summary: Mapping[str, str]) -> Row:
     return {n: row[n] for n in ("snapshot_id", "parent_id", "operation", "manifest_list")} | {"summary": dict(summary)}
 
 
-def _ordered(rows: Iterable[Row], by: str) -> tuple[Row, ...]:
+def _sorted_rows(rows: Iterable[Row], by: str) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=lambda row: (row[by], repr(row))))
 
 
-def unlike(theirs: Sequence[Row], ours: Sequence[Row]) -> str:
-    """How a part of two structures differs, a line a value; empty when it does not."""
+def describe_difference(theirs: Sequence[Row], ours: Sequence[Row]) -> str:
+    """Return how a part of two structures differs, one line per value; empty if it does not."""
     if len(theirs) != len(ours):
         return f"{len(theirs)} rows, but Névé has {len(ours)}"
     lines = [
@@ -131,20 +131,20 @@ def unlike(theirs: Sequence[Row], ours: Sequence[Row]) -> str:
     return "".join(lines)
 
 
-# --- what must hold ---
+# --- claims ---
 #
-# A claim says of each thing it looks at what is wrong with it, or "": one that had nothing to look at says nothing.
+# A claim returns a text for each item that it checks: what is wrong, or "". Without items it returns an empty list.
 
 
 @dataclass(frozen=True)
-class Look:
-    """A structure with what it is checked against."""
+class StructureView:
+    """A structure, and the metadata it is checked against."""
 
     shown: Structure
     metadata: Any
 
     def fields(self, spec_id: int) -> list[int]:
-        """The ids of the fields of a spec."""
+        """Return the ids of the fields of a spec."""
         return [f.field_id for spec in self.metadata.partition_specs if spec.spec_id == spec_id for f in spec.fields]
 
     @property
@@ -152,33 +152,35 @@ class Look:
         return self.metadata.current_snapshot()
 
 
-def manifests_hold_one_spec(look: Look) -> list[str]:
+def manifests_hold_one_spec(view: StructureView) -> list[str]:
     """A manifest's header, its tuples and its summary are those of the spec the list says."""
     wrong = []
-    for m in look.shown.manifests:
+    for m in view.shown.manifests:
         header, tuple_ids = _header(m["path"])
-        said = int(header["partition-spec-id"]), tuple_ids, len(m["partition_summaries"])
-        wanted = m["partition_spec_id"], look.fields(m["partition_spec_id"]), len(tuple_ids)
-        wrong.append("" if said == wanted else f"{m['path']} is of spec {wanted}, but says {said}")
+        stated = int(header["partition-spec-id"]), tuple_ids, len(m["partition_summaries"])
+        wanted = m["partition_spec_id"], view.fields(m["partition_spec_id"]), len(tuple_ids)
+        wrong.append("" if stated == wanted else f"{m['path']} is of spec {wanted}, but says {stated}")
     return wrong
 
 
-def manifests_count_their_entries(look: Look) -> list[str]:
+def manifests_count_their_entries(view: StructureView) -> list[str]:
     """The counts in the list are those of the entries."""
     wrong = []
-    for m in look.shown.manifests:
+    for m in view.shown.manifests:
         kind = "delete" if m["content"] else "data"
-        said = {status: m[f"{word}_{kind}_files_count"] for status, word in enumerate(("existing", "added", "deleted"))}
+        stated = {
+            status: m[f"{word}_{kind}_files_count"] for status, word in enumerate(("existing", "added", "deleted"))
+        }
         found = Counter(row["status"] for row in _records(m["path"]))
-        wrong.append("" if Counter(said) == found else f"{m['path']} has {dict(found)}, the list says {said}")
+        wrong.append("" if Counter(stated) == found else f"{m['path']} has {dict(found)}, the list says {stated}")
     return wrong
 
 
-def deletes_have_the_spec_of_their_file(look: Look) -> list[str]:
+def deletes_have_the_spec_of_their_file(view: StructureView) -> list[str]:
     """A delete file that names its data file has its spec and its partition, and came not before it."""
     wrong = []
-    for delete in look.shown.deletes:
-        of = look.shown.data.get(delete["referenced_data_file"] or "")
+    for delete in view.shown.deletes:
+        of = view.shown.data.get(delete["referenced_data_file"] or "")
         if of is None:
             continue
         same = all(delete[n] == of[n] for n in ("spec_id", "partition"))
@@ -187,56 +189,56 @@ def deletes_have_the_spec_of_their_file(look: Look) -> list[str]:
     return wrong
 
 
-def numbers_are_those_of_the_snapshot(look: Look) -> list[str]:
+def numbers_are_those_of_the_snapshot(view: StructureView) -> list[str]:
     """Files of the newest snapshot have its number; no file has a later one, no data number is above the file's."""
-    if look.metadata.format_version == 1 or look.head is None:
+    if view.metadata.format_version == 1 or view.head is None:
         return []
-    latest, wrong = look.head.sequence_number, []
-    for e in look.shown.entries:
-        is_new = e["status"] == ADDED and e["snapshot_id"] == look.head.snapshot_id
+    latest, wrong = view.head.sequence_number, []
+    for e in view.shown.entries:
+        is_new = e["status"] == ADDED and e["snapshot_id"] == view.head.snapshot_id
         file_number, number = e["file_sequence_number"], e["sequence_number"]
         fits = number <= file_number <= latest and (file_number == latest or not is_new)
         wrong.append("" if fits else f"{e['file_path']}: numbers {number}, {file_number} in a snapshot of {latest}")
     return wrong
 
 
-def totals_are_those_of_the_files(look: Look) -> list[str]:
+def totals_are_those_of_the_files(view: StructureView) -> list[str]:
     """The totals in the newest summary are what the live files add up to."""
-    data, deletes = look.shown.data.values(), look.shown.deletes
+    data, deletes = view.shown.data.values(), view.shown.deletes
     sums = (
         len(data),
         _rows(data),
         len(deletes),
         _rows(d for d in deletes if d["content"] == 1),
-        _size(look.shown.live),
+        _size(view.shown.live),
     )
-    newest = [s["summary"] for s in look.shown.snapshots if look.head and s["snapshot_id"] == look.head.snapshot_id]
+    newest = [s["summary"] for s in view.shown.snapshots if view.head and s["snapshot_id"] == view.head.snapshot_id]
     summary: Row = newest[0] if newest else {}
-    said = {name: summary.get(name) for name in _TOTALS if newest}
+    stated = {name: summary.get(name) for name in _TOTALS if newest}
     wanted = {name: str(value) for name, value in zip(_TOTALS, sums, strict=True)}
     return [
-        "" if said[name] == wanted[name] else f"{name} is {said[name]}, but the files say {wanted[name]}"
-        for name in said
+        "" if stated[name] == wanted[name] else f"{name} is {stated[name]}, but the files say {wanted[name]}"
+        for name in stated
     ]
 
 
-def row_ids_do_not_overlap(look: Look) -> list[str]:
+def row_ids_do_not_overlap(view: StructureView) -> list[str]:
     """From version 3 on every data file has a range of row ids of its own, below the table's next."""
-    if look.metadata.format_version < 3 or look.head is None or look.head.first_row_id is None:
+    if view.metadata.format_version < 3 or view.head is None or view.head.first_row_id is None:
         return []
-    files = sorted(look.shown.data.values(), key=lambda e: -1 if e["first_row_id"] is None else e["first_row_id"])
+    files = sorted(view.shown.data.values(), key=lambda e: -1 if e["first_row_id"] is None else e["first_row_id"])
     firsts = [e["first_row_id"] for e in files]
     if None in firsts:
         return [f"{e['file_path']} has no row ids" for e in files if e["first_row_id"] is None]
     ends = [e["first_row_id"] + e["record_count"] for e in files]
-    limits = [*firsts[1:], look.metadata.next_row_id]
+    limits = [*firsts[1:], view.metadata.next_row_id]
     return [
         "" if end <= limit else f"{f['file_path']} has row ids up to {end}, beyond {limit}"
         for f, end, limit in zip(files, ends, limits, strict=False)
     ]
 
 
-CLAIMS: tuple[Callable[[Look], list[str]], ...] = (
+CLAIMS: tuple[Callable[[StructureView], list[str]], ...] = (
     manifests_hold_one_spec,
     manifests_count_their_entries,
     deletes_have_the_spec_of_their_file,
@@ -272,5 +274,5 @@ def _records(path: str) -> list[Any]:
 
 
 def local(path: str) -> Path:
-    """A path as this machine has it; Spark writes one slash after the scheme, others three."""
+    """Return a local path; Spark writes one slash after the scheme, others three."""
     return Path("/" + path.removeprefix("file:").lstrip("/"))

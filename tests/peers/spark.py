@@ -1,4 +1,4 @@
-"""Spark with Iceberg's own runtime as the tests see it: SQL in, Arrow out, over the catalog of a lake."""
+"""Client for Spark with Iceberg's own runtime: SQL in, Arrow out, on the catalog of a lake."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NAME = f"Spark with Iceberg {ICEBERG.version}"
 
 
 class SparkSaid(Exception):
-    """A statement failed in the other Spark; the text is what it said."""
+    """A statement failed in the other Spark; the text is its error message."""
 
 
 @dataclass
 class Spark:
-    """The other Spark; started when it is first asked."""
+    """The other Spark; it starts at the first query."""
 
     lake: Path  # the folder of the lake whose catalog it shares
     folder: Path
@@ -33,36 +33,36 @@ class Spark:
     _process: subprocess.Popen[str] | None = field(default=None, repr=False)
 
     def sql(self, *statements: str) -> pa.Table:
-        """The rows of the last of some statements."""
-        return self._asked({"sql": statements})
+        """Run statements; return the rows of the last one."""
+        return self._send({"sql": statements})
 
     def rows(self, metadata_location: str) -> pa.Table:
-        """The rows of a table by its metadata file, whether or not the catalog knows it."""
-        return self._asked({"metadata": metadata_location})
+        """Return the rows of a table by its metadata file, even if it is not in the catalog."""
+        return self._send({"metadata": metadata_location})
 
-    def _asked(self, question: dict[str, Any]) -> pa.Table:
-        process, into = self._started(), self.folder / "answer.arrow"
+    def _send(self, question: dict[str, Any]) -> pa.Table:
+        process, into = self._start(), self.folder / "answer.arrow"
         assert process.stdin is not None
         process.stdin.write(json.dumps({**question, "into": str(into)}) + "\n")
         process.stdin.flush()
-        answer = self._line(process)
+        answer = self._read_answer(process)
         if answer["error"] is not None:
             raise SparkSaid(f"{answer['error']}\n  asked: {question}")
         with pa.OSFile(str(into)) as source:
             return pa.ipc.open_file(source).read_all()
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _start(self) -> subprocess.Popen[str]:
         if self._process is None:
             command = [sys.executable, "-m", "tests.peers.spark_worker", str(self.lake), *map(str, self.jars)]
             with (self.folder / "worker.log").open("w") as log:
                 self._process = subprocess.Popen(
                     command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
                 )
-            self._line(self._process)
+            self._read_answer(self._process)
         return self._process
 
-    def _line(self, process: subprocess.Popen[str]) -> dict[str, Any]:
-        """The next line that is an answer: Java may print others."""
+    def _read_answer(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        """Return the next line that is JSON: Java may print other lines."""
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("{"):
@@ -72,13 +72,13 @@ class Spark:
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.communicate()  # the end of its input ends it
+            self._process.communicate()  # it exits at the end of its input
             self._process = None
 
 
 @contextmanager
 def running(lake: Path, folder: Path) -> Iterator[Spark]:
-    """The other Spark over a lake; raises NotToBeHad where its jars are not."""
+    """Yield the other Spark on a lake; raises NotToBeHad if its jars are not available."""
     spark = Spark(lake, folder, (path_of(ICEBERG), path_of(SQLITE)))
     try:
         yield spark

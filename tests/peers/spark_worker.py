@@ -1,7 +1,7 @@
-"""Spark with Iceberg's own runtime, in a process of its own: `python -m tests.peers.spark_worker LAKE JAR…`.
+"""Spark with Iceberg's own runtime in its own process: `python -m tests.peers.spark_worker LAKE JAR…`.
 
-A running Spark takes no further jar, and the one under test must have none. The worker uses the catalog of a lake, the
-same SQLite file. It reads one question a line, as JSON, and answers each with a line: where the rows are, or the error.
+A running Spark cannot load further jars, and the one under test must have none. The worker uses the catalog of a lake,
+the same SQLite file. It reads one JSON request per line, and answers each with a line that has the error or null.
 
     {"sql": [statement, …], "into": file}    runs statements; the rows of the last go to an Arrow file
     {"metadata": file, "into": file}         the rows of a table by its metadata file
@@ -25,7 +25,7 @@ CATALOG = "neve"  # the name under which the embedded catalog keeps its tables
 
 
 def session(lake: str, jars: list[str], scratch: str) -> SparkSession:
-    """A small Spark whose default catalog is that of the lake."""
+    """Start a small Spark whose default catalog is that of the lake."""
     prefix = f"spark.sql.catalog.{CATALOG}"
     options = {
         "spark.jars": ",".join(jars),
@@ -50,14 +50,14 @@ def session(lake: str, jars: list[str], scratch: str) -> SparkSession:
     return local_session("local[1]", options)
 
 
-def answer(spark: SparkSession, question: dict[str, Any]) -> None:
-    """Do what is asked and leave the rows in a file."""
-    found = _asked(spark, question).toArrow()
+def write_result(spark: SparkSession, question: dict[str, Any]) -> None:
+    """Run a request and write the rows to a file."""
+    found = _result_of(spark, question).toArrow()
     with pa.OSFile(question["into"], "wb") as sink, pa.ipc.new_file(sink, found.schema) as writer:
         writer.write_table(found)
 
 
-def _asked(spark: SparkSession, question: dict[str, Any]) -> DataFrame:
+def _result_of(spark: SparkSession, question: dict[str, Any]) -> DataFrame:
     if "metadata" in question:
         return spark.read.format("iceberg").load(question["metadata"])
     *before, last = question["sql"]
@@ -66,12 +66,12 @@ def _asked(spark: SparkSession, question: dict[str, Any]) -> DataFrame:
     return spark.sql(last)
 
 
-def said(act: Callable[[], None]) -> str | None:
-    """What went wrong, if anything did."""
+def error_of(act: Callable[[], None]) -> str | None:
+    """Run a function; return its error, if any."""
     try:
         with quiet_errors():
             act()
-    except Exception as e:  # whatever it is, it is what this engine says
+    except Exception as e:  # any error is the result of this engine
         return f"{type(e).__name__}: {str(e).strip()[:2000]}"
     return None
 
@@ -83,7 +83,7 @@ def main(lake: str, *jars: str) -> int:
         sys.stdout.flush()
         for line in sys.stdin:
             question = json.loads(line)
-            sys.stdout.write(json.dumps({"error": said(lambda: answer(spark, question))}) + "\n")  # noqa: B023
+            sys.stdout.write(json.dumps({"error": error_of(lambda: write_result(spark, question))}) + "\n")  # noqa: B023
             sys.stdout.flush()
         spark.stop()
     return 0

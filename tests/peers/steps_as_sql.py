@@ -1,4 +1,4 @@
-"""The steps of random lives in SQL, so that another engine can take them."""
+"""The steps of random histories in SQL, for another engine."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from tests.support.random_steps import (
 from tests.support.row_model import Clause, ColumnDef, Values
 from tests.support.text_rows import quoted
 
-KINDS = ("matched", "not matched", "not matched by source")  # the order that Spark's grammar has; no kind meets another
+KINDS = ("matched", "not matched", "not matched by source")  # the order of Spark's grammar; the kinds are disjoint
 MODE = {Delete: "write.delete.mode", Update: "write.update.mode", Merge: "write.merge.mode"}
 
 
-def created(shape: Shape, table: str) -> str:
-    """The statement that makes a table of a shape."""
+def create_statement(shape: Shape, table: str) -> str:
+    """Return the statement that creates a table of a shape."""
     by = f" PARTITIONED BY ({', '.join(map(_spark_term, shape.terms))})" if shape.terms else ""
     return f"CREATE TABLE {table} ({shape.ddl}) USING iceberg{by} TBLPROPERTIES ('format-version' = '{shape.version}')"
 
 
 def _spark_term(term: str) -> str:
-    """A term as Spark writes it: no function leaves a column as it is."""
+    """Return a partition term in Spark's syntax: an identity field is the bare column."""
     return term.removeprefix("identity(").removesuffix(")") if term.startswith("identity(") else term
 
 
-def can_say(step: Step, shape: Shape) -> bool:
-    """Whether Spark with Iceberg has words for a step on a table of this shape."""
+def can_express(step: Step, shape: Shape) -> bool:
+    """Return whether Spark with Iceberg can express a step on a table of this shape."""
     match step:
         case AddColumn(column):
             return column.default is None
@@ -54,8 +54,8 @@ def can_say(step: Step, shape: Shape) -> bool:
     return True
 
 
-def spoken(step: Step, table: str) -> list[str]:
-    """A step as the statements that Spark with Iceberg takes it by."""
+def sql_statements(step: Step, table: str) -> list[str]:
+    """Return the Spark SQL statements of a step."""
     match step:
         case Append(columns, rows):
             names = ", ".join(quoted(c.name) for c in columns)
@@ -65,13 +65,13 @@ def spoken(step: Step, table: str) -> list[str]:
         case Delete(where):
             return [f"DELETE FROM {table}{_by_rows(where)}"]
         case Merge():
-            return [_merged(step, table)]
+            return [_merge_statement(step, table)]
         case Repartition():
-            return list(_repartitioned(step, table))
-    return [f"ALTER TABLE {table} {_altered(step)}"]
+            return list(_partition_statements(step, table))
+    return [f"ALTER TABLE {table} {_alter_clause(step)}"]
 
 
-def _altered(step: Step) -> str:
+def _alter_clause(step: Step) -> str:
     match step:
         case Rename(_, old, new):
             return f"RENAME COLUMN {quoted(old)} TO {quoted(new)}"
@@ -84,12 +84,12 @@ def _altered(step: Step) -> str:
         case Upgrade(version):
             return f"SET TBLPROPERTIES ('format-version' = '{version}')"
         case SetProperties(properties):
-            said = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-            return f"SET TBLPROPERTIES ({said})"
-    raise AssertionError(f"No words for {step}")
+            properties_text = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+            return f"SET TBLPROPERTIES ({properties_text})"
+    raise AssertionError(f"No SQL for {step}")
 
 
-def _repartitioned(step: Repartition, table: str) -> Iterable[str]:
+def _partition_statements(step: Repartition, table: str) -> Iterable[str]:
     def term(field: Field) -> str:
         return _spark_term(field.term(step.names[field.key]))
 
@@ -99,7 +99,7 @@ def _repartitioned(step: Repartition, table: str) -> Iterable[str]:
         yield f"ALTER TABLE {table} ADD PARTITION FIELD {term(field)}"
 
 
-def _merged(step: Merge, table: str) -> str:
+def _merge_statement(step: Merge, table: str) -> str:
     columns = (*step.columns, ColumnDef(OP, "string", 0))
     names = ", ".join(quoted(c.name) for c in columns)
     source = f"SELECT * FROM (VALUES {_values(columns, step.rows)}) AS v({names})"
@@ -115,10 +115,10 @@ def _clause(clause: Clause) -> str:
 def _action(clause: Clause) -> str:
     if clause.is_delete:
         return "DELETE"
-    given = clause.assignments or {}
+    assignments = clause.assignments or {}
     if clause.kind != "not matched":
-        return "UPDATE SET *" if clause.is_all else f"UPDATE SET {_set(given.items())}"
-    names, values = ", ".join(map(quoted, given)), ", ".join(new.sql for new in given.values())
+        return "UPDATE SET *" if clause.is_all else f"UPDATE SET {_set(assignments.items())}"
+    names, values = ", ".join(map(quoted, assignments)), ", ".join(new.sql for new in assignments.values())
     return "INSERT *" if clause.is_all else f"INSERT ({names}) VALUES ({values})"
 
 
@@ -127,7 +127,7 @@ def _set(assignments: Iterable[tuple[str, Expression]]) -> str:
 
 
 def _by_rows(condition: Expression | None) -> str:
-    """A condition that Iceberg cannot judge by partitions: those of nulls it judges wrongly, see `SPARK_FAULTS`."""
+    """Return a condition that Iceberg cannot evaluate on partitions: it does so wrongly for nulls (`SPARK_FAULTS`)."""
     return "" if condition is None else f" WHERE coalesce({condition.sql}, false)"
 
 

@@ -1,6 +1,6 @@
-"""A table that is not what it should be is noticed through every engine that reads: a test of the comparisons.
+"""Test of the comparisons: every engine notices a broken table.
 
-The table is written by Névé and then broken in its files, as a fault of Névé in writing them would break it.
+Névé writes the table; then its files are damaged as a bug in the writer of Névé would damage them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 from neve import Table
 from tests.peers.agreement_counts import Tally
-from tests.peers.engine_comparison import Ground, Played, answer
+from tests.peers.engine_comparison import ComparedTable, SharedLake, read_and_compare
 from tests.peers.metadata_structure import by_neve, local
 from tests.peers.readers import READERS
 from tests.peers.spark import NAME as SPARK
@@ -28,30 +28,30 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def planted() -> Iterator[ledger.Tally]:
-    with ledger.tallied("planted faults are found by their harness") as tally:
+    with ledger.new_tally("planted faults are found by their harness") as tally:
         yield tally
 
 
-def lived(ground: Ground) -> Played:
-    """A table of two specs, with deletes under each, and the rows it must hold."""
-    played = ground.table(Tally())  # its own: what is wrong here is meant to be
-    table = ground.lake.create_table(played.name, "id bigint, region string", ["region"], format_version=2)
+def create_evolved_table(shared_lake: SharedLake) -> ComparedTable:
+    """Create a table of two specs, with deletes under each, and its expected rows."""
+    compared = shared_lake.table(Tally())  # a separate tally: the differences here are intended
+    table = shared_lake.lake.create_table(compared.name, "id bigint, region string", ["region"], format_version=2)
     table.append([{"id": i, "region": ("eu", "us")[i % 2]} for i in range(8)])
     table.evolve_partitions(add=["bucket(2, id)"])
     table.append([{"id": i, "region": "eu"} for i in range(10, 18)])
     delete_rows(table, 1, 2, 11)
-    ground.plain.hold(played.name, played.table.scan().to_arrow(engine="arrow"))
-    return played
+    shared_lake.plain.create_table(compared.name, compared.table.scan().to_arrow(engine="arrow"))
+    return compared
 
 
-def said(played: Played, engine: str) -> str:
-    """What an engine says of the table, the way all comparisons ask it."""
+def result_of_engine(compared: ComparedTable, engine: str) -> str:
+    """Read the table with an engine as all comparisons do; return the error or difference."""
     if engine == SPARK:
-        return "".join(played.rows_by("spark"))
-    return answer(engine, played.table.context.iceberg, played.ground.duckdb, played.rows())
+        return "".join(compared.rows_by("spark"))
+    return read_and_compare(engine, compared.table.context.iceberg, compared.shared_lake.duckdb, compared.rows())
 
 
-# --- what is planted ---
+# --- planted bugs ---
 
 
 def manifest_of(table: Table, spec_id: int, content: int) -> str:
@@ -59,10 +59,10 @@ def manifest_of(table: Table, spec_id: int, content: int) -> str:
     return next(m["path"] for m in found if (m["partition_spec_id"], m["content"]) == (spec_id, content))
 
 
-def edit_manifest(table: Table, manifest: str, change: Callable[[Row], Any], **listed: Any) -> None:
-    """Change the entries of a manifest, and what the list says of it; the list knows its length."""
+def edit_manifest(table: Table, manifest: str, change: Callable[[Row], Any], **fault_by_reason: Any) -> None:
+    """Change the entries of a manifest and its row in the manifest list, including the length."""
     edit_avro(manifest, change)
-    values = {**listed, "manifest_length": local(manifest).stat().st_size}
+    values = {**fault_by_reason, "manifest_length": local(manifest).stat().st_size}
     newest = table.context.metadata.current_snapshot().manifest_list
     edit_avro(newest, lambda row: row.update(values) if row["manifest_path"] == manifest else None)
 
@@ -92,37 +92,41 @@ def deletes_of_another_spec(table: Table) -> None:
     edit_manifest(table, manifest_of(table, spec_id=0, content=1), lambda entry: None, partition_spec_id=1)
 
 
-PLANTS: dict[Callable[[Table], None], str] = {  # what engines then say; over specs each says something else
+PLANTS: dict[Callable[[Table], None], str] = {  # part of the result of each engine; for specs each engine differs
     a_file_dropped_from_its_manifest: "missing",
     a_row_changed: "unexpected [99, 'eu']",
     deletes_of_another_spec: "",
 }
 
 
-def test_a_sound_table_is_read_the_same_by_all(ground: Ground):
-    played = lived(ground)
-    played.check_all()
-    assert {name.split(",")[0] for name in played.tally.agreed} == set(ENGINES)
+def test_a_sound_table_is_read_the_same_by_all(shared_lake: SharedLake):
+    compared = create_evolved_table(shared_lake)
+    compared.check_all()
+    assert {name.split(",")[0] for name in compared.tally.agreed} == set(ENGINES)
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
-def test_a_plant_is_noticed_by_every_engine(ground: Ground, planted: ledger.Tally, plant: Callable[[Table], None]):
-    played = lived(ground)
-    plant(played.table)
-    answers = {engine: said(played, engine) for engine in ENGINES}
+def test_a_plant_is_noticed_by_every_engine(
+    shared_lake: SharedLake, planted: ledger.Tally, plant: Callable[[Table], None]
+):
+    compared = create_evolved_table(shared_lake)
+    plant(compared.table)
+    answers = {engine: result_of_engine(compared, engine) for engine in ENGINES}
     planted.cases += len(answers)
-    unseen = [f"{plant.__name__} by {name}: {says!r}" for name, says in answers.items() if not is_told(says, plant)]
-    planted.failures += unseen
-    planted.figure("found", len(answers) - len(unseen))
-    assert not unseen
+    missed = [
+        f"{plant.__name__} by {name}: {result!r}" for name, result in answers.items() if not is_noticed(result, plant)
+    ]
+    planted.failures += missed
+    planted.figure("found", len(answers) - len(missed))
+    assert not missed
 
 
-def is_told(says: str, plant: Callable[[Table], None]) -> bool:
-    return says != "" and PLANTS[plant] in says
+def is_noticed(result: str, plant: Callable[[Table], None]) -> bool:
+    return result != "" and PLANTS[plant] in result
 
 
-def test_a_wrong_spec_is_noticed_in_the_structure_that_spark_shows(ground: Ground):
-    played = lived(ground)
-    deletes_of_another_spec(played.table)
-    found = "".join(played.structure())
+def test_a_wrong_spec_is_noticed_in_the_structure_that_spark_shows(shared_lake: SharedLake):
+    compared = create_evolved_table(shared_lake)
+    deletes_of_another_spec(compared.table)
+    found = "".join(compared.structure())
     assert "not manifests_hold_one_spec" in found and "not deletes_have_the_spec_of_their_file" in found

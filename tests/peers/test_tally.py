@@ -1,4 +1,4 @@
-"""What a test compared reaches the ledger, and a test that fails is a failure there, however it fails."""
+"""The comparisons of a test reach the ledger, and every kind of test failure is a failure there."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TESTS = """
     import pytest
 
     @pytest.fixture
-    def nothing_to_stand_on():
+    def broken_setup():
         raise OSError("no lake")
 
     def test_agrees(tally):
         tally.agreed.update({"DuckDB": 2, "Spark, manifests": 1, "Spark, entries": 1})
-        tally.left_out["DuckDB ends the process"] += 1
-        tally.told["steps by Spark"] += 7
+        tally.skipped["DuckDB ends the process"] += 1
+        tally.other_figures["steps by Spark"] += 7
 
     def test_differs(tally):
         tally.agreed["DuckDB"] += 1
@@ -34,7 +34,7 @@ TESTS = """
     def test_breaks_off(tally):
         raise ValueError("something else")
 
-    def test_does_not_start(nothing_to_stand_on, tally):
+    def test_does_not_start(broken_setup, tally):
         pass
 
     def test_has_no_tally():
@@ -50,7 +50,7 @@ TESTS = """
 
 @pytest.fixture
 def lines(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
-    """What the tests above write into a ledger of their own."""
+    """Return the lines that the tests above write to their own ledger."""
     monkeypatch.setenv("NEVE_LEDGER", str(tmp_path / "ledger"))
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(TESTS)

@@ -1,7 +1,8 @@
-"""Storage that goes wrong once in a task of Spark, at a file it writes: for the property `py-io-impl` of a lake.
+"""Storage with one fault in a Spark task that writes a file, for the property `py-io-impl` of a lake.
 
-Properties tell what happens (`fault.kind`), when (`fault.when`: `open` or `close`), and which file marks that it has
-happened (`fault.mark`), so that it happens to one attempt of one task. The driver's own files are left alone.
+Properties select the fault (`fault.kind`), when it occurs (`fault.when`: `open` or `close`), and the marker file that
+records that it has occurred (`fault.mark`), so that only one attempt of one task fails. Files that the driver writes
+are not affected.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyspark import TaskContext
 
-SLEEP = 30  # seconds; whoever sleeps so long is stopped meanwhile
+SLEEP = 30  # seconds; a task that sleeps this long is stopped earlier
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
 class BadStorage(PyArrowFileIO):
-    """PyArrow's storage, in which a file of a task goes wrong."""
+    """PyArrow's storage with a fault in a file of a task."""
 
     def new_output(self, location: str) -> PyArrowFile:
-        made = super().new_output(location)
-        return _Bad(made, self.properties) if TaskContext.get() else made  # type: ignore[return-value]
+        file = super().new_output(location)
+        return _FaultyFile(file, self.properties) if TaskContext.get() else file  # type: ignore[return-value]
 
 
-class _Bad(OutputFile):
+class _FaultyFile(OutputFile):
     def __init__(self, file: OutputFile, properties: dict[str, str]) -> None:
         super().__init__(file.location)
         self.file, self.properties = file, properties
@@ -45,12 +46,12 @@ class _Bad(OutputFile):
     def create(self, overwrite: bool = False) -> Any:
         stream = self.file.create(overwrite)
         if self.properties["fault.when"] == "open":
-            go_wrong(self.properties)
-        return _BadStream(stream, self.properties)
+            trigger_fault(self.properties)
+        return _FaultyStream(stream, self.properties)
 
 
-class _BadStream:
-    """A stream that goes wrong after the last byte was written."""
+class _FaultyStream:
+    """A stream with a fault after the last byte is written."""
 
     def __init__(self, stream: Any, properties: dict[str, str]) -> None:
         self._stream, self._properties = stream, properties
@@ -61,11 +62,11 @@ class _BadStream:
     def close(self) -> None:
         self._stream.close()
         if self._properties["fault.when"] == "close":
-            go_wrong(self._properties)
+            trigger_fault(self._properties)
 
 
-def go_wrong(properties: dict[str, str]) -> None:
-    """Do what the properties say, unless some task has done it before."""
+def trigger_fault(properties: dict[str, str]) -> None:
+    """Cause the fault of the properties, unless a task has already done so."""
     try:
         os.close(os.open(properties["fault.mark"], os.O_CREAT | os.O_EXCL))
     except FileExistsError:

@@ -1,8 +1,8 @@
-"""Several processes that do different things to one table at once: `python -m tests.proof.concurrent_processes ORDER`.
+"""Several processes that change one table concurrently: `python -m tests.proof.concurrent_processes ORDER`.
 
 ORDER is JSON: the catalog, how many writers, how many operations each, a seed, and which engine appends or `mixed`.
-Prints one line of JSON per operation: its key, the statement, and what came of it. The writers are forked from one
-process that has imported everything and opened nothing, and start together.
+Prints one line of JSON per operation: its key, the statement and the outcome. The writers are forked from one process
+that has imported all modules and opened no file or connection, and start at the same time.
 """
 
 from __future__ import annotations
@@ -27,17 +27,25 @@ from neve.commit.environment import Environment
 from neve.commit.outcome import Rejected, Unknown
 from neve.commit.outcome import require_committed as committed
 from neve.errors import CommitConflict, CommitUnknown
-from tests.proof.statements_without_spark import ARROW, ID, NAMES, Hand, Statement, in_hand, where
+from tests.proof.statements_without_spark import (
+    ARROW,
+    ID,
+    NAMES,
+    Statement,
+    StatementWriter,
+    table_without_spark,
+    where,
+)
 from tests.support.writer_processes import connected
 
 ROOT = Path(__file__).parents[2]
 REGIONS = ("eu", "us", "asia")
-TABLE = "db.crowd"
+TABLE = "db.shared"
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a crowd is to do."""
+    """What the processes run."""
 
     settings: dict[str, str]
     writers: int
@@ -46,27 +54,27 @@ class Order:
     engine: str = "mixed"  # or append, or pyiceberg
 
 
-def statement_of(chance: random.Random, key: str) -> Statement:
-    """An operation of any kind."""
-    region, number = chance.choice(REGIONS), chance.randrange(40)
-    row, here = (number, region, chance.randrange(100), key), ("region", "=", region)
-    mode = chance.choice(("merge-on-read", "copy-on-write"))
+def statement_of(rng: random.Random, key: str) -> Statement:
+    """Return a random operation."""
+    region, number = rng.choice(REGIONS), rng.randrange(40)
+    row, here = (number, region, rng.randrange(100), key), ("region", "=", region)
+    mode = rng.choice(("merge-on-read", "copy-on-write"))
     append = Statement("append", rows=(row, (number + 40, *row[1:])))
     update = Statement("update", where(here, ("id", "<", number)), add=1, mode=mode)
-    return chance.choice(
+    return rng.choice(
         (
             *(append, append, update, update),
             Statement("delete", where(("id", "=", number)), mode=mode),
             Statement("merge", rows=(row, ((number + 7) % 80, *row[1:])), mode=mode),
             Statement("overwrite", where(here), rows=(row,)),
             Statement("compact", where(here)),
-            Statement(chance.choice(("manifests", "evolve"))),
+            Statement(rng.choice(("manifests", "evolve"))),
         )
     )
 
 
-def done(table: Table, statement: Statement, key: str) -> str:
-    """Do it as the engine's own verbs do: again after a conflict, as often as the table says."""
+def run_statement(table: Table, statement: Statement, key: str) -> str:
+    """Run a statement as the engine's own verbs do: after a conflict, rerun it up to the limit of the table."""
     match statement.kind:
         case "manifests":
             table.rewrite_manifests().snapshot_property(ID, key).execute()
@@ -74,7 +82,7 @@ def done(table: Table, statement: Statement, key: str) -> str:
         case "evolve":
             _evolve(table, key)
             return "acknowledged"
-    hand = Hand(table)
+    hand = StatementWriter(table)
     for _ in range(table.context.properties.reruns + 1):
         outcome = hand.do(statement, key)
         if isinstance(outcome, Unknown):
@@ -86,7 +94,7 @@ def done(table: Table, statement: Statement, key: str) -> str:
 
 
 def _evolve(table: Table, key: str) -> None:
-    """Leave a mark that no snapshot shows: a property, or for every second key a column."""
+    """Make a change that no snapshot records: set a property, or for every second key add a column."""
     if int(key.partition("-")[2]) % 2:
         table.set_properties(**{mark_of(key): "was here"})
         return
@@ -99,31 +107,31 @@ def mark_of(key: str) -> str:
 
 
 def marks_in(table: Table) -> set[str]:
-    """The marks that were left in a table."""
+    """Return the names of properties and columns that `_evolve` added."""
     metadata = table.refresh().context.metadata
     return {name for name in (*metadata.properties, *metadata.schema().column_names) if name.startswith("note_")}
 
 
 def write(order: Order, writer: int, start_at: float) -> None:
     pa.set_cpu_count(1)
-    chance = random.Random(order.seed * 1000 + writer)
+    rng = random.Random(order.seed * 1000 + writer)
     table = connected(order.settings).table(TABLE)
-    mine = in_hand(table.context.catalog, table.context.iceberg, Environment())
+    own_table = table_without_spark(table.context.catalog, table.context.iceberg, Environment())
     time.sleep(max(0.0, start_at - time.time()))
     for number in range(order.operations):
         key = f"{writer}-{number}"
         appended = Statement("append", rows=((writer * 1000 + number, "eu", 0, key),))
-        statement = statement_of(chance, key) if order.engine == "mixed" else appended
+        statement = statement_of(rng, key) if order.engine == "mixed" else appended
         try:
-            came = done(mine, statement, key)
+            outcome_text = run_statement(own_table, statement, key)
         except CommitConflict as e:
-            came = f"conflict: {e}"[:200]
+            outcome_text = f"conflict: {e}"[:200]
         except CommitUnknown:
-            came = "unknown"
+            outcome_text = "unknown"
         except Exception as e:
-            came = f"{type(e).__name__}: {e}"[:500]
-        said = json.dumps({"key": key, "statement": statement.as_json(), "came": came})
-        os.write(1, (said + "\n").encode())
+            outcome_text = f"{type(e).__name__}: {e}"[:500]
+        line = json.dumps({"key": key, "statement": statement.as_json(), "outcome": outcome_text})
+        os.write(1, (line + "\n").encode())
 
 
 def write_with_pyiceberg(order: Order, writer: int, start_at: float) -> None:
@@ -135,12 +143,12 @@ def write_with_pyiceberg(order: Order, writer: int, start_at: float) -> None:
         rows = [dict(zip(NAMES, (writer * 1000 + number, "eu", 0, key), strict=True))]
         try:
             table.refresh().append(pa.Table.from_pylist(rows, ARROW))
-            came = "acknowledged"
+            outcome_text = "acknowledged"
         except CommitFailedException as e:
-            came = f"conflict: {e}"[:200]
+            outcome_text = f"conflict: {e}"[:200]
         except Exception as e:
-            came = f"{type(e).__name__}: {e}"[:200]
-        os.write(1, (json.dumps({"key": key, "came": came}) + "\n").encode())
+            outcome_text = f"{type(e).__name__}: {e}"[:200]
+        os.write(1, (json.dumps({"key": key, "outcome": outcome_text}) + "\n").encode())
 
 
 def main(text: str) -> int:
@@ -155,8 +163,8 @@ def main(text: str) -> int:
     return max(os.waitpid(child, 0)[1] for child in children)
 
 
-def told(order: Order) -> list[dict[str, Any]]:
-    """Let a crowd do its work; what each operation came to."""
+def run_processes(order: Order) -> list[dict[str, Any]]:
+    """Run the processes of an order; return the outcome of each operation."""
     command = [sys.executable, "-m", "tests.proof.concurrent_processes", json.dumps(asdict(order))]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert run.returncode == 0, run.stderr

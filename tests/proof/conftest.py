@@ -1,4 +1,4 @@
-"""The grounds that cases are played on: one lake a version, made once."""
+"""The lakes that the cases run on: one per format version, created once."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.proof.operations import Ground
+from tests.proof.operations import RestorableLake
 
 
 @pytest.fixture(scope="session")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Ground]:
-    """A lake with a table that has lived, of a version."""
-    made: dict[int, Ground] = {}
+def restorable_lake(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], RestorableLake]:
+    """Return the lake with an evolved table of a format version."""
+    lakes: dict[int, RestorableLake] = {}
 
-    def of(version: int) -> Ground:
-        if version not in made:
-            made[version] = Ground(tmp_path_factory.mktemp(f"v{version}") / "lake", version)
-        return made[version]
+    def of(version: int) -> RestorableLake:
+        if version not in lakes:
+            lakes[version] = RestorableLake(tmp_path_factory.mktemp(f"v{version}") / "lake", version)
+        return lakes[version]
 
     return of

@@ -1,9 +1,8 @@
-"""Work done in a forked process in which one durable step goes wrong: the process is killed, the disk fails, the power
-goes.
+"""Run a function in a forked process with a fault at one durable step: a kill, a disk error or a power cut.
 
-A durable step is a call that changes what a later process would find: a file or folder created, bytes written, a file
-synced, linked or deleted, a transaction committed. Steps are counted from 1, and a fault strikes at one of them. The
-process is forked when everything is imported and nothing is open, so that a case costs milliseconds.
+A durable step is a call that changes what a later process finds: it creates a file or folder, writes bytes, syncs,
+links or deletes a file, or commits a transaction. Steps are counted from 1, and the fault occurs at one of them. The
+process is forked after all imports and before anything is opened, so that a case takes milliseconds.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from sqlalchemy.orm import Session
 
 import neve.io.files
 
-PATIENCE = 60  # seconds; only a process that hangs takes longer
+TIMEOUT = 60  # seconds; only a process that hangs takes longer
 _EVERY = 10  # a Parquet file of a few rows is written in some thirty pieces
 _REAL = {name: getattr(os, name) for name in ("open", "close", "fsync", "link", "unlink", "mkdir", "rename", "replace")}
 
@@ -44,12 +43,12 @@ class Kind(StrEnum):
     DELETE = "delete"
     FOLDER = "folder"
     COMMIT = "commit"
-    COMMITTED = "committed"  # the database has done it; the answer is on its way
-    READ = "read"  # changes nothing: counted only for faults that strike at it
+    COMMITTED = "committed"  # the database has committed; the caller has no answer yet
+    READ = "read"  # changes nothing: counted only for faults that occur at reads
 
 
 DURABLE = frozenset(Kind) - {Kind.READ}
-SPACE = frozenset({Kind.CREATE, Kind.WRITE, Kind.LINK, Kind.FOLDER, Kind.COMMIT})  # what needs room on the disk
+SPACE = frozenset({Kind.CREATE, Kind.WRITE, Kind.LINK, Kind.FOLDER, Kind.COMMIT})  # kinds that need disk space
 
 
 @dataclass(frozen=True)
@@ -65,17 +64,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong at step `at`: nothing, a kill, or an error of the disk, once or from then on."""
+    """The fault at step `at`: none, a kill, or a disk error, once or permanently."""
 
     at: int = 0
     errno: int | None = None  # an error instead of a kill
     lasting: bool = False  # every later step of the kinds fails too
     kinds: frozenset[Kind] = DURABLE
-    torn: bool = True  # a write that is struck has written half
+    torn: bool = True  # a write with the fault has written half of its bytes
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessResult:
     """How a forked process ended: acknowledged, with an error, or killed."""
 
     acknowledged: bool = False
@@ -88,8 +87,8 @@ class Ended:
         return not self.acknowledged and self.error is None
 
 
-def forked(work: Callable[[], Any], fault: Fault | None = None, journal: str | None = None) -> Ended:
-    """Do some work in a process of its own, in which a fault strikes; `journal` is where its steps are noted."""
+def run_forked(work: Callable[[], Any], fault: Fault | None = None, journal: str | None = None) -> ProcessResult:
+    """Run a function in a forked process with a fault; `journal` is the file that records its steps."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -97,17 +96,17 @@ def forked(work: Callable[[], Any], fault: Fault | None = None, journal: str | N
         _child(work, fault or Fault(), journal, writer)
     os.close(writer)
     try:
-        said = _heard(reader, child)
+        pickled = _read_result(reader, child)
     finally:
         os.close(reader)
         os.waitpid(child, 0)
-    return pickle.loads(said) if said else Ended()
+    return pickle.loads(pickled) if pickled else ProcessResult()
 
 
-def _heard(reader: int, child: int) -> bytes:
+def _read_result(reader: int, child: int) -> bytes:
     parts: list[bytes] = []
     while True:
-        if not select.select([reader], [], [], PATIENCE)[0]:
+        if not select.select([reader], [], [], TIMEOUT)[0]:
             os.kill(child, signal.SIGKILL)
             raise AssertionError("The process hangs.")
         if not (part := os.read(reader, 1 << 16)):
@@ -122,25 +121,25 @@ def _child(work: Callable[[], Any], fault: Fault, journal: str | None, writer: i
         try:
             with steps:
                 result = work()
-            ended = Ended(acknowledged=True, steps=tuple(steps.seen), result=result)
+            outcome = ProcessResult(acknowledged=True, steps=tuple(steps.taken), result=result)
         except BaseException as e:
-            ended = Ended(error=_plain(e), steps=tuple(steps.seen))
-        os.write(writer, pickle.dumps(ended))
+            outcome = ProcessResult(error=_picklable(e), steps=tuple(steps.taken))
+        os.write(writer, pickle.dumps(outcome))
     finally:
         os._exit(0)
 
 
-def _plain(error: BaseException) -> BaseException:
-    """The error as it can be sent; one that cannot is told in words."""
+def _picklable(error: BaseException) -> BaseException:
+    """Return the error, or its type and message if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return Told(type(error), str(error))
+        return UnpicklableError(type(error), str(error))
     return error
 
 
-class Told(Exception):
-    """An error of another process, by its kind and its words."""
+class UnpicklableError(Exception):
+    """An error of another process that cannot be pickled: its type and message."""
 
     def __init__(self, kind: type[BaseException], words: str) -> None:
         super().__init__(kind, words)
@@ -148,16 +147,16 @@ class Told(Exception):
 
 
 def kind_of(error: BaseException) -> type[BaseException]:
-    return error.kind if isinstance(error, Told) else type(error)
+    return error.kind if isinstance(error, UnpicklableError) else type(error)
 
 
 @dataclass
 class Steps:
-    """Counts the durable steps of this process from when it is entered, and lets a fault strike at one."""
+    """Counts the durable steps of this process while it is entered, and causes a fault at one of them."""
 
     fault: Fault
     journal: str | None = None
-    seen: list[Step] = field(default_factory=list)
+    taken: list[Step] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
     paths: dict[int, str] = field(default_factory=dict)  # of open descriptors
     log: int = -1
@@ -175,10 +174,10 @@ class Steps:
         self.fault = Fault()
 
     def take(self, kind: Kind, path: str, half: Callable[[], None] | None = None) -> None:
-        """A step is about to be taken: note it, and strike if it is the one."""
+        """Record a step before it happens, and cause the fault if it is due."""
         with self.lock:
-            self.seen.append(Step(kind, path))
-            number, fault = len(self.seen), self.fault
+            self.taken.append(Step(kind, path))
+            number, fault = len(self.taken), self.fault
             if kind not in fault.kinds or not (number == fault.at or (fault.lasting and 0 < fault.at < number)):
                 return
             if half is not None and fault.torn:
@@ -188,14 +187,14 @@ class Steps:
             raise _error(kind, fault.errno or 0, path)
 
     def note(self, what: str, path: str, *more: Any) -> None:
-        """Write a step that was taken to the journal, where it outlives this process."""
+        """Append a completed step to the journal, which survives this process."""
         if self.log >= 0:
             os.write(self.log, (json.dumps([what, path, *more]) + "\n").encode())
 
     # -- the calls that change something -----------------------------------------------------------------------------
 
     def _watch_os(self) -> None:
-        def opened(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        def watched_open(path: Any, flags: int, *more: Any, **named: Any) -> int:
             is_new = bool(flags & os.O_CREAT)
             if is_new:
                 self.take(Kind.CREATE, str(path))
@@ -205,54 +204,54 @@ class Steps:
                 self.note("create", str(path))
             return descriptor
 
-        def synced(descriptor: int) -> None:
+        def watched_fsync(descriptor: int) -> None:
             path = self.paths.get(descriptor, "")
             self.take(Kind.SYNC, path)
-            self.note("sync", path)  # the real call would only cost time: no plug is pulled
+            self.note("sync", path)  # the real call would only cost time: the power is not really cut
 
-        def linked(source: Any, target: Any, **named: Any) -> None:
+        def watched_link(source: Any, target: Any, **named: Any) -> None:
             self.take(Kind.LINK, str(target))
             _REAL["link"](source, target, **named)
             self.note("link", str(target), str(source))
 
-        def deleted(path: Any, **named: Any) -> None:
+        def watched_delete(path: Any, **named: Any) -> None:
             self.take(Kind.DELETE, str(path))
-            self._bury(str(path))
+            self._keep_deleted_file(str(path))
             _REAL["unlink"](path, **named)
 
-        def made(path: Any, *more: Any, **named: Any) -> None:
+        def watched_mkdir(path: Any, *more: Any, **named: Any) -> None:
             self.take(Kind.FOLDER, str(path))
             _REAL["mkdir"](path, *more, **named)
             self.note("create", str(path))
 
         for name, watched in {
-            "open": opened,
-            "fsync": synced,
-            "link": linked,
-            "unlink": deleted,
-            "remove": deleted,
-            "mkdir": made,
+            "open": watched_open,
+            "fsync": watched_fsync,
+            "link": watched_link,
+            "unlink": watched_delete,
+            "remove": watched_delete,
+            "mkdir": watched_mkdir,
         }.items():
             setattr(os, name, watched)
 
-    def _bury(self, path: str) -> None:
-        """Keep a file that is deleted: a power cut may bring it back."""
+    def _keep_deleted_file(self, path: str) -> None:
+        """Keep a copy of a deleted file: a power cut may restore it."""
         if self.journal and os.path.exists(path):
-            grave = f"{self.journal}.{len(self.seen)}.{threading.get_ident()}"
-            _REAL["link"](path, grave)
-            self.note("delete", path, grave)
+            backup = f"{self.journal}.{len(self.taken)}.{threading.get_ident()}"
+            _REAL["link"](path, backup)
+            self.note("delete", path, backup)
 
     def _watch_files(self) -> None:
-        def opened(file: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
+        def watched_open(file: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
             stream = builtins.open(file, mode, *more, **named)  # noqa: SIM115
             return stream if "w" not in mode else _Stream(stream, self.paths.get(file, str(file)), self)
 
-        neve.io.files.open = opened  # type: ignore[attr-defined]
+        neve.io.files.open = watched_open  # type: ignore[attr-defined]
 
     def _watch_arrow(self) -> None:
         create, delete, read = PyArrowFile.create, PyArrowFileIO.delete, PyArrowFile.open
 
-        def created(file: PyArrowFile, overwrite: bool = False) -> Any:
+        def watched_create(file: PyArrowFile, overwrite: bool = False) -> Any:
             path = file._path
             self.take(Kind.CREATE, path)
             self._note_folders(os.path.dirname(path))
@@ -260,21 +259,21 @@ class Steps:
             self.note("create", path)
             return _Stream(stream, path, self)
 
-        def deleted(io: PyArrowFileIO, location: Any) -> None:
+        def watched_delete(io: PyArrowFileIO, location: Any) -> None:
             self.take(Kind.DELETE, str(location))
             delete(io, location)
 
-        def opened(file: PyArrowFile, seekable: bool = True) -> Any:
+        def watched_open(file: PyArrowFile, seekable: bool = True) -> Any:
             if Kind.READ in self.fault.kinds:
                 self.take(Kind.READ, file._path)
             return read(file, seekable)
 
-        PyArrowFile.open = opened  # type: ignore[method-assign]
-        PyArrowFile.create = created  # type: ignore[method-assign]
-        PyArrowFileIO.delete = deleted  # type: ignore[method-assign]
+        PyArrowFile.open = watched_open  # type: ignore[method-assign]
+        PyArrowFile.create = watched_create  # type: ignore[method-assign]
+        PyArrowFileIO.delete = watched_delete  # type: ignore[method-assign]
 
     def _note_folders(self, folder: str) -> None:
-        """Arrow makes the folders of a file by itself."""
+        """Record the folders that Arrow creates for a file."""
         if not os.path.isdir(folder):
             self._note_folders(os.path.dirname(folder))
             self.note("create", folder)
@@ -282,16 +281,16 @@ class Steps:
     def _watch_sql(self) -> None:
         commit = Session.commit
 
-        def committed(session: Session) -> None:
+        def watched_commit(session: Session) -> None:
             self.take(Kind.COMMIT, "")
             commit(session)
             self.take(Kind.COMMITTED, "")
 
-        Session.commit = committed  # type: ignore[method-assign]
+        Session.commit = watched_commit  # type: ignore[method-assign]
 
 
 class _Stream:
-    """A file being written; one write of many that follow one another is a step."""
+    """A file being written; one of every `_EVERY` writes is a step."""
 
     def __init__(self, stream: Any, path: str, steps: Steps) -> None:
         self._stream, self._path, self._steps = stream, path, steps

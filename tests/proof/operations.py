@@ -1,7 +1,7 @@
-"""Every verb, on a small table that has lived: what is done to it, and the lake it is done in.
+"""Every verb as an operation on a small evolved table, and the lake that holds the table.
 
-The lake is made once for each version and copied for every case; since tables name their files by absolute paths, the
-copy goes to the place where the lake was made.
+The lake is created once per format version and copied for every case. Tables refer to their files by absolute paths, so
+each copy replaces the lake at its original location.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from neve import Lake, Table
 from neve.commit.outcome import require_committed
 from tests.proof.audit import HOUR, NEW_NAME, State, lake_in, newest_metadata, table_in
-from tests.proof.faults import DURABLE, Fault, Kind, Step, forked
-from tests.proof.statements_without_spark import COLUMNS, Hand, Statement, opened, where
+from tests.proof.faults import DURABLE, Fault, Kind, Step, run_forked
+from tests.proof.statements_without_spark import COLUMNS, Statement, StatementWriter, open_table, where
 
 VERSIONS = (2, 3, 4)
 ROWS = tuple((i, ("eu", "us")[i % 2], i, f"note {i}") for i in range(8))
@@ -28,11 +28,11 @@ EU, US = where(("region", "=", "eu")), where(("region", "=", "us"))
 FIRST, ALL_BUT_FIRST = where(("id", "=", 2)), where(("id", ">=", 2))
 
 
-def lived(lake: Lake, version: int) -> Table:
-    """A table of two specs with deletes, several manifests, a tag, and a file nothing leads to."""
+def create_evolved_table(lake: Lake, version: int) -> Table:
+    """Create a table with two specs, deletes, several manifests and a tag."""
     lake.create_table("db.t", COLUMNS, ["region"], format_version=version, properties=PROPERTIES)
-    table = opened(lake)
-    hand = Hand(table)
+    table = open_table(lake)
+    hand = StatementWriter(table)
     for statement in (
         Statement("append", rows=ROWS),
         Statement("delete", where(("id", "=", 1))),
@@ -49,29 +49,29 @@ def lived(lake: Lake, version: int) -> Table:
     return table
 
 
-def _orphaned(lake: Lake) -> None:
-    place = _folder(lake) / "db" / "t"
+def _add_orphans(lake: Lake) -> None:
+    folder = _folder(lake) / "db" / "t"
     for name in ("data/lost.parquet", "metadata/lost-m0.avro", "data/.0123456789abcdef0123456789abcdef.part"):
-        (place / name).write_bytes(b"lost")
+        (folder / name).write_bytes(b"lost")
 
 
-def statement(made: Statement) -> Callable[[Lake], None]:
+def statement(value: Statement) -> Callable[[Lake], None]:
     def run(lake: Lake) -> None:
-        outcome = Hand(opened(lake)).do(made)
+        outcome = StatementWriter(open_table(lake)).do(value)
         assert outcome is not None
-        require_committed(outcome, made.kind)
+        require_committed(outcome, value.kind)
 
     return run
 
 
 def on_table(act: Callable[[Table], Any]) -> Callable[[Lake], None]:
     def run(lake: Lake) -> None:
-        act(opened(lake))
+        act(open_table(lake))
 
     return run
 
 
-def _soon() -> int:
+def _in_an_hour() -> int:
     return int(time.time() * 1000) + HOUR
 
 
@@ -88,11 +88,11 @@ def _recreate(lake: Lake) -> None:
 
 
 def _register(lake: Lake) -> None:
-    """Bring in a table that was dropped, by the newest of its metadata files."""
+    """Register a dropped table by its newest metadata file."""
     lake.register_table("db.t", newest_metadata(_folder(lake)).as_uri())
 
 
-def _empty(lake: Lake) -> None:
+def _remove_table_and_files(lake: Lake) -> None:
     lake.drop_table("db.t", purge=True)
     shutil.rmtree(_folder(lake) / "db")
 
@@ -122,9 +122,9 @@ VERBS: dict[str, Callable[[Lake], Any]] = {
     ),
     "compaction": statement(Statement("compact")),
     "rewrite_manifests": on_table(lambda t: t.rewrite_manifests().execute()),
-    "expire_snapshots": on_table(lambda t: t.expire_snapshots().older_than(_soon()).retain_last(1).execute()),
+    "expire_snapshots": on_table(lambda t: t.expire_snapshots().older_than(_in_an_hour()).retain_last(1).execute()),
     "remove_orphan_files": on_table(
-        lambda t: t.remove_orphan_files().older_than(_soon()).allow_young().dry_run(False).execute()
+        lambda t: t.remove_orphan_files().older_than(_in_an_hour()).allow_young().dry_run(False).execute()
     ),
     "evolve_partitions": on_table(lambda t: t.evolve_partitions(drop=["region"])),
     "evolve_schema": on_table(_add_column),
@@ -145,8 +145,8 @@ VERBS: dict[str, Callable[[Lake], Any]] = {
     "drop_table": lambda lake: lake.drop_table("db.t"),
     "purge_table": lambda lake: lake.drop_table("db.t", purge=True),
 }
-UNSEEN = ("remove_orphan_files",)  # changes nothing a table shows
-# What changes tables and is not in the list, and why; `test_verbs.py` looks that nothing else is missing.
+INVISIBLE_CHANGES = ("remove_orphan_files",)  # changes nothing that a table shows
+# Verbs that change tables and are not in the list, with the reason; `test_verbs.py` checks that no other is missing.
 BY_OTHER_NAMES = {
     "rewrite_data_files": "compaction",
     "rewrite_position_deletes": "a Spark job; tests/proof/test_spark_crash.py",
@@ -154,54 +154,54 @@ BY_OTHER_NAMES = {
     "export_metadata": "changes nothing of the table; tests/tree",
 }
 
-# What some verbs need to find, and these verbs; the others find the table as it has lived.
-PREPARED: tuple[tuple[Any, ...], ...] = (
-    (_orphaned, "remove_orphan_files"),
-    (_empty, "create_table"),
+# Preparations and the verbs that need them; the other verbs run on the evolved table as it is.
+PREPARATIONS: tuple[tuple[Any, ...], ...] = (
+    (_add_orphans, "remove_orphan_files"),
+    (_remove_table_and_files, "create_table"),
     (lambda lake: lake.drop_table("db.t"), "register_table"),
     (on_table(lambda t: t.create_branch("old", _first(t))), "drop_branch", "fast_forward"),
     (on_table(lambda t: t.iceberg.delete("region = 'us'")), "remove_dangling_deletes"),  # leaves the deletes of files
 )
 
 
-def fits(verb: str, version: int) -> bool:
-    """Whether a verb has something to do on a table of a version."""
+def applies_to(verb: str, version: int) -> bool:
+    """Return whether a verb has work to do on a table of a format version."""
     if verb == "remove_dangling_deletes":
         return version == 2  # later ones have vectors, which go with their files
     return verb != "upgrade" or version < 4
 
 
-def turn(verb: str, number: int) -> int:
-    """The version a verb meets its `number`th case on: those that fit take turns."""
-    fitting = [version for version in VERSIONS if fits(verb, version)]
+def version_for_case(verb: str, number: int) -> int:
+    """Return the format version for case `number` of a verb: the versions that apply take turns."""
+    fitting = [version for version in VERSIONS if applies_to(verb, version)]
     return fitting[number % len(fitting)]
 
 
 @dataclass
-class Ground:
-    """A lake that can be put back to what it was."""
+class RestorableLake:
+    """A lake that can be restored to its original state."""
 
-    folder: Path  # where cases are played
+    folder: Path  # where cases run
     version: int
     copies: dict[str, Path] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        lived(lake_in(self.folder), self.version)
-        self._keep("plain")
-        for prepare, *verbs in PREPARED:
-            if any(fits(verb, self.version) for verb in verbs):
+        create_evolved_table(lake_in(self.folder), self.version)
+        self._save_copy("plain")
+        for prepare, *verbs in PREPARATIONS:
+            if any(applies_to(verb, self.version) for verb in verbs):
                 self.restore("plain")
                 prepare(lake_in(self.folder))
-                self._keep(*verbs)
+                self._save_copy(*verbs)
 
-    def _keep(self, *names: str) -> None:
-        """The lake as it is now, for some verbs."""
-        place = self.folder.with_name(f"{self.folder.name}-{names[0]}")
-        shutil.copytree(self.folder, place)
-        self.copies.update(dict.fromkeys(names, place))
+    def _save_copy(self, *names: str) -> None:
+        """Save a copy of the lake, from which some verbs start."""
+        copy = self.folder.with_name(f"{self.folder.name}-{names[0]}")
+        shutil.copytree(self.folder, copy)
+        self.copies.update(dict.fromkeys(names, copy))
 
     def restore(self, verb: str) -> None:
-        """The lake as it is before a verb."""
+        """Restore the lake to its state before a verb."""
         shutil.rmtree(self.folder)
         shutil.copytree(self.copies.get(verb, self.copies["plain"]), self.folder)
 
@@ -212,18 +212,18 @@ class Ground:
         return State.of(table_in(lake_in(self.folder)))
 
     def states(self, verb: str) -> tuple[State, State]:
-        """What the table shows before a verb, and after one that meets no fault."""
+        """Return the state of the table before a verb, and after it without a fault."""
         self.restore(verb)
         before = self.state()
         self.run(verb)
         after = self.state()
-        assert before != after or verb in UNSEEN, f"{verb} does nothing"
+        assert before != after or verb in INVISIBLE_CHANGES, f"{verb} does nothing"
         return before, after
 
     def steps(self, verb: str, kinds: frozenset[Kind] = DURABLE) -> tuple[Step, ...]:
-        """The steps of a verb that meets no fault: the durable ones, and readings if they are among the kinds."""
+        """Return the steps of a verb without a fault: the durable ones, and reads if `kinds` has them."""
         self.restore(verb)
-        ended = forked(lambda: self.run(verb), Fault(kinds=kinds))
+        ended = run_forked(lambda: self.run(verb), Fault(kinds=kinds))
         assert ended.acknowledged, ended.error
         assert ended.steps
         return ended.steps

@@ -1,4 +1,4 @@
-"""Random histories of tables over the whole surface, without Spark, against a plain-Python model.
+"""Random sequences of all operations on a table, without Spark, compared with a plain-Python model.
 
 The steps are those of `tests.support.random_histories`: rows with values of every awkward kind, statements, changes of
 columns, partitions, properties and version. Between them come compaction, manifest rewrites, expiry, branches and tags,
@@ -21,10 +21,10 @@ from neve import Table
 from neve.commit.isolation import Isolation, RowCommand
 from neve.commit.outcome import require_committed as committed
 from neve.predicate import parse
-from tests.proof.audit import HOUR, lake_in, on_disk, reachable
+from tests.proof.audit import HOUR, files_on_disk, lake_in, reachable_files
 from tests.proof.audit import require as demand
-from tests.proof.faults import Fault, forked
-from tests.proof.statements_without_spark import NO_WAIT, Hand, in_hand
+from tests.proof.faults import Fault, run_forked
+from tests.proof.statements_without_spark import NO_WAIT, StatementWriter, table_without_spark
 from tests.support.expressions import Expression
 from tests.support.random_histories import Life, lives
 from tests.support.random_steps import AddColumn, Append, Delete, DropColumn, Merge, Promote, Rename, Step, Update
@@ -33,13 +33,13 @@ from tests.support.spark_oracle import difference, plain
 
 Row = dict[str, Any]
 COLUMN_STEPS = (Rename, AddColumn, DropColumn, Promote)
-ROW_STEPS = (Append, Update, Delete, Merge)  # what a life can go on after, done or not
+ROW_STEPS = (Append, Update, Delete, Merge)  # a sequence can continue after these, whether they were applied or not
 SIDE = "side"
 
 
 @dataclass(frozen=True)
 class Extra:
-    """Something that happens beside statements; a number decides what is left open."""
+    """An operation other than a statement; the number selects its details."""
 
     kind: str
     number: int
@@ -49,12 +49,12 @@ class Extra:
 
 
 EXTRAS = ("compact", "compact", "manifests", "dangling", "expire", "tag", "branch", "side", "side", "rollback")
-ENDS = ("crash", "crash", "crash", "reopen", "orphans")
+INTERRUPTIONS = ("crash", "crash", "crash", "reopen", "orphans")
 
 
 @dataclass(frozen=True)
-class Sequence30:
-    """A table and what happens to it, in order."""
+class OperationSequence:
+    """A table and the operations on it, in order."""
 
     life: Life
     steps: tuple[Step | Extra, ...]
@@ -68,24 +68,24 @@ class Sequence30:
 
 
 @st.composite
-def sequences(draw: Any, version: int, length: int) -> Sequence30:
-    """A table of a version and so many steps, two thirds of them statements and changes of shape."""
+def sequences(draw: Any, version: int, length: int) -> OperationSequence:
+    """A table of a format version and `length` steps, two thirds of them statements and schema changes."""
     life = draw(lives(version, length * 2 // 3))
     steps: list[Step | Extra] = list(life.steps)
     for _ in range(max(length - len(steps), 0)):
-        extra = Extra(draw(st.sampled_from(EXTRAS + ENDS)), draw(st.integers(0, 40)))
+        extra = Extra(draw(st.sampled_from(EXTRAS + INTERRUPTIONS)), draw(st.integers(0, 40)))
         steps.insert(draw(st.integers(min(1, len(steps)), len(steps))), extra)
-    return Sequence30(life, tuple(steps[:length]))
+    return OperationSequence(life, tuple(steps[:length]))
 
 
 @dataclass
-class Played:
+class RandomRun:
     """A table and its model, step by step."""
 
     folder: Path
-    sequence: Sequence30
+    sequence: OperationSequence
     past: dict[int, Model] = field(default_factory=dict)  # by snapshot
-    beside: Model | None = None  # of the side branch
+    side_model: Model | None = None  # of the side branch
     crashes_at: int | None = None  # the step of the next statement at which its process is killed
     killed: int = 0
     steps: int = 0
@@ -96,13 +96,13 @@ class Played:
         self.model = Model(start.columns)
         self.reopen(0)
 
-    def play(self) -> None:
-        """Take every step, and look at the table after each and at the end."""
+    def run(self) -> None:
+        """Take every step, and check the table after each and at the end."""
         try:
             for number, step in enumerate(self.sequence.steps, 1):
                 try:
                     self.take(step)
-                    self.look()
+                    self.check()
                 except Exception as e:
                     raise AssertionError(f"Step {number}, {step}:\n{type(e).__name__}: {e}") from e
                 self.steps += 1
@@ -121,18 +121,18 @@ class Played:
             self.model = before
             return
         if isinstance(step, COLUMN_STEPS):
-            for other in filter(None, (*self.past.values(), self.beside)):
+            for other in filter(None, (*self.past.values(), self.side_model)):
                 step.foresee(other)
         if self.crashes_at is not None and isinstance(step, ROW_STEPS):
-            self.take_and_die(step, before)
+            self.take_and_kill(step, before)
         else:
             self.do(step)
 
     def do(self, step: Step) -> None:
-        """A step done to the table, without Spark."""
+        """Apply a step to the table, without Spark."""
         match step:
             case Update():
-                change = {"new": lambda row: row | _assigned(step.assignments, row)}
+                change = {"new": lambda row: row | _assigned_values(step.assignments, row)}
                 self.change(step.where, step.how.mode, RowCommand.UPDATE, **change)
             case Delete():
                 self.change(step.where, step.how.mode, RowCommand.DELETE, new=lambda row: None)
@@ -149,32 +149,34 @@ class Played:
         command: RowCommand,
         *,
         new: Callable[[Row], Row | None],
-        inserted: Callable[[Sequence[Row]], Sequence[Row]] = lambda met: (),
+        inserted: Callable[[Sequence[Row]], Sequence[Row]] = lambda matching: (),
         branch: str = "main",
     ) -> None:
-        """Rows changed; a condition that cannot be decided for whole files is decided here, row by row."""
+        """Change rows. A condition that cannot be pushed down is evaluated here, row by row."""
         self.table.refresh()
         names = [f.name for f in self.table.schema.fields]
-        hand = Hand(self.table, Isolation.SERIALIZABLE, branch, names)
+        hand = StatementWriter(self.table, Isolation.SERIALIZABLE, branch, names)
         text = where.sql if where is not None else None
         is_exact = text is None or parse(text, self.table.schema).is_exact
         chosen = new if where is None else lambda row: new(row) if where.of(row) is True else row
-        made = hand.changed(text if is_exact else None, chosen, inserted, command, self.mode(mode, command))
-        outcome = hand.land(made)
+        prepared = hand.prepare_row_change(
+            text if is_exact else None, chosen, inserted, command, self.mode(mode, command)
+        )
+        outcome = hand.land(prepared)
         if outcome is not None:
             committed(outcome)
 
-    def mode(self, asked: str | None, command: RowCommand) -> str:
+    def mode(self, requested: str | None, command: RowCommand) -> str:
         metadata = self.table.context.metadata
-        said = asked or metadata.properties.get(f"write.{command}.mode", "copy-on-write")
-        return said if metadata.format_version > 1 else "copy-on-write"
+        mode = requested or metadata.properties.get(f"write.{command}.mode", "copy-on-write")
+        return mode if metadata.format_version > 1 else "copy-on-write"
 
-    # -- more than statements ----------------------------------------------------------------------------------------
+    # -- other operations --------------------------------------------------------------------------------------------
 
     def compact(self, number: int) -> None:
         names = [f.name for f in self.table.refresh().schema.fields]
-        hand = Hand(self.table, names=names)
-        if (outcome := hand.land(hand.compacted())) is not None:
+        hand = StatementWriter(self.table, names=names)
+        if (outcome := hand.land(hand.prepare_compaction())) is not None:
             committed(outcome)
 
     def manifests(self, number: int) -> None:
@@ -193,31 +195,31 @@ class Played:
             self.table.create_tag(f"tag{number}")
 
     def branch(self, number: int) -> None:
-        if self.head is not None and self.beside is None:
+        if self.head is not None and self.side_model is None:
             self.table.create_branch(SIDE)
-            self.beside = deepcopy(self.model)
-        elif self.beside is not None:
+            self.side_model = deepcopy(self.model)
+        elif self.side_model is not None:
             self.table.drop_branch(SIDE)
-            self.beside = None
+            self.side_model = None
 
     def side_rows(self) -> Any:
         return self.table.scan(ref=SIDE).to_arrow(engine="arrow")
 
     def side(self, number: int) -> None:
-        """Rows of one value are deleted from the side branch."""
-        if self.beside is None or not self.beside.lines:
+        """Delete the rows with one value from the side branch."""
+        if self.side_model is None or not self.side_model.lines:
             return
-        name = self.beside.names[0]
-        value = repr(plain(self.beside.lines[number % len(self.beside.lines)].values[name]))
+        name = self.side_model.names[0]
+        value = repr(plain(self.side_model.lines[number % len(self.side_model.lines)].values[name]))
 
         def new(row: Row) -> Row | None:
             return None if repr(plain(row[name])) == value else row
 
         self.change(None, None, RowCommand.DELETE, new=new, branch=SIDE)
-        self.beside.lines = [line for line in self.beside.lines if new(line.values) is not None]
+        self.side_model.lines = [line for line in self.side_model.lines if new(line.values) is not None]
 
     def rollback(self, number: int) -> None:
-        """Back to an ancestor, if one is left."""
+        """Roll back to an ancestor, if one is left."""
         metadata = self.table.refresh().context.metadata
         at, ancestors = metadata.current_snapshot(), []
         while at is not None:
@@ -233,17 +235,17 @@ class Played:
 
     def reopen(self, number: int) -> None:
         lake = lake_in(self.folder)
-        self.table: Table = in_hand(lake.catalog, lake.table("db.t").context.iceberg, NO_WAIT)
+        self.table: Table = table_without_spark(lake.catalog, lake.table("db.t").context.iceberg, NO_WAIT)
 
     def orphans(self, number: int) -> None:
         soon = int(time.time() * 1000) + HOUR
         self.table.remove_orphan_files().older_than(soon).allow_young().dry_run(False).execute()
-        demand(on_disk(self.folder) == reachable(self.table), "orphans removed, and no other file")
+        demand(files_on_disk(self.folder) == reachable_files(self.table), "orphans removed, and no other file")
 
-    def take_and_die(self, step: Step, before: Model) -> None:
-        """A step in a process that is killed on the way; the table tells whether it was done."""
+    def take_and_kill(self, step: Step, before: Model) -> None:
+        """Take a step in a process that is killed during it; the rows of the table show whether it was applied."""
         at, self.crashes_at = self.crashes_at or 0, None
-        ended = forked(lambda: (self.reopen(0), self.do(step)), Fault(at=at))
+        ended = run_forked(lambda: (self.reopen(0), self.do(step)), Fault(at=at))
         if ended.error is not None:
             raise ended.error
         self.killed += ended.was_killed
@@ -251,7 +253,7 @@ class Played:
         if ended.was_killed and difference(self.rows(), self.model.arrow()):
             self.model = before
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------------------------
 
     @property
     def head(self) -> int | None:
@@ -261,30 +263,30 @@ class Played:
     def rows(self) -> Any:
         return self.table.scan().to_arrow(engine="arrow")
 
-    def look(self) -> None:
-        """The table has the rows of the model, on both branches, and row ids that differ."""
+    def check(self) -> None:
+        """Check that the table has the rows of the model, on both branches, and unique row ids."""
         demand(not (wrong := difference(self.rows(), self.model.arrow())), wrong)
-        if self.beside is not None:
-            demand(not (wrong := difference(self.side_rows(), self.beside.arrow())), f"side branch: {wrong}")
+        if self.side_model is not None:
+            demand(not (wrong := difference(self.side_rows(), self.side_model.arrow())), f"side branch: {wrong}")
         if (head := self.head) is not None:
             self.past[head] = deepcopy(self.model)
         if self.table.context.metadata.format_version >= 3:
             found = self.table.scan(columns=["_row_id"]).to_arrow(engine="arrow")["_row_id"].to_pylist()
             ids = [i for i in found if i is not None]
-            demand(len(set(ids)) == len(ids), "row ids given twice", sorted(ids))
+            demand(len(set(ids)) == len(ids), "row ids used twice", sorted(ids))
 
     def end(self) -> None:
         found = self.table.verify()
         demand(found.is_sound, str(found))
-        left = on_disk(self.folder) - reachable(self.table)
-        demand(not left or self.killed > 0, "files left behind though nobody was killed", left)
+        left = files_on_disk(self.folder) - reachable_files(self.table)
+        demand(not left or self.killed > 0, "files left behind although no process was killed", left)
         self.orphans(0)
-        self.look()
+        self.check()
 
 
 @dataclass
 class Merging:
-    """A MERGE decided row by row."""
+    """A MERGE evaluated row by row."""
 
     step: Merge
     model: Model
@@ -292,24 +294,24 @@ class Merging:
     def changed(self, row: Row) -> Row | None:
         partners = [s for s in self.step.rows if self.step.on.of(_both(row, s)) is True]
         kind = "matched" if partners else "not matched by source"
-        seen = _both(row, partners[0] if partners else {})
+        joined = _both(row, partners[0] if partners else {})
         for clause in self.step.clauses:
-            if clause.kind == kind and clause.applies(seen):
-                return self._by(clause, row, partners[0] if partners else {}, seen)
+            if clause.kind == kind and clause.applies(joined):
+                return self._by(clause, row, partners[0] if partners else {}, joined)
         return row
 
-    def _by(self, clause: Clause, row: Row, partner: Row, seen: Row) -> Row | None:
+    def _by(self, clause: Clause, row: Row, partner: Row, joined: Row) -> Row | None:
         if clause.is_delete:
             return None
         if clause.is_all:
             return row | {c.name: partner[c.name] for c in self.model.columns}
-        return row | _assigned(clause.assignments or {}, seen)
+        return row | _assigned_values(clause.assignments or {}, joined)
 
-    def inserted(self, met: Sequence[Row]) -> list[Row]:
+    def inserted(self, matching: Sequence[Row]) -> list[Row]:
         on = self.step.on
-        free = [s for s in self.step.rows if not any(on.of(_both(row, s)) is True for row in met)]
+        free = [s for s in self.step.rows if not any(on.of(_both(row, s)) is True for row in matching)]
         return [new for source in free for new in self.model._inserted(source, self.step.clauses)]
 
 
-def _assigned(assignments: Any, row: Row) -> Row:
+def _assigned_values(assignments: Any, row: Row) -> Row:
     return {name: new.of(row) for name, new in assignments.items()}

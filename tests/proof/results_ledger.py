@@ -1,4 +1,4 @@
-"""How much was tried and what failed, one line for each harness, and the table of it.
+"""The number of cases and the failures of each harness, one line each, and a table of them.
 
 Tests write to the file that NEVE_LEDGER names; without it nothing is written.
 """
@@ -16,8 +16,8 @@ from typing import Any
 
 Line = dict[str, Any]
 
-# What was promised to be tried at least, by words of its guarantee.
-LEAST = {
+# Minimum number of cases by a part of the name of the guarantee.
+MINIMUM_CASES = {
     "kill -9 at every durable step": 300,
     "every interleaving": 3_000,
     "hostile input": 2_000,
@@ -27,14 +27,14 @@ LEAST = {
 
 
 def add(path: Path, line: Line) -> None:
-    """Write one line more; several processes do, and each line arrives whole."""
+    """Append a line. Several processes do so at once; each line is written completely."""
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
 
 
 @dataclass
 class Tally:
-    """The cases of one harness: how many, which failed, and figures worth telling."""
+    """The cases of one harness: their number, the failures, and other figures."""
 
     guarantee: str
     cases: int = 0
@@ -45,7 +45,7 @@ class Tally:
 
     @contextmanager
     def case(self, name: object) -> Iterator[None]:
-        """One case; what it raises is noted, and the others go on."""
+        """Run one case. An error is recorded, and the other cases still run."""
         self.cases += 1
         try:
             yield
@@ -56,39 +56,39 @@ class Tally:
         """Add to a figure."""
         self.figures[name] = self.figures.get(name, 0) + value
 
-    def write_down(self) -> None:
-        """Add a line to the ledger, if one is kept."""
+    def write_to_ledger(self) -> None:
+        """Append a line to the ledger, if NEVE_LEDGER is set."""
         if "NEVE_LEDGER" in os.environ:
             add(Path(os.environ["NEVE_LEDGER"]), asdict(self))
 
-    def settle(self) -> None:
-        """Fail with every failure."""
+    def raise_failures(self) -> None:
+        """Raise an error that lists the failures."""
         assert not self.failures, f"{len(self.failures)} of {self.cases} cases:\n" + "\n".join(self.failures[:20])
 
 
 @contextmanager
-def tallied(guarantee: str) -> Iterator[Tally]:
-    """A tally that is written down when the harness ends, however it ends."""
+def new_tally(guarantee: str) -> Iterator[Tally]:
+    """Yield a tally, which is written to the ledger when the harness ends, even after an error."""
     tally, started = Tally(guarantee), monotonic()
     try:
         yield tally
-        tally.settle()
+        tally.raise_failures()
     except BaseException as e:
         if not tally.failures:
             tally.failures.append(f"{type(e).__name__}: {e}")
         raise
     finally:
         tally.figure("seconds", round(monotonic() - started, 1))
-        tally.write_down()
+        tally.write_to_ledger()
 
 
 def tallies(lines: list[Line]) -> list[Tally]:
-    """The figures among the lines of a ledger."""
+    """Return the tallies among the lines of a ledger."""
     return [Tally(**line) for line in lines if "guarantee" in line]
 
 
 def table_of(lines: list[Line]) -> str:
-    """The lines of a ledger as a table, one row a guarantee, in the order in which they came."""
+    """Format the lines of a ledger as a table, one row per guarantee, in the order of the lines."""
     rows: dict[str, Tally] = {}
     for found in tallies(lines):
         row = rows.setdefault(found.guarantee, Tally(found.guarantee))
@@ -98,25 +98,25 @@ def table_of(lines: list[Line]) -> str:
         for name, value in found.figures.items():
             row.figure(name, value)
     cells = [("guarantee", "cases", "failures", "figures")]
-    cells += [(r.guarantee, f"{r.cases:,}", f"{len(r.failures):,}", _figures(r)) for r in rows.values()]
+    cells += [(r.guarantee, f"{r.cases:,}", f"{len(r.failures):,}", _format_figures(r)) for r in rows.values()]
     widths = [max(len(row[i]) for row in cells) for i in range(3)]
     return "\n".join(
-        f"{name:<{widths[0]}}  {cases:>{widths[1]}}  {failed:>{widths[2]}}  {told}"
-        for name, cases, failed, told in cells
+        f"{name:<{widths[0]}}  {cases:>{widths[1]}}  {failed:>{widths[2]}}  {figures}"
+        for name, cases, failed, figures in cells
     )
 
 
-def _figures(row: Tally) -> str:
-    told = [f"{value:,.0f} {name}" for name, value in row.figures.items()]
-    return "; ".join([*row.notes, ", ".join(told)])
+def _format_figures(row: Tally) -> str:
+    figures = [f"{value:,.0f} {name}" for name, value in row.figures.items()]
+    return "; ".join([*row.notes, ", ".join(figures)])
 
 
 def too_few(lines: list[Line]) -> list[str]:
-    """What was tried less often than promised."""
-    counts = {words: sum(t.cases for t in tallies(lines) if words in t.guarantee) for words in LEAST}
-    return [f"too few: {words!r} {counts[words]:,} of {n:,}" for words, n in LEAST.items() if counts[words] < n]
+    """Return a message for each guarantee with fewer cases than required."""
+    counts = {words: sum(t.cases for t in tallies(lines) if words in t.guarantee) for words in MINIMUM_CASES}
+    return [f"too few: {words!r} {counts[words]:,} of {n:,}" for words, n in MINIMUM_CASES.items() if counts[words] < n]
 
 
-def left_out(test: str, reason: str) -> None:
-    """Write down that a test was skipped."""
-    Tally(f"left out: {reason}", notes=[test], test=test).write_down()
+def record_skip(test: str, reason: str) -> None:
+    """Record that a test was skipped."""
+    Tally(f"skipped: {reason}", notes=[test], test=test).write_to_ledger()

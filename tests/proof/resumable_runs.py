@@ -1,8 +1,8 @@
-"""A proof takes hours; one that was stopped goes on where it was.
+"""Continue an interrupted proof, which takes hours in total.
 
-Beside its figures the ledger holds when each sitting began, on which sources, and which tests came to an end. A test
-that has ended, well or not, is not run again before the whole is through; what one that was broken off had written is
-forgotten. When the sources have changed, or all is through, the next proof begins anew.
+Besides the figures, the ledger records when each run started, on which sources, and which tests have ended. A test that
+has ended, passed or failed, does not run again before the proof is complete. Lines of an interrupted test are dropped.
+If the sources have changed or the proof is complete, the next run starts from the beginning.
 """
 
 from __future__ import annotations
@@ -17,52 +17,52 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.results_ledger import Line, add, left_out, table_of, too_few
+from tests.proof.results_ledger import Line, add, record_skip, table_of, too_few
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("neve", "tests", "pyproject.toml", "requirements.lock", "Makefile")
-THROUGH: Line = {"through": True}
-# What pytest ends with when it is through: all well, some failed, none left to run.
-ENDS = (0, 1, 5)
+COMPLETE: Line = {"complete": True}
+# Exit codes of a pytest run that was not interrupted: all passed, some failed, no tests left to run.
+COMPLETE_EXIT_CODES = (0, 1, 5)
 
 
 def lines_in(path: Path) -> list[Line]:
-    """What a ledger holds; the last line may have been cut off with the process that wrote it."""
+    """Return the lines of a ledger. An incomplete last line of a killed process is ignored."""
     written = path.read_text().split("\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in written]
 
 
 def begin(path: Path, sources: str) -> str:
-    """Open a ledger for a sitting, with what is to be kept of the sittings before; what to say of it."""
-    before = kept(lines_in(path), sources)
-    sitting = {"sitting": f"{datetime.now():%Y-%m-%d %H:%M}", "sources": sources}
+    """Start a run: keep the reusable lines of earlier runs in the ledger; return a message for the user."""
+    before = reusable_lines(lines_in(path), sources)
+    run = {"run": f"{datetime.now():%Y-%m-%d %H:%M}", "sources": sources}
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
-    new.write_text("".join(json.dumps(line) + "\n" for line in [*before, sitting]))
+    new.write_text("".join(json.dumps(line) + "\n" for line in [*before, run]))
     new.replace(path)
-    return f"{n} tests have ended in earlier sittings and are not run again\n" if (n := len(ended(before))) else ""
+    return f"{n} tests have ended in earlier runs and are not run again\n" if (n := len(ended_tests(before))) else ""
 
 
-def kept(lines: list[Line], sources: str) -> list[Line]:
-    """The lines of sittings on the same sources that are not through, without those of tests that did not end."""
-    if THROUGH in lines or {line["sources"] for line in lines if "sitting" in line} != {sources}:
+def reusable_lines(lines: list[Line], sources: str) -> list[Line]:
+    """Return the lines of an incomplete proof on the same sources, without those of interrupted tests."""
+    if COMPLETE in lines or {line["sources"] for line in lines if "run" in line} != {sources}:
         return []
-    return whole(lines)
+    return without_interrupted_tests(lines)
 
 
-def whole(lines: list[Line]) -> list[Line]:
-    """The lines without those of tests that did not come to an end."""
-    over = ended(lines)
-    return [line for line in lines if "guarantee" not in line or line["test"] in over]
+def without_interrupted_tests(lines: list[Line]) -> list[Line]:
+    """Return the lines except those of tests that have not ended."""
+    done = ended_tests(lines)
+    return [line for line in lines if "guarantee" not in line or line["test"] in done]
 
 
-def ended(lines: Iterable[Line]) -> dict[str, bool]:
-    """The tests that came to an end, and whether they passed."""
+def ended_tests(lines: Iterable[Line]) -> dict[str, bool]:
+    """Return the tests that have ended, and whether they passed."""
     return {line["ended"]: line["passed"] for line in lines if "ended" in line}
 
 
 def digest(root: Path = ROOT) -> str:
-    """What tells these sources from others."""
+    """Return a hash of the sources."""
     found = sha256()
     for file in sorted(f for name in SOURCES for f in [root / name, *(root / name).rglob("*")] if f.is_file()):
         if "__pycache__" not in file.parts:
@@ -70,52 +70,54 @@ def digest(root: Path = ROOT) -> str:
     return found.hexdigest()
 
 
-class Sitting:
-    """Leaves out what has ended before this sitting, and writes down what ends in it."""
+class ResumableRun:
+    """Pytest plugin that deselects tests that ended in earlier runs, and records tests that end in this run."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._unsure: dict[str, str] = {}  # what became of a test, until it is torn down
+        self._unsure: dict[str, str] = {}  # outcome of a test until its teardown
 
-    @pytest.hookimpl(trylast=True)  # after the names have got their groups
+    @pytest.hookimpl(trylast=True)  # after xdist has added the groups to the names
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Every process must leave out the same, one that is started in the middle too."""
+        """Deselect ended tests. Every process must deselect the same ones, even one that starts later."""
         lines = lines_in(self._path)
-        last = max((i for i, line in enumerate(lines) if "sitting" in line), default=0)
-        over = ended(lines[:last])
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in over])
-        items[:] = [item for item in items if item.nodeid not in over]
+        last = max((i for i, line in enumerate(lines) if "run" in line), default=0)
+        done = ended_tests(lines[:last])
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in done])
+        items[:] = [item for item in items if item.nodeid not in done]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One that was skipped may be possible in the next sitting; workers report to the process that started them."""
+        """Record an ended test. A skipped test may run next time. Workers report to the main process."""
         if "PYTEST_XDIST_WORKER" in os.environ:
             return
         if report.skipped:
-            left_out(report.nodeid, str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr))
+            record_skip(
+                report.nodeid, str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+            )
         if not report.passed:
             self._unsure[report.nodeid] = report.outcome
-        if report.when not in ("setup", "call"):  # torn down, or its process is gone
+        if report.when not in ("setup", "call"):  # after teardown, or its process has died
             outcome = self._unsure.pop(report.nodeid, "passed")
             if outcome != "skipped":
                 add(self._path, {"ended": report.nodeid, "passed": outcome == "passed"})
 
 
-def failed(lines: list[Line]) -> list[str]:
-    """The tests that failed, in whichever sitting."""
-    return [f"failed: {test}" for test, passed in ended(lines).items() if not passed]
+def failed_tests(lines: list[Line]) -> list[str]:
+    """Return a message for each test that failed in any run."""
+    return [f"failed: {test}" for test, passed in ended_tests(lines).items() if not passed]
 
 
 def end(path: Path, status: int) -> int:
-    """Print the table after pytest has ended with a status; what the whole proof ends with."""
-    lines = lines_in(path) if status in ENDS else whole(lines_in(path))
-    wrong = [*failed(lines), *too_few(lines)]
-    began = [line["sitting"] for line in lines if "sitting" in line]
-    told = [f"{len(began)} sittings: {', '.join(began)}"] if len(began) > 1 else []
-    sys.stdout.write("\n".join(["", table_of(lines), *told, *wrong, ""]))
-    if status not in ENDS:
-        sys.stdout.write("Not all is through; `make proof` goes on.\n")
+    """Print the table after pytest has ended with a status; return the exit code of the proof."""
+    lines = lines_in(path) if status in COMPLETE_EXIT_CODES else without_interrupted_tests(lines_in(path))
+    wrong = [*failed_tests(lines), *too_few(lines)]
+    began = [line["run"] for line in lines if "run" in line]
+    runs_text = [f"{len(began)} runs: {', '.join(began)}"] if len(began) > 1 else []
+    sys.stdout.write("\n".join(["", table_of(lines), *runs_text, *wrong, ""]))
+    if status not in COMPLETE_EXIT_CODES:
+        sys.stdout.write("The proof is not complete; `make proof` continues it.\n")
         return status
-    add(path, THROUGH)
+    add(path, COMPLETE)
     return 1 if wrong else 0
 
 

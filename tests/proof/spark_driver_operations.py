@@ -1,4 +1,4 @@
-"""What drivers of Spark are told to do to the table of a ground, and what it shows when they meet no fault."""
+"""The statements that Spark drivers run on a table, and the state of the table after them without a fault."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.proof.audit import State
-from tests.proof.operations import Ground
+from tests.proof.operations import RestorableLake
 from tests.proof.statements_without_spark import COLUMNS
 from tests.support.compaction_process import Order, Worker
 
@@ -23,29 +23,29 @@ ORDERS: dict[str, Order] = {
     "compact": {"do": "compact", "where": None, "options": {"rewrite-all": "true"}, "verifies": True, "sort": []},
     "rewrite_position_deletes": {"do": "pack_deletes", "options": {"rewrite-all": "true"}},
 }
-BY_DRIVER = ("delete", "rewrite_position_deletes")  # no task of them writes a file
+BY_DRIVER = ("delete", "rewrite_position_deletes")  # their tasks write no files
 COMMON: Order = {"table": "db.t", "isolation": "serializable", "reruns": 0, "spec": "upgrade", "halt": None}
 
 
 def orders(version: int) -> dict[str, Order]:
-    """Every order that has something to do on a table of a version; from 3 on vectors need no packing."""
+    """Return the orders that apply to a format version. From version 3 on, deletion vectors need no packing."""
     fitting = [name for name in ORDERS if name != "rewrite_position_deletes" or version == 2]
     return {name: ORDERS[name] | COMMON for name in fitting}
 
 
-def states(here: Ground, worker: Worker, name: str, order: Order) -> tuple[State, State]:
-    """What the table shows before a statement, and after one that meets no fault."""
+def states(here: RestorableLake, worker: Worker, name: str, order: Order) -> tuple[State, State]:
+    """Return the state of the table before a statement, and after it without a fault."""
     here.restore(name)
     before = here.state()
-    came = told(worker, order)
-    assert came["landed"], came
+    result = run_order(worker, order)
+    assert result["landed"], result
     after = here.state()
     assert before != after
     return before, after
 
 
-def told(worker: Worker, order: Order) -> dict[str, Any]:
-    """What came of an order."""
+def run_order(worker: Worker, order: Order) -> dict[str, Any]:
+    """Run an order in a driver; return the result."""
     worker.tell(order)
     assert worker.hear() == {"ready": True}
     worker.tell("go")
@@ -53,7 +53,7 @@ def told(worker: Worker, order: Order) -> dict[str, Any]:
 
 
 @contextmanager
-def working(worker: Worker) -> Iterator[Worker]:
+def ready_worker(worker: Worker) -> Iterator[Worker]:
     assert worker.hear() == {"ready": True}
     try:
         yield worker

@@ -1,7 +1,7 @@
 """Statements without Spark: rows read by Arrow, files written by the engine's own writers, its own commit.
 
-A statement is a value with a meaning in plain Python, so that whoever knows which statements landed, and in which
-order, knows which rows a table must have. `prepared` reads the table and writes files; `land` commits them.
+A statement is a value with a meaning in plain Python: the statements that landed, in their order, determine the rows of
+the table. `prepare` reads the table and writes files; `land` commits them.
 """
 
 from __future__ import annotations
@@ -70,40 +70,40 @@ def where(*parts: tuple[str, str, Any]) -> Where:
 
 @dataclass(frozen=True)
 class Statement:
-    """What one writer wants: a kind, and what it is about."""
+    """One change of a table: its kind and its arguments."""
 
     kind: str
     where: Where | None = None
     rows: tuple[Row, ...] = ()
     add: int = 0
     mode: str = "merge-on-read"
-    reads_all: bool = False  # it decides by the whole table, as a subquery would
+    reads_all: bool = False  # its condition depends on the whole table, as a subquery does
 
     def after(self, rows: Rows) -> Rows:
-        """The rows of a table once this is done."""
+        """Return the rows of a table after this statement."""
         gone, new = self.difference(rows)
         return rows - gone + new
 
     def difference(self, rows: Rows) -> tuple[Rows, Rows]:
-        """The rows that go and those that come, on a table of some rows."""
-        return _MEANINGS.get(self.kind, _nothing)(self, rows)
+        """Return the rows that this statement removes from and adds to a table."""
+        return _MEANINGS.get(self.kind, _no_change)(self, rows)
 
     @property
     def command(self) -> RowCommand:
         return RowCommand(self.kind)
 
     @property
-    def reads_ahead(self) -> bool:
-        """Whether it decides by the rows it read; others meet what is there when they land."""
+    def uses_planned_rows(self) -> bool:
+        """Return whether it depends on the rows it read; others apply to the rows at commit time."""
         return self.kind in ("delete", "update", "merge")
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def of_json(cls, said: dict[str, Any]) -> Statement:
-        found = said["where"] and Where(tuple(tuple(p) for p in said["where"]["parts"]))
-        return cls(**{**said, "where": found, "rows": tuple(tuple(r) for r in said["rows"])})
+    def of_json(cls, value: dict[str, Any]) -> Statement:
+        found = value["where"] and Where(tuple(tuple(p) for p in value["where"]["parts"]))
+        return cls(**{**value, "where": found, "rows": tuple(tuple(r) for r in value["rows"])})
 
 
 def _matching(statement: Statement, rows: Rows) -> Rows:
@@ -140,7 +140,7 @@ def _overwrite(statement: Statement, rows: Rows) -> tuple[Rows, Rows]:
     return _matching(statement, rows), Counter(statement.rows)
 
 
-def _nothing(statement: Statement, rows: Rows) -> tuple[Rows, Rows]:
+def _no_change(statement: Statement, rows: Rows) -> tuple[Rows, Rows]:
     return Counter(), Counter()
 
 
@@ -161,19 +161,19 @@ def _literal(value: Any) -> str:
 # --- lakes and rows ---
 
 
-def opened(lake: Lake, name: str = "db.t", environment: Environment | None = None) -> Table:
-    """A table of a lake that never asks for Spark."""
+def open_table(lake: Lake, name: str = "db.t", environment: Environment | None = None) -> Table:
+    """Open a table that never starts Spark."""
     found = lake.table(name)
-    return in_hand(lake.catalog, found.context.iceberg, environment or lake.environment)
+    return table_without_spark(lake.catalog, found.context.iceberg, environment or lake.environment)
 
 
-def in_hand(catalog: NeveCatalog, iceberg: Any, environment: Environment = NO_WAIT) -> Table:
-    """A table that never asks for Spark."""
+def table_without_spark(catalog: NeveCatalog, iceberg: Any, environment: Environment = NO_WAIT) -> Table:
+    """Return a table that never starts Spark."""
     return Table(TableContext(catalog, iceberg, lambda: None, environment=environment))  # type: ignore[arg-type, return-value]
 
 
 def arrow(table: Table, rows: Iterable[Row]) -> pa.Table:
-    """Rows as a table of the columns of this module."""
+    """Return rows as an Arrow table with the columns of this module."""
     return pa.Table.from_pylist([dict(zip(NAMES, row, strict=True)) for row in rows], ARROW)
 
 
@@ -181,12 +181,12 @@ ARROW = pa.schema([("id", pa.int64()), ("region", pa.string()), ("n", pa.int64()
 
 
 def rows_of(table: Table, snapshot_id: int | None = None, ref: str | None = None) -> Rows:
-    """The rows of a snapshot; of the current one unless said."""
+    """Return the rows of a snapshot, by default of the current one."""
     found = table.scan(snapshot_id=snapshot_id, ref=ref, columns=NAMES).to_arrow(engine="arrow")
     return Counter(zip(*(found[name].to_pylist() for name in NAMES), strict=True))
 
 
-# --- doing ---
+# --- writers ---
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Prepared:
 
 
 @dataclass
-class Hand:
+class StatementWriter:
     """One writer of one table."""
 
     table: Table
@@ -207,63 +207,63 @@ class Hand:
     branch: str = "main"
     names: Sequence[str] = NAMES
     _context: TableContext = field(init=False, repr=False)
-    _begun: list[str] = field(default_factory=list, repr=False)  # files of the statement at hand
+    _new_files: list[str] = field(default_factory=list, repr=False)  # files of the current statement
 
     def do(self, statement: Statement, key: str = "") -> Outcome | None:
-        """Read, write and commit; nothing when there is nothing to change."""
-        return self.land(self.prepared(statement), key)
+        """Read, write and commit. Return None if there is nothing to change."""
+        return self.land(self.prepare(statement), key)
 
-    def prepared(self, statement: Statement) -> Prepared:
-        """Read the table as it is and write the files a statement needs; what fails leaves none of them."""
-        self._context, self._begun = self.table.refresh().context, []
+    def prepare(self, statement: Statement) -> Prepared:
+        """Read the table and write the files of a statement; on failure delete these files."""
+        self._context, self._new_files = self.table.refresh().context, []
         try:
-            return self._prepared(statement)
+            return self._prepare_by_kind(statement)
         except BaseException:
-            delete_files(self._context.io, self._begun)
+            delete_files(self._context.io, self._new_files)
             raise
 
-    def _prepared(self, statement: Statement) -> Prepared:
+    def _prepare_by_kind(self, statement: Statement) -> Prepared:
         match statement.kind:
             case "append":
-                return self._appended(statement.rows)
+                return self._prepare_append(statement.rows)
             case "drop":
                 return Prepared(DeleteFiles(row_filter=self._expression(statement)), start=self._start)
             case "overwrite":
-                return self._overwritten(statement)
+                return self._prepare_overwrite(statement)
             case "compact":
-                return self.compacted(statement.where.text if statement.where else None)
-        return self._changed(statement)
+                return self.prepare_compaction(statement.where.text if statement.where else None)
+        return self._prepare_change(statement)
 
-    def land(self, made: Prepared, key: str = "") -> Outcome | None:
+    def land(self, prepared: Prepared, key: str = "") -> Outcome | None:
         """Commit what was prepared."""
-        if made.action is None:
+        if prepared.action is None:
             return None
         context = self._context
-        said = {ID: key, READ: str(made.start)} if key else {}
+        value = {ID: key, READ: str(prepared.start)} if key else {}
         return commit(
             context.catalog,
             context.iceberg,
-            made.action,
+            prepared.action,
             branch=self.branch,
-            properties=said,
+            properties=value,
             environment=context.environment,
-            files_of_this_commit=made.owned,
+            files_of_this_commit=prepared.owned,
         )
 
     # -- statements of this module -----------------------------------------------------------------------------------
 
-    def _appended(self, rows: Sequence[Row]) -> Prepared:
-        files = self._written(arrow(self.table, rows))
+    def _prepare_append(self, rows: Sequence[Row]) -> Prepared:
+        files = self._write_files(arrow(self.table, rows))
         return Prepared(Append(files), _paths(files), self._start)
 
-    def _overwritten(self, statement: Statement) -> Prepared:
-        files = self._written(arrow(self.table, statement.rows)) if statement.rows else None
+    def _prepare_overwrite(self, statement: Statement) -> Prepared:
+        files = self._write_files(arrow(self.table, statement.rows)) if statement.rows else None
         action = Overwrite(
             added=files, row_filter=self._expression(statement), start_snapshot_id=self._start, added_match_filter=True
         )
         return Prepared(with_conflict_checks(action, RowCommand.OVERWRITE, self.isolation), _paths(files), self._start)
 
-    def _changed(self, statement: Statement) -> Prepared:
+    def _prepare_change(self, statement: Statement) -> Prepared:
         source = {row[0]: row for row in statement.rows}
         text = statement.where.text if statement.where else None
         if statement.kind == "merge":
@@ -279,44 +279,46 @@ class Hand:
                     return row | dict(zip(NAMES, source[row["id"]], strict=True))
             return None
 
-        def inserted(met: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-            there = {row["id"] for row in met}
+        def inserted(matching: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+            existing = {row["id"] for row in matching}
             rows = source.values() if statement.kind == "merge" else ()
-            return [dict(zip(NAMES, row, strict=True)) for row in rows if row[0] not in there]
+            return [dict(zip(NAMES, row, strict=True)) for row in rows if row[0] not in existing]
 
-        return self.changed(text, new, inserted, statement.command, statement.mode, reads_itself=statement.reads_all)
+        return self.prepare_row_change(
+            text, new, inserted, statement.command, statement.mode, reads_itself=statement.reads_all
+        )
 
     # -- any columns -------------------------------------------------------------------------------------------------
 
-    def changed(
+    def prepare_row_change(
         self,
         text: str | None,
         new: Callable[[dict[str, Any]], dict[str, Any] | None],
-        inserted: Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]] = lambda met: (),
+        inserted: Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]] = lambda matching: (),
         command: RowCommand = RowCommand.DELETE,
         mode: str = "merge-on-read",
         *,
         reads_itself: bool = False,
     ) -> Prepared:
-        """Rows that match changed one by one, as the engine's own statements do, in either mode.
+        """Change matching rows one by one, as the engine's own statements do, in either mode.
 
-        `new` gives the row as it is to be, None for one that goes, or the row itself for one that stays as it is.
+        `new` returns the new row, None to delete the row, or the same object to leave the row unchanged.
         """
         self._context = self.table.refresh().context
         scan = self.table.scan(text, columns=[*self.names, "_file", "_pos", *self._lineage], ref=self._ref)
-        met = scan.to_arrow(engine="arrow").to_pylist()
-        changes = [(row, after) for row in met if (after := new(row)) is not row]
-        fresh = [_moved(row, after) for row, after in changes if after is not None]
-        fresh += [self._new(row) for row in inserted(met)]
-        gone = _places(row for row, _ in changes)
+        matching = scan.to_arrow(engine="arrow").to_pylist()
+        changes = [(row, after) for row in matching if (after := new(row)) is not row]
+        fresh = [_with_lineage(row, after) for row, after in changes if after is not None]
+        fresh += [self._with_null_lineage(row) for row in inserted(matching)]
+        gone = _positions_by_file(row for row, _ in changes)
         plan = _with_files(scan.plan(), gone)
-        wanted = AlwaysTrue() if reads_itself else self._parsed(text)
+        wanted = AlwaysTrue() if reads_itself else self._parse(text)
         if not changes and not fresh:
             return Prepared(None)
         delta = self._delta if mode == "merge-on-read" else self._overwrite_of
         action = delta(plan, gone, fresh, wanted)
-        made = with_conflict_checks(action, command, self.isolation, reads_itself=reads_itself)
-        return Prepared(made, _paths(*_brought(made)), self._start)
+        prepared = with_conflict_checks(action, command, self.isolation, reads_itself=reads_itself)
+        return Prepared(prepared, _paths(*_added_files(prepared)), self._start)
 
     def _delta(
         self, plan: ScanPlan, gone: dict[str, list[int]], fresh: list[dict[str, Any]], conflict: BooleanExpression
@@ -341,16 +343,16 @@ class Hand:
         if not len(plan.files):
             return RowDelta(added_data=self._entries(fresh), conflict_filter=conflict, start_snapshot_id=self._start)
         live = read_table(plan, self._context.facts).to_pylist()
-        kept = [row for row in live if row["_pos"] not in gone[row["_file"]]]
+        remaining = [row for row in live if row["_pos"] not in gone[row["_file"]]]
         return Overwrite(
-            added=self._entries([*kept, *fresh]),
+            added=self._entries([*remaining, *fresh]),
             removed=RemovedFiles(plan.files),
             conflict_filter=conflict,
             start_snapshot_id=self._start,
         )
 
-    def compacted(self, text: str | None = None, spec_id: int | None = None) -> Prepared:
-        """The files that may match written anew with the same rows."""
+    def prepare_compaction(self, text: str | None = None, spec_id: int | None = None) -> Prepared:
+        """Rewrite the files that may match, with the same rows."""
         self._context = self.table.refresh().context
         scan = self.table.scan(text, columns=[*self.names, "_file", "_pos", *self._lineage], ref=self._ref)
         plan = scan.plan()
@@ -389,28 +391,28 @@ class Hand:
         options = WriteOptions(row_lineage=bool(self._lineage))
         return WriteTarget.of(self._context.metadata, self._context.facts.io_properties, options=options)
 
-    def _new(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _with_null_lineage(self, row: dict[str, Any]) -> dict[str, Any]:
         return {**dict.fromkeys(LINEAGE), **row}
 
     def _entries(self, rows: Sequence[dict[str, Any]], spec_id: int | None = None) -> EntryTable | None:
-        """Rows, with their lineage where the version has it, in new files."""
+        """Write rows to new files, with their lineage if the format version has it."""
         if not rows:
             return None
         target = self._target if spec_id is None else replace(self._target, spec_id=spec_id)
         wanted = pa.schema([f for f in target.arrow_schema if f.name in rows[0]])
-        return self._written(pa.Table.from_pylist(list(rows), wanted), target)
+        return self._write_files(pa.Table.from_pylist(list(rows), wanted), target)
 
-    def _written(self, rows: pa.Table, target: WriteTarget | None = None) -> EntryTable:
+    def _write_files(self, rows: pa.Table, target: WriteTarget | None = None) -> EntryTable:
         context = self._context
         chosen = target or WriteTarget.of(context.metadata, context.facts.io_properties)
         files = EntryTable(write_arrow_table(rows, chosen), context.specs)
-        self._begun += files["file_path"].to_pylist()
+        self._new_files += files["file_path"].to_pylist()
         return files
 
     def _expression(self, statement: Statement) -> BooleanExpression:
-        return self._parsed(statement.where.text if statement.where else None)
+        return self._parse(statement.where.text if statement.where else None)
 
-    def _parsed(self, text: str | None) -> BooleanExpression:
+    def _parse(self, text: str | None) -> BooleanExpression:
         if text is None:
             return AlwaysTrue()
         found = parse(text, self._context.metadata.schema())
@@ -418,23 +420,23 @@ class Hand:
         return found.expression
 
 
-def _moved(row: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """A row in its new place: it keeps its id, and its number is that of the commit."""
+def _with_lineage(row: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return the new row with the id of the old one; its sequence number is that of the commit."""
     return new | {"_last_updated_sequence_number": None, "_row_id": row.get("_row_id")}
 
 
-def _places(rows: Iterable[dict[str, Any]]) -> dict[str, list[int]]:
-    places: dict[str, list[int]] = {}
+def _positions_by_file(rows: Iterable[dict[str, Any]]) -> dict[str, list[int]]:
+    positions: dict[str, list[int]] = {}
     for row in rows:
-        places.setdefault(row["_file"], []).append(row["_pos"])
-    return places
+        positions.setdefault(row["_file"], []).append(row["_pos"])
+    return positions
 
 
-def _with_files(plan: ScanPlan, places: dict[str, list[int]]) -> ScanPlan:
-    return plan.only(np.array([path in places for path in plan.files["file_path"].to_pylist()], bool))
+def _with_files(plan: ScanPlan, positions: dict[str, list[int]]) -> ScanPlan:
+    return plan.only(np.array([path in positions for path in plan.files["file_path"].to_pylist()], bool))
 
 
-def _brought(action: RowDelta | Overwrite) -> tuple[EntryTable | None, ...]:
+def _added_files(action: RowDelta | Overwrite) -> tuple[EntryTable | None, ...]:
     if isinstance(action, RowDelta):
         return action.added_data, action.added_deletes
     return (action.added,)

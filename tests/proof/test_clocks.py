@@ -1,4 +1,4 @@
-"""Clocks that differ and jump: history never goes back, the past is found, and expiry takes nothing young."""
+"""Clocks that differ and jump: timestamps never go back, time travel works, and expiry removes no young snapshot."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from neve.commit import protocol
 from tests.proof.audit import lake_in
-from tests.proof.results_ledger import Tally, tallied
-from tests.proof.statements_without_spark import COLUMNS, NO_WAIT, Hand, Rows, Statement, opened, rows_of
+from tests.proof.results_ledger import Tally, new_tally
+from tests.proof.statements_without_spark import COLUMNS, NO_WAIT, Rows, Statement, StatementWriter, open_table, rows_of
 from tests.support.coverage import IS_FULL
 
 MINUTE = 60_000
@@ -20,30 +20,30 @@ JUMPS = (0, 0, 1, -1, 7, 10 * MINUTE, -10 * MINUTE, -60 * MINUTE, 24 * 60 * MINU
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4] if IS_FULL else [3])
-def test_history_is_in_order_whatever_the_clocks_say(tmp_path: Path, version: int):
-    with tallied("clocks that differ and jump: history in order, time travel right, nothing young expired") as tally:
-        play(tmp_path, version, 60 if IS_FULL else 8, tally)
+def test_history_is_in_order_with_any_clocks(tmp_path: Path, version: int):
+    with new_tally("clocks that differ and jump: history in order, time travel right, nothing young expired") as tally:
+        check_history(tmp_path, version, 60 if IS_FULL else 8, tally)
 
 
-def test_a_clock_that_is_believed_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The test of the test: snapshots take the time of the clock, whatever the one before has."""
+def test_timestamps_taken_from_the_clock_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Test of the test: a snapshot takes the time of the clock even if its parent has a later time."""
     monkeypatch.setattr(protocol, "max", lambda now, last: now, raising=False)
-    with tallied("planted faults are found by their harness") as tally, tally.case("a clock that is believed"):
+    with new_tally("planted faults are found by their harness") as tally, tally.case("timestamps taken from the clock"):
         found = Tally("")
-        play(tmp_path, 3, 8, found)
+        check_history(tmp_path, 3, 8, found)
         with pytest.raises(AssertionError, match="commit"):
-            found.settle()
+            found.raise_failures()
         tally.figure("found")
 
 
-def play(folder: Path, version: int, commits: int, tally: Tally) -> None:
-    """Commit by clocks that jump, look back at every time, and expire half."""
+def check_history(folder: Path, version: int, commits: int, tally: Tally) -> None:
+    """Commit with clocks that jump, read every past snapshot by time, and expire half of them."""
     chance = random.Random(version)
     now = START
     lake = lake_in(folder)
     lake.create_table("db.t", COLUMNS, ["region"], format_version=version)
-    table = opened(lake, environment=replace(NO_WAIT, now_ms=lambda: now))
-    hand, past = Hand(table), dict[int, tuple[int, Rows]]()
+    table = open_table(lake, environment=replace(NO_WAIT, now_ms=lambda: now))
+    hand, past = StatementWriter(table), dict[int, tuple[int, Rows]]()
     for number in range(commits):
         now += chance.choice(JUMPS)
         with tally.case(f"v{version}, commit {number}, clock {now - START}"):

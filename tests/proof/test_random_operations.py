@@ -1,4 +1,4 @@
-"""Random sequences over the whole surface equal a plain-Python model after every step, crashes included."""
+"""Random sequences of all operations equal a plain-Python model after every step, crashes included."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.proof.random_operations import Played, Sequence30, sequences
-from tests.proof.results_ledger import tallied
+from tests.proof.random_operations import OperationSequence, RandomRun, sequences
+from tests.proof.results_ledger import new_tally
 from tests.support.coverage import IS_FULL
 
 VERSIONS = (1, 2, 3, 4) if IS_FULL else (3, 4)
@@ -19,14 +19,14 @@ SEQUENCES, STEPS = (95, 30) if IS_FULL else (3, 12)
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    place = tmp_path_factory.mktemp("machine")
-    return (place / str(number) for number in count())
+    folder = tmp_path_factory.mktemp("machine")
+    return (folder / str(number) for number in count())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_table_equals_its_model_whatever_happens(folders: Iterator[Path], version: int):
-    seen = set[str]()
-    with tallied(f"random sequences of {STEPS} steps over the whole surface: rows equal the model") as tally:
+    tried = set[str]()
+    with new_tally(f"random sequences of {STEPS} steps over the whole surface: rows equal the model") as tally:
 
         @seed(version)
         @settings(
@@ -36,16 +36,16 @@ def test_a_table_equals_its_model_whatever_happens(folders: Iterator[Path], vers
             database=None,
         )
         @given(sequence=sequences(version, STEPS))
-        def play(sequence: Sequence30) -> None:
-            if not sequence.life.steps or repr(sequence) in seen:
-                return  # nothing happens to its rows, or it was played before: neither is counted
-            seen.add(repr(sequence))
-            played = Played(next(folders), sequence)
+        def run_sequence(sequence: OperationSequence) -> None:
+            if not sequence.life.steps or repr(sequence) in tried:
+                return  # no step changes rows, or it was run before: neither is counted
+            tried.add(repr(sequence))
+            run = RandomRun(next(folders), sequence)
             try:
-                played.play()
+                run.run()
             finally:
                 tally.cases += 1
-                tally.figure("steps", played.steps)
-                tally.figure("processes killed", played.killed)
+                tally.figure("steps", run.steps)
+                tally.figure("processes killed", run.killed)
 
-        play()
+        run_sequence()

@@ -1,4 +1,4 @@
-"""A proof that was stopped goes on: what has ended is counted once and not run again, and no failure is forgotten."""
+"""An interrupted proof continues: ended tests count once and do not run again, and failures are remembered."""
 
 from __future__ import annotations
 
@@ -7,114 +7,114 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.resumable_runs import ENDS, begin, digest, end, ended, lines_in
+from tests.proof.resumable_runs import COMPLETE_EXIT_CODES, begin, digest, end, ended_tests, lines_in
 
 pytest_plugins = ("pytester",)
 
 CONFTEST = """
     import os
     from pathlib import Path
-    from tests.proof.resumable_runs import Sitting
+    from tests.proof.resumable_runs import ResumableRun
 
     def pytest_configure(config):
-        config.pluginmanager.register(Sitting(Path(os.environ["NEVE_LEDGER"])))
+        config.pluginmanager.register(ResumableRun(Path(os.environ["NEVE_LEDGER"])))
 """
 TESTS = """
     import os
     from pathlib import Path
     import pytest
-    from tests.proof.results_ledger import tallied
+    from tests.proof.results_ledger import new_tally
 
-    def played(name):
-        with Path("played").open("a") as file:
+    def record(name):
+        with Path("executed").open("a") as file:
             file.write(name)
 
     @pytest.mark.xdist_group("one")
     def test_passes():
-        played("a")
-        with tallied("kept") as tally, tally.case("a"):
+        record("a")
+        with new_tally("counted") as tally, tally.case("a"):
             pass
 
     def test_fails():
-        played("b")
-        with tallied("kept") as tally, tally.case("b"):
+        record("b")
+        with new_tally("counted") as tally, tally.case("b"):
             raise ValueError("lost")
 
     def test_is_skipped():
-        played("c")
+        record("c")
         pytest.skip("no jar")
 
     def test_is_broken_off():
-        played("d")
-        with tallied("kept") as tally:
+        record("d")
+        with new_tally("counted") as tally:
             for n in range(3):
                 with tally.case(n):
                     pass
             if not Path("undisturbed").exists():
                 {stopped}
 """
-HOW = {
+MODES = {
     "alone": ("-n0", "raise KeyboardInterrupt"),
     "workers": ("-n1", "os.kill(os.getppid(), 9); os.kill(os.getpid(), 9)"),
 }
 
 
-@pytest.fixture(params=HOW)
-def sit(
+@pytest.fixture(params=MODES)
+def run_proof(
     request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], int]:
-    """Play the tests above for a sitting, as `make proof` does; what it ends with."""
+    """Return a function that runs the tests above as `make proof` does and returns the exit code."""
     monkeypatch.setenv("NEVE_LEDGER", str(pytester.path / "ledger"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # what is started here is none
-    workers, stopped = HOW[request.param]
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the process started here is not a worker
+    workers, stopped = MODES[request.param]
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(TESTS.format(stopped=stopped))
 
-    def sitting() -> int:
+    def run() -> int:
         begin(pytester.path / "ledger", "sources")
         ran = pytester.runpytest_subprocess("-p", "no:cacheprovider", workers, "--dist", "loadgroup")
         return end(pytester.path / "ledger", int(ran.ret))
 
-    return sitting
+    return run
 
 
-def test_a_proof_goes_on_and_then_begins_anew(
-    sit: Callable[[], int], pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+def test_an_interrupted_proof_continues_and_then_starts_over(
+    run_proof: Callable[[], int], pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
 ):
-    assert sit() not in ENDS
-    told = capsys.readouterr().out
-    assert "`make proof` goes on" in told
-    assert counted(told) == ["kept", "2", "1"], "what was broken off does not count"
+    assert run_proof() not in COMPLETE_EXIT_CODES
+    printed = capsys.readouterr().out
+    assert "`make proof` continues it" in printed
+    assert counts_in_table(printed) == ["counted", "2", "1"], "an interrupted test does not count"
     pytester.path.joinpath("undisturbed").touch()
-    assert sit() == 1, "the failure of the first sitting stays"
-    told = capsys.readouterr().out
-    assert pytester.path.joinpath("played").read_text() == "abcdcd"
-    assert "2 sittings" in told and "failed: test_a_proof" in told and "::test_fails" in told
-    assert counted(told) == ["kept", "5", "1"], "what was broken off counts once"
-    assert told.count("left out: ") == 1
-    assert sit() == 1
-    assert pytester.path.joinpath("played").read_text() == "abcdcdabcd", "after the whole is through"
+    assert run_proof() == 1, "the failure of the first run stays"
+    printed = capsys.readouterr().out
+    assert pytester.path.joinpath("executed").read_text() == "abcdcd"
+    assert "2 runs" in printed and "failed: test_an_interrupted_proof" in printed and "::test_fails" in printed
+    assert counts_in_table(printed) == ["counted", "5", "1"], "an interrupted test counts once"
+    assert printed.count("skipped: ") == 1
+    assert run_proof() == 1
+    assert pytester.path.joinpath("executed").read_text() == "abcdcdabcd", "all tests run again after a complete proof"
 
 
-def counted(told: str) -> list[str]:
-    """The row of the table: its guarantee, cases and failures."""
-    [row] = [line.split()[:3] for line in told.splitlines() if line.startswith("kept")]
+def counts_in_table(printed: str) -> list[str]:
+    """Return the row of the table: guarantee, cases and failures."""
+    [row] = [line.split()[:3] for line in printed.splitlines() if line.startswith("counted")]
     return row
 
 
-def test_other_sources_begin_anew(tmp_path: Path):
+def test_changed_sources_start_a_new_proof(tmp_path: Path):
     path = tmp_path / "ledger"
     begin(path, "one")
     with path.open("a") as file:
         file.write('{"ended": "test_a", "passed": true}\n{"ended": "test_b", "pa')
-    assert begin(path, "one") == "1 tests have ended in earlier sittings and are not run again\n"
-    assert ended(lines_in(path)) == {"test_a": True}
+    assert begin(path, "one") == "1 tests have ended in earlier runs and are not run again\n"
+    assert ended_tests(lines_in(path)) == {"test_a": True}
     assert begin(path, "two") == ""
-    assert ended(lines_in(path)) == {}
+    assert ended_tests(lines_in(path)) == {}
 
 
-def test_sources_are_told_apart(tmp_path: Path):
+def test_the_digest_changes_with_the_sources(tmp_path: Path):
     (tmp_path / "neve").mkdir()
     (tmp_path / "neve" / "a.py").write_text("1")
     first = digest(tmp_path)

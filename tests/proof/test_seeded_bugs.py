@@ -1,4 +1,4 @@
-"""The test of the tests: each harness finds a fault that is put into the engine on purpose."""
+"""Test of the tests: each harness finds a bug that is planted in the engine."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from neve.io.puffin import pack_vectors
 from neve.run.write import data_files as durable
 from neve.run.write import delete_files as deletes
 from tests.proof.audit import audit, lake_in
-from tests.proof.faults import Fault, Kind, forked
-from tests.proof.operation_pairs import PAIRS, Meeting
-from tests.proof.operations import Ground
-from tests.proof.random_operations import Played, Sequence30
+from tests.proof.faults import Fault, Kind, run_forked
+from tests.proof.operation_pairs import PAIRS, PairTable
+from tests.proof.operations import RestorableLake
+from tests.proof.random_operations import OperationSequence, RandomRun
 from tests.proof.replay import replay
-from tests.proof.results_ledger import Tally, tallied
-from tests.proof.statements_without_spark import Hand, Statement, opened, rows_of, where
+from tests.proof.results_ledger import Tally, new_tally
+from tests.proof.statements_without_spark import Statement, StatementWriter, open_table, rows_of, where
 from tests.proof.test_power_cut import cut
-from tests.proof.test_storage_faults import judge as judge_storage
-from tests.proof.test_unreliable_catalog import judge
+from tests.proof.test_storage_faults import check_error_and_files
+from tests.proof.test_unreliable_catalog import check_response
 from tests.support.expressions import Column, Comparison, Literal
 from tests.support.random_histories import Life
 from tests.support.random_steps import Append, Delete, How, Shape
@@ -40,14 +40,14 @@ Faulty = pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
-def caught():
-    """How many planted faults were found."""
-    with tallied("planted faults are found by their harness") as tally:
+def tally():
+    """Count the planted bugs that were found."""
+    with new_tally("planted faults are found by their harness") as tally:
         yield tally
 
 
-def found(tally: Tally, find: Callable[[], Any]) -> None:
-    """A harness finds what was planted: an assertion fails, or the table cannot be read."""
+def expect_found(tally: Tally, find: Callable[[], Any]) -> None:
+    """Check that a harness finds the planted bug: an assertion fails, or the table cannot be read."""
     tally.cases += 1
     with pytest.raises((AssertionError, NeveError)):
         find()
@@ -55,15 +55,15 @@ def found(tally: Tally, find: Callable[[], Any]) -> None:
 
 
 class TestCrashes:
-    def sweep(self, here: Ground, verb: str, kinds: frozenset[Kind]) -> None:
+    def sweep(self, here: RestorableLake, verb: str, kinds: frozenset[Kind]) -> None:
         before, after = here.states(verb)
         steps = here.steps(verb)
         for at in (at for at, step in enumerate(steps, 1) if step.kind in kinds):
             here.restore(verb)
-            ended = forked(lambda: here.run(verb), Fault(at=at))
+            ended = run_forked(lambda: here.run(verb), Fault(at=at))
             audit(here.folder, before, after, acknowledged=ended.acknowledged)
 
-    def test_metadata_written_after_the_swap(self, ground, caught: Tally, monkeypatch: Faulty):
+    def test_metadata_written_after_the_swap(self, restorable_lake, tally: Tally, monkeypatch: Faulty):
         move = sql.SqlCatalogMixin._swap_location
         write = metadata_files.write_metadata
         monkeypatch.setattr(sql, "write_metadata", lambda io, location, metadata: None)
@@ -74,9 +74,9 @@ class TestCrashes:
 
         monkeypatch.setattr(sql.SqlCatalogMixin, "_swap_location", moved)
         kinds = frozenset({Kind.CREATE, Kind.COMMITTED})
-        found(caught, lambda: self.sweep(ground(2), "append", kinds))
+        expect_found(tally, lambda: self.sweep(restorable_lake(2), "append", kinds))
 
-    def test_expired_files_deleted_before_the_swap(self, ground, caught: Tally, monkeypatch: Faulty):
+    def test_expired_files_deleted_before_the_swap(self, restorable_lake, tally: Tally, monkeypatch: Faulty):
         from neve.ops.maintenance import expire_snapshots as verb
 
         land = verb.commit_updates
@@ -90,13 +90,15 @@ class TestCrashes:
 
         monkeypatch.setattr(verb, "commit_updates", early)
         kinds = frozenset({Kind.COMMIT})
-        found(caught, lambda: self.sweep(ground(3), "expire_snapshots", kinds))
+        expect_found(tally, lambda: self.sweep(restorable_lake(3), "expire_snapshots", kinds))
 
 
 class TestPower:
     @pytest.mark.parametrize("module", [durable, io_files], ids=lambda m: m.__name__)
-    def test_a_sync_that_is_left_out(self, ground, caught: Tally, monkeypatch: Faulty, tmp_path: Path, module: Any):
-        here = ground(3)
+    def test_a_sync_that_is_left_out(
+        self, restorable_lake, tally: Tally, monkeypatch: Faulty, tmp_path: Path, module: Any
+    ):
+        here = restorable_lake(3)
         before, after = here.states("append")
         here.restore("append")
         monkeypatch.setattr(module, "fsync_paths", lambda *paths: None)
@@ -105,12 +107,12 @@ class TestPower:
             acknowledged, _ = cut(here, "append", 10_000, tmp_path / "journal", None)
             audit(here.folder, before, after, acknowledged=acknowledged)
 
-        found(caught, run)
+        expect_found(tally, run)
 
 
 class TestStorage:
-    def test_an_error_of_the_disk_that_is_swallowed(self, ground, caught: Tally, monkeypatch: Faulty):
-        here = ground(2)
+    def test_an_error_of_the_disk_that_is_swallowed(self, restorable_lake, tally: Tally, monkeypatch: Faulty):
+        here = restorable_lake(2)
         before, after = here.states("append")
         here.restore("append")
         written = io_files._write_synced
@@ -122,21 +124,21 @@ class TestStorage:
                 Path(path).write_bytes(data[: len(data) // 2])
 
         monkeypatch.setattr(io_files, "_write_synced", careless)
-        steps = forked(lambda: here.run("append")).steps
+        steps = run_forked(lambda: here.run("append")).steps
         at = next(n for n, step in enumerate(steps, 1) if step.kind is Kind.SYNC and step.path.endswith(".part"))
 
         def run() -> None:
             here.restore("append")
-            ended = forked(lambda: here.run("append"), Fault(at, errno=5))
-            judge_storage(here, ended, Kind.SYNC, "append")
+            ended = run_forked(lambda: here.run("append"), Fault(at, errno=5))
+            check_error_and_files(here, ended, Kind.SYNC, "append")
             audit(here.folder, before, after, acknowledged=ended.acknowledged)
 
-        found(caught, run)
+        expect_found(tally, run)
 
 
 class TestAnswers:
-    def test_an_unknown_outcome_taken_for_a_rejection(self, ground, caught: Tally, monkeypatch: Faulty):
-        here = ground(3)
+    def test_an_unknown_outcome_taken_for_a_rejection(self, restorable_lake, tally: Tally, monkeypatch: Faulty):
+        here = restorable_lake(3)
         run = protocol._Commit.run
 
         def hasty(job: Any) -> Any:
@@ -145,10 +147,10 @@ class TestAnswers:
 
         monkeypatch.setattr(protocol._Commit, "run", hasty)
         monkeypatch.setattr(protocol._Commit, "landed_snapshot", lambda job, base: None)
-        found(caught, lambda: judge(here, "append", ("after",), here.states("append"), Tally("")))
+        expect_found(tally, lambda: check_response(here, "append", ("after",), here.states("append"), Tally("")))
 
-    def test_metadata_of_a_change_that_landed_deleted(self, ground, caught: Tally, monkeypatch: Faulty):
-        here = ground(2)
+    def test_metadata_of_a_change_that_landed_deleted(self, restorable_lake, tally: Tally, monkeypatch: Faulty):
+        here = restorable_lake(2)
         swap = NeveCatalog.commit_table
 
         def hasty(catalog: Any, table: Any, requirements: Any, updates: Any) -> Any:
@@ -160,50 +162,50 @@ class TestAnswers:
 
         monkeypatch.setattr(NeveCatalog, "commit_table", hasty)
         states = here.states("rollback")
-        found(caught, lambda: judge(here, "rollback", ("twice",), states, Tally("")))
+        expect_found(tally, lambda: check_response(here, "rollback", ("twice",), states, Tally("")))
 
 
 class TestInterleavings:
     @pytest.mark.parametrize("name", ["append, delete", "delete, update of the row", "update copied, delete"])
-    def test_a_rule_that_is_left_out(self, caught: Tally, monkeypatch: Faulty, tmp_path: Path, name: str):
+    def test_a_rule_that_is_left_out(self, tally: Tally, monkeypatch: Faulty, tmp_path: Path, name: str):
         pair = PAIRS[name]
-        here = Meeting(tmp_path / "lake", 2)
+        here = PairTable(tmp_path / "lake", 2)
         monkeypatch.setattr(rules, "rules_of", lambda action, has_parent=True: rules.INPUT_RULES)
 
         def run() -> None:
             for order in ("ABBBBBAAAA", "BAAAAABBBB"):  # one has read the table before the other lands
-                here.played(pair, order, Isolation.SERIALIZABLE)
+                here.run_order(pair, order, Isolation.SERIALIZABLE)
 
-        found(caught, run)
+        expect_found(tally, run)
 
 
 class TestReplay:
-    def test_an_update_that_was_lost(self, ground, caught: Tally):
+    def test_an_update_that_was_lost(self, restorable_lake, tally: Tally):
         """A history in which one acknowledged statement is not there."""
-        here = ground(2)
+        here = restorable_lake(2)
         here.restore("append")
-        table = opened(lake_in(here.folder))
+        table = open_table(lake_in(here.folder))
         start, rows = table.context.head().snapshot_id, rows_of(table)
         one = Statement("update", where(("region", "=", "eu")), add=1)
         other = Statement("update", where(("region", "=", "us")), add=1)
-        Hand(table).do(one, "one")
+        StatementWriter(table).do(one, "one")
         replay(table, start, rows, {"one": one}, {"one"}, set())
-        found(caught, lambda: replay(table, start, rows, {"one": one, "two": other}, {"one", "two"}, set()))
-        found(caught, lambda: replay(table, start, rows, {"one": other}, {"one"}, set()))
+        expect_found(tally, lambda: replay(table, start, rows, {"one": one, "two": other}, {"one", "two"}, set()))
+        expect_found(tally, lambda: replay(table, start, rows, {"one": other}, {"one"}, set()))
         assert isinstance(rows, Counter)
 
 
 class TestMachine:
-    def test_a_deleted_row_that_stays(self, caught: Tally, monkeypatch: Faulty, tmp_path: Path):
+    def test_a_deleted_row_that_stays(self, tally: Tally, monkeypatch: Faulty, tmp_path: Path):
         """Vectors that lose their last position."""
         columns = (ColumnDef("id", "bigint", 1), ColumnDef("s", "string", 2))
         rows = tuple({"id": number, "s": "🙂"} for number in range(5))
         gone = Delete(Comparison("<", Column("id"), Literal(2, "bigint")), How("merge-on-read"))
         life = Life(Shape(3, columns), (Append(columns, rows), gone))
-        Played(tmp_path / "sound", Sequence30(life, life.steps)).play()
+        RandomRun(tmp_path / "sound", OperationSequence(life, life.steps)).run()
 
         def less(vectors: Any) -> Any:
             return pack_vectors((name, PositionSet.of(some.positions().tolist()[:-1])) for name, some in vectors)
 
         monkeypatch.setattr(deletes, "pack_vectors", less)
-        found(caught, Played(tmp_path / "faulty", Sequence30(life, life.steps)).play)
+        expect_found(tally, RandomRun(tmp_path / "faulty", OperationSequence(life, life.steps)).run)

@@ -1,4 +1,4 @@
-"""The same with Spark: a driver is killed at the phases of the commits of its statements."""
+"""A Spark driver killed in a commit phase leaves a sound table."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from neve.commit.environment import Phase
 from tests.proof.audit import State, Unsound, audit
-from tests.proof.operations import VERSIONS, Ground
-from tests.proof.results_ledger import tallied
-from tests.proof.spark_driver_operations import orders, states, working
+from tests.proof.operations import VERSIONS, RestorableLake
+from tests.proof.results_ledger import new_tally
+from tests.proof.spark_driver_operations import orders, ready_worker, states
 from tests.support.compaction_process import Order, Worker
 from tests.support.coverage import IS_FULL
 
@@ -21,39 +21,39 @@ pytestmark = pytest.mark.skipif(not IS_FULL, reason="NEVE_PROOF=all kills driver
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_driver_killed_in_a_commit_leaves_the_table_sound(tmp_path: Path, version: int):
-    here = Ground(tmp_path / "lake", version)
-    shown = unharmed(here)
-    with tallied("kill -9 of a Spark driver in the commit of a statement") as tally:
+    here = RestorableLake(tmp_path / "lake", version)
+    states_by_order = states_without_fault(here)
+    with new_tally("kill -9 of a Spark driver in the commit of a statement") as tally:
         for number, (name, order) in enumerate(orders(version).items()):
             phase = PHASES[(number + version) % len(PHASES)]
             with tally.case(f"{name} v{version} at {phase}"):
                 here.restore(name)
-                killed_at(here.folder, order | {"halt": [phase.value, 1]})
+                run_and_kill(here.folder, order | {"halt": [phase.value, 1]})
                 is_done = phase is Phase.SWAPPED
-                audit(here.folder, *shown[name], acknowledged=is_done, refused=not is_done)
+                audit(here.folder, *states_by_order[name], acknowledged=is_done, rejected=not is_done)
 
 
-def test_a_statement_that_is_half_done_is_found_out(tmp_path: Path):
-    """The test of the test: what a killed driver left is held against what the statement does."""
-    here = Ground(tmp_path / "lake", 3)
-    before, after = unharmed(here, "update")["update"]
+def test_a_statement_that_is_half_done_is_detected(tmp_path: Path):
+    """Test of the test: the state after the kill is compared with the effect of the statement."""
+    here = RestorableLake(tmp_path / "lake", 3)
+    before, after = states_without_fault(here, "update")["update"]
     order = orders(3)["update"] | {"where": "region = 'eu' AND id > 2", "halt": [Phase.SWAPPED.value, 1]}
-    with tallied("planted faults are found by their harness") as tally, tally.case("an update of some of its rows"):
+    with new_tally("planted faults are found by their harness") as tally, tally.case("an update of some of its rows"):
         here.restore("update")
-        killed_at(here.folder, order)
+        run_and_kill(here.folder, order)
         with pytest.raises(Unsound, match="neither before nor after"):
             audit(here.folder, before, after, acknowledged=True)
         tally.figure("found")
 
 
-def unharmed(here: Ground, *names: str) -> dict[str, tuple[State, State]]:
-    """What the table shows before and after each statement of a driver that lives."""
+def states_without_fault(here: RestorableLake, *names: str) -> dict[str, tuple[State, State]]:
+    """Return the states of the table before and after each statement of a driver without a fault."""
     known = orders(here.version)
-    with working(Worker(here.folder)) as worker:
+    with ready_worker(Worker(here.folder)) as worker:
         return {name: states(here, worker, name, known[name]) for name in names or known}
 
 
-def killed_at(folder: Path, order: Order) -> None:
+def run_and_kill(folder: Path, order: Order) -> None:
     """Start a driver, give it an order, and kill it when it stops at the phase the order names."""
     worker = Worker(folder)
     process = worker._process

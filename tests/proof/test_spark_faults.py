@@ -1,8 +1,8 @@
-"""Tasks that fail, workers that die, executors that are killed, copies of slow tasks, jobs that are cancelled.
+"""Failing tasks, dying workers, killed executors, speculative copies of slow tasks, cancelled jobs.
 
-Each statement writes through storage that goes wrong once (`bad_storage`), in a Spark that tries tasks again. The table
-must then be as if nothing had happened, or, where the job was cancelled, as it was before; the judge is that of every
-crash. What an attempt left behind may lie there: it is what orphan removal finds.
+Each statement writes to storage with one fault (`bad_storage`), in a Spark that retries tasks. Afterwards the table
+must be as if there was no fault or, if the job was cancelled, as before; `audit` checks it, as after every crash. Files
+of failed attempts may remain: orphan removal finds them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pyspark
 import pytest
 
 from neve.run.spark.java import find_java, launcher_home
-from tests.proof.audit import Unsound, audit, lake_in, on_disk, reachable
-from tests.proof.operations import VERSIONS, Ground
-from tests.proof.results_ledger import Tally, tallied
-from tests.proof.spark_driver_operations import BY_DRIVER, orders, states, told, working
-from tests.proof.statements_without_spark import opened
+from tests.proof.audit import Unsound, audit, files_on_disk, lake_in, reachable_files
+from tests.proof.operations import VERSIONS, RestorableLake
+from tests.proof.results_ledger import Tally, new_tally
+from tests.proof.spark_driver_operations import BY_DRIVER, orders, ready_worker, run_order, states
+from tests.proof.statements_without_spark import open_table
 from tests.support.compaction_process import ROOT, Order, Worker
 from tests.support.coverage import IS_FULL
 from tests.support.spark_sessions import EVERY_JAVA
@@ -40,46 +40,46 @@ pytestmark = pytest.mark.skipif(not IS_FULL, reason="NEVE_PROOF=all starts clust
 
 def test_a_task_that_fails_is_tried_again(tmp_path: Path):
     """`local[2,4]`: before a file has bytes, after it is complete, and with the worker dying."""
-    ways = [("fail", "open"), ("fail", "close"), ("end worker", "close")]
-    with tallied("a task of a Spark job fails or its worker dies, and is tried again") as tally:
-        faults(tally, tmp_path, "local[2,4]", {}, ways, VERSIONS)
-        require_left(tally, "a worker that dies cannot clean up")
+    kinds_and_times = [("fail", "open"), ("fail", "close"), ("end worker", "close")]
+    with new_tally("a task of a Spark job fails or its worker dies, and is tried again") as tally:
+        run_all_faults(tally, tmp_path, "local[2,4]", {}, kinds_and_times, VERSIONS)
+        require_files_left(tally, "a worker that dies cannot clean up")
 
 
 def test_an_executor_that_is_killed_is_replaced(tmp_path: Path):
-    with tallied("kill -9 of a Spark executor that writes") as tally:
+    with new_tally("kill -9 of a Spark executor that writes") as tally:
         options = {"spark.executor.memory": "600m"}
-        faults(tally, tmp_path, "local-cluster[2,1,700]", options, [("kill executor", "close")], VERSIONS)
-        require_left(tally, "an executor that dies cannot clean up")
+        run_all_faults(tally, tmp_path, "local-cluster[2,1,700]", options, [("kill executor", "close")], VERSIONS)
+        require_files_left(tally, "an executor that dies cannot clean up")
 
 
 def test_of_two_copies_of_a_task_one_counts(tmp_path: Path):
     """Speculation needs workers on two hosts; two addresses of the loopback are two hosts."""
-    with tallied("speculation: two attempts of a task of a Spark job") as tally, standalone(tmp_path) as master:
-        ways = [("hang", "open"), ("hang", "close")]
-        faults(tally, tmp_path, master, SPECULATION, ways, (3,))
-        require_left(tally, "the copy that hangs has written a file, which is not the one that counts")
+    with new_tally("speculation: two attempts of a task of a Spark job") as tally, standalone(tmp_path) as master:
+        kinds_and_times = [("hang", "open"), ("hang", "close")]
+        run_all_faults(tally, tmp_path, master, SPECULATION, kinds_and_times, (3,))
+        require_files_left(tally, "the copy that hangs has written a file, which is not the one that counts")
 
 
 def test_a_job_that_is_cancelled_changes_nothing(tmp_path: Path):
-    with tallied("a Spark job is cancelled while it writes") as tally:
-        ways = [("hang", "open"), ("hang", "close")]
-        faults(tally, tmp_path, "local[2,4]", {}, ways, VERSIONS, cancels=True)
+    with new_tally("a Spark job is cancelled while it writes") as tally:
+        kinds_and_times = [("hang", "open"), ("hang", "close")]
+        run_all_faults(tally, tmp_path, "local[2,4]", {}, kinds_and_times, VERSIONS, cancels=True)
 
 
-def test_files_that_count_because_they_are_there_are_found_out(tmp_path: Path):
-    """The test of the test: a commit that takes what lies in the folder takes rows twice."""
-    here = Ground(tmp_path / "lake", 3)
+def test_a_commit_of_all_files_in_the_folder_is_detected(tmp_path: Path):
+    """Test of the test: a commit that takes every file in the folder adds rows twice."""
+    here = RestorableLake(tmp_path / "lake", 3)
     order = orders(3)["append"]
-    with tallied("planted faults are found by their harness") as tally, tally.case("a commit lists the folder"):
-        with working(Worker(here.folder, "local[2,4]")) as worker:
+    with new_tally("planted faults are found by their harness") as tally, tally.case("a commit lists the folder"):
+        with ready_worker(Worker(here.folder, "local[2,4]")) as worker:
             before, after = states(here, worker, "append", order)
             here.restore("append")
             mark = tmp_path / "mark"
-            fault = trouble("end worker", "close", mark, False) | {
+            fault = fault_order("end worker", "close", mark, False) | {
                 "plant": "tests.proof.spark_seeded_bugs.list_the_folder"
             }
-            played(worker, order | fault, mark, False)
+            run_with_fault(worker, order | fault, mark, False)
         with pytest.raises(Unsound, match="neither before nor after"):
             audit(here.folder, before, after, acknowledged=True)
         tally.figure("found")
@@ -89,57 +89,57 @@ def written_by_tasks(version: int) -> dict[str, Order]:
     return {name: order for name, order in orders(version).items() if name not in BY_DRIVER}
 
 
-def require_left(tally: Tally, why: str) -> None:
-    """That the faults were really met shows in what they left."""
-    tally.settle()
+def require_files_left(tally: Tally, why: str) -> None:
+    """Check that files are left behind: this shows that the faults occurred."""
+    tally.raise_failures()
     assert tally.figures["files left"] > 0, why
 
 
-def faults(
+def run_all_faults(
     tally: Tally,
     folder: Path,
     master: str,
     options: dict[str, str],
-    ways: list[tuple[str, str]],
+    kinds_and_times: list[tuple[str, str]],
     versions: tuple[int, ...],
     cancels: bool = False,
 ) -> None:
-    """Every statement in every way, on one Spark a version."""
+    """Run every statement with every fault, on one Spark per format version."""
     for version in versions:
-        here = Ground(folder / f"v{version}" / "lake", version)
-        with working(Worker(here.folder, master, options)) as worker:
+        here = RestorableLake(folder / f"v{version}" / "lake", version)
+        with ready_worker(Worker(here.folder, master, options)) as worker:
             for name, order in written_by_tasks(version).items():
                 before, after = states(here, worker, name, order)
-                for kind, when in ways:
+                for kind, when in kinds_and_times:
                     with tally.case(f"{name} v{version}: {kind} at {when}"):
                         here.restore(name)
                         mark = folder / f"{version}-{name}-{kind}-{when}"
-                        played(worker, order | trouble(kind, when, mark, cancels), mark, cancels)
-                        tally.figure("files left", left_in(here.folder))
+                        run_with_fault(worker, order | fault_order(kind, when, mark, cancels), mark, cancels)
+                        tally.figure("files left", count_orphans(here.folder))
                         audit(here.folder, before, before if cancels else after, acknowledged=not cancels)
 
 
-def trouble(kind: str, when: str, mark: Path, cancels: bool) -> Order:
-    """What an order brings to meet a fault."""
+def fault_order(kind: str, when: str, mark: Path, cancels: bool) -> Order:
+    """Return the part of an order that configures a fault."""
     fault = {"fault.kind": kind, "fault.when": when, "fault.mark": str(mark)}
     storage = {"py-io-impl": "tests.proof.bad_storage.BadStorage", **fault}
     return {"storage": storage, "cancel": str(mark) if cancels else None}
 
 
-def played(worker: Worker, order: Order, mark: Path, cancels: bool) -> None:
-    came = told(worker, order)
-    assert mark.exists(), "no task came to the fault"
+def run_with_fault(worker: Worker, order: Order, mark: Path, cancels: bool) -> None:
+    result = run_order(worker, order)
+    assert mark.exists(), "no task reached the fault"
     if not cancels:
-        assert came["landed"], came
+        assert result["landed"], result
     elif order["do"] != "compact":
-        assert "WriteFailed" in came["error"], came
+        assert "WriteFailed" in result["error"], result
     else:
-        assert came.get("files", 0) == 0, came
+        assert result.get("files", 0) == 0, result
 
 
-def left_in(folder: Path) -> int:
-    """How many files nothing leads to."""
-    return len(on_disk(folder) - reachable(opened(lake_in(folder))))
+def count_orphans(folder: Path) -> int:
+    """Return the number of unreachable files."""
+    return len(files_on_disk(folder) - reachable_files(open_table(lake_in(folder))))
 
 
 @contextmanager
@@ -150,9 +150,12 @@ def standalone(folder: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     master = f"spark://127.0.0.1:{port}"
     with daemon("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"):
-        at = [("--host", f"127.0.0.{n}", "--work-dir", str(folder / f"worker{n}")) for n in (2, 3)]
+        workers_at = [("--host", f"127.0.0.{n}", "--work-dir", str(folder / f"worker{n}")) for n in (2, 3)]
         size = ("--cores", "1", "--memory", "700m", "--webui-port", "0")
-        with daemon("worker.Worker", *at[0], *size, master), daemon("worker.Worker", *at[1], *size, master):
+        with (
+            daemon("worker.Worker", *workers_at[0], *size, master),
+            daemon("worker.Worker", *workers_at[1], *size, master),
+        ):
             yield master
 
 

@@ -1,4 +1,4 @@
-"""Answers of a catalog that are lost, late, doubled or stale: a writer is told the truth, or that nobody knows it."""
+"""Lost, late, duplicated or stale responses of a catalog: a writer gets a true result or "unknown"."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from neve.errors import CommitUnknown, NeveError
 from tests.proof.audit import State, audit, lake_in
-from tests.proof.operations import VERBS, Ground, turn
-from tests.proof.results_ledger import Tally, tallied
+from tests.proof.operations import VERBS, RestorableLake, version_for_case
+from tests.proof.results_ledger import Tally, new_tally
 from tests.proof.unreliable_catalog import Unreliable
 from tests.support.coverage import IS_FULL
 
@@ -28,40 +28,48 @@ WRITERS = ("append", "overwrite", "delete", "delete, copied", "update", "merge",
 CHANGERS = ("expire_snapshots", "evolve_partitions", "evolve_schema", "upgrade", "create_branch", "rollback")
 CHANGERS += ("set_properties", "remove_properties", "create_tag", "drop_branch", "fast_forward", "set_current_snapshot")
 ALL = [
-    (verb, turn(verb, number), script) for number, (verb, script) in enumerate(product((*WRITERS, *CHANGERS), SCRIPTS))
+    (verb, version_for_case(verb, number), script)
+    for number, (verb, script) in enumerate(product((*WRITERS, *CHANGERS), SCRIPTS))
 ]
 QUICK = [("append", 4, ("twice1",)), ("update", 3, ("after",)), ("evolve_partitions", 2, ("twice",))]
 
 
-def told(here: Ground, verb: str, script: tuple[str, ...]) -> str:
-    """What a writer is told by a catalog that follows a script; what is under way then arrives."""
+def run_verb(here: RestorableLake, verb: str, script: tuple[str, ...]) -> str:
+    """Run a verb with an unreliable catalog; return its result. Delayed requests arrive afterwards."""
     lake = lake_in(here.folder, lambda folder: Unreliable(folder, script))  # type: ignore[arg-type]
     try:
         VERBS[verb](lake)
     except CommitUnknown:
         return "unknown"
     except NeveError:
-        return "refused"
+        return "rejected"
     else:
         return "acknowledged"
     finally:
         lake.catalog.deliver()  # type: ignore[attr-defined]
 
 
-def judge(here: Ground, verb: str, script: tuple[str, ...], states: tuple[State, State], tally: Tally) -> None:
+def check_response(
+    here: RestorableLake, verb: str, script: tuple[str, ...], states: tuple[State, State], tally: Tally
+) -> None:
     here.restore(verb)
-    said = told(here, verb, script)
-    tally.figure(said)
+    response = run_verb(here, verb, script)
+    tally.figure(response)
     # A change of the table alone writes no file by which its first delivery could be recognised.
     is_doubled = verb in CHANGERS and any(word.startswith("twice") for word in script)
-    audit(here.folder, *states, acknowledged=said == "acknowledged", refused=said == "refused" and not is_doubled)
+    audit(
+        here.folder,
+        *states,
+        acknowledged=response == "acknowledged",
+        rejected=response == "rejected" and not is_doubled,
+    )
 
 
 @pytest.mark.parametrize("verb", [*WRITERS, *CHANGERS] if IS_FULL else [case[0] for case in QUICK])
-def test_a_writer_is_never_told_wrongly(ground: Callable[[int], Ground], verb: str):
-    with tallied("lost, late, doubled and stale answers: never told wrongly, every file kept in doubt") as tally:
+def test_a_writer_never_gets_a_wrong_result(restorable_lake: Callable[[int], RestorableLake], verb: str):
+    with new_tally("lost, late, duplicated and stale responses: no wrong result, every file kept if unknown") as tally:
         for case, version, script in ALL if IS_FULL else QUICK:
             if case == verb:
-                here = ground(version)
+                here = restorable_lake(version)
                 with tally.case(f"{verb} v{version} {' '.join(script)}"):
-                    judge(here, verb, script, here.states(verb), tally)
+                    check_response(here, verb, script, here.states(verb), tally)

@@ -1,8 +1,7 @@
-"""Two operations that take turns: each runs up to its next gate when it is its turn, so that any order can be played.
+"""Run two operations in turns: in its turn, an operation runs up to its next gate. Any interleaving can be run.
 
-The gates of an operation are where it begins, before it reads the table, before its checks, before the swap, and before
-it cleans up: five, so that two operations can be merged in 252 ways. An operation that has to try again does so in the
-turn it is in.
+An operation has five gates: at its start, before it reads the table, before its checks, before the swap, and before it
+cleans up. Two operations therefore have 252 interleavings. An operation that retries does so within its turn.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from neve.commit.environment import Phase
 
 GATES = 5
 _FIRST = (Phase.REFRESH, Phase.CHECK, Phase.SWAP)
-PATIENCE = 60
+TIMEOUT = 60
 
 
-def merges(length: int = GATES) -> Iterator[str]:
-    """Every way to merge two sequences of turns, as words of A and B."""
+def interleavings(length: int = GATES) -> Iterator[str]:
+    """Yield every interleaving of two operations, as a string of A and B."""
     for chosen in combinations(range(2 * length), length):
         yield "".join("A" if at in chosen else "B" for at in range(2 * length))
 
 
 @dataclass
-class Player:
-    """One operation in a thread of its own."""
+class SteppedOperation:
+    """One operation in its own thread."""
 
     work: Callable[[], Any]
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -43,7 +42,7 @@ class Player:
         self.thread.start()
 
     def _run(self) -> None:
-        _HERE.player = self
+        _CURRENT.operation = self
         self.go.acquire()
         try:
             self.result = self.work()
@@ -56,45 +55,45 @@ class Player:
         """Run up to the next gate, or to the end."""
         if not self.is_done:
             self.go.release()
-            assert self.paused.acquire(timeout=PATIENCE), "an operation hangs"
+            assert self.paused.acquire(timeout=TIMEOUT), "an operation hangs"
 
     def gate(self) -> None:
         self.paused.release()
         self.go.acquire()
 
 
-_HERE = threading.local()
+_CURRENT = threading.local()
 
 
 def observe(phase: Phase, attempt: int) -> None:
-    """The gates of a commit: those of its first attempt, and the clean-up of any."""
+    """Pause at the gates of a commit: those of its first attempt, and the clean-up of every attempt."""
     if phase is Phase.CLEAN or (phase in _FIRST and attempt <= 1 and not (phase is Phase.REFRESH and attempt)):
         pause()
 
 
 def pause() -> None:
-    player = getattr(_HERE, "player", None)
-    if player is not None:
-        player.gate()
+    operation = getattr(_CURRENT, "operation", None)
+    if operation is not None:
+        operation.gate()
 
 
 class Gated(EmbeddedCatalog):
-    """A catalog with a gate before each change that is no commit of rows: of specs, names, properties, versions."""
+    """A catalog with a gate before each metadata change that commits no rows: specs, names, properties, versions."""
 
     def commit_table(self, table: Any, requirements: Any, updates: Any) -> Any:
         pause()
         return super().commit_table(table, requirements, updates)
 
 
-def play(order: str, works: dict[str, Callable[[], Any]]) -> dict[str, Player]:
-    """Let operations take turns as a word says; whoever has not finished then goes on alone, one after the other."""
-    players = {name: Player(work) for name, work in works.items()}
-    for player in players.values():
-        player.start()
+def run_in_turns(order: str, functions: dict[str, Callable[[], Any]]) -> dict[str, SteppedOperation]:
+    """Run operations in the turns of `order`; then run each unfinished operation to its end, one after the other."""
+    operations = {name: SteppedOperation(work) for name, work in functions.items()}
+    for operation in operations.values():
+        operation.start()
     for name in order:
-        players[name].turn()
-    for player in players.values():
-        while not player.is_done:
-            player.turn()
-        player.thread.join(PATIENCE)
-    return players
+        operations[name].turn()
+    for operation in operations.values():
+        while not operation.is_done:
+            operation.turn()
+        operation.thread.join(TIMEOUT)
+    return operations

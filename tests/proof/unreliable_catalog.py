@@ -1,4 +1,4 @@
-"""A catalog whose answers cannot be relied on: lost, late, doubled, wrong about the past."""
+"""A catalog with unreliable responses: lost, late, duplicated or stale."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from neve.catalog.swap import CatalogUnavailable, MaybeSwapped, NotSwapped, Swap
 
 
 class Unreliable(EmbeddedCatalog):
-    """A catalog that does as a script says, one word a swap; then it works.
+    """A catalog that follows a script with one word per swap. After the script it works normally.
 
-    lost     it lands, and the answer is lost
-    never    it does not land, and nobody says so
-    late     it lands when somebody looks for it the second time
-    after    it lands when the writer has given up (`deliver`)
-    twice    the request arrives twice; the answer is that to the second
-    down     the catalog is not there
+    lost     the swap lands, and the response is lost
+    never    the swap does not land, and there is no response
+    late     the swap lands at the second status check
+    after    the swap lands after the writer has given up (`deliver`)
+    twice    the request arrives twice; the response is that to the second
+    down     the catalog is unavailable
 
-    After a word with a number (`lost2`) so many reads show the table as it was before.
+    After a word with a number (`lost2`), that many reads return the table as it was before the swap.
     """
 
     def __init__(self, folder: Path, script: tuple[str, ...] = ()) -> None:
@@ -38,41 +38,41 @@ class Unreliable(EmbeddedCatalog):
         as_it_was = super().load_table(table.name()) if stale else None
         land = super().swap
         try:
-            return self._as_told(word, table, requirements, updates, lambda: land(table, requirements, updates))
+            return self._follow_script(word, table, requirements, updates, lambda: land(table, requirements, updates))
         finally:
             self.stale = [as_it_was] * stale
 
-    def _as_told(self, word: str, table: Any, requirements: Any, updates: Any, land: Callable[[], Any]) -> Any:
+    def _follow_script(self, word: str, table: Any, requirements: Any, updates: Any, land: Callable[[], Any]) -> Any:
         match word:
             case "fine":
                 return land()
             case "lost":
-                raise self._lost(table, updates, land().metadata_location)
+                raise self._no_answer(table, updates, land().metadata_location)
             case "twice":
                 land()
-                return land()  # the same request once more: it does not fit any longer
+                return land()  # the same request again: its requirements do not hold any more
             case "down":
                 raise CatalogUnavailable("The catalog is down. Nothing landed.")
             case "late" | "after":
                 self.pending, self.looks = land, 0 if word == "late" else -1000
-        raise self._lost(table, updates, None)
+        raise self._no_answer(table, updates, None)
 
-    def _lost(self, table: Any, updates: Any, location: str | None) -> MaybeSwapped:
+    def _no_answer(self, table: Any, updates: Any, location: str | None) -> MaybeSwapped:
         return MaybeSwapped("No answer.", table.name(), table.metadata, table.metadata_location, location, updates)
 
     def load_table(self, identifier: Any) -> Any:
         return self.stale.pop() if self.stale else super().load_table(identifier)
 
     def swap_status(self, unknown: MaybeSwapped) -> SwapStatus:
-        """As for a catalog that may still be busy with the request."""
+        """Answer like a catalog that may still be processing the request."""
         self.looks += 1
         if self.looks == 2:
             self.deliver()
         return NeveCatalog.swap_status(self, unknown)
 
     def deliver(self) -> None:
-        """Let a request that was under way arrive."""
+        """Process a delayed request."""
         land, self.pending = self.pending, None
         if land is not None:
-            with suppress(NotSwapped):  # it may come too late: the table has moved
+            with suppress(NotSwapped):  # it may be too late: the table has changed
                 land()

@@ -1,4 +1,4 @@
-"""Avro files whose numbers lie: counts, lengths, markers, codecs and schemas."""
+"""Avro files with wrong counts, lengths, sync markers, codecs and schemas."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from tests.hostile.case import Case
-from tests.hostile.containers import SYNC, Container, any_length, block, restate, text, varint
-from tests.hostile.honest_tables import Place
+from tests.hostile.containers import SYNC, Container, block, drop_stated_lengths, text, update_stated_values, varint
+from tests.hostile.honest_tables import DamagedLake
 
 ROLES = {1: ("list", "manifest"), 2: ("list", "manifest", "delete manifest", "avro"), 3: ("list", "manifest")}
 HUGE = (1 << 62, 1 << 40, 1 << 31, 1 << 20)
@@ -18,17 +18,17 @@ HUGE = (1 << 62, 1 << 40, 1 << 31, 1 << 20)
 Make = Callable[[Container], bytes]
 
 
-def whole(c: Container, **header: Any) -> bytes:
-    return c.whole(block(c.encoded, len(c.records)), **header)
+def avro_file(c: Container, **header: Any) -> bytes:
+    return c.file(block(c.encoded, len(c.records)), **header)
 
 
 def _lying_counts() -> Iterator[tuple[str, Make]]:
     for count in (*HUGE, -1, -(1 << 62), 0):
-        yield f"{count} records in a block", lambda c, n=count: c.whole(block(c.encoded, n))
-    yield "a record too many", lambda c: c.whole(block(c.encoded, len(c.records) + 1))
-    yield "a record too few", lambda c: c.whole(block(c.encoded, len(c.records) - 1))
+        yield f"{count} records in a block", lambda c, n=count: c.file(block(c.encoded, n))
+    yield "a record too many", lambda c: c.file(block(c.encoded, len(c.records) + 1))
+    yield "a record too few", lambda c: c.file(block(c.encoded, len(c.records) - 1))
     for size in (*HUGE, -1, -(1 << 62)):
-        yield f"a block of {size} bytes", lambda c, n=size: c.whole(block(c.encoded, len(c.records), n))
+        yield f"a block of {size} bytes", lambda c, n=size: c.file(block(c.encoded, len(c.records), n))
     for count in (*HUGE, -1, -(1 << 62)):
         entry = varint(count) + (varint(1 << 40) if count < 0 else b"")
         yield f"{count} entries in the header", lambda c, e=entry: c.header()[:4] + e + c.header()[5:] + SYNC
@@ -45,46 +45,52 @@ def _lying_records() -> Iterator[tuple[str, Make]]:
     for at in (0, 1, 2, 3, 5, 8):
         for what, number in (("a huge number", 1 << 62), ("a negative one", -5), ("an endless one", None)):
             piece = b"\xff" * 12 if number is None else varint(number)
-            yield f"{what} at byte {at} of the records", lambda c, i=at, p=piece: _patched(c, i, p)
-    yield "records of ones", lambda c: c.whole(block(b"\xff" * 500, len(c.records)))
-    yield "records of zeros", lambda c: c.whole(block(bytes(500), len(c.records)))
-    yield "no bytes for the records", lambda c: c.whole(block(b"", len(c.records)))
-    yield "another marker", lambda c: c.whole(block(c.encoded, len(c.records), sync=bytes(16)))
-    yield "half a marker", lambda c: c.whole(block(c.encoded, len(c.records)))[:-8]
-    yield "bytes after the last block", lambda c: whole(c) + b"more"
-    yield "a block of no records with bytes", lambda c: c.whole(block(c.encoded, len(c.records)), block(b"x" * 20, 0))
-    yield "the records twice", lambda c: c.whole(*[block(c.encoded, len(c.records))] * 2)
+            yield f"{what} at byte {at} of the records", lambda c, i=at, p=piece: _with_patched_records(c, i, p)
+    yield "records of ones", lambda c: c.file(block(b"\xff" * 500, len(c.records)))
+    yield "records of zeros", lambda c: c.file(block(bytes(500), len(c.records)))
+    yield "no bytes for the records", lambda c: c.file(block(b"", len(c.records)))
+    yield "another marker", lambda c: c.file(block(c.encoded, len(c.records), sync=bytes(16)))
+    yield "half a marker", lambda c: c.file(block(c.encoded, len(c.records)))[:-8]
+    yield "bytes after the last block", lambda c: avro_file(c) + b"more"
+    yield "a block of no records with bytes", lambda c: c.file(block(c.encoded, len(c.records)), block(b"x" * 20, 0))
+    yield "the records twice", lambda c: c.file(*[block(c.encoded, len(c.records))] * 2)
 
 
-def _patched(c: Container, at: int, piece: bytes) -> bytes:
+def _with_patched_records(c: Container, at: int, piece: bytes) -> bytes:
     body = c.encoded
-    return c.whole(block(body[:at] + piece + body[at + len(piece) :], len(c.records)))
+    return c.file(block(body[:at] + piece + body[at + len(piece) :], len(c.records)))
 
 
 def _codecs() -> Iterator[tuple[str, Make]]:
     for codec in (b"deflate", b"snappy", b"zstandard", b"bzip2", b"xz", b"lzma", b"", b"\xff\xfe", b"../../x"):
-        yield f"plain bytes said to be {codec!r}", lambda c, k=codec: whole(c, codec=k)
-    yield "snappy of a huge size", lambda c: c.whole(block(b"\xff\xff\xff\xff\x0f" + bytes(40), 1), codec=b"snappy")
-    yield "snappy of an endless size", lambda c: c.whole(block(b"\xff" * 40, 1), codec=b"snappy")
+        yield f"plain bytes said to be {codec!r}", lambda c, k=codec: avro_file(c, codec=k)
+    yield "snappy of a huge size", lambda c: c.file(block(b"\xff\xff\xff\xff\x0f" + bytes(40), 1), codec=b"snappy")
+    yield "snappy of an endless size", lambda c: c.file(block(b"\xff" * 40, 1), codec=b"snappy")
 
 
 def _schemas() -> Iterator[tuple[str, Make]]:
-    for text_ in (b"", b"{}", b"[]", b"null", b'"string"', b"{", b"\xff", b'{"type":"record"}', b"[" * 100_000):
-        yield f"the schema {text_[:20]!r}", lambda c, t=text_: whole(c, schema=t)
+    for schema_text in (b"", b"{}", b"[]", b"null", b'"string"', b"{", b"\xff", b'{"type":"record"}', b"[" * 100_000):
+        yield f"the schema {schema_text[:20]!r}", lambda c, t=schema_text: avro_file(c, schema=t)
     deep = b'{"type":"record","name":"r","fields":[{"name":"a","type":' + b'{"type":"array","items":' * 5000
-    yield "a schema of 5,000 lists", lambda c: whole(c, schema=deep + b'"int"' + b"}" * 5000 + b"}]}")
+    yield "a schema of 5,000 lists", lambda c: avro_file(c, schema=deep + b'"int"' + b"}" * 5000 + b"}]}")
     for depth in (60, 100, 400):
-        yield f"a schema {depth} deep", lambda c, n=depth: whole(c, schema=_nested(c, n))
-    yield "a schema of 200,000 fields", lambda c: whole(c, schema=_wide(c, 200_000))
-    yield "a schema that holds itself", lambda c: whole(c, schema=_added(c, {"type": ["null", c.schema["name"]]}))
-    yield "a schema doubled thirty times", lambda c: whole(c, schema=_doubled(c, 30))
-    yield "a name twice", lambda c: whole(c, schema=json.dumps({**c.schema, "fields": c.schema["fields"] * 2}).encode())
-    yield "no fields", lambda c: whole(c, schema=json.dumps({**c.schema, "fields": []}).encode())
-    yield "no ids", lambda c: whole(c, schema=_edited(c, lambda f: f.pop("field-id", None)))
+        yield f"a schema {depth} deep", lambda c, n=depth: avro_file(c, schema=_nested_schema(c, n))
+    yield "a schema of 200,000 fields", lambda c: avro_file(c, schema=_wide_schema(c, 200_000))
+    yield (
+        "a schema that holds itself",
+        lambda c: avro_file(c, schema=_schema_with_field(c, {"type": ["null", c.schema["name"]]})),
+    )
+    yield "a schema doubled thirty times", lambda c: avro_file(c, schema=_doubling_schema(c, 30))
+    yield (
+        "a name twice",
+        lambda c: avro_file(c, schema=json.dumps({**c.schema, "fields": c.schema["fields"] * 2}).encode()),
+    )
+    yield "no fields", lambda c: avro_file(c, schema=json.dumps({**c.schema, "fields": []}).encode())
+    yield "no ids", lambda c: avro_file(c, schema=_schema_with_edited_fields(c, lambda f: f.pop("field-id", None)))
     for value in (-1, 1 << 70, "x", None, 1.5, [], {}, True):
         yield (
             f"ids that are {value!r}",
-            lambda c, v=value: whole(c, schema=_edited(c, lambda f: f.update({"field-id": v}))),
+            lambda c, v=value: avro_file(c, schema=_schema_with_edited_fields(c, lambda f: f.update({"field-id": v}))),
         )
     for kind in (
         "string",
@@ -95,37 +101,43 @@ def _schemas() -> Iterator[tuple[str, Make]]:
         {"type": "map", "values": "long"},
         ["null", "long", "int"],
     ):
-        yield f"every field a {kind}", lambda c, k=kind: whole(c, schema=_edited(c, lambda f: f.update(type=k)))
+        yield (
+            f"every field a {kind}",
+            lambda c, k=kind: avro_file(c, schema=_schema_with_edited_fields(c, lambda f: f.update(type=k))),
+        )
     for size in (1 << 40, -1, 0, "x"):
         odd = {"type": "fixed", "name": "f", "size": size}
-        yield f"a fixed of {size}", lambda c, k=odd: whole(c, schema=_edited(c, lambda f: f.update(type=k)))
+        yield (
+            f"a fixed of {size}",
+            lambda c, k=odd: avro_file(c, schema=_schema_with_edited_fields(c, lambda f: f.update(type=k))),
+        )
     yield (
         "fields in reverse",
-        lambda c: whole(c, schema=json.dumps({**c.schema, "fields": c.schema["fields"][::-1]}).encode()),
+        lambda c: avro_file(c, schema=json.dumps({**c.schema, "fields": c.schema["fields"][::-1]}).encode()),
     )
 
 
-def _edited(c: Container, change: Callable[[dict], Any]) -> bytes:
+def _schema_with_edited_fields(c: Container, change: Callable[[dict], Any]) -> bytes:
     schema = copy.deepcopy(c.schema)
     for f in schema["fields"]:
         change(f)
     return json.dumps(schema).encode()
 
 
-def _added(c: Container, kind: dict) -> bytes:
+def _schema_with_field(c: Container, kind: dict) -> bytes:
     return json.dumps({**c.schema, "fields": [*c.schema["fields"], {"name": "extra", **kind}]}).encode()
 
 
-def _nested(c: Container, depth: int) -> bytes:
-    return _added(c, {"type": json.loads('{"type":"array","items":' * depth + '"int"' + "}" * depth)})
+def _nested_schema(c: Container, depth: int) -> bytes:
+    return _schema_with_field(c, {"type": json.loads('{"type":"array","items":' * depth + '"int"' + "}" * depth)})
 
 
-def _wide(c: Container, count: int) -> bytes:
+def _wide_schema(c: Container, count: int) -> bytes:
     return json.dumps({**c.schema, "fields": [{"name": f"f{i}", "type": "null"} for i in range(count)]}).encode()
 
 
-def _doubled(c: Container, times: int) -> bytes:
-    """Each type holds the one before twice: small to write, huge when spelled out."""
+def _doubling_schema(c: Container, times: int) -> bytes:
+    """Each type contains the previous one twice: small as text, huge when expanded."""
     kind: Any = "int"
     fields = []
     for i in range(times):
@@ -139,18 +151,18 @@ MAKES: dict[str, Make] = dict([*_lying_counts(), *_lying_records(), *_codecs(), 
 
 
 def cases() -> Iterator[Case]:
-    """The file replaced by one that lies; where it is honest after all, other values may be read."""
+    """Replace the file by one with wrong values; a file that happens to be valid may give other values."""
     for version, roles in ROLES.items():
         for role in roles:
             for what in MAKES:
-                change, audited = partial(_made, role, what), role != "avro"
+                change, audited = partial(_damage, role, what), role != "avro"
                 lie = {"lies": True, "names": ("/db/t/", "Rejected path")} if audited else {}
-                yield Case("avro", f"{role}: {what}", version, change, told_by="nobody", audited=audited, **lie)
+                yield Case("avro", f"{role}: {what}", version, change, detected_by="nobody", audited=audited, **lie)
 
 
-def _made(role: str, what: str, place: Place) -> None:
-    path = place.path(role)
-    any_length(place)
+def _damage(role: str, what: str, lake: DamagedLake) -> None:
+    path = lake.path(role)
+    drop_stated_lengths(lake)
     path.write_bytes(MAKES[what](Container.of(path)))
     if role == "avro":
-        restate(place, role)
+        update_stated_values(lake, role)

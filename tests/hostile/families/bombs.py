@@ -1,4 +1,4 @@
-"""Small files that ask for much: compressed nothing, claims of size, rows without end."""
+"""Small files that expand to much: compressed zeros, large stated sizes, huge numbers of rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.hostile.case import Case
-from tests.hostile.containers import Container, any_length, block, nullable, restate, varint
-from tests.hostile.honest_tables import Place
+from tests.hostile.containers import Container, block, drop_stated_lengths, nullable, update_stated_values, varint
+from tests.hostile.honest_tables import DamagedLake
 
 GIB = 1 << 30
 
@@ -51,7 +51,7 @@ def _xz(size: int) -> bytes:
 
 
 def _snappy(size: int) -> bytes:
-    """Copies of sixty-four zeros: about three bytes for each."""
+    """Compress zeros as copies of sixty-four zeros: about three bytes each."""
     head, rest = bytearray(), size
     while rest > 127:
         head.append(rest & 127 | 128)
@@ -88,53 +88,53 @@ def cases() -> Iterator[Case]:
         for what in TEXTS:
             yield _case(f"metadata: {what}", version, partial(_gzipped, what))
     for version, role in ((2, "data"), (2, "positions"), (2, "equality"), (4, "manifest"), (4, "list")):
-        # What equality deletes take memory for is the comparison with a data file: an error may name that.
-        said = {"memory": 2 << 30, "apart": True, "lies": role == "equality"}
+        # Equality deletes use memory for the comparison with a data file, so an error may name that file.
+        fields = {"memory": 2 << 30, "separate_processes": True, "lies": role == "equality"}
         for what in PARQUETS:
-            yield _case(f"{role}: {what}", version, partial(_parquet, role, what), **said)
+            yield _case(f"{role}: {what}", version, partial(_parquet, role, what), **fields)
     for codec in ("zstd", "lz4"):
         yield _case(f"puffin: a footer of {codec} that inflates", 3, partial(_puffin, codec))
 
 
-def _case(name: str, version: int, change: Callable[[Place], Any], **said: Any) -> Case:
-    return Case("bomb", name, version, change, told_by="nobody", audited=False, **said)
+def _case(name: str, version: int, change: Callable[[DamagedLake], Any], **fields: Any) -> Case:
+    return Case("bomb", name, version, change, detected_by="nobody", audited=False, **fields)
 
 
-def _avro(role: str, codec: bytes, place: Place) -> None:
+def _avro(role: str, codec: bytes, lake: DamagedLake) -> None:
     make, size = CODECS[codec]
-    _put(role, place, lambda c: c.whole(block(make(size), 1_000_000), codec=codec))
+    _replace_file(role, lake, lambda c: c.file(block(make(size), 1_000_000), codec=codec))
 
 
-def _many_blocks(role: str, place: Place) -> None:
+def _many_blocks(role: str, lake: DamagedLake) -> None:
     piece = block(_deflated(48 << 20), 1000)
-    _put(role, place, lambda c: c.whole(*[piece] * 40, codec=b"deflate"))
+    _replace_file(role, lake, lambda c: c.file(*[piece] * 40, codec=b"deflate"))
 
 
-def _empty_blocks(role: str, place: Place) -> None:
-    _put(role, place, lambda c: c.whole(*[block(b"", 0)] * 1_000_000))
+def _empty_blocks(role: str, lake: DamagedLake) -> None:
+    _replace_file(role, lake, lambda c: c.file(*[block(b"", 0)] * 1_000_000))
 
 
-def _empty_records(role: str, place: Place) -> None:
+def _empty_records(role: str, lake: DamagedLake) -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "null", "field-id": 1}]}
-    _put(role, place, lambda c: c.with_schema(schema).whole(block(b"", 1 << 40)))
+    _replace_file(role, lake, lambda c: c.with_schema(schema).file(block(b"", 1 << 40)))
 
 
-def _empty_items(role: str, place: Place) -> None:
+def _empty_items(role: str, lake: DamagedLake) -> None:
     schema = {
         "type": "record",
         "name": "r",
         "fields": [{"name": "a", "type": {"type": "array", "items": "null"}, "field-id": 1}],
     }
     body = varint(1 << 30) + b"\0"
-    _put(role, place, lambda c: c.with_schema(schema).whole(block(body, 1)))
+    _replace_file(role, lake, lambda c: c.with_schema(schema).file(block(body, 1)))
 
 
-def _put(role: str, place: Place, make: Callable[[Container], bytes]) -> None:
-    any_length(place)
-    path = place.path(role)
+def _replace_file(role: str, lake: DamagedLake, make: Callable[[Container], bytes]) -> None:
+    drop_stated_lengths(lake)
+    path = lake.path(role)
     path.write_bytes(make(Container.of(path)))
     if role == "avro":
-        restate(place, role)
+        update_stated_values(lake, role)
 
 
 TEXTS: dict[str, Callable[[], Iterator[bytes]]] = {
@@ -145,34 +145,34 @@ TEXTS: dict[str, Callable[[], Iterator[bytes]]] = {
 }
 
 
-def _gzipped(what: str, place: Place) -> None:
+def _gzipped(what: str, lake: DamagedLake) -> None:
     out = io.BytesIO()
     with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=6) as stream:
         for piece in TEXTS[what]():
             stream.write(piece)
-    place.path("metadata").write_bytes(out.getvalue())
+    lake.path("metadata").write_bytes(out.getvalue())
 
 
-def _as_table(schema: pa.Schema, column: int, values: pa.Array) -> pa.Table:
-    """A table of a schema in which one column has these values, and every other one nothing."""
+def _one_column_table(schema: pa.Schema, column: int, values: pa.Array) -> pa.Table:
+    """Return a table with these values in one column and nulls in all others."""
     count = len(values)
     arrays = [values.cast(f.type) if i == column else pa.nulls(count, f.type) for i, f in enumerate(schema)]
     return pa.table(arrays, schema=schema)
 
 
 def _long_texts(schema: pa.Schema, out: Any) -> int:
-    """One text of four megabytes that every row repeats by its number in a dictionary."""
+    """Write a string of four megabytes that every row references in a dictionary."""
     column = next(i for i, f in enumerate(schema) if pa.types.is_string(f.type) or pa.types.is_binary(f.type))
     count = 400
     values = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array(["z" * (4 << 20)]))
     with pq.ParquetWriter(out, schema, compression="zstd", dictionary_pagesize_limit=64 << 20) as writer:
-        writer.write_table(_as_table(schema, column, values))
+        writer.write_table(_one_column_table(schema, column, values))
     return count
 
 
 def _many_rows(schema: pa.Schema, out: Any) -> int:
-    """A hundred million rows in a few kilobytes."""
-    part = _as_table(schema, -1, pa.nulls(5_000_000))
+    """Write a hundred million rows in a few kilobytes."""
+    part = _one_column_table(schema, -1, pa.nulls(5_000_000))
     with pq.ParquetWriter(out, schema, compression="zstd") as writer:
         for _ in range(20):
             writer.write_table(part, row_group_size=5_000_000)
@@ -180,34 +180,34 @@ def _many_rows(schema: pa.Schema, out: Any) -> int:
 
 
 def _big_page(schema: pa.Schema, out: Any) -> int:
-    """One value of half a gigabyte of zeros."""
+    """Write one value of half a gigabyte of zeros."""
     column = next(i for i, f in enumerate(schema) if pa.types.is_string(f.type) or pa.types.is_binary(f.type))
     values = pa.array([b"\0" * (512 << 20)], pa.binary())
     with pq.ParquetWriter(out, schema, compression="zstd", use_dictionary=False, write_statistics=False) as writer:
-        writer.write_table(_as_table(schema, column, values))
+        writer.write_table(_one_column_table(schema, column, values))
     return 1
 
 
 PARQUETS = {"a long text many times": _long_texts, "a hundred million rows": _many_rows, "one huge value": _big_page}
 
 
-def _parquet(role: str, what: str, place: Place) -> None:
-    path = place.path(role)
-    any_length(place)
+def _parquet(role: str, what: str, lake: DamagedLake) -> None:
+    path = lake.path(role)
+    drop_stated_lengths(lake)
     schema = pa.schema([nullable(f) for f in pq.read_schema(path)])
     count = PARQUETS[what](schema, str(path)) if _has_text(schema) or "rows" in what else 0
-    if place.version < 4:
-        restate(place, role, **({"record_count": count} if count else {}))
+    if lake.version < 4:
+        update_stated_values(lake, role, **({"record_count": count} if count else {}))
 
 
 def _has_text(schema: pa.Schema) -> bool:
     return any(pa.types.is_string(f.type) or pa.types.is_binary(f.type) for f in schema)
 
 
-def _puffin(codec: str, place: Place) -> None:
-    """A compressed footer; a scan does without it."""
+def _puffin(codec: str, lake: DamagedLake) -> None:
+    """Write a compressed footer, which a scan does not need."""
     payload = pa.compress(zeros(256 << 20), codec="lz4" if codec == "lz4" else "zstd", asbytes=True)
-    data = place.path("vector").read_bytes()
+    data = lake.path("vector").read_bytes()
     length = int.from_bytes(data[-12:-8], "little")
     head = data[: -16 - length] + b"PFA1" + payload
-    place.path("vector").write_bytes(head + struct.pack("<i4s4s", len(payload), b"\1\0\0\0", b"PFA1"))
+    lake.path("vector").write_bytes(head + struct.pack("<i4s4s", len(payload), b"\1\0\0\0", b"PFA1"))

@@ -1,4 +1,4 @@
-"""Table metadata of every shape JSON allows: wrong kinds, wild numbers, rings, depth, width, keys that choose code."""
+"""Table metadata in any JSON form: wrong types, extreme numbers, cycles, depth, width, keys that select code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from tests.hostile.case import Case, chance
-from tests.hostile.honest_tables import CANARY, VERSIONS, Place
+from tests.hostile.case import Case, seeded_random
+from tests.hostile.honest_tables import CANARY, VERSIONS, DamagedLake
 
 KEYS = (
     "format-version",
@@ -60,7 +60,7 @@ def cases() -> Iterator[Case]:
 
 
 def _keys() -> Iterator[Case]:
-    """Every key of the table with every kind of value; the metadata is what says which rows there are."""
+    """Every key of the table with every type of value; the metadata defines the rows, so other rows are no fault."""
     for version in VERSIONS:
         for key in KEYS:
             for what, value in NASTY.items():
@@ -69,16 +69,16 @@ def _keys() -> Iterator[Case]:
 
 
 def _nodes(seeds: int = 60) -> Iterator[Case]:
-    """Some value anywhere inside, replaced by another."""
+    """Replace a random value anywhere in the metadata."""
     for version in VERSIONS:
         for seed in range(seeds):
-            change = partial(_replaced, f"{version} {seed}")
+            change = partial(_replace_random_value, f"{version} {seed}")
             yield _case(f"a value somewhere, {seed}", version, change, names=(A_PATH,))
 
 
-def _case(name: str, version: int, change: Callable[[Any], Any], **said: Any) -> Case:
+def _case(name: str, version: int, change: Callable[[Any], Any], **fields: Any) -> Case:
     return Case(
-        "metadata", name, version, lambda place: place.edit_metadata(change), told_by="nobody", lies=True, **said
+        "metadata", name, version, lambda lake: lake.edit_metadata(change), detected_by="nobody", lies=True, **fields
     )
 
 
@@ -90,10 +90,10 @@ def _unset(key: str, parsed: dict) -> None:
     parsed.pop(key, None)
 
 
-def _replaced(seed: str, parsed: dict) -> None:
-    r = chance(seed)
-    places = list(_places(parsed))
-    inside, at = places[r.randrange(len(places))]
+def _replace_random_value(seed: str, parsed: dict) -> None:
+    r = seeded_random(seed)
+    candidates = list(_parents_and_keys(parsed))
+    inside, at = candidates[r.randrange(len(candidates))]
     value = r.choice([*NASTY.values(), "delete", "double"])
     if value == "delete":
         del inside[at]
@@ -103,16 +103,16 @@ def _replaced(seed: str, parsed: dict) -> None:
         inside[at] = value
 
 
-def _places(node: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place a value stands in: inside what, and where."""
+def _parents_and_keys(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the container and the key or index of every value."""
     keys = node.keys() if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
     for key in list(keys):
         yield node, key
-        yield from _places(node[key])
+        yield from _parents_and_keys(node[key])
 
 
 def _nested(kind: str, depth: int) -> Any:
-    """A type inside a type, many times."""
+    """Return a type nested `depth` times."""
     found: Any = "int"
     for i in range(depth):
         if kind == "list":
@@ -159,8 +159,8 @@ def _parents(link: Callable[[list[dict], int], Any]) -> Callable[[dict], None]:
 
 
 def _properties(**values: str) -> Callable[[dict], None]:
-    named = {k.replace("__", ".").replace("_", "-"): v for k, v in values.items()}
-    return lambda parsed: parsed.setdefault("properties", {}).update(named)
+    by_property_name = {k.replace("__", ".").replace("_", "-"): v for k, v in values.items()}
+    return lambda parsed: parsed.setdefault("properties", {}).update(by_property_name)
 
 
 def _all_columns(name: str) -> Callable[[dict], None]:
@@ -294,16 +294,16 @@ UNUSED_TYPES = (
     "a fixed of no bytes",
     "a geometry of odd words",
 )
-"""Types of columns no file has: an audit of the files has no occasion to make them."""
+"""Types of columns that no file has: an audit of the files never creates them."""
 A_PATH = "in a path of the table at"
-"""How an error goes on that names a path nobody can use."""
-NAMED = {
+"""Part of an error message about an unusable path."""
+NAMES_IN_ERRORS = {
     "two kinds of lists": ("file:///x", "file:///y"),
     "a geometry of odd words": ("geometry(';DROP')",),
     "code for reading files": ("py-io-impl",),
     "properties nobody can read": ("'gc.enabled'",),
 }
-"""What an error names that is about something the metadata says, and not about the file that says it."""
+"""Names in errors about a value of the metadata instead of the metadata file."""
 
 
 def _self(parsed: dict) -> str:
@@ -336,11 +336,17 @@ TEXTS: dict[str, Callable[[bytes], bytes]] = {
 def _special() -> Iterator[Case]:
     for version in VERSIONS:
         for what, change in SPECIAL.items():
-            yield _case(what, version, change, names=("/db/t/", *NAMED.get(what, ())), audited=what not in UNUSED_TYPES)
+            yield _case(
+                what,
+                version,
+                change,
+                names=("/db/t/", *NAMES_IN_ERRORS.get(what, ())),
+                audited=what not in UNUSED_TYPES,
+            )
         for what, make in TEXTS.items():
-            yield Case("metadata", f"text: {what}", version, partial(_texted, make), told_by="nobody")
+            yield Case("metadata", f"text: {what}", version, partial(_rewrite_text, make), detected_by="nobody")
 
 
-def _texted(make: Callable[[bytes], bytes], place: Place) -> None:
-    path = place.path("metadata")
+def _rewrite_text(make: Callable[[bytes], bytes], lake: DamagedLake) -> None:
+    path = lake.path("metadata")
     path.write_bytes(make(json.dumps(json.loads(path.read_bytes())).encode()))

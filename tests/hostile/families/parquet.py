@@ -1,4 +1,4 @@
-"""Parquet files whose footers and pages lie: data files, delete files, and the manifests of version 4."""
+"""Parquet files with wrong footers and pages: data files, delete files, and the manifests of version 4."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.hostile.case import Case
-from tests.hostile.containers import any_length, restate
-from tests.hostile.honest_tables import Place
+from tests.hostile.containers import drop_stated_lengths, update_stated_values
+from tests.hostile.honest_tables import DamagedLake
 from tests.support.parquet_footers import CONTRADICTIONS, LIST, STRUCT, Fields, Reader, of_chunk, spelled
 
 ROLES = {2: ("data", "positions", "equality"), 3: ("data",), 4: ("list", "manifest")}
@@ -26,7 +26,7 @@ Change = Callable[[Fields], Any]
 
 
 def elements(footer: Fields) -> list[Fields]:
-    """The flat list of what the schema has, the root first."""
+    """Return the flat list of schema elements, the root first."""
     return footer[SCHEMA][1][1]
 
 
@@ -85,8 +85,8 @@ def _widen(footer: Fields, count: int) -> None:
 
 CHANGES: dict[str, Change] = {**CONTRADICTIONS, **dict(_numbers()), **dict(_schemas())}
 del CHANGES["nothing"]
-OF_STATISTICS = {"a short minimum", "an empty minimum", "a short maximum", "an empty flag"}  # version 4 writes none
-OF_OTHER_COLUMNS = {  # those of a table of four columns that a file here has not
+NEEDS_STATISTICS = {"a short minimum", "an empty minimum", "a short maximum", "an empty flag"}  # version 4 writes none
+NEEDS_OTHER_COLUMNS = {  # changes of columns that the file does not have
     "data": {"an empty flag"},
     "positions": {"an empty flag", "a short maximum", "a type that does not exist"},
     "equality": {"an empty flag", "a short maximum", "a type that does not exist", "text that is whole numbers"},
@@ -121,7 +121,7 @@ TAILS = dict(_tails())
 
 
 class Trap:
-    """Leaves a mark outside the lake when it is unpickled."""
+    """Writes a marker file outside the lake when it is unpickled."""
 
     def __init__(self, mark: str) -> None:
         self.mark = mark
@@ -130,11 +130,11 @@ class Trap:
         return (Path.write_text, (Path(self.mark), "unpickled"))
 
 
-def _pickled(footer: Fields, place: Place) -> None:
-    """An Arrow schema in the footer whose extension type is a pickle, as old versions of PyArrow wrote them."""
+def _set_pickled_schema(footer: Fields, lake: DamagedLake) -> None:
+    """Add an Arrow schema to the footer whose extension type is a pickle, as old versions of PyArrow wrote it."""
     import pyarrow as pa
 
-    payload = pickle.dumps(Trap(str(place.outside / "mark")))
+    payload = pickle.dumps(Trap(str(lake.outside / "mark")))
     names = (b"arrow.py_extension_type", b"arrow.json", b"tests.hostile")
     fields = [
         pa.field(
@@ -150,43 +150,43 @@ def _pickled(footer: Fields, place: Place) -> None:
 
 
 def cases() -> Iterator[Case]:
-    """A contradiction is refused; a number nobody needs may be wrong."""
+    """A contradiction must be rejected; an unused number may be wrong."""
     for version, roles in ROLES.items():
         for role in roles:
-            for what in (c for c in CHANGES if c not in OF_OTHER_COLUMNS.get(role, OF_STATISTICS)):
-                yield _case(version, role, f"{role}: {what}", partial(_changed, role, what))
+            for what in (c for c in CHANGES if c not in NEEDS_OTHER_COLUMNS.get(role, NEEDS_STATISTICS)):
+                yield _case(version, role, f"{role}: {what}", partial(_change_footer, role, what))
             for what in TAILS:
-                yield _case(version, role, f"{role}: {what}", partial(_tailed, role, what))
-            yield _case(version, role, f"{role}: a pickled type", partial(_trapped, role))
+                yield _case(version, role, f"{role}: {what}", partial(_change_tail, role, what))
+            yield _case(version, role, f"{role}: a pickled type", partial(_add_pickled_type, role))
 
 
-def _case(version: int, role: str, name: str, change: Callable[[Place], None]) -> Case:
-    return Case("parquet", name, version, change, told_by="nobody", audited=version == 4)
+def _case(version: int, role: str, name: str, change: Callable[[DamagedLake], None]) -> Case:
+    return Case("parquet", name, version, change, detected_by="nobody", audited=version == 4)
 
 
-def _changed(role: str, what: str, place: Place) -> None:
-    _rewritten(role, place, CHANGES[what])
+def _change_footer(role: str, what: str, lake: DamagedLake) -> None:
+    _rewrite_footer(role, lake, CHANGES[what])
 
 
-def _trapped(role: str, place: Place) -> None:
-    _rewritten(role, place, lambda footer: _pickled(footer, place))
+def _add_pickled_type(role: str, lake: DamagedLake) -> None:
+    _rewrite_footer(role, lake, lambda footer: _set_pickled_schema(footer, lake))
 
 
-def _rewritten(role: str, place: Place, change: Change) -> None:
-    raw = place.path(role).read_bytes()
+def _rewrite_footer(role: str, lake: DamagedLake, change: Change) -> None:
+    raw = lake.path(role).read_bytes()
     at = _footer_at(raw)
     footer = Reader(raw[at:-8]).structure()
     change(footer)
-    made = spelled(STRUCT, footer)
-    _put(role, place, raw[:at] + made + struct.pack("<I4s", len(made), b"PAR1"))
+    encoded = spelled(STRUCT, footer)
+    _replace_file(role, lake, raw[:at] + encoded + struct.pack("<I4s", len(encoded), b"PAR1"))
 
 
-def _tailed(role: str, what: str, place: Place) -> None:
-    _put(role, place, TAILS[what](place.path(role).read_bytes()))
+def _change_tail(role: str, what: str, lake: DamagedLake) -> None:
+    _replace_file(role, lake, TAILS[what](lake.path(role).read_bytes()))
 
 
-def _put(role: str, place: Place, data: bytes) -> None:
-    any_length(place)
-    place.path(role).write_bytes(data)
-    if place.version < 4:
-        restate(place, role)
+def _replace_file(role: str, lake: DamagedLake, data: bytes) -> None:
+    drop_stated_lengths(lake)
+    lake.path(role).write_bytes(data)
+    if lake.version < 4:
+        update_stated_values(lake, role)

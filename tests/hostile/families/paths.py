@@ -1,4 +1,4 @@
-"""Paths that lead out of the table, in every place a path stands: read or refused, and never deleted."""
+"""Paths that lead out of the table, in every field that holds a path: read or rejected, never deleted."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 from tests.hostile.case import Case
-from tests.hostile.containers import any_length, edit_rows
-from tests.hostile.honest_tables import Place
+from tests.hostile.containers import drop_stated_lengths, edit_rows
+from tests.hostile.honest_tables import DamagedLake
 from tests.support.evolved_tables import edit_avro
 
 PRECIOUS = "precious.parquet"
 
-SPELLINGS: dict[str, Callable[[Place], str]] = {
+PATHS: dict[str, Callable[[DamagedLake], str]] = {
     "elsewhere": lambda p: f"file://{p.outside}/{PRECIOUS}",
     "elsewhere without a scheme": lambda p: f"{p.outside}/{PRECIOUS}",
     "elsewhere in capitals": lambda p: f"FILE://{p.outside}/{PRECIOUS}",
@@ -63,80 +63,80 @@ NAMES = (
 
 def cases() -> Iterator[Case]:
     for version in (1, 2, 3):
-        for how in SPELLINGS:
-            yield _case(f"{how} as a data file", version, partial(_entry, how, "file_path"))
-            yield _case(f"{how} as a manifest", version, partial(_list, how))
-    for how in SPELLINGS:
-        yield _case(f"{how} as a file in version 4", 4, partial(_leaf, how))
-        yield _case(f"{how} as a leaf in version 4", 4, partial(_root, how))
-        yield _case(f"{how} as a vector", 3, partial(_vector, how, "file_path"))
-        yield _case(f"{how} as the file of a vector", 3, partial(_vector, how, "referenced_data_file"))
+        for name in PATHS:
+            yield _case(f"{name} as a data file", version, partial(_set_entry_path, name, "file_path"))
+            yield _case(f"{name} as a manifest", version, partial(_set_manifest_path, name))
+    for name in PATHS:
+        yield _case(f"{name} as a file in version 4", 4, partial(_set_leaf_entry_path, name))
+        yield _case(f"{name} as a leaf in version 4", 4, partial(_set_leaf_path, name))
+        yield _case(f"{name} as a vector", 3, partial(_set_vector_path, name, "file_path"))
+        yield _case(f"{name} as the file of a vector", 3, partial(_set_vector_path, name, "referenced_data_file"))
         for version in (2, 4):
-            yield _case(f"{how} as a list", version, partial(_snapshot, how))
-            yield _case(f"{how} as statistics", version, partial(_statistics, how))
-            yield _case(f"{how} as an older metadata file", version, partial(_log, how))
+            yield _case(f"{name} as a list", version, partial(_set_list_path, name))
+            yield _case(f"{name} as statistics", version, partial(_set_statistics_path, name))
+            yield _case(f"{name} as an older metadata file", version, partial(_set_metadata_log_path, name))
     for version in (2, 4):
-        for how, place in LOCATIONS.items():
-            deletes = how in CONTAINED  # nobody's disk is put at risk to see whether it would be
-            yield _case(f"the table lies {how}", version, partial(_located, place), deletes=deletes)
-            yield _case(f"the data lies {how}", version, partial(_data_path, place), deletes=deletes)
-    yield from _linked()
+        for name, location in LOCATIONS.items():
+            deletes = name in CONTAINED  # deletion is only tried where it cannot reach other files of the disk
+            yield _case(f"the table lies {name}", version, partial(_set_table_location, location), deletes=deletes)
+            yield _case(f"the data lies {name}", version, partial(_set_data_path, location), deletes=deletes)
+    yield from _linked_folders()
 
 
-def _case(name: str, version: int, change: Callable[[Place], Any], deletes: bool = True, **said: Any) -> Case:
-    def apply(place: Place) -> None:
-        _links(place)
-        change(place)
+def _case(name: str, version: int, change: Callable[[DamagedLake], Any], deletes: bool = True, **fields: Any) -> Case:
+    def apply(lake: DamagedLake) -> None:
+        _add_links(lake)
+        change(lake)
 
-    return Case("path", name, version, apply, told_by="nobody", names=NAMES, lies=True, deletes=deletes, **said)
-
-
-def _links(place: Place) -> None:
-    (place.folder / "db/t/linked").symlink_to(place.outside)
-    (place.folder / "db/t/data/linked.parquet").symlink_to(place.outside / PRECIOUS)
+    return Case("path", name, version, apply, detected_by="nobody", names=NAMES, lies=True, deletes=deletes, **fields)
 
 
-def _entry(how: str, field: str, place: Place) -> None:
-    path = SPELLINGS[how](place)
-    any_length(place)
-    edit_avro(str(place.path("manifest")), lambda row: row["data_file"].update({field: path}))
+def _add_links(lake: DamagedLake) -> None:
+    (lake.folder / "db/t/linked").symlink_to(lake.outside)
+    (lake.folder / "db/t/data/linked.parquet").symlink_to(lake.outside / PRECIOUS)
 
 
-def _vector(how: str, field: str, place: Place) -> None:
-    path = SPELLINGS[how](place)
-    any_length(place)
-    edit_avro(str(place.path("delete manifest")), lambda row: row["data_file"].update({field: path}))
+def _set_entry_path(name: str, field: str, lake: DamagedLake) -> None:
+    path = PATHS[name](lake)
+    drop_stated_lengths(lake)
+    edit_avro(str(lake.path("manifest")), lambda row: row["data_file"].update({field: path}))
 
 
-def _list(how: str, place: Place) -> None:
-    path = SPELLINGS[how](place)
+def _set_vector_path(name: str, field: str, lake: DamagedLake) -> None:
+    path = PATHS[name](lake)
+    drop_stated_lengths(lake)
+    edit_avro(str(lake.path("delete manifest")), lambda row: row["data_file"].update({field: path}))
+
+
+def _set_manifest_path(name: str, lake: DamagedLake) -> None:
+    path = PATHS[name](lake)
     for role in ("list", "old list"):
-        edit_avro(str(place.path(role)), lambda row: row.update(manifest_path=path, manifest_length=1))
+        edit_avro(str(lake.path(role)), lambda row: row.update(manifest_path=path, manifest_length=1))
 
 
-def _leaf(how: str, place: Place) -> None:
-    path = SPELLINGS[how](place)
-    any_length(place)
-    edit_rows(place.path("manifest"), lambda rows: rows[0].update(location=path))
+def _set_leaf_entry_path(name: str, lake: DamagedLake) -> None:
+    path = PATHS[name](lake)
+    drop_stated_lengths(lake)
+    edit_rows(lake.path("manifest"), lambda rows: rows[0].update(location=path))
 
 
-def _root(how: str, place: Place) -> None:
-    path = SPELLINGS[how](place)
-    edit_rows(place.path("list"), lambda rows: rows[0].update(location=path, file_size_in_bytes=1))
+def _set_leaf_path(name: str, lake: DamagedLake) -> None:
+    path = PATHS[name](lake)
+    edit_rows(lake.path("list"), lambda rows: rows[0].update(location=path, file_size_in_bytes=1))
 
 
-def _snapshot(how: str, place: Place) -> None:
-    path = SPELLINGS[how](place)
+def _set_list_path(name: str, lake: DamagedLake) -> None:
+    path = PATHS[name](lake)
 
     def change(parsed: dict) -> None:
         key = "root-manifest" if "root-manifest" in parsed["snapshots"][0] else "manifest-list"
         parsed["snapshots"][0][key] = path
 
-    place.edit_metadata(change)
+    lake.edit_metadata(change)
 
 
-def _statistics(how: str, place: Place) -> None:
-    path = SPELLINGS[how](place)
+def _set_statistics_path(name: str, lake: DamagedLake) -> None:
+    path = PATHS[name](lake)
 
     def change(parsed: dict) -> None:
         first = parsed["snapshots"][0]["snapshot-id"]
@@ -144,21 +144,21 @@ def _statistics(how: str, place: Place) -> None:
         parsed["statistics"] = [{"snapshot-id": first, "statistics-path": path, "blob-metadata": [], **sizes}]
         parsed["partition-statistics"] = [{"snapshot-id": first, "statistics-path": path, "file-size-in-bytes": 1}]
 
-    place.edit_metadata(change)
+    lake.edit_metadata(change)
 
 
-def _log(how: str, place: Place) -> None:
-    path = SPELLINGS[how](place)
+def _set_metadata_log_path(name: str, lake: DamagedLake) -> None:
+    path = PATHS[name](lake)
     retired = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
 
     def change(parsed: dict) -> None:
         parsed["metadata-log"] = [{"timestamp-ms": 1 + i, "metadata-file": path} for i in range(3)]
         parsed["properties"] = {**parsed.get("properties", {}), **retired}
 
-    place.edit_metadata(change)
+    lake.edit_metadata(change)
 
 
-LOCATIONS: dict[str, Callable[[Place], str]] = {
+LOCATIONS: dict[str, Callable[[DamagedLake], str]] = {
     "at the root of the disk": lambda p: "file:///",
     "nowhere": lambda p: "",
     "above the lake": lambda p: f"file://{p.folder.parent}",
@@ -171,41 +171,41 @@ LOCATIONS: dict[str, Callable[[Place], str]] = {
 CONTAINED = ("above the lake", "above, by dots")
 
 
-def _located(where: Callable[[Place], str], place: Place) -> None:
-    """The location says where the table lies; older snapshots have a file outside that no later one has."""
-    _outside_is_expired(place)
-    place.edit_metadata(lambda parsed: parsed.update(location=where(place)))
+def _set_table_location(where: Callable[[DamagedLake], str], lake: DamagedLake) -> None:
+    """Set the table location; older snapshots reference a file outside that no later snapshot has."""
+    _reference_outside_file(lake)
+    lake.edit_metadata(lambda parsed: parsed.update(location=where(lake)))
 
 
-def _data_path(where: Callable[[Place], str], place: Place) -> None:
-    _outside_is_expired(place)
-    place.edit_metadata(lambda parsed: parsed.setdefault("properties", {}).update({"write.data.path": where(place)}))
+def _set_data_path(where: Callable[[DamagedLake], str], lake: DamagedLake) -> None:
+    _reference_outside_file(lake)
+    lake.edit_metadata(lambda parsed: parsed.setdefault("properties", {}).update({"write.data.path": where(lake)}))
 
 
-def _outside_is_expired(place: Place) -> None:
-    if place.version < 4:
-        _entry("elsewhere", "file_path", place)
+def _reference_outside_file(lake: DamagedLake) -> None:
+    if lake.version < 4:
+        _set_entry_path("elsewhere", "file_path", lake)
     else:
-        _leaf("elsewhere", place)
+        _set_leaf_entry_path("elsewhere", lake)
 
 
-def _linked() -> Iterator[Case]:
-    """Folders of the table that are links: what lies behind them is not the table's."""
+def _linked_folders() -> Iterator[Case]:
+    """Folders of the table that are links: files behind them do not belong to the table."""
     for version in (2, 4):
         for folder in ("data", "metadata"):
             yield Case(
                 "path",
                 f"the {folder} folder is a link",
                 version,
-                partial(_moved, folder),
-                told_by="nobody",
+                partial(_replace_folder_by_link, folder),
+                detected_by="nobody",
                 deletes=True,
             )
 
 
-def _moved(folder: str, place: Place) -> None:
-    """The folder moves away, files and all; they must stay there."""
-    own = place.folder / "db/t" / folder
-    place.behind.mkdir()
-    shutil.move(own, place.behind / folder)
-    os.symlink(place.behind / folder, own)
+def _replace_folder_by_link(folder: str, lake: DamagedLake) -> None:
+    """Move the folder with its files and replace it by a link; the files must stay."""
+    own = lake.folder / "db/t" / folder
+    lake.link_target.mkdir()
+    shutil.move(own, lake.link_target / folder)
+    os.symlink(lake.link_target / folder, own)

@@ -1,4 +1,4 @@
-"""Damage that knows nothing of formats: files cut, bits flipped, files in the place of others, things that are none."""
+"""Damage independent of formats: truncated files, flipped bits, exchanged files, and paths that are not files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.hostile.case import Case, chance
-from tests.hostile.honest_tables import VERSIONS, Place
+from tests.hostile.case import Case, seeded_random
+from tests.hostile.honest_tables import VERSIONS, DamagedLake
 
 METADATA = ("metadata", "list", "old list", "manifest", "delete manifest")
 ROLES = {
@@ -17,7 +17,7 @@ ROLES = {
     3: (*METADATA, "data", "data of another spec", "vector", "equality"),
     4: ("metadata", "list", "old list", "manifest", "data", "data of another spec", "vector"),
 }
-ENDS = (0, 1, 3, 4, 5, 8, 12, 16, 17, 33, 64, 150, -1, -2, -4, -5, -8, -9, -12, -13, -17, -40)
+CUT_POSITIONS = (0, 1, 3, 4, 5, 8, 12, 16, 17, 33, 64, 150, -1, -2, -4, -5, -8, -9, -12, -13, -17, -40)
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
@@ -25,28 +25,28 @@ def cases() -> Iterator[Case]:
     yield from cuts()
     yield from flips()
     yield from swaps()
-    yield from fillings()
-    yield from no_files()
+    yield from replaced_contents()
+    yield from non_files()
 
 
 def cuts() -> Iterator[Case]:
-    """A file that ends too early is never read as one that is whole."""
+    """A truncated file is never read as a complete one."""
     for version, roles in ROLES.items():
         for role in roles:
-            for end in ENDS:
+            for end in CUT_POSITIONS:
                 yield Case("cut", f"{role} at {end}", version, partial(_cut, role, end))
             for share in SHARES:
                 yield Case("cut", f"{role} at {share:.0%}", version, partial(_cut_share, role, share))
 
 
-def _cut(role: str, end: int, place: Place) -> None:
-    data = place.path(role).read_bytes()
-    place.path(role).write_bytes(data[:end] if abs(end) <= len(data) else data[: len(data) // 3])
+def _cut(role: str, end: int, lake: DamagedLake) -> None:
+    data = lake.path(role).read_bytes()
+    lake.path(role).write_bytes(data[:end] if abs(end) <= len(data) else data[: len(data) // 3])
 
 
-def _cut_share(role: str, share: float, place: Place) -> None:
-    data = place.path(role).read_bytes()
-    place.path(role).write_bytes(data[: int(len(data) * share)])
+def _cut_share(role: str, share: float, lake: DamagedLake) -> None:
+    data = lake.path(role).read_bytes()
+    lake.path(role).write_bytes(data[: int(len(data) * share)])
 
 
 FLIPS: dict[str, Callable[[bytearray, object], object]] = {}
@@ -102,75 +102,81 @@ def _a_byte_less(data: bytearray, r) -> None:
 
 
 def flips(seeds: int = 3) -> Iterator[Case]:
-    """Only vectors have a checksum over all that counts; elsewhere other values may be read, without any harm."""
+    """Only vectors have a checksum over all relevant bytes; other files may give other values, without harm."""
     for version, roles in ROLES.items():
         for role in roles:
-            told_by = "reader" if role == "vector" else "nobody"
+            detected_by = "reader" if role == "vector" else "nobody"
             audited = role in METADATA or role == "vector"
             for kind in FLIPS:
                 for seed in range(seeds):
                     label = f"{kind} of {role}, {seed}"
-                    change = partial(_flipped, role, kind, f"{version} {label}")
+                    change = partial(_flip_bytes, role, kind, f"{version} {label}")
                     lie = {"lies": True, "names": ("/db/t/",)} if role in METADATA else {}
-                    yield Case("flip", label, version, change, told_by=told_by, audited=audited, **lie)
+                    yield Case("flip", label, version, change, detected_by=detected_by, audited=audited, **lie)
 
 
-def _flipped(role: str, kind: str, seed: str, place: Place) -> None:
-    data = bytearray(place.path(role).read_bytes())
-    FLIPS[kind](data, chance(seed))
-    place.path(role).write_bytes(data)
+def _flip_bytes(role: str, kind: str, seed: str, lake: DamagedLake) -> None:
+    data = bytearray(lake.path(role).read_bytes())
+    FLIPS[kind](data, seeded_random(seed))
+    lake.path(role).write_bytes(data)
 
 
 def swaps() -> Iterator[Case]:
-    """A file in the place of another; an older list is a whole one, so that only an audit can tell."""
+    """One file instead of another; an older list is valid by itself, so only an audit can detect it."""
     for version, roles in ROLES.items():
         for role in roles:
             for other in roles:
                 if role != other:
-                    told_by = "audit" if {role, other} == {"list", "old list"} else "reader"
-                    yield Case("swap", f"{other} as {role}", version, partial(_swapped, role, other), told_by=told_by)
+                    detected_by = "audit" if {role, other} == {"list", "old list"} else "reader"
+                    yield Case(
+                        "swap",
+                        f"{other} as {role}",
+                        version,
+                        partial(_copy_other_file, role, other),
+                        detected_by=detected_by,
+                    )
 
 
-def _swapped(role: str, other: str, place: Place) -> None:
-    place.path(role).write_bytes(place.path(other).read_bytes())
+def _copy_other_file(role: str, other: str, lake: DamagedLake) -> None:
+    lake.path(role).write_bytes(lake.path(other).read_bytes())
 
 
-FILLINGS: dict[str, Callable[[bytes], bytes]] = {
+CONTENTS: dict[str, Callable[[bytes], bytes]] = {
     "nothing": lambda data: b"",
     "zeros": lambda data: bytes(len(data)),
     "ones": lambda data: b"\xff" * len(data),
-    "noise": lambda data: chance(len(data)).randbytes(len(data)),
+    "noise": lambda data: seeded_random(len(data)).randbytes(len(data)),
     "a picture": lambda data: b"GIF89a" + data[6:],
     "a page of HTML": lambda data: b"<html><body>AccessDenied</body></html>",
     "itself twice": lambda data: data + data,
     "magic alone": lambda data: data[:4],
-    "magic and noise": lambda data: data[:4] + chance(1).randbytes(len(data)) + data[-4:],
+    "magic and noise": lambda data: data[:4] + seeded_random(1).randbytes(len(data)) + data[-4:],
     "an encrypted file": lambda data: b"AGS1" + data[4:],
     "a gzip of itself": lambda data: __import__("gzip").compress(data),
 }
 
 
-WITH_A_FOOTER = ("a picture", "an encrypted file", "magic and noise")  # an audit looks at no more of a data file
+WITH_A_FOOTER = ("a picture", "an encrypted file", "magic and noise")  # an audit reads only the footer of a data file
 
 
-def fillings() -> Iterator[Case]:
-    """Something else altogether; gzip is the one that metadata may be."""
+def replaced_contents() -> Iterator[Case]:
+    """Entirely different content; only metadata may be gzip."""
     for version, roles in ROLES.items():
         for role in roles:
-            for what, make in FILLINGS.items():
-                told_by = "reader" if (role, what) != ("vector", "itself twice") else "nobody"
+            for what, make in CONTENTS.items():
+                detected_by = "reader" if (role, what) != ("vector", "itself twice") else "nobody"
                 audited = role in (*METADATA, "vector") or what not in WITH_A_FOOTER
-                change = partial(_filled, role, make)
-                yield Case("filling", f"{what} as {role}", version, change, told_by=told_by, audited=audited)
+                change = partial(_replace_content, role, make)
+                yield Case("filling", f"{what} as {role}", version, change, detected_by=detected_by, audited=audited)
 
 
-def _filled(role: str, make: Callable[[bytes], bytes], place: Place) -> None:
-    place.path(role).write_bytes(make(place.path(role).read_bytes()))
+def _replace_content(role: str, make: Callable[[bytes], bytes], lake: DamagedLake) -> None:
+    lake.path(role).write_bytes(make(lake.path(role).read_bytes()))
 
 
-def no_files() -> Iterator[Case]:
-    """Names that lead to something that is no file: opening it may never end."""
-    things = {
+def non_files() -> Iterator[Case]:
+    """Paths that are not regular files: opening them may never return."""
+    replacements = {
         "nothing": lambda path: None,
         "a folder": lambda path: path.mkdir(),
         "a pipe": os.mkfifo,
@@ -181,11 +187,11 @@ def no_files() -> Iterator[Case]:
     }
     for version in VERSIONS:
         for role in ROLES[version]:
-            for what, make in things.items():
-                yield Case("no file", f"{what} as {role}", version, partial(_replaced, role, make))
+            for what, make in replacements.items():
+                yield Case("no file", f"{what} as {role}", version, partial(_replace_file, role, make))
 
 
-def _replaced(role: str, make: Callable[[Path], object], place: Place) -> None:
-    path = place.path(role)
+def _replace_file(role: str, make: Callable[[Path], object], lake: DamagedLake) -> None:
+    path = lake.path(role)
     path.unlink()
     make(path)

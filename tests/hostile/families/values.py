@@ -1,4 +1,4 @@
-"""Manifests and lists that are whole and well formed, and say wild things about files."""
+"""Complete, well-formed manifests and lists with extreme values about files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import fastavro
 
 from tests.hostile.case import Case
-from tests.hostile.containers import any_length, edit_rows
-from tests.hostile.honest_tables import Place
+from tests.hostile.containers import drop_stated_lengths, edit_rows
+from tests.hostile.honest_tables import DamagedLake
 from tests.support.evolved_tables import edit_avro
 
 LONGS = (-1, 0, 7, 1 << 31, (1 << 63) - 1, -(1 << 63))
@@ -37,7 +37,7 @@ TRIES = 6
 
 
 def cases() -> Iterator[Case]:
-    """The n-th field of a row with the m-th wild value of its type: metadata says which rows there are."""
+    """Set the n-th field of a row to the m-th extreme value of its type; metadata defines the rows of a table."""
     for version, roles in ROLES.items():
         for role in roles:
             for field in range(32):
@@ -47,22 +47,22 @@ def cases() -> Iterator[Case]:
         for field in range(30):
             for seed in range(TRIES):
                 yield _case(f"{role}: field {field}, {seed}", 4, partial(_parquet, role, field, seed))
-    yield from _tricks()
+    yield from _cycles_and_repetitions()
 
 
 def _case(name: str, version: int, change: Any) -> Case:
     names = ("127.0.0.1", "Rejected path", "x" * 100, "spec ", "file format")
-    return Case("value", name, version, change, told_by="nobody", names=names, lies=True)
+    return Case("value", name, version, change, detected_by="nobody", names=names, lies=True)
 
 
-def _avro(role: str, field: int, seed: int, place: Place) -> None:
-    path = place.path(role)
-    any_length(place)
+def _avro(role: str, field: int, seed: int, lake: DamagedLake) -> None:
+    path = lake.path(role)
+    drop_stated_lengths(lake)
     with path.open("rb") as stream:
         schema = fastavro.reader(stream).writer_schema
-    spots = list(_spots(schema, ()))
-    where, kind = spots[field % len(spots)]
-    value = _wild(kind, seed)
+    field_paths = list(_field_paths(schema, ()))
+    where, kind = field_paths[field % len(field_paths)]
+    value = _extreme_value(kind, seed)
 
     def change(row: dict[str, Any]) -> None:
         at: Any = row
@@ -73,55 +73,55 @@ def _avro(role: str, field: int, seed: int, place: Place) -> None:
     edit_avro(str(path), change)
 
 
-def _spots(kind: Any, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The fields of a record and of the records in it."""
+def _field_paths(kind: Any, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the path and type of the fields of a record and of its nested records."""
     for f in kind["fields"]:
         inner = f["type"]
         if isinstance(inner, dict) and inner.get("type") == "record":
-            yield from _spots(inner, (*where, f["name"]))
+            yield from _field_paths(inner, (*where, f["name"]))
         else:
             yield (*where, f["name"]), inner
 
 
-def _wild(kind: Any, seed: int) -> Any:
-    """Something the type allows."""
+def _extreme_value(kind: Any, seed: int) -> Any:
+    """Return an extreme value that the type allows."""
     if isinstance(kind, list):
-        return None if seed == 0 and "null" in kind else _wild(next(k for k in kind if k != "null"), seed)
+        return None if seed == 0 and "null" in kind else _extreme_value(next(k for k in kind if k != "null"), seed)
     if isinstance(kind, dict):
-        return _wild_nested(kind, seed)
+        return _extreme_nested_value(kind, seed)
     others = {"boolean": (False, True), "float": (float("nan"),), "double": (float("-inf"),), "null": (None,)}
     some = {"long": LONGS, "int": INTS, "string": TEXTS, "bytes": BYTES, **others}[kind]
     return some[seed % len(some)]
 
 
-def _wild_nested(kind: dict[str, Any], seed: int) -> Any:
+def _extreme_nested_value(kind: dict[str, Any], seed: int) -> Any:
     match kind["type"]:
         case "array":
             count = (0, 1, 2, 3, 50, 2000)[seed % 6]
-            return [_wild(kind["items"], (seed + i) % 6) for i in range(count)]
+            return [_extreme_value(kind["items"], (seed + i) % 6) for i in range(count)]
         case "record":
-            return {f["name"]: _wild(f["type"], seed + i) for i, f in enumerate(kind["fields"])}
+            return {f["name"]: _extreme_value(f["type"], seed + i) for i, f in enumerate(kind["fields"])}
         case "map":
             return {}
         case "fixed":
             return b"\xff" * kind["size"]
         case inner:
-            return _wild(inner, seed)
+            return _extreme_value(inner, seed)
 
 
-def _parquet(role: str, field: int, seed: int, place: Place) -> None:
-    any_length(place)
-    path = place.path(role)
+def _parquet(role: str, field: int, seed: int, lake: DamagedLake) -> None:
+    drop_stated_lengths(lake)
+    path = lake.path(role)
 
     def change(rows: list[dict[str, Any]]) -> None:
-        spots = list(_leaves(rows[0], ()))
-        where = spots[field % len(spots)]
+        field_paths = list(_leaves(rows[0], ()))
+        where = field_paths[field % len(field_paths)]
         for row in rows:
             at: Any = row
             for name in where[:-1]:
                 at = at[name] or {}
             if where[-1] in at:
-                at[where[-1]] = _like(at[where[-1]], seed)
+                at[where[-1]] = _extreme_value_like(at[where[-1]], seed)
 
     edit_rows(path, change)
 
@@ -133,8 +133,8 @@ def _leaves(row: dict[str, Any], where: tuple[str, ...]) -> Iterator[tuple[str, 
         yield (*where, name)
 
 
-def _like(value: Any, seed: int) -> Any:
-    """A wild value of the same kind; nothing, where there is nothing to go by."""
+def _extreme_value_like(value: Any, seed: int) -> Any:
+    """Return an extreme value of the same type; None if the type is unknown."""
     if seed == 0 or isinstance(value, dict):
         return None
     if isinstance(value, bool):
@@ -149,8 +149,8 @@ def _like(value: Any, seed: int) -> Any:
     return [] if isinstance(value, list) else None
 
 
-def _tricks() -> Iterator[Case]:
-    """Rings and repetition: a list that names itself, a manifest in its own place, the same file many times."""
+def _cycles_and_repetitions() -> Iterator[Case]:
+    """Cycles and repetition: a list that references itself, a leaf that references itself, the same file many times."""
     for version in (1, 2, 3):
         for what, target in (
             ("itself", "list"),
@@ -158,51 +158,51 @@ def _tricks() -> Iterator[Case]:
             ("the metadata", "metadata"),
             ("data", "data"),
         ):
-            yield _case(f"a list that names {what} as a manifest", version, partial(_named, target))
+            yield _case(f"a list that names {what} as a manifest", version, partial(_set_manifest_path, target))
         for times in (2, 100, 2_000):
-            yield _case(f"a manifest listed {times} times", version, partial(_listed, times))
+            yield _case(f"a manifest listed {times} times", version, partial(_repeat_manifests, times))
         for times in (2, 200):
-            yield _case(f"entries {times} times", version, partial(_repeated, times))
+            yield _case(f"entries {times} times", version, partial(_repeat_entries, times))
     for what, target in (
         ("itself", "list"),
         ("an older root", "old list"),
         ("the metadata", "metadata"),
         ("data", "data"),
     ):
-        yield _case(f"a root that names {what} as a leaf", 4, partial(_rooted, target))
-    yield _case("a leaf that names itself", 4, _leaf_in_leaf)
+        yield _case(f"a root that names {what} as a leaf", 4, partial(_set_leaf_path, target))
+    yield _case("a leaf that names itself", 4, _reference_leaf_in_itself)
     for times in (2, 1000, 50_000):
-        yield _case(f"a leaf listed {times} times", 4, partial(_leaves_listed, times))
+        yield _case(f"a leaf listed {times} times", 4, partial(_repeat_leaves, times))
 
 
-def _named(target: str, place: Place) -> None:
-    path = f"file://{place.path(target)}"
-    edit_avro(str(place.path("list")), lambda row: row.update(manifest_path=path, manifest_length=1))
+def _set_manifest_path(target: str, lake: DamagedLake) -> None:
+    path = f"file://{lake.path(target)}"
+    edit_avro(str(lake.path("list")), lambda row: row.update(manifest_path=path, manifest_length=1))
 
 
-def _listed(times: int, place: Place) -> None:
-    edit_avro(str(place.path("list")), lambda row: [row] * times)
+def _repeat_manifests(times: int, lake: DamagedLake) -> None:
+    edit_avro(str(lake.path("list")), lambda row: [row] * times)
 
 
-def _repeated(times: int, place: Place) -> None:
-    any_length(place)
-    edit_avro(str(place.path("manifest")), lambda row: [row] * times)
+def _repeat_entries(times: int, lake: DamagedLake) -> None:
+    drop_stated_lengths(lake)
+    edit_avro(str(lake.path("manifest")), lambda row: [row] * times)
 
 
-def _relative(place: Place, path: Path) -> str:
-    return str(path.relative_to(place.folder / "db/t"))
+def _relative(lake: DamagedLake, path: Path) -> str:
+    return str(path.relative_to(lake.folder / "db/t"))
 
 
-def _rooted(target: str, place: Place) -> None:
-    stated = {"location": _relative(place, place.path(target)), "file_size_in_bytes": 1}
-    edit_rows(place.path("list"), lambda rows: [row.update(stated) for row in rows])
+def _set_leaf_path(target: str, lake: DamagedLake) -> None:
+    stated = {"location": _relative(lake, lake.path(target)), "file_size_in_bytes": 1}
+    edit_rows(lake.path("list"), lambda rows: [row.update(stated) for row in rows])
 
 
-def _leaf_in_leaf(place: Place) -> None:
-    any_length(place)
-    own = _relative(place, place.path("manifest"))
-    edit_rows(place.path("manifest"), lambda rows: [row.update(location=own, content_type=3) for row in rows])
+def _reference_leaf_in_itself(lake: DamagedLake) -> None:
+    drop_stated_lengths(lake)
+    own = _relative(lake, lake.path("manifest"))
+    edit_rows(lake.path("manifest"), lambda rows: [row.update(location=own, content_type=3) for row in rows])
 
 
-def _leaves_listed(times: int, place: Place) -> None:
-    edit_rows(place.path("list"), lambda rows: rows.extend(rows * (times - 1)))
+def _repeat_leaves(times: int, lake: DamagedLake) -> None:
+    edit_rows(lake.path("list"), lambda rows: rows.extend(rows * (times - 1)))
