@@ -60,7 +60,7 @@ bench-limits: bench-metadata bench-scan bench-dml bench-compaction
 bench-metadata: $(READY)
 	$(BIN)/python -m bench.metadata
 	$(BIN)/python -m bench.tree
-	$(BIN)/python -m bench.grown
+	$(BIN)/python -m bench.grown_trees
 
 bench-scan: $(READY)
 	$(BIN)/python -m bench.scan

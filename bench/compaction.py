@@ -24,9 +24,9 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 import neve
-from bench.cpu import Ledger, interleaved, ratio
+from bench.cpu import Ledger, ratio, run_interleaved
 from bench.dml import DDL, lineitem
-from bench.metadata import FILES, WHERE, cpu_of, usual
+from bench.metadata import FILES, WHERE, cpu_of, table_with_usual_manifests
 from neve.io.avro.jit import load_compiled
 from neve.ops.results import RewriteResult
 from neve.predicate import parse
@@ -41,9 +41,9 @@ TARGET = 64 << 20
 
 
 def bench_planning(folder: Path) -> bool:
-    place = usual(folder, FILES)
-    table = neve.connect(folder / "lake").register_table("bench.many", place)
-    peer = StaticTable.from_metadata(place)
+    location = table_with_usual_manifests(folder, FILES)
+    table = neve.connect(folder / "lake").register_table("bench.many", location)
+    peer = StaticTable.from_metadata(location)
     where = parse(WHERE, table.schema).expression
 
     def ours() -> int:
@@ -64,7 +64,7 @@ def bench_planning(folder: Path) -> bool:
 
 
 class Bench:
-    """A table in many small files, put back to where it was before every case."""
+    """A table of many small files, restored before every case."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder = spark, folder
@@ -78,9 +78,9 @@ class Bench:
 
     def table(self, name: str) -> Table:
         properties = {"write.parquet.compression-level": LEVEL, "write.distribution-mode": "none"}
-        made = self.lake.create_table(f"bench.{name}", DDL, format_version=3, properties=properties)
-        made.append(lineitem(self.spark, ROWS).repartition(SMALL_FILES))
-        return made
+        table = self.lake.create_table(f"bench.{name}", DDL, format_version=3, properties=properties)
+        table.append(lineitem(self.spark, ROWS).repartition(SMALL_FILES))
+        return table
 
     @staticmethod
     def head(table: Table) -> int | None:
@@ -92,12 +92,12 @@ class Bench:
     def rewrite(self, table: Table) -> RewriteResult:
         options = {"rewrite-all": True, "target-file-size-bytes": TARGET}
         result = table.rewrite_data_files().options(options).execute()
-        if os.environ.get("NEVE_BENCH_TELL"):
+        if os.environ.get("NEVE_BENCH_VERBOSE"):
             print(f"    {table.name}: {result.summary}, {result.seconds} s")
         return result
 
-    def again(self, table: Table) -> Callable[[], object]:
-        """The compaction of a table as it was."""
+    def on_restored_table(self, table: Table) -> Callable[[], object]:
+        """Return a function that compacts the restored table."""
 
         def run() -> object:
             if self.head(table) != self.start[table.name]:
@@ -106,8 +106,8 @@ class Bench:
 
         return run
 
-    def bare(self, table: Table, by: str | None = None) -> Callable[[], None]:
-        """Spark reads the files and writes them, as many as the compaction does, or by partition."""
+    def bare_spark(self, table: Table, by: str | None = None) -> Callable[[], None]:
+        """Return a function that rewrites the files with Spark: as many as the compaction, or by partition."""
         paths = self.paths(table)
         size = sum(table.scan().plan().files["file_size_in_bytes"].to_pylist())
 
@@ -126,13 +126,13 @@ def bench_running(folder: Path) -> list[bool]:
     spark = local_session("local[2]", {"spark.driver.memory": "4g", "spark.local.dir": str(folder / "local")})
     bench, ledger = Bench(spark, folder), Ledger().start()
     cases: dict[str, Callable[[], object]] = {
-        "Spark: read and write": bench.bare(bench.plain),
-        "bin-pack": bench.again(bench.plain),
-        "bin-pack with vectors": bench.again(bench.deleted),
-        "Spark: repartition and write": bench.bare(bench.moved, "l_shipmode"),
-        "spec upgrade": bench.again(bench.moved),
+        "Spark: read and write": bench.bare_spark(bench.plain),
+        "bin-pack": bench.on_restored_table(bench.plain),
+        "bin-pack with vectors": bench.on_restored_table(bench.deleted),
+        "Spark: repartition and write": bench.bare_spark(bench.moved, "l_shipmode"),
+        "spec upgrade": bench.on_restored_table(bench.moved),
     }
-    spent = interleaved(ledger, cases, ROUNDS, WARM)
+    spent = run_interleaved(ledger, cases, ROUNDS, WARM)
     for name in cases:
         print(f"  {name:32s} {median(spent[name]):7.2f} CPU s  {[round(s, 2) for s in spent[name]]}")
     spark.stop()

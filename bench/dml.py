@@ -1,10 +1,10 @@
-"""UPDATE, DELETE and MERGE against what Spark itself needs for the same files, in the same run.
+"""UPDATE, DELETE and MERGE compared with Spark's own cost for the same files, in the same run.
 
     make bench-dml                           (NEVE_BENCH_ROWS=2000000 make bench-dml for a smaller table)
 
 A TPC-H-like lineitem of 10 million rows; every statement changes one row in a hundred, scattered over all files, with
 planning and commit. Prints CPU seconds of driver, JVM and Python workers, and ratios: merge-on-read to Spark's scan of
-all columns into nowhere, copy-on-write to Spark's read and write of the same files, MERGE to the bare join. Cases are
+all columns without output, copy-on-write to Spark's read and write of the same files, MERGE to the bare join. Cases are
 interleaved; a ratio is the median over the rounds. Then a MERGE of a tenth of the keys under a driver of less than
 2 GiB. Ends with an error when a target is missed.
 """
@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import neve
-from bench.cpu import Ledger, interleaved, ratio
+from bench.cpu import Ledger, ratio, run_interleaved
 from bench.lineitem import DDL, lineitem
 from neve.ops.results import ChangeResult
 from neve.run.spark.session import local_session
@@ -37,12 +37,12 @@ DRIVER_MIB = 2048
 SCATTERED = "l_orderkey % 100 = 7"
 
 
-def nowhere(rows: DataFrame) -> None:
+def read_and_discard(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
 def changes(spark: SparkSession, folder: Path, share: int) -> DataFrame:
-    """A new price for the lines of one order in so many."""
+    """Return new prices for the lines of one order in `share`."""
     path = str(folder / f"changes-{share}")
     if not Path(path).exists():
         keys = lineitem(spark, ROWS).where(f"l_orderkey % {share} = 7")
@@ -52,7 +52,7 @@ def changes(spark: SparkSession, folder: Path, share: int) -> DataFrame:
 
 
 class Bench:
-    """One table, put back to where it was before every case."""
+    """One table, restored before every case."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder = spark, folder
@@ -65,8 +65,8 @@ class Bench:
         size = sum(files["file_size_in_bytes"].to_pylist())
         print(f"lineitem: {ROWS} rows in {len(self.paths)} files, {size / 2**20:.0f} MiB")
 
-    def again(self, statement: Callable[[], object]) -> Callable[[], object]:
-        """The same statement on the table as it was."""
+    def on_restored_table(self, statement: Callable[[], object]) -> Callable[[], object]:
+        """Return a function that runs the statement on the restored table."""
 
         def run() -> object:
             if self.table.context.refreshed().metadata.current_snapshot_id != self.start:
@@ -83,32 +83,32 @@ class Bench:
 
     def bare_join(self) -> None:
         keys = ["l_orderkey", "l_linenumber"]
-        nowhere(self.spark.read.parquet(*self.paths).join(changes(self.spark, self.folder, 100), keys))
+        read_and_discard(self.spark.read.parquet(*self.paths).join(changes(self.spark, self.folder, 100), keys))
 
-    def settle(self) -> None:
-        """Take away what the last case left in memory."""
+    def collect_garbage(self) -> None:
+        """Free the memory of the last case."""
         self.spark._jvm.System.gc()  # type: ignore[union-attr]
 
     def statements(self, mode: str) -> dict[str, Callable[[], object]]:
         verbs = {"UPDATE": self.update, "DELETE": self.delete, "MERGE": self.merge}
-        return {f"{name} {mode}": self.again(lambda v=verb: v(mode)) for name, verb in verbs.items()}  # type: ignore[misc]
+        return {f"{name} {mode}": self.on_restored_table(lambda v=verb: v(mode)) for name, verb in verbs.items()}  # type: ignore[misc]
 
     def update(self, mode: str) -> object:
         new = self.table.update().set("l_extendedprice", "l_extendedprice + 1").set("l_comment", "'changed'")
-        return self._told(f"UPDATE {mode}", new.where(SCATTERED).mode(mode).execute())
+        return self._print_result(f"UPDATE {mode}", new.where(SCATTERED).mode(mode).execute())
 
     def delete(self, mode: str) -> object:
-        return self._told(f"DELETE {mode}", self.table.delete().where(SCATTERED).mode(mode).execute())
+        return self._print_result(f"DELETE {mode}", self.table.delete().where(SCATTERED).mode(mode).execute())
 
     def merge(self, mode: str, share: int = 100) -> object:
         source = changes(self.spark, self.folder, share)
         merge = self.table.merge(source, on="t.l_orderkey = s.l_orderkey AND t.l_linenumber = s.l_linenumber")
         merge = merge.when_matched_update({"l_extendedprice": "s.price"})
         new = {"l_orderkey": "s.l_orderkey", "l_linenumber": "s.l_linenumber", "l_extendedprice": "s.price"}
-        return self._told(f"MERGE {mode}", merge.when_not_matched_insert(new).mode(mode).execute())
+        return self._print_result(f"MERGE {mode}", merge.when_not_matched_insert(new).mode(mode).execute())
 
-    def _told(self, what: str, result: ChangeResult) -> object:
-        if os.environ.get("NEVE_BENCH_TELL"):
+    def _print_result(self, what: str, result: ChangeResult) -> object:
+        if os.environ.get("NEVE_BENCH_VERBOSE"):
             print(f"    {what}: {result.summary}; {dict(result.seconds)}")
         return result
 
@@ -116,13 +116,13 @@ class Bench:
 def ratios(bench: Bench, ledger: Ledger) -> list[bool]:
     read = bench.spark.read.parquet(*bench.paths)
     short = {
-        "Spark: scan of all columns": lambda: nowhere(read),
+        "Spark: scan of all columns": lambda: read_and_discard(read),
         "Spark: join": bench.bare_join,
         **bench.statements("merge-on-read"),
     }
     long = {"Spark: read and write": bench.read_and_write, **bench.statements("copy-on-write")}
-    spent = measured(bench, ledger, short, SHORT_ROUNDS, SHORT_WARM)
-    spent |= measured(bench, ledger, long, ROUNDS, WARM)
+    spent = run_and_print(bench, ledger, short, SHORT_ROUNDS, SHORT_WARM)
+    spent |= run_and_print(bench, ledger, long, ROUNDS, WARM)
     limits = (
         ("UPDATE merge-on-read", "Spark: scan of all columns", 0.85),
         ("DELETE merge-on-read", "Spark: scan of all columns", 0.85),
@@ -133,10 +133,10 @@ def ratios(bench: Bench, ledger: Ledger) -> list[bool]:
     return [verdict(case, to, ratio(spent, case, to), most) for case, to, most in limits]
 
 
-def measured(
+def run_and_print(
     bench: Bench, ledger: Ledger, cases: dict[str, Callable[[], object]], rounds: int, warm: int
 ) -> dict[str, list[float]]:
-    spent = interleaved(ledger, cases, rounds, warm, bench.settle)
+    spent = run_interleaved(ledger, cases, rounds, warm, bench.collect_garbage)
     for name, each in spent.items():
         print(f"  {name:32s} {median(each):7.2f} CPU s  {[round(s, 2) for s in each]}", flush=True)
     return spent
@@ -148,9 +148,9 @@ def verdict(case: str, to: str, found: float, most: float) -> bool:
 
 
 def large_merge(bench: Bench) -> bool:
-    """A tenth of all keys, with the memory of the JVM, driver and executor in one, and of this process."""
+    """Merge a tenth of all keys; print the memory of the JVM, driver and executor in one, and of this process."""
     before = _peak_mib()
-    result = bench.again(lambda: bench.merge("merge-on-read", 10))()
+    result = bench.on_restored_table(lambda: bench.merge("merge-on-read", 10))()
     peak = _peak_mib()
     print(f"MERGE of {ROWS // 10} keys: {result.summary}")
     fits = peak < DRIVER_MIB
@@ -162,7 +162,7 @@ def large_merge(bench: Bench) -> bool:
 
 
 def _peak_mib() -> int:
-    """The most memory this process and its JVM ever held; Python workers are executors."""
+    """Return the peak memory of this process and its JVM; Python workers are executors."""
     me = psutil.Process()
     jvms = [p for p in me.children(recursive=True) if "java" in p.name()]
     peaks = [Path(f"/proc/{p.pid}/status").read_text() for p in (me, *jvms)]

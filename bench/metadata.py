@@ -70,7 +70,7 @@ DAY_MICROS = 86_400_000_000
 
 
 def document(location: str, snapshots: list[dict], properties: dict[str, str] | None = None) -> dict:
-    """Table metadata of the bench tables."""
+    """Return the metadata of a benchmark table."""
     return {
         "format-version": 2,
         "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
@@ -94,7 +94,7 @@ def document(location: str, snapshots: list[dict], properties: dict[str, str] | 
 
 
 def snapshot(number: int, manifest_list: str) -> dict:
-    """A snapshot row as an append leaves it."""
+    """Return a snapshot as an append writes it."""
     summary = {"operation": "append", "added-data-files": "1", "added-records": "10", "total-data-files": str(number)}
     summary |= {"total-records": str(10 * number), "total-delete-files": "0"}  # Spark does not plan without them
     summary |= {"total-position-deletes": "0", "total-equality-deletes": "0"}
@@ -110,7 +110,7 @@ def snapshot(number: int, manifest_list: str) -> dict:
 
 
 def many_files(folder: Path, version: int, manifests: int, each: int, properties: dict[str, str] | None = None) -> str:
-    """Write a table of manifests with some files each, of three specs in turn, and return the place of its metadata.
+    """Write a table of manifests with some files each, of three specs in turn, and return the location of its metadata.
 
     The files are the same in every version.
     """
@@ -140,26 +140,26 @@ def many_files(folder: Path, version: int, manifests: int, each: int, properties
     return path.as_uri()
 
 
-def usual(folder: Path, files: int, version: int = 2) -> str:
-    """A table of so many files in manifests of the usual length."""
+def table_with_usual_manifests(folder: Path, files: int, version: int = 2) -> str:
+    """Create a table with this number of files, in manifests of the usual length."""
     each = min(PER_MANIFEST, files)
     return many_files(folder, version, files // each, each)
 
 
 @contextmanager
 def no_fsync() -> Iterator[None]:
-    """Tables are made for the measurement only, and must not wait for the disk."""
-    kept, os.fsync = os.fsync, lambda descriptor: None
+    """Disable fsync: tables exist only for the measurement and must not wait for the disk."""
+    fsync, os.fsync = os.fsync, lambda descriptor: None
     try:
         yield
     finally:
-        os.fsync = kept
+        os.fsync = fsync
 
 
 def random_entries(
     specs: Specs, spec_id: int, start: int, rows: int, rng, location: str, days: tuple[int, int] = (0, 365)
 ) -> EntryTable:
-    """New files of a spec, of some days of a year, with statistics of ten columns."""
+    """Return new files of a spec, of some days of a year, with statistics of ten columns."""
     day = 19_700 + rng.integers(*days, rows)
     regions = rng.integers(0, 40, rows)
     low = rng.integers(0, 1000, rows)
@@ -194,7 +194,7 @@ def _lists(kind: pa.DataType, rows: int, ids: list[int], values: pa.Array) -> pa
 
 
 def _counts(values: np.ndarray, ids: list[int]) -> pa.Array:
-    """The same count for each column of a file."""
+    """Return the same count for each column of a file."""
     return _lists(COUNTS, len(values), ids, pa.array(np.repeat(values, len(ids))))
 
 
@@ -208,7 +208,7 @@ def _bounds(values: dict[int, np.ndarray], rows: int) -> pa.Array:
 
 
 def cpu_of(case: Callable[[], object]) -> tuple[float, object]:
-    """CPU seconds of a call, all threads of this process, and what it returned."""
+    """Return the CPU seconds of a call, over all threads of this process, and its result."""
     gc.collect()
     start = time.process_time()
     found = case()
@@ -216,11 +216,13 @@ def cpu_of(case: Callable[[], object]) -> tuple[float, object]:
 
 
 def bench_planning(folder: Path) -> bool:
-    """The files of one table in every version, planned by Névé, and by PyIceberg from version 2."""
-    places = {version: usual(folder / f"v{version}", FILES, version) for version in TARGETS}
-    tables = {version: parse_metadata(Path(p.removeprefix("file://")).read_bytes(), p) for version, p in places.items()}
+    """Plan the files of one table in every version with Névé, and from version 2 with PyIceberg."""
+    locations = {version: table_with_usual_manifests(folder / f"v{version}", FILES, version) for version in TARGETS}
+    tables = {
+        version: parse_metadata(Path(p.removeprefix("file://")).read_bytes(), p) for version, p in locations.items()
+    }
     where, io = predicate(WHERE, tables[2].schema()).expression, PyArrowFileIO()
-    peer = StaticTable.from_metadata(places[2])
+    peer = StaticTable.from_metadata(locations[2])
 
     def ours(version: int, filtered: bool) -> int:
         metadata = tables[version]
@@ -238,18 +240,20 @@ def bench_planning(folder: Path) -> bool:
     rounds = [({v: cpu_of(lambda v=v: ours(v, True)) for v in TARGETS}, cpu_of(theirs)) for _ in range(ROUNDS)]
     every = {v: median(cpu_of(lambda v=v: ours(v, False))[0] for _ in range(ROUNDS)) for v in TARGETS}
     seconds, found = median(peers for _, (peers, _) in rounds), rounds[0][1][1]
-    assert {n for mine, _ in rounds for _, n in mine.values()} == {found}, "all must select the same files"
+    assert {n for neve_append, _ in rounds for _, n in neve_append.values()} == {found}, (
+        "all must select the same files"
+    )
     print(f"plan {FILES} files of 3 specs, {found} selected           CPU s   ratio        without a filter")
     print(f"  PyIceberg plan_files, v2                     {seconds:9.2f}")
-    good = True
+    results = True
     for version, target in TARGETS.items():
-        own = median(mine[version][0] for mine, _ in rounds)
-        good &= seconds / own >= target
+        own = median(neve_append[version][0] for neve_append, _ in rounds)
+        results &= seconds / own >= target
         ratio = f"{seconds / own:5.0f}x (target {target}x) {verdict(seconds / own >= target)}"
         print(f"  Névé, v{version}                                     {own:9.2f}  {ratio} {every[version]:12.2f}")
     held = _bytes_held(io, tables[2])
     print(f"  held by v2 {held:.0f} bytes a file (target under 200) {verdict(held < 200)}")
-    return good and held < 200
+    return results and held < 200
 
 
 def _bytes_held(io: PyArrowFileIO, metadata) -> float:
@@ -258,7 +262,7 @@ def _bytes_held(io: PyArrowFileIO, metadata) -> float:
 
 
 def old_table(folder: Path, manifests: int = 1000, snapshots: int = 1000) -> str:
-    """A table with many manifests and many snapshots; only the newest manifest list has to exist."""
+    """Create a table with many manifests and snapshots; only the newest manifest list has to exist."""
     location, io = folder.as_uri(), PyArrowFileIO()
     rows = [snapshot(n, f"{location}/metadata/snap-{n}.avro") for n in range(1, snapshots + 1)]
     text = json.dumps(document(location, rows, {"commit.manifest-merge.enabled": "false"}))
@@ -321,13 +325,13 @@ def bench_append(folder: Path) -> bool:
         with theirs.transaction() as tx, tx.update_snapshot().fast_append() as append:
             append.append_data_file(new_file(f"p{n}"))
 
-    def mine(n: int) -> None:
+    def neve_append(n: int) -> None:
         table = lake.load_table("b.t")
         commit(lake, table, Append(entries_from_pyiceberg([new_file(f"n{n}")], Specs.of(table.metadata)), fast=True))
 
-    mine(-1)
+    neve_append(-1)
     peer(-1)
-    times = [(cpu_of(lambda n=n: mine(n))[0], cpu_of(lambda n=n: peer(n))[0]) for n in range(7)]
+    times = [(cpu_of(lambda n=n: neve_append(n))[0], cpu_of(lambda n=n: peer(n))[0]) for n in range(7)]
     ours, peers = median(t[0] for t in times), median(t[1] for t in times)
     print("append one file to a table with 1000 manifests and 1000 snapshots")
     print(f"  PyIceberg fast_append  {peers * 1000:8.0f} CPU ms")
@@ -336,20 +340,20 @@ def bench_append(folder: Path) -> bool:
     return peers / ours >= 8
 
 
-def verdict(good: bool) -> str:
-    return "ok" if good else "MISSED"
+def verdict(results: bool) -> str:
+    return "ok" if results else "MISSED"
 
 
 def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="neve-bench-"))
     try:
-        places = {bench: folder / bench.__name__ for bench in (bench_append, bench_planning)}
-        for place in places.values():
-            place.mkdir()
-        good = [bench(place) for bench, place in places.items()]
+        locations = {bench: folder / bench.__name__ for bench in (bench_append, bench_planning)}
+        for folder_of_bench in locations.values():
+            folder_of_bench.mkdir()
+        results = [bench(folder_of_bench) for bench, folder_of_bench in locations.items()]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    sys.exit(0 if all(good) else 1)
+    sys.exit(0 if all(results) else 1)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import neve
-from bench.cpu import Ledger, interleaved, ratio
+from bench.cpu import Ledger, ratio, run_interleaved
 from neve.commit.actions import Append, RowDelta
 from neve.commit.protocol import commit
 from neve.io.deletion_vectors import PositionSet
@@ -41,7 +41,7 @@ DDL = "id bigint, part int, price double, flag string, day date, note string"
 
 
 def rows(table: Table, start: int, count: int, rng: np.random.Generator) -> pa.Table:
-    """Rows with a key, numbers, few and many distinct texts."""
+    """Return rows with a key, numbers, and strings with few and many distinct values."""
     notes = pa.array([f"note {i:07d} {'x' * (i % 23)}" for i in range(100_000)])
     columns = [
         pa.array(np.arange(start, start + count)),
@@ -55,7 +55,7 @@ def rows(table: Table, start: int, count: int, rng: np.random.Generator) -> pa.T
 
 
 def register(table: Table, paths: list[Path], counts: list[int]) -> None:
-    """Add data files that were written beside the table."""
+    """Add data files that were written outside the table."""
     columns = {
         "status": int(Status.ADDED),
         "content": int(Content.DATA),
@@ -96,7 +96,7 @@ def many_small(lake: neve.Lake, folder: Path) -> Table:
 
 
 def delete_some(table: Table, folder: Path) -> None:
-    """A vector for every data file, one row in a hundred."""
+    """Delete one row in a hundred with a vector for every data file."""
     files, rng = table.scan().plan().files, np.random.default_rng(11)
     paths, counts = files["file_path"].to_pylist(), files["record_count"].to_pylist()
     vectors = [PositionSet.of(np.sort(rng.choice(c, int(c * DELETED), replace=False))) for c in counts]
@@ -120,7 +120,7 @@ def delete_some(table: Table, folder: Path) -> None:
 
 
 def answer(found: DataFrame) -> tuple[object, ...]:
-    """A full scan of three columns."""
+    """Return a checksum of a full scan of three columns."""
     return tuple(found.agg(F.count("*"), F.sum("price"), F.sum(F.length("note"))).collect()[0])
 
 
@@ -137,7 +137,7 @@ def bench_full_scans(spark: SparkSession, ledger: Ledger, lake: neve.Lake, folde
         "full scan": lambda: answer(clean.to_spark()),
         "full scan, 1% deleted by vectors": lambda: answer(table.scan().to_spark()),
     }
-    spent = interleaved(ledger, cases, ROUNDS, WARM)
+    spent = run_interleaved(ledger, cases, ROUNDS, WARM)
     for name in cases:
         print(f"  {name:40s} {median(spent[name]):7.2f} CPU s  {[round(s, 2) for s in spent[name]]}")
     limits = {"full scan": 1.15, "full scan, 1% deleted by vectors": 1.35}
@@ -153,7 +153,7 @@ def bench_many_files(spark: SparkSession, ledger: Ledger, lake: neve.Lake, folde
         "DataFrame of many files": lambda: table.scan().to_spark(),
         "spark.read.parquet of their paths": lambda: spark.read.parquet(*paths),
     }
-    spent = interleaved(ledger, cases, rounds=1, warm=0)
+    spent = run_interleaved(ledger, cases, rounds=1, warm=0)
     for name in cases:
         print(f"  {name:40s} {median(spent[name]):7.2f} CPU s")
     cheaper = ratio(spent, "spark.read.parquet of their paths", "DataFrame of many files")

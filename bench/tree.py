@@ -1,9 +1,9 @@
-"""What small commits cost on large trees: versions 2, 3 and 4, the adaptive tree of version 4, and PyIceberg.
+"""Cost of small commits on large trees: versions 2, 3 and 4, the adaptive tree of version 4, and PyIceberg.
 
-Part of `make bench-metadata`; NEVE_BENCH_LEAVES=1000 leaves the largest tree out. Each leaf holds a hundred files; all
-were written by one commit. The append adds a file, the delete takes a row from a file of some leaf, which the statement
-has found before: what is measured is the commit. CPU milliseconds are of all threads; bytes are those of new metadata
-files, the table's own JSON left out. Trees of all sizes are measured by turns.
+Part of `make bench-metadata`; NEVE_BENCH_LEAVES=1000 skips the largest tree. Each leaf holds a hundred files; all
+were written by one commit. The append adds a file; the delete removes a row from a file of some leaf that was planned
+before, so only the commit is measured. CPU milliseconds are of all threads; bytes are those of new metadata files
+without the table metadata JSON. Measurements alternate between trees of all sizes.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ Step = Callable[[int], None]
 
 @dataclass
 class _Tree:
-    """A table with its commits, one of each kind a round."""
+    """A table and its commits, one of each kind per round."""
 
     lake: NeveCatalog
     home: Path
     deltas: list[tuple[RemovedFiles, EntryTable]] = field(default_factory=list)
 
     @classmethod
-    def opened(cls, folder: Path, place: str, properties: dict[str, str]) -> _Tree:
-        """A table of its own on a tree that others share."""
-        lake, source = open_catalog(folder), Path(place.removeprefix("file://"))
+    def register(cls, folder: Path, location: str, properties: dict[str, str]) -> _Tree:
+        """Register a separate table on a shared tree."""
+        lake, source = open_catalog(folder), Path(location.removeprefix("file://"))
         lake.create_namespace("b")
-        own = source.with_name(f"00000-{folder.name.replace(' ', '-')}.metadata.json")
+        metadata_file = source.with_name(f"00000-{folder.name.replace(' ', '-')}.metadata.json")
         document = json.loads(source.read_text())
-        own.write_text(json.dumps(document | {"properties": document["properties"] | properties}))
-        lake.register_table("b.t", own.as_uri())
+        metadata_file.write_text(json.dumps(document | {"properties": document["properties"] | properties}))
+        lake.register_table("b.t", metadata_file.as_uri())
         return cls(lake, source.parent)
 
     def append(self, n: int) -> None:
@@ -73,19 +73,19 @@ class _Tree:
         added = entries_from_pyiceberg([b.new_file(f"n{n}")], Specs.of(state.metadata))
         require_committed(commit(self.lake, state, Append(added, fast=True)))
 
-    def choose(self) -> None:
-        """A delete of a row of some file for each round."""
+    def choose_deletes(self) -> None:
+        """Choose a delete of one row for each round."""
         state = self.lake.load_table("b.t")
         read = plan_snapshot_scan(state.io, state.metadata, state.metadata.current_snapshot())
         chosen = np.random.default_rng(11).choice(len(read.files), ROUNDS + 1, replace=len(read.files) <= ROUNDS)
-        self.deltas = deletes_of(state, read, chosen)
+        self.deltas = delete_entries(state, read, chosen)
 
     def delete(self, n: int) -> None:
-        delete(self.lake, *self.deltas[n])
+        commit_delete(self.lake, *self.deltas[n])
 
 
-def delete(lake: NeveCatalog, homes: RemovedFiles, deletes: EntryTable) -> None:
-    """Commit deletes of files that were found before."""
+def commit_delete(lake: NeveCatalog, homes: RemovedFiles, deletes: EntryTable) -> None:
+    """Commit deletes for files that were planned before."""
     state = lake.load_table("b.t")
     start = state.metadata.current_snapshot_id
     require_committed(
@@ -94,11 +94,11 @@ def delete(lake: NeveCatalog, homes: RemovedFiles, deletes: EntryTable) -> None:
 
 
 def bench_small_commits(folder: Path) -> bool:
-    """A one-file append and a one-row delete on trees of one leaf to many, by turns."""
-    places = {(n, v): b.many_files(folder / f"{n}-v{v}", v, n, FILES) for n in LEAVES for v in (2, 3, 4)}
-    found = {name: _commits(folder, name, places) for name in WAYS}
-    peers = [_peer(folder / f"{n}-peer", places[n, 2]) for n in LEAVES]
-    peer = [_middle(costs) for costs in in_turn(peers, ROUNDS)]
+    """Measure a one-file append and a one-row delete, alternating between trees of one leaf to many."""
+    positions = {(n, v): b.many_files(folder / f"{n}-v{v}", v, n, FILES) for n in LEAVES for v in (2, 3, 4)}
+    found = {name: _commits(folder, name, positions) for name in WAYS}
+    peers = [_pyiceberg_append(folder / f"{n}-peer", positions[n, 2]) for n in LEAVES]
+    peer = [_middle(costs) for costs in costs_by_round(peers, ROUNDS)]
     print("a one-file append, then a one-row delete: CPU ms / kB of metadata written")
     print("  leaves " + "".join(f"{name:>26}" for name in (*WAYS, "PyIceberg append")))
     for at, leaves in enumerate(LEAVES):
@@ -109,18 +109,20 @@ def bench_small_commits(folder: Path) -> bool:
     return all(good)
 
 
-def _commits(folder: Path, name: str, places: dict[tuple[int, int], str]) -> tuple[list[list[Cost]], list[list[Cost]]]:
-    """What appends and deletes cost on each tree, in each round."""
+def _commits(
+    folder: Path, name: str, positions: dict[tuple[int, int], str]
+) -> tuple[list[list[Cost]], list[list[Cost]]]:
+    """Return the cost of appends and deletes on each tree, in each round."""
     version, properties = WAYS[name]
-    trees = [_Tree.opened(folder / f"{n}-{name}", places[n, version], properties) for n in LEAVES]
-    appends = in_turn([(tree.append, tree.home) for tree in trees], ROUNDS)
+    trees = [_Tree.register(folder / f"{n}-{name}", positions[n, version], properties) for n in LEAVES]
+    appends = costs_by_round([(tree.append, tree.home) for tree in trees], ROUNDS)
     for tree in trees:
-        tree.choose()
-    return appends, in_turn([(tree.delete, tree.home) for tree in trees], ROUNDS)
+        tree.choose_deletes()
+    return appends, costs_by_round([(tree.delete, tree.home) for tree in trees], ROUNDS)
 
 
-def in_turn(cases: Sequence[tuple[Step, Path]], rounds: int, warm: int = 1) -> list[list[Cost]]:
-    """The costs of each case, a round after the other: what the machine does meanwhile hits all alike."""
+def costs_by_round(cases: Sequence[tuple[Step, Path]], rounds: int, warm: int = 1) -> list[list[Cost]]:
+    """Return the costs of each case, round by round, so that other load of the machine affects all cases alike."""
     costs = [[_cost(step, n, home) for step, home in cases] for n in range(warm + rounds)]
     return [list(case) for case in zip(*costs[warm:], strict=True)]
 
@@ -141,7 +143,7 @@ def _cell(cost: Cost) -> str:
 
 
 def _is_flat(word: str, costs: list[list[Cost]]) -> bool:
-    """Whether small commits cost on 1,000 leaves what they cost on one, and write as many bytes."""
+    """Return whether small commits on 1,000 leaves cost as much and write as many bytes as on one leaf."""
     measured = [n for n in LEAVES if n <= 1_000]
     cpu = max(cpu_growth(costs[0], costs[at]) for at in range(len(measured)))
     sizes = [_middle(costs[at])[1] for at in range(len(measured))]
@@ -154,18 +156,18 @@ def _is_flat(word: str, costs: list[list[Cost]]) -> bool:
 
 
 def cpu_growth(few: list[Cost], many: list[Cost]) -> float:
-    """How many times the CPU time: of two commits one after the other, as machines are noisy."""
+    """Return the growth of CPU time, as the median over pairs of consecutive commits because machines are noisy."""
     return median(more / less for (less, _), (more, _) in zip(few, many, strict=True))
 
 
-def deletes_of(state: Any, read: ScanPlan, places: Iterable[int]) -> list[tuple[RemovedFiles, EntryTable]]:
-    """A delete of a row of each of some files, with where the file was found."""
-    files = [read.files.take([int(at)]) for at in places]
-    return [(RemovedFiles(f, manifests=read.manifests), _delete_of(state, f, n)) for n, f in enumerate(files)]
+def delete_entries(state: Any, read: ScanPlan, positions: Iterable[int]) -> list[tuple[RemovedFiles, EntryTable]]:
+    """Return a delete of one row for each of the files, and the manifest that lists the file."""
+    files = [read.files.take([int(at)]) for at in positions]
+    return [(RemovedFiles(f, manifests=read.manifests), _delete_entry(state, f, n)) for n, f in enumerate(files)]
 
 
-def _delete_of(state: Any, file: EntryTable, n: int) -> EntryTable:
-    """A delete of a row of a file in the form of the version; nobody looks at its bytes."""
+def _delete_entry(state: Any, file: EntryTable, n: int) -> EntryTable:
+    """Return a delete of one row of a file in the form of the format version; its bytes are never read."""
     columns: dict[str, Any] = {"content": int(Content.POSITION_DELETES), "record_count": 1}
     columns |= {"referenced_data_file": file["file_path"], "file_path": f"file:///bench/d{n}.parquet"}
     if state.metadata.format_version > 2:
@@ -174,21 +176,21 @@ def _delete_of(state: Any, file: EntryTable, n: int) -> EntryTable:
     return file.with_columns(**columns)
 
 
-def _peer(folder: Path, place: str) -> tuple[Step, Path]:
+def _pyiceberg_append(folder: Path, location: str) -> tuple[Step, Path]:
     folder.mkdir(parents=True)
     stock = SqlCatalog("stock", uri=f"sqlite:///{folder}/stock.db", warehouse=folder.as_uri())
     stock.create_namespace("b")
-    state = stock.register_table("b.t", place)
+    state = stock.register_table("b.t", location)
 
     def append(n: int) -> None:
         with state.transaction() as tx, tx.update_snapshot().fast_append() as update:
             update.append_data_file(b.new_file(f"p{n}"))
 
-    return append, Path(place.removeprefix("file://")).parent
+    return append, Path(location.removeprefix("file://")).parent
 
 
-def in_a_folder(bench: Callable[[Path], bool]) -> None:
-    """Run a bench in a folder of its own and end with 1 when it missed a target."""
+def run_bench(bench: Callable[[Path], bool]) -> None:
+    """Run a benchmark in its own folder; exit with 1 if it misses a target."""
     folder = Path(tempfile.mkdtemp(prefix="neve-bench-"))
     try:
         good = bench(folder)
@@ -198,4 +200,4 @@ def in_a_folder(bench: Callable[[Path], bool]) -> None:
 
 
 if __name__ == "__main__":
-    in_a_folder(bench_small_commits)
+    run_bench(bench_small_commits)

@@ -1,4 +1,4 @@
-"""Névé beside the others, on one table that has lived: `make bench`.
+"""Compare Névé with other engines on one evolved table: `make bench`.
 
 A lineitem like TPC-H's lies in three partition specs. Each engine makes and changes its own copy, in a process of its
 own, on the same machine in the same run; the two Sparks have the same settings. Every job is measured once, after the

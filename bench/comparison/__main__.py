@@ -17,7 +17,7 @@ from bench.comparison.meter import Cost, Meter
 from bench.comparison.page import page, picture, table
 from bench.comparison.worker import ENGINES
 from bench.lineitem import lineitem
-from bench.metadata import usual
+from bench.metadata import table_with_usual_manifests
 from neve.run.spark.session import local_session
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Peer:
-    """An engine in its process."""
+    """An engine in its own process."""
 
     key: str
     process: subprocess.Popen[str]
@@ -42,48 +42,48 @@ class Peer:
         log = (folder / f"{key}.log").open("w")
         pipe = subprocess.PIPE
         peer = cls(key, subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=log, text=True))
-        said = peer._answer()
-        peer.name, peer.jobs = said.get("name", key), said.get("jobs", [])
+        greeting = peer._read_answer()
+        peer.name, peer.jobs = greeting.get("name", key), greeting.get("jobs", [])
         return peer
 
-    def ask(self, order: str) -> str | None:
-        """What went wrong, if anything did."""
-        problem: str | None = self._told(order).get("problem")
+    def send_order(self, order: str) -> str | None:
+        """Send an order; return the error, if any."""
+        problem: str | None = self._send(order).get("problem")
         return problem
 
-    def _told(self, order: str) -> dict[str, Any]:
+    def _send(self, order: str) -> dict[str, Any]:
         assert self.process.stdin is not None
         self.process.stdin.write(order + "\n")
         self.process.stdin.flush()
-        return self._answer()
+        return self._read_answer()
 
     def measure(self, job: str) -> None:
-        if problem := self.ask(f"ready {job}"):
+        if problem := self.send_order(f"ready {job}"):
             self.problems[job] = problem
             return
         with Meter(self.process.pid) as meter:
-            problem = self.ask(f"run {job}")
+            problem = self.send_order(f"run {job}")
         if problem:
             self.problems[job] = problem
         else:
             self._check(job, meter.cost)
 
     def _check(self, job: str, cost: Cost) -> None:
-        told = self._told(f"answer {job}")
-        if told.get("problem"):
-            self.problems[job] = f"done, but then: {told['problem']}"
+        answer = self._send(f"answer {job}")
+        if answer.get("problem"):
+            self.problems[job] = f"done, but then: {answer['problem']}"
             return
         rounds = self.every.setdefault(job, [])
-        rounds.append(cost.of_one(TIMES.get(job, 1)))
-        self.costs[job], self.answers[job] = sorted(rounds, key=lambda c: c.cpu)[len(rounds) // 2], told["said"]
+        rounds.append(cost.per_run(TIMES.get(job, 1)))
+        self.costs[job], self.answers[job] = sorted(rounds, key=lambda c: c.cpu)[len(rounds) // 2], answer["result"]
 
     def compare(self, job: str, right: str | None) -> None:
-        """What costs little because it did something else is worth nothing."""
+        """Discard the cost of a job whose result differs from that of the first engine."""
         if job in self.costs and right is not None and self.answers[job] != right:
             del self.costs[job]
             self.problems[job] = f"it left {self.answers[job]}, the first engine {right}"
 
-    def _answer(self) -> dict[str, Any]:
+    def _read_answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         return json.loads(line) if line.startswith("{") else {"problem": "the process ended"}
@@ -92,8 +92,8 @@ class Peer:
         self.process.communicate()
 
 
-def make(inputs: Inputs) -> None:
-    """The inputs in plain Parquet, and the tables of many files."""
+def create_inputs(inputs: Inputs) -> None:
+    """Create the inputs in plain Parquet, and the tables of many files."""
     spark = local_session("local[2]", {"spark.driver.memory": "4g"})
     for one in (sizes(inputs.folder, 0)[0], inputs):
         rows = lineitem(spark, one.rows)
@@ -105,25 +105,25 @@ def make(inputs: Inputs) -> None:
         new.coalesce(2).write.parquet(one.changes)
     spark.stop()
     for files in inputs.growth:
-        place = inputs.table_of(files)
-        (place / "metadata.txt").parent.mkdir(parents=True)
-        (place / "metadata.txt").write_text(usual(place, files))
+        folder_of_table = inputs.table_of(files)
+        (folder_of_table / "metadata.txt").parent.mkdir(parents=True)
+        (folder_of_table / "metadata.txt").write_text(table_with_usual_manifests(folder_of_table, files))
     inputs.lake.mkdir()
 
 
 def run(folder: Path, scale: float, keys: list[str]) -> dict[str, Any]:
-    """All jobs by all engines, job after job."""
+    """Run all jobs with all engines, job by job."""
     _, full = sizes(folder, scale)
-    make(full)
+    create_inputs(full)
     peers = [Peer.start(key, folder, scale) for key in keys]
     for peer in peers:
-        say(f"{peer.name}: {peer.ask('warm') or 'warm'}")
+        print_line(f"{peer.name}: {peer.send_order('warm') or 'warm'}")
     for job in [name for name in JOBS for _ in range(ROUNDS.get(name, 1))]:
         for peer in peers:
             if job in peer.jobs and job not in peer.problems:
                 peer.measure(job)
                 peer.compare(job, peers[0].answers.get(job))
-                say(f"{job}, {peer.name}: {peer.costs.get(job) or peer.problems.get(job)}")
+                print_line(f"{job}, {peer.name}: {peer.costs.get(job) or peer.problems.get(job)}")
     for peer in peers:
         peer.stop()
     return {
@@ -141,7 +141,7 @@ def run(folder: Path, scale: float, keys: list[str]) -> dict[str, Any]:
     }
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     print(text, flush=True)
 
 
@@ -150,14 +150,14 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--out", type=Path, default=ROOT / "docs")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = run(Path(folder), given.scale, given.engines.split(","))
-    say("\n" + table(found))
-    (given.out / "assets").mkdir(parents=True, exist_ok=True)
-    (given.out / "assets" / "benchmarks.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    (given.out / "assets" / "benchmarks.svg").write_text(picture(found))
-    (given.out / "benchmarks.md").write_text(page(found))
+        results = run(Path(folder), arguments.scale, arguments.engines.split(","))
+    print_line("\n" + table(results))
+    (arguments.out / "assets").mkdir(parents=True, exist_ok=True)
+    (arguments.out / "assets" / "benchmarks.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    (arguments.out / "assets" / "benchmarks.svg").write_text(picture(results))
+    (arguments.out / "benchmarks.md").write_text(page(results))
 
 
 if __name__ == "__main__":

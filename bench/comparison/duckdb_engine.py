@@ -33,8 +33,8 @@ class DuckDB:
         }
 
     def read(self, inputs: Inputs, where: str) -> int:
-        place = json.loads((inputs.lake / f"{inputs.name}.json").read_text())["metadata"]
-        self.connection.execute(f"SELECT * FROM iceberg_scan('{place}') WHERE {where}")
+        location = json.loads((inputs.lake / f"{inputs.name}.json").read_text())["metadata"]
+        self.connection.execute(f"SELECT * FROM iceberg_scan('{location}') WHERE {where}")
         return sum(batch.num_rows for batch in self.connection.to_arrow_reader())
 
     def stop(self) -> None:

@@ -11,7 +11,7 @@ from bench.comparison.inputs import Inputs
 
 @dataclass(frozen=True)
 class Job:
-    """Something to measure, what comes before it, and what tells afterwards whether it was done right."""
+    """A job to measure, its preparation, and a check of its result."""
 
     run: Callable[[], Any]
     ready: Callable[[], Any] = lambda: None
@@ -20,12 +20,12 @@ class Job:
 
 
 class Engine(Protocol):
-    """An engine, started once; it works on inputs of several sizes."""
+    """An engine, started once, for inputs of several sizes."""
 
     name: str
 
     def jobs(self, inputs: Inputs) -> dict[str, Job]:
-        """The jobs it can do, by their names."""
+        """Return the jobs that it supports, by name."""
 
     def stop(self) -> None:
-        """End what was started."""
+        """Stop the engine."""

@@ -18,7 +18,7 @@ PLANNED = "region = 'r07' AND id < 500"
 
 @dataclass(frozen=True)
 class Inputs:
-    """One size of the same work."""
+    """Inputs of one size."""
 
     folder: Path
     name: str  # of this size
@@ -27,16 +27,16 @@ class Inputs:
     growth: tuple[int, ...] = GROWTH
 
     def part(self, number: int) -> str:
-        """A third of the rows."""
+        """Return the path of a third of the rows."""
         return str(self.folder / self.name / f"part-{number}")
 
     @property
     def changes(self) -> str:
-        """New prices for one row in a hundred, by key."""
+        """The path of new prices for one row in a hundred, by key."""
         return str(self.folder / self.name / "changes")
 
     def table_of(self, files: int) -> Path:
-        """The place of a table of so many files; only its metadata exists."""
+        """Return the folder of a table with this number of files; only its metadata exists."""
         return self.folder / f"files-{files}"
 
     @property
@@ -48,6 +48,6 @@ class Inputs:
 
 
 def sizes(folder: Path, scale: float) -> tuple[Inputs, Inputs]:
-    """The size to warm up with, and the one to measure."""
+    """Return the inputs for the warm-up and those for the measurement."""
     small = Inputs(folder, "warm", 40_000, small_files=8, growth=(100,))
     return small, Inputs(folder, "full", int(scale * ROWS_PER_SCALE))

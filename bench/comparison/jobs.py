@@ -1,4 +1,4 @@
-"""The jobs, in the order they are done, and what is said about them."""
+"""The jobs in the order they run, and their descriptions."""
 
 from __future__ import annotations
 

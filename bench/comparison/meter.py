@@ -1,4 +1,4 @@
-"""What a tree of processes costs while it works: CPU seconds, memory, time."""
+"""The cost of a tree of processes while it works: CPU seconds, memory, time."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ INTERVAL = 0.25
 
 @dataclass(frozen=True)
 class Cost:
-    """What a job cost."""
+    """The cost of a job."""
 
     cpu: float  # seconds of all processes
     seconds: float
     mib: int  # the most memory held at once, shared pages counted once
 
-    def of_one(self, times: int) -> Cost:
-        """The cost of one of several in a row."""
+    def per_run(self, times: int) -> Cost:
+        """Return the cost of one of several consecutive runs."""
         return Cost(round(self.cpu / times, 3), round(self.seconds / times, 3), self.mib)
 
 
 @dataclass
 class Meter:
-    """Looks at the processes of an engine from outside."""
+    """Samples the processes of an engine from outside."""
 
     pid: int
-    seen: dict[tuple[int, float], float] = field(default_factory=dict)  # a worker may be gone when we look again
+    cpu_by_process: dict[tuple[int, float], float] = field(
+        default_factory=dict
+    )  # a worker may have ended at the next sample
     peak: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Meter:
-        self._look()
-        self.before, self.started, self.peak = sum(self.seen.values()), time.monotonic(), 0
+        self._sample()
+        self.before, self.started, self.peak = sum(self.cpu_by_process.values()), time.monotonic(), 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         return self
@@ -44,14 +46,14 @@ class Meter:
         seconds = time.monotonic() - self.started
         self._stop.set()
         self._thread.join()
-        self._look()
-        self.cost = Cost(round(sum(self.seen.values()) - self.before, 2), round(seconds, 2), self.peak >> 20)
+        self._sample()
+        self.cost = Cost(round(sum(self.cpu_by_process.values()) - self.before, 2), round(seconds, 2), self.peak >> 20)
 
     def _run(self) -> None:
         while not self._stop.wait(INTERVAL):
-            self._look()
+            self._sample()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         held = 0
         root = psutil.Process(self.pid)
         for process in (root, *root.children(recursive=True)):
@@ -60,5 +62,5 @@ class Meter:
                 held += process.memory_full_info().pss
             except psutil.Error:
                 continue
-            self.seen[key] = max(self.seen.get(key, 0.0), times.user + times.system)
+            self.cpu_by_process[key] = max(self.cpu_by_process.get(key, 0.0), times.user + times.system)
         self.peak = max(self.peak, held)

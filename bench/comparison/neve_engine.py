@@ -11,7 +11,7 @@ import neve
 from bench.comparison.engine import Job
 from bench.comparison.inputs import ONE_IN_A_HUNDRED, ONE_YEAR, PLANNED, Inputs
 from bench.comparison.jobs import MODES
-from bench.comparison.sparks import SETTINGS, content, many_parts, nowhere
+from bench.comparison.sparks import SETTINGS, content, in_parts, read_and_discard
 from bench.lineitem import DDL
 from neve.run.spark.session import local_session
 from neve.table import Table
@@ -31,19 +31,25 @@ class Neve:
     def jobs(self, inputs: Inputs) -> dict[str, Job]:
         on = _Work(self, inputs)
         changes = {
-            f"{verb} {short}": Job(lambda v=verb, m=mode: on.change(v, m), on.put_back, on.content)  # type: ignore[misc]
+            f"{verb} {short}": Job(lambda v=verb, m=mode: on.change(v, m), on.restore_table, on.content)  # type: ignore[misc]
             for short, mode in MODES.items()
             for verb in ("UPDATE", "DELETE", "MERGE")
         }
         return {
             "append": Job(on.append, answer=on.content),
-            "scan": Job(lambda: nowhere(on.table.to_spark())),
-            "scan of a year": Job(lambda: nowhere(on.table.scan(ONE_YEAR).to_spark())),
+            "scan": Job(lambda: read_and_discard(on.table.to_spark())),
+            "scan of a year": Job(lambda: read_and_discard(on.table.scan(ONE_YEAR).to_spark())),
             **changes,
             "compaction": Job(on.compact, on.make_small_files, lambda: content(on.small.to_spark())),
-            "spec upgrade": Job(on.upgrade, on.put_back, on.content),
-            **{f"plan {n} files": Job(lambda n=n: len(on.many(n).scan(PLANNED).plan().files)) for n in inputs.growth},
-            **{f"commit to {n} files": Job(lambda n=n: on.many(n).append(ONE_ROW)) for n in inputs.growth},
+            "spec upgrade": Job(on.upgrade, on.restore_table, on.content),
+            **{
+                f"plan {n} files": Job(lambda n=n: len(on.table_of_many_files(n).scan(PLANNED).plan().files))
+                for n in inputs.growth
+            },
+            **{
+                f"commit to {n} files": Job(lambda n=n: on.table_of_many_files(n).append(ONE_ROW))
+                for n in inputs.growth
+            },
         }
 
     def stop(self) -> None:
@@ -73,12 +79,12 @@ class _Work:
         table.evolve_partitions(add=["bucket(4, l_orderkey)"])
         table.append(self.rows(2))
         self.start = table.refresh().context.metadata.current_snapshot_id
-        self.tell_readers(table)
+        self.write_location_for_readers(table)
 
-    def tell_readers(self, table: Table) -> None:
-        """Say to engines that only read where the table is."""
-        places = {"metadata": table.context.iceberg.metadata_location, "location": table.context.metadata.location}
-        (self.inputs.lake / f"{self.inputs.name}.json").write_text(json.dumps(places))
+    def write_location_for_readers(self, table: Table) -> None:
+        """Write the location of the table for engines that only read."""
+        locations = {"metadata": table.context.iceberg.metadata_location, "location": table.context.metadata.location}
+        (self.inputs.lake / f"{self.inputs.name}.json").write_text(json.dumps(locations))
 
     def content(self) -> str:
         return content(self.table.to_spark())
@@ -86,7 +92,7 @@ class _Work:
     def upgrade(self) -> Any:
         return self.table.rewrite_data_files().upgrade_spec().execute().summary
 
-    def put_back(self) -> None:
+    def restore_table(self) -> None:
         if self.table.context.metadata.current_snapshot_id != self.start and self.start is not None:
             self.table.rollback(self.start)
 
@@ -107,12 +113,12 @@ class _Work:
         self.small = self.engine.lake.create_table(
             f"bench.neve_small_{self.inputs.name}", DDL, format_version=2, properties=properties
         )
-        self.small.append(many_parts(self.rows(0), self.inputs.small_files))
+        self.small.append(in_parts(self.rows(0), self.inputs.small_files))
 
     def compact(self) -> Any:
         return self.small.rewrite_data_files().option("rewrite-all", "true").execute().summary
 
-    def many(self, files: int) -> Table:
+    def table_of_many_files(self, files: int) -> Table:
         name = f"bench.neve_{files}"
         known = name in self.engine.lake.tables()
         location = (self.inputs.table_of(files) / "metadata.txt").read_text()

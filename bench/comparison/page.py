@@ -16,11 +16,11 @@ WIDTH, BAR, NAME = 900, 18, 170
 COLOURS = ("#2f6f9f", "#c8743a", "#7a8a3c", "#8a5a9c", "#5a8a8a")
 
 
-def table(found: dict[str, Any], between: str = ", ") -> str:
-    """Rows of jobs, columns of engines: CPU seconds, time and memory, and how they compare with Névé."""
-    engines = found["engines"]
+def table(results: dict[str, Any], between: str = ", ") -> str:
+    """Return a table of jobs by engines: CPU seconds, time and memory, and their ratio to Névé."""
+    engines = results["engines"]
     lines = ["| job | " + " | ".join(engines) + " |", "|---|" + "---|" * len(engines)]
-    for job, costs in found["jobs"].items():
+    for job, costs in results["jobs"].items():
         ours = costs.get(engines[0], {})
         cells = (between.join(_cell(costs.get(e), ours, e == engines[0])) for e in engines)
         lines.append(f"| {job} | " + " | ".join(cells) + " |")
@@ -39,20 +39,20 @@ def _cell(cost: dict[str, Any] | None, ours: dict[str, Any], is_ours: bool) -> l
     return [f"**{ratio:.2f}×**" + (" (Névé uses more CPU)" if ratio < 1 else ""), *figures]
 
 
-def page(found: dict[str, Any]) -> str:
-    """The page of the documentation."""
+def page(results: dict[str, Any]) -> str:
+    """Return the documentation page."""
     about = "\n".join(f"| {job} | {what} |" for job, what in JOBS.items())
     problems = "\n".join(
         f"- {job}, {engine}: `{cost['problem']}`"
-        for job, costs in found["jobs"].items()
+        for job, costs in results["jobs"].items()
         for engine, cost in costs.items()
         if "problem" in cost
     )
     failed = f"\n## Failures\n\n{problems}\n" if problems else ""
     return f"""# Benchmarks
 
-`make bench` generates this page; do not edit it by hand. The table has {found["rows"]:,} rows of data similar to
-TPC-H's lineitem (scale {found["scale"]:g}), in three partition specs. The machine has {os.cpu_count()} cores and
+`make bench` generates this page; do not edit it by hand. The table has {results["rows"]:,} rows of data similar to
+TPC-H's lineitem (scale {results["scale"]:g}), in three partition specs. The machine has {os.cpu_count()} cores and
 {psutil.virtual_memory().total >> 30} GiB of memory ({platform.system()}, Python {platform.python_version()}).
 
 Each engine first ran all jobs on a small table to warm up. Scans and merge-on-read changes were then measured three
@@ -64,7 +64,7 @@ Each cell shows the CPU seconds of all processes of the engine, the elapsed time
 engines, the first number is the ratio of their CPU seconds to those of Névé: below 1×, Névé uses more. A dash means
 that the engine cannot do the job, or cannot do it on this table.
 
-{table(found, "<br>")}
+{table(results, "<br>")}
 
 ![CPU seconds of each job, relative to Névé](assets/benchmarks.svg)
 {failed}
@@ -80,11 +80,11 @@ files. The numbers are also available [as JSON](assets/benchmarks.json).
 """
 
 
-def picture(found: dict[str, Any]) -> str:
-    """Bars: the CPU seconds of the others in times of Névé's, on a logarithmic scale."""
-    engines, parts, y = found["engines"][1:], [], 40
-    for job, costs in found["jobs"].items():
-        ours = costs.get(found["engines"][0], {}).get("cpu")
+def picture(results: dict[str, Any]) -> str:
+    """Return a bar chart: CPU seconds of other engines relative to Névé, on a logarithmic scale."""
+    engines, parts, y = results["engines"][1:], [], 40
+    for job, costs in results["jobs"].items():
+        ours = costs.get(results["engines"][0], {}).get("cpu")
         bars = [(e, costs[e]["cpu"] / ours) for e in engines if ours and costs.get(e, {}).get("cpu")]
         if not bars:
             continue
@@ -107,7 +107,7 @@ def picture(found: dict[str, Any]) -> str:
 
 
 def _x(ratio: float) -> float:
-    """The place of a ratio from a fortieth to forty."""
+    """Return the x coordinate of a ratio from a fortieth to forty."""
     low, high = log(1 / 40), log(40)
     return NAME + (WIDTH - NAME - 80) * (min(max(log(ratio), low), high) - low) / (high - low)
 

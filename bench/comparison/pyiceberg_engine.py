@@ -39,8 +39,11 @@ class PyIceberg:
             "scan": Job(lambda: on.read(on.table.scan())),
             "scan of a year": Job(lambda: on.read(on.table.scan(YEAR))),
             "DELETE CoW": Job(lambda: on.table.delete(EqualTo("l_tax", "0.07")), answer=on.content),
-            **{f"plan {n} files": Job(lambda n=n: on.planned(n)) for n in inputs.growth},
-            **{f"commit to {n} files": Job(lambda n=n: on.many(n).append(on.row(n))) for n in inputs.growth},
+            **{f"plan {n} files": Job(lambda n=n: on.planned_files(n)) for n in inputs.growth},
+            **{
+                f"commit to {n} files": Job(lambda n=n: on.table_of_many_files(n).append(on.row(n)))
+                for n in inputs.growth
+            },
         }
 
     def stop(self) -> None:
@@ -82,15 +85,15 @@ class _Work:
         prices, keys = (pc.sum(found[name]) for name in ("l_extendedprice", "l_orderkey"))
         return f"{found.num_rows} rows, prices of {prices}, keys of {keys}"
 
-    def many(self, files: int) -> Any:
+    def table_of_many_files(self, files: int) -> Any:
         name = f"bench.many_{files}"
         if not self.catalog.table_exists(name):
             self.catalog.register_table(name, (self.inputs.table_of(files) / "metadata.txt").read_text())
         return self.catalog.load_table(name)
 
-    def planned(self, files: int) -> int:
+    def planned_files(self, files: int) -> int:
         clear_manifest_cache()
-        return len(list(self.many(files).scan(PLANNED).plan_files()))
+        return len(list(self.table_of_many_files(files).scan(PLANNED).plan_files()))
 
     def row(self, files: int) -> Any:
-        return ONE_ROW.cast(self.many(files).schema().select("id", "region").as_arrow())
+        return ONE_ROW.cast(self.table_of_many_files(files).schema().select("id", "region").as_arrow())

@@ -31,8 +31,8 @@ class Sail:
         }
 
     def read(self, inputs: Inputs, where: str) -> None:
-        place = json.loads((inputs.lake / f"{inputs.name}.json").read_text())["location"]
-        self.spark.read.format("iceberg").load(place).where(where).write.format("noop").mode("overwrite").save()
+        location = json.loads((inputs.lake / f"{inputs.name}.json").read_text())["location"]
+        self.spark.read.format("iceberg").load(location).where(where).write.format("noop").mode("overwrite").save()
 
     def stop(self) -> None:
         self.server.stop()

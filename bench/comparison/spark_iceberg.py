@@ -7,7 +7,7 @@ from typing import Any
 from bench.comparison.engine import Job
 from bench.comparison.inputs import ONE_IN_A_HUNDRED, ONE_YEAR, PLANNED, Inputs
 from bench.comparison.jobs import MODES
-from bench.comparison.sparks import SETTINGS, content, many_parts, nowhere
+from bench.comparison.sparks import SETTINGS, content, in_parts, read_and_discard
 from bench.lineitem import DDL
 from neve.run.spark.session import local_session
 from tests.peers.jars import ICEBERG, SQLITE, path_of
@@ -44,7 +44,7 @@ class SparkIceberg:
         changes = {
             f"{verb} {short}": Job(
                 lambda v=verb: on.change(v),  # type: ignore[misc]
-                lambda v=verb, m=mode: on.put_back(v, m),  # type: ignore[misc]
+                lambda v=verb, m=mode: on.restore_table(v, m),  # type: ignore[misc]
                 lambda: content(self.spark.table(on.table)),
             )
             for short, mode in MODES.items()
@@ -52,15 +52,23 @@ class SparkIceberg:
         }
         return {
             "append": Job(on.append, answer=lambda: content(self.spark.table(on.table))),
-            "scan": Job(lambda: nowhere(self.spark.table(on.table))),
-            "scan of a year": Job(lambda: nowhere(self.spark.table(on.table).where(ONE_YEAR))),
+            "scan": Job(lambda: read_and_discard(self.spark.table(on.table))),
+            "scan of a year": Job(lambda: read_and_discard(self.spark.table(on.table).where(ONE_YEAR))),
             **changes,
             "compaction": Job(
                 lambda: on.rewrite(on.small), on.make_small_files, lambda: content(self.spark.table(on.small))
             ),
-            "spec upgrade": Job(lambda: on.rewrite(on.table), on.put_back, lambda: content(self.spark.table(on.table))),
-            **{f"plan {n} files": Job(lambda n=n: on.planned(n), lambda n=n: on.many(n)) for n in inputs.growth},  # type: ignore[misc]
-            **{f"commit to {n} files": Job(lambda n=n: on.commit(n), lambda n=n: on.many(n)) for n in inputs.growth},  # type: ignore[misc]
+            "spec upgrade": Job(
+                lambda: on.rewrite(on.table), on.restore_table, lambda: content(self.spark.table(on.table))
+            ),
+            **{
+                f"plan {n} files": Job(lambda n=n: on.planned_files(n), lambda n=n: on.table_of_many_files(n))
+                for n in inputs.growth
+            },  # type: ignore[misc]
+            **{
+                f"commit to {n} files": Job(lambda n=n: on.commit(n), lambda n=n: on.table_of_many_files(n))
+                for n in inputs.growth
+            },  # type: ignore[misc]
         }
 
     def stop(self) -> None:
@@ -94,7 +102,7 @@ class _Work:
         found = self.spark.sql(f"SELECT snapshot_id FROM {self.table}.refs WHERE name = 'main'").first()
         return int(found[0]) if found else 0
 
-    def put_back(self, verb: str = "", mode: str = "") -> None:
+    def restore_table(self, verb: str = "", mode: str = "") -> None:
         if verb:
             self.spark.sql(f"ALTER TABLE {self.table} SET TBLPROPERTIES ('{MODE_OF[verb]}' = '{mode}')")
         if self.start is not None and self.current() != self.start:
@@ -117,15 +125,15 @@ class _Work:
 
     def make_small_files(self) -> None:
         self.create(self.small, "", "'format-version' = '2', 'write.distribution-mode' = 'none'")
-        many_parts(self.rows(0), self.inputs.small_files).writeTo(self.small).append()
+        in_parts(self.rows(0), self.inputs.small_files).writeTo(self.small).append()
 
     def rewrite(self, table: str) -> None:
         name = table.removeprefix(f"{CATALOG}.")
         options = "options => map('rewrite-all', 'true')"
         self.spark.sql(f"CALL {CATALOG}.system.rewrite_data_files(table => '{name}', {options})")
 
-    def many(self, files: int) -> str:
-        """A table of many files, known to the catalog."""
+    def table_of_many_files(self, files: int) -> str:
+        """Register a table of many files in the catalog."""
         name = f"bench.many_{files}"
         if not self.spark.catalog.tableExists(f"{CATALOG}.{name}"):
             location = (self.inputs.table_of(files) / "metadata.txt").read_text()
@@ -134,8 +142,8 @@ class _Work:
             self.spark.sql(f"CALL {call}")
         return f"{CATALOG}.{name}"
 
-    def planned(self, files: int) -> int:
-        return len(self.spark.table(self.many(files)).where(PLANNED).inputFiles())
+    def planned_files(self, files: int) -> int:
+        return len(self.spark.table(self.table_of_many_files(files)).where(PLANNED).inputFiles())
 
     def commit(self, files: int) -> None:
-        self.spark.sql(f"INSERT INTO {self.many(files)} (id, region) VALUES (1, 'r01')")
+        self.spark.sql(f"INSERT INTO {self.table_of_many_files(files)} (id, region) VALUES (1, 'r01')")

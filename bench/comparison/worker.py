@@ -1,4 +1,4 @@
-"""One engine in a process of its own: `python -m bench.comparison.worker ENGINE FOLDER SCALE`.
+"""One engine in its own process: `python -m bench.comparison.worker ENGINE FOLDER SCALE`.
 
 Reads one order a line (`ready JOB`, `run JOB`, `answer JOB`, `warm`) and answers each with a line of JSON.
 """
@@ -24,15 +24,15 @@ ENGINES = {
 }
 
 
-def started(name: str, inputs: Inputs) -> Engine:
-    """The engine of a name."""
+def start_engine(name: str, inputs: Inputs) -> Engine:
+    """Start the engine with a name."""
     module, kind = ENGINES[name]
     engine: Engine = getattr(import_module(f"bench.comparison.{module}"), kind)(inputs)
     return engine
 
 
-def warm(engine: Engine, small: Inputs) -> None:
-    """Every job once, on little."""
+def warm_up(engine: Engine, small: Inputs) -> None:
+    """Run every job once on a small input."""
     jobs = engine.jobs(small)
     for name in JOBS:
         if name in jobs:
@@ -42,25 +42,25 @@ def warm(engine: Engine, small: Inputs) -> None:
 
 def main(name: str, folder: str, scale: str) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what engines print is no answer
+    os.dup2(2, 1)  # output of engines must not mix with answers
     small, full = sizes(Path(folder), float(scale))
-    engine = started(name, full)
+    engine = start_engine(name, full)
     jobs = engine.jobs(full)
     answers.write(json.dumps({"name": engine.name, "jobs": [n for n in JOBS if n in jobs]}) + "\n")
     for line in sys.stdin:
         order, _, job = line.strip().partition(" ")
-        said, problem = None, None
+        result, problem = None, None
         try:
-            acts = {"warm": lambda: warm(engine, small)}
+            acts = {"warm": lambda: warm_up(engine, small)}
             act = acts[order] if order in acts else getattr(jobs[job], order)
             for _ in range(TIMES.get(job, 1) if order == "run" else 1):
-                said = act()
-        except Exception as e:  # whatever goes wrong is what the table says
+                result = act()
+        except Exception as e:  # any error is the result in the table
             problem = f"{type(e).__name__}: {str(e).strip()[:400]}"
-        answers.write(json.dumps({"problem": problem, "said": str(said)}) + "\n")
+        answers.write(json.dumps({"problem": problem, "result": str(result)}) + "\n")
     engine.stop()
     answers.close()
-    os._exit(0)  # threads that an engine left behind do not matter any more
+    os._exit(0)  # threads that an engine left behind are irrelevant
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What small commits cost on an adaptive tree that grew commit by commit: names and numbers of all leaves differ.
+"""Cost of small commits on an adaptive tree that grew commit by commit: names and numbers of all leaves differ.
 
-Part of `make bench-metadata`. Each leaf came with a commit of its own, of days of its own, under the spec of its time.
-Then a turn of the root is measured: one-file appends until the files it lists have filled it and moved to a leaf, and
-as many one-row deletes of files anywhere. A figure is the mean over a turn; the ratio of CPU time is the median of
-pairs of commits, one on each tree. History is expired before: what the table's own JSON costs is no matter of leaves.
+Part of `make bench-metadata`. Each leaf has its own commit and its own days, under the spec at that time. Then a turn
+of the root is measured: one-file appends until the files it lists have filled it and moved to a leaf, and as many
+one-row deletes of files anywhere. A figure is the mean over a turn; the ratio of CPU time is the median of pairs of
+commits, one on each tree. History is expired before, because the cost of the table metadata does not depend on leaves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statistics import mean
 import numpy as np
 
 from bench import metadata as b
-from bench.tree import ADAPTIVE, FLAT, Step, cpu_growth, delete, deletes_of, in_a_folder, in_turn
+from bench.tree import ADAPTIVE, FLAT, Step, commit_delete, costs_by_round, cpu_growth, delete_entries, run_bench
 from neve.catalog import NeveCatalog, open_catalog
 from neve.commit.actions import Append, RemovedFiles
 from neve.commit.outcome import require_committed
@@ -31,18 +31,18 @@ YEAR = 365
 
 
 def bench_turns(folder: Path) -> bool:
-    """A turn of appends and one of deletes, on a tree of one leaf and on one of a thousand by turns."""
-    trees = [_Tree.grown(folder / str(leaves), leaves) for leaves in (FEW, MANY)]
+    """Measure a turn of appends and one of deletes, alternating between a tree of one leaf and one of a thousand."""
+    trees = [_Tree.create(folder / str(leaves), leaves) for leaves in (FEW, MANY)]
     print(f"a turn of the root, {ROWS + 1} commits, on adaptive trees that grew: CPU ms / kB of metadata a commit")
     appends = _is_flat("append", [(tree.append, tree.home) for tree in trees])
     for tree in trees:
-        tree.choose()
+        tree.choose_deletes()
     deletes = _is_flat("delete", [(tree.delete, tree.home) for tree in trees])
     return appends and deletes
 
 
 def _is_flat(name: str, cases: list[tuple[Step, Path]]) -> bool:
-    costs = in_turn(cases, ROWS + 1, warm=0)
+    costs = costs_by_round(cases, ROWS + 1, warm=0)
     (few, less), (many, more) = ([mean(c[unit] for c in case) for unit in (0, 1)] for case in costs)
     cpu, size = cpu_growth(*costs), more / less
     verdicts = f"CPU {cpu:.1f}x {b.verdict(cpu <= FLAT)}, bytes {size:.1f}x {b.verdict(size <= FLAT)}"
@@ -52,42 +52,42 @@ def _is_flat(name: str, cases: list[tuple[Step, Path]]) -> bool:
 
 @dataclass
 class _Tree:
-    """A table that grew, and what is done to it."""
+    """A table that has grown by commits, and the commits to measure."""
 
     lake: NeveCatalog
     home: Path
     leaves: int
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(3))
-    chosen: list[tuple[RemovedFiles, EntryTable]] = field(default_factory=list)
+    deletes: list[tuple[RemovedFiles, EntryTable]] = field(default_factory=list)
 
     @classmethod
-    def grown(cls, folder: Path, leaves: int) -> _Tree:
-        return cls(*_grown(folder, leaves), leaves)
+    def create(cls, folder: Path, leaves: int) -> _Tree:
+        return cls(*_create_grown_table(folder, leaves), leaves)
 
     def append(self, n: int) -> None:
         state = self.lake.load_table("b.t")
-        place = (self.leaves * ROWS + n, 1, self.rng, state.metadata.location, (YEAR, YEAR + 1))
-        files = b.random_entries(Specs.of(state.metadata), 2, *place)
+        arguments = (self.leaves * ROWS + n, 1, self.rng, state.metadata.location, (YEAR, YEAR + 1))
+        files = b.random_entries(Specs.of(state.metadata), 2, *arguments)
         require_committed(commit(self.lake, state, Append(files, fast=True)))
 
-    def choose(self) -> None:
-        """Files of leaves everywhere, each with a delete of a row of it; of other leaves as long as there are.
+    def choose_deletes(self) -> None:
+        """Choose files for deletes of one row each, from different leaves as long as there are any.
 
-        A statement plans on the head, so that what it tells its commit about leaves holds; here one plan serves all.
+        A statement plans on the current snapshot, so its commit knows the leaves; here one plan serves all deletes.
         """
         state = self.lake.load_table("b.t")
         read = plan_snapshot_scan(state.io, state.metadata, state.metadata.current_snapshot())
         order = np.random.default_rng(11).permutation(len(read.files))
         firsts = np.sort(np.unique(read.files.numpy("manifest")[order], return_index=True)[1])
-        places = np.r_[order[firsts], np.delete(order, firsts)][: ROWS + 1]
-        self.chosen = deletes_of(state, read, places)
+        positions = np.r_[order[firsts], np.delete(order, firsts)][: ROWS + 1]
+        self.deletes = delete_entries(state, read, positions)
 
     def delete(self, n: int) -> None:
-        delete(self.lake, *self.chosen[n])
+        commit_delete(self.lake, *self.deletes[n])
 
 
-def _grown(folder: Path, leaves: int) -> tuple[NeveCatalog, Path]:
-    """A table of as many commits as leaves, of which it has forgotten all but the last."""
+def _create_grown_table(folder: Path, leaves: int) -> tuple[NeveCatalog, Path]:
+    """Create a table with one commit per leaf and a history of only the last commit."""
     home = Path(b.many_files(folder / "t", 4, 1, ROWS, ADAPTIVE).removeprefix("file://")).parent
     lake, rng = open_catalog(folder / "lake"), np.random.default_rng(5)
     lake.create_namespace("b")
@@ -96,24 +96,24 @@ def _grown(folder: Path, leaves: int) -> tuple[NeveCatalog, Path]:
         for n in range(1, leaves):
             state = lake.load_table("b.t")
             specs, spec_id, day = Specs.of(state.metadata), 3 * n // leaves, n * YEAR // leaves
-            place = (n * ROWS, ROWS, rng, state.metadata.location, (day, day + 1))
-            require_committed(commit(lake, state, Append(b.random_entries(specs, spec_id, *place), fast=True)))
-    return _forgetful(lake, folder, home), home
+            arguments = (n * ROWS, ROWS, rng, state.metadata.location, (day, day + 1))
+            require_committed(commit(lake, state, Append(b.random_entries(specs, spec_id, *arguments), fast=True)))
+    return _without_history(lake, folder, home), home
 
 
-def _forgetful(lake: NeveCatalog, folder: Path, home: Path) -> NeveCatalog:
+def _without_history(lake: NeveCatalog, folder: Path, home: Path) -> NeveCatalog:
     document = json.loads(Path(lake.load_table("b.t").metadata_location.removeprefix("file://")).read_text())
     last = document["current-snapshot-id"]
-    kept = [{k: v for k, v in s.items() if k != "parent-snapshot-id"} for s in document["snapshots"]]
-    document |= {"snapshots": [s for s in kept if s["snapshot-id"] == last], "metadata-log": []}
+    snapshots = [{k: v for k, v in s.items() if k != "parent-snapshot-id"} for s in document["snapshots"]]
+    document |= {"snapshots": [s for s in snapshots if s["snapshot-id"] == last], "metadata-log": []}
     document |= {"snapshot-log": [s for s in document["snapshot-log"] if s["snapshot-id"] == last]}
-    own = home / "00000-young.metadata.json"
-    own.write_text(json.dumps(document))
-    young = open_catalog(folder / "young")
-    young.create_namespace("b")
-    young.register_table("b.t", own.as_uri())
-    return young
+    metadata_file = home / "00000-young.metadata.json"
+    metadata_file.write_text(json.dumps(document))
+    new_lake = open_catalog(folder / "young")
+    new_lake.create_namespace("b")
+    new_lake.register_table("b.t", metadata_file.as_uri())
+    return new_lake
 
 
 if __name__ == "__main__":
-    in_a_folder(bench_turns)
+    run_bench(bench_turns)
