@@ -23,9 +23,11 @@ def lake(tmp_path) -> neve.Lake:
 
 @pytest.fixture
 def table(lake) -> neve.Table:
-    made = lake.create_table("db.events", "id bigint not null, region string, n int", partition_by=["region"])
-    made.append(ROWS)
-    return made
+    table_of_events = lake.create_table(
+        "db.events", "id bigint not null, region string, n int", partition_by=["region"]
+    )
+    table_of_events.append(ROWS)
+    return table_of_events
 
 
 def files_below(folder: Path) -> set[Path]:
@@ -106,7 +108,7 @@ def test_a_lake_is_a_folder():
 
 
 @pytest.mark.parametrize("ddl", ["id", "id bigint, id", "id nonsense", "", "id int, id int"])
-def test_schemas_that_cannot_be_read_are_refused(lake, ddl):
+def test_invalid_schemas_are_rejected(lake, ddl):
     with pytest.raises(UserError):
         lake.create_table("db.other", ddl)
     assert lake.tables() == []
@@ -142,7 +144,7 @@ def test_what_spark_refuses_is_one_sentence(table, spark):
         assert len(str(caught.value)) < 600
 
 
-def place_of(table: neve.Table, what: str) -> Path:
+def file_of(table: neve.Table, what: str) -> Path:
     context = table.refresh().context
     snapshot = context.metadata.current_snapshot()
     paths = {
@@ -165,21 +167,21 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("what", ["metadata", "manifest list", "manifest", "data file"])
 def test_damaged_files_are_refused_by_name(what, damage, lake, table):
-    place = place_of(table, what)
-    place.write_bytes(DAMAGE[damage](place.read_bytes()))
-    with pytest.raises(CorruptFile, match=place.name):
+    file = file_of(table, what)
+    file.write_bytes(DAMAGE[damage](file.read_bytes()))
+    with pytest.raises(CorruptFile, match=file.name):
         lake.table("db.events").scan().to_arrow(engine="arrow")
 
 
 @pytest.mark.parametrize("what", ["metadata", "manifest list", "manifest", "data file"])
 def test_missing_files_are_refused_by_name(what, lake, table):
-    place = place_of(table, what)
-    place.unlink()
-    with pytest.raises(MissingFile, match=place.name):
+    file = file_of(table, what)
+    file.unlink()
+    with pytest.raises(MissingFile, match=file.name):
         lake.table("db.events").scan().to_arrow(engine="arrow")
 
 
-def test_metadata_that_would_fill_the_memory_is_refused(lake, table, tmp_path):
+def test_metadata_that_would_fill_the_memory_is_rejected(lake, table, tmp_path):
     bomb = tmp_path / "00009-bomb.gz.metadata.json"
     bomb.write_bytes(gzip.compress(b" " * (100 << 20), compresslevel=9) * 30)  # members follow one another
     assert bomb.stat().st_size < 8 << 20

@@ -18,8 +18,8 @@ def test_the_demo_tells_the_story_of_a_real_table_and_refuses_to_run_twice_in_on
     screen = StringIO()
     run(Console(file=screen, width=100), tmp_path / "lake")
     shown = screen.getvalue()
-    for said in ("by day", "UPDATE demo.events", "FilterStats(", "files rewritten to", "metadata tree", "Sound: "):
-        assert said in shown, said
+    for expected in ("by day", "UPDATE demo.events", "FilterStats(", "files rewritten to", "metadata tree", "Sound: "):
+        assert expected in shown, expected
     table = neve.connect(tmp_path / "lake").table("demo.events")
     files = table.inspect.files()
     data = [f for f in files.to_pylist() if f["content"] == 0]

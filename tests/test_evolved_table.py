@@ -1,4 +1,4 @@
-"""A table that has lived: four specs, two renamed columns, a dropped partition source, a promoted type.
+"""A table with a long history: four specs, two renamed columns, a dropped partition source, a promoted type.
 
 Every read is compared with a plain-Python model, and with PyIceberg and DuckDB where they can read the version.
 """
@@ -34,8 +34,8 @@ Row = dict[str, Any]
 
 
 @dataclass
-class Lived:
-    """The table and what must be in it."""
+class EvolvedTable:
+    """The table and its expected rows."""
 
     table: Table
     model: list[Row] = field(default_factory=list)
@@ -75,78 +75,80 @@ class Lived:
         self.table.refresh()
         self.model = [{k: v for k, v in row.items() if k != name} for row in self.model]
 
-    def delete(self, doomed: Callable[[Row], bool]) -> None:
-        """Delete rows by position, in the form the format version knows, each delete under the spec of its file."""
+    def delete(self, is_deleted: Callable[[Row], bool]) -> None:
+        """Delete rows by position, in the form of the format version, each delete under the spec of its file."""
         scan = self.table.scan(columns=["id", "_file", "_pos"]).to_arrow(engine="arrow").to_pylist()
-        ids = {row["id"] for row in self.model if doomed(row)}
-        places: dict[str, list[int]] = {}
+        ids = {row["id"] for row in self.model if is_deleted(row)}
+        positions_by_file: dict[str, list[int]] = {}
         for row in scan:
             if row["id"] in ids:
-                places.setdefault(row["_file"], []).append(row["_pos"])
+                positions_by_file.setdefault(row["_file"], []).append(row["_pos"])
         files = self.table.scan().plan().files
-        deletes = _position_deletes(self.table, files, places)
+        deletes = _position_deletes(self.table, files, positions_by_file)
         context = self.table.refresh().context
         require_committed(commit(context.catalog, context.iceberg, RowDelta(added_deletes=deletes)))
         self.model = [row for row in self.model if row["id"] not in ids]
 
 
-def _position_deletes(table: Table, files: EntryTable, places: dict[str, list[int]]) -> EntryTable:
-    """A delete file or a vector for each data file, with the spec and tuple of the file it covers."""
-    chosen = files.take([i for i, path in enumerate(files["file_path"].to_pylist()) if path in places])
+def _position_deletes(table: Table, files: EntryTable, positions_by_file: dict[str, list[int]]) -> EntryTable:
+    """Write a delete file or a vector for each data file, with the spec and tuple of that file."""
+    chosen = files.take([i for i, path in enumerate(files["file_path"].to_pylist()) if path in positions_by_file])
     paths = chosen["file_path"].to_pylist()
     metadata, io = table.context.metadata, table.context.io
     base = f"{metadata.location}/data/{uuid4()}"
     columns: dict[str, Any] = {c: chosen[c] for c in ("spec_id", *(u.column for u in files.specs.union))}
     columns |= {"manifest": -1, "status": int(Status.ADDED), "content": int(Content.POSITION_DELETES)}
-    columns |= {"referenced_data_file": paths, "record_count": [len(places[p]) for p in paths]}
+    columns |= {"referenced_data_file": paths, "record_count": [len(positions_by_file[p]) for p in paths]}
     if metadata.format_version >= 3:
-        data, found = pack_vectors([(p, PositionSet.of(places[p])) for p in paths])
+        data, found = pack_vectors([(p, PositionSet.of(positions_by_file[p])) for p in paths])
         with io.new_output(f"{base}.puffin").create() as stream:
             stream.write(data)
         columns |= {name: found[name] for name in ("content_offset", "content_size_in_bytes", "record_count")}
         columns |= {"file_path": f"{base}.puffin", "file_format": "PUFFIN", "file_size_in_bytes": len(data)}
         return EntryTable.from_columns(columns, files.specs, len(paths))
     columns |= {"file_path": [f"{base}-{i}.parquet" for i in range(len(paths))], "file_format": "PARQUET"}
-    sizes = [_write_positions(io, at, p, places[p]) for at, p in zip(columns["file_path"], paths, strict=True)]
+    sizes = [
+        _write_positions(io, at, p, positions_by_file[p]) for at, p in zip(columns["file_path"], paths, strict=True)
+    ]
     return EntryTable.from_columns(columns | {"file_size_in_bytes": sizes}, files.specs, len(paths))
 
 
-def _write_positions(io: Any, place: str, path: str, positions: list[int]) -> int:
+def _write_positions(io: Any, location: str, path: str, positions: list[int]) -> int:
     names = {"file_path": (pa.string(), "2147483546"), "pos": (pa.int64(), "2147483545")}
     schema = pa.schema([pa.field(n, t, False, {"PARQUET:field_id": i}) for n, (t, i) in names.items()])
     rows = pa.table([[path] * len(positions), sorted(positions)], schema=schema)
-    with io.new_output(place).create() as stream:
+    with io.new_output(location).create() as stream:
         pq.write_table(rows, stream)
-    return len(io.new_input(place))
+    return len(io.new_input(location))
 
 
-def grown_old(lake: neve.Lake, version: int, name: str) -> Lived:
-    """Spec 0 by day, 1 by day and region, 2 by bucket, 3 not at all; then `region`, source of spec 1, is dropped."""
+def create_evolved_table(lake: neve.Lake, version: int, name: str) -> EvolvedTable:
+    """Create specs 0 by day, 1 by day and region, 2 by bucket, 3 without fields; drop `region`, source of spec 1."""
     table = lake.create_table(
-        f"lived.{name}",
+        f"evolved.{name}",
         "id bigint not null, ts timestamp, region string, amount double, qty int, note string",
         partition_by=["days(ts)"],
         format_version=version,
     )
-    lived = Lived(table)
-    lived.append(0)
+    evolved = EvolvedTable(table)
+    evolved.append(0)
     table.evolve_partitions(add=["region"])
-    lived.append(1)
-    lived.rename("amount", "price")
+    evolved.append(1)
+    evolved.rename("amount", "price")
     table.evolve_partitions(add=["bucket(4, id)"], drop=["days(ts)", "region"])
-    lived.append(2)
+    evolved.append(2)
     with table.evolve_schema() as change:
         change.update_column("qty", LongType())
     table.refresh()
     table.evolve_partitions(drop=["id_bucket_4"])
-    lived.append(3)
-    lived.drop("region")
-    lived.rename("note", "memo")
-    lived.append(4)
-    return lived
+    evolved.append(3)
+    evolved.drop("region")
+    evolved.rename("note", "memo")
+    evolved.append(4)
+    return evolved
 
 
-QUESTIONS: dict[str, Callable[[Row], bool]] = {
+CONDITIONS: dict[str, Callable[[Row], bool]] = {
     "ts >= TIMESTAMP '2026-01-02' AND ts < TIMESTAMP '2026-01-03'": lambda r: r["ts"].day == 2,
     "id = 207": lambda r: r["id"] == 207,
     "id IN (5, 105, 205, 305, 405)": lambda r: r["id"] % 100 == 5,
@@ -158,105 +160,109 @@ QUESTIONS: dict[str, Callable[[Row], bool]] = {
 }
 
 
-def in_order(rows: Iterable[Row]) -> list[Row]:
+def sorted_rows(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda r: r["id"])
 
 
-def seen(table: pa.Table) -> list[Row]:
-    return in_order(table.to_pylist())
+def sorted_rows_of(table: pa.Table) -> list[Row]:
+    return sorted_rows(table.to_pylist())
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory, spark):
-    return neve.connect(tmp_path_factory.mktemp("lived"), spark=compiled(spark))
+    return neve.connect(tmp_path_factory.mktemp("evolved"), spark=compiled(spark))
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3, 4], ids="v{}".format)
-def lived(request, lake) -> Lived:
-    return grown_old(lake, request.param, f"v{request.param}")
+def evolved(request, lake) -> EvolvedTable:
+    return create_evolved_table(lake, request.param, f"v{request.param}")
 
 
-def test_every_spec_is_in_use(lived: Lived):
-    assert lived.table.scan().plan().files.spec_ids() == [0, 1, 2, 3]
-    specs = lived.table.inspect.manifests()
+def test_every_spec_is_in_use(evolved: EvolvedTable):
+    assert evolved.table.scan().plan().files.spec_ids() == [0, 1, 2, 3]
+    specs = evolved.table.inspect.manifests()
     assert set(specs["partition_spec_id"].to_pylist()) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("engine", ["spark", "arrow"])
-def test_whole_table_is_the_model(lived: Lived, engine):
-    assert seen(lived.table.scan().to_arrow(engine=engine)) == in_order(lived.model)
+def test_whole_table_is_the_model(evolved: EvolvedTable, engine):
+    assert sorted_rows_of(evolved.table.scan().to_arrow(engine=engine)) == sorted_rows(evolved.model)
 
 
-@pytest.mark.parametrize("where", QUESTIONS)
-def test_filters_agree_with_the_model(lived: Lived, where: str):
-    expected = in_order(row for row in lived.model if QUESTIONS[where](row))
-    assert seen(lived.table.scan(where).to_arrow(engine="spark")) == expected
-    assert seen(lived.table.scan(where).to_arrow(engine="arrow")) == expected
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_filters_agree_with_the_model(evolved: EvolvedTable, where: str):
+    expected = sorted_rows(row for row in evolved.model if CONDITIONS[where](row))
+    assert sorted_rows_of(evolved.table.scan(where).to_arrow(engine="spark")) == expected
+    assert sorted_rows_of(evolved.table.scan(where).to_arrow(engine="arrow")) == expected
     assert expected, "a question with no answer proves nothing"
 
 
-def test_each_file_is_judged_under_its_own_spec(lived: Lived):
-    day = lived.table.scan("ts < TIMESTAMP '2026-01-02'").plan()
-    kept = {spec_id: len(files) for spec_id, files in day.files.by_spec()}
-    whole = {spec_id: len(files) for spec_id, files in lived.table.scan().plan().files.by_spec()}
-    assert kept[0] < whole[0] and kept[1] < whole[1], "day partitions are left out by their tuple"
-    assert 0 < kept[2] < whole[2], "a bucket says nothing about days, but statistics do"
-    bucket = lived.table.scan("id = 207").plan()
+def test_each_file_is_evaluated_under_its_own_spec(evolved: EvolvedTable):
+    day = evolved.table.scan("ts < TIMESTAMP '2026-01-02'").plan()
+    matching = {spec_id: len(files) for spec_id, files in day.files.by_spec()}
+    total = {spec_id: len(files) for spec_id, files in evolved.table.scan().plan().files.by_spec()}
+    assert matching[0] < total[0] and matching[1] < total[1], "day partitions are pruned by their tuple"
+    assert 0 < matching[2] < total[2], "a bucket does not restrict days, but statistics do"
+    bucket = evolved.table.scan("id = 207").plan()
     assert {spec_id: len(files) for spec_id, files in bucket.files.by_spec()} == {2: 1}
 
 
-def test_rows_deleted_by_position_stay_away_in_every_spec(lived: Lived):
-    version = lived.table.context.metadata.format_version
+def test_rows_deleted_by_position_stay_deleted_in_every_spec(evolved: EvolvedTable):
+    version = evolved.table.context.metadata.format_version
     if version == 1:
         with pytest.raises(UserError, match=r"version 1|v1"):
-            lived.delete(lambda row: row["id"] == 1)
+            evolved.delete(lambda row: row["id"] == 1)
         return
-    before = len(lived.model)
-    lived.delete(lambda row: row["id"] % 7 == 3)
-    assert len(lived.model) < before
-    assert seen(lived.table.scan().to_arrow(engine="spark")) == in_order(lived.model)
-    for where, holds in QUESTIONS.items():
-        assert seen(lived.table.scan(where).to_arrow(engine="spark")) == in_order(r for r in lived.model if holds(r))
-    deletes = lived.table.scan().plan().deletes
+    before = len(evolved.model)
+    evolved.delete(lambda row: row["id"] % 7 == 3)
+    assert len(evolved.model) < before
+    assert sorted_rows_of(evolved.table.scan().to_arrow(engine="spark")) == sorted_rows(evolved.model)
+    for where, holds in CONDITIONS.items():
+        assert sorted_rows_of(evolved.table.scan(where).to_arrow(engine="spark")) == sorted_rows(
+            r for r in evolved.model if holds(r)
+        )
+    deletes = evolved.table.scan().plan().deletes
     assert deletes.spec_ids() == [0, 1, 2, 3], "a delete keeps the spec of the file it covers"
-    assert lived.table.scan().count() == len(lived.model)
+    assert evolved.table.scan().count() == len(evolved.model)
 
 
-def test_overwrite_replaces_whole_files_of_any_spec(lived: Lived):
+def test_overwrite_replaces_whole_files_of_any_spec(evolved: EvolvedTable):
     """Batches 3 and 4 lie entirely above 300; files of other specs do not touch the condition."""
-    fresh = [lived.row(5, i) for i in range(10)]
-    lived.table.overwrite(pa.Table.from_pylist(fresh, lived.arrow_schema()), where="id >= 300")
-    lived.model = [row for row in lived.model if row["id"] < 300] + fresh
-    assert seen(lived.table.scan().to_arrow(engine="spark")) == in_order(lived.model)
+    fresh = [evolved.row(5, i) for i in range(10)]
+    evolved.table.overwrite(pa.Table.from_pylist(fresh, evolved.arrow_schema()), where="id >= 300")
+    evolved.model = [row for row in evolved.model if row["id"] < 300] + fresh
+    assert sorted_rows_of(evolved.table.scan().to_arrow(engine="spark")) == sorted_rows(evolved.model)
     with pytest.raises(UserError, match=r"part|some"):
-        lived.table.overwrite(pa.Table.from_pylist([lived.row(0, 1)], lived.arrow_schema()), where="id < 5")
-    assert seen(lived.table.scan().to_arrow(engine="arrow")) == in_order(lived.model), "nothing changed"
+        evolved.table.overwrite(pa.Table.from_pylist([evolved.row(0, 1)], evolved.arrow_schema()), where="id < 5")
+    assert sorted_rows_of(evolved.table.scan().to_arrow(engine="arrow")) == sorted_rows(evolved.model), (
+        "nothing changed"
+    )
 
 
-def test_other_engines_read_the_same_rows(lived: Lived):
-    version = lived.table.context.metadata.format_version
-    expected = in_order(lived.model)
-    table = for_peers(lived.table)
+def test_other_engines_read_the_same_rows(evolved: EvolvedTable):
+    version = evolved.table.context.metadata.format_version
+    expected = sorted_rows(evolved.model)
+    table = for_peers(evolved.table)
     if version < 3:
-        assert seen(pyiceberg_rows(table)) == expected
+        assert sorted_rows_of(pyiceberg_rows(table)) == expected
     if version > 1:
-        assert seen(duckdb_rows(table)) == expected
+        assert sorted_rows_of(duckdb_rows(table)) == expected
 
 
-def test_the_past_is_read_as_it_was(lived: Lived):
-    first = lived.table.inspect.history()["snapshot_id"][0].as_py()
-    rows = lived.table.scan(snapshot_id=first).to_arrow(engine="spark")
+def test_the_past_is_read_as_it_was(evolved: EvolvedTable):
+    first = evolved.table.inspect.history()["snapshot_id"][0].as_py()
+    rows = evolved.table.scan(snapshot_id=first).to_arrow(engine="spark")
     assert rows.column_names == ["id", "ts", "region", "amount", "qty", "note"]
     assert sorted(rows["id"].to_pylist()) == list(range(40))
 
 
-def test_the_table_passes_its_audit(lived: Lived):
-    audit = lived.table.verify()
+def test_the_table_passes_its_audit(evolved: EvolvedTable):
+    audit = evolved.table.verify()
     assert audit.is_sound, str(audit)
 
 
 def test_a_bucket_that_version_1_left_void_is_changed_and_audited(tmp_path):
-    """The void field is of the type of its source, a string; the bucket in its place was a number."""
+    """The void field is of the type of its source, a string; the bucket before it was a number."""
     t = neve.connect(tmp_path).create_table("db.t", "id bigint, s string", ["bucket(4, s)"], format_version=1)
     t.append([{"id": 1, "s": "a"}])
     t.evolve_partitions(drop=["bucket(4, s)"])

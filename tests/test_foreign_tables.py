@@ -43,7 +43,7 @@ def lake(tmp_path_factory, spark):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def generated_tables(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     return folder, made_tables(folder)
 
@@ -71,11 +71,11 @@ def test_rows_without_spark_are_the_same(foreign: Foreign, lake, tmp_path: Path)
 
 @needs_fixtures
 @pytest.mark.parametrize("name", MADE)
-def test_nasty_tables_are_read_exactly(name: str, lake, made):
-    folder, expected = made
+def test_nasty_tables_are_read_exactly(name: str, lake, generated_tables):
+    folder, expected = generated_tables
     want = expected[name]
-    place = (folder / name / "metadata" / want["metadata"]).as_uri()
-    table = lake.register_table(f"made.{name}", place)
+    location = (folder / name / "metadata" / want["metadata"]).as_uri()
+    table = lake.register_table(f"made.{name}", location)
     for engine in ("arrow", "auto"):
         rows = table.scan().to_arrow(engine=engine)
         assert sorted(rows.column_names) == sorted(want["columns"])

@@ -59,7 +59,7 @@ def wrong_imports(path: Path) -> list[str]:
     """Imports of a module that point the wrong way."""
     module = module_name(path)
     own = {i for i in imports(path) if i.startswith("neve.")}
-    # `from neve.tree import entries` is seen as the package and as the module; the module decides
+    # `from neve.tree import entries` counts as the package and as the module; the module decides
     wrong = {i for i in own if not is_allowed(module, i) and not any(o.startswith(f"{i}.") for o in own)}
     return [f"{module} must not import {i}" for i in sorted(wrong)]
 
@@ -69,7 +69,7 @@ def modules_by_name() -> dict[str, Path]:
 
 
 def imported_modules() -> dict[str, set[str]]:
-    """The modules and packages that each module imports, imports for type checking among them."""
+    """Return the modules and packages that each module imports, including imports for type checking."""
     known = modules_by_name()
     return {name: (imports(path) & known.keys()) - {name, "neve"} for name, path in known.items()}
 
@@ -87,7 +87,7 @@ def test_a_circle_would_be_found():
         tuple(TopologicalSorter(graph).static_order())
 
 
-# Words that say nothing as the name of a module.
+# Words that are meaningless as the name of a module.
 EMPTY_NAMES = {
     "words",
     "said",
@@ -117,7 +117,7 @@ EMPTY_NAMES = {
     "deed",
     "carrying",
 }
-# Small modules that stay apart because they must be light to import.
+# Small modules that stay separate because they must be light to import.
 SMALL = {"neve.source.data_source"}
 
 
@@ -150,8 +150,8 @@ def test_planning_touches_neither_storage_nor_catalogs():
     plan = [p for p in MODULES if layer_of(module_name(p)) == "plan"]
     touching = ("pyiceberg.io", "pyiceberg.catalog", "neve.io", "neve.catalog", "neve.tree.read", "neve.tree.write")
     assert plan
-    spelling = "neve.io.paths"  # how paths are written, not what lies there
-    found = [(p, i) for p in plan for i in imports(p) if i.startswith(touching) and not i.startswith(spelling)]
+    path_syntax = "neve.io.paths"  # syntax of paths, without access to storage
+    found = [(p, i) for p in plan for i in imports(p) if i.startswith(touching) and not i.startswith(path_syntax)]
     assert not [module_name(p) for p, i in found if i != "neve.io"]
 
 
@@ -161,6 +161,6 @@ def test_every_layer_is_named():
 
 
 def test_planning_and_running_know_nothing_of_manifest_lists():
-    """How a version spells its tree is decided below `tree`."""
+    """Only `tree` knows the layout of the metadata tree of a format version."""
     above = [p for p in MODULES if layer_of(module_name(p)) in {"plan", "run"}]
     assert not [module_name(p) for p in above if "manifest_list" in p.read_text()]

@@ -1,4 +1,4 @@
-"""Minus zero equals zero in SQL; a filter must not lose it, whoever applies it."""
+"""Minus zero equals zero in SQL; no filter may lose it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CONDITIONS = {
 @pytest.fixture(scope="module")
 def table(tmp_path_factory, spark) -> neve.Table:
     lake = neve.connect(tmp_path_factory.mktemp("zero"), spark=spark)
-    made = lake.create_table("db.t", "id int, x double")
+    table = lake.create_table("db.t", "id int, x double")
     for row, value in enumerate((-0.0, 0.0, 1.5, -1.5), 1):
-        made.append([{"id": row, "x": value}])  # a file each, so that whole row groups can be left out
-    return made
+        table.append([{"id": row, "x": value}])  # one file each, so that row groups can be skipped
+    return table
 
 
 @pytest.mark.parametrize("engine", ["spark", "arrow"])

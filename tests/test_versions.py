@@ -1,4 +1,4 @@
-"""Only the tree tells version 4 from version 3: nothing above it can, by its source text."""
+"""Only `tree` distinguishes version 4 from version 3: the source text of no other layer does."""
 
 from __future__ import annotations
 
@@ -67,6 +67,9 @@ def test_a_comparison_that_splits_3_from_4_would_be_found():
 
 
 def test_how_a_version_spells_its_tree_is_not_known_above_it():
-    allowed = {"ops/metadata/export_metadata.py", "ops/inspect.py"}  # one is about the spelling, the other shows it
+    allowed = {
+        "ops/metadata/export_metadata.py",
+        "ops/inspect.py",
+    }  # one converts between the layouts, the other shows them
     found = {str(p.relative_to(PACKAGE)) for p in ABOVE if any(word in p.read_text() for word in SPELLINGS)}
     assert found <= allowed, found - allowed

@@ -51,34 +51,34 @@ def test_eight_writers_get_all_their_appends_in(settings: dict[str, Any], kind: 
         assert run.returncode == 0, run.stderr
         acknowledged = [i for line in run.stdout.splitlines() for i in json.loads(line)]
         assert sorted(acknowledged) == EVERYTHING, run.stderr
-        judge(lake.table("db.events"), tmp_path / "lake")
+        check_table(lake.table("db.events"), tmp_path / "lake")
 
 
-def judge(table: Table, folder: Path) -> None:
-    """Every row is there once, from a snapshot of its own, and no file is left."""
+def check_table(table: Table, folder: Path) -> None:
+    """Check that every row exists once, that each append has its own snapshot, and that no file is left behind."""
     assert sorted(table.scan().to_arrow(engine="arrow")["id"].to_pylist()) == EVERYTHING
     assert len(table.context.metadata.snapshots) == WRITERS * APPENDS
     assert files_on_disk(folder) - reachable_files(table) == set(), "an orphan is left"
     if table.context.metadata.format_version > 2:
         ids = table.scan(columns=["_row_id"]).to_arrow(engine="arrow")["_row_id"].to_pylist()
-        assert sorted(ids) == EVERYTHING, "every row has an id of its own"
+        assert sorted(ids) == EVERYTHING, "every row has its own id"
     assert table.verify().is_sound
 
 
-def test_a_row_that_came_twice_and_a_file_that_was_left_are_found(tmp_path: Path):
-    """The test of the test."""
+def test_a_duplicate_row_and_an_orphan_are_found(tmp_path: Path):
+    """Test of the test: both errors are detected."""
     table = connected({"folder": str(tmp_path)}).create_table("db.events", "id bigint, writer bigint", format_version=3)
     for number in range(WRITERS * APPENDS):
         table.append([{"id": number * ROWS + i, "writer": 0} for i in range(ROWS)])
-    judge(table, tmp_path)
+    check_table(table, tmp_path)
     with new_tally("planted faults are found by their harness") as tally:
         tally.cases += 2
         stray = tmp_path / "db" / "events" / "data" / "stray.parquet"
         stray.write_bytes(b"")
         with pytest.raises(AssertionError, match="an orphan is left"):
-            judge(table, tmp_path)
+            check_table(table, tmp_path)
         stray.unlink()
         table.append([{"id": 0, "writer": 0}])
         with pytest.raises(AssertionError, match=r"assert \[0, 0, 1"):
-            judge(table, tmp_path)
+            check_table(table, tmp_path)
         tally.figure("found", 2)

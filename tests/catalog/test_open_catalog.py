@@ -69,7 +69,7 @@ def test_a_folder_with_spaces_and_accents_is_fine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("s3://bucket/lake", "must be local"),
         ("/lakes/a#b", "must not contain"),
@@ -77,8 +77,8 @@ def test_a_folder_with_spaces_and_accents_is_fine(tmp_path: Path) -> None:
         ("/lakes/a%20b", "must not contain"),
     ],
 )
-def test_folders_that_cannot_be_a_lake_are_refused(spec: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_folders_that_cannot_be_a_lake_are_rejected(spec: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         open_catalog(spec)
 
 
@@ -130,7 +130,7 @@ def test_the_in_memory_catalog_is_adopted(tmp_path: Path) -> None:
     assert create_table(ours, "db.t", SCHEMA, format_version=4).metadata.format_version == 4
 
 
-def test_a_catalog_of_an_unknown_kind_is_refused() -> None:
+def test_a_catalog_of_an_unknown_kind_is_rejected() -> None:
     with pytest.raises(UnsupportedFeature, match="NoopCatalog"):
         adopt_catalog(NoopCatalog("n"))
 
@@ -145,11 +145,11 @@ def test_our_sql_catalog_can_be_named_in_configuration(tmp_path: Path) -> None:
 # --- tables by name ---
 
 
-def test_a_table_is_created_as_asked(catalog: NeveCatalog, tmp_path: Path) -> None:
+def test_a_table_is_created_as_specified(catalog: NeveCatalog, tmp_path: Path) -> None:
     spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
     order = SortOrder(SortField(source_id=1, transform=IdentityTransform()))
-    place, properties = f"file://{tmp_path}/apart/", {"owner": "me", "format-version": "3"}
-    create_table(catalog, ("a", "b", "t"), SCHEMA, spec, order, place, properties)
+    location, properties = f"file://{tmp_path}/apart/", {"owner": "me", "format-version": "3"}
+    create_table(catalog, ("a", "b", "t"), SCHEMA, spec, order, location, properties)
     table = load_table(catalog, "a.b.t")
     assert (table.metadata.format_version, table.properties) == (3, {"owner": "me"})
     assert table.location() == f"file://{tmp_path}/apart"
@@ -171,7 +171,7 @@ def test_a_create_transaction_of_pyiceberg_ends_here(catalog: NeveCatalog) -> No
 @pytest.mark.parametrize(
     "name", ["t", "", "db.", ".t", "db..t", ("db", ".."), ("db", "a/b"), ("db", "a\nb"), ("..", "t")]
 )
-def test_names_that_cannot_be_are_refused(catalog: NeveCatalog, name: Any) -> None:
+def test_invalid_names_are_rejected(catalog: NeveCatalog, name: Any) -> None:
     with pytest.raises(UserError, match="Table name"):
         create_table(catalog, name, SCHEMA)
     assert list_tables(catalog) == []
@@ -191,9 +191,9 @@ def test_an_unknown_table_is_named_with_the_nearest_ones(catalog: NeveCatalog) -
     create_table(catalog, "db.events", SCHEMA)
     with pytest.raises(UnknownName, match=r"Unknown table 'db\.evnets' in catalog 'neve'\. Did you mean 'db\.events'"):
         load_table(catalog, "db.evnets")
-    for refused in (lambda: drop_table(catalog, "no.such"), lambda: rename_table(catalog, "no.such", "db.u")):
+    for call in (lambda: drop_table(catalog, "no.such"), lambda: rename_table(catalog, "no.such", "db.u")):
         with pytest.raises(UnknownName, match=r"no\.such"):
-            refused()
+            call()
     with pytest.raises(UnknownName, match="'dc'"):
         list_tables(catalog, "dc")
 
@@ -273,7 +273,7 @@ def test_identifiers_are_text_or_parts() -> None:
     assert identifier_of("a.b.c") == identifier_of(("a", "b", "c")) == ("a", "b", "c")
 
 
-# --- another metastore: AWS Glue, as moto plays it ---
+# --- another metastore: AWS Glue, mocked by moto ---
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ def glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setenv(key, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     moto = mock_aws()
-    moto.start(reset=False)  # a reset empties the object store of other tests too, which moto plays in this process
+    moto.start(reset=False)  # a reset empties the object store of other tests too, which moto mocks in this process
     glue_backends[DEFAULT_ACCOUNT_ID]["us-east-1"].reset()
     try:
         yield adopt_catalog(GlueCatalog("glue", **{"glue.region": "us-east-1", "warehouse": f"file://{tmp_path}"}))

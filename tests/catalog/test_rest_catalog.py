@@ -152,7 +152,7 @@ def landing_then(server: RestServer, answer: Any) -> Any:
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 @pytest.mark.parametrize("lands", [True, False])
-def test_a_server_error_is_unknown_and_the_snapshot_tells(
+def test_a_server_error_is_unknown_and_the_snapshot_decides(
     catalog: NeveCatalog, server: RestServer, table: Table, status: int, lands: bool
 ) -> None:
     def fail(handler: Any, *_: Any) -> None:
@@ -237,12 +237,12 @@ def test_properties_of_a_table_choose_no_code_and_no_endpoint(catalog: NeveCatal
 
 
 def test_a_version_4_tree_is_committed_and_read_over_rest(catalog: NeveCatalog) -> None:
-    made = create_table(catalog, "db.v4", SCHEMA, format_version=4)
-    specs = Specs.of(made.metadata)
+    table_v4 = create_table(catalog, "db.v4", SCHEMA, format_version=4)
+    specs = Specs.of(table_v4.metadata)
     columns = {"status": 1, "content": 0, "file_format": "PARQUET", "spec_id": 0, "record_count": 3}
-    paths = [f"{made.metadata.location}/data/{n}.parquet" for n in ("a", "b")]
+    paths = [f"{table_v4.metadata.location}/data/{n}.parquet" for n in ("a", "b")]
     files = EntryTable.from_columns({**columns, "file_path": paths, "file_size_in_bytes": 9}, specs, 2)
-    assert isinstance(commit(catalog, made, Append(files)), Committed)
+    assert isinstance(commit(catalog, table_v4, Append(files)), Committed)
     table = catalog.load_table("db.v4")
     snapshot = to_neve_metadata(table.metadata).current_snapshot()
     manifests = manifests_of(table.io, to_neve_metadata(table.metadata), snapshot)

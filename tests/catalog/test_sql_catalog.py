@@ -47,7 +47,7 @@ WRITERS, COMMITS = 8, 10
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def spec(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, dict[str, str]]:
-    """How to open an empty catalog, here or in another process."""
+    """The options that open an empty catalog, in this or another process."""
     if request.param == "sqlite":
         return tmp_path / "lake", {}
     uri = request.getfixturevalue("server").uri
@@ -74,7 +74,7 @@ def metadata_files(table: Table) -> set[str]:
 
 
 def commit_many(spec: Any, properties: dict[str, str], writer: int) -> None:
-    """What one of the writer processes does: every commit is tried until it lands, its debris removed."""
+    """Run one writer process: retry every commit until it lands, and remove files of failed attempts."""
     catalog = open_catalog(spec, **properties)
     for i in range(COMMITS):
         while True:
@@ -175,10 +175,10 @@ def test_a_swap_that_changes_nothing_writes_nothing(table: Table, catalog: NeveC
 def test_a_failed_requirement_writes_nothing(table: Table, catalog: NeveCatalog) -> None:
     before = metadata_files(table)
     requirement = AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": 5})
-    with pytest.raises(RequirementFailed, match=r"Table db\.t") as refused:
+    with pytest.raises(RequirementFailed, match=r"Table db\.t") as raised:
         catalog.swap(table, [requirement], put("a", "1"))
-    assert isinstance(refused.value, CommitFailedException)
-    assert refused.value.location is None
+    assert isinstance(raised.value, CommitFailedException)
+    assert raised.value.location is None
     assert metadata_files(table) == before
 
 
@@ -188,8 +188,8 @@ def test_a_table_dropped_meanwhile_fails_the_swap(table: Table, catalog: NeveCat
         catalog.swap(table, (), put("a", "1"))
 
 
-class Intruder:
-    """Runs something right before the row of the table is moved."""
+class ConcurrentChange:
+    """Runs a function directly before the row of the table is updated."""
 
     def __init__(self, catalog: Any, action: Any) -> None:
         self.catalog, self.original, self.action = catalog, catalog._swap_location, action
@@ -202,7 +202,7 @@ class Intruder:
 
 
 def test_a_lost_race_names_the_file_it_wrote_and_nothing_landed(table: Table, catalog: NeveCatalog) -> None:
-    Intruder(catalog, lambda: catalog.swap(load_table(catalog, "db.t"), (), put("first", "1")))
+    ConcurrentChange(catalog, lambda: catalog.swap(load_table(catalog, "db.t"), (), put("first", "1")))
     with pytest.raises(LostRace, match=r"Another writer changed db\.t") as lost:
         catalog.swap(table, (), put("second", "2"))
     assert load_table(catalog, "db.t").properties == {"first": "1"}
@@ -210,7 +210,7 @@ def test_a_lost_race_names_the_file_it_wrote_and_nothing_landed(table: Table, ca
 
 
 def test_the_stock_way_in_removes_what_a_lost_race_wrote(table: Table, catalog: NeveCatalog) -> None:
-    Intruder(catalog, lambda: catalog.swap(load_table(catalog, "db.t"), (), put("first", "1")))
+    ConcurrentChange(catalog, lambda: catalog.swap(load_table(catalog, "db.t"), (), put("first", "1")))
     with pytest.raises(CommitFailedException), table.transaction() as transaction:
         transaction.set_properties({"second": "2"})
     current = load_table(catalog, "db.t")
@@ -219,7 +219,7 @@ def test_the_stock_way_in_removes_what_a_lost_race_wrote(table: Table, catalog: 
 
 
 def break_commit(catalog: Any, lands: bool) -> None:
-    """Make the next COMMIT end in an error, after it took effect or before."""
+    """Make the next COMMIT fail, after or before it takes effect."""
     original = catalog.engine.dialect.do_commit
 
     def do_commit(connection: Any) -> None:
@@ -231,7 +231,7 @@ def break_commit(catalog: Any, lands: bool) -> None:
 
 
 @pytest.mark.parametrize(("lands", "fate"), [(True, SwapStatus.LANDED), (False, SwapStatus.NEVER)])
-def test_a_lost_answer_is_unknown_until_the_table_is_asked(
+def test_a_lost_answer_is_unknown_until_the_table_is_loaded(
     table: Table, catalog: NeveCatalog, lands: bool, fate: SwapStatus
 ) -> None:
     break_commit(catalog, lands)
@@ -300,7 +300,9 @@ def test_metadata_files_are_numbered_named_afresh_and_compressed_on_request(cata
 
 
 @pytest.mark.parametrize("path", ["elsewhere/metadata", "file://{root}/apart"])
-def test_metadata_goes_where_the_table_says(catalog: NeveCatalog, tmp_path: Path, path: str) -> None:
+def test_metadata_is_written_to_the_path_in_the_table_properties(
+    catalog: NeveCatalog, tmp_path: Path, path: str
+) -> None:
     path = path.format(root=tmp_path)
     table = create_table(catalog, "db.far", SCHEMA, properties={"write.metadata.path": path})
     folder = table.metadata_location.rsplit("/", 1)[0]
@@ -345,23 +347,23 @@ def test_upgrade_through_every_version(table: Table, catalog: NeveCatalog) -> No
 # --- SQLite alone ---
 
 
-def test_a_locked_database_is_waited_for_then_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_database_is_waited_for_then_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neve.catalog.sql._LOCK_WAIT_SECONDS", 0.2)
     catalog = EmbeddedCatalog(tmp_path / "lake")
     table = create_table(catalog, "db.t", SCHEMA)
     holder = sqlite3.connect(tmp_path / "lake" / "catalog.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(CatalogUnavailable, match="database is locked") as refused:
+    with pytest.raises(CatalogUnavailable, match="database is locked") as raised:
         catalog.swap(table, (), put("a", "1"))
     holder.execute("ROLLBACK")
-    assert refused.value.location in metadata_files(table)
+    assert raised.value.location in metadata_files(table)
     assert load_table(catalog, "db.t").properties == {}
     assert catalog.swap(table, (), put("a", "1")).metadata.properties == {"a": "1"}
 
 
-def test_a_database_that_does_not_answer_is_one_error_whatever_is_asked(tmp_path: Path) -> None:
+def test_a_database_that_does_not_answer_is_one_error_for_every_call(tmp_path: Path) -> None:
     catalog = EmbeddedCatalog(tmp_path / "lake")
-    place = create_table(catalog, "db.t", SCHEMA).metadata_location
+    location = create_table(catalog, "db.t", SCHEMA).metadata_location
     (tmp_path / "lake" / "catalog.db").write_bytes(b"no database " * 1000)
     for ask in (
         lambda: load_table(catalog, "db.t"),
@@ -369,7 +371,7 @@ def test_a_database_that_does_not_answer_is_one_error_whatever_is_asked(tmp_path
         lambda: list_tables(catalog, "db"),
         lambda: create_table(catalog, "db.u", SCHEMA),
         lambda: create_table(catalog, "other.u", SCHEMA),
-        lambda: register_table(catalog, "db.u", place),
+        lambda: register_table(catalog, "db.u", location),
     ):
         with pytest.raises(TableError, match=r"Cannot ask catalog 'neve' for .*not a database"):
             ask()
@@ -377,14 +379,14 @@ def test_a_database_that_does_not_answer_is_one_error_whatever_is_asked(tmp_path
 
 def test_a_registration_that_is_not_answered_may_be_done(tmp_path: Path) -> None:
     catalog = EmbeddedCatalog(tmp_path / "lake")
-    place = create_table(catalog, "db.t", SCHEMA).metadata_location
+    location = create_table(catalog, "db.t", SCHEMA).metadata_location
     holder = sqlite3.connect(tmp_path / "lake" / "catalog.db", isolation_level=None)
     catalog.engine = create_engine(catalog.engine.url, connect_args={"timeout": 0.1})
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(CommitUnknown, match=r"registration of table db\.u was done: database is locked"):
-        register_table(catalog, "db.u", place)
+        register_table(catalog, "db.u", location)
     holder.execute("ROLLBACK")
-    assert register_table(catalog, "db.u", place).metadata_location == place
+    assert register_table(catalog, "db.u", location).metadata_location == location
 
 
 def test_many_processes_open_one_new_lake_at_once(tmp_path: Path) -> None:
@@ -407,8 +409,8 @@ def test_a_catalog_opened_before_a_fork_works_on_both_sides(tmp_path: Path) -> N
     assert load_table(catalog, "db.t").properties == {"child": "1", "parent": "1"}
 
 
-def synced_by(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> list[tuple[int, int]]:
-    """The files and folders that were synced, in order."""
+def synced_paths(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> list[tuple[int, int]]:
+    """Return the files and folders that were synced, in order."""
     synced: list[tuple[int, int]] = []
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", lambda descriptor: synced.append(_identity(os.fstat(descriptor))))
@@ -423,7 +425,7 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 def test_metadata_is_on_disk_before_the_catalog_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = EmbeddedCatalog(tmp_path / "lake")
     table = create_table(catalog, "db.t", SCHEMA)
-    synced = synced_by(monkeypatch, lambda: catalog.swap(table, (), put("a", "1")))
+    synced = synced_paths(monkeypatch, lambda: catalog.swap(table, (), put("a", "1")))
     path = load_table(catalog, "db.t").metadata_location.removeprefix("file://")
     assert synced == [_identity(os.stat(path)), _identity(os.stat(os.path.dirname(path)))]
 
@@ -432,7 +434,7 @@ def test_the_folders_of_a_new_table_are_on_disk_before_the_catalog_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = EmbeddedCatalog(tmp_path / "lake")
-    synced = synced_by(monkeypatch, lambda: create_table(catalog, "db.t", SCHEMA))
+    synced = synced_paths(monkeypatch, lambda: create_table(catalog, "db.t", SCHEMA))
     named = [tmp_path / "lake", *(tmp_path / "lake" / below for below in ("db", "db/t", "db/t/metadata"))]
     assert {_identity(folder.stat()) for folder in named} <= set(synced)
 
@@ -495,7 +497,7 @@ def test_a_serialization_failure_is_a_lost_race(pg: Any) -> None:
     moved: list[int] = []
 
     def race(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-        """Another writer changes the row after our transaction has taken its view of the database."""
+        """Change the row in a concurrent writer after our transaction has taken its snapshot of the database."""
         if statement.startswith("UPDATE iceberg_tables") and not moved:
             moved.append(1)
             cursor.execute("SELECT 1 FROM iceberg_tables")

@@ -1,4 +1,4 @@
-"""Scripts can tell how a command ended, and people what to do."""
+"""Exit codes show scripts how a command ended, and messages show people what to do."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_wrong_usage_and_wrong_input_are_one_kind(lake: Lake):
 def test_a_command_that_finds_nothing_to_do_says_so(lake: Lake):
     lake.lived()
     with unchanged(lake):
-        told = lake.run("dangling", "db.events", "--json", code=4).document
-        assert told["status"] == "nothing-to-do" and told["summary"] == "nothing to remove"
+        result = lake.run("dangling", "db.events", "--json", code=4).document
+        assert result["status"] == "nothing-to-do" and result["summary"] == "nothing to remove"
         assert "Nothing to do: the table is so already." in lake.run("upgrade", "db.events", "--to", "2", code=4).out
         assert lake.run("manifests", "db.events", "--spec", "0", "--dry-run", "--json", code=4).document["plan"]
 
@@ -73,11 +73,11 @@ def test_a_lost_race_is_a_conflict(lake: Lake, spark):
 
 def test_an_error_is_one_block_and_an_object_for_programs(lake: Lake):
     lake.lived()
-    said = lake.run("inspect", "db.evnts", code=2).err
-    assert said.startswith("Error: Unknown table") and "\nHint:  `neve tables` lists" in said
-    assert "Traceback" not in said
-    told = json.loads(lake.run("inspect", "db.evnts", "--json", code=2).err)
-    assert told["error"] == "UnknownName" and told["exit_code"] == 2 and told["hint"]
+    output = lake.run("inspect", "db.evnts", code=2).err
+    assert output.startswith("Error: Unknown table") and "\nHint:  `neve tables` lists" in output
+    assert "Traceback" not in output
+    result = json.loads(lake.run("inspect", "db.evnts", "--json", code=2).err)
+    assert result["error"] == "UnknownName" and result["exit_code"] == 2 and result["hint"]
 
 
 def test_a_trace_is_shown_on_request_only(lake: Lake):
@@ -89,16 +89,16 @@ def test_a_damaged_table_is_told_with_the_way_to_find_out_more(lake: Lake):
     table = lake.lived()
     file = table.inspect.files()["file_path"][0].as_py().removeprefix("file://")
     os.rename(file, f"{file}.away")
-    said = lake.run("scan", "db.events", code=1).err
-    assert "Missing file" in said and "neve verify" in said
+    output = lake.run("scan", "db.events", code=1).err
+    assert "Missing file" in output and "neve verify" in output
     assert "Not sound" in lake.run("verify", "db.events", code=1).out
 
 
 def test_what_is_no_error_of_ours_points_to_debug(lake: Lake, monkeypatch: pytest.MonkeyPatch):
     lake.lived()
     monkeypatch.setattr(neve.Lake, "tables", lambda *_: 1 // 0)
-    said = lake.run("tables", code=1).err
-    assert "--debug" in said and len(said.splitlines()) <= 3
+    output = lake.run("tables", code=1).err
+    assert "--debug" in output and len(output.splitlines()) <= 3
 
 
 def test_hints_name_the_table():
@@ -119,15 +119,19 @@ def test_the_shell_completes_verbs_tables_and_views(lake: Lake):
     lake.lived()
     lake.lived("db.other")
 
-    def completed(words: str) -> list[str]:
-        asked = {"_NEVE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    def completions_for(words: str) -> list[str]:
+        variables = {
+            "_NEVE_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        }
         where = {"NEVE_LAKE": str(lake.folder)}
-        return CliRunner().invoke(app, [], prog_name="neve", env={**asked, **where}).output.split()
+        return CliRunner().invoke(app, [], prog_name="neve", env={**variables, **where}).output.split()
 
-    assert "compact" in completed("neve com")
-    assert completed("neve inspect db.e") == ["db.events"]
-    assert completed("neve inspect db.events snap") == ["snapshots"]
-    assert "--where" in completed("neve compact --wh")
+    assert "compact" in completions_for("neve com")
+    assert completions_for("neve inspect db.e") == ["db.events"]
+    assert completions_for("neve inspect db.events snap") == ["snapshots"]
+    assert "--where" in completions_for("neve compact --wh")
 
 
 def test_looking_for_a_lake_makes_none(tmp_path: Path):
@@ -139,10 +143,10 @@ def test_metadata_alone_that_went_is_something_done(lake: Lake):
     table = lake.lived()
     table.evolve_partitions(add=["bucket(4, id)"])
     table.evolve_partitions(drop=["bucket(4, id)"])
-    told = lake.run(
+    result = lake.run(
         "sql", "CALL system.expire_snapshots(table => 'db.events', clean_expired_metadata => true)", "--yes", "--json"
     ).document
-    assert told["status"] == "done" and told["spec_ids"]
+    assert result["status"] == "done" and result["spec_ids"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Values that Python, a terminal or JSON has trouble with are shown as what they are."""
+"""Values that are difficult for Python, a terminal or JSON are shown correctly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.command_line import Lake
 TEN_THOUSAND = 2_932_897  # the days from 1970 to 10000-01-01
 
 
-def shown(table: pa.Table, width: int = 80) -> str:
+def rendered(table: pa.Table, width: int = 80) -> str:
     console = Console(width=width, record=True, file=StringIO())
     console.print(render_arrow_table(table, "t", width=width))
     return console.export_text()
@@ -27,7 +27,7 @@ def shown(table: pa.Table, width: int = 80) -> str:
 
 def test_columns_of_one_name_keep_their_values(capsys: pytest.CaptureFixture[str]):
     twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
-    assert [cell.strip() for cell in shown(twice).splitlines()[4].strip("│").split("│")] == ["1", "2"]
+    assert [cell.strip() for cell in rendered(twice).splitlines()[4].strip("│").split("│")] == ["1", "2"]
     with pytest.raises(UserError, match="two columns are called 'a'"):
         Screen(as_json=True).print_rows(twice, "t", 10)
     assert capsys.readouterr().out == ""
@@ -35,14 +35,14 @@ def test_columns_of_one_name_keep_their_values(capsys: pytest.CaptureFixture[str
 
 def test_keys_of_maps_are_text_and_nulls_in_them_show():
     kind = pa.map_(pa.string(), pa.string())
-    said = shown(pa.table({"m": pa.array([[("\x1b[31mk", "v"), ("n", None)]], kind)}))
-    assert "\x1b" not in said and "[31mk=v n=·" in said
+    output = rendered(pa.table({"m": pa.array([[("\x1b[31mk", "v"), ("n", None)]], kind)}))
+    assert "\x1b" not in output and "[31mk=v n=·" in output
 
 
 def test_maps_with_nested_keys_are_shown_and_printed(capsys: pytest.CaptureFixture[str]):
     kind = pa.map_(pa.struct([("a", pa.int32())]), pa.binary())
     table = pa.table({"m": pa.array([[({"a": 1}, b"\xff")]], kind)})
-    assert "a=1=ff" in shown(table)
+    assert "a=1=ff" in rendered(table)
     Screen(as_json=True).print_rows(table, "t", 10)
     assert json.loads(capsys.readouterr().out) == {"m": [{"key": {"a": 1}, "value": "ff"}]}
 
@@ -53,12 +53,12 @@ def test_keys_that_are_bytes_are_hexadecimal(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_long_name_leaves_room_for_values():
-    said = shown(pa.table({"id": [7], "n" * 90: [8], "c": ["some words"]}))
-    assert all(value in said for value in ("7", "8", "some words"))
+    output = rendered(pa.table({"id": [7], "n" * 90: [8], "c": ["some words"]}))
+    assert all(value in output for value in ("7", "8", "some words"))
 
 
 def test_a_wide_table_without_rows_says_so():
-    assert "no rows" in shown(pa.table({f"a_long_name_{n}": pa.array([], pa.string()) for n in range(20)}))
+    assert "no rows" in rendered(pa.table({f"a_long_name_{n}": pa.array([], pa.string()) for n in range(20)}))
 
 
 def test_times_beyond_pythons_calendar_are_shown(lake: Lake):

@@ -1,4 +1,4 @@
-"""Verbs that look: the same words as the API, readable on a terminal, and JSON for programs."""
+"""Commands that read: the same words as the API, readable on a terminal, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def lake(tmp_path_factory) -> str:
     return str(folder)
 
 
-def ran(*arguments: str, ok: bool = True) -> str:
+def run_command(*arguments: str, ok: bool = True) -> str:
     done = CliRunner().invoke(app, list(arguments))
     assert done.exit_code == (0 if ok else 2), done.output
     return done.output
 
 
 def test_tables_are_listed(lake):
-    assert ran("tables", "--lake", lake) == "db.events\n"
+    assert run_command("tables", "--lake", lake) == "db.events\n"
 
 
 VIEWS = ["files", "entries", "manifests", "partitions", "specs", "snapshots", "history", "refs", "tree"]
@@ -39,9 +39,11 @@ VIEWS = ["files", "entries", "manifests", "partitions", "specs", "snapshots", "h
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_is_shown_and_printed_as_json(lake, view):
-    shown = ran("inspect", "db.events", view, "--lake", lake)
-    assert f"db.events: {view}" in shown
-    rows = [json.loads(line) for line in ran("inspect", "db.events", view, "--lake", lake, "--json").splitlines()]
+    rendered = run_command("inspect", "db.events", view, "--lake", lake)
+    assert f"db.events: {view}" in rendered
+    rows = [
+        json.loads(line) for line in run_command("inspect", "db.events", view, "--lake", lake, "--json").splitlines()
+    ]
     assert len(rows) == getattr(neve.connect(lake).table("db.events").inspect, view)().num_rows
 
 
@@ -50,9 +52,9 @@ def test_every_view_is_shown_and_printed_as_json(lake, view):
 def test_every_view_is_readable_in_its_width(lake, view, width, monkeypatch):
     """No line is cut, and no name, number or word is broken."""
     monkeypatch.setenv("COLUMNS", str(width))
-    shown = ran("inspect", "db.events", view, "--lake", lake)
-    assert max(map(len, shown.splitlines())) <= width
-    words = set(re.findall(r"[^\s│┃]+", shown))
+    rendered = run_command("inspect", "db.events", view, "--lake", lake)
+    assert max(map(len, rendered.splitlines())) <= width
+    words = set(re.findall(r"[^\s│┃]+", rendered))
     found = getattr(neve.connect(lake).table("db.events").inspect, view)()
     for name in found.schema.names:
         assert (
@@ -66,48 +68,48 @@ def test_every_view_is_readable_in_its_width(lake, view, width, monkeypatch):
 
 def test_the_overview_says_what_the_table_is_made_of(lake, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    shown = ran("inspect", "db.events", "--lake", lake)
-    assert max(map(len, shown.splitlines())) <= 80
-    assert re.search(r"│ 0 +│ region +│ +2 │ +2 │", shown) and re.search(r"│ 1 \* +│ not partitioned +│", shown)
-    told = json.loads(ran("inspect", "db.events", "--lake", lake, "--json"))
-    assert told["data"]["rows"] == 3 and told["refs"].keys() == {"main", "first"} and told["snapshots"] == 2
-    assert [s["data"]["files"] for s in told["specs"]] == [2, 1] and told["columns"][0]["name"] == "id"
+    rendered = run_command("inspect", "db.events", "--lake", lake)
+    assert max(map(len, rendered.splitlines())) <= 80
+    assert re.search(r"│ 0 +│ region +│ +2 │ +2 │", rendered) and re.search(r"│ 1 \* +│ not partitioned +│", rendered)
+    result = json.loads(run_command("inspect", "db.events", "--lake", lake, "--json"))
+    assert result["data"]["rows"] == 3 and result["refs"].keys() == {"main", "first"} and result["snapshots"] == 2
+    assert [s["data"]["files"] for s in result["specs"]] == [2, 1] and result["columns"][0]["name"] == "id"
 
 
 def test_a_snapshot_can_be_looked_at(lake):
     first = neve.connect(lake).table("db.events").inspect.snapshots()["snapshot_id"][0].as_py()
-    shown = ran("inspect", "db.events", "files", "--snapshot", str(first), "--lake", lake, "--json")
-    assert len(shown.splitlines()) == 2
+    rendered = run_command("inspect", "db.events", "files", "--snapshot", str(first), "--lake", lake, "--json")
+    assert len(rendered.splitlines()) == 2
 
 
 def test_a_title_is_not_broken_by_a_narrow_table(lake):
-    assert "db.events: specs" in ran("inspect", "db.events", "specs", "--lake", lake).splitlines()[0]
+    assert "db.events: specs" in run_command("inspect", "db.events", "specs", "--lake", lake).splitlines()[0]
 
 
 def test_wide_rows_are_shown_one_value_a_line(lake):
-    shown = ran("inspect", "db.events", "files", "--lake", lake)
-    assert re.search(r"file_size_in_bytes │ \d+", shown) and re.search(r"lower_bounds +│ 1=0", shown)
+    rendered = run_command("inspect", "db.events", "files", "--lake", lake)
+    assert re.search(r"file_size_in_bytes │ \d+", rendered) and re.search(r"lower_bounds +│ 1=0", rendered)
 
 
 def test_columns_that_hold_nothing_are_named_below(lake):
-    shown = ran("inspect", "db.events", "partitions", "--lake", lake)
-    assert "nothing in position_delete_record_count" in shown
+    rendered = run_command("inspect", "db.events", "partitions", "--lake", lake)
+    assert "nothing in position_delete_record_count" in rendered
 
 
 def test_text_from_a_table_cannot_drive_the_terminal(lake):
-    shown = ran("inspect", "db.events", "partitions", "--lake", lake)
-    assert "\x1b[31m" not in shown
-    assert "[red]" in shown
+    rendered = run_command("inspect", "db.events", "partitions", "--lake", lake)
+    assert "\x1b[31m" not in rendered
+    assert "[red]" in rendered
 
 
 def test_a_scan_is_explained_without_reading(lake):
-    shown = ran("scan", "db.events", "--where", "region = 'eu'", "--explain", "--lake", lake)
-    assert "2 of 3, 1 pruned by partition" in shown
+    rendered = run_command("scan", "db.events", "--where", "region = 'eu'", "--explain", "--lake", lake)
+    assert "2 of 3, 1 pruned by partition" in rendered
 
 
 def files_read(lake: str, *options: str) -> int:
-    shown = ran("scan", "db.events", "--explain", "--lake", lake, *options)
-    return int(re.search(r"files +(\d+) of", shown)[1])
+    rendered = run_command("scan", "db.events", "--explain", "--lake", lake, *options)
+    return int(re.search(r"files +(\d+) of", rendered)[1])
 
 
 def test_a_scan_reads_a_snapshot_a_tag_or_a_time(lake):
@@ -121,7 +123,7 @@ def test_a_scan_reads_a_snapshot_a_tag_or_a_time(lake):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "output"),
     [
         (("--ref", "furst"), "first"),
         (("--snapshot", "7"), "Unknown snapshot"),
@@ -130,30 +132,36 @@ def test_a_scan_reads_a_snapshot_a_tag_or_a_time(lake):
         (("--ref", "first", "--snapshot", "7"), "Choose one"),
     ],
 )
-def test_a_scan_of_no_such_state_is_refused(lake, options, said):
-    assert said in ran("scan", "db.events", "--lake", lake, "--explain", *options, ok=False).replace("\n", " ")
+def test_a_scan_of_an_unknown_snapshot_or_ref_is_rejected(lake, options, output):
+    assert output in run_command("scan", "db.events", "--lake", lake, "--explain", *options, ok=False).replace(
+        "\n", " "
+    )
 
 
 def test_a_sound_table_passes_the_audit(lake):
-    assert ran("verify", "db.events", "--lake", lake).startswith("Sound")
-    assert json.loads(ran("verify", "db.events", "--lake", lake, "--json"))["is_sound"] is True
+    assert run_command("verify", "db.events", "--lake", lake).startswith("Sound")
+    assert json.loads(run_command("verify", "db.events", "--lake", lake, "--json"))["is_sound"] is True
 
 
-def test_an_unknown_view_is_refused(lake):
-    assert "Unknown view" in ran("inspect", "db.events", "fils", "--lake", lake, ok=False)
-    assert "view of a snapshot" in ran("inspect", "db.events", "refs", "--snapshot", "1", "--lake", lake, ok=False)
+def test_an_unknown_view_is_rejected(lake):
+    assert "Unknown view" in run_command("inspect", "db.events", "fils", "--lake", lake, ok=False)
+    assert "view of a snapshot" in run_command(
+        "inspect", "db.events", "refs", "--snapshot", "1", "--lake", lake, ok=False
+    )
 
 
 def test_markup_in_an_error_is_text(lake):
-    assert "x[/y]" in ran("scan", "db.events", "--where", "x[/y]", "--lake", lake, ok=False)
+    assert "x[/y]" in run_command("scan", "db.events", "--where", "x[/y]", "--lake", lake, ok=False)
 
 
 def test_a_scan_prints_rows(lake, spark):
-    rows = ran("scan", "db.events", "--where", "id > 1", "--columns", "id", "--lake", lake, "--json").splitlines()
+    rows = run_command(
+        "scan", "db.events", "--where", "id > 1", "--columns", "id", "--lake", lake, "--json"
+    ).splitlines()
     assert sorted(json.loads(r)["id"] for r in rows) == [2, 3]
 
 
 def test_a_page_is_written(lake, tmp_path):
     page = tmp_path / "events.html"
-    told = json.loads(ran("report", "db.events", str(page), "--lake", lake, "--json"))
-    assert told["bytes"] == page.stat().st_size and "db.events" in page.read_text()
+    result = json.loads(run_command("report", "db.events", str(page), "--lake", lake, "--json"))
+    assert result["bytes"] == page.stat().st_size and "db.events" in page.read_text()

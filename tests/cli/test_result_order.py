@@ -1,4 +1,4 @@
-"""What a result tells is told in the same order every time."""
+"""The facts of a result are always in the same order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from neve.ops.results import RewriteResult
 
 
 def test_facts_of_a_result_come_in_the_order_of_its_fields_and_its_summary_last():
-    told = list(facts_of(RewriteResult()))
-    kept = [f.name for f in fields(RewriteResult)]
-    assert told[: len(kept)] == kept
-    assert told[-1] == "summary"
+    names = list(facts_of(RewriteResult()))
+    field_names = [f.name for f in fields(RewriteResult)]
+    assert names[: len(field_names)] == field_names
+    assert names[-1] == "summary"

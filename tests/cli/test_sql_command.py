@@ -23,42 +23,42 @@ def lake(spark: SparkSession, tmp_path) -> str:
     return str(folder)
 
 
-def ran(lake: str, statement: str, *more: str, ok: bool = True) -> str:
+def run_command(lake: str, statement: str, *more: str, ok: bool = True) -> str:
     done = CliRunner().invoke(app, ["sql", statement, "--lake", lake, *more])
     assert (done.exit_code == 0) is ok, done.output
     return done.stdout if ok else done.output
 
 
 def test_a_query_shows_its_rows(lake):
-    assert "eu" in ran(lake, "SELECT * FROM db.events")
-    found = [json.loads(line) for line in ran(lake, "SELECT id, region FROM db.events", "--json").splitlines()]
+    assert "eu" in run_command(lake, "SELECT * FROM db.events")
+    found = [json.loads(line) for line in run_command(lake, "SELECT id, region FROM db.events", "--json").splitlines()]
     assert found == [{"id": 1, "region": "eu"}]
 
 
 def test_a_change_says_what_it_did(lake):
-    told = json.loads(ran(lake, "INSERT INTO db.events VALUES (2, 'us'), (3, 'us')", "--json"))
-    assert told["rows_added"] == 2 and told["snapshot_id"]
-    assert json.loads(ran(lake, "DELETE FROM db.events WHERE id = 2", "--json"))["rows_deleted"] == 1
-    assert "rows updated" in ran(lake, "UPDATE db.events SET region = 'x'")
-    told = json.loads(ran(lake, "ALTER TABLE db.events ADD COLUMN v int", "--json"))
-    assert (told["table"], told["format_version"], told["status"]) == ("db.events", 2, "done")
-    assert json.loads(ran(lake, "DROP TABLE db.events", "--json"))["status"] == "done"
+    result = json.loads(run_command(lake, "INSERT INTO db.events VALUES (2, 'us'), (3, 'us')", "--json"))
+    assert result["rows_added"] == 2 and result["snapshot_id"]
+    assert json.loads(run_command(lake, "DELETE FROM db.events WHERE id = 2", "--json"))["rows_deleted"] == 1
+    assert "rows updated" in run_command(lake, "UPDATE db.events SET region = 'x'")
+    result = json.loads(run_command(lake, "ALTER TABLE db.events ADD COLUMN v int", "--json"))
+    assert (result["table"], result["format_version"], result["status"]) == ("db.events", 2, "done")
+    assert json.loads(run_command(lake, "DROP TABLE db.events", "--json"))["status"] == "done"
 
 
 def test_a_dry_run_of_any_statement_runs_nothing(lake):
     for text in ("DELETE FROM db.events", "DROP TABLE db.events", "ALTER TABLE db.events ADD COLUMN v int"):
-        told = json.loads(ran(lake, text, "--dry-run", "--json"))
-        assert told["status"] == "planned" and told["plan"]["statement"]
-    assert "Nothing to rewrite" in ran(lake, "CALL system.rewrite_data_files('db.events')", "--dry-run")
-    assert json.loads(ran(lake, "SELECT count(*) AS n FROM db.events", "--dry-run", "--json")) == {"n": 1}
+        result = json.loads(run_command(lake, text, "--dry-run", "--json"))
+        assert result["status"] == "planned" and result["plan"]["statement"]
+    assert "Nothing to rewrite" in run_command(lake, "CALL system.rewrite_data_files('db.events')", "--dry-run")
+    assert json.loads(run_command(lake, "SELECT count(*) AS n FROM db.events", "--dry-run", "--json")) == {"n": 1}
 
 
-def test_an_error_keeps_its_mark_below_the_place(lake):
-    *_, line, mark = ran(lake, "SELECT id\nFORM db.events x", ok=False).rstrip().splitlines()
+def test_an_error_keeps_its_mark_below_the_error_position(lake):
+    *_, line, mark = run_command(lake, "SELECT id\nFORM db.events x", ok=False).rstrip().splitlines()
     assert line[mark.index("^") :].startswith(("FORM", "db", "."))
     assert "�" not in line + mark
     for text in ("SELECT regoin FROM db.events", "DELETE FROM db.events WHERE regoin = 'x'"):
-        *_, line, mark = ran(lake, text, "--yes", ok=False).rstrip().splitlines()
+        *_, line, mark = run_command(lake, text, "--yes", ok=False).rstrip().splitlines()
         assert line[mark.index("^") :].startswith("regoin") and mark.count("^") == len("regoin")
 
 
@@ -72,10 +72,12 @@ def test_an_error_keeps_its_mark_below_the_place(lake):
     ids=lambda given: getattr(given, "__name__", ""),
 )
 def test_the_question_does_not_hang_on_the_name_of_a_class(lake, monkeypatch, request, kind, statement):
-    asked = []
+    questions = []
     for module in ("neve.cli.commands.query", "neve.cli.execute"):
-        monkeypatch.setattr(sys.modules[module], "confirm_or_exit", lambda command, question: asked.append(question))
+        monkeypatch.setattr(
+            sys.modules[module], "confirm_or_exit", lambda command, question: questions.append(question)
+        )
     request.addfinalizer(lambda name=kind.__name__: setattr(kind, "__name__", name))
     kind.__name__ = "Renamed"
     CliRunner().invoke(app, ["sql", statement, "--lake", lake])
-    assert asked in (["Run it?"], ["Drop db.events?"])
+    assert questions in (["Run it?"], ["Drop db.events?"])

@@ -1,4 +1,4 @@
-"""On a real terminal: progress that can be seen, questions, and Ctrl-C that leaves the table as it was."""
+"""On a real terminal: visible progress, questions, and Ctrl-C, which leaves the table unchanged."""
 
 from __future__ import annotations
 

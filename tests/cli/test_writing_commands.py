@@ -18,7 +18,7 @@ from tests.support.foreign_tables import needs_fixtures, relocated
 
 DAYS = 24 * 60 * 60
 
-# Every verb that writes, as it would do something to the table of `Lake.lived`.
+# Every verb that writes, with arguments that change the table of `Lake.lived`.
 WRITING = {
     "update": ["--set", "amount=amount + 1", "--where", "id = 1"],
     "delete": ["--where", "region = 'eu'"],
@@ -57,9 +57,9 @@ def test_a_dry_run_says_what_would_be_done_and_changes_nothing(busy: Lake, spark
     with unchanged(busy):
         ran = busy.run(verb, *given, "--dry-run", "--json", code=None)
     assert ran.code == (4 if verb in ("deletes", "dangling") else 0), ran.err
-    told = ran.document
-    assert told["verb"] == verb and told["plan"] and told["explain"]
-    assert told["status"] == ("nothing-to-do" if ran.code else "planned")
+    result = ran.document
+    assert result["verb"] == verb and result["plan"] and result["explain"]
+    assert result["status"] == ("nothing-to-do" if ran.code else "planned")
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_the_keys_of_plans_are_stable(busy: Lake, spark):
     assert plan["files_whole_by_spec"] == {"0": 1} and plan["files"] == 4 and plan["mode"] == "copy-on-write"
 
 
-def test_a_plan_with_a_filter_shows_what_could_not_be_judged(busy: Lake):
-    shown = busy.run("compact", "db.events", "--where", "region = 'eu'", "--dry-run", code=4).out
-    assert shown.startswith("Nothing to rewrite") and "0 files of 0 partitions taken undecided" in shown
+def test_a_plan_with_a_filter_shows_what_could_not_be_evaluated(busy: Lake):
+    rendered = busy.run("compact", "db.events", "--where", "region = 'eu'", "--dry-run", code=4).out
+    assert rendered.startswith("Nothing to rewrite") and "0 files of 0 partitions taken undecided" in rendered
 
 
 def test_a_plan_without_a_filter_says_nothing_of_one(busy: Lake):
@@ -95,15 +95,15 @@ def test_a_plan_without_a_filter_says_nothing_of_one(busy: Lake):
 
 def test_rows_are_changed(lake: Lake, spark):
     table = lake.lived()
-    told = lake.run("update", "db.events", "--set", "amount=amount * 10", "--where", "id = 1", "--json").document
-    assert told["status"] == "done" and told["rows_updated"] == 1 and told["rows_inserted"] == 0
-    assert told["snapshot_id"] == table.refresh().context.metadata.current_snapshot_id
+    result = lake.run("update", "db.events", "--set", "amount=amount * 10", "--where", "id = 1", "--json").document
+    assert result["status"] == "done" and result["rows_updated"] == 1 and result["rows_inserted"] == 0
+    assert result["snapshot_id"] == table.refresh().context.metadata.current_snapshot_id
     assert "rows deleted" in lake.run("delete", "db.events", "--where", "id < 1", "--mode", "merge-on-read").out
     found = {r["id"]: r["amount"] for r in table.to_arrow().to_pylist()}
     assert found[1] == 5.0 and 0 not in found
     assert lake.run("delete", "db.events", "--where", "id = 99", "--json", code=4).document["rows_deleted"] == 0
-    said = lake.run("update", "db.events", "--set", "amount=amuont + 1", "--where", "id = 1", code=2).err
-    assert "amount" in said and "__neve" not in said
+    output = lake.run("update", "db.events", "--set", "amount=amuont + 1", "--where", "id = 1", code=2).err
+    assert "amount" in output and "__neve" not in output
 
 
 def test_every_row_needs_a_word_of_its_own(lake: Lake):
@@ -119,8 +119,8 @@ def test_a_file_is_merged(lake: Lake, spark, tmp_path: Path):
     pq.write_table(rows(3, 2), tmp_path / "changes.parquet")
     clauses = ["--when", "MATCHED THEN UPDATE SET amount = -1", "--when", "NOT MATCHED THEN INSERT *"]
     given = ["--using", str(tmp_path / "changes.parquet"), "--on", "t.id = s.id", *clauses]
-    told = lake.run("merge", "db.events", *given, "--json").document
-    assert (told["rows_updated"], told["rows_inserted"], told["rows_by_clause"]) == (1, 1, [1, 1])
+    result = lake.run("merge", "db.events", *given, "--json").document
+    assert (result["rows_updated"], result["rows_inserted"], result["rows_by_clause"]) == (1, 1, [1, 1])
     assert {r["id"]: r["amount"] for r in table.to_arrow().to_pylist()}[3] == -1
     assert "--upsert" in lake.run("merge", "db.events", "--using", "x", "--on", "true", code=2).err
 
@@ -129,10 +129,14 @@ def test_a_table_is_looked_after(lake: Lake, spark):
     table = lake.lived()
     before = sorted(table.to_arrow()["id"].to_pylist())
     assert "manifests rewritten" in lake.run("manifests", "db.events").out
-    told = lake.run("compact", "db.events", "--option", "min-input-files=2", "--verify-rows", "--json").document
-    assert told["files_rewritten"] == 2 and told["files_added"] == 1 and told["groups"][0]["partition"]["spec_id"] == 1
-    told = lake.run("expire", "db.events", "--older-than", "0s", "--retain-last", "1", "--json").document
-    assert len(told["snapshot_ids"]) == 4 and told["deleted"]["data_files"] and told["files_deleted"] > 0
+    result = lake.run("compact", "db.events", "--option", "min-input-files=2", "--verify-rows", "--json").document
+    assert (
+        result["files_rewritten"] == 2
+        and result["files_added"] == 1
+        and result["groups"][0]["partition"]["spec_id"] == 1
+    )
+    result = lake.run("expire", "db.events", "--older-than", "0s", "--retain-last", "1", "--json").document
+    assert len(result["snapshot_ids"]) == 4 and result["deleted"]["data_files"] and result["files_deleted"] > 0
     assert "Nothing to do" in lake.run("expire", "db.events", code=4).out
     assert sorted(table.to_arrow()["id"].to_pylist()) == before and table.verify().is_sound
 
@@ -141,21 +145,21 @@ def test_maintenance_tells_each_verb(lake: Lake, spark):
     table = lake.lived()
     for start in range(30, 38):
         table.append(rows(start, 1))
-    told = lake.run("maintain", "db.events", "--json").document
-    assert {r["verb"] for r in told["results"]} >= {"rewrite_data_files", "rewrite_manifests"}
+    result = lake.run("maintain", "db.events", "--json").document
+    assert {r["verb"] for r in result["results"]} >= {"rewrite_data_files", "rewrite_manifests"}
     assert lake.run("maintain", "db.events", "--budget-bytes", "1b", code=None).code in (0, 4)
     assert "10GB" in lake.run("maintain", "db.events", "--budget-bytes", "ten", code=2).err
 
 
-def test_orphans_are_deleted_only_when_asked(lake: Lake):
+def test_orphans_are_deleted_only_on_request(lake: Lake):
     table = lake.lived()
     left = Path(table.context.metadata.location.removeprefix("file://")) / "data" / "left.parquet"
     left.write_bytes(b"left behind")
     old = time.time() - 5 * DAYS
     os.utime(left, (old, old))
     assert str(left) in lake.run("orphans", "db.events").out.replace("\n", "") and left.exists()
-    told = lake.run("orphans", "db.events", "--delete", "--json").document
-    assert told["files_deleted"] == 1 and not left.exists()
+    result = lake.run("orphans", "db.events", "--delete", "--json").document
+    assert result["files_deleted"] == 1 and not left.exists()
     lake.run("orphans", "db.events", code=4)
 
 
@@ -171,8 +175,8 @@ def test_columns_fields_and_properties_evolve_together(lake: Lake):
         "--set",
         "a.b=c",
     ]
-    shown = lake.run("evolve", "db.events", *given).out
-    assert "only metadata changed" in shown
+    rendered = lake.run("evolve", "db.events", *given).out
+    assert "only metadata changed" in rendered
     metadata = table.refresh().context.metadata
     assert metadata.schema().column_names == ["id", "region", "price", "note"]
     assert [f.name for f in metadata.spec().fields] == ["id_bucket_4"] and metadata.properties["a.b"] == "c"
@@ -191,8 +195,8 @@ def test_a_change_that_is_wrong_in_part_lands_in_no_part(lake: Lake):
 
 def test_a_table_moves_to_version_4_and_back_out(lake: Lake):
     table = lake.lived()
-    told = lake.run("upgrade", "db.events", "--to", "4", "--json").document
-    assert told["before"] == {"format_version": 2} and told["after"] == {"format_version": 4}
+    result = lake.run("upgrade", "db.events", "--to", "4", "--json").document
+    assert result["before"] == {"format_version": 2} and result["after"] == {"format_version": 4}
     path = lake.run("export", "db.events").out.strip()
     assert json.loads(Path(path.removeprefix("file://")).read_text())["format-version"] == 3
     assert "Cannot move" in lake.run("upgrade", "db.events", "--to", "3", code=2).err
@@ -210,13 +214,13 @@ def test_a_table_of_another_engine_is_taken_in(lake: Lake, tmp_path: Path):
 
 def test_a_catalog_of_the_configuration_is_used(tmp_path: Path):
     """PyIceberg reads its configuration when it is imported, so this takes a process of its own."""
-    said = {"type": "sql", "uri": f"sqlite:///{tmp_path}/prod.db", "warehouse": f"file://{tmp_path}/warehouse"}
-    neve.connect(catalog="prod", **said).create_table("db.sales", "id bigint")
-    configuration = {f"PYICEBERG_CATALOG__PROD__{name.upper()}": value for name, value in said.items()}
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/prod.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    neve.connect(catalog="prod", **properties).create_table("db.sales", "id bigint")
+    configuration = {f"PYICEBERG_CATALOG__PROD__{name.upper()}": value for name, value in properties.items()}
     command = [sys.executable, "-m", "neve.cli", "tables", "--catalog", "prod"]
     done = subprocess.run(command, env={**os.environ, **configuration}, capture_output=True, text=True, check=True)
     assert done.stdout == "db.sales\n"
 
 
-def test_an_unknown_catalog_is_refused(lake: Lake):
+def test_an_unknown_catalog_is_rejected(lake: Lake):
     assert "Unknown catalog" in lake.run("tables", "--catalog", "nope", code=2).err

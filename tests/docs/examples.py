@@ -1,8 +1,8 @@
-"""Examples of a page: what is written in its fences is run in order, and prints what stands below it.
+"""Examples of a documentation page: the code in its fences runs in order, and must print the output below it.
 
-A fence of `python` is run, one of `sql` is run statement by statement on `lake`, and each line of a `console` fence
-that begins with `$ neve` is a command. What comes out must be the fence without a language that follows, or, for a
-command, the lines below it. A page is one story: its fences share their names and one folder.
+A `python` fence is executed, a `sql` fence runs statement by statement on `lake`, and each line of a `console` fence
+that begins with `$ neve` is a command. The output must equal the following fence without a language or, for a command,
+the lines below it. The fences of a page share their variables and one folder.
 """
 
 from __future__ import annotations
@@ -33,72 +33,80 @@ VARYING = re.compile(
 
 @dataclass(frozen=True)
 class Example:
-    """One fence: the line it begins at, its language, its text, and what it should print."""
+    """One fence: the line it begins at, its language, its text, and the expected output."""
 
     line: int
     language: str
     code: str
-    shown: str
+    expected: str
 
 
 def pages() -> list[str]:
-    """The pages that have examples, by path in the repository. Decisions show code, but teach no one to use it."""
+    """Return the pages with examples, by path in the repository. Code in decision pages does not run."""
     docs = (path for path in sorted((ROOT / "docs").rglob("*.md")) if "decisions" not in path.parts)
     found = [ROOT / "README.md", *docs]
     return [str(path.relative_to(ROOT)) for path in found if examples_of(path.read_text())]
 
 
 def examples_of(text: str) -> list[Example]:
-    """The examples of a page, in order."""
+    """Return the examples of a page, in order."""
     fences = list(FENCE.finditer(text))
     found = []
     for at, fence in enumerate(fences):
         if fence["language"] in RUN:
             line = text.count("\n", 0, fence.start()) + 1
-            found.append(Example(line, fence["language"], _inside(fence), _below(text, fence, fences[at + 1 : at + 2])))
+            found.append(
+                Example(
+                    line, fence["language"], _text_of(fence), _expected_output(text, fence, fences[at + 1 : at + 2])
+                )
+            )
     return found
 
 
 def is_slow(text: str) -> bool:
-    """Whether a page says of itself that its examples take long: then they are run by `make docs` only."""
+    """Return whether a page is marked as slow: then its examples run only in `make docs`."""
     return "<!-- slow -->" in text
 
 
-def _inside(fence: re.Match[str]) -> str:
-    """The text of a fence without the indentation the fence has."""
+def _text_of(fence: re.Match[str]) -> str:
+    """Return the text of a fence without its indentation."""
     return re.sub(rf"^{fence['indent']}", "", fence["text"], flags=re.MULTILINE)
 
 
-def _below(text: str, fence: re.Match[str], following: list[re.Match[str]]) -> str:
-    """What stands in the fence that follows at once; nothing when there is none."""
-    is_shown = following and not following[0]["language"] and not text[fence.end() : following[0].start()].strip()
-    return _inside(following[0]) if is_shown else ""
+def _expected_output(text: str, fence: re.Match[str], following: list[re.Match[str]]) -> str:
+    """Return the text of a fence without a language that follows directly; empty if there is none."""
+    has_output = following and not following[0]["language"] and not text[fence.end() : following[0].start()].strip()
+    return _text_of(following[0]) if has_output else ""
 
 
-def same_for_all(text: str) -> list[str]:
-    """The lines without what differs between runs."""
+def without_varying_parts(text: str) -> list[str]:
+    """Return the lines without the parts that differ between runs."""
     return [VARYING.sub("#", line.rstrip()) for line in text.rstrip().splitlines()]
 
 
 def run(example: Example, names: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Run an example; pairs of what it printed and what it should have."""
+    """Run an example; yield pairs of actual and expected output."""
     if example.language == "console":
-        yield from (_command(said) for said in re.split(r"^\$ ", example.code, flags=re.MULTILINE) if said.strip())
+        yield from (
+            _command(command_text)
+            for command_text in re.split(r"^\$ ", example.code, flags=re.MULTILINE)
+            if command_text.strip()
+        )
     else:
         printed = StringIO()
         with redirect_stdout(printed):
             _RUNNERS[example.language](example, names)
-        yield printed.getvalue(), example.shown
+        yield printed.getvalue(), example.expected
 
 
-def _command(said: str) -> tuple[str, str]:
+def _command(command_text: str) -> tuple[str, str]:
     from neve.cli import app
 
-    command, _, shown = said.replace("\\\n", " ").partition("\n")
+    command, _, expected = command_text.replace("\\\n", " ").partition("\n")
     words = shlex.split(command)
     assert words[0] == "neve", f"only neve is run here: {command}"
     done = CliRunner().invoke(app, words[1:], env={"COLUMNS": "100"})
-    return done.output, shown
+    return done.output, expected
 
 
 def _python(example: Example, names: dict[str, Any]) -> None:
@@ -108,11 +116,11 @@ def _python(example: Example, names: dict[str, Any]) -> None:
 def _sql(example: Example, names: dict[str, Any]) -> None:
     statements = [text for text in re.split(r";\s*$", example.code, flags=re.MULTILINE) if text.strip()]
     results = [names["lake"].sql(statement) for statement in statements]
-    if example.shown:
-        print(_told(results[-1]))  # noqa: T201
+    if example.expected:
+        print(_format_result(results[-1]))  # noqa: T201
 
 
-def _told(result: Any) -> str:
+def _format_result(result: Any) -> str:
     if isinstance(result, DataFrame):
         return str(result.toPandas().to_string(index=False))
     return str(getattr(result, "summary", result))

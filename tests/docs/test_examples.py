@@ -9,7 +9,7 @@ from textwrap import indent
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.docs.examples import ROOT, examples_of, is_slow, pages, run, same_for_all
+from tests.docs.examples import ROOT, examples_of, is_slow, pages, run, without_varying_parts
 from tests.support.spark_sessions import compiled
 
 
@@ -35,7 +35,7 @@ def test_examples_print_what_stands_below_them(
     names: dict[str, object] = {"__name__": "__main__"}
     for example in examples_of(text):
         for printed, shown in run(example, names):
-            assert same_for_all(printed) == same_for_all(shown), f"{page}, line {example.line}"
+            assert without_varying_parts(printed) == without_varying_parts(shown), f"{page}, line {example.line}"
 
 
 def test_an_example_that_prints_something_else_is_noticed():
@@ -43,7 +43,11 @@ def test_an_example_that_prints_something_else_is_noticed():
     wrong = right.replace("\nright\n", "\nwrong\n")
     silent = "```python\nprint('right')\n```\n"
     examples = examples_of(f"{right}\n{wrong}\n{silent}\n{indent(right, '    ')}")
-    outcomes = [same_for_all(printed) == same_for_all(shown) for e in examples for printed, shown in run(e, {})]
+    outcomes = [
+        without_varying_parts(printed) == without_varying_parts(shown)
+        for e in examples
+        for printed, shown in run(e, {})
+    ]
     assert outcomes == [True, False, False, True]
 
 

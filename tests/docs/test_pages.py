@@ -19,8 +19,8 @@ PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in [ROOT /
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)\s]*)?\)")
 
 
-def built(name: str) -> Any:
-    """A module that builds the site."""
+def load_build_module(name: str) -> Any:
+    """Load a module that builds the site."""
     spec = spec_from_file_location(name, DOCS / "_build" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
@@ -28,7 +28,7 @@ def built(name: str) -> Any:
     return module
 
 
-tables = built("tables")
+tables = load_build_module("tables")
 
 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if tables.MARKED.search(text)])
@@ -76,14 +76,14 @@ def test_every_target_of_make_that_is_named_exists():
 
 def test_examples_in_docstrings_become_code_on_a_page():
     text = "Adds.\n\n>>> 1 + 1\n2\n\nIsolation: none.\nWrites: nothing."
-    docstrings = built("docstrings")
+    docstrings = load_build_module("docstrings")
     shown = docstrings.in_parts(docstrings.fenced(text))
     assert "```pycon\n>>> 1 + 1\n2\n```" in shown
     assert "\n\n**Isolation:** none.\n\n**Writes:** nothing." in shown
 
 
 def test_remarks_about_fields_become_their_docstrings():
-    docstrings = built("docstrings")
+    docstrings = load_build_module("docstrings")
     assert docstrings.remark("    reruns: int = 0  # how often it was run again") == "How often it was run again."
     assert docstrings.remark("    rows: int = 0") is None
     assert docstrings.remark("    bytes: int  # noqa: A002") is None

@@ -1,4 +1,4 @@
-"""Conditions judged by Spark: no row Spark returns is left out, and an exact expression returns no other."""
+"""Conditions evaluated by Spark: no row that Spark returns is missing, and an exact expression returns no other row."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ CASE WHEN i > 0 THEN ok END | coalesce(i, 0) = 0 | exists(array(i), x -> x > 1) 
 """
 
 
-def _listed(text: str) -> list[str]:
+def _lines_of(text: str) -> list[str]:
     return [item.strip() for line in text.strip().splitlines() for item in line.strip().strip("|").split(" | ")]
 
 
@@ -138,24 +138,24 @@ def _f32(value: float) -> float:
 
 
 def _conditions() -> list[str]:
-    literals = {column: _listed(text) for column, text in LITERALS.items()}
-    made = [f"{c} {o} {v}" for c, values in literals.items() for v in values for o in ("=", "<", ">=")]
-    made += [f"{v} {o} {c}" for c, values in literals.items() for v in values[:2] for o in ("<", ">=", "<=>")]
-    made += [f"NOT ({c} {o} {v})" for c, values in literals.items() for v in values for o in ("=", "<=", ">")]
-    chance = random.Random(11)
+    literals = {column: _lines_of(text) for column, text in LITERALS.items()}
+    texts = [f"{c} {o} {v}" for c, values in literals.items() for v in values for o in ("=", "<", ">=")]
+    texts += [f"{v} {o} {c}" for c, values in literals.items() for v in values[:2] for o in ("<", ">=", "<=>")]
+    texts += [f"NOT ({c} {o} {v})" for c, values in literals.items() for v in values for o in ("=", "<=", ">")]
+    rng = random.Random(11)
     for column, values in literals.items():
         plain = [v for v in values if not v.startswith("'") or column == "s"]
-        some = [chance.sample(plain, min(3, len(plain))) for _ in range(3)]
-        made += [f"{column} IN ({', '.join(v)})" for v in some] + [f"{column} NOT IN ({', '.join(v)})" for v in some]
-        made.append(f"{column} IS NOT NULL")
-    made += _listed(MORE)
+        some = [rng.sample(plain, min(3, len(plain))) for _ in range(3)]
+        texts += [f"{column} IN ({', '.join(v)})" for v in some] + [f"{column} NOT IN ({', '.join(v)})" for v in some]
+        texts.append(f"{column} IS NOT NULL")
+    texts += _lines_of(MORE)
     shapes = ["{} AND ({} OR {})", "NOT ({} AND {}) OR {}", "NOT ({} OR NOT {}) AND NOT {}"]
-    made += [chance.choice(shapes).format(*(f"({c})" for c in chance.sample(made, 3))) for _ in range(100)]
-    return made
+    texts += [rng.choice(shapes).format(*(f"({c})" for c in rng.sample(texts, 3))) for _ in range(100)]
+    return texts
 
 
 def _frame(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
-    """The rows as values of a query: Spark answers questions about them while it plans."""
+    """The rows as values of a query: Spark evaluates conditions on them while it plans."""
 
     def literal(value: Any, kind: str) -> str:
         if isinstance(value, bytes):
@@ -171,7 +171,7 @@ def _frame(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
 
 
 class _Rows:
-    """Rows as ranges of one value each, so that all are judged at once."""
+    """Rows as ranges of one value each, so that all are evaluated at once."""
 
     def __init__(self, rows: list[tuple[Any, ...]]) -> None:
         self.columns = dict(enumerate(zip(*rows, strict=True), start=1))
@@ -207,7 +207,7 @@ def _settings(spark: SparkSession, **settings: str) -> Iterator[None]:
 @pytest.mark.parametrize(("zone", "ansi"), [("UTC", "true"), ("America/New_York", "true"), ("+05:30", "false")])
 def test_every_row_spark_returns_is_let_through(spark: SparkSession, zone: str, ansi: str) -> None:
     rows, conditions = _rows(), _conditions()
-    if zone != "UTC":  # what does not depend on settings is asked a second time only now and then
+    if zone != "UTC":  # a condition that does not depend on settings is repeated only now and then
         conditions = [
             c for at, c in enumerate(conditions) if at % 5 == 0 or any(w in c for w in ("day", "clock", "moment"))
         ]
@@ -223,4 +223,4 @@ def test_every_row_spark_returns_is_let_through(spark: SparkSession, zone: str, 
         if len(lost) or (found.is_exact and len(extra)):
             wrong.append((condition, str(found.expression), [rows[n] for n in lost], [rows[n] for n in extra]))
     assert not wrong, "\n".join(map(str, wrong[:10])) + f"\n{len(wrong)} wrong"
-    assert exact > 0.7 * len(conditions), "most of these conditions can be said exactly"
+    assert exact > 0.7 * len(conditions), "most of these conditions have an exact expression"

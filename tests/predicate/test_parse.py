@@ -1,4 +1,4 @@
-"""What is read from a condition, and what is said when it cannot be read."""
+"""The expression parsed from a condition, and the error if it cannot be parsed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ SCHEMA = Schema(
 )
 
 
-def _says(text: str, **options: str) -> str:
+def _expression_text(text: str, **options: str) -> str:
     found = parse(text, SCHEMA, **options)
     return str(normalize_expression(found.expression, SCHEMA)) if found.is_exact else f"~{found.expression}"
 
@@ -99,7 +99,11 @@ def test_unknown_parts_never_prune_wherever_they_stand() -> None:
 
 
 def test_a_null_is_neither_equal_nor_different() -> None:
-    assert _says("region <> 'eu'") == _says("NOT (region = 'eu')") == _says("NOT (region IN ('eu'))")
+    assert (
+        _expression_text("region <> 'eu'")
+        == _expression_text("NOT (region = 'eu')")
+        == _expression_text("NOT (region IN ('eu'))")
+    )
     assert NotNull("region") in (
         parse("region <> 'eu'", SCHEMA).expression.left,
         parse("region <> 'eu'", SCHEMA).expression.right,
@@ -132,14 +136,14 @@ def test_the_table_may_be_called_by_its_alias() -> None:
         parse("s.id = 1", SCHEMA, alias="t")
 
 
-def test_case_matters_only_when_asked() -> None:
+def test_case_matters_only_on_request() -> None:
     with pytest.raises(UnknownName, match="'ID'"):
         parse("ID = 1", SCHEMA)
     assert parse("ID = 1", SCHEMA, case_sensitive=False).expression == EqualTo("id", 1)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("regoin = 'eu'", "Unknown column 'regoin'. Did you mean 'region'"),
         ("upper(regoin) = 'EU'", "Unknown column 'regoin'"),
@@ -155,8 +159,8 @@ def test_case_matters_only_when_asked() -> None:
         ("NOT " * 3000 + "id = 1", "nested too deeply"),
     ],
 )
-def test_errors_say_what_and_where(text: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_errors_name_the_problem_and_its_position(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         parse(text, SCHEMA)
 
 
@@ -261,7 +265,7 @@ def test_a_comparison_beyond_the_type_excludes_null_only() -> None:
     assert normalize_expression(NotEqualTo("i", 2**40), schema) == NotNull("i")
 
 
-def test_expressions_nested_without_end_are_refused() -> None:
+def test_expressions_nested_too_deeply_are_rejected() -> None:
     deep = EqualTo("id", 0)
     for i in range(200):
         deep = And(Or(deep, EqualTo("region", str(i))), GreaterThan("id", i))

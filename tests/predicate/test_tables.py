@@ -15,8 +15,8 @@ def names(text: str) -> list[str]:
     return [table.name for table in tables_in(text)]
 
 
-def renamed(text: str) -> str:
-    """Every table of `db` as a view, other tables as they are."""
+def with_views(text: str) -> str:
+    """Replace every table of `db` by a view; keep other tables."""
     return replace_tables(text, lambda t: f"`view_{t.parts[1]}`" if t.parts[0] == "db" else None)
 
 
@@ -96,7 +96,7 @@ def test_time_travel_belongs_to_the_table_before_it(clause, version, timestamp, 
 def test_a_comment_may_stand_before_time_travel(between):
     (found,) = tables_in(f"SELECT * FROM `db`.`a`{between}VERSION AS OF 3 x")
     assert (found.name, found.version, found.alias) == ("db.a", 3, "x")
-    assert renamed(f"SELECT id FROM db.a{between}VERSION AS OF 3 x") == "SELECT id FROM `view_a` x"
+    assert with_views(f"SELECT id FROM db.a{between}VERSION AS OF 3 x") == "SELECT id FROM `view_a` x"
 
 
 def test_columns_named_like_time_travel_are_columns():
@@ -139,10 +139,10 @@ def test_columns_named_like_time_travel_are_columns():
     ],
 )
 def test_only_the_tables_change(text, expected):
-    assert renamed(text) == expected
+    assert with_views(text) == expected
 
 
-def test_two_tables_of_one_name_stay_apart():
+def test_two_tables_of_one_name_stay_distinct():
     text = "SELECT db.t.i, lake.t.i FROM db.t JOIN lake.t ON db.t.i = lake.t.i"
     found = replace_tables(text, lambda t: f"`{t.parts[0]}_view`")
     assert found == (
@@ -182,14 +182,14 @@ def test_a_text_without_replacements_is_the_same_text():
     ],
 )
 def test_the_condition_on_a_table_is_one_that_can_come_first(text, found):
-    """A star says that other tables are read beside it."""
+    """A star marks that other tables are read as well."""
     (restriction,) = [t.restriction for t in tables_in(text) if t.name == "a.t"]
-    said = restriction and restriction.condition.sql("spark") + (" *" if restriction.has_other_tables else "")
-    assert said == found
+    condition = restriction and restriction.condition.sql("spark") + (" *" if restriction.has_other_tables else "")
+    assert condition == found
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("id IN (SELECT id FORM db.a)", r"(?s)at line 1, column \d+:\n  id IN \(SELECT id FORM db.a\)\n +\^"),
         ("v = (\n  SELECT max(v) FROM db.a", r"(?s)line 2, column \d+:\n    SELECT max"),
@@ -210,14 +210,14 @@ def test_the_condition_on_a_table_is_one_that_can_come_first(text, found):
         ("(" * 2000 + "1" + ")" * 2000, "nested too deeply"),
     ],
 )
-def test_a_text_that_cannot_be_read_is_refused_at_its_place(text, said):
-    with pytest.raises(UserError, match=said):
+def test_a_parse_error_points_at_its_position(text, message):
+    with pytest.raises(UserError, match=message):
         tables_in(text)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         features_of(text)
 
 
-def test_the_mark_stands_below_the_place():
+def test_the_mark_is_below_the_error_position():
     with pytest.raises(UserError) as caught:
         tables_in("SELECT a,\n  b c d\nFROM t")
     *_, line, mark = str(caught.value).splitlines()
@@ -286,7 +286,7 @@ def test_a_text_may_begin_with_a_column_named_like_a_statement(name):
     for text in (name, f"{name} = 'x' AND a", f"/* why */ {name}.b > 5", f"{name} IN (SELECT a FROM db.t)"):
         assert features_of(text).columns[0].split(".")[0] == name
         assert tokenize_sql(text)[0].text == name
-    assert renamed(f"{name} IN (SELECT a FROM db.t u)") == f"{name} IN (SELECT a FROM `view_t` u)"
+    assert with_views(f"{name} IN (SELECT a FROM db.t u)") == f"{name} IN (SELECT a FROM `view_t` u)"
 
 
 def test_columns_are_those_outside_of_subqueries():

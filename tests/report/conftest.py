@@ -1,4 +1,4 @@
-"""The tables reports are made of, built once; no test changes them."""
+"""The tables for reports, built once; no test changes them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.support.report_tables import large_table
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
 
-Opened = Callable[..., Page]
+OpenPage = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> neve.Table:
 
 
 @pytest.fixture
-def opened(browser: Browser) -> Iterator[Opened]:
-    """Opens a page; whatever the browser complains about or asks for beside the page itself fails the test."""
+def open_page(browser: Browser) -> Iterator[OpenPage]:
+    """Return a function that opens a page. A browser message or a request beyond the page fails the test."""
     complaints: list[str] = []
     contexts = []
 
@@ -58,7 +58,7 @@ def opened(browser: Browser) -> Iterator[Opened]:
 
 
 def cells(page: Page, caption: str, column: int) -> list[str]:
-    """A column of a table as it stands."""
+    """Return a column of a table as displayed."""
     return page.evaluate(
         """([caption, at]) => [...document.querySelectorAll("table")]
             .filter((t) => t.caption.textContent === caption).flatMap((t) => [...t.tBodies[0].rows])
@@ -73,21 +73,21 @@ def head(page: Page, caption: str, name: str):
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_fits_any_window_in_light_and_dark(opened: Opened, old_page: Path, width: int, scheme: str):
-    page = opened(old_page, width, color_scheme=scheme)
+def test_the_page_fits_any_window_in_light_and_dark(open_page: OpenPage, old_page: Path, width: int, scheme: str):
+    page = open_page(old_page, width, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert paper == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(17, 23, 29)")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_what_is_behind_it(opened: Opened, old_page: Path, scheme: str):
+def test_text_stands_out_from_what_is_behind_it(open_page: OpenPage, old_page: Path, scheme: str):
     """At least 4.5 to 1, as the guidelines for accessibility ask of text."""
-    assert opened(old_page, color_scheme=scheme).evaluate(CONTRAST) == []
+    assert open_page(old_page, color_scheme=scheme).evaluate(CONTRAST) == []
 
 
-def test_tables_sort_by_click_and_by_key(opened: Opened, old_page: Path):
-    page = opened(old_page)
+def test_tables_sort_by_click_and_by_key(open_page: OpenPage, old_page: Path):
+    page = open_page(old_page)
     files = head(page, "Partitions", "Files")
     files.click()
     down = list(map(int, cells(page, "Partitions", 2)))
@@ -102,8 +102,8 @@ def test_tables_sort_by_click_and_by_key(opened: Opened, old_page: Path):
     assert len(days) == 60 and days == sorted(days) and names[0].startswith("id_bucket")
 
 
-def test_the_map_answers_the_pointer(opened: Opened, old_page: Path):
-    page = opened(old_page)
+def test_the_map_answers_the_pointer(open_page: OpenPage, old_page: Path):
+    page = open_page(old_page)
     tip = page.locator("#tip")
     assert tip.is_hidden()
     page.locator("#m0-0").hover()
@@ -115,8 +115,8 @@ def test_the_map_answers_the_pointer(opened: Opened, old_page: Path):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_map_answers_the_keyboard(opened: Opened, old_page: Path, width: int):
-    page = opened(old_page, width)
+def test_the_map_answers_the_keyboard(open_page: OpenPage, old_page: Path, width: int):
+    page = open_page(old_page, width)
     chosen = page.get_by_role("listbox").nth(1)
     page.get_by_role("radio").first.focus()
     page.keyboard.press("Tab")
@@ -134,8 +134,8 @@ def test_the_map_answers_the_keyboard(opened: Opened, old_page: Path, width: int
     assert page.locator("#tip").is_hidden()
 
 
-def test_the_map_changes_what_its_colours_mean(opened: Opened, old_page: Path):
-    page = opened(old_page)
+def test_the_map_changes_what_its_colours_mean(open_page: OpenPage, old_page: Path):
+    page = open_page(old_page)
     colour = "getComputedStyle(document.getElementById('m0-0')).backgroundColor"
     by_size = page.evaluate(colour)
     page.get_by_label("deletes", exact=True).check()
@@ -145,26 +145,26 @@ def test_the_map_changes_what_its_colours_mean(opened: Opened, old_page: Path):
     assert page.get_by_text("some files rewritten").is_visible() and not page.get_by_text("10 to 30 %").is_visible()
 
 
-def test_nothing_a_table_says_is_run(opened: Opened, hostile: neve.Table, tmp_path: Path):
-    page = opened(hostile.report(tmp_path / "hostile.html"))
+def test_nothing_a_table_says_is_run(open_page: OpenPage, hostile: neve.Table, tmp_path: Path):
+    page = open_page(hostile.report(tmp_path / "hostile.html"))
     page.locator("#m0-0").hover()
     page.wait_for_timeout(100)
     assert page.evaluate("window.hacked") is None
     assert page.evaluate("document.documentElement.scrollWidth") == 1280
 
 
-def test_motion_is_reduced_for_those_who_ask(opened: Opened, old_page: Path):
+def test_motion_is_reduced_for_those_who_ask(open_page: OpenPage, old_page: Path):
     behaviour = "getComputedStyle(document.documentElement).scrollBehavior"
-    assert opened(old_page).evaluate(behaviour) == "smooth"
-    assert opened(old_page, reduced_motion="reduce").evaluate(behaviour) == "auto"
+    assert open_page(old_page).evaluate(behaviour) == "smooth"
+    assert open_page(old_page, reduced_motion="reduce").evaluate(behaviour) == "auto"
 
 
 def test_a_server_is_asked_for_the_page_alone(browser: Browser, old_page: Path):
-    asked: list[str] = []
+    requested_paths: list[str] = []
 
     class Handler(SimpleHTTPRequestHandler):
         def log_request(self, code: object = "-", size: object = "-") -> None:
-            asked.append(self.path)
+            requested_paths.append(self.path)
 
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(old_page.parent))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -173,16 +173,16 @@ def test_a_server_is_asked_for_the_page_alone(browser: Browser, old_page: Path):
         page.wait_for_timeout(200)
         page.close()
         server.shutdown()
-    assert asked == [f"/{old_page.name}"]
+    assert requested_paths == [f"/{old_page.name}"]
 
 
-def test_a_hundred_thousand_files_are_a_page_that_loads_at_once(opened: Opened, large: neve.Table, tmp_path: Path):
+def test_a_hundred_thousand_files_are_a_page_that_loads_at_once(open_page: OpenPage, large: neve.Table, tmp_path: Path):
     assert large.inspect.partitions()["file_count"].to_numpy().sum() == 100_000
     started = time.process_time()
     path = large.report(tmp_path / "large.html")
     assert time.process_time() - started < 20  # all threads; a few seconds on a quiet machine
     assert path.stat().st_size < 5 << 20
-    page = opened(path)
+    page = open_page(path)
     timing = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
     assert 0 < timing < 3000
     assert page.locator(".map i").count() <= 2400

@@ -115,9 +115,9 @@ def test_the_verdict_says_what_a_compaction_would_leave(report: Report):
         f"{report.maintenance.output_files} in their place."
     )
     assert verdict.weight == "act"
-    said = " ".join(finding.text for finding in verdict.findings)
-    assert "840 files (98.1 %) are under 2 old specs" in said
-    assert "77 position delete files and 1 equality delete file apply" in said
+    findings_text = " ".join(finding.text for finding in verdict.findings)
+    assert "840 files (98.1 %) are under 2 old specs" in findings_text
+    assert "77 position delete files and 1 equality delete file apply" in findings_text
 
 
 def test_files_that_only_lose_their_deleted_rows_are_not_said_to_become_fewer(hostile: neve.Table):
@@ -166,7 +166,7 @@ def test_filters_are_told_by_column_and_spec(report: Report):
     assert pruning.filter_facts is None
 
 
-def test_a_condition_limits_the_compaction_and_is_told(old: neve.Table):
+def test_a_condition_limits_the_compaction_and_is_shown(old: neve.Table):
     found = gather_report(old.context, "region = 'eu'")
     assert found.maintenance.files_to_rewrite == old.rewrite_data_files().where("region = 'eu'").plan().files
     assert found.total.outside == 360 - 90

@@ -1,4 +1,4 @@
-"""What a table says becomes text on a page, whatever it says."""
+"""Every value of a table is plain text on a page."""
 
 from __future__ import annotations
 

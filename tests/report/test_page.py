@@ -1,4 +1,4 @@
-"""The page: one file that needs nothing else, whatever the table says."""
+"""The page: one self-contained file for any table content."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tests.support.report_tables import HOSTILE
 
 
 @pytest.fixture(scope="module")
-def planted(hostile: neve.Table) -> Report:
+def hostile_report(hostile: neve.Table) -> Report:
     return gather_report(hostile.context)
 
 
-def read(found: Report) -> Reading:
+def parse_page(found: Report) -> Reading:
     reading = Reading.of(render_page(found))
     reading.assert_harmless()
     return reading
 
 
-def test_the_file_is_written_and_its_place_returned(tmp_path: Path):
+def test_the_file_is_written_and_its_path_returned(tmp_path: Path):
     table = neve.connect(tmp_path / "lake").create_table("db.t", "id bigint")
     written = table.report(tmp_path / "t.html")
     assert written == tmp_path / "t.html"
@@ -36,14 +36,14 @@ def test_the_file_is_written_and_its_place_returned(tmp_path: Path):
     assert "db.t" in Reading.of(written.read_text("utf-8")).text()
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path):
+def test_a_path_that_cannot_be_written_is_rejected(tmp_path: Path):
     table = neve.connect(tmp_path / "lake").create_table("db.t", "id bigint")
     with pytest.raises(UserError, match="Cannot write the report"):
         table.report(tmp_path / "nowhere" / "t.html")
 
 
 def test_the_policy_allows_this_style_and_this_script_and_nothing_else(report: Report):
-    reading = read(report)
+    reading = parse_page(report)
     (policy,) = (a["content"] for a in reading.all("meta", http_equiv="Content-Security-Policy"))
     for kind, tag in (("style-src", "style"), ("script-src", "script")):
         (text,) = reading.texts[tag]
@@ -54,7 +54,7 @@ def test_the_policy_allows_this_style_and_this_script_and_nothing_else(report: R
 
 
 def test_every_section_is_there_and_can_be_reached(report: Report):
-    reading = read(report)
+    reading = parse_page(report)
     ids = [a["id"] for _, a in reading.elements if "id" in a]
     assert len(ids) == len(set(ids))
     links = {a["href"] for a in reading.all("a")}
@@ -65,7 +65,7 @@ def test_every_section_is_there_and_can_be_reached(report: Report):
 
 
 def test_what_is_drawn_and_what_scrolls_has_a_label(report: Report):
-    reading = read(report)
+    reading = parse_page(report)
     assert all(a.get("aria-label") or a.get("aria-hidden") for a in reading.all("svg"))
     assert all(a["aria-label"] for a in reading.all("div", tabindex="0"))
     squares = reading.all("i", role="option")
@@ -73,8 +73,8 @@ def test_what_is_drawn_and_what_scrolls_has_a_label(report: Report):
     assert all(a["aria-label"] for a in squares)
 
 
-def test_what_was_planted_comes_out_as_text(planted: Report):
-    reading = read(planted)
+def test_what_was_planted_comes_out_as_text(hostile_report: Report):
+    reading = parse_page(hostile_report)
     text = reading.text()
     for text_ in HOSTILE[:7]:
         assert replace_unprintable(text_) in text
@@ -83,12 +83,12 @@ def test_what_was_planted_comes_out_as_text(planted: Report):
     assert replace_unprintable(shorten_middle(HOSTILE[0], 60)) in labels
 
 
-def test_names_beyond_any_measure_are_cut(planted: Report):
-    found = replace(planted, name="n" * 100_000, location="l" * 100_000, properties={"p" * 90_000: "v" * 90_000})
+def test_names_beyond_any_measure_are_cut(hostile_report: Report):
+    found = replace(hostile_report, name="n" * 100_000, location="l" * 100_000, properties={"p" * 90_000: "v" * 90_000})
     assert len(render_page(found)) < 400_000
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_table_without_a_snapshot_has_a_page(tmp_path: Path, version: int):
     table = neve.connect(tmp_path).create_table("db.new", "id bigint", format_version=version)
-    assert "Nobody has written to this table yet." in read(gather_report(table.context)).text()
+    assert "Nobody has written to this table yet." in parse_page(gather_report(table.context)).text()

@@ -1,4 +1,4 @@
-"""CALL runs the verbs of maintenance by the names of Iceberg's procedures, and says what it cannot read."""
+"""CALL runs the maintenance verbs under the names of Iceberg's procedures, and reports what it cannot parse."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ids(lake: neve.Lake) -> list[int]:
     return [s.snapshot_id for s in lake.table("db.t").context.metadata.snapshots]
 
 
-def test_arguments_go_by_name_or_by_place(lake):
+def test_arguments_are_named_or_positional(lake):
     head = ids(lake)[-1]
     for text in (
         f"CALL system.ancestors_of(table => 'db.t', snapshot_id => {head})",
@@ -56,7 +56,7 @@ def test_arguments_go_by_name_or_by_place(lake):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (
             "CALL system.compact('db.t')",
@@ -85,17 +85,17 @@ def test_arguments_go_by_name_or_by_place(lake):
         ("CALL system.ancestors_of('db.t'); DROP TABLE db.t", "one statement at a time"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_its_place(text: str, says: str | None):
-    if says is None:
-        assert isinstance(parse(text), Call), "the place of the next is clear"
+def test_a_parse_error_has_its_position(text: str, message: str | None):
+    if message is None:
+        assert isinstance(parse(text), Call), "the position of the next argument is clear"
         return
-    with pytest.raises(UserError, match=says) as failure:
+    with pytest.raises(UserError, match=message) as failure:
         parse(text)
     assert "line 1, column" in str(failure.value) or "Cannot parse SQL" in str(failure.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("CALL system.ancestors_of()", "needs the argument 'table'"),
         (
@@ -119,10 +119,10 @@ def test_what_cannot_be_read_is_told_with_its_place(text: str, says: str | None)
         ("CALL system.set_current_snapshot('db.t')", "either snapshot_id or ref"),
     ],
 )
-def test_wrong_arguments_are_refused_and_nothing_happens(lake, text: str, says: str):
+def test_wrong_arguments_are_rejected_and_nothing_happens(lake, text: str, message: str):
     lake.table("db.t").create_branch("x")
     before = lake.table("db.t").iceberg.metadata_location
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=message):
         lake.sql(text)
     assert lake.table("db.t").iceberg.metadata_location == before
 
@@ -136,15 +136,15 @@ def test_every_procedure_takes_a_table_first_and_no_options(lake):
 
 def test_expire_snapshots(lake):
     first, second, third = ids(lake)
-    lake.table("db.t").create_tag("kept", first)
+    lake.table("db.t").create_tag("stable", first)
     text = "CALL system.expire_snapshots('db.t', TIMESTAMP '2020-01-01 00:00:00', 1, 4, true)"
     assert lake.sql(text).snapshot_ids == (), "the hints are taken"
-    assert lake.sql("CALL system.expire_snapshots('db.t')").snapshot_ids == (), "five days, unless said"
+    assert lake.sql("CALL system.expire_snapshots('db.t')").snapshot_ids == (), "five days by default"
     done = lake.sql("CALL system.expire_snapshots('db.t', '2999-01-01', clean_expired_metadata => true)")
     assert done.snapshot_ids == (second,) and ids(lake) == [first, third]
-    with pytest.raises(UserError, match="tag 'kept' points at it"):
+    with pytest.raises(UserError, match="tag 'stable' points at it"):
         lake.sql(f"CALL system.expire_snapshots('db.t', snapshot_ids => array({first}))")
-    lake.table("db.t").drop_tag("kept")
+    lake.table("db.t").drop_tag("stable")
     done = lake.sql(f"CALL system.expire_snapshots('db.t', older_than => '2020-01-01', snapshot_ids => array({first}))")
     assert done.snapshot_ids == (first,) and ids(lake) == [third]
 
@@ -162,8 +162,8 @@ def test_times_are_read_on_the_clock_of_the_session(lake, monkeypatch):
 def test_remove_orphan_files(lake, tmp_path):
     lost = tmp_path / "lake/db/t/data/lost.parquet"
     lost.write_bytes(b"lost")
-    told = lake.sql("CALL system.remove_orphan_files('db.t')")
-    assert isinstance(told, OrphanResult) and told.dry_run and len(told.orphans) == 1 and lost.exists()
+    result = lake.sql("CALL system.remove_orphan_files('db.t')")
+    assert isinstance(result, OrphanResult) and result.dry_run and len(result.orphans) == 1 and lost.exists()
     done = lake.sql(
         "CALL system.remove_orphan_files(table => 'db.t', dry_run => false, equal_schemes => map('a,b', 'c'), "
         f"location => '{lost.parent}', prefix_listing => true, equal_authorities => map())"
@@ -224,17 +224,22 @@ def test_rewrite_data_files(spark: SparkSession, tmp_path):
     )
     assert done.files_rewritten == 2 and len(t.inspect.files()) == 3
     text = "CALL system.rewrite_data_files('db.t', where => 'REGION = \"us\"', options => map('rewrite-all', 'true'))"
-    assert lake.sql(text).files_rewritten == 2, "the session does not tell upper from lower case"
+    assert lake.sql(text).files_rewritten == 2, "the session is not case sensitive"
     with pytest.raises(UserError, match="min-inptu-files"):
         lake.sql("CALL system.rewrite_data_files('db.t', options => map('min-inptu-files', 2))")
-    asked = "table => 'db.t', options => map('rewrite-all', 'true')"
-    lake.sql(f"CALL system.rewrite_data_files({asked}, strategy => 'sort', sort_order => 'id DESC NULLS LAST, region')")
+    arguments = "table => 'db.t', options => map('rewrite-all', 'true')"
+    lake.sql(
+        f"CALL system.rewrite_data_files({arguments}, strategy => 'sort', sort_order => 'id DESC NULLS LAST, region')"
+    )
     assert t.scan("region = 'eu'").to_arrow()["id"].to_pylist() == [1, 0]
-    assert lake.sql(f"CALL system.rewrite_data_files({asked}, sort_order => 'zorder(id, region)')").files_rewritten == 2
+    assert (
+        lake.sql(f"CALL system.rewrite_data_files({arguments}, sort_order => 'zorder(id, region)')").files_rewritten
+        == 2
+    )
     with pytest.raises(UserError, match="has no sort order"):
-        lake.sql(f"CALL system.rewrite_data_files({asked}, strategy => 'sort')")
+        lake.sql(f"CALL system.rewrite_data_files({arguments}, strategy => 'sort')")
     with pytest.raises(UserError, match=r"expected \)"):
-        lake.sql(f"CALL system.rewrite_data_files({asked}, sort_order => 'zorder(id')")
+        lake.sql(f"CALL system.rewrite_data_files({arguments}, sort_order => 'zorder(id')")
 
 
 def test_rewrite_position_delete_files(spark: SparkSession, tmp_path):
@@ -250,13 +255,13 @@ def test_rewrite_position_delete_files(spark: SparkSession, tmp_path):
 
 
 def test_the_command_line_shows_what_a_procedure_did(lake, tmp_path):
-    def ran(text: str, *more: str) -> str:
+    def run_command(text: str, *more: str) -> str:
         done = CliRunner().invoke(app, ["sql", text, "--lake", str(tmp_path / "lake"), *more])
         assert done.exit_code in (0, 4), done.output
         return done.stdout
 
-    assert len(ran("CALL system.ancestors_of('db.t')", "--json").splitlines()) == 3
-    told = json.loads(ran("CALL system.expire_snapshots('db.t', older_than => '2999-01-01')", "--json"))
-    assert len(told["snapshot_ids"]) == 2 and len(told["deleted"]["lists"]) == 2
-    assert json.loads(ran("CALL system.expire_snapshots('db.t')", "--json"))["status"] == "nothing-to-do"
-    assert re.search(r"manifests rewritten\W+3", ran("CALL system.rewrite_manifests('db.t')"))
+    assert len(run_command("CALL system.ancestors_of('db.t')", "--json").splitlines()) == 3
+    result = json.loads(run_command("CALL system.expire_snapshots('db.t', older_than => '2999-01-01')", "--json"))
+    assert len(result["snapshot_ids"]) == 2 and len(result["deleted"]["lists"]) == 2
+    assert json.loads(run_command("CALL system.expire_snapshots('db.t')", "--json"))["status"] == "nothing-to-do"
+    assert re.search(r"manifests rewritten\W+3", run_command("CALL system.rewrite_manifests('db.t')"))

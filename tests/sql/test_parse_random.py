@@ -1,4 +1,4 @@
-"""Texts that are nearly statements: each is read, or refused with a sentence that points into it."""
+"""Texts that are almost statements: each is parsed, or rejected with a message that points into it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ WORDS = sorted({word for text in STATEMENTS for word in text.split()} | {"'", "`
 
 
 @st.composite
-def nearly(draw: st.DrawFn) -> str:
-    """A statement with some of its words lost, doubled, exchanged or replaced."""
+def damaged_statements(draw: st.DrawFn) -> str:
+    """A statement in which some words are removed, repeated, exchanged or replaced."""
     words = draw(st.sampled_from(STATEMENTS)).split()
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(words)))
@@ -42,8 +42,8 @@ def nearly(draw: st.DrawFn) -> str:
     return draw(st.sampled_from([" ", "\n", "\t "])).join(words)
 
 
-def refused(read: Callable[[str], object], text: str) -> str:
-    """What is said when a text cannot be read; nothing when it can."""
+def error_message_of(read: Callable[[str], object], text: str) -> str:
+    """Return the error message for a text; empty if it can be parsed."""
     try:
         read(text)
     except UserError as e:
@@ -51,18 +51,18 @@ def refused(read: Callable[[str], object], text: str) -> str:
     return ""
 
 
-@given(nearly())
-def test_a_text_is_a_statement_or_refused(text):
-    assert refused(parse, text).startswith(("Cannot parse SQL", "SQL nested")) or parse(text) == parse(text)
+@given(damaged_statements())
+def test_a_text_is_a_statement_or_rejected(text):
+    assert error_message_of(parse, text).startswith(("Cannot parse SQL", "SQL nested")) or parse(text) == parse(text)
 
 
-@given(nearly())
+@given(damaged_statements())
 @example("map(1)")
-def test_a_text_is_a_query_or_refused(text):
-    said = refused(tables_in, text)
-    assert bool(said) == bool(refused(features_of, text))
-    if said:
-        assert said.startswith(("Cannot parse SQL", "SQL nested"))
+def test_a_text_is_a_query_or_rejected(text):
+    message = error_message_of(tables_in, text)
+    assert bool(message) == bool(error_message_of(features_of, text))
+    if message:
+        assert message.startswith(("Cannot parse SQL", "SQL nested"))
         return
     assert replace_tables(text, lambda _: None) == text
     assert [t.name for t in tables_in(replace_tables(text, lambda _: "`v`"))] == ["v"] * len(tables_in(text))

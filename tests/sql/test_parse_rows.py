@@ -170,7 +170,7 @@ def test_a_query_is_left_as_it_is(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "marked"),
+    ("text", "message", "marked"),
     [
         ("UPDATE db.t SE a = 1", "expected SET", "a = 1"),
         ("UPDATE db.t SET a == 1", "expected =", "== 1"),
@@ -234,13 +234,13 @@ def test_a_query_is_left_as_it_is(text):
         ),
     ],
 )
-def test_an_error_points_at_its_place(text, said, marked):
-    with pytest.raises(UserError, match=said) as caught:
+def test_an_error_points_at_its_position(text, message, marked):
+    with pytest.raises(UserError, match=message) as caught:
         parse(text)
     *_, line, mark = str(caught.value).splitlines()
     assert marked is None or line[mark.index("^") :] == marked
 
 
-def test_text_that_is_no_text_is_refused():
+def test_a_statement_that_is_no_text_is_rejected():
     with pytest.raises(UserError, match="not as int"):
         parse(5)  # type: ignore[arg-type]

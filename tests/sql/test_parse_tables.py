@@ -105,7 +105,7 @@ def test_changes_of_a_table_are_read(change, found):
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "marked"),
+    ("text", "message", "marked"),
     [
         ("CREATE VIEW v AS SELECT 1", "expected TABLE", "VIEW v AS SELECT 1"),
         ("CREATE OR REPLACE TABLE db.t (id int)", "drop the table first", "OR REPLACE TABLE db.t (id int)"),
@@ -135,8 +135,8 @@ def test_changes_of_a_table_are_read(change, found):
         ("ALTER TABLE db.t REPLACE PARTITION FIELD a b", "expected WITH", ""),
     ],
 )
-def test_an_error_points_at_its_place(text, said, marked):
-    with pytest.raises(UserError, match=said) as caught:
+def test_an_error_points_at_its_position(text, message, marked):
+    with pytest.raises(UserError, match=message) as caught:
         parse(text)
     *_, line, mark = str(caught.value).splitlines()
     assert line[mark.index("^") :] == marked

@@ -1,4 +1,4 @@
-"""SQL over a lake: each statement does what it says, in Spark's words."""
+"""SQL on a lake: each statement does what Spark SQL defines."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ MERGE = "MERGE INTO db.sales t USING (SELECT 1L AS id, 2 AS w) s ON t.id = s.id\
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("SELECT id FROM db.sales\nWHERE «regoin» = 'eu'", "unknown column 'regoin'. Did you mean one of .*region"),
         ("SELECT * FROM db.sales.«snapshot»", "Unknown metadata table 'snapshot' in table db.sales. Did you mean"),
@@ -171,15 +171,18 @@ MERGE = "MERGE INTO db.sales t USING (SELECT 1L AS id, 2 AS w) s ON t.id = s.id\
         ("ALTER TABLE db.sales ADD PARTITION FIELD bucket(4, «idd»)", "Unknown column 'idd'"),
     ],
 )
-def test_an_error_points_at_the_place(lake, text, said):
+def test_an_error_points_at_its_position(lake, text, message):
     start, end, text = text.index("«"), text.index("»") - 1, text.replace("«", "").replace("»", "")
     line, column = text.count("\n", 0, start) + 1, start - (text.rfind("\n", 0, start) + 1) + 1
-    with pytest.raises(UserError, match=said) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         lake.sql(text)
-    told = str(caught.value).splitlines()
-    assert told[0].endswith(f" line {line}, column {column}:")
-    at = told[-1].index("^")
-    assert (told[-2][at : at + told[-1].count("^")], told[-1].lstrip()) == (text[start:end], "^" * (end - start))
+    error_lines = str(caught.value).splitlines()
+    assert error_lines[0].endswith(f" line {line}, column {column}:")
+    at = error_lines[-1].index("^")
+    assert (error_lines[-2][at : at + error_lines[-1].count("^")], error_lines[-1].lstrip()) == (
+        text[start:end],
+        "^" * (end - start),
+    )
 
 
 def test_an_error_about_words_in_several_places_points_at_none(lake):
@@ -230,7 +233,7 @@ def test_replace_where_replaces_what_the_condition_covers(lake):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("INSERT INTO db.sales VALUES (1)", "has 3 columns, but the query gives 1"),
         ("INSERT INTO db.sales (id, v) VALUES (1)", "names 2 columns, but the query gives 1"),
@@ -241,8 +244,8 @@ def test_replace_where_replaces_what_the_condition_covers(lake):
         ("INSERT INTO db.sales.branch_nope VALUES (1, 'x', 1)", "nope"),
     ],
 )
-def test_wrong_inserts_change_nothing(lake, text, said):
-    with pytest.raises(UserError, match=said):
+def test_wrong_inserts_change_nothing(lake, text, message):
+    with pytest.raises(UserError, match=message):
         lake.sql(text)
     assert len(sales(lake)) == 3
 
@@ -382,22 +385,22 @@ def test_options_are_checked(lake):
 
 
 def test_a_table_is_created_with_its_spec_properties_and_version(lake):
-    made = lake.sql(
+    created = lake.sql(
         "CREATE TABLE db.events (id bigint NOT NULL, ts timestamp COMMENT 'when') USING iceberg "
         "PARTITIONED BY (days(ts), bucket(16, id)) TBLPROPERTIES ('format-version' = '3', 'a' = 'b')"
     )
-    metadata = made.context.metadata
+    metadata = created.context.metadata
     assert [f.name for f in metadata.spec().fields] == ["ts_day", "id_bucket"]
     assert (metadata.format_version, metadata.properties["a"]) == (3, "b")
-    assert made.schema.find_field("id").required and made.schema.find_field("ts").doc == "when"
+    assert created.schema.find_field("id").required and created.schema.find_field("ts").doc == "when"
     assert lake.sql("CREATE TABLE IF NOT EXISTS db.events (x int)").schema.column_names == ["id", "ts"]
     with pytest.raises(UserError, match="already exists"):
         lake.sql("CREATE TABLE db.events (x int)")
 
 
 def test_a_table_made_of_a_query_has_its_rows_or_is_not_there(lake):
-    made = lake.sql("CREATE TABLE db.eu PARTITIONED BY (region) AS SELECT * FROM db.sales WHERE region = 'eu'")
-    assert made.scan().count() == 2
+    created = lake.sql("CREATE TABLE db.eu PARTITIONED BY (region) AS SELECT * FROM db.sales WHERE region = 'eu'")
+    assert created.scan().count() == 2
     with pytest.raises(neve.NeveError, match="no such luck"):
         lake.sql("CREATE TABLE db.broken AS SELECT id, CAST(raise_error('no such luck') AS int) AS x FROM db.sales")
     assert lake.tables() == ["db.eu", "db.sales"]
@@ -453,14 +456,14 @@ def test_columns_come_go_move_and_widen(lake):
 
 
 def test_a_column_may_say_that_it_takes_nulls(lake):
-    made = lake.sql("CREATE TABLE db.nulls (id int NULL, s struct<a: int>, n int NOT NULL)")
-    assert [f.required for f in made.schema.fields] == [False, False, True]
+    created = lake.sql("CREATE TABLE db.nulls (id int NULL, s struct<a: int>, n int NOT NULL)")
+    assert [f.required for f in created.schema.fields] == [False, False, True]
     assert not lake.sql("ALTER TABLE db.nulls ADD COLUMN more int NULL").schema.find_field("more").required
 
 
 @pytest.fixture
-def places(spark: SparkSession, tmp_path) -> neve.Lake:
-    """A lake with one table, which nobody has written to."""
+def places_lake(spark: SparkSession, tmp_path) -> neve.Lake:
+    """A lake with one empty table."""
     lake = neve.connect(tmp_path / "places", spark=spark)
     lake.sql(
         "CREATE TABLE db.places (id int, note string, at struct<x: int, y: int>, l array<struct<x: int>>) "
@@ -480,11 +483,11 @@ def places(spark: SparkSession, tmp_path) -> neve.Lake:
         "RENAME COLUMN at.y TO X",
     ],
 )
-def test_no_two_columns_differ_in_case_only(places, change):
-    before = places.table("db.places").schema
+def test_no_two_columns_differ_in_case_only(places_lake, change):
+    before = places_lake.table("db.places").schema
     with pytest.raises(UserError, match="Cannot name two columns"):
-        places.sql(f"ALTER TABLE db.places {change}")
-    assert places.table("db.places").schema == before
+        places_lake.sql(f"ALTER TABLE db.places {change}")
+    assert places_lake.table("db.places").schema == before
 
 
 @pytest.mark.parametrize(
@@ -500,23 +503,23 @@ def test_no_two_columns_differ_in_case_only(places, change):
         ("ALTER COLUMN Id AFTER NOTE", "note id at.x at.y"),
     ],
 )
-def test_columns_are_found_in_any_case(places, change, names):
-    schema = places.sql(f"ALTER TABLE db.places {change}").schema
+def test_columns_are_found_in_any_case(places_lake, change, names):
+    schema = places_lake.sql(f"ALTER TABLE db.places {change}").schema
     inside = [f"at.{f.name}" for f in schema.find_type("at").fields]
     assert [f.name for f in schema.fields if f.name not in {"at", "l"}] + inside == names.split()
 
 
-def test_a_session_that_tells_case_apart_finds_columns_by_theirs(places, spark):
+def test_a_case_sensitive_session_finds_columns_by_exact_case(places_lake, spark):
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
-        assert "ID" in places.sql("ALTER TABLE db.places ADD COLUMN ID bigint").schema.column_names
+        assert "ID" in places_lake.sql("ALTER TABLE db.places ADD COLUMN ID bigint").schema.column_names
         with pytest.raises(UnknownName, match="Unknown column 'Note'"):
-            places.sql("ALTER TABLE db.places DROP COLUMN Note")
+            places_lake.sql("ALTER TABLE db.places DROP COLUMN Note")
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
     with pytest.raises(UserError, match="ambiguous"):
-        places.sql("ALTER TABLE db.places DROP COLUMN Id")
-    assert places.sql("ALTER TABLE db.places DROP COLUMN id").schema.fields[-1].name == "ID"
+        places_lake.sql("ALTER TABLE db.places DROP COLUMN Id")
+    assert places_lake.sql("ALTER TABLE db.places DROP COLUMN id").schema.fields[-1].name == "ID"
 
 
 @pytest.mark.parametrize(
@@ -529,13 +532,13 @@ def test_a_session_that_tells_case_apart_finds_columns_by_theirs(places, spark):
         ("timestamp_ntz", "TIMESTAMP_NTZ '2020-01-01 00:00:00.5'", "2020-01-01T00:00:00.500000"),
     ],
 )
-def test_a_default_time_is_read_on_the_clock_of_the_session(places, spark, kind, value, moment):
+def test_a_default_time_is_read_on_the_clock_of_the_session(places_lake, spark, kind, value, moment):
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:
-        table = places.sql(f"ALTER TABLE db.places ADD COLUMN z {kind} DEFAULT {value}")
+        table = places_lake.sql(f"ALTER TABLE db.places ADD COLUMN z {kind} DEFAULT {value}")
         assert table.schema.find_field("z").initial_default.isoformat() == moment
-        table = places.sql(f"ALTER TABLE db.places ALTER COLUMN Z SET DEFAULT {value}")
+        table = places_lake.sql(f"ALTER TABLE db.places ALTER COLUMN Z SET DEFAULT {value}")
         assert table.schema.find_field("z").write_default.isoformat() == moment
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
