@@ -50,7 +50,7 @@ FILES = int(os.environ.get("NEVE_BENCH_FILES", "1000000"))
 PER_MANIFEST = 10_000
 ROUNDS = 3
 TARGETS = {2: 15, 3: 15, 4: 100}
-"""How many times less CPU than PyIceberg planning takes from a tree of each version."""
+"""Required ratio of the CPU time of PyIceberg to that of planning, by tree version."""
 WHERE = "ts >= TIMESTAMP '2024-03-01' AND ts < TIMESTAMP '2024-03-08' AND region = 'r07' AND id < 500"
 
 SCHEMA = [
@@ -65,7 +65,7 @@ SPECS = [
     {"spec-id": 2, "fields": [{"name": "id_bucket", "transform": "bucket[64]", "source-id": 1, "field-id": 1002}]},
 ]
 COMMIT = uuid.UUID(int=0x9C12D44103FE46939A96A0705DDF69C1)
-"""What the manifests of one commit are named by."""
+"""The part of the manifest names that identifies a commit."""
 DAY_MICROS = 86_400_000_000
 
 

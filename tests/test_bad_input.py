@@ -83,7 +83,7 @@ WRONG: dict[str, tuple[Callable[[neve.Table], Any], type[NeveError], str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_wrong_requests_are_refused_and_change_nothing(what, table, tmp_path):
+def test_wrong_requests_are_rejected_and_change_nothing(what, table, tmp_path):
     ask, kind, message = WRONG[what]
     before, rows = files_below(tmp_path), table.scan().to_arrow(engine="arrow").to_pylist()
     with pytest.raises(kind, match=rf"(?s){message}"):
@@ -137,7 +137,7 @@ def test_overwrites_say_what_they_removed(table):
     assert (done.rows_added, done.rows_removed, done.files_removed) == (1, 2, 1)
 
 
-def test_what_spark_refuses_is_one_sentence(table, spark):
+def test_an_error_of_spark_is_one_sentence(table, spark):
     for where in ("foo(id) = 1", "sum(id) > 1", "id + 1", "n = 'abc'"):
         with pytest.raises(UserError, match=r"db\.events where") as caught:
             table.scan(where).to_arrow(engine="spark")
@@ -166,7 +166,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("what", ["metadata", "manifest list", "manifest", "data file"])
-def test_damaged_files_are_refused_by_name(what, damage, lake, table):
+def test_errors_name_damaged_files(what, damage, lake, table):
     file = file_of(table, what)
     file.write_bytes(DAMAGE[damage](file.read_bytes()))
     with pytest.raises(CorruptFile, match=file.name):
@@ -174,7 +174,7 @@ def test_damaged_files_are_refused_by_name(what, damage, lake, table):
 
 
 @pytest.mark.parametrize("what", ["metadata", "manifest list", "manifest", "data file"])
-def test_missing_files_are_refused_by_name(what, lake, table):
+def test_errors_name_missing_files(what, lake, table):
     file = file_of(table, what)
     file.unlink()
     with pytest.raises(MissingFile, match=file.name):

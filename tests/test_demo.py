@@ -14,7 +14,7 @@ from neve.demo import run
 from neve.errors import UserError
 
 
-def test_the_demo_tells_the_story_of_a_real_table_and_refuses_to_run_twice_in_one_lake(tmp_path: Path, spark):
+def test_the_demo_runs_on_a_real_table_and_fails_the_second_time_in_one_lake(tmp_path: Path, spark):
     screen = StringIO()
     run(Console(file=screen, width=100), tmp_path / "lake")
     shown = screen.getvalue()

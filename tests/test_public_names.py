@@ -1,4 +1,4 @@
-"""What `import neve` offers."""
+"""The public names of `neve`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_tree_of_errors_shows_each_of_them_and_all_are_public():
 
 
 def test_no_error_is_defined_outside_the_layers_that_catch_it():
-    """What a caller of the API may meet is in `neve.errors`, or one of those."""
+    """Every error that the API raises is in `neve.errors`, or a subclass of one."""
     met = {"run": [], "ops": [], "plan": [], "tree": [], "io": []}
     for path in sorted(Path(neve.__file__).parent.rglob("*.py")):
         layer = path.relative_to(Path(neve.__file__).parent).parts[0]

@@ -66,7 +66,7 @@ def test_a_comparison_that_splits_3_from_4_would_be_found():
         assert not list(splits(ast.parse(text))), text
 
 
-def test_how_a_version_spells_its_tree_is_not_known_above_it():
+def test_only_the_tree_knows_the_layout_of_a_version():
     allowed = {
         "ops/metadata/export_metadata.py",
         "ops/inspect.py",

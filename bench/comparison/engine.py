@@ -1,4 +1,4 @@
-"""What an engine is to the comparison: jobs it can do, each with what must be ready before it."""
+"""An engine of the comparison: the jobs it supports, each with its preparation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every engine is given: rows in plain Parquet, tables of many files, and where to keep its own."""
+"""The inputs of every engine: rows in plain Parquet, tables of many files, and a folder for its own tables."""
 
 from __future__ import annotations
 

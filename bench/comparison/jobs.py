@@ -26,7 +26,7 @@ JOBS: dict[str, str] = {
 }
 
 TIMES = {job: 5 for job in JOBS if job.startswith(("plan", "commit"))}
-"""How often a job is done in a row: short ones several times, and a cost is that of one."""
+"""Number of consecutive runs of a job: short jobs run several times, and the cost is that of one run."""
 
 ROUNDS = {job: 3 for job in JOBS if job.startswith("scan") or job.endswith("MoR")}
-"""How often the engines take turns at a job that still gets cheaper when it was done once; the middle one counts."""
+"""Number of rounds for a job that gets cheaper after its first run; the median counts."""

@@ -1,4 +1,4 @@
-"""What the two Sparks have in common."""
+"""Functions for both Spark engines."""
 
 from __future__ import annotations
 

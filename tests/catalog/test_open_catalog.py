@@ -103,7 +103,7 @@ def test_a_file_is_no_lake(tmp_path: Path) -> None:
         open_catalog(tmp_path / "lake")
 
 
-def test_an_unknown_name_is_refused_and_properties_name_a_new_catalog(tmp_path: Path) -> None:
+def test_an_unknown_name_is_rejected_and_properties_name_a_new_catalog(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="'nowhere'"):
         open_catalog("nowhere")
     with pytest.raises(UserError, match="Cannot open catalog 'x'"):
@@ -220,7 +220,7 @@ def test_two_creators_leave_one_table_and_no_debris(catalog: Any, tmp_path: Path
     assert [f"file://{path}" for path in tmp_path.rglob("*.metadata.json")] == [table.metadata_location]
 
 
-def test_bad_properties_and_versions_are_refused_before_anything_is_written(
+def test_bad_properties_and_versions_are_rejected_before_anything_is_written(
     catalog: NeveCatalog, tmp_path: Path
 ) -> None:
     for properties in ({"write.delete.mode": "fast"}, {"format-version": "two"}):
@@ -303,7 +303,7 @@ def test_a_metastore_creates_commits_and_evolves(glue: Any, version: int) -> Non
     assert again.metadata_location == done.metadata_location
 
 
-def test_a_metastore_refuses_version_4_before_it_writes(glue: Any) -> None:
+def test_a_metastore_rejects_version_4_before_it_writes(glue: Any) -> None:
     with pytest.raises(UnsupportedFeature, match="1 to 3, not 4"):
         create_table(glue, "db.t", SCHEMA, format_version=4)
     table = create_table(glue, "db.t", SCHEMA, format_version=3)
@@ -312,7 +312,7 @@ def test_a_metastore_refuses_version_4_before_it_writes(glue: Any) -> None:
     assert load_table(glue, "db.t").metadata_location == table.metadata_location
 
 
-def test_a_metastore_says_how_a_swap_ended(glue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metastore_reports_how_a_swap_ended(glue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     table = create_table(glue, "db.t", SCHEMA)
     requirement = AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": 5})
     with pytest.raises(RequirementFailed):

@@ -122,7 +122,7 @@ def test_a_conflict_is_a_lost_race(catalog: NeveCatalog, table: Table) -> None:
     assert lost.value.location is None
 
 
-def test_a_table_that_is_gone_is_said_to_be(catalog: NeveCatalog, table: Table) -> None:
+def test_a_missing_table_is_reported(catalog: NeveCatalog, table: Table) -> None:
     catalog.drop_table("db.t")
     with pytest.raises(NoSuchTableError, match=r"db\.t") as gone:
         catalog.swap(table, (), put("a", "1"))
@@ -182,14 +182,16 @@ def test_an_unreadable_answer_to_a_commit_is_unknown(catalog: NeveCatalog, serve
 
 
 @pytest.mark.parametrize("status", [400, 403, 422, 429, 501])
-def test_a_refused_request_changed_nothing(catalog: NeveCatalog, server: RestServer, table: Table, status: int) -> None:
+def test_a_rejected_request_changed_nothing(
+    catalog: NeveCatalog, server: RestServer, table: Table, status: int
+) -> None:
     error = {"error": {"message": "no", "type": "No", "code": status}}
     on_commit(server, lambda handler, *_: handler.answer(status, error))
     with pytest.raises(CatalogUnavailable, match=f"HTTP {status} No: no. Nothing landed"):
         catalog.swap(table, (), put("a", "1"))
 
 
-def test_a_refused_token_is_refreshed_once(catalog: NeveCatalog, server: RestServer, table: Table) -> None:
+def test_a_rejected_token_is_refreshed_once(catalog: NeveCatalog, server: RestServer, table: Table) -> None:
     on_commit(server, lambda handler, *_: handler.answer(401))
     assert catalog.swap(table, (), put("a", "1")).metadata.properties == {"a": "1"}
 

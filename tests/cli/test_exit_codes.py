@@ -47,7 +47,7 @@ def test_wrong_usage_and_wrong_input_are_one_kind(lake: Lake):
     assert "Unknown option" in lake.run("compact", "db.events", "--option", "min-files=2", code=2).err
 
 
-def test_a_command_that_finds_nothing_to_do_says_so(lake: Lake):
+def test_a_command_with_nothing_to_do_reports_it(lake: Lake):
     lake.lived()
     with unchanged(lake):
         result = lake.run("dangling", "db.events", "--json", code=4).document
@@ -85,7 +85,7 @@ def test_a_trace_is_shown_on_request_only(lake: Lake):
     assert "Traceback" in lake.run("inspect", "db.evnts", "--debug", code=2).err
 
 
-def test_a_damaged_table_is_told_with_the_way_to_find_out_more(lake: Lake):
+def test_an_error_about_a_damaged_table_names_the_next_command(lake: Lake):
     table = lake.lived()
     file = table.inspect.files()["file_path"][0].as_py().removeprefix("file://")
     os.rename(file, f"{file}.away")

@@ -57,7 +57,7 @@ def test_a_long_name_leaves_room_for_values():
     assert all(value in output for value in ("7", "8", "some words"))
 
 
-def test_a_wide_table_without_rows_says_so():
+def test_a_wide_table_without_rows_shows_that_it_is_empty():
     assert "no rows" in rendered(pa.table({f"a_long_name_{n}": pa.array([], pa.string()) for n in range(20)}))
 
 

@@ -66,7 +66,7 @@ def test_every_view_is_readable_in_its_width(lake, view, width, monkeypatch):
     assert set(numbers) <= words
 
 
-def test_the_overview_says_what_the_table_is_made_of(lake, monkeypatch):
+def test_the_overview_shows_the_parts_of_the_table(lake, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     rendered = run_command("inspect", "db.events", "--lake", lake)
     assert max(map(len, rendered.splitlines())) <= 80

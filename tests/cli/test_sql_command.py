@@ -35,7 +35,7 @@ def test_a_query_shows_its_rows(lake):
     assert found == [{"id": 1, "region": "eu"}]
 
 
-def test_a_change_says_what_it_did(lake):
+def test_a_change_prints_its_result(lake):
     result = json.loads(run_command(lake, "INSERT INTO db.events VALUES (2, 'us'), (3, 'us')", "--json"))
     assert result["rows_added"] == 2 and result["snapshot_id"]
     assert json.loads(run_command(lake, "DELETE FROM db.events WHERE id = 2", "--json"))["rows_deleted"] == 1

@@ -52,7 +52,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @pytest.mark.parametrize("verb", [*WRITING, *SAID])
-def test_a_dry_run_says_what_would_be_done_and_changes_nothing(busy: Lake, spark, verb: str):
+def test_a_dry_run_prints_the_plan_and_changes_nothing(busy: Lake, spark, verb: str):
     given = SAID[verb] if verb in SAID else ["db.events", *WRITING[verb]]
     with unchanged(busy):
         ran = busy.run(verb, *given, "--dry-run", "--json", code=None)
@@ -87,7 +87,7 @@ def test_a_plan_with_a_filter_shows_what_could_not_be_evaluated(busy: Lake):
     assert rendered.startswith("Nothing to rewrite") and "0 files of 0 partitions taken undecided" in rendered
 
 
-def test_a_plan_without_a_filter_says_nothing_of_one(busy: Lake):
+def test_a_plan_without_a_filter_mentions_none(busy: Lake):
     rewrite = neve.connect(busy.folder).table("db.events").rewrite_data_files()
     assert "filter" not in rewrite.plan_with_stats().explain()
     assert "filter" in rewrite.where("region = 'eu'").plan_with_stats().explain()

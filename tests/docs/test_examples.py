@@ -1,4 +1,4 @@
-"""What the README and the documentation show is what happens."""
+"""The examples of the README and the documentation run and print the output shown."""
 
 from __future__ import annotations
 

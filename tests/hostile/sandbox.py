@@ -43,7 +43,7 @@ WALL_SECONDS = 90  # long enough for a busy machine; a hang is still detected
 
 @dataclass
 class CaseResult:
-    """How a case ended."""
+    """The result of a case."""
 
     label: str
     changed: list[str] = field(default_factory=list)

@@ -40,7 +40,7 @@ class Tally:
         for name, number in self.agreed.items():
             line.figure(f"by {name.split(',')[0]}", number)
         if self.skipped:
-            line.figure("not asked: listed fault", self.skipped.total())
+            line.figure("skipped: known bug", self.skipped.total())
         for name, number in self.other_figures.items():
             line.figure(name, number)
         return line
@@ -55,7 +55,7 @@ def summary_lines(reports: list[Any]) -> list[str]:
                 total.update(Tally(**{part: Counter(found) for part, found in figures.items()}))
     lines = [f"{total.agreed[name]:6} by {name}" for name in sorted(total.agreed)]
     lines += [f"{n:6} WRONG by {name}" for name, n in sorted(total.wrong.items())]
-    lines += [f"{n:6} not asked for a fault that is listed: {name}" for name, n in sorted(total.skipped.items())]
+    lines += [f"{n:6} skipped for a known bug: {name}" for name, n in sorted(total.skipped.items())]
     lines += [f"{n:6} {name}" for name, n in sorted(total.other_figures.items())]
     return [f"{total.agreed.total():6} comparisons with other engines agree", *lines] if lines else []
 

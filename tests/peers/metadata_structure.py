@@ -153,13 +153,13 @@ class StructureView:
 
 
 def manifests_hold_one_spec(view: StructureView) -> list[str]:
-    """A manifest's header, its tuples and its summary are those of the spec the list says."""
+    """The header, tuples and summary of a manifest match the spec in the manifest list."""
     wrong = []
     for m in view.shown.manifests:
         header, tuple_ids = _header(m["path"])
         stated = int(header["partition-spec-id"]), tuple_ids, len(m["partition_summaries"])
         wanted = m["partition_spec_id"], view.fields(m["partition_spec_id"]), len(tuple_ids)
-        wrong.append("" if stated == wanted else f"{m['path']} is of spec {wanted}, but says {stated}")
+        wrong.append("" if stated == wanted else f"{m['path']} is of spec {wanted}, but states {stated}")
     return wrong
 
 
@@ -172,7 +172,7 @@ def manifests_count_their_entries(view: StructureView) -> list[str]:
             status: m[f"{word}_{kind}_files_count"] for status, word in enumerate(("existing", "added", "deleted"))
         }
         found = Counter(row["status"] for row in _records(m["path"]))
-        wrong.append("" if Counter(stated) == found else f"{m['path']} has {dict(found)}, the list says {stated}")
+        wrong.append("" if Counter(stated) == found else f"{m['path']} has {dict(found)}, the list states {stated}")
     return wrong
 
 

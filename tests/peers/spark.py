@@ -47,7 +47,7 @@ class Spark:
         process.stdin.flush()
         answer = self._read_answer(process)
         if answer["error"] is not None:
-            raise SparkSaid(f"{answer['error']}\n  asked: {question}")
+            raise SparkSaid(f"{answer['error']}\n  request: {question}")
         with pa.OSFile(str(into)) as source:
             return pa.ipc.open_file(source).read_all()
 

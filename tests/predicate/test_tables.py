@@ -315,5 +315,5 @@ def test_columns_are_those_outside_of_subqueries():
     ],
     ids=["a query inside", "a list inside", "a common table expression"],
 )
-def test_tables_of_one_last_name_are_told_apart_in_all_queries_of_a_text(text: str, expected: str):
+def test_tables_of_one_last_name_stay_distinct_in_all_queries_of_a_text(text: str, expected: str):
     assert replace_tables(text, lambda name: f"`{'_'.join(name.parts)}`") == expected

@@ -125,7 +125,7 @@ def require(holds: bool, broken: str, *found: Any) -> None:
 def audit(folder: Path, before: State, after: State, *, acknowledged: bool, rejected: bool = False) -> State:
     """Check a lake whose table `db.t` was to change from state `before` to state `after`; return its current state.
 
-    `acknowledged`: the writer got a success. `rejected`: the writer got an error that says that nothing was done.
+    `acknowledged`: the writer got a success. `rejected`: the writer got an error, which means that nothing was done.
     """
     lake = lake_in(folder)
     table = table_in(lake)

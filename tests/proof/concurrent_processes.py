@@ -45,7 +45,7 @@ TABLE = "db.shared"
 
 @dataclass(frozen=True)
 class Order:
-    """What the processes run."""
+    """The work of the processes."""
 
     settings: dict[str, str]
     writers: int

@@ -33,7 +33,7 @@ _REAL = {name: getattr(os, name) for name in ("open", "close", "fsync", "link", 
 
 
 class Kind(StrEnum):
-    """What a durable step does."""
+    """The kinds of durable steps."""
 
     CREATE = "create"
     WRITE = "write"
@@ -75,7 +75,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class ProcessResult:
-    """How a forked process ended: acknowledged, with an error, or killed."""
+    """The end of a forked process: acknowledged, with an error, or killed."""
 
     acknowledged: bool = False
     error: BaseException | None = None

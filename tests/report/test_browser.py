@@ -145,7 +145,7 @@ def test_the_map_changes_what_its_colours_mean(open_page: OpenPage, old_page: Pa
     assert page.get_by_text("some files rewritten").is_visible() and not page.get_by_text("10 to 30 %").is_visible()
 
 
-def test_nothing_a_table_says_is_run(open_page: OpenPage, hostile: neve.Table, tmp_path: Path):
+def test_no_value_of_a_table_is_executed(open_page: OpenPage, hostile: neve.Table, tmp_path: Path):
     page = open_page(hostile.report(tmp_path / "hostile.html"))
     page.locator("#m0-0").hover()
     page.wait_for_timeout(100)

@@ -107,7 +107,7 @@ def test_a_compaction_is_the_one_the_planner_makes(old: neve.Table, report: Repo
     assert [s.verb for s in report.maintenance.steps] == [s.verb for s in old.maintain().plan().steps]
 
 
-def test_the_verdict_says_what_a_compaction_would_leave(report: Report):
+def test_the_verdict_states_what_a_compaction_would_leave(report: Report):
     verdict = verdict_of(report)
     large = report.maintenance.files_to_rewrite - 480
     assert verdict.headline == (
@@ -120,7 +120,7 @@ def test_the_verdict_says_what_a_compaction_would_leave(report: Report):
     assert "77 position delete files and 1 equality delete file apply" in findings_text
 
 
-def test_files_that_only_lose_their_deleted_rows_are_not_said_to_become_fewer(hostile: neve.Table):
+def test_files_that_only_lose_deleted_rows_do_not_count_as_fewer_files(hostile: neve.Table):
     verdict = verdict_of(gather_report(hostile.context))
     assert verdict.headline == "2 small files; a compaction would rewrite them without their deleted rows."
     assert "there are as many files afterwards" in verdict.findings[0].text
@@ -156,7 +156,7 @@ def test_the_tree_has_all_manifests_with_their_bytes(old: neve.Table, report: Re
     assert report.tree.root_bytes == Path(listing).stat().st_size
 
 
-def test_filters_are_told_by_column_and_spec(report: Report):
+def test_filters_are_listed_by_column_and_spec(report: Report):
     pruning = report.filter_matrix
     assert dict(zip(pruning.columns, pruning.cells, strict=True)) == {
         "ts": ("day", "day", ""),
@@ -174,7 +174,7 @@ def test_a_condition_limits_the_compaction_and_is_shown(old: neve.Table):
     assert found.filter_matrix.filter_facts.matching_files == 856 - 270
 
 
-def test_partitions_that_cannot_be_judged_are_marked(tmp_path: Path):
+def test_partitions_that_cannot_be_evaluated_are_marked(tmp_path: Path):
     kit = Kit.create(tmp_path, 2)
     kit.update(AddPartitionSpecUpdate(spec=spec(4, (1002, 2, "mystery", "region_mystery"))))
     kit.ok(Append(kit.data("a", "b", region="eu")))
@@ -231,7 +231,7 @@ def test_tables_of_other_engines_are_reported(name: str, tmp_path: Path):
     assert found.total.files == data_files(table).num_rows
 
 
-def test_changes_that_leave_names_and_types_alone_are_told_as_what_they_are(tmp_path: Path):
+def test_changes_other_than_names_and_types_are_described_precisely(tmp_path: Path):
     table = neve.connect(tmp_path).create_table("db.t", "id bigint not null, region string")
     with table.evolve_schema() as change:
         change.update_column("id", doc="the key")

@@ -1,4 +1,4 @@
-"""What notebooks show of tables, plans and results: small, escaped, without a script."""
+"""Notebook output of tables, plans and results: small, escaped, without scripts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_table_shows_its_name_size_and_columns(old: neve.Table):
         assert expected in text
 
 
-def test_a_table_nobody_wrote_to_shows_too(tmp_path: Path):
+def test_an_empty_table_is_shown_too(tmp_path: Path):
     table = neve.connect(tmp_path).create_table("db.new", "id bigint")
     assert "nothing yet" in visible_text(table).text()
 
