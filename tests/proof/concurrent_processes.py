@@ -57,17 +57,17 @@ class Order:
 def statement_of(rng: random.Random, key: str) -> Statement:
     """Return a random operation."""
     region, number = rng.choice(REGIONS), rng.randrange(40)
-    row, here = (number, region, rng.randrange(100), key), ("region", "=", region)
+    row, in_region = (number, region, rng.randrange(100), key), ("region", "=", region)
     mode = rng.choice(("merge-on-read", "copy-on-write"))
     append = Statement("append", rows=(row, (number + 40, *row[1:])))
-    update = Statement("update", where(here, ("id", "<", number)), add=1, mode=mode)
+    update = Statement("update", where(in_region, ("id", "<", number)), add=1, mode=mode)
     return rng.choice(
         (
             *(append, append, update, update),
             Statement("delete", where(("id", "=", number)), mode=mode),
             Statement("merge", rows=(row, ((number + 7) % 80, *row[1:])), mode=mode),
-            Statement("overwrite", where(here), rows=(row,)),
-            Statement("compact", where(here)),
+            Statement("overwrite", where(in_region), rows=(row,)),
+            Statement("compact", where(in_region)),
             Statement(rng.choice(("manifests", "evolve"))),
         )
     )

@@ -33,13 +33,13 @@ def orders(version: int) -> dict[str, Order]:
     return {name: ORDERS[name] | COMMON for name in fitting}
 
 
-def states(here: RestorableLake, worker: Worker, name: str, order: Order) -> tuple[State, State]:
+def states(case_lake: RestorableLake, worker: Worker, name: str, order: Order) -> tuple[State, State]:
     """Return the state of the table before a statement, and after it without a fault."""
-    here.restore(name)
-    before = here.state()
+    case_lake.restore(name)
+    before = case_lake.state()
     result = run_order(worker, order)
     assert result["landed"], result
-    after = here.state()
+    after = case_lake.state()
     assert before != after
     return before, after
 

@@ -30,14 +30,14 @@ def is_done(taken: tuple[Step, ...]) -> bool:
 def test_a_process_killed_at_any_step_leaves_the_table_sound(
     restorable_lake: Callable[[int], RestorableLake], verb: str, version: int
 ):
-    here = restorable_lake(version)
-    before, after = here.states(verb)
-    steps = here.steps(verb)
+    case_lake = restorable_lake(version)
+    before, after = case_lake.states(verb)
+    steps = case_lake.steps(verb)
     with new_tally("kill -9 at every durable step: no acknowledged commit lost, none half done") as tally:
         for at in points(steps, 3):
             with tally.case(f"{verb} v{version} at {at}, {steps[at - 1]}"):
-                here.restore(verb)
-                ended = run_forked(lambda: here.run(verb), Fault(at=at))
+                case_lake.restore(verb)
+                ended = run_forked(lambda: case_lake.run(verb), Fault(at=at))
                 assert ended.was_killed, ended
-                now = audit(here.folder, before, after, acknowledged=is_done(steps[:at]))
+                now = audit(case_lake.folder, before, after, acknowledged=is_done(steps[:at]))
                 tally.figure("applied" if now == after else "not applied")

@@ -35,11 +35,11 @@ def test_every_order_of_two_operations_is_explained(
     pair_table: Callable[[int], PairTable], name: str, level: Isolation
 ):
     pair = PAIRS[name]
-    here = pair_table(pair.version)
+    table = pair_table(pair.version)
     orders = list(interleavings())[:: 1 if list(PAIRS).index(name) < IN_ALL_ORDERS else 4]
     with new_tally("every interleaving of two operations: a serial order explains the rows, no file is left") as tally:
         for order in orders if IS_FULL else FEW:
             with tally.case(f"{name}, {level}, v{pair.version}, {order}"):
-                landed, rejected = here.run_order(pair, order, level)
+                landed, rejected = table.run_order(pair, order, level)
                 tally.figure("landed", landed)
                 tally.figure("rejected", rejected)

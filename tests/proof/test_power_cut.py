@@ -25,25 +25,25 @@ QUICK = [("append", 4), ("create_table", 3)]
 def test_the_power_cut_at_any_step_leaves_the_table_sound(
     restorable_lake: Callable[[int], RestorableLake], tmp_path: Path, verb: str, version: int
 ):
-    here = restorable_lake(version)
-    before, after = here.states(verb)
-    steps = here.steps(verb)
+    case_lake = restorable_lake(version)
+    before, after = case_lake.states(verb)
+    steps = case_lake.steps(verb)
     ends = len(steps) + 1  # after the last step: everything was acknowledged
     chosen = range(1, ends + 1) if IS_FULL else sorted({len(steps) // 2, len(steps), ends})
     with new_tally("power cut at every durable step, unsynced writes lost: as after a kill") as tally:
         for at in chosen:
             for seed in (None, at) if IS_FULL else (None,):
                 with tally.case(f"{verb} v{version} at {at}, chance {seed}"):
-                    here.restore(verb)
-                    ended, lost = cut(here, verb, at, tmp_path / "journal", seed)
+                    case_lake.restore(verb)
+                    ended, lost = cut(case_lake, verb, at, tmp_path / "journal", seed)
                     tally.figure("names and files lost", lost)
-                    audit(here.folder, before, after, acknowledged=ended)
+                    audit(case_lake.folder, before, after, acknowledged=ended)
 
 
-def cut(here: RestorableLake, verb: str, at: int, journal: Path, seed: int | None) -> tuple[bool, int]:
+def cut(case_lake: RestorableLake, verb: str, at: int, journal: Path, seed: int | None) -> tuple[bool, int]:
     """Run a verb up to the power cut; return whether it was acknowledged, and how many changes were lost."""
     try:
-        ended = run_forked(lambda: here.run(verb), Fault(at=at), str(journal))
+        ended = run_forked(lambda: case_lake.run(verb), Fault(at=at), str(journal))
         chance = random.Random(seed)
         lost = Disk.of(journal).cut(lambda: seed is None or chance.random() < 0.5)
     finally:

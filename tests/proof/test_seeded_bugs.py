@@ -55,13 +55,13 @@ def expect_found(tally: Tally, find: Callable[[], Any]) -> None:
 
 
 class TestCrashes:
-    def sweep(self, here: RestorableLake, verb: str, kinds: frozenset[Kind]) -> None:
-        before, after = here.states(verb)
-        steps = here.steps(verb)
+    def sweep(self, case_lake: RestorableLake, verb: str, kinds: frozenset[Kind]) -> None:
+        before, after = case_lake.states(verb)
+        steps = case_lake.steps(verb)
         for at in (at for at, step in enumerate(steps, 1) if step.kind in kinds):
-            here.restore(verb)
-            ended = run_forked(lambda: here.run(verb), Fault(at=at))
-            audit(here.folder, before, after, acknowledged=ended.acknowledged)
+            case_lake.restore(verb)
+            ended = run_forked(lambda: case_lake.run(verb), Fault(at=at))
+            audit(case_lake.folder, before, after, acknowledged=ended.acknowledged)
 
     def test_metadata_written_after_the_swap(self, restorable_lake, tally: Tally, monkeypatch: Faulty):
         move = sql.SqlCatalogMixin._swap_location
@@ -98,23 +98,23 @@ class TestPower:
     def test_a_sync_that_is_left_out(
         self, restorable_lake, tally: Tally, monkeypatch: Faulty, tmp_path: Path, module: Any
     ):
-        here = restorable_lake(3)
-        before, after = here.states("append")
-        here.restore("append")
+        case_lake = restorable_lake(3)
+        before, after = case_lake.states("append")
+        case_lake.restore("append")
         monkeypatch.setattr(module, "fsync_paths", lambda *paths: None)
 
         def run() -> None:
-            acknowledged, _ = cut(here, "append", 10_000, tmp_path / "journal", None)
-            audit(here.folder, before, after, acknowledged=acknowledged)
+            acknowledged, _ = cut(case_lake, "append", 10_000, tmp_path / "journal", None)
+            audit(case_lake.folder, before, after, acknowledged=acknowledged)
 
         expect_found(tally, run)
 
 
 class TestStorage:
     def test_an_error_of_the_disk_that_is_swallowed(self, restorable_lake, tally: Tally, monkeypatch: Faulty):
-        here = restorable_lake(2)
-        before, after = here.states("append")
-        here.restore("append")
+        case_lake = restorable_lake(2)
+        before, after = case_lake.states("append")
+        case_lake.restore("append")
         written = io_files._write_synced
 
         def careless(path: str, data: bytes) -> None:
@@ -124,21 +124,21 @@ class TestStorage:
                 Path(path).write_bytes(data[: len(data) // 2])
 
         monkeypatch.setattr(io_files, "_write_synced", careless)
-        steps = run_forked(lambda: here.run("append")).steps
+        steps = run_forked(lambda: case_lake.run("append")).steps
         at = next(n for n, step in enumerate(steps, 1) if step.kind is Kind.SYNC and step.path.endswith(".part"))
 
         def run() -> None:
-            here.restore("append")
-            ended = run_forked(lambda: here.run("append"), Fault(at, errno=5))
-            check_error_and_files(here, ended, Kind.SYNC, "append")
-            audit(here.folder, before, after, acknowledged=ended.acknowledged)
+            case_lake.restore("append")
+            ended = run_forked(lambda: case_lake.run("append"), Fault(at, errno=5))
+            check_error_and_files(case_lake, ended, Kind.SYNC, "append")
+            audit(case_lake.folder, before, after, acknowledged=ended.acknowledged)
 
         expect_found(tally, run)
 
 
 class TestAnswers:
     def test_an_unknown_outcome_taken_for_a_rejection(self, restorable_lake, tally: Tally, monkeypatch: Faulty):
-        here = restorable_lake(3)
+        case_lake = restorable_lake(3)
         run = protocol._Commit.run
 
         def hasty(job: Any) -> Any:
@@ -147,10 +147,12 @@ class TestAnswers:
 
         monkeypatch.setattr(protocol._Commit, "run", hasty)
         monkeypatch.setattr(protocol._Commit, "landed_snapshot", lambda job, base: None)
-        expect_found(tally, lambda: check_response(here, "append", ("after",), here.states("append"), Tally("")))
+        expect_found(
+            tally, lambda: check_response(case_lake, "append", ("after",), case_lake.states("append"), Tally(""))
+        )
 
     def test_metadata_of_a_change_that_landed_deleted(self, restorable_lake, tally: Tally, monkeypatch: Faulty):
-        here = restorable_lake(2)
+        case_lake = restorable_lake(2)
         swap = NeveCatalog.commit_table
 
         def hasty(catalog: Any, table: Any, requirements: Any, updates: Any) -> Any:
@@ -161,20 +163,20 @@ class TestAnswers:
                 raise
 
         monkeypatch.setattr(NeveCatalog, "commit_table", hasty)
-        states = here.states("rollback")
-        expect_found(tally, lambda: check_response(here, "rollback", ("twice",), states, Tally("")))
+        states = case_lake.states("rollback")
+        expect_found(tally, lambda: check_response(case_lake, "rollback", ("twice",), states, Tally("")))
 
 
 class TestInterleavings:
     @pytest.mark.parametrize("name", ["append, delete", "delete, update of the row", "update copied, delete"])
     def test_a_rule_that_is_left_out(self, tally: Tally, monkeypatch: Faulty, tmp_path: Path, name: str):
         pair = PAIRS[name]
-        here = PairTable(tmp_path / "lake", 2)
+        table = PairTable(tmp_path / "lake", 2)
         monkeypatch.setattr(rules, "rules_of", lambda action, has_parent=True: rules.INPUT_RULES)
 
         def run() -> None:
             for order in ("ABBBBBAAAA", "BAAAAABBBB"):  # one has read the table before the other lands
-                here.run_order(pair, order, Isolation.SERIALIZABLE)
+                table.run_order(pair, order, Isolation.SERIALIZABLE)
 
         expect_found(tally, run)
 
@@ -182,9 +184,9 @@ class TestInterleavings:
 class TestReplay:
     def test_an_update_that_was_lost(self, restorable_lake, tally: Tally):
         """A history in which one acknowledged statement is not there."""
-        here = restorable_lake(2)
-        here.restore("append")
-        table = open_table(lake_in(here.folder))
+        case_lake = restorable_lake(2)
+        case_lake.restore("append")
+        table = open_table(lake_in(case_lake.folder))
         start, rows = table.context.head().snapshot_id, rows_of(table)
         one = Statement("update", where(("region", "=", "eu")), add=1)
         other = Statement("update", where(("region", "=", "us")), add=1)

@@ -21,36 +21,36 @@ pytestmark = pytest.mark.skipif(not IS_FULL, reason="NEVE_PROOF=all kills driver
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_driver_killed_in_a_commit_leaves_the_table_sound(tmp_path: Path, version: int):
-    here = RestorableLake(tmp_path / "lake", version)
-    states_by_order = states_without_fault(here)
+    case_lake = RestorableLake(tmp_path / "lake", version)
+    states_by_order = states_without_fault(case_lake)
     with new_tally("kill -9 of a Spark driver in the commit of a statement") as tally:
         for number, (name, order) in enumerate(orders(version).items()):
             phase = PHASES[(number + version) % len(PHASES)]
             with tally.case(f"{name} v{version} at {phase}"):
-                here.restore(name)
-                run_and_kill(here.folder, order | {"halt": [phase.value, 1]})
+                case_lake.restore(name)
+                run_and_kill(case_lake.folder, order | {"halt": [phase.value, 1]})
                 is_done = phase is Phase.SWAPPED
-                audit(here.folder, *states_by_order[name], acknowledged=is_done, rejected=not is_done)
+                audit(case_lake.folder, *states_by_order[name], acknowledged=is_done, rejected=not is_done)
 
 
 def test_a_statement_that_is_half_done_is_detected(tmp_path: Path):
     """Test of the test: the state after the kill is compared with the effect of the statement."""
-    here = RestorableLake(tmp_path / "lake", 3)
-    before, after = states_without_fault(here, "update")["update"]
+    case_lake = RestorableLake(tmp_path / "lake", 3)
+    before, after = states_without_fault(case_lake, "update")["update"]
     order = orders(3)["update"] | {"where": "region = 'eu' AND id > 2", "halt": [Phase.SWAPPED.value, 1]}
     with new_tally("planted faults are found by their harness") as tally, tally.case("an update of some of its rows"):
-        here.restore("update")
-        run_and_kill(here.folder, order)
+        case_lake.restore("update")
+        run_and_kill(case_lake.folder, order)
         with pytest.raises(Unsound, match="neither before nor after"):
-            audit(here.folder, before, after, acknowledged=True)
+            audit(case_lake.folder, before, after, acknowledged=True)
         tally.figure("found")
 
 
-def states_without_fault(here: RestorableLake, *names: str) -> dict[str, tuple[State, State]]:
+def states_without_fault(case_lake: RestorableLake, *names: str) -> dict[str, tuple[State, State]]:
     """Return the states of the table before and after each statement of a driver without a fault."""
-    known = orders(here.version)
-    with ready_worker(Worker(here.folder)) as worker:
-        return {name: states(here, worker, name, known[name]) for name in names or known}
+    known = orders(case_lake.version)
+    with ready_worker(Worker(case_lake.folder)) as worker:
+        return {name: states(case_lake, worker, name, known[name]) for name in names or known}
 
 
 def run_and_kill(folder: Path, order: Order) -> None:

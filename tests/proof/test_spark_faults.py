@@ -69,19 +69,19 @@ def test_a_job_that_is_cancelled_changes_nothing(tmp_path: Path):
 
 def test_a_commit_of_all_files_in_the_folder_is_detected(tmp_path: Path):
     """Test of the test: a commit that takes every file in the folder adds rows twice."""
-    here = RestorableLake(tmp_path / "lake", 3)
+    case_lake = RestorableLake(tmp_path / "lake", 3)
     order = orders(3)["append"]
     with new_tally("planted faults are found by their harness") as tally, tally.case("a commit lists the folder"):
-        with ready_worker(Worker(here.folder, "local[2,4]")) as worker:
-            before, after = states(here, worker, "append", order)
-            here.restore("append")
+        with ready_worker(Worker(case_lake.folder, "local[2,4]")) as worker:
+            before, after = states(case_lake, worker, "append", order)
+            case_lake.restore("append")
             mark = tmp_path / "mark"
             fault = fault_order("end worker", "close", mark, False) | {
                 "plant": "tests.proof.spark_seeded_bugs.list_the_folder"
             }
             run_with_fault(worker, order | fault, mark, False)
         with pytest.raises(Unsound, match="neither before nor after"):
-            audit(here.folder, before, after, acknowledged=True)
+            audit(case_lake.folder, before, after, acknowledged=True)
         tally.figure("found")
 
 
@@ -106,17 +106,17 @@ def run_all_faults(
 ) -> None:
     """Run every statement with every fault, on one Spark per format version."""
     for version in versions:
-        here = RestorableLake(folder / f"v{version}" / "lake", version)
-        with ready_worker(Worker(here.folder, master, options)) as worker:
+        case_lake = RestorableLake(folder / f"v{version}" / "lake", version)
+        with ready_worker(Worker(case_lake.folder, master, options)) as worker:
             for name, order in written_by_tasks(version).items():
-                before, after = states(here, worker, name, order)
+                before, after = states(case_lake, worker, name, order)
                 for kind, when in kinds_and_times:
                     with tally.case(f"{name} v{version}: {kind} at {when}"):
-                        here.restore(name)
+                        case_lake.restore(name)
                         mark = folder / f"{version}-{name}-{kind}-{when}"
                         run_with_fault(worker, order | fault_order(kind, when, mark, cancels), mark, cancels)
-                        tally.figure("files left", count_orphans(here.folder))
-                        audit(here.folder, before, before if cancels else after, acknowledged=not cancels)
+                        tally.figure("files left", count_orphans(case_lake.folder))
+                        audit(case_lake.folder, before, before if cancels else after, acknowledged=not cancels)
 
 
 def fault_order(kind: str, when: str, mark: Path, cancels: bool) -> Order:

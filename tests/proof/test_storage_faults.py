@@ -50,28 +50,28 @@ DELETES = ("expire_snapshots", "remove_orphan_files", "purge_table")  # files th
 def test_a_failing_disk_is_a_typed_error_and_changes_nothing(
     restorable_lake: Callable[[int], RestorableLake], verb: str, version: int, name: str
 ):
-    here, fault = restorable_lake(version), FAULTS[name]
-    before, after = here.states(verb)
-    steps = here.steps(verb, fault.kinds)
+    case_lake, fault = restorable_lake(version), FAULTS[name]
+    before, after = case_lake.states(verb)
+    steps = case_lake.steps(verb, fault.kinds)
     affected_steps = [at for at in range(1, len(steps) + 1) if steps[at - 1].kind in fault.kinds]
     assert affected_steps or verb in WITHOUT_AFFECTED_STEPS.get(name, ()), "this fault affects no step"
     with new_tally("disk full, failing, not syncing: typed error, table unchanged, space given back") as tally:
         for at in affected_steps if IS_FULL else affected_steps[2 :: max(len(affected_steps) // 2, 1)]:
             with tally.case(f"{name}: {verb} v{version} at {at}, {steps[at - 1]}"):
-                here.restore(verb)
-                ended = run_forked(lambda: here.run(verb), replace(fault, at=at))
+                case_lake.restore(verb)
+                ended = run_forked(lambda: case_lake.run(verb), replace(fault, at=at))
                 tally.figure("succeeded" if ended.acknowledged else "rejected")
-                check_error_and_files(here, ended, steps[at - 1].kind, verb)
-                audit(here.folder, before, after, acknowledged=ended.acknowledged)
+                check_error_and_files(case_lake, ended, steps[at - 1].kind, verb)
+                audit(case_lake.folder, before, after, acknowledged=ended.acknowledged)
 
 
-def check_error_and_files(here: RestorableLake, ended: ProcessResult, affected_steps: Kind, verb: str) -> None:
+def check_error_and_files(case_lake: RestorableLake, ended: ProcessResult, affected_steps: Kind, verb: str) -> None:
     """Check that the error is a `NeveError` and that files of the failed operation are deleted."""
     assert not ended.was_killed
     kind = NeveError if ended.error is None else kind_of(ended.error)
     assert issubclass(kind, NeveError), repr(ended.error)
     if ended.acknowledged or issubclass(kind, CommitUnknown) or affected_steps is Kind.DELETE or verb in DELETES:
         return
-    table = table_in(lake_in(here.folder))
-    left = files_on_disk(here.folder) - (reachable_files(table) if table is not None else set())
+    table = table_in(lake_in(case_lake.folder))
+    left = files_on_disk(case_lake.folder) - (reachable_files(table) if table is not None else set())
     assert not left or (table is None and verb in ("drop_table", "register_table")), f"left behind: {left}"

@@ -34,9 +34,9 @@ ALL = [
 QUICK = [("append", 4, ("twice1",)), ("update", 3, ("after",)), ("evolve_partitions", 2, ("twice",))]
 
 
-def run_verb(here: RestorableLake, verb: str, script: tuple[str, ...]) -> str:
+def run_verb(case_lake: RestorableLake, verb: str, script: tuple[str, ...]) -> str:
     """Run a verb with an unreliable catalog; return its result. Delayed requests arrive afterwards."""
-    lake = lake_in(here.folder, lambda folder: Unreliable(folder, script))  # type: ignore[arg-type]
+    lake = lake_in(case_lake.folder, lambda folder: Unreliable(folder, script))  # type: ignore[arg-type]
     try:
         VERBS[verb](lake)
     except CommitUnknown:
@@ -50,15 +50,15 @@ def run_verb(here: RestorableLake, verb: str, script: tuple[str, ...]) -> str:
 
 
 def check_response(
-    here: RestorableLake, verb: str, script: tuple[str, ...], states: tuple[State, State], tally: Tally
+    case_lake: RestorableLake, verb: str, script: tuple[str, ...], states: tuple[State, State], tally: Tally
 ) -> None:
-    here.restore(verb)
-    response = run_verb(here, verb, script)
+    case_lake.restore(verb)
+    response = run_verb(case_lake, verb, script)
     tally.figure(response)
     # A change of the table alone writes no file by which its first delivery could be recognised.
     is_doubled = verb in CHANGERS and any(word.startswith("twice") for word in script)
     audit(
-        here.folder,
+        case_lake.folder,
         *states,
         acknowledged=response == "acknowledged",
         rejected=response == "rejected" and not is_doubled,
@@ -70,6 +70,6 @@ def test_a_writer_never_gets_a_wrong_result(restorable_lake: Callable[[int], Res
     with new_tally("lost, late, duplicated and stale responses: no wrong result, every file kept if unknown") as tally:
         for case, version, script in ALL if IS_FULL else QUICK:
             if case == verb:
-                here = restorable_lake(version)
+                case_lake = restorable_lake(version)
                 with tally.case(f"{verb} v{version} {' '.join(script)}"):
-                    check_response(here, verb, script, here.states(verb), tally)
+                    check_response(case_lake, verb, script, case_lake.states(verb), tally)
